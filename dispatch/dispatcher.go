@@ -43,7 +43,7 @@ type Store interface {
 type Config struct {
 	Store   Store
 	Sources []Source
-	Owns    func(domain.TenantID) bool // reports whether this process runs a tenant's consumers; must return at once; nil: all
+	Owns    func(domain.TenantID) bool // whether this process runs a tenant's consumers; must return at once; nil: all
 	Log     *slog.Logger               // nil: none
 
 	// First limits how many consumers a round through all tenants, such as the one at the start, runs at the same time.

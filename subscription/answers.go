@@ -9,30 +9,30 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// answer is what a consumer says of events that were delivered to it, or (giveBack) what is done about events that have
-// reached nobody.
+// answer is a consumer's answer to events that were delivered to it. With giveBack it returns events that have reached
+// nobody.
 type answer struct {
 	attempts []domain.Attempt
-	with     func(l *ledger, group *domain.Group, le *lease, now, begin int64) // what it does to a lease; more time begins at begin
-	action   domain.NackAction                                                 // of a nack
+	with     func(l *ledger, group *domain.Group, le *lease, now, begin int64) // effect on a lease; extends from begin
+	action   domain.NackAction                                                 // if it is a nack
 	ack      bool
 	giveBack bool
 	extend   bool
 	by       time.Duration // of an extend; 0: the group's AckTimeout
 
-	done     chan struct{} // closed when it is answered; nil: nobody waits
+	done     chan struct{} // closed when answered; nil: nobody waits
 	outcomes []domain.Outcome
 	err      error
 
-	effect int   // attempts that it was done to
-	oldest int64 // of these, the first delivery
+	effect int   // number of attempts that it affected
+	oldest int64 // first delivery of these attempts
 	parked int
 
 	changed bool
 }
 
-// apply applies an answer to a ledger. settled is false where some of it found no lease: the ledger must be the newest for that
-// to be true.
+// apply applies an answer to a ledger. settled is false if an attempt in it has no lease. That is only reliable if the
+// ledger is the newest.
 func (a *answer) apply(l *ledger, group *domain.Group, now, begin int64) (settled bool) {
 	a.outcomes = make([]domain.Outcome, len(a.attempts))
 	a.effect, a.oldest, a.parked, a.changed = 0, 0, len(l.park), false
@@ -54,7 +54,7 @@ func (a *answer) apply(l *ledger, group *domain.Group, now, begin int64) (settle
 	return settled
 }
 
-// finish gives the answer to whoever waits for it.
+// finish returns the result to the waiting caller, if there is one.
 func (a *answer) finish(err error) {
 	a.err = err
 	if a.done != nil {
@@ -113,8 +113,8 @@ func newGiveBack(attempts []domain.Attempt) *answer {
 	return &answer{attempts: attempts, giveBack: true, with: func(l *ledger, _ *domain.Group, le *lease, _, _ int64) { l.giveBack(le) }}
 }
 
-// ask has an answer applied by a partition, and waits for its outcomes. An answer that was put into a step takes effect even
-// where ctx ends first.
+// ask has a partition apply an answer, and waits for the outcomes. An answer that is already in a step takes effect
+// even if ctx ends first.
 func (p *partition) ask(ctx context.Context, a *answer) ([]domain.Outcome, error) {
 	a.done = make(chan struct{})
 	p.mu.Lock()
@@ -150,12 +150,12 @@ func (p *partition) ask(ctx context.Context, a *answer) ([]domain.Outcome, error
 	}
 }
 
-// Ack settles events. Outcomes are in the order of attempts.
+// Ack settles events. It returns outcomes in the order of attempts.
 func (g *Groups) Ack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt) ([]domain.Outcome, error) {
 	return g.answer(ctx, tenant, name, attempts, newAck)
 }
 
-// Nack says that events could not be handled.
+// Nack reports events that could not be handled. It returns outcomes in the order of attempts.
 func (g *Groups) Nack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt, nack domain.Nack) ([]domain.Outcome, error) {
 	switch {
 	case nack.Action == "":
@@ -172,7 +172,7 @@ func (g *Groups) Nack(ctx context.Context, tenant domain.TenantID, name string, 
 	return g.answer(ctx, tenant, name, attempts, func(attempts []domain.Attempt) *answer { return newNack(attempts, nack) })
 }
 
-// Extend moves deadlines to now and by; 0: by the group's AckTimeout.
+// Extend sets the deadlines of leases to now plus by. If by is 0, it uses the group's AckTimeout.
 func (g *Groups) Extend(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt, by time.Duration) ([]domain.Outcome, error) {
 	if by != 0 && (by < domain.MinAckTimeout || by > domain.MaxAckTimeout) {
 		return nil, domain.Errorf(domain.CodeInvalidRequest, "by", "it is %s; it must be from %s to %s", by, domain.MinAckTimeout, domain.MaxAckTimeout)
@@ -180,7 +180,7 @@ func (g *Groups) Extend(ctx context.Context, tenant domain.TenantID, name string
 	return g.answer(ctx, tenant, name, attempts, func(attempts []domain.Attempt) *answer { return newExtend(attempts, by) })
 }
 
-// answer has the partitions apply what a consumer says, each its part.
+// answer passes a consumer's answer to the partitions of the events, and each applies its part.
 func (g *Groups) answer(
 	ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt, newAnswer func([]domain.Attempt) *answer,
 ) ([]domain.Outcome, error) {

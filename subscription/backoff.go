@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// backOff is how long an event waits behind its failed-th attempt, from 1: doubled with each, from least to most, and changed
-// by chance by up to a fifth, so that events which failed together do not come again together. It is never above most by more
-// than that fifth.
+// backOff returns how long an event waits after its failed-th attempt, counting from 1. The wait doubles with each
+// attempt, from least to most. Jitter changes it by up to a fifth, so that events that failed together are not
+// redelivered together. So it exceeds most by at most a fifth.
 func backOff(failed int, least, most time.Duration) time.Duration {
 	wait := least
 	for range failed - 1 {

@@ -6,11 +6,11 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// frontier is up to where the step looks for new events: the log's head, unless the group or the receives that may still be given
-// some end before it.
+// frontier returns the position up to which the step looks for new events. This is the log's head, unless the group, or
+// the receives that may still be served, end before it.
 func (s *step) frontier() int64 { return s.p.frontier(latestOf(s.served[s.serving:])) }
 
-// frontier is up to where receives look for new events that have a bound; 0: they have none.
+// frontier returns the position up to which receives with the bound upTo look for new events. 0 means no bound.
 func (p *partition) frontier(upTo int64) int64 {
 	frontier := min(p.group.head.Load(), p.ends())
 	if upTo > 0 {
@@ -19,7 +19,7 @@ func (p *partition) frontier(upTo int64) int64 {
 	return frontier
 }
 
-// latestOf is the last position that one of some receives may be given as new; 0: there is no such bound.
+// latestOf returns the last position that any of the receives may be given as new. 0 means there is no such bound.
 func latestOf(receives []*receive) (upTo int64) {
 	for _, r := range receives {
 		if r.upTo == 0 {
@@ -30,7 +30,7 @@ func latestOf(receives []*receive) (upTo int64) {
 	return upTo
 }
 
-// ends is the last position of which the group delivers events.
+// ends returns the last position whose event the group delivers.
 func (p *partition) ends() int64 {
 	if to := p.row.Group.To; to > 0 {
 		return to
@@ -38,8 +38,8 @@ func (p *partition) ends() int64 {
 	return math.MaxInt64
 }
 
-// tooYoung is when an event will have waited for the group's delay; 0: it has. What comes behind it in the log was not recorded
-// before it, and so is no sooner.
+// tooYoung returns when an event will have waited for the group's delay, or 0 if it has. Later events in the log were
+// not recorded earlier, so they are not due earlier.
 func (p *partition) tooYoung(e *domain.Event, now int64) int64 {
 	if p.row.Group.Delay == 0 {
 		return 0

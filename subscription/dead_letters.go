@@ -6,7 +6,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// DeadLetters are the dead letters behind a position, at most so many, each with its event.
+// DeadLetters returns up to limit dead letters after a position, each with its event.
 func (g *Groups) DeadLetters(ctx context.Context, tenant domain.TenantID, name string, after int64, limit int) ([]DeadLetter, error) {
 	found, err := g.config.Store.DeadLetters(ctx, tenant, name, after, limit)
 	if err != nil || len(found) == 0 {
@@ -24,7 +24,7 @@ func (g *Groups) DeadLetters(ctx context.Context, tenant domain.TenantID, name s
 	for i := range found {
 		d := &found[i]
 		letters[i].DeadLetter = *d
-		// What is known of an event that is no longer in the log.
+		// These fields are known even if the event is no longer in the log.
 		letters[i].Event = domain.Event{ID: d.EventID, Stream: d.Stream, Version: d.Version, Position: d.Position, Type: d.Type}
 		if len(events) > 0 && events[0].Position == d.Position {
 			letters[i].Event, events = events[0], events[1:]
@@ -33,20 +33,20 @@ func (g *Groups) DeadLetters(ctx context.Context, tenant domain.TenantID, name s
 	return letters, nil
 }
 
-// DeadLetter is a dead letter with its event, which has neither data nor times where the log no longer has it.
+// DeadLetter is a dead letter with its event. The event has neither data nor times if it is no longer in the log.
 type DeadLetter struct {
 	domain.DeadLetter
 	Event domain.Event
 }
 
-// Replay has one dead letter, or with the zero id all, delivered again, and returns how many these are.
+// Replay redelivers one dead letter, or all of them if id is zero. It returns their number.
 func (g *Groups) Replay(ctx context.Context, tenant domain.TenantID, name string, id domain.EventID) (int64, error) {
 	replayed, err := g.config.Store.ReplayDeadLetters(ctx, tenant, name, id)
 	g.changed(tenant, name)
 	return replayed, err
 }
 
-// Discard removes one dead letter, or with the zero id all, and returns how many these were.
+// Discard removes one dead letter, or all of them if id is zero. It returns their number.
 func (g *Groups) Discard(ctx context.Context, tenant domain.TenantID, name string, id domain.EventID) (int64, error) {
 	discarded, err := g.config.Store.DiscardDeadLetters(ctx, tenant, name, id)
 	g.changed(tenant, name)

@@ -6,7 +6,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// withDefaults fills in what a definition does not say.
+// withDefaults fills in the defaults of a definition.
 func withDefaults(d domain.GroupDefinition) domain.GroupDefinition {
 	number := func(n *int, otherwise int) {
 		if *n == 0 {
@@ -28,8 +28,8 @@ func withDefaults(d domain.GroupDefinition) domain.GroupDefinition {
 	return d
 }
 
-// checkDefinition checks a definition that has its defaults, where it begins left out, and rounds its times to milliseconds.
-// What is wrong is a *domain.Error with the field.
+// checkDefinition checks a definition that has its defaults, except for From, and rounds its durations to milliseconds.
+// Its error is a *domain.Error that names the field.
 func checkDefinition(d *domain.GroupDefinition) error {
 	if _, err := newSelection(d.Selection); err != nil {
 		return err
@@ -81,7 +81,7 @@ func clip(text string) string {
 	return text[:60] + "..."
 }
 
-// changeable refuses what a group keeps as it was made.
+// changeable refuses changes to the settings that a group keeps from its creation.
 func changeable(group domain.Group, wanted domain.GroupDefinition) error {
 	switch {
 	case group.From != wanted.From:

@@ -7,7 +7,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// room finds the first receive of a step that an event of a size fits into; nil: there is none.
+// room returns the first receive of a step that has room for an event of this size, or nil.
 func (s *step) room(bytes int) *receive {
 	for ; s.serving < len(s.served); s.serving++ {
 		r := s.served[s.serving]
@@ -18,7 +18,7 @@ func (s *step) room(bytes int) *receive {
 	return nil
 }
 
-// wanted is how many events the receives of a step still want.
+// wanted returns how many more events the receives of a step want.
 func (s *step) wanted() int {
 	wanted := 0
 	for _, r := range s.served[s.serving:] {
@@ -35,14 +35,15 @@ func (s *step) give(r *receive, le *lease, e *domain.Event) {
 	s.told.delivered++
 }
 
-// space is how many events may be leased in addition; fresh reports whether those may be such that were not delivered yet.
+// space returns how many more events may be leased. fresh reports whether they may include events that were not
+// delivered before.
 func (s *step) space() (space int, fresh bool) {
 	l, most := s.p.ledger, s.p.row.Group.MaxInFlight
 	return most - l.inFlight(), len(l.retries) < 2*most
 }
 
-// deliver leases events to the receives, in the order of their coming: what is due again first, then what is left behind
-// in streams that are free, then what is new.
+// deliver leases events to the receives in order of arrival. It starts with redeliveries that are due, continues with
+// events left behind in streams that are free, and ends with new events.
 func (s *step) deliver(ctx context.Context, now, begin int64) error {
 	s.serving = 0
 	deadline := s.deadline(begin)
@@ -55,7 +56,7 @@ func (s *step) deliver(ctx context.Context, now, begin int64) error {
 	return s.deliverNew(ctx, now, deadline)
 }
 
-// againRead is how many events that are due again are read at once, at most; fewer, where events are large.
+// againRead limits how many events due for redelivery are read at once. Large events reduce it.
 const againRead = 250
 
 func (s *step) deliverAgain(ctx context.Context, now, deadline int64) error {
@@ -84,7 +85,7 @@ func (s *step) deliverAgain(ctx context.Context, now, deadline int64) error {
 		for _, a := range part {
 			e := there[a.position()]
 			if e == nil || a.replay == nil && !s.p.ahead.selection.names(e) {
-				l.settleGone(a) // it is no longer in the log, or, the definition having changed, no longer the group's
+				l.settleGone(a) // not in the log any more, or, after a change of the definition, not in the group
 				continue
 			}
 			r := s.room(eventBytes(e))
@@ -100,12 +101,12 @@ func (s *step) deliverAgain(ctx context.Context, now, deadline int64) error {
 	return nil
 }
 
-// Bounds of what is read at once of streams that are behind.
+// Bounds for reading streams that are behind.
 const (
 	streamsRead      = 250     // streams
-	streamRead       = 1000    // events of one stream, of which some may not be the group's
-	streamsRounds    = 20      // reads in one step
-	streamsReadBytes = 8 << 20 // expected, by the size of the events read last
+	streamRead       = 1000    // events of one stream, some of which may not belong to the group
+	streamsRounds    = 20      // reads per step
+	streamsReadBytes = 8 << 20 // expected, from the size of the events read last
 )
 
 func (s *step) deliverBehind(ctx context.Context, now, deadline int64) error {
@@ -114,7 +115,7 @@ func (s *step) deliverBehind(ctx context.Context, now, deadline int64) error {
 	for rounds := 0; ; rounds++ {
 		if rounds > streamsRounds || rounds > 0 && time.Since(s.began) > stepTime {
 			s.more = true
-			return nil // what was passed over is saved, before there is more
+			return nil // save the progress before reading more
 		}
 		space, fresh := s.space()
 		free := l.free(min(s.wanted(), space, streamsRead))
@@ -132,7 +133,7 @@ func (s *step) deliverBehind(ctx context.Context, now, deadline int64) error {
 					l.caughtUp(b)
 					p.streams.forget(b.stream)
 				}
-				continue // or there is more, which is not the group's so far
+				continue // or there is more, but none of it belongs to the group so far
 			}
 			r := s.room(eventBytes(e))
 			if r == nil {
@@ -148,7 +149,8 @@ func (s *step) deliverBehind(ctx context.Context, now, deadline int64) error {
 	}
 }
 
-// readStreams reads the next events of streams that are behind and have none in memory, up to each of a stream.
+// readStreams reads the next events of streams that are behind and have none in memory. It reads up to each events per
+// stream.
 func (p *partition) readStreams(ctx context.Context, streams []*leftBehind, each int) error {
 	var places []domain.StreamPlace
 	of := make(map[string]*leftBehind)
@@ -240,8 +242,8 @@ func (s *step) deliverNew(ctx context.Context, now, deadline int64) error {
 	}
 }
 
-// readAhead reads on in the log, where that has more. The head is looked up once for each receive: somebody may have been told
-// elsewhere of an event that nobody has told here.
+// readAhead reads on in the log if there is more. It looks up the head once for each receive, because another process
+// may know of an event that was not announced here.
 func (s *step) readAhead(ctx context.Context) (bool, error) {
 	p := s.p
 	read, err := p.ahead.more(ctx, s.frontier())

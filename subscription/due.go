@@ -8,18 +8,18 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Due says when a group has something to deliver without its log growing.
+// Due says when a group has something to deliver even if its log does not grow.
 type Due struct {
-	Now bool      // there is something, or may be: a receive finds out
-	At  time.Time // else: when something becomes due, by this process's clock; zero: nothing waits
+	Now bool      // something is or may be due; a receive finds out
+	At  time.Time // otherwise: when something becomes due, by this process's clock; zero: never
 
-	searching bool // the log was not looked through to its end, and nothing new was found so far
+	searching bool // the log was not read to its end, and nothing new was found so far
 }
 
-// Due tells when something of a group becomes due: an event that waits for its next attempt or for the group's delay, a lease that
-// expires. A consumer that was given nothing may sleep until then, or until the log grows or the group changes. New events behind the
-// bound of the last receive in this process do not count. Nothing is due in a paused group. It reads the log as a receive does, and
-// leases nothing.
+// Due returns when an event of a group becomes due: after its retry delay or the group's delay, or when a lease
+// expires. A consumer that received nothing may sleep until then, or until the log grows or the group changes. New
+// events after the bound of the last receive in this process do not count. Nothing is due in a paused group. Due reads
+// the log as a receive does, but leases nothing.
 func (g *Groups) Due(ctx context.Context, tenant domain.TenantID, name string) (Due, error) {
 	for {
 		gr, err := g.use(ctx, tenant, name)
@@ -33,7 +33,7 @@ func (g *Groups) Due(ctx context.Context, tenant domain.TenantID, name string) (
 	}
 }
 
-// due is Due for a group that is in use.
+// due implements Due for a group that is in use.
 func (g *Groups) due(ctx context.Context, gr *group) (all Due, err error) {
 	for number := range max(1, gr.known.Load().Partitions) {
 		one, err := g.partition(gr, number).askDue(ctx)
@@ -48,9 +48,9 @@ func (g *Groups) due(ctx context.Context, gr *group) (all Due, err error) {
 	return all, nil
 }
 
-// dueAsk asks a partition when something is due.
+// dueAsk is a request to a partition for when something is due.
 type dueAsk struct {
-	done chan struct{} // closed when it is answered
+	done chan struct{} // closed when answered
 	due  Due
 	err  error
 }
@@ -77,7 +77,7 @@ func (p *partition) askDue(ctx context.Context) (Due, error) {
 	}
 }
 
-// look reads on in the log, until there is something new to be delivered, or nothing.
+// look reads on in the log until it finds a new event to deliver, or the end.
 func (s *step) look(ctx context.Context) error {
 	p := s.p
 	for p.ahead.next() == nil && time.Since(s.began) < stepTime {
@@ -90,7 +90,7 @@ func (s *step) look(ctx context.Context) error {
 	return nil
 }
 
-// nextDue is when something is due, as far as the newest ledger that is known says so.
+// nextDue returns when something is due, according to the newest known ledger.
 func (p *partition) nextDue() Due {
 	l := p.ledger
 	if p.row.Group.Paused {

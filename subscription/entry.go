@@ -9,49 +9,49 @@ import (
 	"github.com/manifold-es/manifold/expr"
 )
 
-// Form numbers a way of encoding events, from 0 to Forms-1. Whoever encodes gives each of its ways a number of its own, and
-// uses it for nothing else.
+// Form identifies an encoding of events, from 0 to Forms-1. A caller that encodes events assigns a distinct Form to
+// each encoding.
 type Form int
 
-// Forms is how many there can be.
+// Forms is the number of Form values.
 const Forms = 5
 
-// Entry is an event of a feed. Where feeds take it from the memory of their tail they share it, with what was made of it. It
-// never changes, may be kept, and may be used by any number of goroutines at once.
+// Entry is an event of a feed. Feeds that take it from their tail's memory share it together with what was derived from
+// it. An Entry never changes, may be kept, and may be used by any number of goroutines at once.
 type Entry struct {
 	Event domain.Event // must not be changed
 
 	encoded [Forms]atomic.Pointer[[]byte]
-	ring    *ring // whose memory it is in, or was; nil: it is one feed's own
+	ring    *ring // that holds or held it; nil: only one feed has it
 
 	mu    sync.Mutex
 	bytes int  // counted by the ring
-	gone  bool // from the ring
+	gone  bool // removed from the ring
 
-	filtering sync.Mutex // held while a filter is asked, which may take long; before mu
+	filtering sync.Mutex // held while a filter runs, which may take long; locked before mu
 	parsed    *expr.Event
 	verdicts  []verdict
 }
 
-// verdict is what a filter said of an entry's event.
+// verdict is the result of a filter for an entry's event.
 type verdict struct {
 	filter string
 	holds  bool
 }
 
-// maxVerdicts is how many filters' verdicts an entry keeps: a page that many have open has one filter.
+// maxVerdicts limits how many filter results an entry keeps. All viewers of one page share a filter.
 const maxVerdicts = 4
 
-// entryBytes is what an entry takes beside its data, metadata and names, about.
+// entryBytes approximates the size of an entry without its data, metadata and names.
 const entryBytes = 400
 
 func sizeOf(event *domain.Event) int {
 	return entryBytes + len(event.Data) + len(event.Metadata) + len(event.Stream)
 }
 
-// AppendTo appends the event to b in a form. encode appends to its first argument, and must always give the same for this
-// form and event: an entry that feeds share is encoded once, and what that gave is copied; one that a feed has to itself
-// is encoded into b each time. Frames of many entries may so go into one buffer, and out with one write.
+// AppendTo appends the event to b in a form. encode appends to its first argument, and must always produce the same
+// bytes for this form and event. A shared entry is encoded once, and the result is copied. An entry of a single feed is
+// encoded into b each time. So frames of many entries can share one buffer and one write.
 func (e *Entry) AppendTo(b []byte, form Form, encode func(b []byte, event *domain.Event) []byte) []byte {
 	if e.ring == nil {
 		return encode(b, &e.Event)
@@ -59,8 +59,8 @@ func (e *Entry) AppendTo(b []byte, form Form, encode func(b []byte, event *domai
 	return append(b, e.Encoded(form, encode)...)
 }
 
-// Encoded returns the event in a form; encode is as in AppendTo. It is encoded once, whoever asks; nobody may change the
-// bytes.
+// Encoded returns the event in a form, encoded once for all callers. For encode see AppendTo. Nobody may change the
+// returned bytes.
 func (e *Entry) Encoded(form Form, encode func(b []byte, event *domain.Event) []byte) []byte {
 	if encoded := e.encoded[form].Load(); encoded != nil {
 		return *encoded
@@ -70,7 +70,7 @@ func (e *Entry) Encoded(form Form, encode func(b []byte, event *domain.Event) []
 	if encoded := e.encoded[form].Load(); encoded != nil {
 		return *encoded
 	}
-	// Most of it is data and metadata; a buffer that is too small would be made anew and again.
+	// Most of it is data and metadata. A buffer that is too small would be reallocated repeatedly.
 	encoded := encode(make([]byte, 0, sizeOf(&e.Event)), &e.Event)
 	e.count(cap(encoded))
 	encoded = slices.Clip(encoded)
@@ -78,7 +78,7 @@ func (e *Entry) Encoded(form Form, encode func(b []byte, event *domain.Event) []
 	return encoded
 }
 
-// matches is selection.matches. A filter's verdict, and what it has parsed of the event, are kept for other feeds.
+// matches implements selection.matches. It keeps the filter's result and the parsed event for other feeds.
 func (e *Entry) matches(s *selection) bool {
 	if !s.names(&e.Event) {
 		return false
@@ -112,10 +112,10 @@ func (e *Entry) matches(s *selection) bool {
 	return holds
 }
 
-// parsedGrowth is by how many times JSON grows when it is parsed, about.
+// parsedGrowth approximates by how many times JSON grows when it is parsed.
 const parsedGrowth = 4
 
-// count adds to what the ring counts, unless the entry has left it; whoever calls it holds the lock.
+// count adds to the bytes that the ring counts, unless the entry has left the ring. The caller must hold e.mu.
 func (e *Entry) count(bytes int) (counted bool) {
 	if e.ring == nil || e.gone {
 		return false
@@ -125,7 +125,8 @@ func (e *Entry) count(bytes int) (counted bool) {
 	return true
 }
 
-// leave takes the entry out of what the ring counts. Feeds may have it still. It waits for no filter.
+// leave removes the entry from the bytes that the ring counts. Feeds may still hold the entry. leave waits for no
+// filter.
 func (e *Entry) leave() {
 	e.mu.Lock()
 	e.gone = true

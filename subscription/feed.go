@@ -8,49 +8,50 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Bounds of what a feed gives out without events, and of what it takes from its tail's memory at once.
+// Bounds of what a feed skips before it reports progress, and of what it takes from its tail's memory at once.
 const (
-	passedEvents = 1000        // passed over: the follower is told
-	passedTime   = time.Second // since some were passed over
+	passedEvents = 1000        // skipped events before the follower is notified
+	passedTime   = time.Second // since the first skipped event
 
 	takenEvents = 512
 	takenBytes  = 256 << 10
 )
 
-// Feed is one follower's place in a log. It is for one goroutine.
+// Feed is one follower's position in a log. Only one goroutine may use it.
 //
-// It gives every event that is selected once, in the order of positions, from the place on where it began; where its tail has
-// forgotten what comes next it reads that from the log, a slice ahead of the follower, and more at a time the faster that is.
+// A feed returns every selected event once, in the order of positions, starting where it began. If its tail no longer
+// has the next events, the feed reads them from the log, one slice ahead of the follower. Slices grow with the
+// follower's speed.
 type Feed struct {
 	tail      *tail
 	selection *selection
-	position  int64 // everything up to here was given out or passed over
+	position  int64 // everything up to here was returned or skipped
 	goal      int64 // the head when it began
-	atHead    bool  // position was the head when it came there, and the follower knows
+	atHead    bool  // position was the head when the feed reached it, and the follower knows
 
-	buffer  []*Entry // what Next gives out
+	buffer  []*Entry // what Next returns
 	history history
-	ahead   *fetched // what follows position, being read from the log; nil: nothing is
-	has     int      // bytes that Next has given out of what was read
+	ahead   *fetched // the events after position, being read from the log; nil: no read is running
+	has     int      // bytes of events from the log that the last Next returned
 	gave    time.Time
 
-	heard heard // what the follower was told is gone, as far as that is ahead
+	heard heard // what the follower knows to be gone, as far as that is ahead
 
-	passed int64       // over, and the follower does not know
-	tell   *time.Timer // runs out when it has to
+	passed int64       // events skipped without the follower's knowledge
+	tell   *time.Timer // fires when the follower must be notified of skipped events
 
-	ctx    context.Context // of what is being read
+	ctx    context.Context // context of reads from the log
 	cancel context.CancelFunc
 	once   sync.Once
 }
 
-// Slice is what comes next in a feed.
+// Slice is the next part of a feed.
 type Slice struct {
-	Entries  []*Entry // in order; the list, not what is in it, is used again by the next call of Next
-	Position int64    // everything up to here has been given out or passed over: whoever has that goes on behind it
-	CaughtUp bool     // Position is the head as it was then, at least that of when the feed began, and was not before
-	// Gap is what retention has removed of what comes next, which nobody knows any more; nil: nothing that was not told before. It
-	// may reach beyond Position.
+	Entries  []*Entry // in order; the next call of Next reuses the list, but not its entries
+	Position int64    // everything up to here was returned or skipped; resume after it
+	CaughtUp bool     // Position is the current head, at least the head when the feed began, and was not before
+	// Gap reports events in what comes next that retention has removed. It is nil if nothing is missing that was not
+	// reported before. It may extend beyond Position.
 	Gap *domain.Gap
 }
 
@@ -61,18 +62,18 @@ func newFeed(tail *tail, selection *selection, position, goal int64) *Feed {
 	return f
 }
 
-// Position is the place that the feed has come to: everything up to here was given out by Next, or was passed over since it
-// is not selected. It may be further than the last slice's.
+// Position returns the feed's position. Every event up to it was returned by Next, or skipped because it is not
+// selected. It may be beyond the position of the last slice.
 func (f *Feed) Position() int64 { return f.position }
 
-// Next returns the next slice, which is never without news: it waits until there is some. A slice without entries tells that the
-// feed has caught up, that events are gone, or that some were passed over: some thousand of them, or a few and a second ago.
+// Next waits until there is something to report and returns the next slice. A slice without entries reports that the
+// feed has caught up, that events are gone, or that events were skipped: about a thousand, or fewer after a second.
 //
-// Where ctx ends first, it returns ctx's cause, and the feed stays as it is: Next may be called again, so that a deadline
-// may say when to give a sign of life. While the database does not answer it waits. Other errors are faults.
+// If ctx ends first, Next returns the cause of ctx and the feed is unchanged. Next may be called again, so a deadline
+// can be used to send keep-alives. Next waits while the database does not answer. Other errors are faults.
 func (f *Feed) Next(ctx context.Context) (Slice, error) {
 	f.history.paced(f.gave)
-	clear(f.buffer) // who waits keeps nothing in memory
+	clear(f.buffer) // do not keep entries in memory while waiting
 	f.release()
 	slice, err := f.next(ctx)
 	f.gave = time.Now()
@@ -114,8 +115,8 @@ func (f *Feed) next(ctx context.Context) (Slice, error) {
 	}
 }
 
-// take takes what the tail has in memory behind the feed's place; news is not nil where that is all there is. Where the tail
-// has forgotten some of it, that is begun to be read from the log.
+// take takes the events after the feed's position from the tail's memory. news is not nil if these are all. If the tail
+// no longer has some of them, take starts to read them from the log.
 func (f *Feed) take(ctx context.Context) (slice Slice, news <-chan struct{}) {
 	t := f.tail.ring.take(f.position, f.goal, f.buffer[:0], takenEvents, takenBytes)
 	if t.missed {
@@ -146,7 +147,7 @@ func (f *Feed) take(ctx context.Context) (slice Slice, news <-chan struct{}) {
 	return f.moved(entries, t.upTo, t.atHead, gone), t.news
 }
 
-// read waits for what is being read from the log.
+// read waits for the running read from the log.
 func (f *Feed) read(ctx context.Context) (Slice, error) {
 	select {
 	case <-ctx.Done():
@@ -166,7 +167,7 @@ func (f *Feed) read(ctx context.Context) (Slice, error) {
 	return slice, nil
 }
 
-// moved moves the feed's place.
+// moved moves the feed's position.
 func (f *Feed) moved(entries []*Entry, upTo int64, atHead bool, gone gap) Slice {
 	if passed := upTo - f.position - int64(len(entries)); passed > 0 {
 		if f.passed == 0 {
@@ -193,7 +194,7 @@ func (f *Feed) tellLater() {
 	f.tell.Reset(f.tail.tails.tell)
 }
 
-// give is for what Next returns.
+// give finishes a slice that Next returns.
 func (f *Feed) give(slice Slice) Slice {
 	if f.passed > 0 {
 		f.passed = 0
@@ -202,13 +203,13 @@ func (f *Feed) give(slice Slice) Slice {
 	return slice
 }
 
-// release is for what the follower has done with.
+// release releases the memory of the events that the follower has finished with.
 func (f *Feed) release() {
 	f.tail.tails.behind.Add(-int64(f.has))
 	f.has = 0
 }
 
-// Close ends the feed. It may be called again, but not beside Next.
+// Close ends the feed. It may be called again, but not concurrently with Next.
 func (f *Feed) Close() {
 	f.once.Do(func() {
 		f.cancel()

@@ -9,17 +9,19 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// fillFor is how long a receive that has events asks for more of them. What a partition is at then is waited for, but no longer than
-// fillPatience as long. Both are less where the group's ackTimeout is short: the leases of what the receive has already run.
+// fillFor is how long a receive that has events asks other partitions for more. It waits for partitions that are still
+// busy then, up to fillPatience times as long. Both are shorter if the group's ackTimeout is short, because the leases
+// of the events already received are running.
 const (
 	fillFor      = stepTime
 	fillPatience = 8
 )
 
-// fill fills up what a member was given by one of its partitions from the others, as far as the receive has room and they have something
-// due now. They are asked side by side, since each is a round trip of its own, and each for an equal share of the room; those that
-// have given all of theirs, or were not done with looking, are asked again while there is room. What they cannot give, or not in time, comes with the next receive: what
-// a partition gives that is not waited for any more goes back. Where ctx ends first everything does.
+// fill adds events from a member's other partitions to those that one partition gave. It takes as many as the receive
+// has room for and as are due now. It asks the partitions concurrently, because each is a separate round trip, and asks
+// each for an equal share of the room. While there is room, it asks again those that gave their full share or had not
+// finished looking. Events that a partition cannot give in time come with the next receive; deliveries that arrive too
+// late go back. If ctx ends first, all deliveries go back.
 func (r *receive) fill(ctx context.Context, given []domain.Delivery, within, ackTimeout time.Duration) ([]domain.Delivery, error) {
 	patience := min(fillPatience*within, ackTimeout/8)
 	until := time.Now().Add(min(within, patience/2))
@@ -47,7 +49,7 @@ func (r *receive) fill(ctx context.Context, given []domain.Delivery, within, ack
 				batch: shares[i], member: r.member, upTo: r.upTo, rest: max(1, bytes/len(asked)),
 				done: make(chan struct{}), at: []*partition{p}, tries: 1, looked: true,
 			}
-			asking.Go(func() { found[i], _ = parts[i].await(patient, wait) }) // what has failed shows in the next receive
+			asking.Go(func() { found[i], _ = parts[i].await(patient, wait) }) // the next receive reports the error
 		}
 		asking.Wait()
 		left = slices.Clone(later)
@@ -66,7 +68,8 @@ func (r *receive) fill(ctx context.Context, given []domain.Delivery, within, ack
 	return given, nil
 }
 
-// equalShares divides a number among so many, each of whom is to have one at least: the first of them, where there is too little.
+// equalShares divides number into equal shares of at least one. If number is smaller than among, only that many shares
+// exist.
 func equalShares(number, among int) []int {
 	shares := make([]int, min(number, among))
 	for i := range shares {
@@ -78,7 +81,7 @@ func equalShares(number, among int) []int {
 	return shares
 }
 
-// takeBack gives back what several partitions have given.
+// takeBack returns the deliveries of several partitions.
 func (r *receive) takeBack(given []domain.Delivery) {
 	of := make(map[int][]domain.Attempt)
 	for i := range given {

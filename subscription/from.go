@@ -8,8 +8,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// resolveFrom returns the first position that a subscription delivers, from 1. domain.CodeNotFound, with the place from: there
-// is no such event.
+// resolveFrom returns the first position that a subscription delivers, counting from 1. If there is no such event, the
+// error is domain.CodeNotFound with the place "from".
 func resolveFrom(ctx context.Context, log Log, tenant domain.TenantID, from domain.From) (int64, error) {
 	switch {
 	case from.End:
@@ -31,7 +31,7 @@ func resolveFrom(ctx context.Context, log Log, tenant domain.TenantID, from doma
 	}
 }
 
-// justBefore is the last moment before a time that an event can have been recorded at: the log counts in microseconds.
+// justBefore returns the last moment before at when an event can have been recorded. The log counts in microseconds.
 func justBefore(at time.Time) time.Time {
 	if whole := at.Truncate(time.Microsecond); !whole.Equal(at) {
 		return whole

@@ -7,8 +7,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Put makes a group, or changes one. A group keeps its from, ordering and number of partitions: others are
-// domain.CodeConflict. Without From a new one begins at the start.
+// Put creates or changes a group. A group keeps its from, ordering and number of partitions; other values return
+// domain.CodeConflict. Without From, a new group begins at the start.
 func (g *Groups) Put(ctx context.Context, tenant domain.TenantID, name string, definition domain.GroupDefinition) (status domain.GroupStatus, created bool, err error) {
 	if err := domain.CheckGroupName("name", name); err != nil {
 		return domain.GroupStatus{}, false, err
@@ -29,7 +29,8 @@ func (g *Groups) Put(ctx context.Context, tenant domain.TenantID, name string, d
 	return status, created, err
 }
 
-// start is where a group's partitions begin to read, where it is new, and checks that it may be changed so where it is not.
+// start returns where the partitions of a new group begin to read. For an existing group it checks that the change is
+// allowed.
 func (g *Groups) start(ctx context.Context, tenant domain.TenantID, name string, definition *domain.GroupDefinition) (int64, error) {
 	wanted := definition.From
 	if wanted == "" {
@@ -55,12 +56,12 @@ func (g *Groups) start(ctx context.Context, tenant domain.TenantID, name string,
 	return 1, changeable(group, *definition)
 }
 
-// Get returns a group.
+// Get returns a group's status.
 func (g *Groups) Get(ctx context.Context, tenant domain.TenantID, name string) (domain.GroupStatus, error) {
 	return g.statusOf(ctx, tenant, name)
 }
 
-// List returns the groups behind the name after, by name, at most so many.
+// List returns up to limit groups after a name, ordered by name.
 func (g *Groups) List(ctx context.Context, tenant domain.TenantID, after string, limit int) ([]domain.GroupStatus, error) {
 	groups, err := g.config.Store.Groups(ctx, tenant, after, limit)
 	if err != nil || len(groups) == 0 {
@@ -83,7 +84,7 @@ func (g *Groups) Delete(ctx context.Context, tenant domain.TenantID, name string
 	return err
 }
 
-// Pause stops or resumes deliveries. What is in flight can be answered all the same.
+// Pause stops or resumes deliveries. Events in flight can still be answered.
 func (g *Groups) Pause(ctx context.Context, tenant domain.TenantID, name string, paused bool) (domain.GroupStatus, error) {
 	if _, err := g.config.Store.PauseGroup(ctx, tenant, name, paused); err != nil {
 		return domain.GroupStatus{}, err
@@ -92,9 +93,9 @@ func (g *Groups) Pause(ctx context.Context, tenant domain.TenantID, name string,
 	return g.statusOf(ctx, tenant, name)
 }
 
-// Seek moves a group: it goes on at the place. What is in flight or waits for a retry is given up, and dead letters stay, but for
-// those behind the place whose replay was asked for: they come anyway. A position beyond the head is one that is yet to come. A
-// ledger that cannot be read is made anew.
+// Seek moves a group to another position. Events that are in flight or wait for a retry are dropped. Dead letters stay,
+// except those after the new position whose replay was requested: they are delivered anyway. A position after the head
+// takes effect when the log reaches it. An unreadable ledger is replaced.
 func (g *Groups) Seek(ctx context.Context, tenant domain.TenantID, name string, to domain.From) (domain.GroupStatus, error) {
 	if to.Position < 0 {
 		return domain.GroupStatus{}, domain.Errorf(domain.CodeInvalidRequest, "position", "it is %d; positions begin with 1", to.Position)

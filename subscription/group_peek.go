@@ -10,18 +10,19 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Peek asks what a group is about to deliver.
+// Peek configures a look at what a group will deliver next.
 type Peek struct {
-	Limit     int // of each list; 0: domain.DefaultPeek
-	Partition int // of a group with partitions; negative: all of them
+	Limit     int // for each list; 0: domain.DefaultPeek
+	Partition int // of a group with partitions; negative: all
 }
 
-// Peeked is what a group is about to deliver and waits for, as a receive at this moment would find it. Nothing of it was leased.
+// Peeked is what a group would deliver and what it waits for, as a receive at this moment would find it. Nothing was
+// leased.
 type Peeked struct {
-	Next      []domain.Delivery // what would be delivered now, with the attempts that these would be; also where the group is paused
-	InFlight  []domain.Delivery // the oldest first
-	Retrying  []WaitingRetry    // those first that are due first
-	Searching bool              // there may be more in Next: the log was not looked through to its end
+	Next      []domain.Delivery // due now, with the attempt numbers they would have; also in a paused group
+	InFlight  []domain.Delivery // oldest first
+	Retrying  []WaitingRetry    // by due time
+	Searching bool              // Next may be incomplete, because the log was not read to its end
 }
 
 // WaitingRetry is an event that waits for its next attempt.
@@ -31,16 +32,17 @@ type WaitingRetry struct {
 }
 
 const (
-	// peekFor is how long a peek looks through the log, for all partitions together.
+	// peekFor limits how long a peek reads the log, for all partitions together.
 	peekFor = 2 * time.Second
-	// peeks is how many peeks a process works on at once. Of a tenant it works on one.
+	// peeks limits how many peeks a process works on at once. It works on one per tenant.
 	peeks = 4
-	// peekRead is how many events are read at once of those in flight: they may be as large as events can be.
+	// peekRead limits how many events in flight are read at once. Each may have the maximum size.
 	peekRead = 8
 )
 
-// Peek looks at a group without leasing anything, and without counting an attempt. Of a group with several partitions each has an equal share
-// of the limit. What the group has passed over meanwhile is kept, so that a peek behind many events of others goes on where the last one has stopped.
+// Peek looks at a group without leasing an event or counting an attempt. The partitions of a group have equal shares of
+// the limit. Peek keeps the group's progress over events that are not selected, so the next peek continues where the
+// last one stopped.
 func (g *Groups) Peek(ctx context.Context, tenant domain.TenantID, name string, wanted Peek) (Peeked, error) {
 	if wanted.Limit < 0 || wanted.Limit > domain.MaxPeek {
 		return Peeked{}, domain.Errorf(domain.CodeInvalidRequest, "limit", "it is %d; it must be from 1 to %d", wanted.Limit, domain.MaxPeek)
@@ -63,7 +65,7 @@ func (g *Groups) Peek(ctx context.Context, tenant domain.TenantID, name string, 
 	}
 }
 
-// peek is Peek for a group that is in use.
+// peek implements Peek for a group that is in use.
 func (g *Groups) peek(ctx context.Context, gr *group, wanted Peek) (all Peeked, err error) {
 	for _, turns := range []chan struct{}{gr.peeking, g.peeking} {
 		select {
@@ -112,7 +114,7 @@ func byDue(a, b WaitingRetry) int {
 	return cmp.Or(a.DueAt.Compare(b.DueAt), cmp.Compare(a.Position, b.Position))
 }
 
-// peekPartition makes a step as a receive would have it, on a ledger of its own that is never saved.
+// peekPartition makes a step as a receive would, on a separate ledger that is never saved.
 func (g *Groups) peekPartition(ctx context.Context, gr *group, number, limit int, bytes *int, until time.Time) (Peeked, error) {
 	p := &partition{groups: g, group: gr, number: number, streams: streamsAhead{most: scarceBytes}}
 	if err := p.load(ctx, false); err != nil {
@@ -156,7 +158,7 @@ func (g *Groups) peekPartition(ctx context.Context, gr *group, number, limit int
 	return found, err
 }
 
-// peekWaiting adds what is in flight, and what waits for a retry.
+// peekWaiting adds the events that are in flight and those that wait for a retry.
 func (g *Groups) peekWaiting(ctx context.Context, p *partition, found *Peeked, leases []*lease, limit int, bytes *int) error {
 	slices.SortFunc(leases, func(a, b *lease) int { return cmp.Compare(a.position, b.position) })
 	leases = leases[:min(limit, len(leases))]
@@ -184,14 +186,14 @@ func (g *Groups) peekWaiting(ctx context.Context, p *partition, found *Peeked, l
 	if err != nil {
 		return err
 	}
-	// What is too much for one answer is left out.
+	// Leave out what is too much for one response.
 	found.InFlight = found.InFlight[:min(read, len(found.InFlight))]
 	found.Retrying = found.Retrying[:min(max(0, read-len(leases)), len(found.Retrying))]
 	return nil
 }
 
-// readEvents fills in events by their positions, as far as bytes go, and returns how many these are. Those that are not in the log any more
-// stay as they are.
+// readEvents fills in events by their positions until bytes is used up, and returns how many it processed. Events that
+// are no longer in the log stay unchanged.
 func (g *Groups) readEvents(ctx context.Context, tenant domain.TenantID, events []*domain.Event, bytes *int) (read int, err error) {
 	for read < len(events) && (*bytes > 0 || read == 0) {
 		part := events[read:min(read+peekRead, len(events))]
@@ -216,7 +218,7 @@ func (g *Groups) readEvents(ctx context.Context, tenant domain.TenantID, events 
 	return read, nil
 }
 
-// passOver has a partition look through the log for its next event, as far as there is time.
+// passOver makes a partition look for its next event in the log until the given time.
 func (g *Groups) passOver(ctx context.Context, gr *group, number int, until time.Time) error {
 	for time.Now().Before(until) {
 		due, err := g.partition(gr, number).askDue(ctx)

@@ -9,36 +9,37 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Receive asks for events.
+// Receive configures a receive.
 type Receive struct {
-	Batch  int           // at most so many; 0: the group's batch size
-	Wait   time.Duration // for an event where none is due
+	Batch  int           // maximum number of events; 0: the group's batch size
+	Wait   time.Duration // for an event if none is due
 	Member domain.GroupMemberID
-	UpTo   int64 // nothing behind this position that was not delivered yet; 0: there is no such bound
-	// Lease is for how long the events are leased, by a consumer that extends its leases for as long as it lives; 0: the group's
-	// AckTimeout.
+	UpTo   int64 // no new events after this position; 0: no bound
+	// Lease is the length of the leases. It is for consumers that extend their leases for as long as they live. 0 means
+	// the group's AckTimeout.
 	Lease time.Duration
-	// Search is how long the log is looked through where it is not known yet whether something is due, though Wait is over. A group of few
-	// events may have to pass over very many others to find its next one.
+	// Search is how long to read the log, even after Wait is over, while it is unknown whether something is due. A
+	// group with few events may have to skip very many others to find its next one.
 	Search time.Duration
 }
 
-// Received is what a consumer was given.
+// Received is the result of a receive.
 type Received struct {
 	Deliveries []domain.Delivery
-	// Searching says, where nothing was given, that something may be due all the same: Search was over before the log's head was reached.
-	// What was passed over is kept, so the next receive goes on from there.
+	// Searching reports that nothing was given, but something may be due: Search was over before the log's head was
+	// reached. Progress is kept, so the next receive continues from there.
 	Searching bool
 }
 
-// Receive is Poll for consumers that ask again in any case.
+// Receive calls Poll, for consumers that ask again in any case.
 func (g *Groups) Receive(ctx context.Context, tenant domain.TenantID, name string, wanted Receive) ([]domain.Delivery, error) {
 	received, err := g.Poll(ctx, tenant, name, wanted)
 	return received.Deliveries, err
 }
 
-// Poll leases events to a consumer: at most 8 MiB of them, or one. It waits for one where none is due. A member is given those of all
-// its partitions, each partition's in their order. Where ctx ends before it returns, nothing stays leased. domain.CodeTooManyRequests: too many wait already.
+// Poll leases events to a consumer, at most 8 MiB of them or one event. It waits for one if none is due. A member
+// receives events of all its partitions, each partition's in order. If ctx ends before Poll returns, nothing stays
+// leased. If too many receives are waiting, it returns domain.CodeTooManyRequests.
 func (g *Groups) Poll(ctx context.Context, tenant domain.TenantID, name string, wanted Receive) (Received, error) {
 	if wanted.UpTo < 0 {
 		return Received{}, domain.Errorf(domain.CodeInvalidRequest, "upTo", "it is %d; positions begin with 1", wanted.UpTo)
@@ -71,7 +72,7 @@ func (g *Groups) Poll(ctx context.Context, tenant domain.TenantID, name string, 
 			r.tries = len(r.at)
 		}
 		if shared {
-			wait = min(wait, max(g.rosterFor, leastWait)) // then its partitions may be others
+			wait = min(wait, max(g.rosterFor, leastWait)) // after that, its partitions may have changed
 		}
 		if gr.waiting.Add(1) > maxWaiting {
 			gr.waiting.Add(-1)
@@ -106,7 +107,7 @@ func (g *Groups) Poll(ctx context.Context, tenant domain.TenantID, name string, 
 	}
 }
 
-// receive makes a request to the partitions that a consumer may receive from.
+// receive creates a request to the partitions that a consumer may receive from.
 func (g *Groups) receive(ctx context.Context, gr *group, wanted Receive) (*receive, error) {
 	known := *gr.known.Load()
 	numbers := []int{0}
@@ -118,7 +119,7 @@ func (g *Groups) receive(ctx context.Context, gr *group, wanted Receive) (*recei
 		if err != nil {
 			return nil, err
 		}
-		// The first is asked first: each in its turn.
+		// The partitions take turns at being asked first.
 		numbers = roster.partitions(wanted.Member)
 		if n := uint64(len(numbers)); n > 0 {
 			begin := gr.turn.Add(1) % n

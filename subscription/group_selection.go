@@ -7,8 +7,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Selection returns which events a group is of, for who asks with each request whether a caller may have to do with it. A group
-// that is in use is answered from memory: that another process has changed its definition may not show for a moment.
+// Selection returns which events a group selects. It is cheap enough to authorize every request: for a group that is in
+// use it answers from memory. A change by another process may take a moment to show.
 func (g *Groups) Selection(ctx context.Context, tenant domain.TenantID, name string) (domain.Selection, error) {
 	gr, err := g.use(ctx, tenant, name)
 	if err != nil {
@@ -17,7 +17,7 @@ func (g *Groups) Selection(ctx context.Context, tenant domain.TenantID, name str
 	return gr.known.Load().Selection, nil
 }
 
-// statusOf returns a group with how far it has come, and what was removed of its source.
+// statusOf returns a group with its progress and what was removed from its source.
 func (g *Groups) statusOf(ctx context.Context, tenant domain.TenantID, name string) (domain.GroupStatus, error) {
 	status, err := g.config.Store.GroupStatus(ctx, tenant, name)
 	if err != nil {
@@ -32,7 +32,7 @@ func (g *Groups) statusOf(ctx context.Context, tenant domain.TenantID, name stri
 	return status, nil
 }
 
-// removedTo is the highest position of a selection's categories that was removed; 0: none.
+// removedTo returns the highest removed position in a selection's categories, or 0 if there is none.
 func removedTo(floors []domain.RetentionFloor, of *domain.Selection) int64 {
 	highest, categories := int64(0), (&selection{Selection: *of}).categories()
 	for _, floor := range floors {

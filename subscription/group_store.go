@@ -7,53 +7,55 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Store keeps groups, each under its tenant. Errors that a caller can act on are *domain.Error.
+// Store keeps groups, each in its tenant. Errors that a caller can act on are *domain.Error.
 type Store interface {
 	Log
 
-	// PutGroup makes a group, or replaces the definition of one, and returns it as it is then. A definition that is there already
-	// as it is changes nothing. start is where a new one's partitions begin to read.
+	// PutGroup creates a group, or replaces its definition, and returns the result. An unchanged definition changes
+	// nothing. start is where the partitions of a new group begin to read.
 	PutGroup(ctx context.Context, tenant domain.TenantID, name string, definition domain.GroupDefinition, start int64) (group domain.Group, created bool, err error)
 	Group(ctx context.Context, tenant domain.TenantID, name string) (domain.Group, error)
-	// GroupStatus is a group with how far it has come; Groups lists them by name, those behind a name, at most so many.
+	// GroupStatus returns a group with its progress. Groups lists up to limit groups after a name, ordered by name.
 	GroupStatus(ctx context.Context, tenant domain.TenantID, name string) (domain.GroupStatus, error)
 	Groups(ctx context.Context, tenant domain.TenantID, after string, limit int) ([]domain.GroupStatus, error)
 	DeleteGroup(ctx context.Context, tenant domain.TenantID, name string) error
 	PauseGroup(ctx context.Context, tenant domain.TenantID, name string, paused bool) (domain.Group, error)
 
-	// Ledger reads a partition with all that belongs to it, in one snapshot. With wait it first waits for whoever is saving it.
+	// Ledger reads a partition with all its rows, in one snapshot. With wait, it first waits for a save in progress.
 	Ledger(ctx context.Context, tenant domain.TenantID, name string, partition int, wait bool) (domain.LedgerRow, error)
-	// ReplaysBeside reads the first limit dead letters of a partition whose replay was asked for and that are of none of these streams,
-	// oldest first.
+	// ReplaysBeside reads the oldest limit dead letters of a partition whose replay was requested and whose stream is
+	// none of streams.
 	ReplaysBeside(ctx context.Context, tenant domain.TenantID, name string, partition int, streams []string, limit int) ([]domain.DeadLetter, error)
-	// SaveLedger makes a change; saved is false, and nothing was written, where group or ledger have other revisions.
-	// now is the database's clock. Where the outcome of a save cannot be known, it is found out before it returns, or the error is
-	// domain.CodeOutcomeUnknown.
+	// SaveLedger saves a change. If the group or the ledger has another revision, saved is false and nothing was
+	// written. now is the database's clock. If the outcome of a save is unknown, SaveLedger finds it out before it
+	// returns, or returns domain.CodeOutcomeUnknown.
 	SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change domain.LedgerChange) (now time.Time, saved bool, err error)
-	// SeekGroup gives the group a new revision and writes the ledgers of all its partitions anew, which make returns from what
-	// they were; retries are removed, and dead letters behind where they go on whose replay was asked for.
+	// SeekGroup gives the group a new revision and replaces the ledgers of all its partitions. remake returns each new
+	// ledger, given the old one. SeekGroup removes retries, and those dead letters after the new position whose replay
+	// was requested.
 	SeekGroup(ctx context.Context, tenant domain.TenantID, name string, remake func(partition int, ledger []byte) (again []byte, status domain.PartitionStatus, err error)) (domain.Group, error)
 
-	// StreamsOf returns the streams of events by their ids; those that are not there are left out.
+	// StreamsOf returns the streams of events by event id. It omits events that do not exist.
 	StreamsOf(ctx context.Context, tenant domain.TenantID, ids []domain.EventID) (map[domain.EventID]string, error)
-	// ReadPositions reads the events at these positions, in the order in which they are given; those that are not there are left out.
+	// ReadPositions reads the events at these positions, in the given order. It omits events that do not exist.
 	ReadPositions(ctx context.Context, tenant domain.TenantID, positions []int64) ([]domain.Event, error)
-	// NextInStreams reads, of each stream, the next limit events behind the place, of whatever type, as far as they are not
-	// beyond the position to: stream by stream in the order of places, each in its order. Where it gives fewer than limit of a
-	// stream, there are no more up to that position. Looking for types is the caller's: a rare one may be far.
+	// NextInStreams reads the next limit events of each stream after its place, of any type, up to the position to. It
+	// returns them stream by stream in the order of places, each stream in order. If it returns fewer than limit for a
+	// stream, there are no more up to that position. The caller filters by type, because a rare type may be far away.
 	NextInStreams(ctx context.Context, tenant domain.TenantID, places []domain.StreamPlace, to int64, limit int) ([]domain.Event, error)
 
 	DeadLetters(ctx context.Context, tenant domain.TenantID, name string, after int64, limit int) ([]domain.DeadLetter, error)
-	// ReplayDeadLetters asks for the replay of one, or of all with the zero id, and returns of how many.
+	// ReplayDeadLetters requests the replay of one dead letter, or of all if id is zero. It returns their number.
 	ReplayDeadLetters(ctx context.Context, tenant domain.TenantID, name string, id domain.EventID) (int64, error)
 	DiscardDeadLetters(ctx context.Context, tenant domain.TenantID, name string, id domain.EventID) (int64, error)
 
-	// AnnounceGroupMember gives a sign of life, of a new member or one that is there (domain.CodeNotFound where join is false and it is
-	// not), sweeps those that have been silent for domain.GroupMemberDead, and returns those that are alive by their ids.
+	// AnnounceGroupMember records a heartbeat of a new or existing member. If join is false and the member does not
+	// exist, it returns domain.CodeNotFound. It removes members without a heartbeat for domain.GroupMemberDead, and
+	// returns the live members ordered by id.
 	AnnounceGroupMember(ctx context.Context, tenant domain.TenantID, name string, member domain.GroupMember, join bool) ([]domain.GroupMember, error)
 	GroupMembers(ctx context.Context, tenant domain.TenantID, name string) ([]domain.GroupMember, error)
 	RemoveGroupMember(ctx context.Context, tenant domain.TenantID, name string, id domain.GroupMemberID) error
 
-	// NotifyGroup tells other processes that a group may have something to deliver; it returns at once.
+	// NotifyGroup notifies other processes that a group may have something to deliver. It returns at once.
 	NotifyGroup(tenant domain.TenantID, name string)
 }

@@ -11,31 +11,31 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// GroupsConfig is what Groups are made of.
+// GroupsConfig configures Groups.
 type GroupsConfig struct {
 	Store    Store
-	Bytes    int // of events that all groups together read ahead of their delivery, about; 0: DefaultGroupBytes
+	Bytes    int // approximate limit for events that all groups read ahead; 0: DefaultGroupBytes
 	Log      *slog.Logger
 	Observer GroupObserver
-	// Changed is called when a group was changed in this process, or its dead letters were: as Notice, but by Groups. It must return at
-	// once; nil: nobody wants to know.
+	// Changed is called when this process has changed a group or its dead letters. It is the counterpart of Notice. It
+	// must return at once. Nil means that nothing is called.
 	Changed func(tenant domain.TenantID, name string)
 }
 
-// DefaultGroupBytes bounds what groups read ahead where nothing else is said.
+// DefaultGroupBytes is the default of GroupsConfig.Bytes.
 const DefaultGroupBytes = 128 << 20
 
-// GroupObserver has functions that are called as things happen, from many goroutines, and must not block. Each is optional.
+// GroupObserver has optional functions that report what happens. They are called by many goroutines and must not block.
 type GroupObserver struct {
 	Delivered func(events int)
-	Acked     func(events int, held time.Duration) // held: since the oldest of them was delivered
+	Acked     func(events int, held time.Duration) // held: time since the oldest of them was delivered
 	Nacked    func(action domain.NackAction, events int)
 	Expired   func(events int)
 	Parked    func(events int)
-	Received  func(took time.Duration, events int) // a receive, its waiting left out
+	Received  func(took time.Duration, events int) // a receive, without its waiting time
 }
 
-// Groups deliver events to consumers. All methods may be called concurrently, and by any number of processes at once.
+// Groups delivers events to consumers. All methods may be called concurrently, and by any number of processes at once.
 type Groups struct {
 	config GroupsConfig
 
@@ -44,40 +44,40 @@ type Groups struct {
 	closed   bool
 
 	running sync.WaitGroup // the partitions' goroutines
-	held    atomic.Int64   // bytes of events that the partitions have in memory
+	held    atomic.Int64   // bytes of events in the partitions' memory
 
-	peeking chan struct{} // has one for each peek
+	peeking chan struct{} // one entry for each peek
 
-	rosterFor, fillFor time.Duration // the constants, but in tests
+	rosterFor, fillFor time.Duration // the constants, except in tests
 }
 
-// group is a group that somebody uses in this process.
+// group is a group that is in use in this process.
 type group struct {
 	tenant domain.TenantID
 	name   string
 
-	known   atomic.Pointer[domain.Group] // as it was read last
-	head    atomic.Int64                 // of the tenant's log, as far as it is known
-	asking  chan struct{}                // has one while a filter of the tenant's groups is asked
-	peeking chan struct{}                // has one while somebody peeks at one of the tenant's groups
-	recent  *recent                      // what reads the log for the tenant's groups
+	known   atomic.Pointer[domain.Group] // as last read
+	head    atomic.Int64                 // of the tenant's log, as far as known
+	asking  chan struct{}                // one entry while a filter of the tenant's groups runs
+	peeking chan struct{}                // one entry while a peek at one of the tenant's groups runs
+	recent  *recent                      // reads the log for the tenant's groups
 	waiting atomic.Int64                 // receives
 
 	members membership    // of a group with partitions
-	turn    atomic.Uint64 // with which of its partitions the next receive of a member begins
-	placed  places        // of what was delivered here
+	turn    atomic.Uint64 // the partition that the next receive of a member starts with
+	placed  places        // partitions of events delivered here
 
-	parts map[int]*partition // Groups.mu is its lock
+	parts map[int]*partition // guarded by Groups.mu
 }
 
-// know takes the group as it was read.
+// know records the group as it was read.
 func (gr *group) know(now domain.Group) {
 	if before := gr.known.Load(); before == nil || before.Revision != now.Revision {
 		gr.known.Store(&now)
 	}
 }
 
-// moved notes that the log's head is there, or further, and reports whether that is news.
+// moved records that the log's head has reached a position, and reports whether that is new.
 func (gr *group) moved(head int64) bool {
 	for {
 		before := gr.head.Load()
@@ -90,7 +90,7 @@ func (gr *group) moved(head int64) bool {
 	}
 }
 
-// NewGroups returns Groups; Run must be running.
+// NewGroups returns Groups. Run must be running.
 func NewGroups(config GroupsConfig) *Groups {
 	if config.Log == nil {
 		config.Log = slog.New(slog.DiscardHandler)
@@ -101,8 +101,7 @@ func NewGroups(config GroupsConfig) *Groups {
 	}
 }
 
-// Run looks after what times out, until ctx ends, and then waits for what is being saved. Nothing is received or answered any
-// more from then on.
+// Run handles timeouts until ctx ends, and then waits for saves in progress. From then on, receives and answers fail.
 func (g *Groups) Run(ctx context.Context) error {
 	ticker := time.NewTicker(sweepEvery)
 	defer ticker.Stop()
@@ -134,7 +133,7 @@ func (g *Groups) close() {
 	}
 }
 
-// sweep has what timed out looked after, and forgets what nobody has used for a while.
+// sweep makes partitions handle timeouts, and drops groups that nobody has used for a while.
 func (g *Groups) sweep(now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -155,8 +154,8 @@ func (g *Groups) sweep(now time.Time) {
 	}
 }
 
-// swept has the partition look after what timed out. It reports true, and the partition is of no more use, where nobody has used it for a
-// while and nothing is left to be done.
+// swept makes the partition handle timeouts. If nobody has used the partition for a while and nothing is left to do, it
+// returns true, and the partition must not be used any more.
 func (p *partition) swept(now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -174,7 +173,7 @@ func (p *partition) swept(now time.Time) bool {
 	return true
 }
 
-// drop forgets a group: with err those are answered who wait.
+// drop removes a group from memory. Waiting receives fail with err.
 func (g *Groups) drop(gr *group, err error) {
 	g.mu.Lock()
 	if groups := g.byTenant[gr.tenant]; groups[gr.name] == gr {
@@ -200,7 +199,7 @@ func (g *Groups) drop(gr *group, err error) {
 	}
 }
 
-// use returns a group to be used, which is looked up where this process does not know it.
+// use returns a group for use. It looks the group up if this process does not know it.
 func (g *Groups) use(ctx context.Context, tenant domain.TenantID, name string) (*group, error) {
 	g.mu.RLock()
 	gr, closed := g.byTenant[tenant][name], g.closed
@@ -236,7 +235,7 @@ func (g *Groups) use(ctx context.Context, tenant domain.TenantID, name string) (
 	return gr, nil
 }
 
-// inUse is how many of a tenant's groups are in use.
+// inUse returns how many of a tenant's groups are in use.
 func (g *Groups) inUse(tenant domain.TenantID) int {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
@@ -262,7 +261,7 @@ func (g *Groups) partition(gr *group, number int) *partition {
 	return p
 }
 
-// Wake tells that a log has moved, and Notice that another process has changed a group. They return at once.
+// Wake reports that a log has moved. It returns at once.
 func (g *Groups) Wake(head domain.Head) {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
@@ -273,8 +272,8 @@ func (g *Groups) Wake(head domain.Head) {
 	}
 }
 
-// Notice tells that a group may have something to deliver. The zero name means every group of the tenant, and domain.Everyone
-// every group there is.
+// Notice reports that a group may have something to deliver, because another process has changed it, for example. The
+// empty name means every group of the tenant, and domain.Everyone every group of all tenants. It returns at once.
 func (g *Groups) Notice(tenant domain.TenantID, name string) {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
@@ -296,7 +295,7 @@ func (g *Groups) Notice(tenant domain.TenantID, name string) {
 	}
 }
 
-// changed has those who wait in a group look at it anew, after this process has changed it.
+// changed makes waiting receives of a group look again, after this process has changed it.
 func (g *Groups) changed(tenant domain.TenantID, name string) {
 	g.Notice(tenant, name)
 	if g.config.Changed != nil {
@@ -304,7 +303,7 @@ func (g *Groups) changed(tenant domain.TenantID, name string) {
 	}
 }
 
-// awaken has those look again who wait in a group. Groups.mu must be held.
+// awaken makes waiting receives of a group look again. Groups.mu must be held.
 func (gr *group) awaken(stale bool) {
 	for _, p := range gr.parts {
 		p.awaken(stale)

@@ -7,19 +7,19 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// history reads from the log what a follower has before it and its tail has forgotten.
+// history reads from the log the events that a follower still needs and its tail no longer has.
 type history struct {
 	tail      *tail
 	selection *selection
-	scale     int // slices are this much of the largest, in 16ths
+	scale     int // slice size, in 16ths of the largest
 
-	// While something is being read these are the reading goroutine's, else the feed's.
+	// During a read these belong to the reading goroutine, otherwise to the feed.
 	version int64 // of the next event of the selection's stream; 0: not known
-	window  int64 // how many positions are looked through at once, where only some of their events are asked for
+	window  int64 // how many positions one read covers if it asks for only some of their events
 }
 
-// Slices begin small, are doubled while the follower takes them fast, and are small again when it is slow: what waits for it
-// is in memory.
+// Slices start small. They double while the follower takes them fast, and become small again when it is slow, because a
+// slice that waits for the follower is in memory.
 const (
 	historyBytes = 512 << 10 // the largest, with sliceEvents
 
@@ -30,8 +30,8 @@ const (
 	takenSlow  = 2 * time.Second
 )
 
-// A look through the log for events that are rare is to take about so long: then a checkpoint can be told, and others get
-// their turn.
+// A read that searches for rare events should take about this long, so that a checkpoint can be reported and other
+// followers get their turn.
 const (
 	firstWindow = 10_000
 	lookedFast  = 50 * time.Millisecond
@@ -42,7 +42,7 @@ func newHistory(tail *tail, selection *selection) history {
 	return history{tail: tail, selection: selection, window: firstWindow, scale: scaleFirst}
 }
 
-// paced tells when the follower was given what it had last, now that it is ready for more.
+// paced adjusts the slice size to how long the follower took for its last slice, which it received at gave.
 func (h *history) paced(gave time.Time) {
 	switch took := time.Since(gave); {
 	case gave.IsZero():
@@ -53,7 +53,7 @@ func (h *history) paced(gave time.Time) {
 	}
 }
 
-// size is how large the next slice may be.
+// size returns how large the next slice may be.
 func (h *history) size() (scale int) {
 	if h.tail.tails.behind.Load() > h.tail.tails.crowd {
 		return scaleLeast
@@ -61,27 +61,28 @@ func (h *history) size() (scale int) {
 	return h.scale
 }
 
-// readsAhead reports whether a slice may wait for the follower.
+// readsAhead reports whether the next slice may be read before the follower asks for it.
 func (h *history) readsAhead() bool { return h.size() > scaleLeast }
 
-// saw tells of an entry that the follower had from its tail's memory.
+// saw records an entry that the follower received from its tail's memory.
 func (h *history) saw(e *Entry) {
 	if h.selection.Stream != "" && e.Event.Stream == h.selection.Stream {
 		h.version = e.Event.Version + 1
 	}
 }
 
-// fetched is a stretch of the log that is read beside what else its follower does.
+// fetched is a part of the log that is read in the background for a follower.
 type fetched struct {
 	done    chan struct{}
-	entries []*Entry // all that are selected from where it began up to upTo
-	bytes   int      // of them
+	entries []*Entry // all selected events from where the read began up to upTo
+	bytes   int      // of entries
 	upTo    int64
-	gap     gap // that the follower is to be told of before them
+	gap     gap // to be reported to the follower before the entries
 	err     error
 }
 
-// fetch reads what follows a position, for a follower that has heard of what is gone. The goroutine ends when ctx does.
+// fetch reads the events after a position. known is what the follower already knows to be gone. The goroutine ends when
+// ctx does.
 func (h *history) fetch(ctx context.Context, after int64, known heard) *fetched {
 	s := &fetched{done: make(chan struct{})}
 	scale := h.size()
@@ -103,7 +104,7 @@ func (h *history) fetch(ctx context.Context, after int64, known heard) *fetched 
 	return s
 }
 
-// choose makes entries of the events that are selected.
+// choose turns the selected events into entries.
 func (h *history) choose(ctx context.Context, s *fetched, events []domain.Event) error {
 	selected := make([]int, 0, len(events))
 	asking := turn{of: h.tail.asking}
@@ -129,20 +130,22 @@ func (h *history) choose(ctx context.Context, s *fetched, events []domain.Event)
 	return nil
 }
 
-// passes reports whether it is worth trying again. Where that is for want of time, less is looked through then.
+// passes reports whether an error is worth a retry. It also narrows the window, so that a read that ran out of time
+// covers less the next time.
 func (h *history) passes(err error) bool {
 	h.window = max(100, h.window/4)
 	return noAnswer(err)
 }
 
-// read reads a slice of what follows a position, and says up to where that is all there is, and up to where events were removed.
+// read reads a slice of the events after a position. It returns up to where the slice is complete, and up to where
+// events were removed.
 func (h *history) read(ctx context.Context, after int64, scale int) (events []domain.Event, upTo, removedTo int64, err error) {
 	leave, err := h.tail.enter(ctx)
 	if err != nil {
 		return nil, 0, 0, err
 	}
 	defer leave()
-	_, head := h.tail.ring.place() // before reading: what is visible then is no less
+	_, head := h.tail.ring.place() // read before the log, so that at least these events are visible
 	if h.selection.Stream != "" {
 		return h.readStream(ctx, after, scale, head)
 	}
@@ -168,7 +171,7 @@ func (h *history) read(ctx context.Context, after int64, scale int) (events []do
 	return slice.Events, upTo, slice.RemovedTo, nil
 }
 
-// readStream follows the versions of the stream, from that of the position on.
+// readStream reads the stream by its versions, starting with the first version after the position.
 func (h *history) readStream(ctx context.Context, after int64, scale int, head int64) (events []domain.Event, upTo, removedTo int64, err error) {
 	store := h.tail.tails.config.Store
 	if h.version == 0 {

@@ -2,9 +2,10 @@ package subscription
 
 import "github.com/manifold-es/manifold/domain"
 
-// InFlight is how many of the events that this process has delivered are not settled, as far as it knows: in the partitions that
-// somebody has lately used here, as each was when it was last looked at. An event counts where it was delivered last, so that the sum over
-// all processes is right; what a process had delivered that is gone counts nowhere until it is delivered again.
+// InFlight returns how many of the events that this process delivered are not settled, as far as it knows. It counts
+// the partitions that were used here lately, each as of its last step. An event counts in the process that delivered it
+// last, so the sum over all processes is right. Deliveries of a process that has ended count nowhere until they are
+// redelivered.
 func (g *Groups) InFlight() int {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
@@ -21,7 +22,7 @@ func (g *Groups) InFlight() int {
 	return n
 }
 
-// note keeps in mind what a step that was saved has delivered and settled here. It is for the running goroutine.
+// note records what a saved step has delivered and settled here. Only the running goroutine calls it.
 func (p *partition) note(s *step) {
 	l := p.ledger
 	for _, id := range l.ended {

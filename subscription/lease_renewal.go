@@ -9,22 +9,23 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// A lease begins when its answer leaves, and must be durable before that. So it is granted with as much slack as saving took
-// lately, and where saving took longer all the same, it is extended, and saved again, before it is given to anybody.
+// A lease begins when its response leaves, and must be durable before that. So it is granted with slack for the time
+// that recent saves took. If a save takes longer all the same, the lease is extended and saved again before the event
+// is delivered.
 
 const (
-	// maxSlack bounds how much longer than AckTimeout an event of a consumer that died may be leased, after saves were slow.
+	// maxSlack limits how much longer than AckTimeout a dead consumer's event may stay leased after slow saves.
 	maxSlack = 15 * time.Second
-	// renewTries is how often a step extends what it is about to give.
+	// renewTries limits how often a step extends its leases before it delivers.
 	renewTries = 3
-	// renewConflicts is how often one extension gives way to others who change the ledger.
+	// renewConflicts limits how many conflicting changes of the ledger one extension tolerates.
 	renewConflicts = 10
 )
 
 var errNotTimely = domain.Errorf(domain.CodeUnavailable, "",
 	"the database takes so long that the leases would be over before the answer arrives; try again")
 
-// grant has leases begin now. It returns when that is, slack included.
+// grant sets the time when leases begin, and returns it with slack included.
 func (s *step) grant() (begin int64) {
 	s.granted, s.slack, s.ackTimeout = s.p.clock.latest(), s.p.slack, s.p.row.Group.AckTimeout
 	for _, r := range s.receives {
@@ -35,15 +36,15 @@ func (s *step) grant() (begin int64) {
 	return s.granted.Add(s.slack).UnixMicro()
 }
 
-// deadline is when the leases end that begin then.
+// deadline returns when leases that begin at begin end.
 func (s *step) deadline(begin int64) int64 { return begin + s.ackTimeout.Microseconds() }
 
-// shortened reports whether more than a quarter of a lease that was just granted has gone by.
+// shortened reports whether more than a quarter of a lease of this length has passed since it was granted.
 func (s *step) shortened(length time.Duration) bool {
 	return s.p.clock.latest().Sub(s.granted)-s.slack > length/4
 }
 
-// overdue reports whether a lease that was saved in this step has lost too much of its time.
+// overdue reports whether a lease saved in this step has lost too much of its time.
 func (s *step) overdue() bool {
 	if s.told.delivered > 0 && s.shortened(s.ackTimeout) {
 		return true
@@ -53,8 +54,8 @@ func (s *step) overdue() bool {
 	})
 }
 
-// renew extends the leases that were saved too slowly. What others were given meanwhile is left out. The error means that none of
-// them may be relied on: see recall.
+// renew extends the leases that were saved too slowly. It drops events that were delivered to others meanwhile. After
+// an error, none of the leases may be relied on: see recall.
 func (s *step) renew(ctx context.Context) error {
 	for range renewTries {
 		if !s.overdue() {
@@ -107,8 +108,9 @@ func (s *step) extendAll(ctx context.Context) error {
 	return errNotTimely
 }
 
-// recall answers with an error wherever leases could not be renewed in time. Those granted to receives go back, and their attempts do not
-// count. An extension may have been saved, but whether its lease still runs is not known: repeating it does no harm.
+// recall fails every request whose leases could not be renewed in time. Leases granted to receives are given back, and
+// their attempts do not count. An extension may have been saved, but its lease may have expired. Repeating the request
+// is harmless.
 func (s *step) recall(err error) {
 	s.answers = slices.DeleteFunc(s.answers, func(a *answer) bool {
 		refused := a.extend && a.effect > 0
@@ -130,7 +132,7 @@ func (s *step) recall(err error) {
 	s.unlooked = cmp.Or(s.unlooked, err)
 }
 
-// stamp says of each delivery until when it is leased.
+// stamp sets the end of the lease in each delivery.
 func (s *step) stamp() {
 	deadline := time.UnixMicro(s.deadline(s.granted.Add(s.slack).UnixMicro())).UTC()
 	expires := time.Now().Add(deadline.Sub(s.p.clock.latest()))
@@ -149,7 +151,8 @@ func attemptsOf(deliveries []domain.Delivery) []domain.Attempt {
 	return attempts
 }
 
-// keepTimely gives back what has less than half of its time left, since this process was slow. It fails where nothing remains.
+// keepTimely gives back deliveries with less than half of their lease left, because this process was slow. It fails if
+// none remain.
 func (r *receive) keepTimely(given []domain.Delivery, timeout time.Duration) ([]domain.Delivery, error) {
 	least := time.Now().Add(timeout / 2)
 	late := func(d domain.Delivery) bool { return d.Expires.Before(least) }
@@ -171,8 +174,8 @@ func (r *receive) keepTimely(given []domain.Delivery, timeout time.Duration) ([]
 	return kept, nil
 }
 
-// newest leaves out deliveries that a later one of the same answer has made stale: those of the same event, and in an ordered group
-// of the same stream. There are none, unless the database's clock was moved.
+// newest removes deliveries that a later delivery of the same response made stale: those of the same event or, in an
+// ordered group, of the same stream. They exist only if the database's clock was moved.
 func newest(given []domain.Delivery, ordered bool) []domain.Delivery {
 	type key struct {
 		event  domain.EventID

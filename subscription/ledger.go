@@ -9,14 +9,14 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// ledger is what one partition of a group knows of the events that it has looked at: the rules of delivering, answering,
-// retrying and parking are its methods. It is a value in memory: nothing of it waits for anything.
+// ledger is what one partition of a group knows of the events that it has looked at. Its methods are the rules for
+// delivering, answering, retrying and parking. It is a value in memory, and no method blocks.
 //
-// Everything up to readTo is settled, unless it is leased, among the retries or the dead letters, or in a stream that is behind
-// and above the version delivered last. So events may be answered in any order.
+// Every event up to readTo is settled, unless it is leased, is among the retries or the dead letters, or is in a stream
+// that is behind and has a version above the last delivered one. So events may be answered in any order.
 //
-// Methods apply at once and note what changes for the rows beside the ledger; change gives all of it together. A ledger whose
-// change could not be saved is thrown away and read anew.
+// Methods apply at once and record what changes in the rows next to the ledger. change returns all of these changes
+// together. If saving them fails, the ledger is discarded and read again.
 //
 // Times are microseconds since 1970 by the database's clock.
 type ledger struct {
@@ -24,29 +24,29 @@ type ledger struct {
 	ordered   bool // at most one event of a stream is in flight or waits for a retry
 
 	readTo  int64 // everything up to here was looked at
-	floor   int   // attempts up to this one were made before a seek
-	highest int   // no attempt above this one was made yet
+	floor   int   // attempts up to this one precede a seek
+	highest int   // highest attempt so far
 	owner   domain.GroupMemberID
 
-	leases  []*lease               // by position, with some that are gone, until tidy
+	leases  []*lease               // by position; may include ended ones until tidy
 	behind  map[string]*leftBehind // by stream
-	origins map[int64]int64        // when an event that was replayed was parked first, by position
+	origins map[int64]int64        // when a replayed event was first parked, by position
 
 	retries map[int64]*domain.Retry // by position
-	replays []domain.DeadLetter     // whose replay was asked for, oldest first
-	cut     bool                    // there may be more of these than were read,
-	others  bool                    // also of streams that have none among those that were
+	replays []domain.DeadLetter     // dead letters whose replay was requested, oldest first
+	cut     bool                    // there may be more replays than were read
+	others  bool                    // also of streams that have no replay in memory
 
 	leaseOf map[domain.EventID]*lease
 	retryOf map[domain.EventID]*domain.Retry
 	holds   map[string]struct{} // ordered: streams with an event in flight or waiting for a retry
-	freed   []string            // ordered: streams that are behind and not held, and some that no longer are
+	freed   []string            // ordered: streams that are behind and not held; some may be outdated
 
-	ended []domain.EventID // whose leases have ended since somebody took note
+	ended []domain.EventID // events whose leases have ended since the last note
 
-	dirty   bool  // something has changed since the ledger was read or saved that must not be lost
-	kept    int64 // readTo as it was then; who loses what came behind it looks at events again that were passed over
-	untidy  bool  // leases that are gone, or out of order
+	dirty   bool  // changes since the last read or save must not be lost
+	kept    int64 // readTo at the last read or save; if progress after it is lost, skipped events are looked at again
+	untidy  bool  // some leases have ended or are out of order
 	retry   map[int64]*domain.Retry
 	unretry map[int64]struct{}
 	park    map[int64]domain.DeadLetter
@@ -68,14 +68,14 @@ type lease struct {
 	gone      bool
 }
 
-// leftBehind is a stream with events at or below readTo that were not delivered yet, since an earlier one held the stream.
+// leftBehind is a stream with undelivered events at or below readTo, because an earlier event held the stream.
 type leftBehind struct {
 	stream   string
-	version  int64 // what is left begins behind this version
+	version  int64 // everything that is left has a higher version
 	position int64 // nothing that is left has a lower position
 }
 
-// newLedger is the ledger of a partition that was never read from, up to a position.
+// newLedger returns the ledger of a partition that has delivered nothing, starting after readTo.
 func newLedger(partition int, ordered bool, readTo int64) *ledger {
 	return &ledger{
 		partition: partition, ordered: ordered, readTo: readTo, kept: readTo,
@@ -87,7 +87,7 @@ func newLedger(partition int, ordered bool, readTo int64) *ledger {
 	}
 }
 
-// openLedger is the ledger of a row. The error is of a ledger that cannot be read.
+// openLedger decodes the ledger of a row. It returns an error if the ledger is unreadable.
 func openLedger(partition int, row domain.LedgerRow) (*ledger, error) {
 	l := newLedger(partition, row.Group.Ordering == domain.OrderingStream, row.ReadTo)
 	if row.Ledger != nil {
@@ -100,7 +100,7 @@ func openLedger(partition int, row domain.LedgerRow) (*ledger, error) {
 	return l, nil
 }
 
-// adopt takes the rows beside a ledger that was just read.
+// adopt adds the rows that belong to a ledger that was just read.
 func (l *ledger) adopt(retries []domain.Retry, replays []domain.DeadLetter) {
 	for i := range retries {
 		r := &retries[i]
@@ -130,10 +130,10 @@ func (l *ledger) sortedBehind() []*leftBehind {
 	})
 }
 
-// inFlight is how many events are leased.
+// inFlight returns how many events are leased.
 func (l *ledger) inFlight() int { return len(l.leaseOf) }
 
-// tidy removes what is gone from the leases and puts them in order.
+// tidy removes ended leases and sorts the rest.
 func (l *ledger) tidy() {
 	if !l.untidy {
 		return
@@ -146,7 +146,7 @@ func (l *ledger) tidy() {
 	}
 }
 
-// status is what lists show.
+// status returns the partition's status for lists.
 func (l *ledger) status() domain.PartitionStatus {
 	l.tidy()
 	s := domain.PartitionStatus{
@@ -170,8 +170,8 @@ func (l *ledger) status() domain.PartitionStatus {
 	return s
 }
 
-// change is all that changed since the ledger was read or saved, ready to be saved; without the group's and the ledger's
-// revisions.
+// change returns everything that changed since the ledger was read or saved, ready to be saved. It does not set the
+// revisions of the group and the ledger.
 func (l *ledger) change() domain.LedgerChange {
 	c := domain.LedgerChange{Partition: l.partition, Status: l.status()}
 	c.Ledger = l.encode()
@@ -186,7 +186,7 @@ func (l *ledger) change() domain.LedgerChange {
 	return c
 }
 
-// saved notes that what change gave is in the database.
+// saved records that the result of change is in the database.
 func (l *ledger) saved() {
 	l.dirty, l.kept = false, l.readTo
 	clear(l.retry)
@@ -203,7 +203,7 @@ func (l *ledger) hold(stream string) {
 	}
 }
 
-// release lets a stream go on.
+// release ends the hold on a stream.
 func (l *ledger) release(stream string) {
 	if !l.ordered {
 		return
@@ -220,17 +220,17 @@ func (l *ledger) held(stream string) bool {
 	return held
 }
 
-// sought is the ledger as a seek makes it, which goes on behind a position. What was in flight or waits for a retry is given
-// up; dead letters stay.
+// sought returns the ledger after a seek, which continues after readTo. Events in flight or waiting for a retry are
+// dropped. Dead letters stay.
 func (l *ledger) sought(readTo int64) *ledger {
 	to := newLedger(l.partition, l.ordered, readTo)
 	to.floor, to.highest, to.owner = l.highest, l.highest, l.owner
 	return to
 }
 
-// lostLedger stands for a ledger that cannot be read, where a seek gives up what it had in flight. Nobody knows how many attempts
-// an event of it has had: fewer than seconds have gone by since there are groups. So that number is above them, and no answer to
-// a delivery of before is taken for one to a new one.
+// lostLedger replaces an unreadable ledger after a seek, which drops what it had in flight. The number of earlier
+// attempts is unknown, but is lower than the seconds since 2020, before groups existed. So new attempts count from
+// there, and no answer to an earlier delivery matches a new one.
 func lostLedger(partition int, ordered bool) *ledger {
 	l := newLedger(partition, ordered, 0)
 	l.highest = int(time.Since(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)).Seconds())

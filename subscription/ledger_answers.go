@@ -7,7 +7,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// find returns the lease that an answer is about, or what becomes of the answer where there is none.
+// find returns the lease that an answer refers to, or the outcome of the answer if there is none.
 func (l *ledger) find(a domain.Attempt) (*lease, domain.Outcome) {
 	if le := l.leaseOf[a.EventID]; le != nil {
 		switch {
@@ -22,7 +22,7 @@ func (l *ledger) find(a domain.Attempt) (*lease, domain.Outcome) {
 		return nil, domain.OutcomeStale
 	}
 	if a.Attempt <= l.floor {
-		return nil, domain.OutcomeStale // a seek has given it up
+		return nil, domain.OutcomeStale // a seek has dropped it
 	}
 	for i := range l.replays {
 		if d := &l.replays[i]; d.EventID == a.EventID && d.Attempt >= a.Attempt {
@@ -32,7 +32,7 @@ func (l *ledger) find(a domain.Attempt) (*lease, domain.Outcome) {
 	return nil, domain.OutcomeNotInFlight
 }
 
-// end takes a lease away.
+// end removes a lease.
 func (l *ledger) end(le *lease) {
 	delete(l.leaseOf, le.id)
 	l.ended = append(l.ended, le.id)
@@ -46,7 +46,7 @@ func (l *ledger) settle(le *lease) {
 	l.release(le.stream)
 }
 
-// retryAt has a leased event delivered again at a time.
+// retryAt schedules a redelivery of a leased event.
 func (l *ledger) retryAt(le *lease, due int64, reason string) {
 	l.end(le)
 	r := &domain.Retry{
@@ -58,7 +58,7 @@ func (l *ledger) retryAt(le *lease, due int64, reason string) {
 	l.retry[r.Position] = r
 }
 
-// parkLease puts a leased event to the dead letters.
+// parkLease moves a leased event to the dead letters.
 func (l *ledger) parkLease(le *lease, now int64, reason string) {
 	at := time.UnixMicro(now).UTC()
 	first := at
@@ -73,14 +73,14 @@ func (l *ledger) parkLease(le *lease, now int64, reason string) {
 	}
 }
 
-// giveBack has a leased event delivered again at once, and this attempt not counted: it has reached nobody.
+// giveBack makes a leased event due at once. The attempt does not count, because it has reached nobody.
 func (l *ledger) giveBack(le *lease) {
 	le.deadline = 0
 	le.base++
 	l.dirty = true
 }
 
-// givenBack reports whether an event was given back that nobody was given since.
+// givenBack reports whether an event was given back and not delivered since.
 func (l *ledger) givenBack() bool {
 	return slices.ContainsFunc(l.leases, func(le *lease) bool { return !le.gone && le.deadline == 0 })
 }
@@ -91,13 +91,13 @@ func (l *ledger) extend(le *lease, deadline int64) {
 	l.dirty = true
 }
 
-// lastAttempt reports whether a lease's attempt is the last that its event is given.
+// lastAttempt reports whether this is the last attempt for the event.
 func (le *lease) lastAttempt(maxAttempts int) bool { return le.attempt-le.base >= maxAttempts }
 
-// unanswered is what is said of an event that nobody answered for in time.
+// unanswered is the reason for parking an event that was not answered in time.
 const unanswered = "there was no answer in time"
 
-// parkExpired parks the events whose last attempt has expired, and returns how many these are.
+// parkExpired parks the events whose last attempt has expired, and returns their number.
 func (l *ledger) parkExpired(now int64, maxAttempts int) int {
 	parked := 0
 	for _, le := range l.leases {
@@ -109,7 +109,7 @@ func (l *ledger) parkExpired(now int64, maxAttempts int) int {
 	return parked
 }
 
-// nextDue is the next time at which a lease expires or, with retries, one of these is due; 0: there is none.
+// nextDue returns when the next lease expires or, with retries, the next retry is due. 0 means never.
 func (l *ledger) nextDue(retries bool) int64 {
 	var next int64
 	at := func(t int64) {

@@ -25,11 +25,11 @@ func (l *ledger) grant(e *domain.Event, attempt, base, replays int, now, deadlin
 	return le
 }
 
-// pass moves on to a position at which, and below which, there is nothing more to be delivered.
+// pass moves readTo to a position, up to which nothing more is to be delivered.
 func (l *ledger) pass(position int64) { l.readTo = max(l.readTo, position) }
 
-// next takes the next event of the log that is the group's, which must be behind readTo: it is leased, or left behind where its
-// stream is held or has others that were. It returns nil then.
+// next takes the group's next event of the log, which must come after readTo, and leases it. It returns nil if the
+// event's stream is held or already behind. Such a stream is then behind with this event.
 func (l *ledger) next(e *domain.Event, now, deadline int64) *lease {
 	l.pass(e.Position)
 	if l.ordered {
@@ -44,7 +44,7 @@ func (l *ledger) next(e *domain.Event, now, deadline int64) *lease {
 	return l.grant(e, l.floor+1, l.floor, 0, now, deadline)
 }
 
-// free are streams that are behind and not held, at most so many, those first that have been free for longest.
+// free returns at most most streams that are behind and not held. Those free for longest come first.
 func (l *ledger) free(most int) []*leftBehind {
 	var streams []*leftBehind
 	seen := make(map[string]struct{}, min(most, len(l.freed)))
@@ -71,21 +71,21 @@ func (l *ledger) nextBehind(b *leftBehind, e *domain.Event, now, deadline int64)
 	return l.grant(e, l.floor+1, l.floor, 0, now, deadline)
 }
 
-// passBehind notes that a stream has nothing more to be delivered up to a version, and below a position.
+// passBehind records that a stream has nothing more to deliver up to a version, and below a position.
 func (l *ledger) passBehind(b *leftBehind, version, position int64) {
 	b.version, b.position = version, max(b.position, position)
 	l.dirty = true
 }
 
-// caughtUp notes that nothing of a stream is left behind.
+// caughtUp records that a stream is no longer behind.
 func (l *ledger) caughtUp(b *leftBehind) {
 	delete(l.behind, b.stream)
 	l.dirty = true
 }
 
-// again is an event that may be delivered again; one of its fields is set.
+// again is an event that may be redelivered. One of its fields is set.
 type again struct {
-	lease  *lease // which has expired, or was given back
+	lease  *lease // expired or given back
 	retry  *domain.Retry
 	replay *domain.DeadLetter
 }
@@ -101,8 +101,8 @@ func (a again) position() int64 {
 	}
 }
 
-// dueAgain are the events that may be delivered again now: leases that have expired, which take no room, and with room for more, retries
-// that are due, and with fresh, replays. At most so many.
+// dueAgain returns at most most events that may be redelivered now. Expired leases come first and take no room. Retries
+// that are due follow, as far as there is room, and then, if fresh is set, replays.
 func (l *ledger) dueAgain(now int64, most, room int, fresh bool) []again {
 	l.tidy()
 	var expired []*lease
@@ -111,7 +111,8 @@ func (l *ledger) dueAgain(now int64, most, room int, fresh bool) []again {
 			expired = append(expired, le)
 		}
 	}
-	// Those first that have waited for longest: else some, delivered to slow consumers again and again, would keep others back.
+	// The events that have waited longest come first. Otherwise events of slow consumers, redelivered repeatedly, would
+	// delay others.
 	slices.SortStableFunc(expired, func(a, b *lease) int { return cmp.Compare(a.deadline, b.deadline) })
 	var due []again
 	for _, le := range expired[:min(most, len(expired))] {
@@ -138,11 +139,11 @@ func (l *ledger) dueAgain(now int64, most, room int, fresh bool) []again {
 	if !fresh || room <= 0 {
 		return due
 	}
-	taken := make(map[string]struct{}) // streams, of which one event is enough
+	taken := make(map[string]struct{}) // ordered: streams that already have a replay in due
 	kept := make([]domain.DeadLetter, 0, len(l.replays))
 	for _, d := range l.replays {
 		if l.coming(&d) {
-			l.forget(d.Position) // it is delivered as it is
+			l.forget(d.Position) // delivered without a replay
 			continue
 		}
 		kept = append(kept, d)
@@ -166,7 +167,7 @@ func (l *ledger) dueAgain(now int64, most, room int, fresh bool) []again {
 	return due
 }
 
-// deliverAgain leases an event that dueAgain gave.
+// deliverAgain leases an event that dueAgain returned.
 func (l *ledger) deliverAgain(a again, e *domain.Event, now, deadline int64) *lease {
 	switch {
 	case a.lease != nil:
@@ -181,7 +182,7 @@ func (l *ledger) deliverAgain(a again, e *domain.Event, now, deadline int64) *le
 	default:
 		d := *a.replay
 		l.dropReplay(&d)
-		// One that was parked before a seek may have been delivered since, by attempts up to the highest.
+		// An event parked before a seek may have been redelivered since, with attempts up to the highest.
 		base := d.Attempt
 		if base <= l.floor {
 			base = l.highest
@@ -191,7 +192,7 @@ func (l *ledger) deliverAgain(a again, e *domain.Event, now, deadline int64) *le
 	}
 }
 
-// settleGone settles an event that dueAgain gave and that is no longer in the log.
+// settleGone settles an event that dueAgain returned and that is no longer in the log.
 func (l *ledger) settleGone(a again) {
 	switch {
 	case a.lease != nil:

@@ -10,11 +10,12 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// The encoding of a ledger: a version, then numbers as varints, each list behind its length. Positions are written as
-// the distance from the one before, times as the distance from the first lease's, and event types once.
+// ledgerVersion is the first byte of an encoded ledger. Numbers follow as varints, and each list is preceded by its
+// length. Positions are encoded as the distance from the previous one, and times as the distance from the first lease's
+// time. Each event type is written once.
 const ledgerVersion = 1
 
-// encode writes what is kept in the ledger's row.
+// encode returns the content of the ledger's row.
 func (l *ledger) encode() []byte {
 	l.tidy()
 	size := 64
@@ -89,7 +90,7 @@ func (l *ledger) encode() []byte {
 	return b
 }
 
-// ledgerReader reads what encode has written. After the first fault it gives zeros.
+// ledgerReader reads the result of encode. After the first error it returns zeros.
 type ledgerReader struct {
 	rest []byte
 	err  error
@@ -102,7 +103,7 @@ func (r *ledgerReader) fail(format string, args ...any) {
 	}
 }
 
-// maxNumber keeps sums of what is read from running over.
+// maxNumber prevents sums of decoded numbers from overflowing.
 const maxNumber = 1 << 61
 
 func (r *ledgerReader) number(what string) int64 {
@@ -125,7 +126,7 @@ func (r *ledgerReader) signed(what string) int64 {
 	return n
 }
 
-// small reads a number that is an int everywhere.
+// small reads a number that fits an int on every platform.
 func (r *ledgerReader) small(what string) int {
 	n := r.number(what)
 	if n > 1<<31-1 {
@@ -135,7 +136,7 @@ func (r *ledgerReader) small(what string) int {
 	return int(n)
 }
 
-// count reads the length of a list whose elements have so many bytes at least.
+// count reads the length of a list whose elements have at least this many bytes.
 func (r *ledgerReader) count(what string, least int) int {
 	n := r.number(what)
 	if n > int64(len(r.rest)/least) {
@@ -164,7 +165,7 @@ func (r *ledgerReader) uuid(what string) (id [16]byte) {
 	return id
 }
 
-// decode reads what encode has written into a new ledger. What it cannot read is an error.
+// decode reads the result of encode into a new ledger. It fails on anything that it cannot read.
 func (l *ledger) decode(b []byte) error {
 	r := &ledgerReader{rest: b}
 	version := r.bytes("the version", 1)

@@ -7,25 +7,25 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// replayable reports whether one of the replays that were read is of a stream that is not held.
+// replayable reports whether a replay in memory is of a stream that is not held.
 func (l *ledger) replayable() bool {
 	return slices.ContainsFunc(l.replays, func(d domain.DeadLetter) bool { return !l.held(d.Stream) })
 }
 
-// wantsReplays reports whether there may be replays to be delivered that were not read: the ledger is to be read anew.
+// wantsReplays reports whether there may be unread replays to deliver, so that the ledger must be read again.
 func (l *ledger) wantsReplays() bool {
 	return l.cut && len(l.replays) == 0 || l.others && !l.replayable()
 }
 
-// replayReads is how often replays of further streams are read at once, at most: what a ledger has of them is bounded.
+// replayReads limits how often replays of further streams are read at once, which bounds the size of a ledger.
 const replayReads = 8
 
-// readBeside sees to it that streams which must wait, with however many replays, hold up no replay of others. read gives the oldest ones that
-// are of none of some streams; most is how many it gives at most.
+// readBeside reads replays of further streams, so that streams that must wait delay no other stream, however many
+// replays they have. read returns the oldest replays of streams other than the given ones, at most most of them.
 func (l *ledger) readBeside(most int, read func(streams []string) ([]domain.DeadLetter, error)) error {
 	for reads := 0; l.others && !l.replayable(); reads++ {
 		if reads == replayReads {
-			l.others = false // until something of them has come to an end
+			l.others = false // until one of them has ended
 			break
 		}
 		streams := make(map[string]struct{})
@@ -41,7 +41,8 @@ func (l *ledger) readBeside(most int, read func(streams []string) ([]domain.Dead
 	return nil
 }
 
-// coming reports whether a dead letter's event is delivered without a replay: after a seek to a place before it.
+// coming reports whether a dead letter's event is delivered without a replay, because of a seek to a position before
+// it.
 func (l *ledger) coming(d *domain.DeadLetter) bool {
 	if d.Position > l.readTo || l.leaseOf[d.EventID] != nil || l.retryOf[d.EventID] != nil {
 		return true
@@ -50,7 +51,8 @@ func (l *ledger) coming(d *domain.DeadLetter) bool {
 	return b != nil && d.Version > b.version
 }
 
-// dropReplay removes a dead letter whose replay was asked for. Where it was the last one of its stream that was read, there may be more.
+// dropReplay removes a dead letter whose replay was requested. If it was the last one in memory of its stream, there
+// may be more in the database.
 func (l *ledger) dropReplay(gone *domain.DeadLetter) {
 	position, stream := gone.Position, gone.Stream
 	l.replays = slices.DeleteFunc(slices.Clone(l.replays), func(d domain.DeadLetter) bool { return d.Position == position })

@@ -11,18 +11,18 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Bounds of what is read of a log ahead of its delivery, for one partition of a group.
+// Bounds of what is read ahead of delivery, for one partition of a group.
 const (
 	aheadEvents = 2000
 	aheadBytes  = 4 << 20
-	scarceBytes = 64 << 10 // where all partitions together have too much in memory
-	// aheadWindow is how many positions one read covers at most: where few events are a group's, it is over soon all the same.
+	scarceBytes = 64 << 10 // if all partitions together have too much in memory
+	// aheadWindow limits how many positions one read covers, so that a read ends soon even if few events are selected.
 	aheadWindow = 50_000
 )
 
-// lookahead has the next new events of one partition of a group in memory, in the log's order. The log does not change, so
-// they stay true whatever becomes of a step: what was taken comes again where the step was not saved. It is for one goroutine;
-// a read that was begun runs beside it.
+// lookahead holds the next new events of one partition of a group, in the log's order. The log does not change, so they
+// stay valid whatever becomes of a step: events taken by a step that was not saved are taken again. Only one goroutine
+// may use it. A read may run in the background.
 type lookahead struct {
 	log        Log
 	tenant     domain.TenantID
@@ -30,41 +30,41 @@ type lookahead struct {
 	partition  int
 	partitions int // 0: none
 
-	from    int64 // events are all of the group behind it,
-	scanned int64 // up to here
+	from    int64 // events holds all events of the group after this position
+	scanned int64 // and up to this one
 	events  []domain.Event
-	taken   int   // so many of events were taken since the last save
-	bytes   int   // of those that were not
-	most    int   // bytes that may be in memory, but for one event
-	average int   // bytes of an event, of those read last
-	version int64 // of the selection's one stream, that was read last; -1: not known
-	pace    int   // events that one read gives at most, fewer where its filter takes long; 0: aheadEvents
+	taken   int   // number of events taken since the last save
+	bytes   int   // of the events not taken
+	most    int   // limit of bytes in memory; one event may exceed it
+	average int   // bytes of an event in the last read
+	version int64 // last version read of the selection's stream; -1: unknown
+	pace    int   // limit of events per read, lower if the filter is slow; 0: aheadEvents
 
-	gap   gap         // what was gone of what was read, and nobody was told of yet
-	given *domain.Gap // it, where somebody was told of it since the last save: it comes again where that is not made
-	heard heard       // what consumers were told is gone, as far as that is ahead
+	gap   gap         // what was found gone and not reported yet
+	given *domain.Gap // that gap, if reported since the last save; without a save it is reported again
+	heard heard       // what consumers know to be gone, as far as that is ahead
 
-	asking  chan struct{} // has one while a filter of the tenant's groups is asked
-	siftFor time.Duration // siftTime, but in tests
+	asking  chan struct{} // one entry while a filter of the tenant's groups runs
+	siftFor time.Duration // siftTime, except in tests
 
-	under chan stretch // gives what a read has found that is under way; nil: there is none
+	under chan stretch // receives the result of the running read; nil: none
 }
 
-// stretch is what a read has found.
+// stretch is the result of a read.
 type stretch struct {
-	from, to int64 // positions behind from, up to to, were read
+	from, to int64 // positions after from, up to to, were read
 	version  int64
 	events   []domain.Event
 	bytes    int
-	pace     int // that of the next read
-	gap      gap // what was gone of it
+	pace     int // pace of the next read
+	gap      gap // what was gone
 	err      error
 }
 
-// eventBytes is what an event counts for where memory is bounded.
+// eventBytes returns the size of an event for memory limits.
 func eventBytes(e *domain.Event) int { return len(e.Data) + len(e.Metadata) }
 
-// at makes the next event the first one behind a position.
+// at makes the first event after a position the next one.
 func (a *lookahead) at(readTo int64) {
 	a.given = nil
 	if readTo < a.from || readTo > a.scanned {
@@ -79,7 +79,7 @@ func (a *lookahead) at(readTo int64) {
 	}
 }
 
-// saved lets go of what was taken; readTo is the ledger's.
+// saved releases the events that were taken. readTo is the ledger's.
 func (a *lookahead) saved(readTo int64) {
 	if a.given != nil && a.given == a.gap.Gap {
 		a.heard, a.gap = a.heard.and(a.gap.floors, readTo), gap{}
@@ -90,7 +90,7 @@ func (a *lookahead) saved(readTo int64) {
 	a.taken, a.from = 0, readTo
 }
 
-// next is the next event; nil where none is in memory.
+// next returns the next event, or nil if none is in memory.
 func (a *lookahead) next() *domain.Event {
 	if a.taken == len(a.events) {
 		return nil
@@ -98,14 +98,14 @@ func (a *lookahead) next() *domain.Event {
 	return &a.events[a.taken]
 }
 
-// take moves on behind the next event.
+// take moves on to the event after the next one.
 func (a *lookahead) take() {
 	a.bytes -= eventBytes(&a.events[a.taken])
 	a.taken++
 }
 
-// meets is the gap that comes before an event that is about to be delivered, or reaches over it, where no consumer was told of it;
-// nil: there is none.
+// meets returns the gap that starts at or before an event about to be delivered, if no consumer was notified of the gap
+// yet, and otherwise nil.
 func (a *lookahead) meets(e *domain.Event) *domain.Gap {
 	if a.gap.Gap == nil || e.Position < a.gap.From || a.given == a.gap.Gap {
 		return nil
@@ -114,7 +114,7 @@ func (a *lookahead) meets(e *domain.Event) *domain.Gap {
 	return a.given
 }
 
-// joined is what two gaps are together.
+// joined combines two gaps.
 func joined(one, other gap) gap {
 	if one.Gap == nil {
 		return other
@@ -127,10 +127,10 @@ func joined(one, other gap) gap {
 	return gap{domain.NewGap(min(one.From, other.From), floors), floors}
 }
 
-// waiting is how many events are in memory.
+// waiting returns how many events are in memory and not taken.
 func (a *lookahead) waiting() int { return len(a.events) - a.taken }
 
-// held is how many bytes of events are in memory.
+// held returns how many bytes of events are in memory.
 func (a *lookahead) held() int {
 	held := a.bytes
 	for i := range a.events[:a.taken] {
@@ -139,14 +139,14 @@ func (a *lookahead) held() int {
 	return held
 }
 
-// begin begins a read beside its caller, where there is room and something up to the head. running counts it.
+// begin starts a read in the background if there is room and something to read up to the head. running counts it.
 func (a *lookahead) begin(running *sync.WaitGroup, head int64) {
 	if a.under != nil || a.scanned >= head || a.waiting() > aheadEvents/2 || a.bytes > a.most/2 {
 		return
 	}
 	under := make(chan stretch, 1)
 	a.under = under
-	reader := *a // a may be made another one meanwhile
+	reader := *a // a may change meanwhile
 	from, version, limit, bytes := a.scanned, a.version, a.limit(), a.most-a.bytes
 	running.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
@@ -155,7 +155,8 @@ func (a *lookahead) begin(running *sync.WaitGroup, head int64) {
 	})
 }
 
-// more reads on up to the head, at most one stretch, or waits for the read that is under way. It reports false where there is nothing more.
+// more reads at most one stretch up to the head, or waits for the running read. It returns false if there is nothing
+// more.
 func (a *lookahead) more(ctx context.Context, head int64) (bool, error) {
 	if a.under != nil {
 		if taken, err := a.join(); taken || err != nil {
@@ -168,12 +169,12 @@ func (a *lookahead) more(ctx context.Context, head int64) (bool, error) {
 	return true, a.accept(a.read(ctx, a.scanned, head, a.version, a.limit(), max(1, a.most-a.bytes)))
 }
 
-// limit is how many events are read at once.
+// limit returns how many events to read at once.
 func (a *lookahead) limit() int {
 	return max(1, min(cmp.Or(a.pace, aheadEvents), aheadEvents-a.waiting()))
 }
 
-// join waits for the read that is under way, if there is one. What is no longer wanted of it is left.
+// join waits for the running read, if there is one. It discards a result that is no longer wanted.
 func (a *lookahead) join() (taken bool, err error) {
 	if a.under == nil {
 		return false, nil
@@ -181,7 +182,7 @@ func (a *lookahead) join() (taken bool, err error) {
 	found := <-a.under
 	a.under = nil
 	if found.from != a.scanned || found.err != nil {
-		return false, nil // where it has failed, whoever needs the events reads them again
+		return false, nil // after a failure, whoever needs the events reads them again
 	}
 	return true, a.accept(found)
 }
@@ -202,7 +203,7 @@ func (a *lookahead) accept(found stretch) error {
 	return nil
 }
 
-// read reads the log behind from, up to the head, within its bounds. It changes nothing.
+// read reads the log after from, up to the head, within its bounds. It does not change the lookahead.
 func (a *lookahead) read(ctx context.Context, from, head, version int64, limit, bytes int) stretch {
 	if a.selection.Stream != "" {
 		return a.readStream(ctx, from, head, version, limit, bytes)
@@ -221,7 +222,7 @@ func (a *lookahead) read(ctx context.Context, from, head, version int64, limit, 
 	return a.choose(ctx, found, events)
 }
 
-// readStream is read for a group of one stream: by its versions, however much else is in the log.
+// readStream implements read for a group of one stream. It reads by versions, so other events in the log do not matter.
 func (a *lookahead) readStream(ctx context.Context, from, head, version int64, limit, bytes int) stretch {
 	found := stretch{from: from, to: head, version: version}
 	if found.version < 0 {
@@ -243,15 +244,15 @@ func (a *lookahead) readStream(ctx context.Context, from, head, version int64, l
 	return a.choose(ctx, found, events)
 }
 
-// typical is how many bytes an event has, as far as that is known.
+// typical returns the expected size of an event in bytes.
 func (a *lookahead) typical() int {
 	if a.average == 0 {
-		return 64 << 10 // nothing was read yet: better less of them than too much
+		return 64 << 10 // nothing was read yet; rather read too little than too much
 	}
 	return max(1, a.average)
 }
 
-// cut reports whether a read ended at its bounds, not where there was nothing more.
+// cut reports whether a read ended because of its limits, and not because there was nothing more.
 func cut(events []domain.Event, limit, bytes int) bool {
 	if len(events) >= limit {
 		return true
@@ -264,7 +265,7 @@ func cut(events []domain.Event, limit, bytes int) bool {
 	return false
 }
 
-// choose keeps of what was read what is the partition's. Where asking takes too long the stretch ends there.
+// choose keeps the partition's events of those that were read. If the filter takes too long, the stretch ends early.
 func (a *lookahead) choose(ctx context.Context, found stretch, events []domain.Event) stretch {
 	asking := a.sieve()
 	defer asking.end()
@@ -296,7 +297,7 @@ func (a *lookahead) choose(ctx context.Context, found stretch, events []domain.E
 	return found
 }
 
-// apart is an event with memory of its own: events that were read together share it, so that one keeps that of all.
+// apart returns an event with separate memory. Events of one read share memory, so keeping one would keep all.
 func apart(e *domain.Event) domain.Event {
 	copied := *e
 	copied.Data, copied.Metadata = slices.Clone(e.Data), slices.Clone(e.Metadata)

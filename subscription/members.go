@@ -7,8 +7,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Join makes a member of a group with partitions; others are domain.CodeConflict. label is for people, of up to
-// domain.MaxNameBytes. A member that gives no sign of life for domain.GroupMemberDead is swept; each receive is one.
+// Join creates a member of a group with partitions. A group without partitions returns domain.CodeConflict. label is
+// for people and has up to domain.MaxNameBytes. A member is removed if it gives no sign of life for
+// domain.GroupMemberDead. Each receive counts as one.
 func (g *Groups) Join(ctx context.Context, tenant domain.TenantID, name, label string) (domain.GroupMember, error) {
 	if len(label) > domain.MaxNameBytes {
 		return domain.GroupMember{}, domain.Errorf(domain.CodeInvalidRequest, "label", "it has %d bytes; at most %d are allowed", len(label), domain.MaxNameBytes)
@@ -23,7 +24,8 @@ func (g *Groups) Join(ctx context.Context, tenant domain.TenantID, name, label s
 	return g.alive(ctx, gr, domain.GroupMember{ID: domain.NewGroupMemberID(), Label: label}, true)
 }
 
-// Heartbeat is a member's sign of life. One that is not there, or was swept, is domain.CodeNotFound: it joins again.
+// Heartbeat records a member's sign of life. If the member does not exist or was removed, it returns
+// domain.CodeNotFound, and the member must join again.
 func (g *Groups) Heartbeat(ctx context.Context, tenant domain.TenantID, name string, id domain.GroupMemberID) (domain.GroupMember, error) {
 	gr, err := g.use(ctx, tenant, name)
 	if err != nil {
@@ -45,7 +47,7 @@ func (g *Groups) alive(ctx context.Context, gr *group, member domain.GroupMember
 	return found, nil
 }
 
-// Leave ends a membership: what the member has in flight is delivered to others, as soon as they ask for it.
+// Leave ends a membership. What the member has in flight is redelivered to other members at their next receive.
 func (g *Groups) Leave(ctx context.Context, tenant domain.TenantID, name string, id domain.GroupMemberID) error {
 	gr, err := g.use(ctx, tenant, name)
 	if err != nil {
@@ -55,13 +57,13 @@ func (g *Groups) Leave(ctx context.Context, tenant domain.TenantID, name string,
 		return err
 	}
 	if _, err := g.readRoster(ctx, gr); err != nil {
-		return nil // it has left all the same; who goes by the roster reads it soon
+		return nil // it has left all the same; other users of the roster read it soon
 	}
 	g.Notice(tenant, name)
 	return nil
 }
 
-// Members are those that are alive, by their ids.
+// Members returns the live members, ordered by id.
 func (g *Groups) Members(ctx context.Context, tenant domain.TenantID, name string) ([]domain.GroupMember, error) {
 	gr, err := g.use(ctx, tenant, name)
 	if err != nil {

@@ -7,13 +7,13 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// missing is a stretch of a log of which some events were gone when it was read.
+// missing is a range of a log in which some events were gone when it was read.
 type missing struct {
 	category  string
-	after, to int64 // behind after, up to to
+	after, to int64 // positions above after, up to to
 }
 
-// missingOf are the stretches that a reading behind a position has gone over.
+// missingOf returns the ranges with removed events that a read after a position has covered.
 func missingOf(floors []domain.RetentionFloor, after int64) []missing {
 	var found []missing
 	for _, floor := range floors {
@@ -24,10 +24,10 @@ func missingOf(floors []domain.RetentionFloor, after int64) []missing {
 	return found
 }
 
-// mergeMissing adds stretches to others: one for each category, from where the first begins to where the last ends. So they are no
-// more than there are categories, and say too much rather than too little.
+// mergeMissing merges ranges into one range per category, from the start of the first to the end of the last. So there
+// are at most as many as there are categories, and they report too much rather than too little.
 func mergeMissing(all, more []missing) []missing {
-	merged := slices.Clone(all) // those who look at it hold no lock
+	merged := slices.Clone(all) // readers of all hold no lock
 	for _, m := range more {
 		i := slices.IndexFunc(merged, func(other missing) bool { return other.category == m.category })
 		if i < 0 {
@@ -39,10 +39,11 @@ func mergeMissing(all, more []missing) []missing {
 	return merged
 }
 
-// heard says up to where a reader was told that events of a category are gone. It is not changed once it is made.
+// heard is the position, by category, up to which a reader knows that events are gone. It is immutable.
 type heard map[string]int64
 
-// and is what a reader that goes on behind a position was told of with these as well; what it has behind it is left out.
+// and returns what a reader that continues after a position knows, including floors. It drops what lies before the
+// position.
 func (h heard) and(floors []domain.RetentionFloor, position int64) heard {
 	all := make(heard, len(h)+len(floors))
 	for category, to := range h {
@@ -58,18 +59,18 @@ func (h heard) and(floors []domain.RetentionFloor, position int64) heard {
 	return all
 }
 
-// news are those of the floors that the reader was not told of.
+// news returns the floors that the reader does not know yet.
 func (h heard) news(floors []domain.RetentionFloor) []domain.RetentionFloor {
 	return slices.DeleteFunc(floors, func(floor domain.RetentionFloor) bool { return floor.RemovedTo <= h[floor.Category] })
 }
 
-// gap is what a reader is to be told of, and by which floors.
+// gap is what to report to a reader, with the floors that it consists of.
 type gap struct {
-	*domain.Gap // nil: there is nothing
+	*domain.Gap // nil: nothing
 	floors      []domain.RetentionFloor
 }
 
-// gapBehind is the gap that whoever goes on behind a position is to be told of.
+// gapBehind returns the gap to report to a reader that continues after a position.
 func (s *selection) gapBehind(position int64, known heard, all []missing) gap {
 	var floors []domain.RetentionFloor
 	first := int64(-1)
@@ -86,8 +87,8 @@ func (s *selection) gapBehind(position int64, known heard, all []missing) gap {
 	return gap{domain.NewGap(first, floors), floors}
 }
 
-// gapOf looks up what a reading behind a position has missed that is news to its reader. The highest position that is gone, removedTo,
-// was found with what was read.
+// gapOf returns what a read after a position has missed that its reader does not know yet. removedTo is the highest
+// removed position that the read found.
 func gapOf(ctx context.Context, log Log, tenant domain.TenantID, s *selection, after int64, known heard, removedTo int64) (gap, error) {
 	if removedTo <= after {
 		return gap{}, nil

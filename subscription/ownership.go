@@ -7,13 +7,14 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// A partition's ledger says which member owns it, and only the owner is given events. So whatever processes believe of the
-// members, two of them never work on one partition at the same time, and what was acknowledged to one is not delivered to the
-// other: it is one ledger.
+// A partition's ledger says which member owns it, and only the owner receives events. So two members never work on one
+// partition at the same time, whatever processes believe about the members. Because there is only one ledger, an event
+// acknowledged by one member is not delivered to another.
 
-// admit decides which of the step's receives may be given events: those of the member that the partition is to be of. That member
-// becomes the owner where nobody is, where the owner has nothing in flight, or where the owner is gone: then what it has in
-// flight is due again at once. While the owner has something in flight nobody is given anything.
+// admit decides which of the step's receives may be served: those of the member that the partition is assigned to. This
+// member becomes the owner if there is none, if the owner has nothing in flight, or if the owner is gone. In the last
+// case, what the owner has in flight is due again at once. While another owner has events in flight, nobody receives
+// anything.
 func (s *step) admit(ctx context.Context, now int64) error {
 	p, l := s.p, s.p.ledger
 	s.served = nil
@@ -43,7 +44,7 @@ func (s *step) admit(ctx context.Context, now int64) error {
 	return nil
 }
 
-// orphaned reports whether events are leased to an owner that is gone, so that the next member is given them at once.
+// orphaned reports whether events are leased to an owner that is gone, so that the next member receives them at once.
 func (p *partition) orphaned(ctx context.Context, now int64) (bool, error) {
 	if p.ledger.owner.IsZero() || !p.ledger.holdsLeases(now) {
 		return false, nil
@@ -52,8 +53,8 @@ func (p *partition) orphaned(ctx context.Context, now int64) (bool, error) {
 	return err == nil && !slices.Contains(r.ids, p.ledger.owner), err
 }
 
-// absent reports whether a member that a ledger names is alive no more. It may have joined since the roster was read, so that
-// is read anew before anybody is said to be gone.
+// absent reports whether a member in a ledger is no longer alive. It may have joined after the roster was read. So
+// absent reads the roster again before it declares the member gone.
 func (p *partition) absent(ctx context.Context, id domain.GroupMemberID) (bool, error) {
 	if slices.Contains(p.group.members.known.Load().ids, id) {
 		return false, nil
@@ -65,7 +66,8 @@ func (p *partition) absent(ctx context.Context, id domain.GroupMemberID) (bool, 
 	return !slices.Contains(r.ids, id), nil
 }
 
-// passesOn reports whether another member may have the partition now, which waits for it in another process, perhaps.
+// passesOn reports whether another member may take over the partition now. That member may be waiting in another
+// process.
 func (p *partition) passesOn() bool {
 	r := p.group.members.known.Load()
 	return r != nil && p.number < len(r.owners) && p.ledger.owner != r.owners[p.number] && !p.ledger.owner.IsZero() && !p.ledger.holdsLeases(p.clock.now().UnixMicro())
@@ -77,7 +79,7 @@ func (l *ledger) own(member domain.GroupMemberID) {
 	l.dirty = true
 }
 
-// holdsLeases reports whether an event is leased whose time is not over.
+// holdsLeases reports whether a lease has not expired.
 func (l *ledger) holdsLeases(now int64) bool {
 	for _, le := range l.leaseOf {
 		if le.deadline > now {
@@ -87,7 +89,8 @@ func (l *ledger) holdsLeases(now int64) bool {
 	return false
 }
 
-// releaseAll makes everything that is leased due again at once. Its attempts count: who had them may have begun.
+// releaseAll makes all leased events due again at once. Their attempts count, because the consumer may have started on
+// them.
 func (l *ledger) releaseAll(now int64) {
 	for _, le := range l.leaseOf {
 		le.deadline = min(le.deadline, now)

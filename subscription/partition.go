@@ -9,14 +9,14 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// partitionOf is the partition that a stream is in, of n; 0 where there are none. It is the same in every release.
+// partitionOf returns the partition of a stream, of n, or 0 if there are none. It is the same in every release.
 func partitionOf(stream string, n int) int {
 	if n <= 1 {
 		return 0
 	}
 	hash := fnv.New64a()
 	hash.Write([]byte(stream))
-	// FNV's high bits differ little for names that differ at their end: the finalizer of splitmix64 spreads them.
+	// FNV's high bits differ little for names that differ only at the end. The finalizer of splitmix64 spreads them.
 	h := hash.Sum64()
 	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
 	h = (h ^ h>>27) * 0x94d049bb133111eb
@@ -24,12 +24,12 @@ func partitionOf(stream string, n int) int {
 	return int(h % uint64(n))
 }
 
-// placesKept is how many of the events that were lately delivered here are remembered with their partitions, in each of two
+// placesKept limits how many recently delivered events are remembered with their partitions, in each of two
 // generations.
 const placesKept = 16_384
 
-// places remembers in which partitions events are that were delivered here, so that an answer to them finds it without asking
-// the database. It forgets the oldest. Its zero value is ready; methods may be called concurrently.
+// places remembers the partitions of events that were delivered here, so that an answer finds its partition without
+// asking the database. It forgets the oldest. The zero value is ready for use. Methods may be called concurrently.
 type places struct {
 	mu            sync.Mutex
 	newer, before map[domain.EventID]int
@@ -55,12 +55,11 @@ func (k *places) find(id domain.EventID) (partition int, ok bool) {
 	return partition, ok
 }
 
-// place sorts attempts by the partition that their events are in: their indexes. Those of events that are not there are left
-// out.
+// place groups the indexes of attempts by the partition of their events. It omits events that do not exist.
 func (g *Groups) place(ctx context.Context, gr *group, attempts []domain.Attempt) (map[int][]int, error) {
 	of := make(map[int][]int)
 	var unknown []domain.EventID
-	var looked []int // the indexes of those
+	var looked []int // the indexes of unknown
 	for i, attempt := range attempts {
 		if partition, ok := gr.placed.find(attempt.EventID); ok {
 			of[partition] = append(of[partition], i)
@@ -85,7 +84,7 @@ func (g *Groups) place(ctx context.Context, gr *group, attempts []domain.Attempt
 	return of, nil
 }
 
-// answerPartitions has each partition of a group apply its part of what a consumer says.
+// answerPartitions has each partition of a group apply its part of a consumer's answer.
 func (g *Groups) answerPartitions(
 	ctx context.Context, gr *group, attempts []domain.Attempt, newAnswer func([]domain.Attempt) *answer,
 ) ([]domain.Outcome, error) {
@@ -97,7 +96,7 @@ func (g *Groups) answerPartitions(
 	for i := range outcomes {
 		outcomes[i] = domain.OutcomeNotInFlight
 	}
-	// Side by side: each is a round trip of its own. All are waited for, whatever becomes of one.
+	// Ask concurrently, because each is a separate round trip. Wait for all of them, whatever becomes of one.
 	failed := make([]error, 0, len(of))
 	var mu sync.Mutex
 	var asking sync.WaitGroup
@@ -126,8 +125,9 @@ func (g *Groups) answerPartitions(
 	return outcomes, nil
 }
 
-// askPartition has one partition apply an answer. Where the partition was forgotten meanwhile, the answer was not applied, and
-// the group is looked up again; without the others', which may have been.
+// askPartition has one partition apply an answer. If the partition was dropped from memory meanwhile, the answer was
+// not applied. Then askPartition looks the group up again and repeats only this part, because other parts may have been
+// applied.
 func (g *Groups) askPartition(ctx context.Context, gr *group, number int, newAnswer func() *answer) ([]domain.Outcome, error) {
 	for {
 		found, err := g.partition(gr, number).ask(ctx, newAnswer())
@@ -138,7 +138,7 @@ func (g *Groups) askPartition(ctx context.Context, gr *group, number int, newAns
 			return nil, err
 		}
 		if number >= gr.known.Load().Partitions {
-			return nil, nil // another group of the name, which has delivered nothing of this
+			return nil, nil // another group with this name, which has delivered none of these
 		}
 	}
 }

@@ -14,64 +14,64 @@ import (
 // Times and bounds of a partition's work.
 const (
 	stepTimeout   = 30 * time.Second     // for one step; the store's own are shorter
-	stepTime      = time.Second / 4      // behind which a step looks for nothing more to deliver: answers wait for it
-	stepTries     = 50                   // of a step that others get in the way of
-	conflictPause = 2 * time.Millisecond // between them, from the second on, longer each time
-	leastWait     = 5 * time.Millisecond // of those who wait
-	lookAgain     = time.Second          // between two looks at a partition that somebody waits for, without any reason
-	lookSeldom    = 5 * time.Second      // the same where the last ones have found nothing new
-	keepPassed    = 2 * time.Second      // how long a readTo that grew without deliveries may wait to be saved
+	stepTime      = time.Second / 4      // after this a step stops looking for more, as answers wait for it
+	stepTries     = 50                   // per step, after conflicts
+	conflictPause = 2 * time.Millisecond // between tries, from the second on, growing
+	leastWait     = 5 * time.Millisecond // for waiting receives
+	lookAgain     = time.Second          // between looks at a partition with waiting receives, by default
+	lookSeldom    = 5 * time.Second      // the same after looks that found nothing new
+	keepPassed    = 2 * time.Second      // how long a readTo that grew without deliveries may stay unsaved
 	maxPassed     = 1000                 // or by how many positions it may grow
-	idlePartition = time.Minute          // until a partition that nobody uses is forgotten
-	sweepFailed   = 5 * time.Second      // until what has timed out is looked after again, when that has failed
-	sweepEvery    = time.Second          // between two looks at what has timed out
-	maxWaiting    = 1000                 // receives that wait in one group, and answers in one partition
+	idlePartition = time.Minute          // until an unused partition is dropped
+	sweepFailed   = 5 * time.Second      // until the next try after a failed sweep
+	sweepEvery    = time.Second          // between two sweeps for timeouts
+	maxWaiting    = 1000                 // receives waiting in one group, and answers in one partition
 )
 
-// partition is one partition of a group in this process: what it knows of the ledger, and the requests that wait. It has a
-// goroutine only while there is something to do. Requests that wait while a step is being saved go together in the next.
+// partition is one partition of a group in this process: what it knows of the ledger, and the waiting requests. It has
+// a goroutine only while there is work. Requests that arrive while a step is being saved share the next step.
 type partition struct {
 	groups *Groups
 	group  *group
 	number int
 
 	mu       sync.Mutex
-	gone     bool // forgotten: another has taken its place
+	gone     bool // dropped; another has taken its place
 	answers  []*answer
-	receives []*receive // first come, first served
+	receives []*receive // in order of arrival
 	dues     []*dueAsk
 	running  bool
-	news     bool // there may be something to deliver that was not there at the last look
-	stale    bool // the ledger may have been changed by others
-	sweep    bool // something has timed out, or waits to be saved
-	untold   bool // there may be something to deliver of which other processes do not know
+	news     bool // something may be deliverable that was not there at the last look
+	stale    bool // another process may have changed the ledger
+	sweep    bool // something has timed out or must be saved
+	untold   bool // something may be deliverable that other processes do not know of
 	used     time.Time
-	inFlight int         // events of mine, when the last step was done
-	alarm    *time.Timer // wakes those who wait; nil: never set
+	inFlight int         // size of mine after the last step
+	alarm    *time.Timer // wakes waiting receives; nil: never set
 
-	// Read by the sweep while nothing is running.
-	nextPark int64 // when a lease expires that is its event's last attempt; 0: none
+	// The sweep reads these while no goroutine runs.
+	nextPark int64 // when the next last attempt expires; 0: none
 	unsaved  bool  // readTo has grown and was not saved
 
-	// The running goroutine's.
-	open    bool // what follows is known
+	// Only the running goroutine uses these.
+	open    bool // the fields below are known
 	row     domain.LedgerRow
 	ledger  *ledger
 	ahead   lookahead
 	streams streamsAhead
 	clock   clock
-	slack   time.Duration // how long it took lately from granting leases until they were saved
-	newest  time.Time     // by the local clock: what is known of the ledger was the newest then
-	looking time.Duration // and is held against it after so long, where somebody waits
+	slack   time.Duration // how long recent saves of granted leases took
+	newest  time.Time     // by the local clock: when the known ledger was last the newest
+	looking time.Duration // after this long, waiting receives have it checked again
 	savedAt time.Time     // by the local clock
-	young   int64         // when the next new event has waited for the group's delay; 0: there is none that waits
-	upTo    int64         // that of the receives served last; 0: they had no such bound
-	held    int           // bytes of events that it has in memory, as groups.held counts them
+	young   int64         // when the next new event has waited for the group's delay; 0: none waits
+	upTo    int64         // bound of the receives served last; 0: none
+	held    int           // bytes of events in memory, as counted in groups.held
 
-	mine map[domain.EventID]int // attempts that were delivered here and are not settled, as far as is known
+	mine map[domain.EventID]int // attempts delivered here and not settled, as far as known
 }
 
-// kick sees to it that somebody looks after what waits. p.mu must be held.
+// kick starts the goroutine if it does not run. p.mu must be held.
 func (p *partition) kick() {
 	if p.running || p.gone {
 		return
@@ -81,7 +81,7 @@ func (p *partition) kick() {
 	go p.run()
 }
 
-// awaken has those who wait look again; stale: what is known of the ledger may no longer be so.
+// awaken makes waiting receives look again. stale means that the known ledger may be outdated.
 func (p *partition) awaken(stale bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,7 +92,7 @@ func (p *partition) awaken(stale bool) {
 	}
 }
 
-// run makes step after step until there is nothing to do.
+// run makes steps until there is nothing to do.
 func (p *partition) run() {
 	defer p.groups.running.Done()
 	for {
@@ -109,7 +109,7 @@ func (p *partition) run() {
 	}
 }
 
-// gather lets those who were just answered, and ask again at once, into the queues.
+// gather lets callers that were just answered, and ask again at once, enter the queues.
 func (p *partition) gather() {
 	const turns = 8
 	for before, n := -1, 0; n < turns; n++ {
@@ -124,7 +124,7 @@ func (p *partition) gather() {
 	}
 }
 
-// rest ends the running goroutine's work, and has those who still wait woken in time. p.mu must be held.
+// rest ends the goroutine's work, and sets the alarm for receives that still wait. p.mu must be held.
 func (p *partition) rest() {
 	p.running, p.used = false, time.Now()
 	if p.gone {
@@ -149,7 +149,7 @@ func (p *partition) rest() {
 	}
 	wait := max(p.looking-time.Since(p.newest), leastWait)
 	if p.open && !p.row.Group.Paused {
-		// A retry that is due where there is no room waits for an answer, or for a lease that expires.
+		// A due retry without room waits for an answer or for a lease to expire.
 		if due := p.ledger.nextDue(p.ledger.inFlight() < p.row.Group.MaxInFlight); due > 0 {
 			wait = min(wait, max(time.UnixMicro(due).Sub(p.clock.now()), leastWait))
 		}
@@ -163,7 +163,7 @@ func (p *partition) rest() {
 	p.alarm = time.AfterFunc(wait, func() { p.awaken(false) })
 }
 
-// close stops the alarm of a partition that is forgotten. p.mu must be held.
+// close marks a partition as dropped and stops its alarm. p.mu must be held.
 func (p *partition) close() {
 	p.gone = true
 	if !p.running {
@@ -175,7 +175,7 @@ func (p *partition) close() {
 	}
 }
 
-// forget lets go of what is known of the ledger, after an error.
+// forget discards what is known of the ledger, after an error.
 func (p *partition) forget(err error) {
 	p.open = false
 	p.ahead.join() //nolint:errcheck // what it read is not wanted
@@ -186,8 +186,7 @@ func (p *partition) forget(err error) {
 	}
 }
 
-// count counts what the partition has in memory. Where all of them together have too much, this one reads no further ahead than
-// it must.
+// count counts the partition's memory. If all partitions together use too much, this one reads ahead only what it must.
 func (p *partition) count() {
 	held := p.ahead.held() + p.streams.bytes
 	all := p.groups.held.Add(int64(held - p.held))
@@ -207,7 +206,7 @@ func (p *partition) load(ctx context.Context, wait bool) error {
 	}
 	p.clock.set(row.Now, asked)
 	if !row.Group.CreatedAt.Equal(p.group.known.Load().CreatedAt) {
-		return errForgotten // another group of the name has taken its place
+		return errForgotten // another group with this name has taken its place
 	}
 	l, err := openLedger(p.number, row)
 	if err != nil {
@@ -236,7 +235,7 @@ func (p *partition) load(ctx context.Context, wait bool) error {
 	return nil
 }
 
-// prepare makes what reads ahead the one of a group's definition.
+// prepare replaces the lookahead with one for a group's definition.
 func (p *partition) prepare(ctx context.Context, group domain.Group) error {
 	selection, err := newSelection(group.Selection)
 	if err != nil {
@@ -257,7 +256,7 @@ func (p *partition) prepare(ctx context.Context, group domain.Group) error {
 	return nil
 }
 
-// deliverable reports whether there is something to deliver that another process may not know of: events that were not new.
+// deliverable reports whether there are events to deliver, other than new ones, that another process may not know of.
 func (p *partition) deliverable() bool {
 	l := p.ledger
 	return len(l.freed) > 0 || len(l.retries) > 0 || len(l.replays) > 0 || l.givenBack()

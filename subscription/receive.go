@@ -10,45 +10,46 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// maxReceiveBytes bounds what one receive is given, but for one event that it is given in any case.
+// maxReceiveBytes limits what one receive is given. A single event may exceed it.
 const maxReceiveBytes = 8 << 20
 
-// errForgotten means that a partition was forgotten: another one has to be opened.
+// errForgotten means that a partition was dropped from memory and must be opened again.
 var errForgotten = errors.New("the partition was forgotten")
 
-// receive is a consumer's request for events. It may wait at several partitions, and is served by the first that has some.
+// receive is a consumer's request for events. It may wait at several partitions, and the first one with events serves
+// it.
 type receive struct {
 	batch  int                  // 0: the group's
 	member domain.GroupMemberID // zero: the group has no partitions
-	upTo   int64                // nothing new behind this position; 0: there is no such bound
+	upTo   int64                // nothing new after this position; 0: no bound
 	lease  time.Duration        // 0: the group's AckTimeout
-	rest   int                  // bytes; not 0: it fills up what another receive was given, with no more than these
-	done   chan struct{}        // closed when it is answered
+	rest   int                  // bytes; not 0: it tops up another receive, with at most these
+	done   chan struct{}        // closed when answered
 	ready  []domain.Delivery
 	err    error
 
 	mu     sync.Mutex
 	at     []*partition // where it waits
-	holder *partition   // whose step it is in; nil: none
-	giver  *partition   // who has answered it with events
-	over   bool         // answered, or given up
-	tries  int          // when so many more partitions have had nothing it is answered; negative: it waits on
-	seen   []*partition // of those that count in tries
-	left   bool         // nobody waits for it: what it is given goes back
-	missed []*partition // that looked for it while it was in another's step
-	search time.Time    // until when it looks on where it is not known yet that nothing is due, though its wait is over
-	known  []*partition // that have looked up to the head, and had nothing for it
+	holder *partition   // partition whose step it is in; nil: none
+	giver  *partition   // partition that answered it with events
+	over   bool         // answered or abandoned
+	tries  int          // answered after so many more partitions without events; negative: it keeps waiting
+	seen   []*partition // partitions already counted in tries
+	left   bool         // nobody waits for it; deliveries go back
+	missed []*partition // partitions that wanted it while it was in another's step
+	search time.Time    // until when the search goes on after the wait, if it is unknown whether something is due
+	known  []*partition // partitions that looked up to the head and had nothing for it
 
-	// The step's.
+	// Only the step uses these.
 	limit      int
 	bytes      int
 	looked     bool         // the head was looked up for it
-	more       bool         // the step that was the last one may have left something
-	verified   []*partition // whose newest ledgers had nothing for it
+	more       bool         // the last step may have left something
+	verified   []*partition // partitions whose newest ledgers had nothing for it
 	deliveries []domain.Delivery
 }
 
-// claim takes the receive into a partition's step.
+// claim takes the receive into a partition's step, if possible.
 func (r *receive) claim(p *partition) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -69,7 +70,7 @@ func (r *receive) ended() bool {
 	return r.over
 }
 
-// begin begins an attempt of a step.
+// begin starts an attempt of a step.
 func (r *receive) begin(batch int) {
 	r.limit = r.batch
 	if r.limit == 0 {
@@ -78,7 +79,8 @@ func (r *receive) begin(batch int) {
 	r.bytes, r.deliveries = 0, nil
 }
 
-// finish ends a step: with an error or events the receive is answered, else it may wait on. What is returned reaches nobody.
+// finish ends a step. With an error or events, the receive is answered; otherwise it may keep waiting. finish returns
+// the deliveries that reach nobody.
 func (r *receive) finish(err error) (back []domain.Attempt) {
 	r.mu.Lock()
 	holder := r.holder
@@ -116,8 +118,8 @@ func (r *receive) finish(err error) (back []domain.Attempt) {
 	return back
 }
 
-// giveUp ends the wait: with leave nobody wants the events any more that it may be given. It reports true where the
-// receive is over, and false where it is in a step, which will answer it, or looks on.
+// giveUp ends the wait. With leave, nobody wants its events any more. giveUp returns true if the receive is over. It
+// returns false if the receive keeps searching, or is in a step that will answer it.
 func (r *receive) giveUp(leave bool) (over bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -136,7 +138,7 @@ func (r *receive) giveUp(leave bool) (over bool) {
 	return true
 }
 
-// fail answers a receive that waits with an error.
+// fail answers a waiting receive with an error.
 func (r *receive) fail(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,7 +148,7 @@ func (r *receive) fail(err error) {
 	}
 }
 
-// await puts a receive into the queues of its partitions and waits for what it is given.
+// await adds a receive to the queues of its partitions and waits for the answer.
 func (r *receive) await(ctx context.Context, wait time.Duration) ([]domain.Delivery, error) {
 	for _, p := range r.at {
 		p.mu.Lock()
@@ -188,7 +190,8 @@ func (r *receive) await(ctx context.Context, wait time.Duration) ([]domain.Deliv
 	return r.ready, r.err
 }
 
-// leave gives a receive up for which nobody waits any more. What it was given already, or is being given, goes back.
+// leave abandons a receive that nobody waits for any more. Its deliveries, including those that a step is about to
+// make, go back.
 func (r *receive) leave() {
 	r.giveUp(true)
 	r.withdraw()
@@ -208,7 +211,7 @@ func (r *receive) leave() {
 	}
 }
 
-// withdraw takes a receive that is over out of the queues.
+// withdraw removes a receive that is over from the queues.
 func (r *receive) withdraw() {
 	for _, p := range r.at {
 		p.mu.Lock()
@@ -222,7 +225,7 @@ func (r *receive) withdraw() {
 	}
 }
 
-// takeBack gives events back that have reached nobody.
+// takeBack gives back events that have reached nobody.
 func (p *partition) takeBack(back []domain.Attempt) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -232,14 +235,14 @@ func (p *partition) takeBack(back []domain.Attempt) {
 	}
 }
 
-// searching reports whether a receive that has nothing was answered before each partition had looked up to the head.
+// searching reports whether a receive without events was answered before every partition had looked up to the head.
 func (r *receive) searching() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.known) < len(r.at)
 }
 
-// fits reports whether an event of a size may be given in addition.
+// fits reports whether an event of this size may be added.
 func (r *receive) fits(bytes int) bool {
 	if r.rest > 0 {
 		return r.bytes+bytes <= r.rest

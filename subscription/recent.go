@@ -8,34 +8,34 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Bounds of what groups of one tenant read together.
+// Bounds of reads that groups of one tenant share.
 const (
-	recentGroups = 8         // with fewer in use each reads by itself what it wants, and no more
-	recentWindow = 500       // positions: what is further back is not new to all of them at the same moment
+	recentGroups = 8         // with fewer in use, each group reads by itself, and only what it selects
+	recentWindow = 500       // positions; older events are not new to all groups at once
 	recentBytes  = 256 << 10 // of one read
-	recentReads  = 4         // that are remembered
+	recentReads  = 4         // kept in memory
 )
 
-// recent reads what is new in a tenant's log once for all its groups that wait for it: a thousand would read a thousand times
-// what one append has written. It is a Log, whose slices that are not new are read as ever. Methods may be called concurrently.
+// recent reads what is new in a tenant's log once for all groups that wait for it. Otherwise a thousand groups would
+// read each append a thousand times. It is a Log that passes other reads through. Methods may be called concurrently.
 type recent struct {
 	Log
-	groups func() int // of the tenant that are in use
+	groups func() int // number of the tenant's groups in use
 
 	mu    sync.Mutex
-	reads []*recentRead // the newest last
+	reads []*recentRead // newest last
 }
 
-// recentRead is one read of everything in a stretch of the log.
+// recentRead is one read of all events in a range of the log.
 type recentRead struct {
 	from, to int64
-	done     chan struct{} // closed when what follows is known
+	done     chan struct{} // closed when the fields below are set
 	upTo     int64         // everything up to here was read
 	slice    domain.LogSlice
 	err      error
 }
 
-// LogSlice is Log's. Of what is new it gives events of all categories and types.
+// LogSlice implements Log. Of recent events, it returns all categories and types.
 func (r *recent) LogSlice(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) (domain.LogSlice, error) {
 	if q.To-q.From >= recentWindow || r.groups() < recentGroups {
 		return r.Log.LogSlice(ctx, tenant, q)
@@ -50,12 +50,12 @@ func (r *recent) LogSlice(ctx context.Context, tenant domain.TenantID, q domain.
 		return domain.LogSlice{}, context.Cause(ctx)
 	}
 	if read.err != nil || read.upTo < q.To {
-		return r.Log.LogSlice(ctx, tenant, q) // whoever has read it was cut off, or there is too much
+		return r.Log.LogSlice(ctx, tenant, q) // the shared read was cancelled or cut off
 	}
 	return read.part(q), nil
 }
 
-// read returns a read with all that is asked for: one that there is, or a new one, which is the caller's to make.
+// read returns an existing read that covers q, or a new one. If mine is set, the caller must make the new read.
 func (r *recent) read(q domain.LogQuery) (read *recentRead, mine bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,7 +82,7 @@ func (read *recentRead) make(ctx context.Context, log Log, tenant domain.TenantI
 	}
 }
 
-// part is what was asked for of a read, in memory of its own but for the events' data.
+// part returns the part of a read that q asks for. It has separate memory, except for the events' data.
 func (read *recentRead) part(q domain.LogQuery) domain.LogSlice {
 	part := domain.LogSlice{RemovedTo: read.slice.RemovedTo}
 	bytes := q.MaxBytes

@@ -9,40 +9,41 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// ring is the newest stretch of a log, in memory: all events behind floor, up to head. It is bounded in bytes; the oldest
-// events go first. One goroutine appends, any number may take.
+// ring holds the newest range of a log in memory: all events above floor, up to head. It is bounded in bytes and drops
+// the oldest events first. One goroutine appends, and any number may take.
 type ring struct {
 	bound *atomic.Int64 // bytes
-	held  atomic.Int64  // bytes of entries, with what was made of them
+	held  atomic.Int64  // bytes of entries, with what was derived from them
 
 	mu      sync.RWMutex
 	entries []*Entry // by position
 	floor   int64
 	head    int64
-	looked  int64         // up to here was looked for events: a log ends before its head where the last ones were removed
-	missing []missing     // that ends behind floor: what was gone already when the ring was given what follows
-	news    chan struct{} // closed when head or looked move
+	looked  int64         // events were looked for up to here; if the last events were removed, this is beyond head
+	missing []missing     // ranges ending above floor whose events were gone before the ring read them
+	news    chan struct{} // closed when head or looked moves
 }
 
 func newRing(bound *atomic.Int64) *ring { return &ring{bound: bound, news: make(chan struct{})} }
 
-// begin says behind which position the ring begins.
+// begin sets the position after which the ring begins.
 func (r *ring) begin(floor int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.floor, r.head, r.looked = floor, floor, floor
 }
 
-// place returns the stretch that the ring has: behind floor, up to head.
+// place returns the range of the ring: above floor, up to head.
 func (r *ring) place() (floor, head int64) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.floor, r.head
 }
 
-// append adds all that the log has behind the ring's head up to looked, with what is missing there, and wakes who waits for it.
+// append adds all events of the log after the ring's head up to looked, with the ranges that are missing there. It
+// wakes waiting feeds.
 func (r *ring) append(events []domain.Event, looked int64, gone ...missing) {
-	entries := make([]Entry, len(events)) // one block: they go together, nearly
+	entries := make([]Entry, len(events)) // one block, because they leave at nearly the same time
 	bytes := 0
 	for i := range entries {
 		e := &entries[i]
@@ -68,14 +69,14 @@ func (r *ring) append(events []domain.Event, looked int64, gone ...missing) {
 	r.news = make(chan struct{})
 }
 
-// shrink is for a bound that has become lower.
+// shrink applies a bound that has been lowered.
 func (r *ring) shrink() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.trim()
 }
 
-// trim removes the oldest entries until what is held is within the bound. The newest one stays, however large it is.
+// trim removes the oldest entries until the ring is within its bound. It always keeps the newest entry.
 func (r *ring) trim() {
 	gone := 0
 	for gone < len(r.entries)-1 && r.held.Load() > r.bound.Load() {
@@ -90,17 +91,18 @@ func (r *ring) trim() {
 	}
 }
 
-// taking is what a ring has behind a position.
+// taking is what a ring has after a position.
 type taking struct {
-	missed  bool // it has forgotten some of that; nothing else is set then
+	missed  bool // the ring no longer has all of it; nothing else is set
 	entries []*Entry
-	upTo    int64           // all up to here are in entries, or there are none
-	atHead  bool            // upTo is as far as the log is known, and that is the goal at least
-	missing []missing       // in what the ring has
-	news    <-chan struct{} // not nil where that is all there is: closed when there is more
+	upTo    int64           // all events up to here are in entries, or there are none
+	atHead  bool            // upTo is the last known position of the log, and at least the goal
+	missing []missing       // in the ring's range
+	news    <-chan struct{} // closed when there is more; nil: there is more already
 }
 
-// take appends what follows a position to a list: no more than most, or than some bytes, but for the first.
+// take appends the entries after a position to list. It adds at most most entries and about the given number of bytes,
+// but at least one entry if there is one.
 func (r *ring) take(after, goal int64, list []*Entry, most, bytes int) taking {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -126,7 +128,7 @@ func (r *ring) take(after, goal int64, list []*Entry, most, bytes int) taking {
 	return t
 }
 
-// atHead reports whether a position is as far as the log is known, and that is a goal at least.
+// atHead reports whether a position is the last known one of the log, and the log was read up to the goal.
 func (r *ring) atHead(position, goal int64) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

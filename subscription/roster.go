@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// rosterFor is how long a process goes by what it has read of a group's members. That two processes know different things
-	// meanwhile is no harm: who may work on a partition is decided in its ledger.
+	// rosterFor is how long a process relies on what it read of a group's members. Meanwhile, processes may disagree,
+	// which is harmless: the ledger decides who may work on a partition.
 	rosterFor = time.Second
-	// signEvery is how often a member's receives are written down as signs of life at most.
+	// signEvery is how often, at most, a member's receives are recorded as signs of life.
 	signEvery = 5 * time.Second
 )
 
-// roster is which members of a group are alive, and which partitions are theirs. It is not changed.
+// roster holds the live members of a group and the partitions assigned to them. It is immutable.
 type roster struct {
 	members []domain.GroupMember   // by id
-	ids     []domain.GroupMemberID // theirs
-	owners  []domain.GroupMemberID // by partition: the member that it is to be of; zero: there are no members
-	read    time.Time              // by the local clock, before it was read
+	ids     []domain.GroupMemberID // ids of members
+	owners  []domain.GroupMemberID // by partition: the assigned member; zero: there are no members
+	read    time.Time              // local time just before it was read
 }
 
 // find returns a member with its partitions.
@@ -37,7 +37,7 @@ func (r *roster) find(id domain.GroupMemberID) (member domain.GroupMember, ok bo
 	return member, true
 }
 
-// partitions are those that are a member's, in order.
+// partitions returns a member's partitions in order.
 func (r *roster) partitions(id domain.GroupMemberID) []int {
 	var numbers []int
 	for number, owner := range r.owners {
@@ -53,11 +53,11 @@ type membership struct {
 	known atomic.Pointer[roster] // nil: nothing was read yet
 
 	mu      sync.Mutex
-	reading bool                               // somebody is at it: others go by what is known
-	signed  map[domain.GroupMemberID]time.Time // when a member's sign of life was written last, here
+	reading bool                               // one goroutine is reading; the others use what is known
+	signed  map[domain.GroupMemberID]time.Time // when this process last recorded a member's sign of life
 }
 
-// enroll takes the members that are alive as they were read, which begun at a time.
+// enroll records the live members, from a read that started at began.
 func (gr *group) enroll(alive []domain.GroupMember, began time.Time) *roster {
 	next := &roster{members: alive, ids: make([]domain.GroupMemberID, len(alive)), read: began}
 	for i := range alive {
@@ -83,7 +83,7 @@ func (gr *group) enroll(alive []domain.GroupMember, began time.Time) *roster {
 	return next
 }
 
-// due reports whether a member's sign of life is to be written now, and takes it for written.
+// due reports whether a member's sign of life must be recorded now. If so, due marks it as recorded.
 func (m *membership) due(id domain.GroupMemberID, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -107,7 +107,7 @@ func (m *membership) unsign(id domain.GroupMemberID) {
 	delete(m.signed, id)
 }
 
-// old reports whether what is known is to be read anew by whoever asks; done must be called then.
+// old reports whether the caller must read the members again. If so, it must call done afterwards.
 func (m *membership) old(now time.Time, rosterFor time.Duration) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -124,8 +124,8 @@ func (m *membership) done() {
 	m.reading = false
 }
 
-// attend returns a group's roster as a member that receives needs it: the member is in it. Receiving is a sign of life. One that is
-// not a member, or no longer, is domain.CodeNotFound.
+// attend returns a group's roster with the member id in it, for a receive. A receive is a sign of life. If id is not a
+// member any more, attend returns domain.CodeNotFound.
 func (g *Groups) attend(ctx context.Context, gr *group, id domain.GroupMemberID) (*roster, error) {
 	now := time.Now()
 	known := gr.members.known.Load()
@@ -138,12 +138,12 @@ func (g *Groups) attend(ctx context.Context, gr *group, id domain.GroupMemberID)
 		if err != nil || slices.Contains(r.ids, id) {
 			return r, err
 		}
-		return g.announce(ctx, gr, domain.GroupMember{ID: id}, false) // which says that it is none any more
+		return g.announce(ctx, gr, domain.GroupMember{ID: id}, false) // fails, as the member is gone
 	}
 	return known, nil
 }
 
-// announce writes a member's sign of life, and reads who else is alive.
+// announce records a member's sign of life, and reads the live members.
 func (g *Groups) announce(ctx context.Context, gr *group, member domain.GroupMember, join bool) (*roster, error) {
 	began := time.Now()
 	alive, err := g.config.Store.AnnounceGroupMember(ctx, gr.tenant, gr.name, member, join)

@@ -9,7 +9,7 @@ import (
 	"github.com/manifold-es/manifold/expr"
 )
 
-// The most names that a selection can have.
+// Limits of a selection's names.
 const (
 	MaxCategories = 100
 	MaxTypes      = 100
@@ -17,14 +17,15 @@ const (
 
 const maxFilterBytes = 8000
 
-// selection is a domain.Selection that was checked, ready to be asked. It is immutable: any number of goroutines may use it.
+// selection is a checked domain.Selection, ready to match events. It is immutable, so any number of goroutines may use
+// it.
 type selection struct {
 	domain.Selection
 	filter *expr.Condition // nil: no filter
 }
 
-// newSelection checks a selection. What is wrong with it is a *domain.Error with the place: source.stream,
-// source.categories[0], types[0], or filter, with domain.CodeInvalidDefinition for the last.
+// newSelection checks a selection. Its error is a *domain.Error with the place: source.stream, source.categories[0],
+// types[0] or filter. For filter, the code is domain.CodeInvalidDefinition.
 func newSelection(wanted domain.Selection) (*selection, error) {
 	s := &selection{Selection: wanted}
 	s.Categories, s.Types = slices.Clone(wanted.Categories), slices.Clone(wanted.Types)
@@ -70,13 +71,13 @@ func checkNames(where, what string, names []string, most int, check func(where, 
 	return nil
 }
 
-// matches reports whether an event is selected. An event for which the filter faults is not: a field that is not there, for
-// one, makes it neither true nor false. An event without data is, since nobody knows what the filter would say.
+// matches reports whether an event is selected. If the filter fails for an event, for example because a field is
+// missing, the event is not selected. An event without data is selected, because the filter's result is unknown.
 func (s *selection) matches(event *domain.Event) bool {
 	return s.names(event) && (s.filter == nil || event.Gap != nil || holds(s.filter, expr.NewEvent(*event)))
 }
 
-// names reports whether an event is selected by its names, the filter left out.
+// names reports whether an event's stream, category and type are selected. It ignores the filter.
 func (s *selection) names(event *domain.Event) bool {
 	if s.Stream != "" {
 		if event.Stream != s.Stream {
@@ -98,11 +99,11 @@ func holds(filter *expr.Condition, event *expr.Event) bool {
 	return err == nil && holds
 }
 
-// narrow has a query leave out what is not selected, as far as it can; what it gives is still to be asked for matches.
-// Whoever follows one stream reads that by its versions where it can: here it is the stream's category.
+// narrow limits a query to what may be selected. The results must still be checked with matches. For a single stream,
+// narrow selects only the stream's category. So whoever follows one stream should read it by versions if possible.
 func (s *selection) narrow(q *domain.LogQuery) { q.Categories, q.Types = s.categories(), s.Types }
 
-// categories are those of all that can be selected; none: all.
+// categories returns the categories of all events that can be selected. None means all.
 func (s *selection) categories() []string {
 	if s.Stream != "" {
 		return []string{domain.Category(s.Stream)}

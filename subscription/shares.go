@@ -11,10 +11,10 @@ import (
 	"github.com/manifold-es/manifold/members"
 )
 
-// shareOut gives each of a group's partitions to one of its members, and returns the members by partition; zero ids where
-// there are no members. Whoever has the highest weight for a partition gets it (rendezvous hashing), as long as nobody gets
-// more than an equal share: with few partitions chance alone would leave members without any. The order of the members does not
-// matter, and every process, of any release, comes to the same.
+// shareOut assigns each partition of a group to a member, and returns the members by partition. The ids are zero if
+// there are no members. The member with the highest weight for a partition gets it (rendezvous hashing), unless the
+// member has its equal share already. Without this limit, members could end up with none of a few partitions. The order
+// of the members does not matter. Every process, of any release, computes the same result.
 func shareOut(group string, partitions int, of []domain.GroupMemberID) []domain.GroupMemberID {
 	owners := make([]domain.GroupMemberID, partitions)
 	if len(of) == 0 {
@@ -34,7 +34,7 @@ func shareOut(group string, partitions int, of []domain.GroupMemberID) []domain.
 	slices.SortFunc(wishes, func(a, b wish) int {
 		return cmp.Or(cmp.Compare(b.weight, a.weight), cmp.Compare(a.partition, b.partition), bytes.Compare(of[b.member][:], of[a.member][:]))
 	})
-	share, more := partitions/len(of), partitions%len(of) // so many get one more
+	share, more := partitions/len(of), partitions%len(of) // more members get one partition more
 	given := make([]int, len(of))
 	for _, w := range wishes {
 		switch {
@@ -49,7 +49,7 @@ func shareOut(group string, partitions int, of []domain.GroupMemberID) []domain.
 	return owners
 }
 
-// partitionID names a partition of a group, for its weights.
+// partitionID returns an id for a partition of a group, used for weights.
 func partitionID(group string, partition int) (id [16]byte) {
 	sum := sha256.Sum256([]byte(group + "/" + strconv.Itoa(partition)))
 	copy(id[:], sum[:])

@@ -7,21 +7,22 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// siftTime is for how long one read of a group's events asks its filter, waiting for the first turn left out: answers wait for it.
+// siftTime limits how long one read of a group's events runs its filter, because answers wait for it. The wait for the
+// first turn does not count.
 const siftTime = 100 * time.Millisecond
 
-// sieve asks which of the events of one read are a group's. Filters take processor time, so groups of one tenant take turns, as
-// its followers do, and a read that asks for too long ends early: but for one event at least. end must be called.
+// sieve selects a group's events from one read. Filters take processor time, so the groups of one tenant take turns, as
+// followers do. A read whose filter takes too long ends early, but after at least one event. The caller must call end.
 type sieve struct {
 	ahead *lookahead
 	turn  turn
-	began time.Time // when the filter was asked first; zero: it was not
+	began time.Time // when the filter first ran; zero: not yet
 }
 
 func (a *lookahead) sieve() sieve { return sieve{ahead: a, turn: turn{of: a.asking}} }
 
-// wants reports whether an event is the partition's. enough is true where it was not found out any more. The error is that of
-// a ctx that ended before the turn came.
+// wants reports whether an event belongs to the partition. enough means that time is up and wanted is unknown. err is
+// set if ctx ended before the turn came.
 func (s *sieve) wants(ctx context.Context, e *domain.Event) (wanted, enough bool, err error) {
 	a := s.ahead
 	if !a.named(e) {
@@ -44,7 +45,7 @@ func (s *sieve) wants(ctx context.Context, e *domain.Event) (wanted, enough bool
 
 func (s *sieve) end() { s.turn.end() }
 
-// named reports whether an event is the partition's by its names, the filter left out.
+// named reports whether an event belongs to the partition by its names. It ignores the filter.
 func (a *lookahead) named(e *domain.Event) bool {
 	return a.selection.names(e) && (a.partitions == 0 || partitionOf(e.Stream, a.partitions) == a.partition)
 }

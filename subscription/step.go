@@ -10,7 +10,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// step is what is done to a ledger at once: all that waited.
+// step is one change of a ledger that applies all waiting requests.
 type step struct {
 	p        *partition
 	answers  []*answer
@@ -21,27 +21,27 @@ type step struct {
 	fresh    bool // the ledger was read in this step
 	began    time.Time
 
-	unlooked error // why it is not known what is due
+	unlooked error // why it is unknown what is due
 	orphaned bool  // events are leased to a member that is gone
 
-	granted    time.Time        // when the leases of this attempt were granted, by the database's clock, at the latest
-	slack      time.Duration    // how much later they begin, for the time that saving them takes
-	ackTimeout time.Duration    // of these leases
-	back       []domain.Attempt // of events that are not to be given to anybody, though they were leased
+	granted    time.Time        // when this attempt granted its leases, by the latest bound of the database's clock
+	slack      time.Duration    // how much later the leases begin, to allow for the save
+	ackTimeout time.Duration    // length of these leases
+	back       []domain.Attempt // attempts that were leased but must not be delivered
 
-	wasFull bool       // there was no room before the answers
-	served  []*receive // those of receives that may be given events
-	serving int        // the first of them that may have room
-	more    bool       // there may be more to deliver: another step is to follow
+	wasFull bool       // no room before the answers were applied
+	served  []*receive // receives that may be given events
+	serving int        // index of the first one in served that may have room
+	more    bool       // there may be more to deliver, so another step follows
 	told    told
 }
 
-// told is what the observer is told when a step was saved.
+// told counts what to report to the observer after a save.
 type told struct {
 	delivered, expired, parked int
 }
 
-// begin takes what waits. p.mu must be held.
+// begin collects the waiting requests into a step. p.mu must be held.
 func (p *partition) begin() *step {
 	s := &step{p: p, sweep: p.sweep, stale: p.stale}
 	s.answers, p.answers = p.answers, nil
@@ -53,13 +53,13 @@ func (p *partition) begin() *step {
 			}
 		}
 	}
-	// A notice may be lost. However often others ask meanwhile: who waits looks again in time.
+	// A notice may be lost. So waiting receives look again in time, however often others ask meanwhile.
 	s.stale = s.stale || len(s.receives) > 0 && time.Since(p.newest) >= p.looking
 	p.sweep, p.stale, p.news = false, false, false
 	return s
 }
 
-// make makes the step, and answers those who asked.
+// make makes the step, and answers the requests.
 func (s *step) make() {
 	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 	defer cancel()
@@ -82,7 +82,7 @@ func (s *step) make() {
 	s.finish(err, time.Since(s.began))
 }
 
-// try makes attempts until one is saved, or there is nothing to be saved.
+// try makes attempts until one is saved, or nothing needs to be saved.
 func (s *step) try(ctx context.Context) error {
 	p := s.p
 	for try := 0; try < stepTries; try++ {
@@ -99,7 +99,7 @@ func (s *step) try(ctx context.Context) error {
 		}
 		done, err := s.once(ctx)
 		if failed, ok := errors.AsType[*readError](err); ok && len(s.answers) > 0 {
-			// That events cannot be read is no reason not to take the answers to others.
+			// A failed read of events is no reason to reject answers for other events.
 			s.refuse(failed.error)
 			continue
 		}
@@ -110,12 +110,12 @@ func (s *step) try(ctx context.Context) error {
 	return domain.Errorf(domain.CodeUnavailable, "", "many others ask this group for events at the same time; try again")
 }
 
-// readError is that of reading events to be delivered.
+// readError is an error from reading events for delivery.
 type readError struct{ error }
 
 func (e *readError) Unwrap() error { return e.error }
 
-// refuse answers the receives with an error, and goes on without them.
+// refuse fails the receives, so that the step continues without them.
 func (s *step) refuse(err error) {
 	for _, r := range s.receives {
 		r.deliveries = nil
@@ -142,8 +142,8 @@ func pause(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-// once applies the requests to the ledger and saves it. done is false where somebody else has changed it meanwhile, or what is
-// known of it is not good enough.
+// once applies the requests to the ledger and saves it. done is false if the ledger was changed by another process, or
+// if the known ledger is not recent enough.
 func (s *step) once(ctx context.Context) (done bool, err error) {
 	p := s.p
 	l := p.ledger
@@ -157,7 +157,7 @@ func (s *step) once(ctx context.Context) (done bool, err error) {
 		}
 	}
 	if !settled && !s.fresh {
-		return false, nil // an answer to what another process has delivered, perhaps
+		return false, nil // may answer a delivery of another process
 	}
 	s.served = s.receives
 	if len(s.receives) > 0 && p.row.Group.Partitions > 0 && !p.row.Group.Paused {
@@ -185,7 +185,7 @@ func (s *step) once(ctx context.Context) (done bool, err error) {
 		}
 	}
 	if !s.verified() {
-		return false, nil // there may be something that another process has left
+		return false, nil // another process may have left something
 	}
 	passed := l.readTo - l.kept
 	if !l.dirty && passed < maxPassed && (passed == 0 || time.Since(p.savedAt) < keepPassed) {
@@ -194,8 +194,8 @@ func (s *step) once(ctx context.Context) (done bool, err error) {
 	return s.save(ctx)
 }
 
-// verified reports whether each receive that has nothing was told so by the newest ledger of this partition once. From then on
-// it is woken when that changes. One that only fills up another is content with what is known here.
+// verified reports whether every receive without events has been checked against this partition's newest ledger at
+// least once. After that, changes wake the receive. A top-up receive may use the known ledger.
 func (s *step) verified() bool {
 	for _, r := range s.receives {
 		if len(r.deliveries) > 0 || r.rest > 0 || slices.Contains(r.verified, s.p) {
@@ -209,7 +209,7 @@ func (s *step) verified() bool {
 	return true
 }
 
-// save saves the ledger, and has the next events read meanwhile.
+// save saves the ledger, and starts to read the next events meanwhile.
 func (s *step) save(ctx context.Context) (saved bool, err error) {
 	p := s.p
 	change := p.ledger.change()
@@ -231,7 +231,7 @@ func (s *step) save(ctx context.Context) (saved bool, err error) {
 	return true, nil
 }
 
-// finish answers those who asked, and puts back into the queue those who go on waiting.
+// finish answers the requests. Receives that keep waiting return to the queue.
 func (s *step) finish(err error, took time.Duration) {
 	p := s.p
 	observer := &p.groups.config.Observer
@@ -273,13 +273,13 @@ func (s *step) finish(err error, took time.Duration) {
 	}
 	waiting, gone := len(p.receives) > 0, p.gone
 	p.untold = p.untold || err == nil && changed && p.open && (s.wasFull || p.deliverable())
-	// Who waits here comes first. Where somebody still waits then, nothing is left.
+	// Receives waiting here come first. If one still waits afterwards, nothing is left to deliver.
 	tell := p.untold && !waiting || err == nil && changed && p.open && p.passesOn()
 	p.untold = p.untold && waiting && p.news
 	p.mu.Unlock()
 	if gone {
 		for _, r := range s.receives {
-			r.fail(errForgotten) // where it would wait on
+			r.fail(errForgotten) // if it would keep waiting
 		}
 	}
 	if tell {

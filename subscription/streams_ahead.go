@@ -13,31 +13,31 @@ const (
 	streamsAheadBytes  = 4 << 20
 )
 
-// streamsAhead has the next events of streams that are behind in memory, as far as there is room: those that were passed over
-// a moment ago, and those that were read behind them. What is not here is read by the stream's index.
+// streamsAhead holds the next events of streams that are behind, as far as there is room. They were left behind a
+// moment ago, or were read later. Other events are read by the stream's index.
 type streamsAhead struct {
 	of     map[string]*streamAhead
 	events int
 	bytes  int
-	most   int // bytes that there may be, but for one event of each stream
+	most   int // limit of bytes; one event of each stream may exceed it
 }
 
-// streamAhead is what is in memory of one stream: the group's next events of it, without a gap.
+// streamAhead holds the group's next events of one stream, without gaps.
 type streamAhead struct {
 	events []domain.Event
-	all    bool // nothing more is left behind of it
+	all    bool // the stream has no more events left behind
 }
 
 func (s *streamsAhead) clear() {
 	*s = streamsAhead{of: make(map[string]*streamAhead), most: cmp.Or(s.most, streamsAheadBytes)}
 }
 
-// left notes that an event was left behind.
+// left records that an event was left behind.
 func (s *streamsAhead) left(e *domain.Event, first bool) {
 	a := s.of[e.Stream]
 	if a == nil {
 		if !first {
-			return // others before it are not here
+			return // earlier ones are not in memory
 		}
 		a = &streamAhead{all: true}
 		s.of[e.Stream] = a
@@ -60,8 +60,8 @@ func (s *streamsAhead) keep(a *streamAhead, e *domain.Event) {
 	s.bytes += eventBytes(e)
 }
 
-// read takes what was read of a stream that has nothing in memory; all: nothing more of it is left behind. The first event is
-// kept in any case.
+// read stores the events that were read of a stream without events in memory. all means that nothing more is left
+// behind. The first event is always kept.
 func (s *streamsAhead) read(stream string, events []domain.Event, all bool) {
 	a := &streamAhead{all: all}
 	s.of[stream] = a
@@ -74,7 +74,7 @@ func (s *streamsAhead) read(stream string, events []domain.Event, all bool) {
 	}
 }
 
-// next is a stream's next event; nil where none is in memory. With all, nothing is left behind then.
+// next returns a stream's next event, or nil if none is in memory. all means that nothing is left behind after it.
 func (s *streamsAhead) next(stream string) (e *domain.Event, all bool) {
 	a := s.of[stream]
 	if a == nil {
@@ -86,7 +86,7 @@ func (s *streamsAhead) next(stream string) (e *domain.Event, all bool) {
 	return &a.events[0], a.all && len(a.events) == 1
 }
 
-// take moves on behind a stream's next event.
+// take moves on to the event after a stream's next one.
 func (s *streamsAhead) take(stream string) {
 	a := s.of[stream]
 	s.events--
@@ -95,7 +95,7 @@ func (s *streamsAhead) take(stream string) {
 	a.events = a.events[1:]
 }
 
-// forget lets go of a stream that is no longer behind.
+// forget drops a stream that is no longer behind.
 func (s *streamsAhead) forget(stream string) {
 	a := s.of[stream]
 	if a == nil {

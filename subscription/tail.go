@@ -9,41 +9,41 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// The slices in which logs are read.
+// Limits of the slices in which logs are read.
 const (
 	sliceEvents = 2000
 	sliceBytes  = 1 << 20
 )
 
-// tailReaches is how far below the head a tail begins at most, where its first follower does: those who come again behind a
-// restart are nearly there, all of them.
+// tailReaches limits how far before the head a tail begins, wherever its first follower begins. Followers that
+// reconnect after a restart are all close to the head.
 const tailReaches = sliceEvents
 
-// Reads of a tail that follows closely begin so long after one another, so that what is appended meanwhile is one read and
-// one slice for each follower. An event that comes alone is read at once.
+// A tail that keeps up pauses between reads, so that the events appended meanwhile share one read and one slice per
+// follower. A single event is read at once.
 const (
 	tailPause    = 5 * time.Millisecond
-	tailPauseFor = 20 * time.Microsecond // each follower: many of them take their time, slice by slice
+	tailPauseFor = 20 * time.Microsecond // per follower, because many followers take their time over each slice
 	tailPauseMax = 50 * time.Millisecond
 )
 
-// feedReads is how many slices are read at the same time for those who follow one tenant's log further back.
+// feedReads limits how many slices are read at once for followers of one tenant's log that are behind the tail.
 const feedReads = 2
 
-// tail reads a tenant's log as it grows, once for all who follow it, while there are any.
+// tail reads a tenant's log as it grows, once for all followers, while there are any.
 type tail struct {
 	tails  *Tails
 	tenant domain.TenantID
 	ring   *ring
-	target atomic.Int64  // the highest head that it was told of
-	woken  chan struct{} // has one where target has moved
-	reads  chan struct{} // has one for each slice that is being read for a feed
-	asking chan struct{} // has one while a follower's filter is asked
+	target atomic.Int64  // highest head reported by wake
+	woken  chan struct{} // one entry if target has moved
+	reads  chan struct{} // one entry for each slice being read for a feed
+	asking chan struct{} // one entry while a follower's filter runs
 
-	followers atomic.Int64 // changed under the lock of tails only
+	followers atomic.Int64 // changed only under the lock of tails
 
 	once  sync.Once
-	begun bool // run runs, or has
+	begun bool // run has been started
 	ctx   context.Context
 	end   context.CancelFunc
 	ended chan struct{}
@@ -58,8 +58,8 @@ func newTail(tails *Tails, tenant domain.TenantID) *tail {
 	return t
 }
 
-// begin has the tail read, unless it does. It is for a follower that begins at a position while the log's head is as given; that
-// was read when Wake knew the tail, so that it tells of all that came later.
+// begin starts the tail if it is not running. position is where a follower begins, and head is the log's head. head
+// must be read after Wake knows the tail, so that Wake reports all later events.
 func (t *tail) begin(position, head int64) {
 	t.once.Do(func() {
 		t.ring.begin(min(max(position-1, head-tailReaches, 0), head))
@@ -69,7 +69,7 @@ func (t *tail) begin(position, head int64) {
 	t.wake(head)
 }
 
-// stop ends the tail, which nobody follows or begins any more.
+// stop ends a tail that nobody follows or will begin to follow.
 func (t *tail) stop() {
 	t.end()
 	if t.begun {
@@ -77,7 +77,7 @@ func (t *tail) stop() {
 	}
 }
 
-// wake tells of a head.
+// wake reports a new head.
 func (t *tail) wake(head int64) {
 	for {
 		known := t.target.Load()
@@ -94,7 +94,7 @@ func (t *tail) wake(head int64) {
 	}
 }
 
-// enter waits for a turn to read a slice for a feed; leave ends it.
+// enter waits for a turn to read a slice for a feed. The caller must call leave afterwards.
 func (t *tail) enter(ctx context.Context) (leave func(), err error) {
 	for entered, turns := range []chan struct{}{t.reads, t.tails.reads} {
 		select {
@@ -114,7 +114,7 @@ func (t *tail) enter(ctx context.Context) (leave func(), err error) {
 
 func (t *tail) run() {
 	defer close(t.ended)
-	pause := time.NewTimer(0) // runs out when the next read may begin
+	pause := time.NewTimer(0) // fires when the next read may begin
 	defer pause.Stop()
 	_, head := t.ring.place()
 	looked := head
@@ -152,7 +152,8 @@ func (t *tail) run() {
 	}
 }
 
-// read reads what follows a position, and what is gone of that; more where there may be more. It tries until it can, or the tail ends.
+// read reads the events after a position, and the ranges missing there. more means that there may be more. read retries
+// until it succeeds or the tail ends.
 func (t *tail) read(after int64) (events []domain.Event, gone []missing, more bool, err error) {
 	err = t.tails.try(t.ctx, t.tenant, always, func(ctx context.Context) error {
 		q := domain.LogQuery{From: after + 1, Limit: sliceEvents, MaxBytes: min(sliceBytes, max(leastTail, t.tails.config.Bytes/4))}
@@ -177,8 +178,9 @@ func (t *tail) read(after int64) (events []domain.Event, gone []missing, more bo
 	return events, gone, more, err
 }
 
-// reached says up to where events are all that a log has, by how they were asked for: up to the last of them where there may
-// be more, else up to its head at least, as it was known before they were read. Positions become visible in order.
+// reached returns the position up to which events are complete, given the limits they were read with. If there may be
+// more, this is the last event. Otherwise it is at least the head that was known before the read. Positions become
+// visible in order.
 func reached(events []domain.Event, limit, maxBytes int, head int64) (upTo int64, more bool) {
 	n := len(events)
 	if n == 0 {

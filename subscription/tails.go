@@ -13,12 +13,12 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// TailsConfig is what Tails are made of. Store and Log must be set.
+// TailsConfig configures Tails. Store and Log are required.
 type TailsConfig struct {
 	Store     Log
-	Followers int // of one tenant's log at the same time; 0: any number
-	Bytes     int // of events that one tail keeps in memory, with what was made of them, and a sixteenth of what all keep; 0: DefaultTailBytes
-	Reads     int // slices that are read at the same time for those who are behind their tails; 0: 4
+	Followers int // limit for one tenant's log at the same time; 0: none
+	Bytes     int // per tail, with derived data; all tails together: 16 times as much; 0: DefaultTailBytes
+	Reads     int // slices read at the same time for followers that are behind their tails; 0: 4
 	Observer  TailsObserver
 	Log       *slog.Logger
 }
@@ -29,51 +29,51 @@ const (
 	defaultReads     = 4
 )
 
-// TailsObserver is told what Tails do. Each function may be nil; they are called by several goroutines and must return at
-// once.
+// TailsObserver has optional functions that report what Tails does. They are called by several goroutines and must
+// return at once.
 type TailsObserver struct {
-	Followers func(now int)                        // so many feeds are open
-	Tails     func(now int)                        // so many tenants' logs are followed
-	Read      func(took time.Duration, events int) // a tail has read so many from the log
+	Followers func(now int)                        // number of open feeds
+	Tails     func(now int)                        // number of tenants whose logs are followed
+	Read      func(took time.Duration, events int) // a tail has read events from the log
 }
 
-// Log is what is read of tenants' logs.
+// Log reads tenants' logs.
 type Log interface {
 	Head(ctx context.Context, tenant domain.TenantID) (domain.Head, error)
 	LogSlice(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) (domain.LogSlice, error)
 	StreamSlice(ctx context.Context, tenant domain.TenantID, stream string, q domain.StreamQuery) (domain.StreamSlice, error)
-	// Floors are those of categories (none: of all) of which something at a position or above it was removed.
+	// Floors returns the floors of categories of which an event at or after from was removed. No categories means all.
 	Floors(ctx context.Context, tenant domain.TenantID, categories []string, from int64) ([]domain.RetentionFloor, error)
-	// PositionAt is the last position recorded at the time or before it; 0 where there is none.
+	// PositionAt returns the last position recorded at or before a time, or 0 if there is none.
 	PositionAt(ctx context.Context, tenant domain.TenantID, at time.Time) (int64, error)
-	// EventPosition is where an event is; domain.CodeNotFound where it is not.
+	// EventPosition returns the position of an event, or domain.CodeNotFound if it does not exist.
 	EventPosition(ctx context.Context, tenant domain.TenantID, id domain.EventID) (int64, error)
-	// VersionBefore is the version of a stream's newest event below a position; 0 where there is none.
+	// VersionBefore returns the version of a stream's newest event before a position, or 0 if there is none.
 	VersionBefore(ctx context.Context, tenant domain.TenantID, stream string, position int64) (int64, error)
 }
 
-// Tails follow tenants' logs for those who want to know of events as they come. All methods may be called concurrently.
+// Tails follows tenants' logs for readers that want events as they arrive. All methods may be called concurrently.
 type Tails struct {
 	config TailsConfig
-	tell   time.Duration // passedTime
-	reads  chan struct{} // has one for each slice that is being read for a feed: they share the database's connections with appends
-	behind atomic.Int64  // bytes of events that feeds have which are behind their tails
-	crowd  int64         // behindBytes
+	tell   time.Duration // passedTime, except in tests
+	reads  chan struct{} // one entry per slice being read for a feed; shares database connections with appends
+	behind atomic.Int64  // bytes of events in feeds that are behind their tails
+	crowd  int64         // behindBytes, except in tests
 
 	mu         sync.RWMutex
-	tails      map[domain.TenantID]*tail // that somebody follows
+	tails      map[domain.TenantID]*tail // tenants that are followed
 	followers  int
 	complained time.Time
 
 	share  atomic.Int64 // bytes that each tail may keep
-	shrunk int64        // all tails keep no more than this
+	shrunk int64        // limit of bytes that was last enforced in all tails
 }
 
-// behindBytes is up to how much feeds may have in memory that are behind their tails, before each of them has to do with the
-// smallest slices and without reading ahead.
+// behindBytes is how much feeds that are behind their tails may have in memory. Above it, each of them gets the
+// smallest slices and no read-ahead.
 const behindBytes = 64 << 20
 
-// NewTails returns Tails that follow nothing yet.
+// NewTails returns Tails that follow no log yet.
 func NewTails(config TailsConfig) *Tails {
 	config.Bytes = cmp.Or(config.Bytes, DefaultTailBytes)
 	t := &Tails{
@@ -84,7 +84,7 @@ func NewTails(config TailsConfig) *Tails {
 	return t
 }
 
-// Wake tells that a log has moved. It returns at once: it is for store.Listen.
+// Wake reports that a log has moved. It returns at once, and may be called from store.Listen.
 func (t *Tails) Wake(head domain.Head) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -93,9 +93,9 @@ func (t *Tails) Wake(head domain.Head) {
 	}
 }
 
-// Follow begins a Feed, which must be closed; ctx is for the beginning alone. What is wrong with what is wanted is a
-// *domain.Error: see domain.Selection for the places. domain.CodeNotFound: there is no such event to begin with;
-// domain.CodeTooManyRequests: the tenant has as many followers as it may have.
+// Follow starts a Feed, which the caller must close. ctx is only for starting. An invalid request returns a
+// *domain.Error; see domain.Selection for the places. Follow returns domain.CodeNotFound if the event to start with
+// does not exist, and domain.CodeTooManyRequests if the tenant has the maximum number of followers.
 func (t *Tails) Follow(ctx context.Context, tenant domain.TenantID, wanted domain.Follow) (*Feed, error) {
 	selection, err := newSelection(wanted.Selection)
 	if err != nil {
@@ -114,7 +114,7 @@ func (t *Tails) Follow(ctx context.Context, tenant domain.TenantID, wanted domai
 	return newFeed(tail, selection, position-1, head), nil
 }
 
-// begin says where a follower begins, and what the log's head is.
+// begin returns where a follower begins, and the log's head.
 func (t *Tails) begin(ctx context.Context, tenant domain.TenantID, from domain.From) (position, head int64, err error) {
 	now, err := t.config.Store.Head(ctx, tenant)
 	if err != nil {
@@ -127,7 +127,7 @@ func (t *Tails) begin(ctx context.Context, tenant domain.TenantID, from domain.F
 	return position, now.Position, err
 }
 
-// join returns a tenant's tail for one more follower, where it may have that.
+// join returns a tenant's tail for one more follower, unless the tenant has the maximum number.
 func (t *Tails) join(tenant domain.TenantID) (*tail, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -146,7 +146,7 @@ func (t *Tails) join(tenant domain.TenantID) (*tail, error) {
 	return tail, nil
 }
 
-// leave is for a follower that goes. With the last one the tail ends.
+// leave removes a follower. The last one ends the tail.
 func (t *Tails) leave(tail *tail) {
 	t.mu.Lock()
 	last := tail.followers.Add(-1) == 0
@@ -162,14 +162,14 @@ func (t *Tails) leave(tail *tail) {
 	}
 }
 
-// How the memory is divided where many logs are followed.
+// Division of the memory if many logs are followed.
 const (
-	fullTails = 16       // so many may keep all that one may
+	fullTails = 16       // up to so many tails may each keep the maximum
 	leastTail = 64 << 10 // bytes
 )
 
-// divide says what each tail may keep, now that there are more or fewer. It has those that have more give it back; not each time, but
-// when it is half of what it was.
+// divide sets how much each tail may keep, after their number has changed. It makes tails return memory only when the
+// limit has halved since the last time.
 func (t *Tails) divide() {
 	most := int64(t.config.Bytes)
 	share := min(most, max(leastTail, fullTails*most/int64(max(1, len(t.tails)))))
@@ -193,15 +193,15 @@ func (t *Tails) observe() {
 	}
 }
 
-// How reads are tried again.
+// Retries of reads.
 const (
-	readTimeout  = 20 * time.Second // of one
+	readTimeout  = 20 * time.Second // of one read
 	firstPause   = 100 * time.Millisecond
 	longestPause = 5 * time.Second
 )
 
-// try reads, again and again with growing pauses while it fails by errors that may pass; it returns the first other one, or
-// ctx's.
+// try calls read until it succeeds, with growing pauses after errors that may pass. It returns the first other error,
+// or the cause of ctx.
 func (t *Tails) try(ctx context.Context, tenant domain.TenantID, passes func(error) bool, read func(context.Context) error) error {
 	for attempt := 0; ; attempt++ {
 		bounded, cancel := context.WithTimeout(ctx, readTimeout)
@@ -229,7 +229,7 @@ func (t *Tails) try(ctx context.Context, tenant domain.TenantID, passes func(err
 
 func always(error) bool { return true }
 
-// noAnswer reports whether the database did not answer, or not in time.
+// noAnswer reports whether the database did not answer in time.
 func noAnswer(err error) bool {
 	if failure, ok := errors.AsType[*domain.Error](err); ok {
 		return failure.Code == domain.CodeUnavailable || failure.Code == domain.CodeOverloaded
@@ -237,7 +237,7 @@ func noAnswer(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded)
 }
 
-// complain tells the log that a read has failed, and not of each: where the database does not answer, all of them do.
+// complain logs that a read has failed, at most once in a while: if the database does not answer, all reads fail.
 func (t *Tails) complain(tenant domain.TenantID, err error) {
 	const silence = 30 * time.Second
 	t.mu.Lock()

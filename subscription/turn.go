@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// turnTime is after how long whoever asks a filter lets others have their turn.
+// turnTime is how long a caller may run its filter before others get their turn.
 const turnTime = 5 * time.Millisecond
 
-// turn is a follower's turn to ask its filter. Filters take processor time, up to milliseconds an event; the followers of one tenant
-// take turns, so that all of them together take no more than one processor from other tenants.
+// turn is a follower's turn to run its filter. Filters take processor time, up to milliseconds per event. The followers
+// of one tenant take turns, so that all of them together use at most one processor.
 type turn struct {
-	of    chan struct{} // has one while somebody has it
+	of    chan struct{} // one entry while a follower has the turn
 	has   bool
 	began time.Time
 }
 
-// take waits for the turn, unless it is the caller's still. It fails when ctx ends first.
+// take waits for the turn, unless the caller still has it. It fails if ctx ends first.
 func (t *turn) take(ctx context.Context) error {
 	if t.has && time.Since(t.began) < turnTime {
 		return nil
@@ -34,7 +34,7 @@ func (t *turn) take(ctx context.Context) error {
 	}
 }
 
-// end gives the turn to others.
+// end gives up the turn.
 func (t *turn) end() {
 	if t.has {
 		t.has = false
