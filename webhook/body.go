@@ -9,13 +9,14 @@ import (
 	"github.com/manifold-es/manifold/projection"
 )
 
-// standardType is the media type of the standard form.
+// standardType is the media type of the standard format.
 const standardType = "application/json"
 
-// extensionDocument is the extension of a CloudEvent that has the event's document, as JSON text.
+// extensionDocument is the CloudEvents extension that holds the event's document as JSON text.
 const extensionDocument = "manifolddocument"
 
-// newMessage writes an event in a form. document is what the event has made, where the webhook's source is a projection; else nil.
+// newMessage encodes an event in a format. document is the document that the event belongs to if the webhook's source
+// is a projection, and otherwise nil.
 func newMessage(format domain.WebhookFormat, event *domain.Event, document *projection.EventDocument) message {
 	m := message{id: event.ID.String(), contentType: standardType}
 	if format == domain.WebhookCloudEvents {
@@ -42,7 +43,7 @@ func newMessage(format domain.WebhookFormat, event *domain.Event, document *proj
 	return m
 }
 
-// appendEvent appends an event as the API shows it.
+// appendEvent appends an event in the form of the API.
 func appendEvent(b []byte, event *domain.Event) []byte {
 	b = append(append(append(b, `{"id":"`...), event.ID.String()...), '"')
 	b = domain.AppendText(append(b, `,"stream":`...), event.Stream)
@@ -62,7 +63,8 @@ func appendEvent(b []byte, event *domain.Event) []byte {
 	return append(appendTime(b, "recordedAt", event.RecordedAt), '}')
 }
 
-// appendDocument appends the document of an event; data is null where there is none: the events made none, or removed it.
+// appendDocument appends an event's document. data is null if there is no document, because the events created none or
+// removed it.
 func appendDocument(b []byte, of *projection.EventDocument) []byte {
 	b = domain.AppendText(append(b, `{"id":`...), of.ID)
 	if of.Document == nil {

@@ -14,32 +14,32 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// Times of a consumer's work.
+// Timing of a consumer.
 const (
-	linger        = time.Second      // for more, where nothing is due
-	lookSoon      = time.Second      // until it looks again where something was due that it was not given
-	settledSoon   = time.Second      // until it looks whether a projection has come further, and longer each time
+	linger        = time.Second      // for more events if nothing is due
+	lookSoon      = time.Second      // until the next look if something was due but not received
+	settledSoon   = time.Second      // until the next look at whether a projection has advanced; grows
 	settledSeldom = 30 * time.Second // up to this
-	replaySoon    = 2 * time.Second  // until it looks whether a replay is done, whose place is saved a moment late
+	replaySoon    = 2 * time.Second  // until the next look at whether a replay is done, as its position is saved with a delay
 )
 
-// scarceRoom is how many events a webhook is given at a time where all have too much in memory.
+// scarceRoom is how many events a webhook receives at a time while all webhooks together use too much memory.
 const scarceRoom = 1
 
-// consumer sends what the group of a webhook, or of its replay, delivers. Its run is never called twice at the same time.
+// consumer sends the deliveries of a webhook's group, or of the group of its replay. Calls of its run never overlap.
 type consumer struct {
 	webhooks *Webhooks
 	tenant   domain.TenantID
 	webhook  domain.Webhook
-	replay   *domain.WebhookReplay // nil: it is the webhook itself
+	replay   *domain.WebhookReplay // nil: the webhook itself
 	group    string
 	endpoint *endpoint
 	dedupe   *expr.Key // nil: none
 	broken   error     // why it can never send
 
-	ended   atomic.Bool   // the endpoint wants no more: another consumer takes this one's place
-	settle  time.Duration // until it looks again whether the projection has come further
-	unswept atomic.Int64  // attempts that were noted since the last sweep was asked for
+	ended   atomic.Bool   // the endpoint wants no more events; another consumer replaces this one
+	settle  time.Duration // until the next look at whether the projection has advanced
+	unswept atomic.Int64  // attempts recorded since the last sweep was requested
 }
 
 func newConsumer(w *Webhooks, tenant domain.TenantID, webhook domain.Webhook, replay *domain.WebhookReplay, group string, e *endpoint) *consumer {
@@ -48,7 +48,7 @@ func newConsumer(w *Webhooks, tenant domain.TenantID, webhook domain.Webhook, re
 	return c
 }
 
-// run sends what is due. It is dispatch.Consumer's.
+// run sends what is due. It implements dispatch.Consumer.Run.
 func (c *consumer) run(ctx context.Context) (again time.Time, err error) {
 	if c.broken != nil {
 		return time.Time{}, c.broken
@@ -59,7 +59,7 @@ func (c *consumer) run(ctx context.Context) (again time.Time, err error) {
 	now := time.Now()
 	if room, until := c.endpoint.room(now); room == 0 {
 		if !until.After(now) {
-			until = now.Add(lookSoon) // the other one's probe is under way: the replay's, or the webhook's
+			until = now.Add(lookSoon) // the other consumer's probe is running: the replay's or the webhook's
 		}
 		return until, nil
 	}
@@ -75,7 +75,8 @@ func (c *consumer) run(ctx context.Context) (again time.Time, err error) {
 	return newRound(c).run(ctx)
 }
 
-// follow has the group be of the events that the projection sees, whose definition may have changed.
+// follow updates the group's selection to the events that the projection selects, because its definition may have
+// changed.
 func (c *consumer) follow(ctx context.Context) error {
 	w := c.webhooks
 	wanted, err := w.groupOf(ctx, c.tenant, c.webhook.WebhookDefinition)
@@ -87,7 +88,7 @@ func (c *consumer) follow(ctx context.Context) error {
 		return err
 	}
 	if c.replay != nil {
-		return nil // its group is made anew with each
+		return nil // each replay gets a new group
 	}
 	_, _, err = w.config.Groups.Put(ctx, c.tenant, c.group, wanted)
 	return err
@@ -97,19 +98,19 @@ func sameNames(a, b domain.Selection) bool {
 	return slices.Equal(a.Categories, b.Categories) && slices.Equal(a.Types, b.Types) && a.Filter == b.Filter
 }
 
-// delivered are events that a group has delivered together, made ready to be sent.
+// delivered holds prepared events that a group delivered together.
 type delivered struct {
 	jobs []*job
 }
 
-// job is an event that is to be sent.
+// job is an event to be sent.
 type job struct {
 	delivery domain.Delivery
 	message  message
 }
 
-// receive takes what is due, as much as the endpoint has room for, and makes it ready. What is not to be sent is settled. none is set
-// where the group had nothing, and again then says when it has.
+// receive takes what is due, as much as the endpoint has room for, and prepares it. It settles what is not to be sent.
+// none means that the group had nothing; again is then when it will have something.
 func (c *consumer) receive(ctx context.Context, r *round) (d delivered, none bool, again time.Time, err error) {
 	room, until := c.endpoint.room(time.Now())
 	if room == 0 {
@@ -124,7 +125,8 @@ func (c *consumer) receive(ctx context.Context, r *round) (d delivered, none boo
 		if wanted.UpTo, err = w.config.Projections.Settled(ctx, c.tenant, c.webhook.Projection); err != nil {
 			return d, false, again, err
 		}
-		// Behind that: where another definition has gone live meanwhile, none of its events is passed over by the names of the last one.
+		// Follow after reading Settled. If another definition has gone live meanwhile, none of its events is skipped
+		// because of the previous definition's selection.
 		if err = c.follow(ctx); err != nil {
 			return d, false, again, err
 		}
@@ -156,7 +158,7 @@ func attempts(deliveries []domain.Delivery) []domain.Attempt {
 	return all
 }
 
-// rest says, where nothing was delivered, when there is something; more: now.
+// rest is called if nothing was delivered. It returns when something will be due; more means now.
 func (c *consumer) rest(ctx context.Context, settled int64) (more bool, again time.Time, err error) {
 	w := c.webhooks
 	if c.webhook.Projection != "" {
@@ -169,7 +171,7 @@ func (c *consumer) rest(ctx context.Context, settled int64) (more bool, again ti
 			if err != nil || moved > settled {
 				return err == nil, again, err
 			}
-			// What comes may not be the projection's, and its checkpoint is then saved seldom.
+			// The next events may not belong to the projection, and then its checkpoint is saved rarely.
 			c.settle = min(max(2*c.settle, settledSoon), settledSeldom)
 			again = time.Now().Add(c.settle)
 		}
@@ -190,7 +192,7 @@ func (c *consumer) rest(ctx context.Context, settled int64) (more bool, again ti
 	return false, again, nil
 }
 
-// restOfReplay notes that a replay is at its end, where it is, and says else when it may be.
+// restOfReplay ends a replay that is complete. Otherwise it returns when the replay may be complete.
 func (c *consumer) restOfReplay(ctx context.Context, due time.Time) (more bool, again time.Time, err error) {
 	status, err := c.webhooks.config.Groups.Get(ctx, c.tenant, c.group)
 	if err != nil {
@@ -210,7 +212,7 @@ func (c *consumer) restOfReplay(ctx context.Context, due time.Time) (more bool, 
 	return false, sooner(due, time.Now().Add(replaySoon)), nil
 }
 
-// disable stops the webhook on the service's account: another consumer takes this one's place, or none.
+// disable stops the webhook on behalf of the service. Another consumer, or none, replaces this one.
 func (c *consumer) disable(ctx context.Context, reason string) error {
 	if !c.ended.CompareAndSwap(false, true) {
 		return nil
@@ -218,14 +220,14 @@ func (c *consumer) disable(ctx context.Context, reason string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	if _, err := c.webhooks.config.Store.DisableWebhook(ctx, c.tenant, c.webhook.Name, c.webhook.Revision, reason); err != nil {
-		c.ended.Store(false) // with the next one, then
+		c.ended.Store(false) // the next consumer tries again
 		return err
 	}
-	c.webhooks.Notice(c.tenant) // another revision is there, whoever has made it
+	c.webhooks.Notice(c.tenant) // there is another revision, whoever created it
 	return nil
 }
 
-// sooner is the sooner of two times; zero is never.
+// sooner returns the earlier of two times. Zero means never.
 func sooner(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -233,7 +235,7 @@ func sooner(a, b time.Time) time.Time {
 	return a
 }
 
-// prepare makes deliveries ready to be sent, in their order. What is not to be sent is settled with the round.
+// prepare turns deliveries into jobs in order. What is not to be sent is settled by the round.
 func (c *consumer) prepare(ctx context.Context, r *round, deliveries []domain.Delivery) ([]*job, error) {
 	documents, err := c.documents(ctx, deliveries)
 	if err != nil {
@@ -259,7 +261,7 @@ func (c *consumer) prepare(ctx context.Context, r *round, deliveries []domain.De
 			r.report(result{delivery: *d, began: time.Now(), answer: answer{outcome: domain.WebhookDuplicate}})
 		default:
 			j := &job{delivery: *d, message: newMessage(c.webhook.Format, &d.Event, document)}
-			j.delivery.Event.Data, j.delivery.Event.Metadata = nil, nil // the message has them
+			j.delivery.Event.Data, j.delivery.Event.Metadata = nil, nil // the message contains them
 			c.webhooks.held.Add(int64(len(j.message.body)))
 			jobs = append(jobs, j)
 		}
@@ -267,7 +269,7 @@ func (c *consumer) prepare(ctx context.Context, r *round, deliveries []domain.De
 	return jobs, nil
 }
 
-// documents are what the deliveries' events belong to; nil where the source is no projection.
+// documents returns the documents of the deliveries' events, or nil if the source is not a projection.
 func (c *consumer) documents(ctx context.Context, deliveries []domain.Delivery) ([]projection.EventDocument, error) {
 	if c.webhook.Projection == "" {
 		return nil, nil
@@ -279,8 +281,8 @@ func (c *consumer) documents(ctx context.Context, deliveries []domain.Delivery) 
 	return c.webhooks.config.Projections.DocumentsOf(ctx, c.tenant, c.webhook.Projection, events)
 }
 
-// duplicates says of each delivery whether another event with its id was sent within the window. An event that has no id, or for
-// which the expression faults, is none.
+// duplicates reports for each delivery whether another event with its deduplication id was sent within the window. An
+// event without an id is not a duplicate, nor is one for which the expression fails.
 func (c *consumer) duplicates(ctx context.Context, deliveries []domain.Delivery) ([]bool, error) {
 	duplicate := make([]bool, len(deliveries))
 	if c.dedupe == nil {

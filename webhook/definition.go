@@ -11,18 +11,18 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// What the group of a webhook is beside what its definition says.
+// Settings of a webhook's group that its definition does not contain.
 const (
 	groupBatch = 100
-	groupLease = time.Minute // of what a process of an earlier release has taken; see pace.lease
-	// groupInFlight is more than a process takes at the same time, so that another one finds something, too.
+	groupLease = time.Minute // of events taken by a process of an earlier release; see pace.lease
+	// groupInFlight is more than one process takes at the same time, so that another process also finds events.
 	groupInFlight = 2000
 )
 
-// maxDedupeBytes bounds an expression of DedupeID.
+// maxDedupeBytes is the maximum length of DedupeID.
 const maxDedupeBytes = 8000
 
-// complete fills in what a definition does not say, and checks the rest. What is wrong is a *domain.Error with the field.
+// complete fills in a definition's defaults and validates it. Its error is a *domain.Error that names the field.
 func (w *Webhooks) complete(d domain.WebhookDefinition) (domain.WebhookDefinition, error) {
 	if d.Format == "" {
 		d.Format = domain.WebhookStandard
@@ -68,7 +68,7 @@ func (w *Webhooks) complete(d domain.WebhookDefinition) (domain.WebhookDefinitio
 	return d, nil
 }
 
-// dedupeKey compiles a definition's DedupeID; nil where there is none.
+// dedupeKey compiles a definition's DedupeID. It returns nil if there is none.
 func dedupeKey(d domain.WebhookDefinition) (*expr.Key, error) {
 	if d.DedupeID == "" {
 		return nil, nil
@@ -76,7 +76,8 @@ func dedupeKey(d domain.WebhookDefinition) (*expr.Key, error) {
 	return expr.CompileKey(d.DedupeID)
 }
 
-// groupOf is the group of a webhook whose definition is complete: From is as that has it.
+// groupOf returns the definition of a webhook's group. The webhook's definition must be complete; its From is used as
+// it is.
 func (w *Webhooks) groupOf(ctx context.Context, tenant domain.TenantID, d domain.WebhookDefinition) (domain.GroupDefinition, error) {
 	selection, err := w.selection(ctx, tenant, d)
 	if err != nil {
@@ -88,7 +89,7 @@ func (w *Webhooks) groupOf(ctx context.Context, tenant domain.TenantID, d domain
 	})
 }
 
-// sourceProjection is where errors are about the projection.
+// sourceProjection is the place of errors about the projection.
 const sourceProjection = "source.projection"
 
 func sorted(names []string) []string {
@@ -97,8 +98,9 @@ func sorted(names []string) []string {
 	return names
 }
 
-// selection is of which events the group of a webhook is. Of a projection these are those that it sees as it is now; one with more
-// names than a selection can have is asked with each event.
+// selection returns which events a webhook's group selects. For a projection these are the events that it selects now.
+// If the projection has more names than a selection can have, the selection includes all names, and the projection is
+// asked for each event.
 func (w *Webhooks) selection(ctx context.Context, tenant domain.TenantID, d domain.WebhookDefinition) (domain.Selection, error) {
 	if d.Projection == "" {
 		return d.Selection, nil
@@ -122,7 +124,7 @@ func (w *Webhooks) selection(ctx context.Context, tenant domain.TenantID, d doma
 	if len(d.Types) == 0 && len(types) <= subscription.MaxTypes {
 		selection.Types = types
 	}
-	// In one order, so that the same names are the same group.
+	// Sort the names, so that the same names give the same group.
 	selection.Categories, selection.Types = sorted(selection.Categories), sorted(selection.Types)
 	return selection, nil
 }

@@ -7,48 +7,48 @@ import (
 	"time"
 )
 
-// The window and the breaker of an endpoint.
+// Limits of an endpoint's window and its circuit breaker.
 const (
-	firstWindow  = 4    // requests at the same time, to begin with
-	maxWindow    = 64   // at most
-	maxSending   = 2000 // requests of all endpoints together, beyond which each has one at a time
-	openAfter    = 5    // failures in a row, behind which nothing but a probe is sent
+	firstWindow  = 4    // initial number of concurrent requests
+	maxWindow    = 64   // maximum
+	maxSending   = 2000 // concurrent requests of all endpoints; above it, each endpoint has one at a time
+	openAfter    = 5    // consecutive failures, after which only probes are sent
 	firstPause   = 5 * time.Second
 	longestPause = 5 * time.Minute
 
-	quick     = 50 * time.Millisecond // an endpoint that answers sooner is given more
-	quickRoom = 4                     // so many times its window
+	quick     = 50 * time.Millisecond // an endpoint that answers faster receives more events
+	quickRoom = 4                     // times its window
 )
 
-// endpoint is what this process has learned of a webhook's URL: how many requests it takes at the same time, and whether it answers at
-// all. A webhook and its replay share it. It is forgotten with the process.
+// endpoint is what this process has learned of a webhook's URL: how many concurrent requests it accepts, and whether it
+// answers at all. A webhook and its replay share it. It is not stored.
 type endpoint struct {
 	pace *pace
-	all  *atomic.Int64 // requests of all endpoints of the process
+	all  *atomic.Int64 // requests of all endpoints in the process
 
 	mu       sync.Mutex
-	window   int // requests at the same time, from 1 to maxWindow
+	window   int // concurrent requests, from 1 to maxWindow
 	sending  int
-	failures int           // in a row
-	opened   int           // how often in a row the breaker has opened; 0: it is closed
-	probeAt  time.Time     // when an open breaker lets the next one through
-	probing  bool          // that one is under way
-	latency  time.Duration // of answers, about; 0: not known
-	freed    chan struct{} // has one where somebody who waits may look again
+	failures int           // consecutive
+	opened   int           // how often in a row the breaker has opened; 0: closed
+	probeAt  time.Time     // when an open breaker allows the next probe
+	probing  bool          // a probe is running
+	latency  time.Duration // average time of a response; 0: unknown
+	freed    chan struct{} // one entry if a waiting caller may look again
 }
 
-// slot is one of the requests that an endpoint takes at the same time.
+// slot is the right to make one of an endpoint's concurrent requests.
 type slot struct {
 	of    *endpoint
-	probe bool // the one that an open breaker has let through
+	probe bool // the request is an open breaker's probe
 }
 
 func newEndpoint(p *pace, all *atomic.Int64) *endpoint {
 	return &endpoint{pace: p, all: all, window: firstWindow, freed: make(chan struct{}, 1)}
 }
 
-// room is how many events an endpoint can be sent soon: as many as may be on their way, and of a quick one as many as it answers in
-// a moment. Behind an open breaker that is one where a probe is due, and none before, until a time.
+// room returns how many events an endpoint can soon be sent: its window, or a multiple of it if the endpoint is fast.
+// While the breaker is open, room is 1 if a probe is due. Otherwise it is 0, and until is when the next probe is due.
 func (e *endpoint) room(now time.Time) (events int, until time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -63,12 +63,12 @@ func (e *endpoint) room(now time.Time) (events int, until time.Time) {
 	return e.window, time.Time{}
 }
 
-// shut reports whether the breaker lets nothing through. e.mu must be held.
+// shut reports whether the breaker blocks all requests. e.mu must be held.
 func (e *endpoint) shut(now time.Time) bool {
 	return e.opened > 0 && (e.probing || now.Before(e.probeAt))
 }
 
-// acquire waits for a slot. ok is false where ctx ends before, or where the breaker lets nothing through.
+// acquire waits for a slot. ok is false if ctx ends first, or if the breaker blocks all requests.
 func (e *endpoint) acquire(ctx context.Context) (s slot, ok bool) {
 	for ctx.Err() == nil {
 		s, ok, shut := e.take(time.Now())
@@ -88,7 +88,7 @@ func (e *endpoint) take(now time.Time) (s slot, ok, shut bool) {
 	defer e.mu.Unlock()
 	switch {
 	case e.shut(now):
-		e.signal() // others who wait need not
+		e.signal() // the other callers need not wait either
 		return slot{}, false, true
 	case e.opened > 0:
 		e.probing = true
@@ -105,7 +105,7 @@ func (e *endpoint) take(now time.Time) (s slot, ok, shut bool) {
 	return s, true, false
 }
 
-// end ends a request that says nothing of its endpoint.
+// end ends a request that says nothing about its endpoint.
 func (s slot) end() {
 	e := s.of
 	e.mu.Lock()
@@ -113,7 +113,7 @@ func (s slot) end() {
 	e.leave(s)
 }
 
-// leave takes a slot back. e.mu must be held.
+// leave frees a slot. e.mu must be held.
 func (e *endpoint) leave(s slot) {
 	e.sending--
 	e.all.Add(-1)
@@ -123,7 +123,7 @@ func (e *endpoint) leave(s slot) {
 	e.signal()
 }
 
-// taken ends a request that the endpoint has taken: the window grows, and an open breaker closes.
+// taken ends a request that the endpoint has accepted. The window grows, and an open breaker closes.
 func (s slot) taken(took time.Duration) {
 	e := s.of
 	e.mu.Lock()
@@ -140,8 +140,8 @@ func (s slot) taken(took time.Duration) {
 	e.latency += (took - e.latency) / 8
 }
 
-// failed ends a request that the endpoint has not taken: the window shrinks, and behind several in a row the breaker opens, or opens again
-// for longer. An endpoint that asks to be left alone for a time is.
+// failed ends a request that the endpoint has not accepted. The window shrinks. After several consecutive failures the
+// breaker opens, or opens again for longer. A Retry-After of the endpoint also opens it.
 func (s slot) failed(now time.Time, retryAfter time.Duration) {
 	e := s.of
 	e.mu.Lock()
@@ -149,7 +149,7 @@ func (s slot) failed(now time.Time, retryAfter time.Duration) {
 	e.leave(s)
 	e.failures++
 	e.window = max(e.window/2, 1)
-	// Of those that were under way when the breaker opened none has it open for longer.
+	// Requests that were running when the breaker opened do not keep it open for longer.
 	if !s.probe && (e.opened > 0 || e.failures < openAfter && retryAfter == 0) {
 		return
 	}
@@ -161,7 +161,7 @@ func (s slot) failed(now time.Time, retryAfter time.Duration) {
 	e.probeAt = now.Add(max(jitter(pause), min(retryAfter, e.pace.longestPause)))
 }
 
-// open reports whether the breaker is.
+// open reports whether the breaker is open.
 func (e *endpoint) open() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

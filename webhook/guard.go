@@ -13,11 +13,12 @@ import (
 	"code.dny.dev/ssrf"
 )
 
-// errBlocked means that an address is none that the service may send to.
+// errBlocked means that the service may not send to an address.
 var errBlocked = errors.New("it is no public address")
 
-// guard says which addresses requests may go to: those that are public, and those that the operator allows. It is asked with the
-// address that is about to be connected to, behind every lookup of a name, so that it does not matter what a name meant before.
+// guard decides which addresses requests may go to: public ones, and those that the operator allows. It checks the
+// address that is about to be connected to, after every name lookup. So it does not matter what the name resolved to
+// earlier.
 type guard struct {
 	allow  []netip.Prefix
 	public *ssrf.Guardian
@@ -28,9 +29,9 @@ type guard struct {
 	ownNow func() ([]net.Addr, error)
 }
 
-// Prefixes of addresses that are public by their registry, and mean something inside a network all the same.
+// Prefixes of addresses that registries list as public, but that have a meaning inside a network.
 var (
-	nat64    = netip.MustParsePrefix("64:ff9b::/96")     // stands for an IPv4 address, its last 32 bits
+	nat64    = netip.MustParsePrefix("64:ff9b::/96")     // translates to the IPv4 address in its last 32 bits
 	platform = netip.MustParsePrefix("168.63.129.16/32") // the host of a virtual machine in Azure
 )
 
@@ -42,7 +43,7 @@ func newGuard(allow []netip.Prefix) *guard {
 	return g
 }
 
-// unmapped writes a prefix of IPv4-mapped addresses as one of IPv4.
+// unmapped converts a prefix of IPv4-mapped addresses to an IPv4 prefix.
 func unmapped(prefix netip.Prefix) netip.Prefix {
 	if prefix.Addr().Is4In6() && prefix.Bits() >= 96 {
 		return netip.PrefixFrom(prefix.Addr().Unmap(), prefix.Bits()-96).Masked()
@@ -50,7 +51,7 @@ func unmapped(prefix netip.Prefix) netip.Prefix {
 	return prefix.Masked()
 }
 
-// control is for net.Dialer: it is called with each address before that is connected to.
+// control is for net.Dialer, which calls it with each address before connecting.
 func (g *guard) control(network, address string, _ syscall.RawConn) error {
 	if network != "tcp4" && network != "tcp6" {
 		return fmt.Errorf("%w: it is of the network %s", errBlocked, network)
@@ -62,13 +63,13 @@ func (g *guard) control(network, address string, _ syscall.RawConn) error {
 	return g.check(at.Addr())
 }
 
-// check reports whether requests may go to an address. Its error is errBlocked, and does not name the address: a name that is known
-// only inside the network tells nobody what it stands for.
+// check returns nil if requests may go to an address, and otherwise errBlocked. The error does not contain the address,
+// so that it does not reveal what a name inside the network resolves to.
 func (g *guard) check(addr netip.Addr) error {
-	addr = addr.Unmap().WithZone("") // no prefix contains one with a zone, and the system passes over most of these
+	addr = addr.Unmap().WithZone("") // no prefix contains an address with a zone, and the system ignores most zones
 	if slices.ContainsFunc(g.allow, func(p netip.Prefix) bool { return p.Contains(addr) }) {
 		if nat64.Contains(addr) {
-			return g.check(embedded(addr)) // who allows the translation does not allow all that lies behind it
+			return g.check(embedded(addr)) // allowing the translation does not allow every address that it reaches
 		}
 		return nil
 	}
@@ -78,16 +79,17 @@ func (g *guard) check(addr netip.Addr) error {
 	return nil
 }
 
-// embedded is the IPv4 address that an address of nat64 stands for.
+// embedded returns the IPv4 address that an address of nat64 contains.
 func embedded(addr netip.Addr) netip.Addr {
 	b := addr.As16()
 	return netip.AddrFrom4([4]byte(b[12:]))
 }
 
-// ownFor is how long this machine's addresses are taken to be as they were.
+// ownFor is how long the list of this machine's addresses is cached.
 const ownFor = time.Minute
 
-// machine returns the addresses of this machine. One that is public leads past what keeps others out.
+// machine returns the addresses of this machine. A public one among them would bypass what protects the machine from
+// outside.
 func (g *guard) machine() []netip.Addr {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -7,16 +7,16 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// The leases of a webhook's events are short, so that another process soon sends what one has left behind that was killed. A
-// round extends them for as long as it works on the events.
+// Leases of webhook events are short, so that another process soon sends the events of a process that was killed. A
+// round extends its leases while it works on the events.
 
-// held is an attempt that a round works on.
+// held is an attempt that a round is working on.
 type held struct {
 	attempt int
-	until   time.Time // by this process's clock: before its lease is over
+	until   time.Time // by this process's clock: before the lease expires
 }
 
-// hold notes what was delivered.
+// hold records what was delivered.
 func (r *round) hold(deliveries []domain.Delivery) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -26,7 +26,7 @@ func (r *round) hold(deliveries []domain.Delivery) {
 	}
 }
 
-// release forgets attempts that are settled, or given back.
+// release forgets attempts that are settled or given back.
 func (r *round) release(attempts []domain.Attempt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -37,7 +37,7 @@ func (r *round) release(attempts []domain.Attempt) {
 	}
 }
 
-// holds reports whether the event of a job is leased to this round still. Otherwise it is another consumer's.
+// holds reports whether this round still has the lease of a job's event. If not, the event belongs to another consumer.
 func (r *round) holds(j *job) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -45,7 +45,7 @@ func (r *round) holds(j *job) bool {
 	return there && h.attempt == j.delivery.Attempt && time.Now().Before(h.until)
 }
 
-// extend has the leases hold on until ctx ends.
+// extend extends the leases repeatedly until ctx ends.
 func (r *round) extend(ctx context.Context) {
 	every := time.NewTicker(max(r.c.webhooks.pace.lease/4, time.Millisecond))
 	defer every.Stop()
@@ -77,14 +77,14 @@ func (r *round) extendSome(ctx context.Context, attempts []domain.Attempt) {
 	defer cancel()
 	outcomes, err := c.webhooks.config.Groups.Extend(ctx, c.tenant, c.group, attempts, length)
 	if err != nil {
-		return // the next try may be in time; otherwise holds tells
+		return // the next try may be in time; otherwise holds returns false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i, a := range attempts {
 		h := r.held[a.EventID]
 		switch {
-		case h.attempt != a.Attempt: // settled meanwhile
+		case h.attempt != a.Attempt: // settled in the meantime
 		case outcomes[i] == domain.OutcomeDone:
 			r.held[a.EventID] = held{a.Attempt, until}
 		default:

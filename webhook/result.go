@@ -9,28 +9,28 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// result is what became of a delivery.
+// result is the outcome of a delivery.
 type result struct {
 	delivery domain.Delivery
 	began    time.Time
 	answer   answer
-	skipped  skipped // why there was no request, or none that counts; then there is no answer
+	skipped  skipped // why no request counts; then answer is not set
 }
 
-// skipped says why a delivery was not sent.
+// skipped is the reason why a delivery was not sent.
 type skipped int
 
 const (
-	sent            skipped = iota // it was, or it is a duplicate
+	sent            skipped = iota // it was sent, or is a duplicate
 	notOfProjection                // the event belongs to no document
 	waiting                        // its document is not stored yet
-	cutOff                         // the request was broken off, since the consumer was to return
+	cutOff                         // the request was cancelled because the consumer had to return
 )
 
-// tries is how many attempts the event has had, this one among them.
+// tries returns how many attempts the event has had, including this one.
 func (r *result) tries() int { return r.delivery.Attempt - r.delivery.Base }
 
-// reason is what is kept with an event that was not taken.
+// reason returns the reason that is stored with an event that was not accepted.
 func (r *result) reason() string {
 	switch {
 	case r.skipped == waiting:
@@ -41,10 +41,10 @@ func (r *result) reason() string {
 	return plain(fmt.Sprintf("it was answered with %d: %s", r.answer.status, r.answer.excerpt), domain.MaxReasonBytes)
 }
 
-// report has a result settled. It waits where too many are before it.
+// report queues a result for settling. It waits if too many results are queued.
 func (r *round) report(res result) { r.results <- res }
 
-// settle settles what became of deliveries, as many together as there are.
+// settle settles the results of deliveries, as many at a time as are queued.
 func (r *round) settle(ctx context.Context) {
 	defer close(r.settled)
 	for first := range r.results {
@@ -52,7 +52,7 @@ func (r *round) settle(ctx context.Context) {
 	}
 }
 
-// gather takes the results that are there.
+// gather takes all results that are queued.
 func (r *round) gather(first result) []result {
 	all := []result{first}
 	for len(all) < domain.MaxBatchSize {
@@ -69,7 +69,7 @@ func (r *round) gather(first result) []result {
 	return all
 }
 
-// settleAll tells the group, and the log of attempts.
+// settleAll reports results to the group and to the log of attempts.
 func (r *round) settleAll(ctx context.Context, results []result) {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
@@ -111,7 +111,7 @@ func (r *round) settleAll(ctx context.Context, results []result) {
 			line := newAttempt(c.webhook.URL, &res.delivery.Event, res.tries(), res.began, res.answer)
 			line.Replay, line.NextAt = c.replay != nil, next
 			if res.answer.outcome == domain.WebhookGone {
-				line.NextAt = time.Time{} // it waits until somebody has the webhook go on
+				line.NextAt = time.Time{} // the event waits until the webhook is resumed
 			}
 			noted = append(noted, line)
 		}
@@ -129,7 +129,7 @@ func (r *round) settleAll(ctx context.Context, results []result) {
 	r.release(settled)
 }
 
-// note writes lines in the log of attempts.
+// note adds lines to the log of attempts.
 func (c *consumer) note(ctx context.Context, lines []domain.WebhookAttempt) error {
 	w := c.webhooks
 	if err := w.config.Store.AddWebhookAttempts(ctx, c.tenant, c.webhook.Name, lines); err != nil {

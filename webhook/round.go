@@ -9,36 +9,37 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Times of a round.
+// Timing of a round.
 const (
-	grace         = 3 * time.Second  // for requests that are under way when the consumer is to return
-	settleTimeout = 20 * time.Second // for the answers of a group
+	grace         = 3 * time.Second  // for running requests when the consumer must return
+	settleTimeout = 20 * time.Second // for a group's responses
 )
 
-// round is one run of a consumer, from the first event that it takes until nothing is due any more. One goroutine takes events and makes
-// them ready, another starts their requests, each of which has one, and another settles what came of them, as many at a time as
-// there are.
+// round is one run of a consumer, from the first event until nothing is due any more. One goroutine takes events and
+// prepares them. Another starts their requests, each in a separate goroutine. A third settles the results, as many at a
+// time as there are.
 type round struct {
 	c       *consumer
 	sends   sync.WaitGroup
 	results chan result
 	settled chan struct{}      // closed when all results are settled
-	stop    context.CancelFunc // nothing more is taken
+	stop    context.CancelFunc // stops taking events
 
 	mu   sync.Mutex
-	held map[domain.EventID]held // events that were leased and are not settled
-	fail error                   // the first that kept something from being settled
-	next time.Time               // when the first event comes again that was not taken; zero: none does
+	held map[domain.EventID]held // events that are leased and not settled
+	fail error                   // first error that prevented settling
+	next time.Time               // when the first rejected event is redelivered; zero: never
 }
 
-// resultsAhead is how many results may wait until they are settled. Beyond it requests hold their places.
+// resultsAhead limits how many results may wait to be settled. Above it, requests keep their goroutines and leases
+// until there is room.
 const resultsAhead = 256
 
 func newRound(c *consumer) *round {
 	return &round{c: c, results: make(chan result, resultsAhead), settled: make(chan struct{}), held: make(map[domain.EventID]held)}
 }
 
-// batch is what the goroutine that takes events hands over.
+// batch is what take passes to run.
 type batch struct {
 	delivered
 	none  bool
@@ -52,7 +53,7 @@ func (r *round) run(ctx context.Context) (again time.Time, err error) {
 	r.stop = stop
 	sending, endSending := context.WithCancel(context.WithoutCancel(ctx))
 	defer endSending()
-	// Who is told to return lets what is under way come to its end, for a moment.
+	// When the consumer must return, running requests have a moment to finish.
 	defer context.AfterFunc(ctx, func() {
 		late := time.AfterFunc(grace, endSending)
 		context.AfterFunc(sending, func() { late.Stop() })
@@ -79,13 +80,13 @@ func (r *round) run(ctx context.Context) (again time.Time, err error) {
 	close(r.results)
 	<-r.settled
 	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
-		err = nil // by stop
+		err = nil // cancelled by stop
 	}
 	if err == nil {
 		err = r.fail
 	}
 	if _, until := r.c.endpoint.room(time.Now()); !until.IsZero() {
-		again = until // nothing is taken before, whatever is due
+		again = until // nothing is taken earlier, whatever is due
 	} else if taking.Err() != nil && ctx.Err() == nil {
 		again = time.Now()
 	} else {
@@ -94,7 +95,7 @@ func (r *round) run(ctx context.Context) (again time.Time, err error) {
 	return again, err
 }
 
-// take takes events ahead of those that are being sent, until there are none.
+// take takes events ahead of those being sent, until there are none.
 func (r *round) take(ctx context.Context, batches chan<- batch) {
 	defer close(batches)
 	for {
@@ -113,8 +114,8 @@ func (r *round) take(ctx context.Context, batches chan<- batch) {
 	}
 }
 
-// start starts the requests of events, each as soon as the endpoint has room for it. Where the breaker opens, or ctx ends, those that are
-// left go back to the group.
+// start starts the requests of events, each as soon as the endpoint has room. If the breaker opens or ctx ends, the
+// remaining events go back to the group.
 func (r *round) start(ctx, sending context.Context, d delivered) {
 	for i, j := range d.jobs {
 		s, ok := r.c.endpoint.acquire(ctx)
@@ -133,7 +134,7 @@ func (r *round) start(ctx, sending context.Context, d delivered) {
 	}
 }
 
-// send sends an event, and notes what the answer says of the endpoint.
+// send sends an event, and records what the answer says about the endpoint.
 func (r *round) send(ctx context.Context, s slot, j *job) {
 	c, w := r.c, r.c.webhooks
 	res := result{delivery: j.delivery, began: time.Now()}
@@ -160,7 +161,7 @@ func (r *round) send(ctx context.Context, s slot, j *job) {
 	}
 }
 
-// gone disables the webhook, whose endpoint wants no more.
+// gone disables the webhook because its endpoint wants no more events.
 func (r *round) gone(ctx context.Context) {
 	r.stop()
 	if err := r.c.disable(ctx, "its URL has answered 410 Gone: it wants no more; resume the webhook, or put it anew, to go on"); err != nil {
@@ -168,7 +169,7 @@ func (r *round) gone(ctx context.Context) {
 	}
 }
 
-// handBack gives events back that were not sent.
+// handBack gives back events that were not sent.
 func (r *round) handBack(ctx context.Context, jobs []*job) {
 	for _, j := range jobs {
 		r.c.webhooks.held.Add(-int64(len(j.message.body)))
@@ -188,7 +189,7 @@ func attemptsOf(jobs []*job) []domain.Attempt {
 	return all
 }
 
-// giveBack gives attempts back with which nothing was begun. Where it cannot, their leases expire.
+// giveBack gives back attempts that were not started. If it fails, their leases expire.
 func (r *round) giveBack(ctx context.Context, attempts []domain.Attempt) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
@@ -198,7 +199,7 @@ func (r *round) giveBack(ctx context.Context, attempts []domain.Attempt) {
 	}
 }
 
-// failed notes that something could not be settled.
+// failed records an error that prevented settling.
 func (r *round) failed(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -207,7 +208,7 @@ func (r *round) failed(err error) {
 	}
 }
 
-// again notes when an event comes again.
+// again records when an event is redelivered.
 func (r *round) again(at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -19,17 +19,18 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Bounds of a request and its answer.
+// Limits of a request and its response.
 const (
-	connectTimeout  = 10 * time.Second       // to one address, and as long for TLS; the webhook's own bounds all of it
+	connectTimeout  = 10 * time.Second       // to one address, and the same for TLS; the webhook's timeout covers everything
 	maxAnswerHeader = 64 << 10               // bytes
-	drainBytes      = 4 << 10                // of an answer's body, so that its connection can be used again
-	drainFor        = 250 * time.Millisecond // likewise
-	idleFor         = 30 * time.Second       // until a connection that nobody uses is closed
-	idleAll         = 1000                   // connections that nobody uses, of all webhooks
+	drainBytes      = 4 << 10                // of a response body, so that its connection can be reused
+	drainFor        = 250 * time.Millisecond // for the same purpose
+	idleFor         = 30 * time.Second       // until an unused connection is closed
+	idleAll         = 1000                   // unused connections of all webhooks
 )
 
-// sender makes requests. It follows no redirect, knows no proxy and no cookie, and connects to no address that its guard refuses.
+// sender makes requests. It follows no redirects, uses no proxy and no cookies, and connects to no address that its
+// guard refuses.
 type sender struct {
 	guard  *guard
 	http   bool // http:// is allowed
@@ -40,14 +41,14 @@ type sender struct {
 
 func newSender(allow []netip.Prefix, allowHTTP bool, version string) *sender {
 	s := &sender{guard: newGuard(allow), http: allowHTTP, agent: "Manifold/" + version}
-	// The resolver in Go waits for an answer without a thread of its own, so that many names that are slow hold nobody up.
+	// Go's resolver waits without occupying a thread, so that many slow names delay nobody.
 	s.dialer = &net.Dialer{Timeout: connectTimeout, Control: s.guard.control, Resolver: &net.Resolver{PreferGo: true}}
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			return s.dialer.DialContext(ctx, network, address)
 		},
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
-		TLSHandshakeTimeout:    connectTimeout, // a connection that is being made does not end with its request
+		TLSHandshakeTimeout:    connectTimeout, // a connection attempt does not end with its request
 		MaxIdleConns:           idleAll,
 		MaxIdleConnsPerHost:    maxWindow,
 		IdleConnTimeout:        idleFor,
@@ -55,7 +56,7 @@ func newSender(allow []netip.Prefix, allowHTTP bool, version string) *sender {
 		DisableCompression:     true,
 		Protocols:              new(http.Protocols),
 	}
-	// One request to a connection: where a connection hangs, no other request does.
+	// Use one request per connection, so that a hanging connection blocks no other request.
 	transport.Protocols.SetHTTP1(true)
 	s.client = &http.Client{
 		Transport:     transport,
@@ -64,28 +65,28 @@ func newSender(allow []netip.Prefix, allowHTTP bool, version string) *sender {
 	return s
 }
 
-// close lets go of the connections that nobody uses.
+// close closes unused connections.
 func (s *sender) close() { s.client.CloseIdleConnections() }
 
 // message is what is sent to an endpoint.
 type message struct {
-	id          string // the same each time that it is sent
+	id          string // the same for every attempt
 	contentType string
 	body        []byte
 }
 
-// answer is what came of a request.
+// answer is the outcome of a request.
 type answer struct {
 	outcome    domain.WebhookOutcome
-	status     int // 0: there was no answer
+	status     int // 0: no response
 	took       time.Duration
-	err        string        // why there was none
-	excerpt    string        // of one that was no 2xx
-	retryAfter time.Duration // that it asks for; 0: nothing
+	err        string        // why there was no response
+	excerpt    string        // of a response other than 2xx
+	retryAfter time.Duration // requested by the endpoint; 0: nothing
 }
 
-// send sends a message and waits for the answer, as long as the timeout. It is WebhookFailed where ctx ended before, with an error
-// of which nobody should learn: the caller has to ask ctx.
+// send sends a message and waits for the answer, up to timeout. If ctx ends first, the outcome is WebhookFailed with an
+// error that must not be published. The caller must check ctx for this case.
 func (s *sender) send(ctx context.Context, url string, timeout time.Duration, secrets []domain.WebhookSecret, m message) answer {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -107,7 +108,7 @@ func (s *sender) send(ctx context.Context, url string, timeout time.Duration, se
 }
 
 func (s *sender) request(ctx context.Context, cancel context.CancelFunc, url string, secrets []domain.WebhookSecret, m message) (answer, error) {
-	// What was allowed when the webhook was put may no longer be, and a port is no matter of addresses.
+	// Settings may have changed since the webhook was stored, and control does not check ports.
 	if err := s.checkURL(url); err != nil {
 		return answer{}, fmt.Errorf("%w: %w", errBlocked, err)
 	}
@@ -126,11 +127,11 @@ func (s *sender) request(ctx context.Context, cancel context.CancelFunc, url str
 		return answer{}, err
 	}
 	defer response.Body.Close()
-	// The status is the answer. What comes behind it, however slowly, is waited for a moment.
+	// The status is the answer. Wait only a moment for the rest, however slowly it comes.
 	late := time.AfterFunc(drainFor, cancel)
 	defer late.Stop()
 	a := answer{status: response.StatusCode, retryAfter: retryAfter(response.Header.Get("Retry-After"), now)}
-	body, _ := io.ReadAll(io.LimitReader(response.Body, drainBytes)) // as far as it comes
+	body, _ := io.ReadAll(io.LimitReader(response.Body, drainBytes)) // as much as arrives
 	switch {
 	case a.status >= 200 && a.status < 300:
 		a.outcome, a.retryAfter = domain.WebhookOK, 0
@@ -147,7 +148,7 @@ func (s *sender) request(ctx context.Context, cancel context.CancelFunc, url str
 	return a, nil
 }
 
-// retryAfter reads the header of that name: seconds, or a time. What is neither asks for nothing.
+// retryAfter parses a Retry-After header: seconds or a time. It returns 0 for anything else.
 func retryAfter(text string, now time.Time) time.Duration {
 	if seconds, err := strconv.ParseInt(text, 10, 32); err == nil {
 		return max(0, time.Duration(seconds)*time.Second)
@@ -163,8 +164,8 @@ func isTimeout(err error) bool {
 	return ok && failure.Timeout()
 }
 
-// describe says for the webhook's owner why there was no answer, without the addresses of anything inside the network: not those of
-// its servers of names, nor this machine's.
+// describe explains to the webhook's owner why there was no response. It reveals no addresses inside the network, such
+// as those of its name servers or of this machine.
 func describe(err error, timeout time.Duration) string {
 	if failure, ok := errors.AsType[*domain.Error](err); ok {
 		return plain(failure.Message, domain.MaxWebhookErrorBytes)
@@ -191,12 +192,12 @@ func describe(err error, timeout time.Duration) string {
 		return plain("the connection broke: "+failure.Err.Error(), domain.MaxWebhookErrorBytes)
 	}
 	if failure, ok := errors.AsType[*url.Error](err); ok {
-		err = failure.Err // without the URL, which may have a key in it
+		err = failure.Err // without the URL, which may contain a key
 	}
 	return plain(err.Error(), domain.MaxWebhookErrorBytes)
 }
 
-// plain makes a text one that can be kept and shown: UTF-8 without control characters, and at most so many bytes.
+// plain makes a text safe to store and show: UTF-8 without control characters, and at most most bytes.
 func plain(text string, most int) string {
 	text = strings.Map(func(r rune) rune {
 		switch {

@@ -10,7 +10,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// sign returns the signatures of a message by all secrets that have not expired, as one header's value.
+// sign returns a header value with the message's signatures, one for each secret that has not expired.
 func sign(secrets []domain.WebhookSecret, id string, at time.Time, body []byte) string {
 	var header []byte
 	for i := range secrets {

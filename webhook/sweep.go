@@ -8,13 +8,13 @@ import (
 )
 
 const (
-	sweepEvery = 10 * time.Minute // all webhooks of the tenants that this process looks after
-	sweepAfter = 5000             // attempts of one webhook, besides
-	sweepQueue = 1000             // webhooks that wait for the latter
+	sweepEvery = 10 * time.Minute // for all webhooks of the tenants that this process owns
+	sweepAfter = 5000             // attempts of one webhook, which trigger a further sweep
+	sweepQueue = 1000             // webhooks waiting for that further sweep
 	sweepPause = 100 * time.Millisecond
 )
 
-// Run removes what webhooks keep too long, until ctx ends.
+// Run removes expired attempts and claims of webhooks until ctx ends.
 func (w *Webhooks) Run(ctx context.Context) error {
 	defer w.sender.close()
 	ticker := time.NewTicker(sweepEvery)
@@ -31,7 +31,7 @@ func (w *Webhooks) Run(ctx context.Context) error {
 	}
 }
 
-// sweepAll sweeps the webhooks of all tenants that this process looks after, and forgets what it knows of others.
+// sweepAll sweeps the webhooks of all tenants that this process owns, and forgets the other tenants.
 func (w *Webhooks) sweepAll(ctx context.Context) {
 	found, err := w.config.Store.WebhookTenants(ctx)
 	if err != nil {
@@ -60,7 +60,7 @@ func (w *Webhooks) sweepAll(ctx context.Context) {
 	}
 }
 
-// sweep removes what one webhook keeps too long, in slices, with pauses between them.
+// sweep removes a webhook's expired attempts and claims in slices, with pauses.
 func (w *Webhooks) sweep(ctx context.Context, id domain.TenantID, name string) {
 	for ctx.Err() == nil {
 		more, err := w.config.Store.SweepWebhook(ctx, id, name)

@@ -8,16 +8,16 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// tenant is what this process knows of one tenant's webhooks. Webhooks.mu is its lock.
+// tenant is what this process knows of one tenant's webhooks. Webhooks.mu guards it.
 type tenant struct {
-	changes   int  // grows with each notice
-	known     bool // what follows is so
+	changes   int  // number of notices
+	known     bool // the fields below are up to date
 	consumers []dispatch.Consumer
-	running   map[string]*consumer // by their groups
-	endpoints map[string]*endpoint // by the names of their webhooks and the URLs
+	running   map[string]*consumer // by group
+	endpoints map[string]*endpoint // by webhook name and URL
 }
 
-// Notice tells that a tenant's webhooks have changed; domain.Everyone stands for all tenants.
+// Notice reports that a tenant's webhooks have changed. domain.Everyone means all tenants.
 func (w *Webhooks) Notice(id domain.TenantID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -41,7 +41,8 @@ func (w *Webhooks) Notice(id domain.TenantID) {
 	}
 }
 
-// Consumers returns a tenant's webhooks that are not stopped, and their replays that are under way. It is dispatch.Source's.
+// Consumers returns a consumer for each of a tenant's webhooks that is not stopped, and for each running replay. It
+// implements dispatch.Source.
 func (w *Webhooks) Consumers(ctx context.Context, id domain.TenantID) ([]dispatch.Consumer, error) {
 	has, err := w.has(ctx, id)
 	if !has || err != nil {
@@ -66,17 +67,17 @@ func (w *Webhooks) Consumers(ctx context.Context, id domain.TenantID) ([]dispatc
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	consumers := w.list(id, t, found)
-	// Others may have changed between the reading and now; then whoever asks next reads again.
+	// The webhooks may have changed since they were read. Then the next call reads them again.
 	t.known = t.changes == changes
-	if t.known && len(found) == 0 && w.tenants[id] == t { // where it was forgotten meanwhile, a notice has not reached it
+	if t.known && len(found) == 0 && w.tenants[id] == t { // unless the tenant was forgotten meanwhile and missed a notice
 		delete(w.tenants, id)
 		delete(w.with, id)
 	}
 	return consumers, nil
 }
 
-// has reports whether a tenant may have webhooks. Which tenants have is read once for all, so that those that have none, which may be
-// many, are asked nothing.
+// has reports whether a tenant may have webhooks. The list of tenants with webhooks is read once, so that the tenants
+// without any, which may be many, cost no query.
 func (w *Webhooks) has(ctx context.Context, id domain.TenantID) (bool, error) {
 	for {
 		w.mu.Lock()
@@ -91,7 +92,8 @@ func (w *Webhooks) has(ctx context.Context, id domain.TenantID) (bool, error) {
 	}
 }
 
-// readTenants reads which tenants have webhooks. One goroutine does at a time; what is noticed meanwhile counts, too.
+// readTenants reads which tenants have webhooks. One goroutine reads at a time. It includes tenants from notices that
+// arrive meanwhile.
 func (w *Webhooks) readTenants(ctx context.Context) error {
 	select {
 	case w.reading <- struct{}{}:
@@ -105,7 +107,7 @@ func (w *Webhooks) readTenants(ctx context.Context) error {
 	w.noticed = noticed
 	w.mu.Unlock()
 	if known {
-		return nil // somebody else has just read it
+		return nil // another goroutine has just read it
 	}
 	found, err := w.config.Store.WebhookTenants(ctx)
 	if err != nil {
@@ -114,7 +116,7 @@ func (w *Webhooks) readTenants(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.noticed == nil {
-		return nil // all may be otherwise
+		return nil // a notice for all tenants has arrived
 	}
 	w.noticed = nil
 	for _, id := range found {
@@ -124,7 +126,7 @@ func (w *Webhooks) readTenants(ctx context.Context) error {
 	return nil
 }
 
-// list makes the consumers of webhooks as they were read. What is as it was stays. w.mu must be held.
+// list creates the consumers of the webhooks that were read. Unchanged consumers stay. w.mu must be held.
 func (w *Webhooks) list(id domain.TenantID, t *tenant, found []domain.Webhook) []dispatch.Consumer {
 	before, endpoints := t.running, t.endpoints
 	t.running, t.endpoints, t.consumers = make(map[string]*consumer), make(map[string]*endpoint), nil

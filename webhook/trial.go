@@ -9,10 +9,10 @@ import (
 	"github.com/manifold-es/manifold/projection"
 )
 
-// testType is the type of the event that a test message has. It is in no log: its version and position are 0.
+// testType is the event type of a test message. The event is in no log: its version and position are 0.
 const testType = "webhook.test"
 
-// Test sends one test message at once, also where the webhook is stopped, and returns what came of it. It is noted among the
+// Test sends one test message at once, even if the webhook is stopped, and returns the result. It is recorded among the
 // attempts.
 func (w *Webhooks) Test(ctx context.Context, tenant domain.TenantID, name string) (domain.WebhookAttempt, error) {
 	webhook, err := w.config.Store.Webhook(ctx, tenant, name)
@@ -38,7 +38,7 @@ func (w *Webhooks) Test(ctx context.Context, tenant domain.TenantID, name string
 	return attempt, w.config.Store.AddWebhookAttempts(ctx, tenant, name, []domain.WebhookAttempt{attempt})
 }
 
-// newAttempt is the line in the log of attempts for an answer.
+// newAttempt returns the line for an answer in the log of attempts.
 func newAttempt(url string, event *domain.Event, attempt int, began time.Time, a answer) domain.WebhookAttempt {
 	if a.outcome == domain.WebhookDuplicate {
 		url = "" // nothing was sent

@@ -9,7 +9,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// checkURL refuses a URL that requests can never go to. What its name leads to is found out with each request.
+// checkURL refuses a URL that requests can never go to. Each request resolves the host name again.
 func (s *sender) checkURL(text string) error {
 	wrong := func(format string, args ...any) error {
 		return domain.Errorf(domain.CodeInvalidRequest, "url", format, args...)
@@ -47,8 +47,8 @@ func (s *sender) checkURL(text string) error {
 	return nil
 }
 
-// portAllowed reports whether requests may go to a port. Below 1024 are those of mail and other protocols, whose servers could be
-// made to do something by what looks like theirs.
+// portAllowed reports whether requests may go to a port. Ports below 1024 belong to mail and other protocols, and a
+// request could trick their servers into acting on it.
 func portAllowed(port int) bool { return port == 80 || port == 443 || port >= 1024 }
 
 func clip(text string) string {

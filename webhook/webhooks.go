@@ -16,55 +16,56 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// Config is what Webhooks are made of. Store, Groups and Projections must be set.
+// Config configures Webhooks. Store, Groups and Projections are required.
 type Config struct {
 	Store       Store
 	Groups      *subscription.Groups
 	Projections *projection.Catalog
-	Owns        func(domain.TenantID) bool // whether this process looks after a tenant's webhooks; nil: all tenants'
-	Allow       []netip.Prefix             // of addresses that are not public and may be sent to
-	AllowHTTP   bool                       // URLs may be of http, unencrypted
-	Bytes       int                        // of messages that are in memory, about; beyond it each webhook has one; 0: DefaultBytes
-	Version     string                     // of the program, as receivers see it
+	Owns        func(domain.TenantID) bool // whether this process runs a tenant's webhooks; nil: all tenants'
+	Allow       []netip.Prefix             // addresses that are not public but allowed
+	AllowHTTP   bool                       // allows unencrypted http URLs
+	Bytes       int                        // approximate limit for messages in memory; above it each webhook has one; 0: DefaultBytes
+	Version     string                     // of the program, sent to receivers
 	Log         *slog.Logger               // nil: none
 	Observer    Observer
 }
 
-// DefaultBytes bounds the messages in memory where nothing else is said.
+// DefaultBytes is the default of Config.Bytes.
 const DefaultBytes = 128 << 20
 
-// Observer has functions that are called as things happen, from many goroutines, and must not block. Each is optional.
+// Observer has optional functions that report what happens. They are called by many goroutines and must not block.
 type Observer struct {
 	Attempted func(outcome domain.WebhookOutcome, took time.Duration)
-	// Delayed is called with each event that is sent for the first time: how long after its recording, and its webhook's delay.
+	// Delayed is called for each event that is sent for the first time, with the time since it was recorded, less the
+	// webhook's delay.
 	Delayed func(delay time.Duration)
 }
 
-// Webhooks are the webhooks of all tenants, as far as this process has to do with them. All methods may be called concurrently, and
-// by any number of processes at once. Errors that a caller can act on are *domain.Error.
+// Webhooks manages the webhooks of all tenants, as far as they concern this process. All methods may be called
+// concurrently, and by any number of processes at once. Errors that a caller can act on are *domain.Error.
 type Webhooks struct {
 	config Config
 	sender *sender
 	pace   pace
 
 	mu      sync.Mutex
-	with    map[domain.TenantID]bool // the tenants that have webhooks, or may have; nil: not known
-	noticed map[domain.TenantID]bool // those of notices, while that is being read
+	with    map[domain.TenantID]bool // tenants that have or may have webhooks; nil: unknown
+	noticed map[domain.TenantID]bool // tenants from notices while with is being read
 	tenants map[domain.TenantID]*tenant
-	reading chan struct{} // has one while it is read
+	reading chan struct{} // one entry while with is being read
 
 	held    atomic.Int64 // bytes of messages in memory
 	sending atomic.Int64 // requests under way
-	sweeps  chan named   // webhooks that have much to be swept
+	sweeps  chan named   // webhooks that have much to sweep
 }
 
-// named is a webhook's name.
+// named identifies a webhook.
 type named struct {
 	tenant domain.TenantID
 	name   string
 }
 
-// New returns Webhooks. Requests of the API are answered at once; Run sweeps.
+// New returns Webhooks. It serves the API's requests at once; Run only sweeps.
 func New(config Config) *Webhooks {
 	if config.Log == nil {
 		config.Log = slog.New(slog.DiscardHandler)
@@ -79,8 +80,8 @@ func New(config Config) *Webhooks {
 	}
 }
 
-// Put makes a webhook, whose first secret is in what it returns, or changes one, which goes on where the service has disabled it. A webhook
-// keeps where it began and its ordering: others are domain.CodeConflict.
+// Put creates or changes a webhook. A new webhook is returned with its first secret. A webhook that the service has
+// disabled resumes. A webhook keeps where it began and its ordering; other values return domain.CodeConflict.
 func (w *Webhooks) Put(ctx context.Context, tenant domain.TenantID, name string, definition domain.WebhookDefinition) (webhook domain.Webhook, created bool, err error) {
 	if err := domain.CheckName("name", name); err != nil {
 		return domain.Webhook{}, false, err
@@ -122,7 +123,7 @@ func (w *Webhooks) Put(ctx context.Context, tenant domain.TenantID, name string,
 	return webhook, created, err
 }
 
-// changeable refuses what a webhook keeps as it was made.
+// changeable refuses changes to the settings that a webhook keeps from its creation.
 func changeable(there domain.Webhook, from string, wanted domain.WebhookDefinition) error {
 	if from != "" {
 		place, err := domain.ParseFrom("from", from)
@@ -141,7 +142,7 @@ func changeable(there domain.Webhook, from string, wanted domain.WebhookDefiniti
 
 func newSecret() domain.WebhookSecret {
 	key := make([]byte, domain.WebhookSecretBytes)
-	rand.Read(key) // never fails: it ends the program where the system has no randomness
+	rand.Read(key) // never fails: without randomness it ends the program
 	return domain.WebhookSecret{ID: domain.NewWebhookSecretID(), Key: key}
 }
 
@@ -150,34 +151,36 @@ func (w *Webhooks) Get(ctx context.Context, tenant domain.TenantID, name string)
 	return w.config.Store.Webhook(ctx, tenant, name)
 }
 
-// List returns the webhooks behind the name after, by name, at most so many.
+// List returns up to limit webhooks after a name, ordered by name.
 func (w *Webhooks) List(ctx context.Context, tenant domain.TenantID, after string, limit int) ([]domain.Webhook, error) {
 	return w.config.Store.Webhooks(ctx, tenant, after, limit)
 }
 
-// Delete removes a webhook with all that belongs to it. What is on its way may still arrive.
+// Delete removes a webhook with everything that belongs to it. Requests that are running may still arrive.
 func (w *Webhooks) Delete(ctx context.Context, tenant domain.TenantID, name string) error {
 	err := w.config.Store.DeleteWebhook(ctx, tenant, name)
 	w.Notice(tenant)
 	return err
 }
 
-// Pause stops a webhook, its replay too, or has it go on, also where the service has disabled it. What is due meanwhile waits.
+// Pause stops a webhook and its replay, or resumes them, also if the service has disabled the webhook. Events that are
+// due meanwhile wait.
 func (w *Webhooks) Pause(ctx context.Context, tenant domain.TenantID, name string, paused bool) (domain.Webhook, error) {
 	webhook, err := w.config.Store.PauseWebhook(ctx, tenant, name, paused)
 	w.Notice(tenant)
 	return webhook, err
 }
 
-// AddSecret adds a secret, which is the last of what it returns; the older ones go on signing for the time expireOld, or, where that is
-// negative, until they are removed.
+// AddSecret adds a secret, which is the last one in the returned webhook. The older ones still sign for the duration
+// expireOld or, if that is negative, until they are removed.
 func (w *Webhooks) AddSecret(ctx context.Context, tenant domain.TenantID, name string, expireOld time.Duration) (domain.Webhook, error) {
 	webhook, err := w.config.Store.AddWebhookSecret(ctx, tenant, name, newSecret(), expireOld)
 	w.Notice(tenant)
 	return webhook, err
 }
 
-// RemoveSecret removes a secret: it signs no more. domain.CodeConflict: it is the last one.
+// RemoveSecret removes a secret, which then no longer signs. It returns domain.CodeConflict for the last secret that
+// signs.
 func (w *Webhooks) RemoveSecret(ctx context.Context, tenant domain.TenantID, name string, id domain.WebhookSecretID) (domain.Webhook, error) {
 	webhook, err := w.config.Store.RemoveWebhookSecret(ctx, tenant, name, id)
 	w.Notice(tenant)
@@ -189,14 +192,15 @@ func (w *Webhooks) Attempts(ctx context.Context, tenant domain.TenantID, name st
 	return w.config.Store.WebhookAttempts(ctx, tenant, name, wanted)
 }
 
-// Failing says since when a webhook's URL has taken nothing; nil where it has taken the last, or nothing was sent to it. It is what
-// the attempts have, so that every process knows it, whichever sends.
+// Failing returns since when a webhook's URL has accepted nothing. It returns nil if the URL accepted the last request,
+// or none was sent. The result comes from the stored attempts, so every process knows it, whichever one sends.
 func (w *Webhooks) Failing(ctx context.Context, tenant domain.TenantID, webhook domain.Webhook) (*domain.WebhookFailing, error) {
 	return w.config.Store.WebhookFailing(ctx, tenant, webhook.Name, webhook.URL)
 }
 
-// Replay sends the events of the positions from to to once more, both included, beside what the webhook sends anyway, and each
-// with the id that it had; to is the log's head where it is 0. domain.CodeConflict: a replay is under way.
+// Replay sends the events from position from to position to again, both included, with their original ids. The
+// webhook's normal deliveries continue. If to is 0, it is the log's head. Replay returns domain.CodeConflict if a
+// replay is running.
 func (w *Webhooks) Replay(ctx context.Context, tenant domain.TenantID, name string, from, to int64) (domain.Webhook, error) {
 	webhook, err := w.config.Store.Webhook(ctx, tenant, name)
 	if err != nil {
@@ -229,14 +233,15 @@ func (w *Webhooks) Replay(ctx context.Context, tenant domain.TenantID, name stri
 	return webhook, err
 }
 
-// CancelReplay ends a webhook's replay, and removes what is left of it. domain.CodeNotFound: there is none.
+// CancelReplay ends a webhook's replay, and removes what is left of it. It returns domain.CodeNotFound if there is
+// none.
 func (w *Webhooks) CancelReplay(ctx context.Context, tenant domain.TenantID, name string) (domain.Webhook, error) {
 	webhook, err := w.config.Store.CancelWebhookReplay(ctx, tenant, name)
 	w.Notice(tenant)
 	return webhook, err
 }
 
-// OpenBreakers is how many endpoints do not answer, of webhooks that this process looks after.
+// OpenBreakers returns how many endpoints of webhooks that this process runs have an open breaker.
 func (w *Webhooks) OpenBreakers() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
