@@ -13,15 +13,15 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// ChangesStore is what Changes ask of Manifold's own database.
+// ChangesStore is the part of Manifold's own database that Changes uses.
 type ChangesStore interface {
 	Births
-	// Declared lists the consumers of a kind that were declared and not withdrawn: their owners and names.
+	// Declared lists the owners and names of all consumers of a kind that were declared and not withdrawn.
 	Declared(ctx context.Context, kind string) ([]domain.ProjectionID, error)
 	Withdraw(ctx context.Context, owner domain.TenantID, kind, name string) error
 	AllProjections(ctx context.Context, since time.Time) ([]domain.Projection, error)
 	ProjectionVersions(ctx context.Context, id domain.ProjectionID, limit int) ([]domain.ProjectionVersion, error)
-	// Latest returns the newest event of each of the streams that have one.
+	// Latest returns the newest event of each stream. It omits streams without events.
 	Latest(ctx context.Context, tenant domain.TenantID, streams []string, maxBytes int) ([]domain.Event, error)
 }
 
@@ -30,56 +30,57 @@ type Appender interface {
 	Append(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error)
 }
 
-// ChangesConfig is what Changes are made of. Store, Log, Groups and Projections must be set.
+// ChangesConfig configures Changes. Store, Appends, Groups and Projections are required.
 type ChangesConfig struct {
 	Store       ChangesStore
 	Appends     Appender
 	Groups      Groups
 	Projections Projections
-	// Notice tells that a tenant's consumers have changed; domain.Everyone: every tenant's. It must return at once; nil: nobody wants
-	// to know.
+	// Notice is called when a tenant's consumers have changed; domain.Everyone means every tenant. It must return at
+	// once. Nil means that nothing is called.
 	Notice func(tenant domain.TenantID)
 	Log    *slog.Logger // nil: none
-	// Lease is how long events are with a process that publishes what they have changed, before another one takes them over; 0:
-	// DefaultLease.
+	// Lease is how long a process that publishes the changes of events holds these events before another one takes
+	// over. 0 means DefaultLease.
 	Lease time.Duration
-	// Seen is told of each projection that was made or changed behind the first look, now and then more than once. It must return at
-	// once; nil: nobody wants to know.
+	// Seen is called for each projection that is created or changed after the first look, sometimes more than once. It
+	// must return at once. Nil means that nothing is called.
 	Seen func(id domain.ProjectionID)
-	// Published is told of changes that were appended. It must return at once; nil: nobody wants to know.
+	// Published is called after changes were appended. It must return at once. Nil means that nothing is called.
 	Published func(id domain.ProjectionID, events int)
 }
 
-// DefaultLease is ChangesConfig.Lease where nothing is said.
+// DefaultLease is the default of ChangesConfig.Lease.
 const DefaultLease = 10 * time.Second
 
-// Changes make events of the changes of projections' documents, where a definition says publishChanges: the source of a
-// dispatch.Dispatcher. All methods may be called concurrently.
+// Changes turns changes of documents into events, for projections whose definition sets publishChanges. It is a source
+// of a dispatch.Dispatcher. All methods may be called concurrently.
 //
-// Each document has a stream, which holds its data as it became, one event after another. What a document is now is held
-// against the newest of these, and appended where that is another value and older, with the version that the stream then
-// must have: so two that do it at the same time, and one that does it again, append each change once.
+// Each document has a stream with its successive states, one event per state. Changes compares the document's current
+// state with the stream's newest event. If the event is older and has another value, Changes appends the current state
+// and expects the stream's current version. So two concurrent writers, or one that repeats its work, append each change
+// once.
 type Changes struct {
 	config ChangesConfig
 	places places
-	look   chan struct{} // has one while the projections are to be looked at
-	known  chan struct{} // closed when they have been
+	look   chan struct{} // one entry while the projections must be looked at
+	known  chan struct{} // closed after the first look
 
 	mu     sync.Mutex
 	opened bool // known is closed
 	of     map[domain.TenantID]map[string]published
-	newest time.Time // the newest change of a projection that was seen
+	newest time.Time // newest change of a projection seen so far
 }
 
-// published is a projection whose changes are published, or were.
+// published is a projection whose changes are or were published.
 type published struct {
-	since time.Time // zero: no longer, and what is left of it is to be removed
-	row   time.Time // when its row was changed last, as far as it was seen
+	since time.Time // zero: not published any more, and its remains must be removed
+	row   time.Time // last change of its row that was seen
 }
 
 var _ dispatch.Source = (*Changes)(nil)
 
-// NewChanges returns Changes, which know of projections while Run does.
+// NewChanges returns Changes. It learns of projections while Run is running.
 func NewChanges(config ChangesConfig) *Changes {
 	if config.Log == nil {
 		config.Log = slog.New(slog.DiscardHandler)
@@ -99,7 +100,7 @@ func NewChanges(config ChangesConfig) *Changes {
 	}
 }
 
-// Refresh says that projections may have been made or changed. It returns at once.
+// Refresh reports that projections may have been created or changed. It returns at once.
 func (c *Changes) Refresh() {
 	select {
 	case c.look <- struct{}{}:
@@ -107,10 +108,10 @@ func (c *Changes) Refresh() {
 	}
 }
 
-// lookAgain is how long to wait after a look that has failed.
+// lookAgain is how long to wait after a failed look.
 const lookAgain = 2 * time.Second
 
-// Run keeps up with the definitions until ctx ends, and returns nil then.
+// Run follows the definitions until ctx ends, and then returns nil.
 func (c *Changes) Run(ctx context.Context) error {
 	c.Refresh()
 	for failing := false; ; {
@@ -136,7 +137,7 @@ func (c *Changes) Run(ctx context.Context) error {
 	}
 }
 
-// lookAtProjections takes over what has changed since the last look.
+// lookAtProjections applies what has changed since the last look.
 func (c *Changes) lookAtProjections(ctx context.Context) error {
 	c.mu.Lock()
 	since, first := c.newest, !c.opened
@@ -156,7 +157,7 @@ func (c *Changes) lookAtProjections(ctx context.Context) error {
 	if !first {
 		return nil
 	}
-	// What was published once and is no more has groups that nobody else removes.
+	// Nothing else removes the groups of projections that were published and are gone.
 	declared, err := c.config.Store.Declared(ctx, domain.ServiceChanges)
 	if err != nil {
 		return err
@@ -173,7 +174,7 @@ func (c *Changes) lookAtProjections(ctx context.Context) error {
 	return nil
 }
 
-// see takes over what a projection's row says.
+// see applies a projection's row.
 func (c *Changes) see(ctx context.Context, p *domain.Projection) error {
 	c.mu.Lock()
 	before, there := c.of[p.Owner][p.Name]
@@ -188,7 +189,7 @@ func (c *Changes) see(ctx context.Context, p *domain.Projection) error {
 			if now.since, err = c.config.Store.Declare(ctx, p.Owner, domain.ServiceChanges, p.Name, since); err != nil {
 				return err
 			}
-			if now.since.Before(since) { // it was withdrawn meanwhile, or never, when it was removed
+			if now.since.Before(since) { // it was withdrawn since, or should have been when it was removed
 				if err := c.config.Store.Withdraw(ctx, p.Owner, domain.ServiceChanges, p.Name); err != nil {
 					return err
 				}
@@ -212,7 +213,7 @@ func (c *Changes) see(ctx context.Context, p *domain.Projection) error {
 	return nil
 }
 
-// put notes what is known of a projection. c.mu must be held.
+// put records what is known of a projection. c.mu must be held.
 func (c *Changes) put(id domain.ProjectionID, p published) {
 	if c.of[id.Owner] == nil {
 		c.of[id.Owner] = make(map[string]published)
@@ -220,10 +221,10 @@ func (c *Changes) put(id domain.ProjectionID, p published) {
 	c.of[id.Owner][id.Name] = p
 }
 
-// manyVersions is how far back is looked for when a projection began to publish its changes.
+// manyVersions limits how many versions since searches.
 const manyVersions = 1000
 
-// since is when the definition began to say that changes are published.
+// since returns when the definition began to set publishChanges.
 func (c *Changes) since(ctx context.Context, p *domain.Projection) (time.Time, error) {
 	versions, err := c.config.Store.ProjectionVersions(ctx, p.ProjectionID, manyVersions)
 	if err != nil {
@@ -239,8 +240,8 @@ func (c *Changes) since(ctx context.Context, p *domain.Projection) (time.Time, e
 	return since, nil
 }
 
-// Consumers returns one consumer for each projection that publishes changes: see dispatch.Source. It waits for the first look
-// at the projections.
+// Consumers returns one consumer for each projection that publishes changes. It implements dispatch.Source. It waits
+// for the first look at the projections.
 func (c *Changes) Consumers(ctx context.Context, tenant domain.TenantID) ([]dispatch.Consumer, error) {
 	select {
 	case <-c.known:
@@ -265,7 +266,7 @@ func (c *Changes) Consumers(ctx context.Context, tenant domain.TenantID) ([]disp
 	return consumers, nil
 }
 
-// run publishes what has changed of a tenant's documents.
+// run publishes the changes of a tenant's documents.
 func (c *Changes) run(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, of published) (again time.Time, err error) {
 	group := domain.ServiceGroup(domain.ServiceChanges, id.Name)
 	if of.since.IsZero() {
@@ -285,16 +286,17 @@ func (c *Changes) run(ctx context.Context, tenant domain.TenantID, id domain.Pro
 	}
 	again, err = ended(w.run(ctx))
 	if domain.IsCode(err, domain.CodeNotFound) {
-		c.places.forget(tenant, group) // somebody has removed the projection, or the group
+		c.places.forget(tenant, group) // the projection or the group was removed
 	}
 	return again, err
 }
 
-// errNone means that there is no projection of the name.
+// errNone means that no projection has the name.
 var errNone = fmt.Errorf("there is no such projection: %w", errOver)
 
-// follow makes the group of a projection's changes, or has it be of what the projection sees now. ok is false where the tenant means
-// another projection by the name, or it stores nothing; errNone: there is none.
+// follow creates the group of a projection's changes, or updates it to what the projection selects now. ok is false if
+// the name means another projection for this tenant, or if the projection stores nothing. If there is no projection,
+// the error is errNone.
 func (c *Changes) follow(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, of published, group string) (ok bool, err error) {
 	p, err := c.config.Projections.Live(ctx, tenant, id.Name)
 	if domain.IsCode(err, domain.CodeNotFound) {
@@ -311,7 +313,7 @@ func (c *Changes) follow(ctx context.Context, tenant domain.TenantID, id domain.
 	return true, c.places.ensure(ctx, tenant, group, definition, true)
 }
 
-// end removes what is left for a tenant of a projection whose changes are no longer published.
+// end removes a tenant's group of a projection whose changes are no longer published.
 func (c *Changes) end(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, as published) error {
 	group := domain.ServiceGroup(domain.ServiceChanges, id.Name)
 	if c.places.gone(tenant, group) {
@@ -329,10 +331,10 @@ func (c *Changes) end(ctx context.Context, tenant domain.TenantID, id domain.Pro
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.of[id.Owner][id.Name] != as {
-		return nil // it is published again: its group is made anew
+		return nil // it is published again, and its group is created again
 	}
 	if id.Shared() {
-		c.of[id.Owner][id.Name] = published{row: as.row} // other tenants have theirs
+		c.of[id.Owner][id.Name] = published{row: as.row} // other tenants still have their groups
 		c.places.remember(tenant, group, "")
 		return nil
 	}

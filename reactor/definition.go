@@ -10,28 +10,30 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// Definition says of which events a reactor is, and how it is called. Name must be set; the zero value of all else is a default.
+// Definition says which events a reactor handles, and how it is called. Name is required. The zero value of every other
+// field means its default.
 type Definition struct {
-	// Name is as domain.CheckName wants it. The group reactor.NAME keeps each tenant's place: another name is another reactor.
+	// Name is valid according to domain.CheckName. The group reactor.NAME keeps each tenant's progress, so a reactor
+	// with another name starts over.
 	Name string
 
-	// Projection makes it a reactor to what a projection stores: it is called for the events that have a document there, when
-	// that is stored. The name is meant as each tenant means it: its own projection, or the shared one; where there is none,
-	// nothing happens. A live projection stores nothing and cannot be named.
+	// Projection makes the reactor follow a projection: it is called for the events that belong to a document, once the
+	// document is stored. Each tenant's own projection of this name takes precedence over the shared one. If there is
+	// none, nothing happens. A live projection stores nothing, so it cannot be named.
 	Projection string
-	Categories []string // without Projection: whose events; none: all
-	Types      []string // of these types; none: all
-	Filter     string   // an expression of the event (CEL), true for those that are wanted; empty: all
+	Categories []string // only without Projection; none: all
+	Types      []string // none: all
+	Filter     string   // a CEL expression of the event, true for wanted events; empty: all
 
-	// From is where a tenant's first event is: empty is when the reactor was declared for the first time, on whatever process;
-	// "start" is the beginning of each log.
+	// From is where each tenant's events begin. Empty means when any process first declared the reactor, and "start"
+	// means the beginning of each log.
 	From string
 
-	Concurrency int             // calls at the same time for one tenant, in a process; 0: DefaultConcurrency
-	Timeout     time.Duration   // of a call, whose context ends then; 0: DefaultTimeout
-	Ordering    domain.Ordering // with OrderingStream a stream's events come one after another; empty: OrderingNone
+	Concurrency int             // concurrent calls for one tenant in a process; 0: DefaultConcurrency
+	Timeout     time.Duration   // of a call, ending its context; 0: DefaultTimeout
+	Ordering    domain.Ordering // OrderingStream delivers a stream's events in order; empty: OrderingNone
 	MaxAttempts int             // before an event becomes a dead letter; 0: domain.DefaultMaxAttempts
-	BackoffMin  time.Duration   // before the second attempt, doubled with each further one
+	BackoffMin  time.Duration   // before the second attempt; doubles with each further one
 	BackoffMax  time.Duration   // both 0: the defaults of groups
 }
 
@@ -43,18 +45,19 @@ const (
 	MaxTimeout         = 30 * time.Minute
 )
 
-// Event is what a reactor is called with.
+// Event is an event passed to a reactor.
 type Event struct {
-	domain.Event     // as the log has it
-	Attempt      int // 1, 2, 3 ...: more than 1 where an earlier call failed, or its process did
-	// DocumentID is the id of the event's document; empty without Definition.Projection.
+	domain.Event     // as in the log
+	Attempt      int // 1, 2, 3 ...: above 1 after a call failed or its process died
+	// DocumentID is the id of the event's document. It is empty without Definition.Projection.
 	DocumentID string
-	// Document is that document as it is stored now: by this event, or by a later one. nil: it was removed, or never made.
+	// Document is that document as it is stored now, by this event or a later one. It is nil if the document was
+	// removed or never created.
 	Document *domain.Document
 }
 
-// Handler is what a reactor does. It is called once for each event, or again where it failed or its process died: what it does
-// must bear that, by the event's id. It must return soon after ctx ends. A panic is an error.
+// Handler handles one event. It is called again for an event if a call failed or the process died, so it must tolerate
+// repeated event ids. It must return soon after ctx ends. A panic counts as an error.
 type Handler func(ctx context.Context, tenant domain.TenantID, event Event) error
 
 // Reactor is a definition with its handler.
@@ -63,12 +66,12 @@ type Reactor struct {
 	Handler Handler
 }
 
-// group is the group that the definition asks for, with its defaults.
+// group returns the definition of the reactor's group, with defaults.
 func (d Definition) group() (domain.GroupDefinition, error) {
 	return subscription.Complete(domain.GroupDefinition{
 		Selection: domain.Selection{Categories: d.Categories, Types: d.Types, Filter: d.Filter},
 		From:      d.From,
-		// A call may end just before its timeout, and its answer has to be in time, too.
+		// A call may end just before its timeout, and its answer must still be in time.
 		AckTimeout:  d.timeout() + answerTimeout,
 		MaxAttempts: d.MaxAttempts, BackoffMin: d.BackoffMin, BackoffMax: d.BackoffMax, Ordering: d.Ordering,
 	})
@@ -77,7 +80,7 @@ func (d Definition) group() (domain.GroupDefinition, error) {
 func (d Definition) timeout() time.Duration { return cmp.Or(d.Timeout, DefaultTimeout) }
 func (d Definition) concurrency() int       { return cmp.Or(d.Concurrency, DefaultConcurrency) }
 
-// check reports what is wrong with a reactor, as a *domain.Error.
+// check returns what is wrong with a reactor as a *domain.Error.
 func (r Reactor) check() error {
 	refuse := func(where, format string, args ...any) error {
 		return domain.Errorf(domain.CodeInvalidRequest, where, format, args...)
@@ -109,7 +112,7 @@ func (r Reactor) check() error {
 	return err
 }
 
-// narrow is those of some types that are among others; none stands for all of them, and ok is false where nothing is left.
+// narrow returns the types that are in both lists. An empty list means all types. ok is false if no type is left.
 func narrow(types, among []string) (both []string, ok bool) {
 	switch {
 	case len(types) == 0:

@@ -1,9 +1,10 @@
-// Package reactor lets things follow from events: it calls functions in Go (Reactors), and makes events of what changes in a
-// projection's documents (Changes). Both are groups whose consumer is the service, one for each tenant, so that what fails is
-// tried again and ends as a dead letter, and what was done is not forgotten when a process dies.
+// Package reactor makes things follow from events. Reactors calls Go functions for events. Changes publishes changes of
+// a projection's documents as events. Both consume groups on behalf of the service, one for each tenant. So failures
+// are retried and end as dead letters, and finished work survives the death of a process.
 //
-// Where a projection is the source, an event comes when its document is stored: the group takes nothing behind what
-// projection.Catalog.Settled says. A group's place moves with the log alone, so a rebuild brings nothing a second time.
+// If the source is a projection, an event is delivered after its document is stored: the group takes nothing after the
+// position that projection.Catalog.Settled returns. A group's position moves only with the log, so a rebuild delivers
+// nothing twice.
 //
-// Reactors and Changes are the sources of a dispatch.Dispatcher, which runs them where a tenant is owned.
+// Reactors and Changes are sources of a dispatch.Dispatcher, which runs them in the process that owns the tenant.
 package reactor

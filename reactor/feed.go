@@ -11,7 +11,7 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// Projections is what is asked of projections that are sources: see package projection.
+// Projections is the part of package projection that sources need.
 type Projections interface {
 	Live(ctx context.Context, tenant domain.TenantID, name string) (domain.Projection, error)
 	Selects(p domain.Projection) (categories, types []string)
@@ -21,7 +21,8 @@ type Projections interface {
 	DocumentsOf(ctx context.Context, tenant domain.TenantID, name string, events []domain.Event) ([]projection.EventDocument, error)
 }
 
-// feed is what one tenant's group delivers, where it has a projection as its source no further than that has come.
+// feed delivers the events of one tenant's group. If its source is a projection, it delivers events only up to the
+// projection's progress.
 type feed struct {
 	groups      Groups
 	places      *places
@@ -29,16 +30,16 @@ type feed struct {
 	tenant      domain.TenantID
 	group       string
 	projection  string // empty: none
-	// follow has the group be of what the projection sees now. ok is false where there is nothing to be taken from it.
+	// follow updates the group to what the projection selects now. ok is false if there is nothing to take from it.
 	follow func(ctx context.Context) (ok bool, err error)
 
-	settled int64 // how far the projection had come when it was asked last
+	settled int64 // progress of the projection when last read
 }
 
-// errOver means that a projection is no longer the source that it was when the run began.
+// errOver means that the projection is not the run's source any more.
 var errOver = errors.New("the projection is another one now")
 
-// ended is how a run ends whose source is over: the next one finds out what there is now.
+// ended ends a run whose source is over. The next run finds the new source.
 func ended(again time.Time, err error) (time.Time, error) {
 	if errors.Is(err, errOver) {
 		return time.Now(), nil
@@ -46,8 +47,8 @@ func ended(again time.Time, err error) (time.Time, error) {
 	return again, err
 }
 
-// typesOf are the types that the group of a projection's events names; none, which is all, where there are more than it can name: the
-// projection is asked with each event then.
+// typesOf returns the types for the group of a projection's events. If there are more than a group can name, it returns
+// none, which means all. The projection is then asked for each event.
 func typesOf(types []string) []string {
 	if len(types) > subscription.MaxTypes {
 		return nil
@@ -55,14 +56,15 @@ func typesOf(types []string) []string {
 	return types
 }
 
-// take takes what is due, at most so many events, and waits that long for one.
+// take takes up to most events that are due, and waits up to wait for one.
 func (f *feed) take(ctx context.Context, most int, wait time.Duration) ([]domain.Delivery, error) {
 	if f.projection != "" {
 		var err error
 		if f.settled, err = f.projections.Settled(ctx, f.tenant, f.projection); err != nil || f.settled == 0 {
-			return nil, err // 0 would be no bound
+			return nil, err // 0 would mean no bound
 		}
-		// Behind that: where another definition has gone live meanwhile, none of its events is passed over by the names of the last one.
+		// Follow after reading Settled. If another definition has gone live meanwhile, none of its events is skipped
+		// because of the previous definition's types.
 		ok, err := f.follow(ctx)
 		if err != nil {
 			return nil, err
@@ -78,19 +80,19 @@ func (f *feed) take(ctx context.Context, most int, wait time.Duration) ([]domain
 	return deliveries, err
 }
 
-// early reports whether an event that was delivered is behind what the projection has stored: it was delivered before, and the
-// projection has been reset since.
+// early reports whether a delivered event comes after what the projection has stored. Then it was delivered before, and
+// the projection has been reset since.
 func (f *feed) early(d domain.Delivery) bool {
 	return f.projection != "" && d.Event.Position > f.settled
 }
 
-// Waits of a feed to which nothing was delivered.
+// Waits of a feed without deliveries.
 const (
-	settledWait = 2 * time.Second        // for the projection, while it works
-	lookSoon    = 500 * time.Millisecond // until the next look, where something was due that was not delivered
+	settledWait = 2 * time.Second        // for the projection while it works
+	lookSoon    = 500 * time.Millisecond // until the next look if something was due but not delivered
 )
 
-// rest says, where nothing was delivered, when something becomes due; more: now.
+// rest is called if nothing was delivered. It returns when something will be due; more means now.
 func (f *feed) rest(ctx context.Context) (more bool, again time.Time, err error) {
 	if f.projection != "" {
 		behind, err := f.projections.Behind(ctx, f.tenant, f.projection, f.settled)
@@ -118,7 +120,7 @@ func (f *feed) rest(ctx context.Context) (more bool, again time.Time, err error)
 	return false, sooner(again, due.At), nil
 }
 
-// sooner is the sooner of two times; zero is never.
+// sooner returns the earlier of two times. Zero means never.
 func sooner(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -126,5 +128,5 @@ func sooner(a, b time.Time) time.Time {
 	return a
 }
 
-// cut shortens a text to so many bytes of UTF-8.
+// cut shortens a text to at most most bytes of valid UTF-8.
 func cut(text string, most int) string { return strings.ToValidUTF8(text[:most], "") }

@@ -12,7 +12,7 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// Groups is what is asked of groups. Errors that a caller can act on are *domain.Error.
+// Groups is the part of subscription.Groups that reactors use. Errors that a caller can act on are *domain.Error.
 type Groups interface {
 	Get(ctx context.Context, tenant domain.TenantID, name string) (domain.GroupStatus, error)
 	Put(ctx context.Context, tenant domain.TenantID, name string, definition domain.GroupDefinition) (domain.GroupStatus, bool, error)
@@ -24,13 +24,13 @@ type Groups interface {
 	GiveBack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt) ([]domain.Outcome, error)
 }
 
-// places keeps in mind which groups are as they are to be, so that they are looked at once in a process.
+// places remembers which groups are up to date, so that a process checks each only once.
 type places struct {
 	groups Groups
 
 	mu    sync.Mutex
 	known map[placeKey]string
-	still map[placeKey]time.Duration // until the next look at a projection that does not move
+	still map[placeKey]time.Duration // until the next look at a projection that does not advance
 }
 
 type placeKey struct {
@@ -38,11 +38,11 @@ type placeKey struct {
 	group  string
 }
 
-// placesKept bounds what is kept in mind: beyond it all is looked at anew.
+// placesKept limits what is remembered. Above it, everything is forgotten and checked again.
 const placesKept = 100_000
 
-// ensure makes a tenant's group, or changes it to the definition. A group that is there keeps its place; with anew it is made
-// anew where it began elsewhere than the definition says.
+// ensure creates a tenant's group, or changes it to the definition. An existing group keeps its position. With anew, a
+// group that began elsewhere than the definition says is created again.
 func (p *places) ensure(ctx context.Context, tenant domain.TenantID, group string, wanted domain.GroupDefinition, anew bool) error {
 	wanted, err := subscription.Complete(wanted)
 	if err != nil {
@@ -79,7 +79,7 @@ func (p *places) ensure(ctx context.Context, tenant domain.TenantID, group strin
 	return nil
 }
 
-// remember keeps in mind what a group is like; empty: it is not there, and is not to be.
+// remember records a group's definition. Empty means that the group does not exist, and should not.
 func (p *places) remember(tenant domain.TenantID, group, text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,7 +89,7 @@ func (p *places) remember(tenant domain.TenantID, group, text string) {
 	p.known[placeKey{tenant, group}] = text
 }
 
-// gone reports whether a group is not there, and is not to be.
+// gone reports whether a group does not exist, and should not.
 func (p *places) gone(tenant domain.TenantID, group string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,13 +97,14 @@ func (p *places) gone(tenant domain.TenantID, group string) bool {
 	return known && text == ""
 }
 
-// Waits for a projection that does not move: a fault may be in its way, its database be down, or its tenant change hands.
+// Waits for a projection that does not advance. It may be blocked by a fault, its database may be down, or its tenant
+// may be moving to another process.
 const (
 	stillAtFirst = 500 * time.Millisecond
 	stillAtMost  = 30 * time.Second
 )
 
-// standsStill is when to look again at a projection that does not move: later each time.
+// standsStill returns when to look again at a projection that does not advance. The wait grows each time.
 func (p *places) standsStill(tenant domain.TenantID, group string) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,28 +117,28 @@ func (p *places) standsStill(tenant domain.TenantID, group string) time.Time {
 	return time.Now().Add(wait - rand.N(wait/4)) // many tenants may wait for the same
 }
 
-// moves notes that a projection has moved.
+// moves records that a projection has advanced.
 func (p *places) moves(tenant domain.TenantID, group string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.still, placeKey{tenant, group})
 }
 
-// forget has a group looked at again.
+// forget makes the next ensure check a group again.
 func (p *places) forget(tenant domain.TenantID, group string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.known, placeKey{tenant, group})
 }
 
-// answerTimeout bounds how long an answer may take. It is given also when its consumer is to end: what was done is not done again
-// then.
+// answerTimeout limits how long an answer may take. Answers are sent even when their consumer must end, so that
+// finished work is not repeated.
 const answerTimeout = 5 * time.Second
 
-// answers are what a consumer says of events.
+// answers collects a consumer's answers for events.
 type answers struct {
 	done  []domain.Attempt
-	back  []domain.Attempt // nothing was begun with them
+	back  []domain.Attempt // events that were not started
 	fails map[domain.Nack][]domain.Attempt
 }
 
@@ -145,7 +146,7 @@ func attemptOf(d domain.Delivery) domain.Attempt {
 	return domain.Attempt{EventID: d.Event.ID, Attempt: d.Attempt}
 }
 
-// fail notes that an event could not be handled.
+// fail records that an event could not be handled.
 func (a *answers) fail(d domain.Delivery, action domain.NackAction, reason string) {
 	if a.fails == nil {
 		a.fails = make(map[domain.Nack][]domain.Attempt)
@@ -157,7 +158,7 @@ func (a *answers) fail(d domain.Delivery, action domain.NackAction, reason strin
 	a.fails[nack] = append(a.fails[nack], attemptOf(d))
 }
 
-// give answers. What cannot be answered comes again when its lease has expired.
+// give sends the answers. Events whose answer fails are redelivered when their lease expires.
 func (a *answers) give(ctx context.Context, groups Groups, tenant domain.TenantID, group string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
 	defer cancel()

@@ -11,31 +11,34 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Births keeps since when there is a consumer that the service runs for many tenants.
+// Births records when the service's consumers for many tenants were first declared.
 type Births interface {
-	// Declare returns since when there is a consumer, which begins with since where nobody has declared it before; zero: now.
+	// Declare returns since when a consumer exists. If it was not declared before, it exists from since on; zero means
+	// now.
 	Declare(ctx context.Context, owner domain.TenantID, kind, name string, since time.Time) (time.Time, error)
 }
 
-// Config is what Reactors are made of. Births, Groups and Projections must be set.
+// Config configures Reactors. Births, Groups and Projections are required.
 type Config struct {
 	Births      Births
 	Groups      Groups
 	Projections Projections
 	Reactors    []Reactor
 	Log         *slog.Logger // nil: none
-	// Called is told of each call that has ended: well, or badly. It must return at once; nil: nobody wants to know.
+	// Called is called after each call of a reactor, whether it failed or not. It must return at once. Nil means that
+	// nothing is called.
 	Called func(reactor string, failed bool, took time.Duration)
 }
 
-// Reactors call functions in Go for events: the source of a dispatch.Dispatcher. All methods may be called concurrently.
+// Reactors calls Go functions for events. It is a source of a dispatch.Dispatcher. All methods may be called
+// concurrently.
 type Reactors struct {
 	config Config
 	all    []declared
 	places places
 }
 
-// declared is a reactor as it is run.
+// declared is a reactor with the definition of its group.
 type declared struct {
 	Reactor
 	definition domain.GroupDefinition
@@ -43,7 +46,7 @@ type declared struct {
 
 var _ dispatch.Source = (*Reactors)(nil)
 
-// New checks the reactors: what is wrong with one is a *domain.Error within, whose place is in its definition.
+// New checks the reactors. Its error wraps a *domain.Error whose place is in the reactor's definition.
 func New(config Config) (*Reactors, error) {
 	if config.Log == nil {
 		config.Log = slog.New(slog.DiscardHandler)
@@ -68,8 +71,8 @@ func New(config Config) (*Reactors, error) {
 	return r, nil
 }
 
-// Declare notes since when there are these reactors. It is called before the dispatcher runs, and before this process takes
-// events: so a reactor is called for all that are appended from then on.
+// Declare records since when these reactors exist. It must be called before the dispatcher runs and before this process
+// accepts events. Then a reactor is called for all events appended from then on.
 func (r *Reactors) Declare(ctx context.Context) error {
 	for i := range r.all {
 		if r.all[i].From == "start" {
@@ -84,12 +87,12 @@ func (r *Reactors) Declare(ctx context.Context) error {
 	return nil
 }
 
-// Watches reports whether a projection of that name is the source of a reactor.
+// Watches reports whether a projection of this name is the source of a reactor.
 func (r *Reactors) Watches(projection string) bool {
 	return slices.ContainsFunc(r.all, func(d declared) bool { return d.Projection == projection })
 }
 
-// Consumers returns one consumer for each reactor: see dispatch.Source.
+// Consumers returns one consumer for each reactor. It implements dispatch.Source.
 func (r *Reactors) Consumers(_ context.Context, tenant domain.TenantID) ([]dispatch.Consumer, error) {
 	consumers := make([]dispatch.Consumer, len(r.all))
 	for i := range r.all {
@@ -115,18 +118,18 @@ func (r *Reactors) run(ctx context.Context, tenant domain.TenantID, d *declared)
 	}
 	again, err = ended((&round{feed: f, reactors: r, of: d}).run(ctx))
 	if domain.IsCode(err, domain.CodeNotFound) {
-		r.places.forget(tenant, f.group) // somebody has removed the group, or the projection
+		r.places.forget(tenant, f.group) // the group or the projection was removed
 	}
 	return again, err
 }
 
-// follow makes a reactor's group, or has it be of what its projection sees now. ok is false where that is nothing.
+// follow creates a reactor's group, or updates it to what its projection selects now. ok is false if there is nothing.
 func (r *Reactors) follow(ctx context.Context, tenant domain.TenantID, d *declared, group string) (ok bool, err error) {
 	definition := d.definition
 	if d.Projection != "" {
 		p, err := r.config.Projections.Live(ctx, tenant, d.Projection)
 		if domain.IsCode(err, domain.CodeNotFound) {
-			return false, nil // once there is one, its tenants' consumers are told
+			return false, nil // a new projection notifies its tenants' consumers
 		}
 		if err != nil {
 			return false, err

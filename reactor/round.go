@@ -11,24 +11,24 @@ import (
 	"github.com/manifold-es/manifold/projection"
 )
 
-// round calls a reactor for what is due to one tenant, until nothing is.
+// round calls a reactor for one tenant's events until nothing is due.
 type round struct {
 	feed
 	reactors *Reactors
 	of       *declared
 
-	slots   chan struct{} // has one for each event that was delivered and is not answered yet
+	slots   chan struct{} // one entry for each event delivered and not yet answered
 	results chan result
 }
 
-// result is what came of a call.
+// result is the outcome of a call.
 type result struct {
 	delivery domain.Delivery
-	err      error // what the handler says
-	back     bool  // it was cut off, or never begun
+	err      error // returned by the handler
+	back     bool  // the call was cancelled or never started
 }
 
-// busyWait is how long a receive waits for more while calls are under way.
+// busyWait is how long a receive waits for more events while calls are running.
 const busyWait = 500 * time.Millisecond
 
 func (r *round) run(ctx context.Context) (again time.Time, err error) {
@@ -46,7 +46,7 @@ func (r *round) run(ctx context.Context) (again time.Time, err error) {
 	return again, err
 }
 
-// deliver receives and begins calls until nothing is due and no call is under way.
+// deliver receives events and starts calls until nothing is due and no call is running.
 func (r *round) deliver(ctx context.Context, calls *sync.WaitGroup) (again time.Time, err error) {
 	for {
 		free, err := r.reserve(ctx)
@@ -71,7 +71,7 @@ func (r *round) deliver(ctx context.Context, calls *sync.WaitGroup) (again time.
 		}
 		if busy {
 			if r.projection != "" {
-				// Without an event to wait for, the receive may have returned at once.
+				// Without events to wait for, the receive may have returned at once.
 				if _, err := r.projections.AwaitSettled(ctx, r.tenant, r.projection, r.settled, wait); err != nil {
 					return again, err
 				}
@@ -85,7 +85,7 @@ func (r *round) deliver(ctx context.Context, calls *sync.WaitGroup) (again time.
 	}
 }
 
-// reserve waits for a free slot, and takes all that are free.
+// reserve waits for a free slot, and takes all free slots.
 func (r *round) reserve(ctx context.Context) (n int, err error) {
 	select {
 	case r.slots <- struct{}{}:
@@ -108,7 +108,7 @@ func (r *round) release(n int) {
 	}
 }
 
-// begin calls the reactor for events that were delivered. again is set where the projection is not as far as they are.
+// begin calls the reactor for delivered events. again is set if the projection has not reached them yet.
 func (r *round) begin(ctx context.Context, deliveries []domain.Delivery, calls *sync.WaitGroup) (again time.Time, err error) {
 	var documents []projection.EventDocument
 	if r.projection != "" {
@@ -154,7 +154,7 @@ func (r *round) begin(ctx context.Context, deliveries []domain.Delivery, calls *
 	return again, nil
 }
 
-// errParked is why an event waits whose document does not take it.
+// errParked is the reason why an event waits if its document is parked.
 var errParked = domain.Errorf(domain.CodeConflict, "", "the projection has parked the event's document; it is delivered when that takes the event, or as a dead letter is replayed then")
 
 // call calls the handler for one event.
@@ -163,12 +163,12 @@ func (r *round) call(ctx context.Context, d domain.Delivery, event Event) result
 	if ctx.Err() != nil || !began.Before(d.Expires) {
 		return result{delivery: d, back: true}
 	}
-	// Not longer than the lease: then another call for the event may begin.
+	// Do not run longer than the lease, because another call for the event may begin then.
 	calling, cancel := context.WithDeadline(ctx, sooner(began.Add(r.of.timeout()), d.Expires))
 	defer cancel()
 	err := safely(func() error { return r.of.Handler(calling, r.tenant, event) })
 	if err != nil && ctx.Err() != nil {
-		return result{delivery: d, back: true} // it was not the event's fault
+		return result{delivery: d, back: true} // not the event's fault
 	}
 	r.reactors.config.Called(r.of.Name, err != nil, time.Since(began))
 	if err != nil {
@@ -177,7 +177,7 @@ func (r *round) call(ctx context.Context, d domain.Delivery, event Event) result
 	return result{delivery: d, err: err}
 }
 
-// safely turns a panic of code that is not this project's into an error.
+// safely turns a panic in code outside this project into an error.
 func safely(call func() error) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -187,7 +187,7 @@ func safely(call func() error) (err error) {
 	return call()
 }
 
-// answer answers for what is done, as much of it at a time as there is.
+// answer answers for finished events, as many at a time as are ready.
 func (r *round) answer(ctx context.Context) (failed error) {
 	for first := range r.results {
 		var all answers

@@ -15,14 +15,14 @@ import (
 
 // Bounds of publishing changes.
 const (
-	changesBatch    = 200 // events that are looked at together
+	changesBatch    = 200 // events looked at together
 	changesChunk    = 32  // documents whose changes are appended together
 	changesBytes    = 4 << 20
-	changesTries    = 5  // against others who append the same changes
-	changesAttempts = 20 // before an event whose document is parked becomes a dead letter: some hours, by the back-off
+	changesTries    = 5  // after conflicts with others that append the same changes
+	changesAttempts = 20 // before an event with a parked document becomes a dead letter: some hours with back-off
 )
 
-// writer publishes the changes that one tenant's events have made of a projection's documents.
+// writer publishes the changes that one tenant's events have made to a projection's documents.
 type writer struct {
 	feed
 	changes *Changes
@@ -49,7 +49,7 @@ func (w *writer) run(ctx context.Context) (again time.Time, err error) {
 	}
 }
 
-// touched is a document that events have taken effect on, as it is now.
+// touched is a document that events have changed, in its current state.
 type touched struct {
 	id         string
 	stream     string
@@ -58,7 +58,8 @@ type touched struct {
 	deliveries []domain.Delivery
 }
 
-// version is up to where the log has made the document what it is, as far as that is known: what was removed has none of its own.
+// version returns the log position that the document reflects, as far as known. A removed document has no version, so
+// the event's position is used.
 func (t *touched) version() int64 {
 	if t.document != nil {
 		return t.document.Version
@@ -66,8 +67,8 @@ func (t *touched) version() int64 {
 	return t.by.Position
 }
 
-// publish publishes what has changed by the events that were delivered, and answers for these. again is set where the projection
-// is not as far as they are.
+// publish publishes the changes of the delivered events, and answers for the events. again is set if the projection has
+// not reached them yet.
 func (w *writer) publish(ctx context.Context, deliveries []domain.Delivery) (again time.Time, err error) {
 	var told answers
 	documents, err := w.touch(ctx, deliveries, &told)
@@ -97,7 +98,8 @@ func attemptsOf(deliveries []domain.Delivery) []domain.Attempt {
 	return all
 }
 
-// touch returns the documents of events, in the order of the last event of each, and says what becomes of the events that have none.
+// touch returns the documents of the events, ordered by the last event of each. It answers for the events without a
+// document.
 func (w *writer) touch(ctx context.Context, deliveries []domain.Delivery, told *answers) ([]*touched, error) {
 	events := make([]domain.Event, len(deliveries))
 	for i := range deliveries {
@@ -138,7 +140,7 @@ func (w *writer) touch(ctx context.Context, deliveries []domain.Delivery, told *
 	return all, nil
 }
 
-// changesStream is the stream of a document's changes. An id that no stream's name can have is told by a hash of it.
+// changesStream returns the stream of a document's changes. A hash replaces an id that cannot be part of a stream name.
 func changesStream(name, document string) string {
 	category := domain.ChangesCategory(name)
 	if stream := category + "-" + document; domain.CheckStream("", stream) == nil {
@@ -147,9 +149,10 @@ func changesStream(name, document string) string {
 	return category + "-" + domain.DeriveEventID(category, document).String()
 }
 
-// publishChunk publishes the changes of documents. Somebody else may do so at the same time: then it looks again.
+// publishChunk publishes the changes of documents. If another process publishes them at the same time, it compares
+// again.
 func (w *writer) publishChunk(ctx context.Context, chunk []*touched, told *answers) error {
-	emptied := make(map[string]int64) // streams whose newest event is gone: the versions that they have
+	emptied := make(map[string]int64) // versions of the streams whose newest event is gone
 	for try := 0; ; try++ {
 		err := w.append(ctx, chunk, emptied)
 		if err == nil {
@@ -162,7 +165,7 @@ func (w *writer) publishChunk(ctx context.Context, chunk []*touched, told *answe
 		if conflict.CurrentVersion != nil {
 			emptied[conflict.Stream] = *conflict.CurrentVersion
 		}
-		// The documents are what they are now: others may have published what came behind.
+		// Use the current documents, because others may have published later changes.
 		if err := w.reload(ctx, chunk); err != nil {
 			return err
 		}
@@ -179,7 +182,7 @@ func (w *writer) publishChunk(ctx context.Context, chunk []*touched, told *answe
 	return nil
 }
 
-// reload loads the documents once more.
+// reload loads the documents again.
 func (w *writer) reload(ctx context.Context, chunk []*touched) error {
 	events := make([]domain.Event, len(chunk))
 	for i, t := range chunk {
@@ -198,16 +201,16 @@ func (w *writer) reload(ctx context.Context, chunk []*touched) error {
 	return nil
 }
 
-// change is the data of an event that says what a document has become.
+// change is the data of an event with a document's new state.
 type change struct {
 	Document string          `json:"document"`
-	Version  int64           `json:"version"` // the position up to which it tells of the document
-	Data     json.RawMessage `json:"data"`    // null: it was removed
+	Version  int64           `json:"version"` // the position that the state reflects
+	Data     json.RawMessage `json:"data"`    // null: the document was removed
 }
 
-// data is the change that makes the newest event say what the document is now.
+// data returns the event data for the document's current state.
 func (t *touched) data() json.RawMessage {
-	id, _ := json.Marshal(t.id) // a text has a JSON form
+	id, _ := json.Marshal(t.id) // a string always has a JSON form
 	data := json.RawMessage("null")
 	if t.document != nil {
 		data = t.document.Data
@@ -215,7 +218,7 @@ func (t *touched) data() json.RawMessage {
 	return slices.Concat([]byte(`{"document":`), id, []byte(`,"version":`), strconv.AppendInt(nil, t.version(), 10), []byte(`,"data":`), data, []byte("}"))
 }
 
-// refused is why the change cannot be an event; empty: it can.
+// refused returns why the change cannot be an event, or an empty string if it can.
 func (t *touched) refused() string {
 	data := t.data()
 	if len(data) > domain.MaxEventBytes-eventMargin {
@@ -227,17 +230,17 @@ func (t *touched) refused() string {
 	return ""
 }
 
-// eventMargin is what an event of a change has beside the data, in bytes, at most.
+// eventMargin is the maximum number of bytes in a change's event besides the data.
 const eventMargin = 200
 
-// tells reports whether the newest event of the document's stream says all that there is to say.
+// tells reports whether the newest event of the document's stream already has the current state.
 func (t *touched) tells(newest domain.Event) bool {
 	var last change
 	if json.Unmarshal(newest.Data, &last) != nil || last.Document != t.id {
-		return false // somebody else's
+		return false // written by someone else
 	}
 	if last.Version >= t.version() {
-		return true // of this state, or of a later one
+		return true // this state or a later one
 	}
 	if t.document == nil {
 		return isNull(last.Data)
@@ -247,7 +250,7 @@ func (t *touched) tells(newest domain.Event) bool {
 
 func isNull(data json.RawMessage) bool { return len(data) == 0 || string(data) == "null" }
 
-// append appends the changes of those documents that are not what their streams say.
+// append appends the changes of the documents whose streams do not have their current state.
 func (w *writer) append(ctx context.Context, chunk []*touched, emptied map[string]int64) error {
 	streams := make([]string, len(chunk))
 	for i, t := range chunk {
@@ -281,7 +284,7 @@ func (w *writer) append(ctx context.Context, chunk []*touched, emptied map[strin
 		case there && t.tells(last):
 			continue
 		case !there && t.document == nil:
-			continue // it came and went unseen
+			continue // it was created and removed unseen
 		case t.refused() != "":
 			continue
 		}

@@ -20,7 +20,7 @@ const (
 	lookSoon      = time.Second      // until the next look if something was due but not received
 	settledSoon   = time.Second      // until the next look at whether a projection has advanced; grows
 	settledSeldom = 30 * time.Second // up to this
-	replaySoon    = 2 * time.Second  // until the next look at whether a replay is done, as its position is saved with a delay
+	replaySoon    = 2 * time.Second  // until the next look at whether a replay is done; its position is saved late
 )
 
 // scarceRoom is how many events a webhook receives at a time while all webhooks together use too much memory.

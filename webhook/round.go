@@ -31,8 +31,7 @@ type round struct {
 	next time.Time               // when the first rejected event is redelivered; zero: never
 }
 
-// resultsAhead limits how many results may wait to be settled. Above it, requests keep their goroutines and leases
-// until there is room.
+// resultsAhead limits how many results may wait to be settled. Above it, finished requests keep their slots.
 const resultsAhead = 256
 
 func newRound(c *consumer) *round {

@@ -21,7 +21,7 @@ import (
 
 // Limits of a request and its response.
 const (
-	connectTimeout  = 10 * time.Second       // to one address, and the same for TLS; the webhook's timeout covers everything
+	connectTimeout  = 10 * time.Second       // per address, and again for TLS; the webhook timeout covers all
 	maxAnswerHeader = 64 << 10               // bytes
 	drainBytes      = 4 << 10                // of a response body, so that its connection can be reused
 	drainFor        = 250 * time.Millisecond // for the same purpose

@@ -69,7 +69,7 @@ func (w *Webhooks) Consumers(ctx context.Context, id domain.TenantID) ([]dispatc
 	consumers := w.list(id, t, found)
 	// The webhooks may have changed since they were read. Then the next call reads them again.
 	t.known = t.changes == changes
-	if t.known && len(found) == 0 && w.tenants[id] == t { // unless the tenant was forgotten meanwhile and missed a notice
+	if t.known && len(found) == 0 && w.tenants[id] == t { // otherwise it was forgotten, and missed a notice
 		delete(w.tenants, id)
 		delete(w.with, id)
 	}
