@@ -33,7 +33,7 @@ func (e *Egress) consume(ctx context.Context, tenant domain.TenantID) (again tim
 		e.waitsNoMore(tenant)
 		return time.Time{}, nil
 	}
-	// To be a member costs writes: only where there is something to do.
+	// Join only if there is something to do, because a membership costs writes.
 	due, err := e.config.Groups.Due(ctx, tenant, e.group)
 	if err == nil && (due.Now || !due.At.IsZero()) {
 		var removed bool
@@ -50,7 +50,7 @@ func (e *Egress) consume(ctx context.Context, tenant domain.TenantID) (again tim
 	}
 	if err != nil {
 		if domain.IsCode(err, domain.CodeNotFound) {
-			e.setReady(tenant, false) // it was removed; the next run makes it anew
+			e.setReady(tenant, false) // it was removed; the next run creates it again
 		}
 		return time.Time{}, err
 	}
@@ -65,9 +65,9 @@ func (e *Egress) consume(ctx context.Context, tenant domain.TenantID) (again tim
 	again, err = h.run(ctx)
 	switch {
 	case ctx.Err() != nil:
-		e.waitsNoMore(tenant) // others go on with it
+		e.waitsNoMore(tenant) // another process continues
 	case errors.Is(err, ErrUnreachable):
-		// Not with the dispatcher's pauses: those are of one tenant.
+		// Do not use the dispatcher's pauses, because they apply to one tenant.
 		return e.down(err), nil
 	case err != nil && h.asked:
 		e.up()
@@ -77,27 +77,27 @@ func (e *Egress) consume(ctx context.Context, tenant domain.TenantID) (again tim
 	return again, err
 }
 
-// removeDead removes the members of a tenant's group whose process has died. It reports whether there were some.
+// removeDead removes the members of a tenant's group whose process has died. It reports whether there were any.
 func (e *Egress) removeDead(ctx context.Context, tenant domain.TenantID) (removed bool, err error) {
 	if e.config.Died == nil {
 		return false, nil
 	}
 	members, err := e.config.Groups.Members(ctx, tenant, e.group)
 	if domain.IsCode(err, domain.CodeNotFound) {
-		return false, nil // Join says so
+		return false, nil // Join returns the error
 	}
 	for i := range members {
 		if err == nil && time.Since(members[i].JoinedAt) > justJoined && e.config.Died(members[i].Label) {
 			removed = true
 			if err = e.config.Groups.Leave(ctx, tenant, e.group, members[i].ID); domain.IsCode(err, domain.CodeNotFound) {
-				err = nil // somebody else was faster
+				err = nil // another process was faster
 			}
 		}
 	}
 	return removed, err
 }
 
-// prepare makes a tenant's group, or changes it, so that it is as it is to be. It reports false where the tenant is to have none.
+// prepare creates or updates a tenant's group. It returns false if the tenant must have none.
 func (e *Egress) prepare(ctx context.Context, tenant domain.TenantID) (bool, error) {
 	if e.isReady(tenant) {
 		return true, nil
@@ -145,12 +145,12 @@ type holder struct {
 	e       *Egress
 	tenant  domain.TenantID
 	member  domain.GroupMemberID
-	certain bool // nothing is in flight but what this holder was given, and that in order
-	asked   bool // the broker was
+	certain bool // only events received by this holder are in flight, in order
+	asked   bool // the broker was asked
 	encoder cloudevents.Encoder
 }
 
-// run publishes what there is.
+// run publishes events until nothing is due.
 func (h *holder) run(ctx context.Context) (time.Time, error) {
 	e := h.e
 	for {
@@ -161,8 +161,8 @@ func (h *holder) run(ctx context.Context) (time.Time, error) {
 		case found:
 			continue
 		}
-		// A little longer: events come in bursts, and another holder may be about to leave. One is enough, so that those who wait take
-		// no memory.
+		// Wait a little longer: events come in bursts, and another holder may be about to leave. Receive only one, so
+		// that waiting holders use no memory.
 		deliveries, err := h.receive(ctx, subscription.Receive{Batch: 1, Wait: e.config.Stay})
 		if err != nil {
 			return time.Time{}, err
@@ -184,10 +184,10 @@ func (h *holder) run(ctx context.Context) (time.Time, error) {
 	}
 }
 
-// batch publishes the next events, if there are some.
+// batch publishes the next events, if there are any.
 func (h *holder) batch(ctx context.Context) (found bool, err error) {
 	e := h.e
-	// As much as there may be is reserved, until it is known how much there is.
+	// Reserve the maximum until the actual size is known.
 	if err := e.memory.Acquire(ctx, receiveBytes); err != nil {
 		return false, err
 	}
@@ -208,8 +208,8 @@ func (h *holder) batch(ctx context.Context) (found bool, err error) {
 	return true, h.publish(ctx, deliveries)
 }
 
-// receive takes events. Where something is left half done by another holder, or something came out of order, the group goes back to the
-// first event that is not settled, and what was given counts for nothing.
+// receive takes events. If another holder left work half done, or events came out of order, the group seeks back to the
+// first event that is not settled, and the received events are discarded.
 func (h *holder) receive(ctx context.Context, wanted subscription.Receive) ([]domain.Delivery, error) {
 	e := h.e
 	wanted.Member = h.member
@@ -237,7 +237,8 @@ func (h *holder) receive(ctx context.Context, wanted subscription.Receive) ([]do
 	}
 }
 
-// inOrder reports whether deliveries are in the log's order, those left out that were dead letters, which come as they may.
+// inOrder reports whether deliveries are in the log's order. It ignores replays of dead letters, which may come in any
+// order.
 func inOrder(deliveries []domain.Delivery) bool {
 	last := int64(0)
 	for i := range deliveries {
@@ -252,12 +253,12 @@ func inOrder(deliveries []domain.Delivery) bool {
 	return true
 }
 
-// publish publishes events and settles them. Where one is not acknowledged the group goes back to the first of these, and the
-// error says why.
+// publish publishes events and settles them. If an event is not acknowledged, the group goes back to the first such
+// event, and the error says why.
 func (h *holder) publish(ctx context.Context, deliveries []domain.Delivery) error {
 	h.e.waits(h.tenant, deliveries[0].Event.RecordedAt)
 	acked, rest, failure := h.send(ctx, deliveries)
-	// What the broker has is settled, also where this consumer is to end.
+	// Settle what the broker has, even if this consumer must end.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
 	defer cancel()
 	if err := h.settle(last, acked); err != nil {
@@ -278,8 +279,8 @@ func (h *holder) publish(ctx context.Context, deliveries []domain.Delivery) erro
 	return failure
 }
 
-// send publishes events. It returns those that the broker has acknowledged, and those that it has not, with the error of one of these;
-// those that it will never take are put to the dead letters.
+// send publishes events. It returns the acknowledged ones, and the others with the error of one of them. Events that
+// the broker will never accept become dead letters.
 func (h *holder) send(ctx context.Context, pending []domain.Delivery) (acked, rest []domain.Delivery, failure error) {
 	for {
 		messages := make([]Message, len(pending))
@@ -311,11 +312,11 @@ func (h *holder) send(ctx context.Context, pending []domain.Delivery) (acked, re
 		if !refused || !errors.Is(failure, ErrHeldBack) {
 			return acked, rest, failure
 		}
-		pending = rest // what stood behind a message that was refused goes without it
+		pending = rest // publish what was held back by the refused message
 	}
 }
 
-// settle acknowledges what the broker has.
+// settle acknowledges the events that the broker has.
 func (h *holder) settle(ctx context.Context, acked []domain.Delivery) error {
 	e := h.e
 	if len(acked) == 0 {
@@ -335,13 +336,13 @@ func (h *holder) settle(ctx context.Context, acked []domain.Delivery) error {
 	}
 	outcomes, err := e.config.Groups.Ack(ctx, h.tenant, e.group, attempts)
 	for _, outcome := range outcomes {
-		h.certain = h.certain && outcome == domain.OutcomeDone // else another holder has gone back
+		h.certain = h.certain && outcome == domain.OutcomeDone // otherwise another holder has gone back
 	}
 	return err
 }
 
-// goBack has the group go on with the first event that was not published. Those that are replays of dead letters become that again: there
-// is no going back to them but past all that came since.
+// goBack makes the group continue with the first event that was not published. Replays of dead letters become dead
+// letters again, because seeking back to them would repeat everything that came since.
 func (h *holder) goBack(ctx context.Context, rest []domain.Delivery, failure error) error {
 	e := h.e
 	if e.config.Observer.Failed != nil {
@@ -370,7 +371,7 @@ func (h *holder) goBack(ctx context.Context, rest []domain.Delivery, failure err
 	return nil
 }
 
-// refuse puts an event that the broker will never take to the dead letters.
+// refuse moves an event that the broker will never accept to the dead letters.
 func (h *holder) refuse(ctx context.Context, d domain.Delivery, why error) error {
 	e := h.e
 	e.up()
@@ -384,7 +385,7 @@ func (h *holder) refuse(ctx context.Context, d domain.Delivery, why error) error
 	return nil
 }
 
-// reason is an error as a dead letter has it.
+// reason returns an error's text, cut to fit a dead letter.
 func reason(err error) string {
 	text := err.Error()
 	return text[:min(len(text), domain.MaxReasonBytes)]

@@ -1,10 +1,10 @@
-// Package egress publishes the events of logs to message brokers: NATS JetStream and Kafka, in the packages below it.
+// Package egress publishes the events of logs to message brokers. Its subpackages support NATS JetStream and Kafka.
 //
-// An egress is a service group for each tenant, whose checkpoint moves when the broker has acknowledged. Events of a stream go out
-// in their order, and none is left out; one may be published again, after a crash or a failure, then with the same id, by which
-// brokers and consumers know it. One process at a time holds a tenant's group: it is the only member of its only partition. After a
-// failure it seeks back to the first event that the broker has not acknowledged, and so does a new holder that finds something
-// half done.
+// Start with Egress and Broker. For each tenant, an Egress consumes a service group, whose checkpoint moves when the
+// broker has acknowledged events. Events of a stream are published in order, and none is left out. After a crash or a
+// failure, an event may be published again with the same id, so brokers and consumers can recognize it. One process at
+// a time holds a tenant's group, as the only member of its only partition. After a failure it seeks back to the first
+// event that the broker has not acknowledged. A new holder that finds work half done does the same.
 //
-// Messages are CloudEvents in the binary form of the broker's protocol.
+// Messages are CloudEvents in binary content mode.
 package egress

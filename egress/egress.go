@@ -14,7 +14,7 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// Groups is where the checkpoints of an egress are. *subscription.Groups has it.
+// Groups stores the checkpoints of an egress. *subscription.Groups implements it.
 type Groups interface {
 	Get(ctx context.Context, tenant domain.TenantID, name string) (domain.GroupStatus, error)
 	Put(ctx context.Context, tenant domain.TenantID, name string, definition domain.GroupDefinition) (status domain.GroupStatus, created bool, err error)
@@ -29,46 +29,48 @@ type Groups interface {
 	Members(ctx context.Context, tenant domain.TenantID, name string) ([]domain.GroupMember, error)
 }
 
-// Births is where it is kept since when there is an egress. *store.Store has it.
+// Births records since when an egress exists. *store.Store implements it.
 type Births interface {
-	// Declare returns since when there is a consumer for an owner, of a kind and by a name; where nobody has declared it before: since the
-	// given time, or with the zero time since now.
+	// Declare returns since when a consumer of this owner, kind and name exists. If it was not declared before, it
+	// exists from since on; zero means now.
 	Declare(ctx context.Context, owner domain.TenantID, kind, name string, since time.Time) (time.Time, error)
-	// Withdraw forgets that.
+	// Withdraw deletes the record.
 	Withdraw(ctx context.Context, owner domain.TenantID, kind, name string) error
 }
 
-// Config is what an Egress is made of. Name, Topic, Alphabet, Groups and Births must be set, and Broker unless Remove is.
+// Config configures an Egress. Name, Topic, Alphabet, Groups and Births are required, and so is Broker unless Remove is
+// set.
 type Config struct {
-	Name      string           // as domain.CheckName accepts it
+	Name      string           // valid according to domain.CheckName
 	Selection domain.Selection // without Stream
 	Tenants   []domain.TenantID
-	Start     bool      // each tenant's group begins at the start of its log, when it is made
-	From      time.Time // else at this time; zero: when the egress was declared first
-	Topic     string    // a template, with the places {tenant}, {category}, {key} and {type}
-	Alphabet  Alphabet  // of the values in it
+	Start     bool      // new groups begin at the start of the log
+	From      time.Time // otherwise they begin at this time; zero: when the egress was first declared
+	Topic     string    // a template with the placeholders {tenant}, {category}, {key} and {type}
+	Alphabet  Alphabet  // of the values in Topic
 	Broker    Broker
-	// Remove says that the egress is no more: its groups are removed, tenant by tenant.
+	// Remove makes the egress remove its groups, tenant by tenant, instead of publishing.
 	Remove bool
 
 	Groups Groups
 	Births Births
-	// Active reports whether a tenant may be given a group; nil: each may.
+	// Active reports whether a tenant may have a group. Nil means that every tenant may.
 	Active func(ctx context.Context, tenant domain.TenantID) (bool, error)
-	// Owns reports whether this process publishes a tenant's events, for State; nil: all tenants'.
+	// Owns reports whether this process publishes a tenant's events. Only State uses it. Nil means all tenants.
 	Owns  func(domain.TenantID) bool
-	Label string // of the members of its groups; it names the process
-	// Died reports whether the process that a label names has died: what its members have in flight goes to others at once.
-	// nil: they are swept like any other's.
+	Label string // of the members of its groups; identifies the process
+	// Died reports whether the process with a label has died. Then what its members have in flight is redelivered at
+	// once. If Died is nil, such members are removed like any silent member.
 	Died     func(label string) bool
 	Log      *slog.Logger
 	Observer Observer
 
-	Bytes int           // of events of all tenants that are on their way at the same time; 0: DefaultBytes
-	Batch int           // events published together, at most; 0: DefaultBatch
-	Stay  time.Duration // for which a tenant's consumer waits for more before it leaves its group; 0: DefaultStay
+	Bytes int           // of events of all tenants being published at the same time; 0: DefaultBytes
+	Batch int           // maximum number of events published together; 0: DefaultBatch
+	Stay  time.Duration // how long a tenant's consumer waits for more before it leaves its group; 0: DefaultStay
 
-	// PauseMin and PauseMax are the pauses of all tenants while the broker does not answer; 0: a second and a minute.
+	// PauseMin and PauseMax limit the pauses of all tenants while the broker does not answer. 0 means one second and
+	// one minute.
 	PauseMin, PauseMax time.Duration
 }
 
@@ -79,40 +81,41 @@ const (
 	DefaultStay  = 2 * time.Second
 )
 
-// Times of an egress's work.
+// Timing of an egress.
 const (
 	publishTimeout = 15 * time.Second // of one batch
-	ackTimeout     = time.Minute      // of the groups; more than it takes to publish a batch
-	lastWord       = 5 * time.Second  // for what is said to a group when a consumer ends
-	justJoined     = 5 * time.Second  // in which a member's process may not be known to all others
+	ackTimeout     = time.Minute      // of the groups; longer than publishing a batch takes
+	lastWord       = 5 * time.Second  // for calls to a group when a consumer ends
+	justJoined     = 5 * time.Second  // time in which other processes may not know a new member's process yet
 )
 
-// receiveBytes is what a receive may give, at most.
+// receiveBytes is the maximum size of a receive.
 const receiveBytes = 8 << 20
 
-// Observer is told what an egress does. Each function may be nil; they are called by several goroutines and must return at once.
+// Observer reports what an egress does. Each function is optional. They are called by several goroutines and must
+// return at once.
 type Observer struct {
-	Published func(messages int, delay time.Duration) // acknowledged by the broker; delay is since the oldest of them was recorded
-	Refused   func(messages int)                      // put to the dead letters
+	Published func(messages int, delay time.Duration) // acknowledged by the broker; delay since the oldest was recorded
+	Refused   func(messages int)                      // moved to the dead letters
 	Failed    func(messages int)                      // not acknowledged; they are published again
 }
 
-// Egress is one egress of all its tenants: a source of consumers. Its methods may be called concurrently.
+// Egress is one egress for all its tenants. It is a source of consumers. Its methods may be called concurrently.
 type Egress struct {
 	config Config
 	topic  template
 	from   domain.From                  // where groups begin; set by Declare
-	of     map[domain.TenantID]struct{} // the tenants; empty: all
+	of     map[domain.TenantID]struct{} // tenants; empty: all
 	group  string
 	memory *semaphore.Weighted
 	gate   gate
 
 	mu      sync.Mutex
-	ready   map[domain.TenantID]struct{}  // whose group is as it is to be, or was removed
-	waiting map[domain.TenantID]time.Time // since when an event waits for a broker that does not take it
+	ready   map[domain.TenantID]struct{}  // tenants whose group is up to date or was removed
+	waiting map[domain.TenantID]time.Time // since when an event waits for the broker to accept it
 }
 
-// New returns an Egress. An error says which of the settings is wrong: topic or filter.
+// New returns an Egress. Its error names the invalid setting: topic or filter.
 func New(config Config) (*Egress, error) {
 	if config.Log == nil {
 		config.Log = slog.New(slog.DiscardHandler)
@@ -153,10 +156,10 @@ func New(config Config) (*Egress, error) {
 	return e, nil
 }
 
-// Name is the egress's.
+// Name returns the name of the egress.
 func (e *Egress) Name() string { return e.config.Name }
 
-// Declare notes since when there is the egress, or that it is no more. It is to be called before any consumer runs.
+// Declare records since when the egress exists, or that it was removed. It must be called before any consumer runs.
 func (e *Egress) Declare(ctx context.Context) error {
 	if e.config.Remove {
 		return e.config.Births.Withdraw(ctx, domain.Everyone, domain.ServiceEgress, e.config.Name)
@@ -174,8 +177,8 @@ func (e *Egress) Declare(ctx context.Context) error {
 	return nil
 }
 
-// definition is that of each tenant's group. Its one partition has one holder. Attempts are no measure: an event that the broker
-// does not take is tried for ever.
+// definition returns the definition of each tenant's group. It has one partition, and so one holder. Attempts are not
+// limited: an event that the broker does not accept is retried indefinitely.
 func (e *Egress) definition() domain.GroupDefinition {
 	return domain.GroupDefinition{
 		Selection: e.config.Selection, BatchSize: e.config.Batch, MaxInFlight: e.config.Batch, AckTimeout: ackTimeout,
@@ -198,20 +201,20 @@ func (e *Egress) Consumers(_ context.Context, tenant domain.TenantID) ([]dispatc
 	return []dispatch.Consumer{{Name: e.group, Run: func(ctx context.Context) (time.Time, error) { return run(ctx, tenant) }}}, nil
 }
 
-// State is how an egress is, for metrics.
+// State is the state of an egress, for metrics.
 type State struct {
-	Up  bool          // the broker has answered when it was asked last
-	Lag time.Duration // since when the event has waited that has done so for longest, of those that this process knows of; 0: none waits
+	Up  bool          // the broker answered the last request
+	Lag time.Duration // how long the oldest waiting event known to this process has waited; 0: none
 }
 
-// State returns how the egress is.
+// State returns the state of the egress.
 func (e *Egress) State() State {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := State{Up: e.gate.open()}
 	for tenant, since := range e.waiting {
 		if e.config.Owns != nil && !e.config.Owns(tenant) {
-			delete(e.waiting, tenant) // another process has taken it over while it paused
+			delete(e.waiting, tenant) // another process has taken the tenant over during a pause
 			continue
 		}
 		s.Lag = max(s.Lag, time.Since(since))
@@ -219,7 +222,7 @@ func (e *Egress) State() State {
 	return s
 }
 
-// waits notes since when a tenant's next event waits.
+// waits records since when a tenant's next event has waited.
 func (e *Egress) waits(tenant domain.TenantID, since time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -228,21 +231,21 @@ func (e *Egress) waits(tenant domain.TenantID, since time.Time) {
 	}
 }
 
-// waitsNoMore notes that no event of a tenant waits as far as is known.
+// waitsNoMore records that no event of a tenant is known to wait.
 func (e *Egress) waitsNoMore(tenant domain.TenantID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.waiting, tenant)
 }
 
-// up notes that the broker has answered.
+// up records that the broker has answered.
 func (e *Egress) up() {
 	if e.gate.passed() {
 		e.config.Log.Info("the broker answers again", "egress", e.config.Name)
 	}
 }
 
-// down notes that the broker has not answered, and returns when to try again.
+// down records that the broker has not answered, and returns when to try again.
 func (e *Egress) down(err error) time.Time {
 	first, again := e.gate.failed(time.Now())
 	if first {

@@ -6,21 +6,22 @@ import (
 	"time"
 )
 
-// probeFor is after how long one that tries is taken for lost.
+// probeFor is how long a probe may take before it is considered lost.
 const probeFor = time.Minute
 
-// gate is closed while a broker does not answer, for all tenants together: then one at a time tries, after growing pauses, so
-// that ten thousand do not ask the database for events that they cannot get rid of.
+// gate is closed for all tenants while a broker does not answer. Then one tenant at a time tries, after growing pauses.
+// Otherwise ten thousand tenants would read events from the database that they cannot publish.
 type gate struct {
-	least, most time.Duration // of its pauses
+	least, most time.Duration // range of the pauses
 
 	mu       sync.Mutex
-	failures int       // in a row
-	until    time.Time // nobody tries before
-	probing  time.Time // since when somebody tries; zero: nobody
+	failures int       // consecutive
+	until    time.Time // no tries before this time
+	probing  time.Time // since when a try is running; zero: none
 }
 
-// enter reports whether the caller may try now; if not, when to ask again. Who has entered calls passed or failed.
+// enter reports whether the caller may try now and, if not, when to ask again. A caller that has entered must call
+// passed, failed or left.
 func (g *gate) enter(now time.Time) (ok bool, again time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -36,7 +37,7 @@ func (g *gate) enter(now time.Time) (ok bool, again time.Time) {
 	return true, time.Time{}
 }
 
-// passed says that the broker has answered, and reports whether that is news.
+// passed records that the broker has answered, and reports whether it did not answer before.
 func (g *gate) passed() (news bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -45,19 +46,20 @@ func (g *gate) passed() (news bool) {
 	return news
 }
 
-// left says that nothing was found out.
+// left records that a caller has learned nothing about the broker.
 func (g *gate) left() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.probing = time.Time{}
 }
 
-// failed says that the broker has not answered. It reports whether it did before, and when to try again.
+// failed records that the broker has not answered. It reports whether the broker answered before, and when to try
+// again.
 func (g *gate) failed(now time.Time) (first bool, again time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	first = g.failures == 0
-	if first || now.After(g.until) { // several that fail at once count as one
+	if first || now.After(g.until) { // several concurrent failures count as one
 		g.failures++
 		pause := g.least << min(g.failures-1, 10)
 		g.until = now.Add(min(pause, g.most))
@@ -66,7 +68,7 @@ func (g *gate) failed(now time.Time) (first bool, again time.Time) {
 	return first, g.until.Add(rand.N(g.least))
 }
 
-// open reports whether the broker has answered when it was asked last.
+// open reports whether the broker answered the last request.
 func (g *gate) open() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

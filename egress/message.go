@@ -5,27 +5,27 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Message is an event as a broker takes it.
+// Message is an event in the form that brokers accept.
 type Message struct {
-	// ID is the same whenever the message is published again, and no other message of any egress has it: the egress's name, the
-	// tenant and the event's id.
+	// ID is the same each time the message is published, and unique among the messages of all egresses. It consists of
+	// the egress's name, the tenant and the event's id.
 	ID    string
 	Topic string // NATS: the subject
 	// Key is the tenant and the stream. Messages with the same key keep their order.
 	Key string
-	// ContentType is that of Data; empty where there is neither.
+	// ContentType is the media type of Data. It is empty if there is no data.
 	ContentType string
 	Attributes  []Attribute
 	Data        []byte // must not be changed
 }
 
-// Attribute is one of a CloudEvent's attributes, by its name and value as they are: a broker's protocol says how they are written.
+// Attribute is a CloudEvents attribute with its plain name and value. A broker's protocol defines how they are encoded.
 type Attribute struct{ Name, Value string }
 
-// AttributeTenant is the extension that says whose an event is.
+// AttributeTenant is the extension attribute with the event's tenant.
 const AttributeTenant = "manifoldtenant"
 
-// message makes a message of an event.
+// message converts an event to a message.
 func (e *Egress) message(encoder *cloudevents.Encoder, tenant domain.TenantID, event *domain.Event) Message {
 	m := Message{
 		ID:    e.config.Name + "/" + tenant.String() + "/" + event.ID.String(),

@@ -7,17 +7,17 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Alphabet says which bytes a value may have where it is put into a subject or topic, and how others are written.
+// Alphabet says which bytes of a value a subject or topic may contain, and how other bytes are escaped.
 type Alphabet struct {
 	Allowed func(c byte) bool
-	Escape  byte // begins two hexadecimal digits
-	Most    int  // bytes of the whole
-	// Reserved reports whether the whole is a name that the broker has for itself, or none at all. Of one that begins with a value the
-	// first byte is escaped then. nil: there is no such name.
+	Escape  byte // precedes two hexadecimal digits
+	Most    int  // maximum bytes of the subject or topic
+	// Reserved reports whether a name is invalid or belongs to the broker itself. If such a name begins with a value,
+	// its first byte is escaped. Nil means that there are no such names.
 	Reserved func(name string) bool
 }
 
-// template is the subject or topic of messages, with places for what the events have.
+// template is the template of a subject or topic, with placeholders for parts of an event.
 type template struct {
 	parts    []part
 	alphabet Alphabet
@@ -25,7 +25,7 @@ type template struct {
 
 type part struct {
 	text  string
-	value func(tenant domain.TenantID, event *domain.Event) string // nil: text stands as it is
+	value func(tenant domain.TenantID, event *domain.Event) string // nil: text is used as it is
 }
 
 var placeholders = map[string]func(domain.TenantID, *domain.Event) string{
@@ -35,13 +35,13 @@ var placeholders = map[string]func(domain.TenantID, *domain.Event) string{
 	"type":     func(_ domain.TenantID, e *domain.Event) string { return e.Type },
 }
 
-// CheckTemplate reports what is wrong with the template of a subject or topic. The error says what to write instead.
+// CheckTemplate returns what is wrong with the template of a subject or topic. The error says what to write instead.
 func CheckTemplate(text string) error {
 	_, err := newTemplate(text, Alphabet{})
 	return err
 }
 
-// newTemplate reads a template. The error says what to write instead.
+// newTemplate parses a template. The error says what to write instead.
 func newTemplate(text string, alphabet Alphabet) (template, error) {
 	t := template{alphabet: alphabet}
 	for rest := text; rest != ""; {
@@ -69,8 +69,8 @@ func newTemplate(text string, alphabet Alphabet) (template, error) {
 	return t, nil
 }
 
-// text is the subject or topic of an event. Bytes of a value that may not stand there are escaped, and what is longer than
-// allowed is cut off.
+// text returns the subject or topic of an event. It escapes bytes of a value that are not allowed, and truncates a
+// result that is too long.
 func (t template) text(tenant domain.TenantID, event *domain.Event) string {
 	b := t.fill(tenant, event)
 	if t.parts[0].value != nil && t.alphabet.Reserved != nil && t.alphabet.Reserved(string(b)) {
@@ -79,7 +79,7 @@ func (t template) text(tenant domain.TenantID, event *domain.Event) string {
 	return string(b[:min(len(b), t.alphabet.Most)])
 }
 
-// escape appends a byte that may not stand as it is.
+// escape appends a byte in escaped form.
 func (t template) escape(b []byte, c byte) []byte {
 	const digits = "0123456789ABCDEF"
 	return append(b, t.alphabet.Escape, digits[c>>4], digits[c&15])
@@ -93,7 +93,7 @@ func (t template) fill(tenant domain.TenantID, event *domain.Event) (b []byte) {
 		}
 		value := p.value(tenant, event)
 		if value == "" {
-			b = append(b, t.alphabet.Escape) // a name with nothing between its dots would be none
+			b = append(b, t.alphabet.Escape) // an empty part between dots would make the name invalid
 		}
 		for i := range len(value) {
 			if c := value[i]; t.alphabet.Allowed(c) {

@@ -41,8 +41,8 @@ type placeKey struct {
 // placesKept limits what is remembered. Above it, everything is forgotten and checked again.
 const placesKept = 100_000
 
-// ensure creates a tenant's group, or changes it to the definition. An existing group keeps its position. With anew, a
-// group that began elsewhere than the definition says is created again.
+// ensure creates a tenant's group, or changes it to the definition. An existing group keeps its position. The last
+// argument makes ensure create a group again that began elsewhere than the definition says.
 func (p *places) ensure(ctx context.Context, tenant domain.TenantID, group string, wanted domain.GroupDefinition, anew bool) error {
 	wanted, err := subscription.Complete(wanted)
 	if err != nil {
@@ -114,7 +114,7 @@ func (p *places) standsStill(tenant domain.TenantID, group string) time.Time {
 	key := placeKey{tenant, group}
 	wait := min(max(2*p.still[key], stillAtFirst), stillAtMost)
 	p.still[key] = wait
-	return time.Now().Add(wait - rand.N(wait/4)) // many tenants may wait for the same
+	return time.Now().Add(wait - rand.N(wait/4)) // many tenants may wait for the same cause
 }
 
 // moves records that a projection has advanced.

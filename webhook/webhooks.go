@@ -24,7 +24,7 @@ type Config struct {
 	Owns        func(domain.TenantID) bool // whether this process runs a tenant's webhooks; nil: all tenants'
 	Allow       []netip.Prefix             // addresses that are not public but allowed
 	AllowHTTP   bool                       // allows unencrypted http URLs
-	Bytes       int                        // of messages in memory, about; above it each webhook has one; 0: DefaultBytes
+	Bytes       int                        // of messages in memory, about; above it one per webhook; 0: DefaultBytes
 	Version     string                     // of the program, sent to receivers
 	Log         *slog.Logger               // nil: none
 	Observer    Observer

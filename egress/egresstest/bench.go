@@ -18,17 +18,17 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// Quiet is a log that nobody reads.
+// Quiet is a logger that discards everything.
 var Quiet = slog.New(slog.DiscardHandler)
 
-// Bench is a database of the test's own, with some tenants.
+// Bench is a separate database for a test, with some tenants.
 type Bench struct {
 	DB      pgtest.DB
 	Store   *store.Store
 	Tenants []domain.TenantID
 }
 
-// NewBench returns a Bench with so many tenants.
+// NewBench returns a Bench with this number of tenants.
 func NewBench(t testing.TB, tenants int) Bench {
 	t.Helper()
 	b := Bench{DB: pgtest.Database(t)}
@@ -51,13 +51,13 @@ func NewBench(t testing.TB, tenants int) Bench {
 	return b
 }
 
-// Append appends events to streams of a tenant, one to each that is named, and returns the position of the last.
+// Append appends an event to each named stream of a tenant, and returns the position of the last one.
 func (b Bench) Append(t testing.TB, tenant domain.TenantID, streams ...string) int64 {
 	t.Helper()
 	return b.AppendData(t, tenant, `{"total": 7}`, streams...)
 }
 
-// AppendData is Append with the events' data.
+// AppendData is like Append, with the given data in each event.
 func (b Bench) AppendData(t testing.TB, tenant domain.TenantID, data string, streams ...string) int64 {
 	t.Helper()
 	var request domain.Append
@@ -73,7 +73,7 @@ func (b Bench) AppendData(t testing.TB, tenant domain.TenantID, data string, str
 	return appended.Position
 }
 
-// Process is what one process has of groups and of an egress.
+// Process holds the groups and the egress of one process.
 type Process struct {
 	Groups     *subscription.Groups
 	Egress     *egress.Egress
@@ -84,8 +84,8 @@ type Process struct {
 	stop sync.Once
 }
 
-// Start runs an egress in a process of its own, until the test ends or Stop is called. of has the egress's settings; wrap, where given,
-// stands between it and its groups.
+// Start simulates a process that runs an egress, until the test ends or Stop is called. of has the egress's settings.
+// If wrap is set, it wraps the groups that the egress uses.
 func (b Bench) Start(t testing.TB, of egress.Config, wrap func(egress.Groups) egress.Groups) *Process {
 	t.Helper()
 	p := &Process{}
@@ -107,7 +107,7 @@ func (b Bench) Start(t testing.TB, of egress.Config, wrap func(egress.Groups) eg
 		Store: b.Store, Sources: []dispatch.Source{p.Egress}, Owns: of.Owns, Log: Quiet, PauseMin: 50 * time.Millisecond, PauseMax: 500 * time.Millisecond,
 	})
 	ctx, end := context.WithCancel(context.Background())
-	later, endLater := context.WithCancel(context.Background()) // groups take the last answers
+	later, endLater := context.WithCancel(context.Background()) // groups accept the last answers
 	p.end = end
 	run := func(ctx context.Context, what string, do func(context.Context) error) {
 		p.done.Go(func() {
@@ -132,7 +132,7 @@ func (b Bench) Start(t testing.TB, of egress.Config, wrap func(egress.Groups) eg
 	return p
 }
 
-// Stop ends the process in order.
+// Stop shuts the process down gracefully.
 func (p *Process) Stop() {
 	p.stop.Do(func() {
 		p.end()
@@ -140,10 +140,10 @@ func (p *Process) Stop() {
 	})
 }
 
-// Group is the name of an egress's groups.
+// Group returns the name of an egress's groups.
 func Group(name string) string { return domain.ServiceGroup(domain.ServiceEgress, name) }
 
-// Until waits until something holds, for as long as a test may take; what says what it is.
+// Until waits until holds returns true, for as long as a test may take. what describes the condition.
 func Until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -155,7 +155,7 @@ func Until(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// Pause lets others work for a moment.
+// Pause waits for a moment, so that others can work.
 func Pause(t testing.TB) {
 	select {
 	case <-t.Context().Done():
@@ -163,7 +163,8 @@ func Pause(t testing.TB) {
 	}
 }
 
-// Bury makes members of groups dead that were killed, as if much time had passed; and all others, which notice.
+// Bury makes the members of killed processes look dead, as if much time had passed. It affects live members too; they
+// notice and join again.
 func (b Bench) Bury(t testing.TB) {
 	t.Helper()
 	super := b.DB.Pool(t, pgtest.RoleSuperuser, 1)

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Certificates returns what a server at 127.0.0.1 and its client need to know one another, by certificates that one authority has
-// signed.
+// Certificates returns TLS configurations with which a server at 127.0.0.1 and its client authenticate each other. One
+// authority has signed both certificates.
 func Certificates(t testing.TB) (server, client *tls.Config) {
 	t.Helper()
 	must := func(err error) {

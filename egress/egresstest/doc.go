@@ -1,3 +1,3 @@
-// Package egresstest is the specification of an egress.Broker: what holds for each of them, with the service and the broker
-// killed in between. It is for tests alone.
+// Package egresstest is the specification of an egress.Broker. Its tests check the guarantees that every broker must
+// keep while the service and the broker are killed. It is only for tests.
 package egresstest

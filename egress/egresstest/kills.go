@@ -16,34 +16,35 @@ import (
 
 // Server is a broker that a test can kill. Its methods are called by one goroutine at a time.
 type Server interface {
-	Kill(t testing.TB)  // what was not acknowledged may be gone
-	Start(t testing.TB) // again, with what it has stored
-	// Open returns a client of it, as each process has one; Config is what else an egress needs.
+	Kill(t testing.TB)  // unacknowledged messages may be lost
+	Start(t testing.TB) // starts it again with what it has stored
+	// Open returns a client of the server, as each process has one. Config returns the rest of an egress's settings.
 	Open(t testing.TB) egress.Broker
 	Config() egress.Config
-	// Stored returns all that is stored, in its order as far as the server keeps one.
+	// Stored returns everything that is stored, in order as far as the server keeps one.
 	Stored(t testing.TB) []Stored
 }
 
-// Stored is a message as the server has it.
+// Stored is a message as the server stores it.
 type Stored struct {
 	ID, Topic  string
-	Attributes map[string]string // of the CloudEvent, by their names
+	Attributes map[string]string // of the CloudEvent, by name
 	Data       string
 }
 
-// mortal stands between an egress and its groups, as a process that may be killed: from some call on nothing gets through.
+// mortal wraps the groups of an egress like a process that may be killed: after some number of calls, nothing gets
+// through.
 type mortal struct {
 	egress.Groups
 
 	mu    sync.Mutex
-	calls int // that it lives for; negative: it lives on
+	calls int // calls until it dies; negative: it does not die
 	died  chan struct{}
 }
 
 var errKilled = errors.New("killed")
 
-// step reports whether a call gets through, and whether its answer does.
+// step reports whether a call gets through, and whether its result gets back.
 func (m *mortal) step() (through, back bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -57,7 +58,7 @@ func (m *mortal) step() (through, back bool) {
 	return true, true
 }
 
-// lives makes a call of a process that may be killed by it.
+// lives makes a call during which the process may be killed.
 func lives[T any](m *mortal, call func() (T, error)) (result T, err error) {
 	through, back := m.step()
 	if through {
@@ -94,8 +95,8 @@ func (m *mortal) Seek(ctx context.Context, tenant domain.TenantID, name string, 
 	return lives(m, func() (domain.GroupStatus, error) { return m.Groups.Seek(ctx, tenant, name, to) })
 }
 
-// TestKills publishes the events of some tenants by several processes, of which some are killed, as the broker is: nothing is lost,
-// each stream's events come in their order, and what comes again has the same id.
+// TestKills publishes the events of some tenants from several processes. It kills some of the processes, and also the
+// broker. No event may be lost, each stream's events must arrive in order, and repeated events must have the same id.
 func TestKills(t *testing.T, server Server) {
 	const processes, lives, events, streams = 2, 3, 800, 12
 	seed := rand.Uint64()
@@ -121,7 +122,7 @@ func TestKills(t *testing.T, server Server) {
 	})
 	var buried sync.Mutex
 	var started []*Process
-	var dead sync.Map // labels of the processes that were killed: the others take over from them, as they do in the service
+	var dead sync.Map // labels of killed processes: the others take over from them, as in the service
 	done := make(chan struct{})
 	for process := range processes {
 		all.Go(func() {
@@ -179,7 +180,7 @@ func TestKills(t *testing.T, server Server) {
 	for !settled() && ctx.Err() == nil {
 		Pause(t)
 		buried.Lock()
-		for _, p := range started { // as when the list of processes has changed
+		for _, p := range started { // as after a change of the list of processes
 			p.Dispatcher.Rebalance()
 		}
 		buried.Unlock()
@@ -211,11 +212,11 @@ func closed(done <-chan struct{}) bool {
 	}
 }
 
-// Check reports what is wrong with what a server has stored of the events of a category, of all tenants.
+// Check reports what is wrong with the events that a server has stored of one category, for all tenants.
 func (b Bench) Check(t testing.TB, stored []Stored, name, category string) {
 	t.Helper()
-	versions := make(map[string]int64) // by tenant and stream: the newest that came
-	first := make(map[string]string)   // the id, by tenant, stream and version
+	versions := make(map[string]int64) // newest version received, by tenant and stream
+	first := make(map[string]string)   // id by tenant, stream and version
 	repeats := 0
 	for _, m := range stored {
 		tenant, stream := m.Attributes[egress.AttributeTenant], m.Attributes["manifoldstream"]

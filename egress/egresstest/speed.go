@@ -21,10 +21,10 @@ const (
 	pacedEvery     = 5 * time.Millisecond
 )
 
-// BenchmarkServer measures an egress to a server that start gives, an empty one each time. "backlog" is how many events a second it
-// publishes that are there already. "append" is how long it takes from the moment before an append of one event, of which 200 are
-// made a second, until the server has acknowledged the event. Behind both it is looked at what the server has stored: an event that is
-// lost, that is there twice, or that stands before its predecessor in its stream is an error.
+// BenchmarkServer measures an egress to a server. start returns an empty one each time. "backlog" measures how many
+// existing events it publishes per second. "append" measures the time from just before an append of one event until the
+// server has acknowledged the event, with 200 appends per second. Both then check what the server has stored. An event
+// that is lost, stored twice, or stored before its predecessor in its stream is an error.
 func BenchmarkServer(b *testing.B, start func(t testing.TB) Server) {
 	b.Run("backlog", func(b *testing.B) {
 		var took time.Duration
@@ -73,7 +73,7 @@ func BenchmarkServer(b *testing.B, start func(t testing.TB) Server) {
 	})
 }
 
-// measured is a broker that is looked at: when each message was acknowledged.
+// measured is a broker that records when each message was acknowledged.
 type measured struct {
 	egress.Broker
 	server Server
@@ -81,9 +81,9 @@ type measured struct {
 	events int
 
 	mu     sync.Mutex
-	begun  map[int]time.Time // since when an event is appended, by its number
+	begun  map[int]time.Time // when the append of an event began, by number
 	delays []time.Duration
-	left   int // to be acknowledged
+	left   int // events not acknowledged yet
 	done   chan struct{}
 }
 
@@ -94,7 +94,7 @@ func newMeasured(t testing.TB, server Server, events int) *measured {
 	}
 }
 
-// append appends the event of a number.
+// append appends the event with a number.
 func (m *measured) append(t testing.TB, n int) {
 	m.mu.Lock()
 	m.begun[n] = time.Now()
@@ -139,7 +139,7 @@ func (m *measured) Publish(ctx context.Context, messages []egress.Message) []err
 	return errs
 }
 
-// check looks at what the server has.
+// check checks what the server has stored.
 func (m *measured) check(t testing.TB) {
 	stored := m.server.Stored(t)
 	m.bench.Check(t, stored, "orders", "order")

@@ -16,14 +16,14 @@ import (
 	"github.com/manifold-es/manifold/egress"
 )
 
-// The ways to log in.
+// The supported ways to log in.
 const (
 	Plain       = "plain"
 	ScramSHA256 = "scram-sha-256"
 	ScramSHA512 = "scram-sha-512"
 )
 
-// Config says where Kafka is, and who asks it. All but Brokers may be zero.
+// Config says where Kafka is, and how to connect. Only Brokers is required.
 type Config struct {
 	Brokers []string // host:port
 	Name    string   // of the client, for people
@@ -32,42 +32,42 @@ type Config struct {
 	User, Password string
 	TLS            *tls.Config // nil: none
 
-	// MessageBytes is how large a batch of records may be, and so the largest message; it should not be above what the brokers and
-	// topics accept. 0: DefaultMessageBytes.
+	// MessageBytes is the maximum size of a batch of records, and so of a message. It should not exceed what the
+	// brokers and topics accept. 0 means DefaultMessageBytes.
 	MessageBytes int
-	Timeout      time.Duration // of a message, from when it is given to the client on; 0: DefaultTimeout
+	Timeout      time.Duration // of a message, from when the client receives it; 0: DefaultTimeout
 }
 
-// DefaultTimeout is Config.Timeout where nothing is said.
+// DefaultTimeout is the default of Config.Timeout.
 const DefaultTimeout = 8 * time.Second
 
-// DefaultMessageBytes is what brokers accept where nothing else is set.
+// DefaultMessageBytes is what brokers accept by default.
 const DefaultMessageBytes = 1_000_012
 
-// Times and bounds of publishing.
+// Timing and limits of publishing.
 const (
 	linger          = 20 * time.Millisecond
 	pingTimeout     = 2 * time.Second
-	unknownTopics   = 3       // answers that a topic is not there, until it is taken for true
-	bufferedRecords = 100_000 // of all tenants together; each of them has no more than a batch
-	recordBytes     = 128     // that a record has beside its key, value and headers, about
+	unknownTopics   = 3       // responses that a topic is unknown before it is considered missing
+	bufferedRecords = 100_000 // of all tenants together, each with at most one batch
+	recordBytes     = 128     // approximate size of a record besides its key, value and headers
 )
 
 // HeaderID is the header with a message's id.
 const HeaderID = "manifold_message_id"
 
-// Alphabet is what the names of topics may have.
+// Alphabet describes the characters allowed in names of topics.
 var Alphabet = egress.Alphabet{
 	Allowed: func(c byte) bool {
 		return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-'
 	},
 	Escape: '_',
 	Most:   249,
-	// Events of a category that is named as one of Kafka's own topics must not stop those of others.
+	// A category named like one of Kafka's internal topics must not stop the events of others.
 	Reserved: func(name string) bool { return name == "." || name == ".." || strings.HasPrefix(name, "__") },
 }
 
-// CheckTopic reports what is wrong with a template of a topic.
+// CheckTopic returns what is wrong with the template of a topic.
 func CheckTopic(template string) error {
 	if err := egress.CheckTemplate(template); err != nil {
 		return err
@@ -89,13 +89,13 @@ func CheckTopic(template string) error {
 	return nil
 }
 
-// Broker is Kafka, as egress.Broker has it.
+// Broker publishes to Kafka. It implements egress.Broker.
 type Broker struct {
 	client *kgo.Client
-	chunk  int // bytes that are produced together
+	chunk  int // bytes produced together
 }
 
-// Open returns a Broker. One that does not answer is no error. The error is that of settings that cannot work.
+// Open returns a Broker, even if Kafka does not answer. It returns an error for settings that cannot work.
 func Open(config Config) (*Broker, error) {
 	if config.MessageBytes == 0 {
 		config.MessageBytes = DefaultMessageBytes
@@ -110,10 +110,10 @@ func Open(config Config) (*Broker, error) {
 		kgo.ProducerBatchMaxBytes(int32(config.MessageBytes)),
 		kgo.BrokerMaxWriteBytes(int32(max(config.MessageBytes, 100<<20))),
 		kgo.MaxBufferedRecords(bufferedRecords),
-		// What is given together goes out together, at once; see Publish.
+		// Records produced together are sent together, and at once; see Publish.
 		kgo.ProducerLinger(linger),
-		// Producing is idempotent, and so in order without gaps. An outcome that is not known in time is taken for a failure: the
-		// message is published again, with its id.
+		// Producing is idempotent, so records are stored in order without gaps. If an outcome is not known in time, it
+		// counts as a failure, and the message is published again with its id.
 		kgo.RecordDeliveryTimeout(config.Timeout),
 		kgo.AllowIdempotentProduceCancellation(),
 		kgo.UnknownTopicRetries(unknownTopics),
@@ -142,8 +142,9 @@ func Open(config Config) (*Broker, error) {
 // Close implements egress.Broker.
 func (b *Broker) Close() { b.client.Close() }
 
-// Publish implements egress.Broker. Messages are produced in chunks, one behind the other, each so small that what a partition has of
-// it is one batch: that is stored whole or not at all. So nothing is stored behind a message that was not.
+// Publish implements egress.Broker. It produces messages in chunks, one after another. Each chunk is so small that its
+// records for a partition fit into one batch, which is stored entirely or not at all. So no message is stored after one
+// that was not.
 func (b *Broker) Publish(ctx context.Context, messages []egress.Message) []error {
 	errs := make([]error, len(messages))
 	for from := 0; from < len(messages); {
@@ -197,8 +198,8 @@ func (b *Broker) produce(ctx context.Context, messages []egress.Message, errs []
 	return !failed
 }
 
-// apart produces those messages of a chunk that were not stored one by one: the brokers accept less than a batch, or one of the
-// messages is too large.
+// apart produces the messages of a chunk that were not stored one by one. It is needed if the brokers accept less than
+// a batch, or if one of the messages is too large.
 func (b *Broker) apart(ctx context.Context, messages []egress.Message, errs []error) bool {
 	held := make(map[string]bool)
 	ok := true
@@ -214,7 +215,7 @@ func (b *Broker) apart(ctx context.Context, messages []egress.Message, errs []er
 	return ok
 }
 
-// classify says what an error of the client means. unreachable keeps what was found out about the brokers.
+// classify converts an error of the client. unreachable caches what was found out about the brokers.
 func (b *Broker) classify(ctx context.Context, m *egress.Message, err error, unreachable *error) error {
 	if broker, ok := errors.AsType[*kerr.Error](err); ok {
 		return fmt.Errorf("the topic %q of Kafka does not take a record: %w", m.Topic, broker)
@@ -231,7 +232,7 @@ func (b *Broker) classify(ctx context.Context, m *egress.Message, err error, unr
 	return fmt.Errorf("%w: Kafka, topic %q: %w", *unreachable, m.Topic, err)
 }
 
-// record is a message in Kafka's form.
+// record converts a message to a Kafka record.
 func record(m *egress.Message) *kgo.Record {
 	r := &kgo.Record{Topic: m.Topic, Key: []byte(m.Key), Value: m.Data, Headers: make([]kgo.RecordHeader, 0, len(m.Attributes)+2)}
 	for _, attribute := range m.Attributes {
@@ -244,7 +245,7 @@ func record(m *egress.Message) *kgo.Record {
 	return r
 }
 
-// size is what a message takes as a record, at most.
+// size returns the maximum size of a message as a record.
 func size(m *egress.Message) int {
 	n := recordBytes + len(m.Key) + len(m.Data) + len(m.ID)
 	for _, attribute := range m.Attributes {

@@ -19,43 +19,44 @@ import (
 	"github.com/manifold-es/manifold/egress"
 )
 
-// Config says where JetStream is, and who asks it. All but URLs may be zero.
+// Config says where JetStream is, and how to connect. Only URLs is required.
 type Config struct {
 	URLs []string // nats://host:port, or tls://
 	Name string   // of the connection, for people
 
 	User, Password string
 	Token          string
-	Credentials    string      // a file as nsc makes them, with a JWT and its key
-	TLS            *tls.Config // nil: as the URLs and the server want it
+	Credentials    string      // a file created by nsc, with a JWT and its key
+	TLS            *tls.Config // nil: as the URLs and the server require
 
 	Log *slog.Logger
 }
 
-// Times and bounds of publishing.
+// Timing and limits of publishing.
 const (
 	connectTimeout = 5 * time.Second
 	ackTimeout     = 5 * time.Second // of one message
 	pingTimeout    = 2 * time.Second
 	reconnectWait  = time.Second
-	atOnce         = 64 // messages of one Publish that are on their way, each with another key
+	atOnce         = 64 // messages in flight in one Publish, each with another key
 )
 
-// Alphabet is what the tokens of a subject may have.
+// Alphabet describes the characters allowed in tokens of a subject.
 var Alphabet = egress.Alphabet{
 	Allowed: func(c byte) bool { return c > ' ' && c < 0x7f && !strings.ContainsRune(".*>%", rune(c)) },
 	Escape:  '%',
-	// More than the longest names make, and less than a server takes as one line. What was cut off could end with a dot.
+	// Most is longer than any result of the longest names, and shorter than the maximum line of a server. A truncated
+	// subject could end with a dot.
 	Most:     3000,
 	Reserved: reserved,
 }
 
-// reserved reports whether a subject is one of NATS itself.
+// reserved reports whether a subject belongs to NATS itself.
 func reserved(subject string) bool {
 	return strings.HasPrefix(subject, "$") || strings.HasPrefix(subject, "_INBOX.")
 }
 
-// CheckSubject reports what is wrong with a template of a subject.
+// CheckSubject returns what is wrong with the template of a subject.
 func CheckSubject(template string) error {
 	if err := egress.CheckTemplate(template); err != nil {
 		return err
@@ -74,24 +75,25 @@ func CheckSubject(template string) error {
 	return nil
 }
 
-// Broker is JetStream, as egress.Broker has it.
+// Broker publishes to JetStream. It implements egress.Broker.
 type Broker struct {
 	conn *nats.Conn
 	js   jetstream.JetStream
 
 	mu   sync.Mutex
-	lost chan struct{} // closed when the connection that there is now is lost
+	lost chan struct{} // closed when the current connection is lost
 }
 
-// Open returns a Broker. One that does not answer is no error: it is connected with as soon as it does. The error is that of
-// settings that cannot work.
+// Open returns a Broker. If the server does not answer, Open still succeeds, and the Broker connects as soon as
+// possible. Open returns an error for settings that cannot work.
 func Open(config Config) (*Broker, error) {
 	b := &Broker{lost: make(chan struct{})}
 	options := []nats.Option{
 		nats.Name(config.Name), nats.Timeout(connectTimeout), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait),
-		// A login that is refused may be made, or changed back, at any time: the client would give up for good at the second refusal.
+		// A refused login may be created, or changed back, at any time. By default, the client would give up at the
+		// second refusal.
 		nats.IgnoreAuthErrorAbort(),
-		// What cannot be sent now is not kept by the client: the log has it.
+		// The client does not buffer what it cannot send now, because the log has it.
 		nats.ReconnectBufSize(-1),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
 	}
@@ -131,7 +133,7 @@ func Open(config Config) (*Broker, error) {
 	return b, nil
 }
 
-// disconnected has those give up who wait for an answer that does not come any more.
+// disconnected cancels waits for responses that will not come any more.
 func (b *Broker) disconnected() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -142,8 +144,8 @@ func (b *Broker) disconnected() {
 // Close implements egress.Broker.
 func (b *Broker) Close() { b.conn.Close() }
 
-// Publish implements egress.Broker. Of messages with the same key one is on its way at a time: a later one could be stored where
-// an earlier one was not.
+// Publish implements egress.Broker. It has one message in flight per key. Otherwise a later message could be stored
+// although an earlier one was not.
 func (b *Broker) Publish(ctx context.Context, messages []egress.Message) []error {
 	errs := make([]error, len(messages))
 	lanes := make(map[string][]int)
@@ -164,7 +166,7 @@ func (b *Broker) Publish(ctx context.Context, messages []egress.Message) []error
 	defer stop(nil)
 	watching.Go(func() {
 		select {
-		case <-lost: // there will be no answer to what is on its way
+		case <-lost: // messages in flight will get no response
 			stop(unreachable(nats.ErrConnectionClosed))
 		case <-ctx.Done():
 		}
@@ -182,7 +184,7 @@ func (b *Broker) Publish(ctx context.Context, messages []egress.Message) []error
 	return errs
 }
 
-// publishLane publishes the messages of one key, one behind the other.
+// publishLane publishes the messages of one key, one after another.
 func (b *Broker) publishLane(ctx context.Context, stop context.CancelCauseFunc, messages []egress.Message, errs []error, lane []int) {
 	for n, i := range lane {
 		err := b.publish(ctx, &messages[i])
@@ -191,7 +193,7 @@ func (b *Broker) publishLane(ctx context.Context, stop context.CancelCauseFunc, 
 			continue
 		}
 		if errors.Is(err, egress.ErrUnreachable) {
-			stop(err) // nor does it answer the others
+			stop(err) // it will not answer the others either
 		}
 		for _, behind := range lane[n+1:] {
 			errs[behind] = egress.ErrHeldBack
@@ -216,17 +218,17 @@ func (b *Broker) publish(ctx context.Context, m *egress.Message) error {
 	return classify(m, err)
 }
 
-// answers reports whether the server does, by which it is known that what was not answered is one subject's affair: others may listen
-// to it than a stream.
+// answers reports whether the server answers. If it does, a missing response concerns only the subject: something other
+// than a stream may be subscribed to it.
 func (b *Broker) answers(ctx context.Context) bool {
 	limited, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
 	return b.conn.FlushWithContext(limited) == nil
 }
 
-// message is a message in NATS' form.
+// message converts a message to a NATS message.
 func message(m *egress.Message) *nats.Msg {
-	// The names as the specification writes them: NATS tells small letters and capitals apart.
+	// Write the names as in the specification, because NATS is case-sensitive.
 	header := nats.Header{jetstream.MsgIDHeader: []string{m.ID}}
 	for _, attribute := range m.Attributes {
 		header["ce-"+attribute.Name] = []string{cloudevents.HeaderValue(attribute.Value)}
@@ -237,10 +239,10 @@ func message(m *egress.Message) *nats.Msg {
 	return &nats.Msg{Subject: m.Topic, Header: header, Data: m.Data}
 }
 
-// headerExceedsMaximum is the server's JSStreamHeaderExceedsMaximumErr.
+// headerExceedsMaximum is the server's error code JSStreamHeaderExceedsMaximumErr.
 const headerExceedsMaximum jetstream.ErrorCode = 10097
 
-// classify says what an error of JetStream means.
+// classify converts an error of JetStream.
 func classify(m *egress.Message, err error) error {
 	if err == nil {
 		return nil
