@@ -56,7 +56,7 @@ func TestConsumersSleepUntilSomethingIsDue(t *testing.T) {
 		expectRuns(t, c, 1)
 		pass(time.Second)
 		expectRuns(t, c, 2)
-		d.Wake(domain.Head{Tenant: w.tenants[0], Position: 2}) // sooner than it wanted
+		d.Wake(domain.Head{Tenant: w.tenants[0], Position: 2}) // earlier than it asked for
 		expectRuns(t, c, 3)
 		pass(2 * time.Hour)
 		expectRuns(t, c, 3)
@@ -94,7 +94,7 @@ func TestPausesAfterErrorsGrow(t *testing.T) {
 		expectRuns(t, c, 1)
 		for range 30 {
 			pass(10 * time.Second / 30)
-			d.Wake(domain.Head{Tenant: w.tenants[0], Position: 2}) // which shortens no pause
+			d.Wake(domain.Head{Tenant: w.tenants[0], Position: 2}) // which does not shorten the pause
 		}
 		synctest.Wait()
 		if n := c.runs(); n < 3 || n > 7 {
@@ -190,7 +190,7 @@ func TestAConsumerThatIsNoLongerListedIsStopped(t *testing.T) {
 			t.Errorf("stopped: %d of the one that is gone, %d of the other", gone.stopped, stays.stopped)
 		}
 		expectRuns(t, asleep, 1)
-		// It may come back while its old run is still there, and is then run anew.
+		// It may be listed again while its old run has not ended, and then runs again.
 		w.list(w.tenants[0], gone.as("webhook.a", "1"), stays.as("webhook.b", "1"))
 		d.Notice(w.tenants[0])
 		expectRuns(t, gone, 2)

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// world is a store and a source whose consumers the test says.
+// world is a store and a source whose consumers the test sets.
 type world struct {
 	mu      sync.Mutex
 	tenants []domain.TenantID
@@ -69,16 +69,16 @@ func (w *world) set(change func()) {
 	change()
 }
 
-// consumer is one whose runs the test sees.
+// consumer is a consumer whose runs the test observes.
 type consumer struct {
 	mu      sync.Mutex
-	at      []time.Time // when its runs began
+	at      []time.Time // start times of its runs
 	running int
-	most    int // running at the same time
-	stopped int // runs that ended by ctx
+	most    int // maximum number of concurrent runs
+	stopped int // runs that ctx ended
 
 	result func(run int) (time.Time, error)             // nil: nothing is due
-	work   func(ctx context.Context, run int) time.Time // nil: none; what it returns wins where it is not zero
+	work   func(ctx context.Context, run int) time.Time // nil: none; a non-zero result takes precedence
 }
 
 func (c *consumer) run(ctx context.Context) (time.Time, error) {
@@ -140,7 +140,7 @@ func start(t *testing.T, w *world, config dispatch.Config) (d *dispatch.Dispatch
 	return d, stop
 }
 
-// pass lets time pass, by the bubble's clock.
+// pass lets time pass on the bubble's clock.
 func pass(d time.Duration) { <-time.After(d) }
 
 func expectRuns(t *testing.T, c *consumer, want int) {

@@ -1,6 +1,6 @@
 package dispatch
 
-// Known is how many tenants the dispatcher has in memory.
+// Known returns how many tenants the dispatcher has in memory.
 func (d *Dispatcher) Known() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -30,7 +30,7 @@ func TestARoundRunsAFewAtATimeAndWaitsForNoSlowOne(t *testing.T) {
 		for i, tenant := range w.tenants {
 			c := quick
 			if i < 10 {
-				c = slow // they are the first, and more than may be run at a time
+				c = slow // the first ones, more than may run at a time
 			}
 			w.list(tenant, c.as("webhook.a", "1"))
 		}
@@ -62,7 +62,7 @@ func TestWhoseLogGrowsWaitsForNoTurnOfARound(t *testing.T) {
 		w.list(w.tenants[0], append(all, good.as("webhook.good", "1"))...)
 		d, _ := start(t, w, dispatch.Config{First: 4})
 		pass(2500 * time.Millisecond)
-		expectRuns(t, good, 0) // its turn is far
+		expectRuns(t, good, 0) // it is not reached soon
 		d.Wake(domain.Head{Tenant: w.tenants[0], Position: 2})
 		pass(time.Second)
 		expectRuns(t, good, 1)
@@ -122,7 +122,7 @@ func TestASourceThatFailsKeepsOthersFromNothing(t *testing.T) {
 		bad.set(func() { bad.fails = nil })
 		pass(5 * time.Second)
 		expectRuns(t, hidden, 1)
-		// What runs goes on while its source fails.
+		// Running consumers continue while their source fails.
 		waits := &consumer{work: func(ctx context.Context, _ int) time.Time {
 			<-ctx.Done()
 			return time.Time{}

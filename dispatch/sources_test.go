@@ -12,9 +12,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// failingSource is a source that fails at first.
+// failingSource is a source whose first calls fail.
 type failingSource struct {
-	fails atomic.Int64 // so many times
+	fails atomic.Int64 // number of failures
 	list  []dispatch.Consumer
 }
 
@@ -27,7 +27,7 @@ func (s *failingSource) Consumers(context.Context, domain.TenantID) ([]dispatch.
 
 func TestEverySourceThatHasFailedIsAskedAgain(t *testing.T) {
 	t.Parallel()
-	for range 20 { // pauses are changed by chance
+	for range 20 { // pauses have jitter
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(1)
 			a, b := &consumer{}, &consumer{}
@@ -35,7 +35,7 @@ func TestEverySourceThatHasFailedIsAskedAgain(t *testing.T) {
 			long.fails.Store(4)
 			short.fails.Store(1)
 			start(t, w, dispatch.Config{Sources: []dispatch.Source{long, short}})
-			pass(time.Minute) // and nobody wakes it
+			pass(time.Minute) // without any wake-up
 			expectRuns(t, b, max(1, b.runs()))
 			expectRuns(t, a, max(1, a.runs()))
 		})

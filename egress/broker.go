@@ -7,10 +7,11 @@ import (
 
 // Broker is a message broker that messages are published to. Its methods may be called concurrently.
 type Broker interface {
-	// Publish publishes messages, and returns for each nil when the broker has acknowledged it. An error that wraps ErrUnreachable
-	// concerns whatever is published, one that wraps ErrRefused this message for ever, and any other one this message for now. Of messages
-	// with the same key none is stored that stands behind one that was not, but for those that are refused. One whose outcome is
-	// not known is an error, and may be stored all the same. Publish returns soon after ctx ends.
+	// Publish publishes messages and returns one error per message, nil if the broker has acknowledged it. An error
+	// that wraps ErrUnreachable concerns everything that is published. One that wraps ErrRefused concerns this message
+	// and is permanent. Any other error concerns this message for now. For each key, Publish stores no message after
+	// one that was not stored, except after refused ones. If the outcome of a message is unknown, Publish returns an
+	// error, but the message may be stored. Publish returns soon after ctx ends.
 	Publish(ctx context.Context, messages []Message) []error
 	// Close releases the broker's resources.
 	Close()

@@ -72,7 +72,7 @@ func TestWhatIsRefusedIsADeadLetter(t *testing.T) {
 	if !p.Egress.State().Up {
 		t.Error("a message that is refused is taken for a broker that does not answer")
 	}
-	// When the broker takes more, they are replayed.
+	// When the broker accepts more, the dead letters are replayed.
 	s.failing(nil)
 	if _, err := p.Groups.Replay(t.Context(), tenant, egresstest.Group("out"), domain.EventID{}); err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func TestWhatIsRefusedIsADeadLetter(t *testing.T) {
 	parked(t, b, tenant, 0)
 }
 
-// A replay that fails is a dead letter again: there is no going back to it, past all that has come since.
+// A failed replay becomes a dead letter again, because seeking back to it would repeat everything since.
 func TestAReplayThatFailsIsADeadLetterAgain(t *testing.T) {
 	t.Parallel()
 	b := egresstest.NewBench(t, 1)
@@ -134,7 +134,7 @@ func TestAFailureGoesBackToTheFirstThatIsMissing(t *testing.T) {
 	if q := partitionOf(t, b, b.Tenants[0]); q.Checkpoint != 1 {
 		t.Errorf("the checkpoint is %d", q.Checkpoint)
 	}
-	// Another tenant is not held up.
+	// Another tenant is not delayed.
 	before := s.count()
 	b.Append(t, b.Tenants[1], "order-9")
 	egresstest.Until(t, "the other's is stored", func() bool { return strings.Contains(fmt.Sprint(s.places()[before:]), "order-9@1") })
@@ -156,7 +156,7 @@ func TestAFailureGoesBackToTheFirstThatIsMissing(t *testing.T) {
 	egresstest.Until(t, "nothing waits", func() bool { return p.Egress.State().Lag == 0 })
 }
 
-// While the broker is down, one tenant at a time tries, after growing pauses; the events wait in the log.
+// While the broker is down, one tenant at a time tries, after growing pauses. The events wait in the log.
 func TestABrokerThatIsDownIsAskedSeldom(t *testing.T) {
 	t.Parallel()
 	const tenants = 12
@@ -170,7 +170,7 @@ func TestABrokerThatIsDownIsAskedSeldom(t *testing.T) {
 	egresstest.Until(t, "it is known to be down", func() bool { return !p.Egress.State().Up })
 	egresstest.Until(t, "it was tried again", func() bool { return s.asked() >= tenants+5 })
 	before := s.asked()
-	for range 50 { // a second, in which there are pauses of 200 ms
+	for range 50 { // a second with pauses of 200 ms
 		egresstest.Pause(t)
 	}
 	if tries := s.asked() - before; tries > 20 {
@@ -184,7 +184,7 @@ func TestABrokerThatIsDownIsAskedSeldom(t *testing.T) {
 	egresstest.Until(t, "it is known to be up", func() bool { return p.Egress.State().Up && p.Egress.State().Lag == 0 })
 }
 
-// Two processes at work for the same tenants take turns: none publishes while the other one does.
+// Two processes working for the same tenants take turns: one does not publish while the other does.
 func TestOneHolderAtATime(t *testing.T) {
 	t.Parallel()
 	b := egresstest.NewBench(t, 1)
@@ -204,7 +204,8 @@ func TestOneHolderAtATime(t *testing.T) {
 	}
 }
 
-// What waits is no longer this process's when another one has taken the tenant over, or the tenant is gone.
+// A waiting event no longer counts for this process when another process has taken the tenant over, or the tenant is
+// gone.
 func TestLagOfATenantThatGoes(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]func(t *testing.T, b egresstest.Bench, p *egresstest.Process, ours, active *atomic.Bool){

@@ -10,8 +10,8 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// A process is killed while it publishes. What it had in flight is published by another process at once, and not when the
-// dead one's lease or membership expires.
+// A process is killed while it publishes. Another process publishes what it had in flight at once, without waiting for
+// the dead process's lease or membership to expire.
 func TestWhatAKilledProcessHadInFlightGoesOutSoon(t *testing.T) {
 	t.Parallel()
 	b := egresstest.NewBench(t, 1)
@@ -24,7 +24,7 @@ func TestWhatAKilledProcessHadInFlightGoesOutSoon(t *testing.T) {
 	s.expect(t, "order-1@1")
 	first.Stop()
 
-	// As the killed process has left it.
+	// The state that the killed process left.
 	b.Append(t, tenant, "order-2")
 	idle := config
 	idle.Owns = func(domain.TenantID) bool { return false }

@@ -11,7 +11,7 @@ import (
 	"github.com/manifold-es/manifold/egress/egresstest"
 )
 
-// An egress begins where it was declared first, whichever process did that, also for tenants that come later.
+// An egress begins where it was first declared, by whichever process, also for tenants created later.
 func TestAnEgressBeginsWhenItWasDeclared(t *testing.T) {
 	t.Parallel()
 	b := egresstest.NewBench(t, 2)
@@ -60,7 +60,7 @@ func TestTheTenantsOfAnEgress(t *testing.T) {
 	}
 }
 
-// What an egress is of may change from one start to the next; its groups keep their places.
+// The selection of an egress may change between starts. Its groups keep their positions.
 func TestAnEgressThatChanges(t *testing.T) {
 	t.Parallel()
 	b := egresstest.NewBench(t, 1)
@@ -72,11 +72,11 @@ func TestAnEgressThatChanges(t *testing.T) {
 	s.expect(t, "order-1@1")
 	first.Stop()
 	config.Selection.Categories = []string{"order", "other"}
-	config.Start = false // which is only for groups that are made
+	config.Start = false // which only affects new groups
 	b.Append(t, b.Tenants[0], "other-1", "order-1")
 	b.Start(t, config, nil)
 	s.expect(t, "order-1@1", "other-1@2", "order-1@2")
-	// A group that somebody has removed is made anew, and begins where the egress does.
+	// A group that was removed is created again, and begins where the egress does.
 	s2 := &script{}
 	again := of(s2)
 	again.Name = "again"

@@ -35,7 +35,7 @@ func TestAGateLetsOneTryAtATime(t *testing.T) {
 		mustEnter(false)
 		now = again.Add(time.Second)
 		mustEnter(true)
-		mustEnter(false) // one tries
+		mustEnter(false) // one caller tries
 	}
 	for i, pause := range pauses {
 		if want := min(time.Second<<i, time.Minute); pause != want {
@@ -45,7 +45,7 @@ func TestAGateLetsOneTryAtATime(t *testing.T) {
 	g.left()
 	mustEnter(true)
 	now = now.Add(2 * probeFor)
-	mustEnter(true) // whoever tried is lost
+	mustEnter(true) // the caller that tried is considered lost
 	if !g.passed() || g.passed() {
 		t.Error("that it is open is told once")
 	}

@@ -15,13 +15,13 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// script is a broker in memory that does what a test says. It keeps a broker's promises.
+// script is an in-memory broker that behaves as the test says. It keeps a broker's guarantees.
 type script struct {
 	mu        sync.Mutex
 	stored    []egress.Message
-	published int // messages that it was given
+	published int // messages received
 	calls     int
-	fails     func(m *egress.Message) error // nil: nothing does
+	fails     func(m *egress.Message) error // nil: nothing fails
 }
 
 func (s *script) Publish(_ context.Context, messages []egress.Message) []error {
@@ -48,7 +48,7 @@ func (s *script) Publish(_ context.Context, messages []egress.Message) []error {
 
 func (s *script) Close() {}
 
-// failing has messages fail from now on; nil: none.
+// failing makes messages fail from now on. Nil means none.
 func (s *script) failing(fails func(m *egress.Message) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +67,7 @@ func (s *script) asked() int {
 	return s.calls
 }
 
-// places are the streams and versions of what is stored.
+// places returns the streams and versions of what is stored.
 func (s *script) places() (all []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +97,7 @@ func (s *script) expect(t *testing.T, want ...string) {
 // anything allows every byte.
 var anything = egress.Alphabet{Allowed: func(byte) bool { return true }, Escape: '%', Most: 200}
 
-// of is an egress named "out" of all events from the start, to a broker.
+// of returns the configuration of an egress named "out" for all events from the start, to a broker.
 func of(s *script) egress.Config {
 	return egress.Config{
 		Name: "out", Start: true, Topic: "{category}", Alphabet: anything, Broker: s,
@@ -114,7 +114,7 @@ func partitionOf(t *testing.T, b egresstest.Bench, tenant domain.TenantID) domai
 	return status.Partitions[0]
 }
 
-// parked waits for so many dead letters of a tenant.
+// parked waits until a tenant has this number of dead letters.
 func parked(t *testing.T, b egresstest.Bench, tenant domain.TenantID, want int) []domain.DeadLetter {
 	t.Helper()
 	var letters []domain.DeadLetter

@@ -12,7 +12,7 @@ import (
 	"github.com/manifold-es/manifold/projection"
 )
 
-// sums adds up by key, and forgets a key by the type Drop.
+// sums adds up by key, and removes a key on an event of type Drop.
 func sums(name string, mode domain.Mode) domain.Definition {
 	return domain.Definition{
 		Name: name, Source: domain.Source{Categories: []string{"x"}}, Key: "event.data.?k.orValue(null)", Mode: mode, PublishChanges: true,
@@ -20,14 +20,15 @@ func sums(name string, mode domain.Mode) domain.Definition {
 	}
 }
 
-// changed is an event of a document's changes.
+// changed is an event with a document's change.
 type changed struct {
 	Document string
 	Version  int64
 	Data     json.RawMessage
 }
 
-// foldChanges folds what a projection has published, and reports what breaks its promises: each change once, in order, caused by an event.
+// foldChanges folds what a projection has published. It reports violations: each change must appear once, in order,
+// with the event that caused it.
 func foldChanges(t testing.TB, events []domain.Event, name string) map[string]string {
 	t.Helper()
 	documents, versions, streams := map[string]string{}, map[string]int64{}, map[string]string{}
@@ -69,7 +70,7 @@ func foldChanges(t testing.TB, events []domain.Event, name string) map[string]st
 	return documents
 }
 
-// publishedIs reports whether what was published amounts to the documents.
+// publishedIs reports whether the published changes add up to the documents.
 func (p *process) publishedIs(t testing.TB, tenant domain.TenantID, name string) bool {
 	t.Helper()
 	head, err := p.bench.store.Head(t.Context(), tenant)
@@ -95,7 +96,8 @@ func (p *process) awaitPublished(t testing.TB, tenant domain.TenantID, names ...
 	}
 }
 
-// Whatever dies, and however many work at it: what is published, folded, is the documents; each change is there once, and in order.
+// Whatever dies, and however many processes work: the published changes fold to the documents, and each change appears
+// once and in order.
 func TestChangesFoldedAreTheDocuments(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -144,12 +146,13 @@ func TestChangesFoldedAreTheDocuments(t *testing.T) {
 	}
 	two.dead.Store(true)
 	stopTwo()
-	// What a dead process had in its hands comes again when its lease is over: its answers were lost, not its appends.
+	// What a dead process was working on is redelivered when its lease expires. Its answers were lost, but not its
+	// appends.
 	for _, tenant := range tenants {
 		one.awaitPublished(t, tenant, names(tenant)...)
 	}
 
-	// A rebuild publishes nothing, and neither does a reset, once it has come so far.
+	// A rebuild publishes nothing. Neither does a reset, once the projection has caught up.
 	before := []int{len(b.log(t, tenants[0])), len(b.log(t, tenants[1]))}
 	for _, id := range []domain.ProjectionID{{Name: "sums.shared"}, {Name: "sums_inline"}, {Owner: tenants[0], Name: "own"}} {
 		one.rebuild(t, id)

@@ -27,14 +27,14 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// bench is a database of the test's own, with what all processes on it share.
+// bench is a separate database for a test, with what all its processes share.
 type bench struct {
 	store  *store.Store
 	driver *postgres.Driver
 	inline *projection.Inline
 }
 
-// inlineFolds is what the store folds with as it appends.
+// inlineFolds is what the store folds with during an append.
 type inlineFolds struct{ of *projection.Inline }
 
 func (f *inlineFolds) Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (store.InlineFolds, []domain.Statement, []domain.TenantBuild, error) {
@@ -83,7 +83,7 @@ func (b *bench) tenant(t testing.TB) domain.TenantID {
 	return id
 }
 
-// append appends events of one type, with these data, to a stream, and returns the last one's position.
+// append appends events of one type with these data to a stream, and returns the position of the last one.
 func (b *bench) append(t testing.TB, tenant domain.TenantID, stream, eventType string, data ...string) int64 {
 	t.Helper()
 	events := make([]domain.NewEvent, len(data))
@@ -107,7 +107,7 @@ func (b *bench) log(t testing.TB, tenant domain.TenantID) []domain.Event {
 	return events
 }
 
-// process is what one process runs. All of them own all tenants.
+// process is what one process runs. Every process owns all tenants.
 type process struct {
 	bench     *bench
 	catalog   *projection.Catalog
@@ -117,12 +117,12 @@ type process struct {
 	changes   *reactor.Changes
 	consumers *dispatch.Dispatcher
 	rebuilds  *rebuild.Rebuilds
-	dead      atomic.Bool // from now on nothing that it does takes effect
+	dead      atomic.Bool // from now on, nothing that it does takes effect
 }
 
 var errDead = errors.New("the process is dead")
 
-// mortal is what groups and appends are for a process that may be dead.
+// mortal wraps the groups and appends of a process that may be dead.
 type mortal struct {
 	*subscription.Groups
 	p *process
@@ -156,7 +156,7 @@ func (m mortal) Append(ctx context.Context, tenant domain.TenantID, request doma
 	return m.p.bench.store.Append(ctx, tenant, request)
 }
 
-// start runs a process until the test ends, or stop is called.
+// start runs a process until the test ends or stop is called.
 func (b *bench) start(t testing.TB, reactors ...reactor.Reactor) (p *process, stop func()) {
 	t.Helper()
 	byName := map[string]drivers.Driver{"default": b.driver}
@@ -235,7 +235,7 @@ func (b *bench) start(t testing.TB, reactors ...reactor.Reactor) (p *process, st
 	return p, stop
 }
 
-// rebuild makes a projection's documents anew, and waits for the end of that.
+// rebuild rebuilds a projection's documents, and waits for the end.
 func (p *process) rebuild(t testing.TB, id domain.ProjectionID) {
 	t.Helper()
 	started, err := p.rebuilds.Start(t.Context(), id, rebuild.Request{By: "test"})
@@ -250,7 +250,7 @@ func (p *process) rebuild(t testing.TB, id domain.ProjectionID) {
 	})
 }
 
-// create makes a projection.
+// create creates a projection.
 func (p *process) create(t testing.TB, owner domain.TenantID, definition domain.Definition) {
 	t.Helper()
 	if _, err := p.catalog.Create(t.Context(), owner, definition, "test"); err != nil {

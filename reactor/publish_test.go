@@ -35,7 +35,8 @@ func (p *process) awaitChanges(t testing.TB, tenant domain.TenantID, name string
 	}
 }
 
-// Changes are published from when the definition says so, and no longer than that; what went on meanwhile shows with the next change.
+// Changes are published only while the definition says so. Changes made meanwhile appear with the document's next
+// change.
 func TestPublishingBeginsAndEnds(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -74,13 +75,13 @@ func TestPublishingBeginsAndEnds(t *testing.T) {
 	b.append(t, tenant, "x-1", "Add", `{"k": "b", "n": 1}`)
 	until(t, "the end of the removed projection's group", func() bool { return !there() })
 
-	// Under the same name there is another one, with changes of its own.
+	// Another projection under the same name has separate changes.
 	p.create(t, tenant, definition)
 	b.append(t, tenant, "x-1", "Add", `{"k": "b", "n": 1}`)
 	p.awaitChanges(t, tenant, "own.sums", `a 3 {"sum": 2}`, `b 7 {"sum": 3}`, `b 10 {"sum": 5}`)
 }
 
-// Documents' ids are kept as they are, whatever a stream's name may be.
+// Documents' ids stay as they are, whatever a stream's name may contain.
 func TestStreamsOfChanges(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -107,7 +108,8 @@ func TestStreamsOfChanges(t *testing.T) {
 	}
 }
 
-// What a parked document waits for is published when it takes that; what cannot be an event is a dead letter. Others go on.
+// Events that wait for a parked document are published when the document accepts them. Changes that cannot be events
+// become dead letters. Other documents continue.
 func TestChangesThatHaveToWait(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

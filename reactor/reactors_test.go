@@ -14,10 +14,10 @@ import (
 	"github.com/manifold-es/manifold/reactor"
 )
 
-// calls keeps what a reactor was called with.
+// calls records the calls of a reactor.
 type calls struct {
 	mu   sync.Mutex
-	seen map[domain.TenantID]map[int64]int // how often, by position
+	seen map[domain.TenantID]map[int64]int // number of calls by position
 	all  int
 }
 
@@ -45,7 +45,8 @@ func (c *calls) of(tenant domain.TenantID) map[int64]int {
 	return all
 }
 
-// A reactor to a projection is called when the document is stored, for every event once, with the document; and never by a rebuild.
+// A reactor to a projection is called with the document when the document is stored, once for every event, and never by
+// a rebuild.
 func TestAReactorComesBehindTheDocument(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -76,7 +77,7 @@ func TestAReactorComesBehindTheDocument(t *testing.T) {
 	for _, tenant := range tenants {
 		for i := range 40 {
 			b.append(t, tenant, fmt.Sprintf("x-%d", i%3), "Add", fmt.Sprintf(`{"k": "%d", "n": 1}`, i%5), `{"n": 9}`)
-			b.append(t, tenant, "y-1", "Add", `{"k": "0", "n": 1}`) // of no category of the projection
+			b.append(t, tenant, "y-1", "Add", `{"k": "0", "n": 1}`) // of a category that the projection does not select
 			if i%7 == 0 {
 				b.append(t, tenant, "x-1", "Drop", fmt.Sprintf(`{"k": "%d"}`, i%5))
 				want[tenant]++
@@ -109,7 +110,7 @@ func TestAReactorComesBehindTheDocument(t *testing.T) {
 	}
 }
 
-// Whatever dies: each event reaches the reactor, also where only its answer was lost.
+// Whatever dies: each event reaches the reactor, even if only its answer was lost.
 func TestNoEventIsLostByADeath(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -147,7 +148,8 @@ func TestNoEventIsLostByADeath(t *testing.T) {
 	})
 }
 
-// What fails is tried again and becomes a dead letter, which is replayed when it was mended; a panic is a failure.
+// A failed event is retried and becomes a dead letter, which is replayed after the reactor is repaired. A panic is a
+// failure.
 func TestAReactorThatFails(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -204,7 +206,7 @@ func TestAReactorThatFails(t *testing.T) {
 	until(t, "the replay", func() bool { return len(ended.of(tenant)) == 3 && len(letters()) == 0 })
 }
 
-// A reactor is called for what comes behind its birth, also in logs that are new; another process knows the same birth.
+// A reactor is called for events after its declaration, also in new logs. Another process uses the same declaration.
 func TestAReactorBeginsWithItsBirth(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -37,7 +37,8 @@ func TestAProjectionOfManyTypes(t *testing.T) {
 	}
 }
 
-// A reactor whose projection has nothing left to fold is behind nothing, also where the newest events are none of the projection's.
+// A reactor has no lag if its projection has nothing left to fold, even if the newest events do not belong to the
+// projection.
 func TestEventsOfOthersLeaveNoLag(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -55,7 +56,7 @@ func TestEventsOfOthersLeaveNoLag(t *testing.T) {
 	})
 }
 
-// What a definition sees from its swap on is taken, also where events keep coming.
+// Events selected by a new definition are delivered from its swap on, even while events keep coming.
 func TestATypeThatIsAddedWhileEventsKeepComing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

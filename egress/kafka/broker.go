@@ -198,7 +198,7 @@ func (b *Broker) produce(ctx context.Context, messages []egress.Message, errs []
 	return !failed
 }
 
-// apart produces the messages of a chunk that were not stored one by one. It is needed if the brokers accept less than
+// apart produces the messages of a chunk that were not stored one by one. This happens if the brokers accept less than
 // a batch, or if one of the messages is too large.
 func (b *Broker) apart(ctx context.Context, messages []egress.Message, errs []error) bool {
 	held := make(map[string]bool)

@@ -24,7 +24,7 @@ func TestKills(t *testing.T) {
 	egresstest.TestKills(t, newServer(t))
 }
 
-// message is one with its number as id, of a key.
+// message returns a message with a key and with its number as id.
 func message(n int, key, data string) egress.Message {
 	return egress.Message{
 		ID: fmt.Sprint("m", n), Topic: "order", Key: key, ContentType: "application/json",
@@ -51,7 +51,7 @@ func TestRecordsAreCloudEvents(t *testing.T) {
 	}
 }
 
-// Many messages keep their order, by their keys, whatever they are bunched into.
+// Many messages keep their order by key, however they are grouped into batches.
 func TestManyMessagesKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -81,8 +81,8 @@ func TestManyMessagesKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// One that is too large is refused, whether the client says so or the broker; that a batch is too large for the broker
-// is no fault of its messages.
+// A message that is too large is refused, whether the client or the broker says so. If only the batch is too large for
+// the broker, its messages are not refused.
 func TestWhatIsTooLargeIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, limits := range map[string]struct {
@@ -125,7 +125,7 @@ func TestWhatIsTooLargeIsRefused(t *testing.T) {
 	}
 }
 
-// random is a text that cannot be compressed to much less.
+// random returns a string that hardly compresses.
 func random(size int) string {
 	b := make([]byte, size)
 	state := uint64(size) * 0x9e3779b97f4a7c15

@@ -22,15 +22,15 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 const partitions = 3 // of the topic
 
-// kafkaServer is a stand-in for a Kafka broker, which keeps records in a folder.
+// kafkaServer is a fake Kafka broker that keeps records in a folder.
 type kafkaServer struct {
 	options []kfake.Opt
 	running *kfake.Cluster
 	address string
-	login   []kgo.Opt // of the test's own connections
+	login   []kgo.Opt // of the test's own connections to the server
 }
 
-// newServer starts a server with a topic "order" of three partitions, until the test ends.
+// newServer starts a server with a topic "order" of three partitions. It runs until the test ends.
 func newServer(t testing.TB, options ...kfake.Opt) *kafkaServer {
 	t.Helper()
 	s := &kafkaServer{options: append(options, kfake.NumBrokers(1), kfake.SeedTopics(partitions, "order"), kfake.DataDir(t.TempDir()), kfake.SyncWrites())}
@@ -85,7 +85,7 @@ func (s *kafkaServer) Config() egress.Config {
 	return egress.Config{Topic: "{category}", Alphabet: kafka.Alphabet}
 }
 
-// records are all that the topic has: partition by partition, each in its order.
+// records returns all records of the topic, partition by partition, each in order.
 func (s *kafkaServer) records(t testing.TB) []*kgo.Record {
 	t.Helper()
 	options := append([]kgo.Opt{kgo.SeedBrokers(s.address), kgo.ConsumeTopics("order"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())}, s.login...)

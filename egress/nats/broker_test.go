@@ -29,7 +29,7 @@ func TestKills(t *testing.T) {
 	}
 }
 
-// message is one with its number as id, of a key.
+// message returns a message with a key and with its number as id.
 func message(n int, key, data string) egress.Message {
 	return egress.Message{
 		ID: fmt.Sprint("m", n), Topic: "out.a", Key: key, ContentType: "application/json",
@@ -82,7 +82,7 @@ func TestWhatIsTooLargeIsRefused(t *testing.T) {
 	}
 }
 
-// A subject that no stream has concerns those messages alone, and of their keys those behind them.
+// A subject without a stream affects only its messages and later ones with the same keys.
 func TestASubjectThatNoStreamHas(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, nil, jetstream.StreamConfig{})
@@ -99,7 +99,7 @@ func TestASubjectThatNoStreamHas(t *testing.T) {
 	}
 }
 
-// A stream that is full concerns its messages for now.
+// A full stream affects its messages temporarily.
 func TestAStreamThatIsFull(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, nil, jetstream.StreamConfig{MaxMsgs: 1, Discard: jetstream.DiscardNew})
@@ -115,7 +115,7 @@ func TestAServerThatIsAway(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, nil, jetstream.StreamConfig{})
 	s.Kill(t)
-	b := s.Open(t) // it need not be there
+	b := s.Open(t) // it need not be running
 	defer b.Close()
 	errs := b.Publish(t.Context(), []egress.Message{message(1, "a", "1"), message(2, "b", "2"), message(3, "b", "3")})
 	for i, err := range errs[:2] {
@@ -125,7 +125,7 @@ func TestAServerThatIsAway(t *testing.T) {
 	}
 	s.Start(t)
 	egresstest.Until(t, "it is connected with", func() bool { return b.Publish(t.Context(), []egress.Message{message(1, "a", "1")})[0] == nil })
-	// It may go away at any time, and what was on its way is not waited for.
+	// It may go away at any time. Messages in flight are then not waited for.
 	s.Kill(t)
 	began := time.Now()
 	if err := b.Publish(t.Context(), []egress.Message{message(2, "a", "1")})[0]; !errors.Is(err, egress.ErrUnreachable) {
@@ -173,12 +173,12 @@ func TestLoginsAndCertificates(t *testing.T) {
 	}
 }
 
-// strict lets nobody in for so many tries.
+// strict refuses a number of logins.
 type strict struct{ refusals atomic.Int32 }
 
 func (s *strict) Check(server.ClientAuthentication) bool { return s.refusals.Add(-1) < 0 }
 
-// A login that is refused for a while, since it is not known yet or is being changed, is tried again and again.
+// A login that is refused for a while, because it does not exist yet or is being changed, is retried.
 func TestALoginThatIsRefusedForAWhile(t *testing.T) {
 	t.Parallel()
 	door := &strict{}
@@ -189,7 +189,7 @@ func TestALoginThatIsRefusedForAWhile(t *testing.T) {
 	egresstest.Until(t, "it is let in", func() bool { return b.Publish(t.Context(), []egress.Message{message(1, "a", "1")})[0] == nil })
 }
 
-// A subject that somebody hears who is no stream concerns its messages alone.
+// A subject with a subscriber that is not a stream affects only its messages.
 func TestASubjectThatNobodyAnswersFor(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, nil, jetstream.StreamConfig{})

@@ -25,10 +25,10 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 type natsServer struct {
 	options server.Options
 	running *server.Server
-	login   []natsgo.Option // of the test's own connections
+	login   []natsgo.Option // of the test's own connections to the server
 }
 
-// newServer starts a server with a stream of the subjects below "out", until the test ends.
+// newServer starts a server with a stream for the subjects below "out". It runs until the test ends.
 func newServer(t testing.TB, change func(*natsServer), stream jetstream.StreamConfig) *natsServer {
 	t.Helper()
 	s := &natsServer{options: server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true}}
@@ -64,7 +64,7 @@ func (s *natsServer) Kill(testing.TB) {
 	s.running.WaitForShutdown()
 }
 
-// url is where the server is.
+// url returns the server's URL.
 func (s *natsServer) url() string {
 	at := url.URL{Scheme: "nats", Host: net.JoinHostPort(s.options.Host, strconv.Itoa(s.options.Port))}
 	if s.options.TLSConfig != nil {
@@ -73,7 +73,7 @@ func (s *natsServer) url() string {
 	return at.String()
 }
 
-// ask has something asked of JetStream.
+// ask sends a request to JetStream.
 func (s *natsServer) ask(t testing.TB, what func(ctx context.Context, js jetstream.JetStream) error) {
 	t.Helper()
 	conn, err := natsgo.Connect(s.running.ClientURL(), s.login...)
@@ -111,7 +111,7 @@ func (s *natsServer) Config() egress.Config {
 	return egress.Config{Topic: "out.{tenant}.{category}.{key}", Alphabet: nats.Alphabet}
 }
 
-// messages are all that the stream has.
+// messages returns all messages of the stream.
 func (s *natsServer) messages(t testing.TB) (all []jetstream.Msg) {
 	t.Helper()
 	s.ask(t, func(ctx context.Context, js jetstream.JetStream) error {
