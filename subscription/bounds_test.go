@@ -9,7 +9,7 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// upTo takes events up to a position, without waiting.
+// upTo receives events up to a position, without waiting.
 func (b groupBench) upTo(t testing.TB, name string, batch int, position int64) []domain.Delivery {
 	t.Helper()
 	deliveries, err := b.groups.Receive(t.Context(), b.tenant, name, subscription.Receive{Batch: batch, UpTo: position})
@@ -54,7 +54,7 @@ func TestAReceiveTakesNothingNewBehindItsBound(t *testing.T) {
 	mustDueIn(t, due, 20*time.Second, domain.DefaultAckTimeout+time.Second) // the leases alone
 	mustPositions(t, b.upTo(t, "g", 10, 4))                                 // order-1 is held
 	mustPositions(t, b.receive(t, "g", 1), 5)
-	// What is due again is given whatever the bound is.
+	// Redeliveries ignore the bound.
 	mustOutcomes(t, domain.OutcomeDone)(b.groups.Nack(t.Context(), b.tenant, "g", attempts(first[1]), domain.Nack{Delay: 0}))
 	mustPositions(t, b.upTo(t, "g", 10, 1), 3)
 	mustOutcomes(t, domain.OutcomeDone)(b.groups.Ack(t.Context(), b.tenant, "g", attempts(first[0])))
@@ -105,7 +105,7 @@ func TestAGroupEndsWithItsLastPosition(t *testing.T) {
 	if _, _, err := b.groups.Put(t.Context(), b.tenant, "wrong", domain.GroupDefinition{To: -1}); err == nil {
 		t.Error("a negative last position was taken")
 	}
-	// With another one it goes on.
+	// With another consumer it continues.
 	b.put(t, "g", domain.GroupDefinition{To: 10})
 	mustPositions(t, b.receive(t, "g", 10), 4)
 }
@@ -191,7 +191,7 @@ func TestAReplayIsDue(t *testing.T) {
 	mustPositions(t, b.receive(t, "g", 1), 1)
 }
 
-// Who has changed a group in this process is told of it; who only receives from it is not.
+// A change of a group in this process calls Changed. A mere receive does not.
 func TestChangesOfGroupsAreTold(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)

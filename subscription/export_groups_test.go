@@ -2,10 +2,10 @@ package subscription
 
 import "time"
 
-// Sweep looks after what has timed out, as Run does, at a time of the test's choosing.
+// Sweep handles timeouts as Run does, when the test wants it.
 func (g *Groups) Sweep(now time.Time) { g.sweep(now) }
 
-// InUse is how many partitions of groups are in memory, and how many bytes of events they have there.
+// InUse returns how many partitions of groups are in memory, and the bytes of their events.
 func (g *Groups) InUse() (partitions int, bytes int64) {
 	g.mu.RLock()
 	defer g.mu.RUnlock()

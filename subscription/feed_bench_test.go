@@ -36,7 +36,7 @@ func fill(b *testing.B, s *store.Store, tenant domain.TenantID, events int) {
 	}
 }
 
-// BenchmarkCatchUp has one follower come from the start of a log of 200,000 events to its head.
+// BenchmarkCatchUp has one follower read from the start of a log of 200,000 events to its head.
 func BenchmarkCatchUp(b *testing.B) {
 	const events = 200_000
 	s := openStore(b)
@@ -72,7 +72,7 @@ func BenchmarkCatchUp(b *testing.B) {
 	}
 }
 
-// BenchmarkFanOut has many followers of one log get each event of it, ten at a time.
+// BenchmarkFanOut has many followers of one log receive each of its events, ten at a time.
 func BenchmarkFanOut(b *testing.B) {
 	for _, followers := range []int{10, 1000} {
 		for name, selection := range map[string]domain.Selection{"everything": {}, "filter": {Filter: `event.data.text != ""`}, "other": {Types: []string{"Other"}}} {

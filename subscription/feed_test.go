@@ -18,7 +18,7 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// growth tells how far a log has grown to those who wait for it.
+// growth notifies waiting callers of how far a log has grown.
 type growth struct {
 	mu    sync.Mutex
 	head  int64
@@ -39,7 +39,7 @@ func (g *growth) grow(head int64, done bool) {
 	g.moved = make(chan struct{})
 }
 
-// wait waits until the log has grown to a position, or grows no more.
+// wait waits until the log has reached a position or stops growing.
 func (g *growth) wait(to int64) {
 	for {
 		g.mu.Lock()
@@ -58,7 +58,7 @@ func (g *growth) end() (head int64, done bool) {
 	return g.head, g.done
 }
 
-// wish is a random selection with what it means, in words of its own.
+// wish is a random selection with a separate description of what it means.
 type wish struct {
 	domain.Selection
 	means func(domain.Event) bool
@@ -196,7 +196,7 @@ func TestFollowersSeeTheLog(t *testing.T) {
 	})
 }
 
-// follower follows until the log grows no more, and notes what it sees.
+// follower follows until the log stops growing, and records what it sees.
 type follower struct {
 	wish   wish
 	from   domain.From
@@ -285,7 +285,7 @@ func (f *follower) follow() (err error) {
 	}
 }
 
-// check holds what was seen against the log.
+// check compares what was seen with the log.
 func (f *follower) check(all []domain.Event) error {
 	var want []int64
 	for _, e := range all {
@@ -319,7 +319,7 @@ func follow(t testing.TB, tails *subscription.Tails, tenant domain.TenantID, wan
 	return feed
 }
 
-// until reads a feed up to a position at least, and returns the positions that it gave.
+// until reads a feed up to at least a position, and returns the positions of its events.
 func until(t testing.TB, feed *subscription.Feed, position int64) (seen []int64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -24,7 +24,7 @@ func (b groupBench) receiveAs(t testing.TB, member domain.GroupMemberID, batch i
 	return deliveries
 }
 
-// A member is given what is due in all of its partitions, as far as its batch goes.
+// A member receives what is due in all its partitions, up to its batch size.
 func TestAReceiveIsFilledFromAllPartitions(t *testing.T) {
 	t.Parallel()
 	b, _ := partitioned(t, 8, nil)
@@ -52,7 +52,7 @@ func TestAReceiveIsFilledFromAllPartitions(t *testing.T) {
 	mustOutcomes(t, domain.OutcomeDone)(b.groups.Ack(t.Context(), b.tenant, "g", attempts(append(first, second...)...)))
 }
 
-// However a receive is put together, the events of a stream come in their order.
+// However a receive is assembled, the events of a stream are delivered in order.
 func TestAFilledReceiveKeepsStreamsInOrder(t *testing.T) {
 	t.Parallel()
 	b, _ := partitioned(t, 5, func(d *domain.GroupDefinition) { d.Ordering = domain.OrderingNone })
@@ -78,7 +78,7 @@ func TestAFilledReceiveKeepsStreamsInOrder(t *testing.T) {
 	}
 }
 
-// However many partitions have something, a receive is no larger than any.
+// However many partitions have events, a receive stays within its limits.
 func TestAFilledReceiveIsBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	b, _ := partitioned(t, 6, nil)
@@ -105,7 +105,7 @@ func TestAFilledReceiveIsBoundedInBytes(t *testing.T) {
 	}
 }
 
-// leavingStore has something done before the second ledger is saved.
+// leavingStore runs a function before the second save of a ledger.
 type leavingStore struct {
 	*store.Store
 	saves  atomic.Int64
@@ -119,7 +119,8 @@ func (s *leavingStore) SaveLedger(ctx context.Context, tenant domain.TenantID, n
 	return s.Store.SaveLedger(ctx, tenant, name, change)
 }
 
-// Who goes away while its receive is filled up has nothing, neither of the first partition nor of the others.
+// A receive that is cancelled while it is being filled keeps no event, neither of the first partition nor of the
+// others.
 func TestWhoGoesAwayWhileAReceiveIsFilledHasNothing(t *testing.T) {
 	t.Parallel()
 	b, _ := partitioned(t, 4, nil)
@@ -146,7 +147,7 @@ func TestWhoGoesAwayWhileAReceiveIsFilledHasNothing(t *testing.T) {
 	}
 }
 
-// stuckStore saves one ledger, and no other until it is released.
+// stuckStore saves one ledger, but no other until it is released.
 type stuckStore struct {
 	*store.Store
 	saves    atomic.Int64
@@ -160,7 +161,8 @@ func (s *stuckStore) SaveLedger(ctx context.Context, tenant domain.TenantID, nam
 	return s.Store.SaveLedger(ctx, tenant, name, change)
 }
 
-// A partition that hangs keeps nobody from the events of another: their time runs. What it gives in the end goes back.
+// A partition that hangs does not delay the events of another, whose leases are running. What it delivers in the end
+// goes back.
 func TestAFilledReceiveWaitsForNoPartitionThatHangs(t *testing.T) {
 	t.Parallel()
 	b, _ := partitioned(t, 4, nil)

@@ -12,7 +12,7 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// readingStore counts how often the log is read.
+// readingStore counts the reads of the log.
 type readingStore struct {
 	*store.Store
 	reads atomic.Int64
@@ -23,8 +23,8 @@ func (s *readingStore) LogSlice(ctx context.Context, tenant domain.TenantID, q d
 	return s.Store.LogSlice(ctx, tenant, q)
 }
 
-// However many events of a stream that is held come first, a receive looks through a slice of them and no more, and answers are taken in
-// between; who asks again, or waits, comes behind them.
+// However many events of a held stream come first, a receive looks through only one slice of them. Answers are accepted
+// between slices, and callers that ask again or wait come after them.
 func TestABacklogOfAHeldStreamIsPassedInSlices(t *testing.T) {
 	t.Parallel()
 	const backlog, slice = 15_000, 5000

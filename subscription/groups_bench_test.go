@@ -13,7 +13,7 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// fill appends n events, spread over streams; slow of a stream of its own come in between them.
+// fill appends n events, spread over streams. Between them it appends slow events to one separate stream.
 func (b groupBench) fill(t testing.TB, n, streams, slow int) {
 	t.Helper()
 	var appending sync.WaitGroup
@@ -55,7 +55,7 @@ func (b groupBench) fill(t testing.TB, n, streams, slow int) {
 	appending.Wait()
 }
 
-// BenchmarkGroup receives and acks in batches of 100 by several consumers at once.
+// BenchmarkGroup receives and acknowledges batches of 100 with several consumers at once.
 func BenchmarkGroup(b *testing.B) {
 	for _, test := range []struct {
 		name          string

@@ -10,9 +10,9 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// Known faults of systems that deliver events, each with a test that it is not one of this.
+// Known faults of event delivery systems. Each has a test that this system does not have it.
 
-// quick puts a group whose times are shorter than a team may have them.
+// quick creates a group with shorter times than the API allows.
 func (b groupBench) quick(t testing.TB, name string, change func(*domain.GroupDefinition)) {
 	t.Helper()
 	d := domain.GroupDefinition{
@@ -86,7 +86,7 @@ func TestAFilterThatMatchesNothingAdvancesTheCheckpoint(t *testing.T) {
 	}
 }
 
-// pause waits a moment between two looks at what somebody else does.
+// pause waits a moment between two looks at another goroutine's progress.
 func pause(t testing.TB) {
 	t.Helper()
 	select {
@@ -95,7 +95,7 @@ func pause(t testing.TB) {
 	}
 }
 
-// Attempts are counted for time-outs as for nacks, across restarts, and the last one parks the event.
+// Timeouts and nacks count as attempts, across restarts, and the last attempt parks the event.
 func TestAttemptsAreCounted(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
@@ -121,7 +121,7 @@ func TestAttemptsAreCounted(t *testing.T) {
 			stop()
 		}
 	}
-	// Nobody receives any more, but the process that delivered last looks after it.
+	// Nobody receives any more, but the process that delivered last handles the timeout.
 	for b.status(t, "g").Parked == 0 {
 		pause(t)
 	}
@@ -151,7 +151,7 @@ func TestALateNackDoesNotFreeAnothersEvent(t *testing.T) {
 	mustOutcomes(t, domain.OutcomeDone)(b.groups.Ack(t.Context(), b.tenant, "g", attempts(again...)))
 }
 
-// An answer that comes late does what it says while nobody else has the event.
+// A late answer takes effect as long as nobody else has received the event.
 func TestALateAnswerCountsWhileNobodyElseHasTheEvent(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
@@ -176,7 +176,7 @@ func TestAnOrderedGroupHasOneEventOfAStreamInFlight(t *testing.T) {
 	mustPositions(t, b.receive(t, "g", 10))
 	mustOutcomes(t, domain.OutcomeDone)(b.groups.Nack(t.Context(), b.tenant, "g", attempts(first[0]), patiently))
 	mustOutcomes(t, domain.OutcomeDone)(b.groups.Ack(t.Context(), b.tenant, "g", attempts(first[1])))
-	// A retry holds its stream, and no other.
+	// A retry holds only its own stream.
 	second := b.receive(t, "g", 10)
 	mustPositions(t, second, 5)
 	if s := b.status(t, "g"); s.Oldest != 1 || s.Checkpoint != 4 || s.ReadTo != 5 {
@@ -186,7 +186,7 @@ func TestAnOrderedGroupHasOneEventOfAStreamInFlight(t *testing.T) {
 	mustPositions(t, b.receive(t, "g", 10), 7)
 }
 
-// Whoever goes on from the database alone finds what was left behind.
+// A process that continues from the database alone finds what was left behind.
 func TestWhatWasLeftBehindIsDeliveredByAnotherProcess(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
@@ -218,7 +218,7 @@ func (b groupBench) event(t testing.TB, position int64) domain.Event {
 	return events[0]
 }
 
-// unavailable reports whether a call may be made again, as consumers do.
+// unavailable reports whether a call may be repeated, as consumers do.
 func unavailable(err error) bool {
 	failure, ok := errors.AsType[*domain.Error](err)
 	return ok && failure.Code == domain.CodeUnavailable

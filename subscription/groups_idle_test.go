@@ -14,7 +14,7 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// askedStore counts what is asked of a store for groups.
+// askedStore counts the calls of a store for groups.
 type askedStore struct {
 	*store.Store
 	calls atomic.Int64
@@ -40,8 +40,8 @@ func (c *askedStore) ReadPositions(ctx context.Context, tenant domain.TenantID, 
 	return c.Store.ReadPositions(ctx, tenant, positions)
 }
 
-// Who waits where nothing may be delivered costs next to nothing: with no room though retries are due, in a paused group, and
-// with a stream that is held.
+// A receive that waits while nothing may be delivered costs next to nothing: without room although retries are due, in
+// a paused group, and with a held stream.
 func TestWaitingInVainIsIdle(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
@@ -68,7 +68,7 @@ func TestWaitingInVainIsIdle(t *testing.T) {
 		"full with a retry due": func(t *testing.T, name string) {
 			b.put(t, name, domain.GroupDefinition{MaxInFlight: 2, AckTimeout: time.Hour})
 			both := b.receive(t, name, 2)
-			// Due at once, but the room is taken before it comes again.
+			// It is due at once, but the room is taken before its redelivery.
 			b.groupsPause(t, name, true)
 			mustOutcomes(t, domain.OutcomeDone)(b.groups.Nack(t.Context(), b.tenant, name, attempts(both[0]), domain.Nack{Delay: time.Millisecond}))
 			b.put(t, name, domain.GroupDefinition{MaxInFlight: 1, AckTimeout: time.Hour})
@@ -103,7 +103,7 @@ func (b groupBench) groupsPause(t testing.TB, name string, paused bool) {
 	}
 }
 
-// A group that nobody uses is forgotten, with what it has in memory, and is there again when somebody does.
+// A group that nobody uses is dropped with its memory, and is loaded again when somebody uses it.
 func TestAGroupThatNobodyUsesIsForgotten(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
@@ -129,7 +129,7 @@ func TestAGroupThatNobodyUsesIsForgotten(t *testing.T) {
 	mustOutcomes(t, domain.OutcomeDone)(b.groups.Ack(t.Context(), b.tenant, "g", attempts(first...)))
 }
 
-// Where groups have too much in memory together, each reads no more than it needs, and goes on.
+// If groups together use too much memory, each reads no more than it needs, and continues.
 func TestGroupsHaveABoundInMemory(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
@@ -152,7 +152,7 @@ func TestGroupsHaveABoundInMemory(t *testing.T) {
 	}
 }
 
-// So many receives may wait in a group, and no more.
+// The number of receives waiting in a group is limited.
 func TestReceivesThatWaitAreBounded(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)

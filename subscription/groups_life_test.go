@@ -65,7 +65,7 @@ func TestAGroupKeepsWhatItWasMadeWith(t *testing.T) {
 	mustPositions(t, b.receive(t, "g", 10), 3)
 }
 
-// A change of what a group is of holds from the next delivery on.
+// A change of a group's selection applies from the next delivery on.
 func TestAChangedSelectionHoldsAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
@@ -76,7 +76,8 @@ func TestAChangedSelectionHoldsAtOnce(t *testing.T) {
 	mustPositions(t, b.receive(t, "g", 2), 3, 5)
 }
 
-// What waits for a retry and is not the group's any more is given up: nobody is given what the group is not of.
+// A waiting retry that no longer belongs to the group is dropped. Nobody receives an event that the group does not
+// select.
 func TestWhatIsNoLongerTheGroupsIsGivenUp(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
@@ -184,7 +185,8 @@ func TestAReceiveIsRefused(t *testing.T) {
 	mustCode(t, err, domain.CodeInvalidRequest, "by")
 }
 
-// A receive that waits is woken by an append, by room that an answer makes, and by a group that is resumed; here and in another process.
+// A waiting receive is woken by an append, by room after an answer, and by resuming the group, in this and in another
+// process.
 func TestAReceiveWaits(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
@@ -225,7 +227,7 @@ func TestAReceiveWaits(t *testing.T) {
 	}
 }
 
-// Who goes away while waiting leaves nothing leased.
+// A consumer that leaves while waiting leaves nothing leased.
 func TestWhoGoesAwayHasNothing(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
@@ -317,7 +319,8 @@ func TestDeadLettersAreReplayedAndDiscarded(t *testing.T) {
 	}
 }
 
-// A seek gives up what was in flight: answers to it are stale, and everything behind the place is delivered, with higher attempts.
+// A seek drops what was in flight. Answers to it are stale, and everything after the new position is delivered with
+// higher attempt numbers.
 func TestSeek(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// mortal is a store as a process has it that may be killed: before a save, or behind one that its process never hears of. From
+// mortal is the store of a process that may be killed before a save, or after one whose result it never receives. From
 // then on nothing gets through. Some saves take longer than leases last.
 type mortal struct {
 	*store.Store
@@ -70,7 +70,7 @@ func (m *mortal) Ledger(ctx context.Context, tenant domain.TenantID, name string
 	return m.Store.Ledger(ctx, tenant, name, partition, wait)
 }
 
-// modelLease is how long events are leased.
+// modelLease is the length of leases.
 const modelLease = 300 * time.Millisecond
 
 // fates is what consumers know of each event.
@@ -79,8 +79,8 @@ type fates struct {
 	ordered bool
 	delay   time.Duration            // of the group
 	streams map[string]int64         // how many events each has
-	given   map[domain.EventID][]int // the attempts that were delivered
-	acked   map[domain.EventID]int   // the attempt whose ack was answered
+	given   map[domain.EventID][]int // the delivered attempts
+	acked   map[domain.EventID]int   // the attempt whose ack was confirmed
 	ended   map[string]bool          // by stream and version: an answer was sent that may have settled it
 	open    map[string]string        // by stream and version: it was not, when this one of the stream was delivered
 	wrong   []string
@@ -158,7 +158,7 @@ func (f *fates) answered(d domain.Delivery) {
 	}
 }
 
-// consume is a consumer that does all that consumers do, until its process is dead, or done is closed.
+// consume behaves like a consumer in every respect, until its process is dead or done is closed.
 func (f *fates) consume(ctx context.Context, groups *subscription.Groups, m *mortal, tenant domain.TenantID, behave *rand.Rand) {
 	var kept []domain.Delivery // to be answered late
 	for ctx.Err() == nil && !m.killed() {
@@ -321,7 +321,7 @@ func testGroupsUnderKills(t *testing.T, ordering domain.Ordering) {
 	t.Logf("%d events: %d acks were answered, %d are parked", len(log), len(f.acked), len(letters))
 }
 
-// settled reports whether nothing is left to be done in the group.
+// settled reports whether the group has nothing left to do.
 func (b groupBench) settled(ctx context.Context, t testing.TB) bool {
 	if ctx.Err() != nil {
 		return true
@@ -339,7 +339,7 @@ type runningGroups struct {
 	done   *sync.WaitGroup
 }
 
-// runGroupsOf runs the groups of one process on a store, which s is in, until ctx ends.
+// runGroupsOf runs the groups of one process until ctx ends. Their store wraps s.
 func runGroupsOf(t testing.TB, ctx context.Context, of subscription.Store, s *store.Store) runningGroups {
 	r := runningGroups{groups: subscription.NewGroups(subscription.GroupsConfig{Store: of, Log: quiet}), done: new(sync.WaitGroup)}
 	for _, run := range []func() error{

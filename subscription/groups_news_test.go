@@ -9,12 +9,12 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// deaf is a process that no notice of others reaches.
+// deaf is a process that receives no notices of others.
 func (b groupBench) deaf(t testing.TB) *subscription.Groups {
 	return subscription.NewGroups(subscription.GroupsConfig{Store: b.open(t), Log: quiet})
 }
 
-// A receive that has nothing was held against the newest ledger of each of its partitions, not of one of them.
+// A receive without events was checked against the newest ledger of each of its partitions, not only one.
 func TestAReceiveOfAMemberLooksAtEachPartitionAnew(t *testing.T) {
 	t.Parallel()
 	b, _ := partitioned(t, 16, nil)
@@ -31,7 +31,7 @@ func TestAReceiveOfAMemberLooksAtEachPartitionAnew(t *testing.T) {
 	}
 }
 
-// However often somebody asks, who waits looks again after a while, where no notice has come.
+// However often others ask, a waiting receive looks again after a while, even without a notice.
 func TestWhoWaitsLooksAgain(t *testing.T) {
 	t.Parallel()
 	b, _ := partitioned(t, 16, nil)

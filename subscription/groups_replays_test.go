@@ -40,7 +40,7 @@ func TestManyReplaysAreAllDelivered(t *testing.T) {
 	}
 }
 
-// However many replays wait for an event of their stream, those of other streams go on.
+// However many replays wait for an event of their stream, those of other streams continue.
 func TestReplaysOfAHeldStreamHoldUpNoOthers(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)

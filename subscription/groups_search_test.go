@@ -43,7 +43,7 @@ func TestReceiveWithoutWaitFindsWhatIsFarAhead(t *testing.T) {
 		t.Errorf("behind the last event a receive gives %+v, %v", got, err)
 	}
 
-	// Whoever gives up sooner is told, and comes to the events by asking again.
+	// A caller with a shorter search gets Searching, and reaches the events by asking again.
 	orders.Partitions = 2
 	b.put(t, "shared", orders)
 	member, err := b.groups.Join(t.Context(), b.tenant, "shared", "a consumer")
@@ -69,7 +69,7 @@ func TestReceiveWithoutWaitFindsWhatIsFarAhead(t *testing.T) {
 	}
 }
 
-// slowStreams takes longer for a read of streams than a step may last.
+// slowStreams makes a read of streams take longer than a step may last.
 type slowStreams struct {
 	*store.Store
 	t *testing.T
@@ -113,7 +113,7 @@ func TestReceiveFindsWhatIsFarBehindInAStream(t *testing.T) {
 	mustPositions(t, poll(), last)
 }
 
-// A wait that is over while the log is looked through is no word that nothing is due.
+// A wait that ends during a search does not mean that nothing is due.
 func TestShortWaitDoesNotEndASearch(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
@@ -262,7 +262,7 @@ func TestPeekOfPartitions(t *testing.T) {
 	}
 }
 
-// Nobody receives from the group: what a peek has passed over the next one need not look at again.
+// Nobody receives from the group. A later peek need not look again at what an earlier one has skipped.
 func TestPeeksGoOnWhereTheLastHasStopped(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// groupBench is a database of the test's own, with what one process has of groups.
+// groupBench is a separate database for a test, with the groups of one process.
 type groupBench struct {
 	db     pgtest.DB
 	store  *store.Store
@@ -33,7 +33,7 @@ func newGroupBench(t testing.TB) groupBench {
 	return b
 }
 
-// open opens another store on the database, as another process has it.
+// open opens another store on the database, as another process does.
 func (b groupBench) open(t testing.TB) *store.Store {
 	t.Helper()
 	s, err := store.Open(t.Context(), store.Config{
@@ -47,7 +47,7 @@ func (b groupBench) open(t testing.TB) *store.Store {
 	return s
 }
 
-// startGroups runs the groups of one process until the test ends, or stop is called.
+// startGroups runs the groups of one process until the test ends or stop is called.
 func startGroups(t testing.TB, s *store.Store, observer subscription.GroupObserver) (groups *subscription.Groups, stop func()) {
 	t.Helper()
 	groups = subscription.NewGroups(subscription.GroupsConfig{Store: s, Log: quiet, Observer: observer})
@@ -79,7 +79,7 @@ func startGroups(t testing.TB, s *store.Store, observer subscription.GroupObserv
 	return groups, stop
 }
 
-// append appends events to streams, one to each that is named, and returns the position of the last.
+// append appends an event to each named stream, and returns the position of the last one.
 func (b groupBench) append(t testing.TB, streams ...string) int64 {
 	t.Helper()
 	request := domain.Append{}
@@ -113,7 +113,7 @@ func (b groupBench) status(t testing.TB, name string) domain.PartitionStatus {
 	return status.Partitions[0]
 }
 
-// receive takes up to batch events, without waiting.
+// receive receives up to batch events, without waiting.
 func (b groupBench) receive(t testing.TB, name string, batch int) []domain.Delivery {
 	t.Helper()
 	return b.wait(t, name, batch, 0)
@@ -137,7 +137,7 @@ func attempts(deliveries ...domain.Delivery) []domain.Attempt {
 	return all
 }
 
-// positions are where deliveries' events are.
+// positions returns the positions of the deliveries' events.
 func positions(deliveries []domain.Delivery) []int64 {
 	all := make([]int64, len(deliveries))
 	for i := range deliveries {

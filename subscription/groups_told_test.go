@@ -10,7 +10,7 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// tellingStore says when other processes are told of a group.
+// tellingStore records when other processes are notified of a group.
 type tellingStore struct {
 	*store.Store
 	told   chan string
@@ -33,7 +33,7 @@ func (s *tellingStore) NotifyGroup(_ domain.TenantID, name string) {
 	}
 }
 
-// What is left when those were served who wait here is for those who wait elsewhere: they are told.
+// Other processes are notified of what is left after the receives waiting here were served.
 func TestOthersAreToldOfWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
@@ -62,7 +62,7 @@ func TestOthersAreToldOfWhatIsLeft(t *testing.T) {
 	}
 }
 
-// What is given back here may be waited for elsewhere.
+// Receives in other processes may be waiting for what is given back here.
 func TestOthersAreToldOfWhatIsGivenBack(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)

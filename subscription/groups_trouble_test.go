@@ -13,10 +13,10 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// troubled is a store that fails when it is told to.
+// troubled is a store that fails on request.
 type troubled struct {
 	*store.Store
-	unknown  atomic.Bool // a save is made, and its answer is lost
+	unknown  atomic.Bool // a save succeeds, but its result is lost
 	unread   atomic.Bool // the log cannot be read
 	streams  atomic.Int64
 	returned atomic.Int64 // events that were read of streams
@@ -44,8 +44,8 @@ func (s *troubled) NextInStreams(ctx context.Context, tenant domain.TenantID, pl
 	return events, err
 }
 
-// Where nobody knows what became of an answer it says so, and it may be repeated; events that were delivered to nobody so come
-// again when their time is up.
+// If the outcome of an answer is unknown, the error says so, and the answer may be repeated. Events that were delivered
+// to nobody are redelivered when their leases expire.
 func TestAnUnknownOutcomeIsToldAndDoesNoHarm(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
@@ -73,7 +73,7 @@ func TestAnUnknownOutcomeIsToldAndDoesNoHarm(t *testing.T) {
 	mustOutcomes(t, domain.OutcomeNotInFlight)(b.groups.Ack(t.Context(), b.tenant, "g", attempts(again...)))
 }
 
-// A log that cannot be read fails those who want events, and nobody else.
+// An unreadable log fails only the callers that want events.
 func TestAnswersAreTakenWhereTheLogCannotBeRead(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
@@ -97,8 +97,8 @@ func TestAnswersAreTakenWhereTheLogCannotBeRead(t *testing.T) {
 	mustPositions(t, b.receive(t, "g", 10), 2)
 }
 
-// A stream that is held is passed once: its events then come one by one, in their order, without those that the group is not
-// of, and what is read for them does not grow with what is behind.
+// A held stream is skipped once. Then its events come one by one, in order, without those that the group does not
+// select. What is read for them does not grow with the backlog.
 func TestAHeldStreamIsReadByItsIndex(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
@@ -162,7 +162,7 @@ func TestAHeldStreamIsReadByItsIndex(t *testing.T) {
 	}
 }
 
-// Whoever waits is told when the service ends.
+// Waiting callers get an error when the service ends.
 func TestWhoWaitsIsToldOfTheEnd(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)

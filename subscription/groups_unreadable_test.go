@@ -10,7 +10,7 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// A ledger that cannot be read is said to be so, and a seek makes it anew: attempts of before are not taken for new ones.
+// An unreadable ledger returns an error, and a seek replaces it. Attempts from before are not mistaken for new ones.
 func TestALedgerThatCannotBeReadIsMadeAnewByASeek(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)

@@ -7,7 +7,7 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// What is in flight counts in the process that has delivered it last, so that over all processes each event counts once.
+// An event in flight counts in the process that delivered it last, so that each event counts once over all processes.
 func TestWhatIsInFlightCountsOnce(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// lockLedger keeps a partition's ledger of the group "g" from being saved until unlock is called.
+// lockLedger prevents saves of a partition's ledger of the group "g" until unlock is called.
 func (b groupBench) lockLedger(t testing.TB, partition int) (unlock func()) {
 	t.Helper()
 	tx, err := b.db.Pool(t, pgtest.RoleSuperuser, 2).Begin(t.Context())
@@ -50,7 +50,7 @@ func (b groupBench) blocked(t testing.TB) {
 	}
 }
 
-// begin receives from "g" in a goroutine of its own.
+// begin receives from "g" in a separate goroutine.
 func (b groupBench) begin(t testing.TB, wanted subscription.Receive) <-chan []domain.Delivery {
 	received := make(chan []domain.Delivery, 1)
 	go func() {
@@ -66,7 +66,7 @@ func (b groupBench) begin(t testing.TB, wanted subscription.Receive) <-chan []do
 	return received
 }
 
-// elapse lets a lease's time go by.
+// elapse waits until a lease has expired.
 func elapse(t testing.TB, d time.Duration) {
 	t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); {
@@ -76,7 +76,7 @@ func elapse(t testing.TB, d time.Duration) {
 
 const shortLease = 600 * time.Millisecond
 
-// mustBeTimely fails the test where a delivery has less than half of its time left, or an event comes twice.
+// mustBeTimely fails the test if a delivery has less than half of its lease left, or if an event appears twice.
 func mustBeTimely(t testing.TB, deliveries []domain.Delivery) {
 	t.Helper()
 	seen := make(map[domain.EventID]int)
@@ -108,7 +108,7 @@ func TestLeaseBeginsWhenItsAnswerLeaves(t *testing.T) {
 	mustOutcomes(t, domain.OutcomeDone)(b.groups.Ack(t.Context(), b.tenant, "g", attempts(deliveries...)))
 }
 
-// Saves that are slow one after the other cost an event no attempt.
+// Consecutive slow saves cost an event no attempt.
 func TestSlowSavesCostNoAttempts(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
@@ -141,7 +141,7 @@ func TestSlowSavesCostNoAttempts(t *testing.T) {
 	}
 }
 
-// A partition whose save was slow is asked again for the same answer: its event comes once.
+// A partition whose save was slow is asked again for the same response. Its event appears once.
 func TestAnswerHasAnEventOnce(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
@@ -165,7 +165,7 @@ func TestAnswerHasAnEventOnce(t *testing.T) {
 	mustBeTimely(t, deliveries)
 }
 
-// What one partition has given does not wait for another until its time is over.
+// What one partition has delivered does not wait for another until its leases expire.
 func TestFillingUpDoesNotOutlastALease(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
@@ -185,7 +185,7 @@ func TestFillingUpDoesNotOutlastALease(t *testing.T) {
 	}
 }
 
-// hookedStore calls saved after each save of a ledger, before the answer to it arrives.
+// hookedStore calls saved after each save of a ledger, before the save returns.
 type hookedStore struct {
 	*store.Store
 	saved func() error
@@ -199,7 +199,7 @@ func (s *hookedStore) SaveLedger(ctx context.Context, tenant domain.TenantID, na
 	return now, saved, err
 }
 
-// An extension that was saved too slowly, and could not be renewed, is not called done.
+// An extension that was saved too slowly, and could not be renewed, is not reported as done.
 func TestExtendThatCannotBeRenewedIsUnavailable(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// ledgerModel is what a group is to do, told simply: each event's fate by itself.
+// ledgerModel is a simple model of a group: each event has a separate fate.
 type ledgerModel struct {
 	t       *rapid.T
 	ordered bool
@@ -57,7 +57,7 @@ func drawLedgerModel(t *rapid.T) *ledgerModel {
 
 func (m *ledgerModel) event(position int64) *domain.Event { return &m.log[position-1] }
 
-// save writes what has changed, and reads it as another process does: nothing but what is encoded is left.
+// save writes what has changed, and reads it as another process does, so that only encoded state remains.
 func (m *ledgerModel) save() {
 	c := m.ledger.change()
 	for _, position := range c.Unretry {
@@ -114,7 +114,7 @@ func (m *ledgerModel) askedBeside(streams []string) (first []domain.DeadLetter) 
 	return first
 }
 
-// look looks that no replay waits for those of other streams.
+// look checks that no replay waits for those of other streams.
 func (m *ledgerModel) look() {
 	if m.ledger.wantsReplays() {
 		m.reopen(m.ledger.encode())
@@ -126,7 +126,7 @@ func (m *ledgerModel) look() {
 	}
 }
 
-// check compares the ledger with what the model knows.
+// check compares the ledger with the model.
 func (m *ledgerModel) check(status domain.PartitionStatus) {
 	flight, retrying, oldest := int64(0), int64(0), int64(0)
 	checkpoint := m.ledger.readTo
@@ -170,7 +170,7 @@ func (m *ledgerModel) check(status domain.PartitionStatus) {
 	}
 }
 
-// delivered notes a delivery, and that it was allowed.
+// delivered records a delivery, and checks that it was allowed.
 func (m *ledgerModel) delivered(le *lease) {
 	attempt := domain.Attempt{EventID: le.id, Attempt: le.attempt}
 	switch {
@@ -249,7 +249,7 @@ func (m *ledgerModel) nextInStream(b *leftBehind) *domain.Event {
 	return nil
 }
 
-// answer draws a delivery, mostly one that is in flight, and answers it.
+// answer picks a delivery at random, mostly one in flight, and answers it.
 func (m *ledgerModel) answer() {
 	if len(m.used) == 0 {
 		return
@@ -306,7 +306,7 @@ func (m *ledgerModel) answer() {
 	}
 }
 
-// replay asks for the replay of some dead letters, as the store does.
+// replay requests the replay of some dead letters, as the store does.
 func (m *ledgerModel) replay() {
 	asked := false
 	for _, position := range slices.Sorted(maps.Keys(m.letters)) {
@@ -340,8 +340,8 @@ func (m *ledgerModel) seek() {
 	m.reopen(m.ledger.encode())
 }
 
-// Whatever consumers do, and whichever process goes on: no event is lost, none comes again when it was settled, attempts only go
-// up, and the streams of an ordered group stay in order.
+// Whatever consumers do, and whichever process continues: no event is lost, no settled event is redelivered, attempts
+// only increase, and the streams of an ordered group stay in order.
 func TestLedgerKeepsItsPromises(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -361,7 +361,7 @@ func TestLedgerKeepsItsPromises(t *testing.T) {
 	})
 }
 
-// drain acks everything, and looks that nothing was lost.
+// drain acknowledges everything, and checks that nothing was lost.
 func (m *ledgerModel) drain() {
 	for range 20 * len(m.log) {
 		m.now += 10_000
@@ -389,7 +389,7 @@ func (m *ledgerModel) drain() {
 	}
 }
 
-// What is no ledger is an error, and what is one comes out as it went in.
+// Decoding fails on anything that is not a ledger, and restores a ledger as it was encoded.
 func FuzzLedgerDecode(f *testing.F) {
 	l := newLedger(0, true, 0)
 	for i := range int64(5) {

@@ -16,13 +16,13 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// openStore opens a store on a database of the test's own.
+// openStore opens a store on a separate database for the test.
 func openStore(t testing.TB) *store.Store {
 	t.Helper()
 	return openOn(t, pgtest.Database(t))
 }
 
-// openOn opens a store on a database, as each process has one.
+// openOn opens a store on a database, as each process does.
 func openOn(t testing.TB, db pgtest.DB) *store.Store {
 	t.Helper()
 	s, err := store.Open(t.Context(), store.Config{
@@ -39,7 +39,7 @@ func openOn(t testing.TB, db pgtest.DB) *store.Store {
 	return s
 }
 
-// listen has a function called for each log that moves, until the test ends.
+// listen calls a function for each log that moves, until the test ends.
 func listen(t testing.TB, s *store.Store, wake func(domain.Head)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -53,8 +53,8 @@ func listen(t testing.TB, s *store.Store, wake func(domain.Head)) {
 	})
 }
 
-// appendTo appends events of one type, with these data, to a stream, and returns the last one's position. It may be called by any
-// goroutine.
+// appendTo appends events of one type with these data to a stream, and returns the position of the last one. It may be
+// called by any goroutine.
 func appendTo(t testing.TB, s *store.Store, tenant domain.TenantID, stream, eventType string, data ...string) int64 {
 	t.Helper()
 	events := make([]domain.NewEvent, len(data))

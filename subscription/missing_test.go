@@ -14,8 +14,8 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// Whatever retention removes, and whenever: a follower is given everything that is left, in order and once, and is told of a gap
-// before it is given what lies behind a missing event.
+// Whatever retention removes, and whenever: a follower receives everything that is left, in order and once. It learns
+// of a gap before it receives the events after a missing event.
 func TestFollowersAreToldOfGaps(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -63,8 +63,8 @@ func TestFollowersAreToldOfGaps(t *testing.T) {
 			rt.Fatal(err)
 		}
 		defer feed.Close()
-		covered := map[int64]bool{} // by gaps that it was told of
-		expected := from            // everything below was given, or it was told that it is gone
+		covered := map[int64]bool{} // by gaps that were reported
+		expected := from            // everything before was delivered or reported as gone
 		last := int64(0)            // the last one that was given
 		next := func() {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -134,7 +134,7 @@ func TestFollowersAreToldOfGaps(t *testing.T) {
 	}
 }
 
-// What is removed of one category is told also to those who know that more of another one is gone.
+// A removal in one category is also reported to readers that know of a later removal in another category.
 func TestGapsOfSeveralCategories(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
@@ -191,8 +191,9 @@ func TestGapsOfSeveralCategories(t *testing.T) {
 	}
 }
 
-// A group is told with the first event behind a gap, in each partition, and again where that was not delivered; and its streams go
-// on, and its progress does, where events are gone that it had in flight, to be retried, or left behind.
+// A group learns of a gap with the first event after the gap, in each partition, and again if that event was not
+// delivered. Its streams and its progress continue even if events are gone that were in flight, waiting for a retry, or
+// left behind.
 func TestGroupsAreToldOfGaps(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
@@ -229,7 +230,7 @@ func TestGroupsAreToldOfGaps(t *testing.T) {
 	}
 }
 
-// What is removed by force while a group has it in hand is given up, and nothing waits for it.
+// Events that are removed by force while a group holds them are dropped, and nothing waits for them.
 func TestGroupsGoOnWhereTheirEventsAreRemoved(t *testing.T) {
 	t.Parallel()
 	for _, ordering := range []domain.Ordering{domain.OrderingNone, domain.OrderingStream} {
@@ -289,7 +290,7 @@ func TestGroupsGoOnWhereTheirEventsAreRemoved(t *testing.T) {
 	}
 }
 
-// Each partition tells of a gap, with whatever comes first in it.
+// Each partition reports a gap with its first event.
 func TestPartitionsAreToldOfGaps(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)

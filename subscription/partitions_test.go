@@ -38,7 +38,7 @@ func (b groupBench) join(t testing.TB, groups *subscription.Groups) domain.Group
 	return member.ID
 }
 
-// all receives as a member until nothing comes any more.
+// all receives as a member until nothing is delivered any more.
 func (b groupBench) all(t testing.TB, groups *subscription.Groups, member domain.GroupMemberID) (all []domain.Delivery) {
 	t.Helper()
 	for {
@@ -62,7 +62,7 @@ func (b groupBench) owners(t testing.TB) []domain.PartitionStatus {
 	return status.Partitions
 }
 
-// streams are names of streams.
+// streamNames returns names of streams.
 func streamNames(n int) []string {
 	names := make([]string, n)
 	for i := range names {
@@ -71,7 +71,7 @@ func streamNames(n int) []string {
 	return names
 }
 
-// kill lets a member have been silent for too long.
+// kill makes a member look as if it had been silent for too long.
 func (b groupBench) kill(t testing.TB, member domain.GroupMemberID) {
 	t.Helper()
 	_, err := b.db.Pool(t, pgtest.RoleSuperuser, 1).Exec(t.Context(),
@@ -143,7 +143,7 @@ func find(t testing.TB, members []domain.GroupMember, id domain.GroupMemberID) d
 	return domain.GroupMember{}
 }
 
-// A partition that goes to another member does so when everything that the first was given is answered.
+// A partition moves to another member when everything delivered to the first one is answered.
 func TestAPartitionIsHandedOver(t *testing.T) {
 	t.Parallel()
 	b, other := partitioned(t, 4, nil)
@@ -154,7 +154,7 @@ func TestAPartitionIsHandedOver(t *testing.T) {
 		t.Fatalf("the only member has %d events", len(held))
 	}
 	two := b.join(t, other)
-	b.append(t, streamNames(40)...) // behind those that are held
+	b.append(t, streamNames(40)...) // after those that are held
 	if early := b.all(t, other, two); len(early) > 0 {
 		t.Fatalf("%d events were delivered of partitions that another member works on", len(early))
 	}
@@ -194,7 +194,8 @@ func TestAPartitionIsHandedOver(t *testing.T) {
 	}
 }
 
-// What a member had in flight that left, or is silent for too long, is delivered to another one at once, and its attempt counts.
+// What a member had in flight that left, or was silent for too long, is redelivered to another one at once, and its
+// attempt counts.
 func TestWhoIsGoneHoldsNothing(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"leaves", "dies"} {
@@ -433,7 +434,7 @@ func comeAndGo(t *testing.T, random *rand.Rand) {
 	}
 }
 
-// What a member holds that is gone is due at once, though no one else was a member while it went.
+// What an absent member holds is due at once, even if there was no other member when it left.
 func TestWhatAnAbsentMemberHoldsIsDue(t *testing.T) {
 	t.Parallel()
 	b, other := partitioned(t, 1, nil)

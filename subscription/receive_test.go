@@ -2,8 +2,8 @@ package subscription
 
 import "testing"
 
-// A receive that does not wait is answered when each of its partitions has had nothing for it: one that looks again meanwhile,
-// since it was woken, does not count for another.
+// A receive that does not wait is answered when each of its partitions had nothing for it. A partition that looks again
+// meanwhile, because it was woken, does not count for another.
 func TestAReceiveAsksEachPartition(t *testing.T) {
 	t.Parallel()
 	one, two := &partition{}, &partition{}

@@ -13,7 +13,7 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// slicesStore counts how often the log is read.
+// slicesStore counts the reads of the log.
 type slicesStore struct {
 	*store.Store
 	slices atomic.Int64
@@ -24,7 +24,7 @@ func (s *slicesStore) LogSlice(ctx context.Context, tenant domain.TenantID, q do
 	return s.Store.LogSlice(ctx, tenant, q)
 }
 
-// Many groups that wait for one log read what is new in it together, and each is given what is its own, in order.
+// Many groups that wait for one log share the reads of what is new, and each receives its events in order.
 func TestGroupsReadWhatIsNewTogether(t *testing.T) {
 	t.Parallel()
 	const groups, appends = 40, 30

@@ -11,7 +11,7 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// counted are how many partitions each member has.
+// counted returns how many partitions each member has.
 func counted(owners []domain.GroupMemberID) map[domain.GroupMemberID]int {
 	counts := make(map[domain.GroupMemberID]int)
 	for _, owner := range owners {
@@ -20,8 +20,8 @@ func counted(owners []domain.GroupMemberID) map[domain.GroupMemberID]int {
 	return counts
 }
 
-// Everybody comes to the same, in whatever order the members stand; all have equal shares; and when a member comes or goes, not
-// many more partitions move than must.
+// Every process computes the same shares, whatever the order of the members. The shares are equal, and a change of
+// members moves few more partitions than necessary.
 func TestPartitionsAreSharedEqually(t *testing.T) {
 	t.Parallel()
 	moved, least := 0, 0
@@ -62,7 +62,7 @@ func TestPartitionsAreSharedEqually(t *testing.T) {
 	}
 }
 
-// The shares are the same in every release: two of them work side by side while processes are replaced.
+// The shares are the same in every release, because two releases run side by side during an upgrade.
 func TestSharesAreFixed(t *testing.T) {
 	t.Parallel()
 	members := make([]domain.GroupMemberID, 3)

@@ -9,8 +9,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// A group's filter is asked in the tenant's turn, for no longer than a read may take, and what was not asked about comes with the
-// next read.
+// A group's filter runs in the tenant's turn, and no longer than a read may take. The next read continues with the
+// remaining events.
 func TestAGroupsFilterTakesTurns(t *testing.T) {
 	t.Parallel()
 	const events = 5

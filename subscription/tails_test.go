@@ -19,7 +19,7 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// watched is a store whose reads of the log are counted, and can be held up or made to fail.
+// watched is a store that counts reads of the log, and can delay them or make them fail.
 type watched struct {
 	*store.Store
 	before func(ctx context.Context, q domain.LogQuery) error // nil: nothing
@@ -52,7 +52,7 @@ func (w *watched) read() []watchedRead {
 	return slices.Clone(w.reads)
 }
 
-// numbers are so many data of events.
+// numbers returns data for events.
 func numbers(n int) []string {
 	data := make([]string, n)
 	for i := range data {
@@ -61,7 +61,7 @@ func numbers(n int) []string {
 	return data
 }
 
-// consecutive are all from first to last.
+// consecutive returns all numbers from first to last.
 func consecutive(first, last int64) (all []int64) {
 	for p := first; p <= last; p++ {
 		all = append(all, p)
@@ -170,7 +170,7 @@ func TestFollowersSeeWhatOtherProcessesAppend(t *testing.T) {
 		t.Errorf("it sees %d", seen)
 	}
 	writing.Wait()
-	// Whoever follows from here on is told of a head that no notice has told of yet.
+	// A new follower learns of a head that no notice has reported yet.
 	head := appendTo(t, there, tenant, "order-9", "Added", "1")
 	feed = follow(t, tails, tenant, domain.Follow{})
 	for {
@@ -431,7 +431,7 @@ func TestEventsThatAreGoneAreNotLookedForAgain(t *testing.T) {
 	}
 }
 
-// One tenant's followers take nothing from those of others: neither connections nor memory.
+// One tenant's followers take neither connections nor memory from those of others.
 func TestFollowersOfATenantAreBounded(t *testing.T) {
 	t.Parallel()
 	s := openStore(t)

@@ -23,7 +23,8 @@ func (l *quietLog) LogSlice(_ context.Context, _ domain.TenantID, q domain.LogQu
 	return domain.LogSlice{Events: l.events[min(q.From-1, int64(len(l.events))):]}, nil
 }
 
-// While a filter is asked, whoever has none goes on, and so does the tail; whoever has one waits for the turn.
+// While a filter runs, followers without a filter continue, and so does the tail. Followers with a filter wait for the
+// turn.
 func TestAFilterHoldsUpNobodyElse(t *testing.T) {
 	t.Parallel()
 	log := &quietLog{}
