@@ -13,8 +13,8 @@ import (
 	"github.com/manifold-es/manifold/webhook"
 )
 
-// A hundred endpoints that hang, fail, refuse, redirect and ignore beside a good one: that one receives each event soon. How soon
-// exactly, manifold bench webhook measures.
+// A hundred endpoints that hang, fail, refuse, redirect or ignore run beside a good one, which still receives each
+// event soon. The command manifold bench webhook measures how soon.
 func TestDeadEndpointsDelayNobody(t *testing.T) {
 	t.Parallel()
 	p := start(t, pgtest.Database(t), options{schedule: manyTries(), pause: 100 * time.Millisecond})
@@ -25,7 +25,7 @@ func TestDeadEndpointsDelayNobody(t *testing.T) {
 	}
 	nobody.Close()
 	refuses := "http://" + nobody.Addr().String()
-	// Nobody accepts its connections, which wait in the system's queue, or for that.
+	// Nobody accepts its connections. They wait in the system's queue, or for a place in it.
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func TestDeadEndpointsDelayNobody(t *testing.T) {
 		}
 		worst = max(worst, time.Since(began))
 	}
-	// All of them were tried meanwhile, and the hanging ones' requests last as long as they may.
+	// All of them were tried meanwhile, and the requests to hanging endpoints last as long as they may.
 	hangs.next(t)
 	fails.next(t)
 	redirects.next(t)
@@ -58,7 +58,7 @@ func TestDeadEndpointsDelayNobody(t *testing.T) {
 	t.Logf("the slowest took %s", worst)
 }
 
-// A dead endpoint is sent probes, few of them, and what it has missed when it is back.
+// A dead endpoint receives few probes, and receives what it has missed when it is back.
 func TestDeadEndpointComesBack(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -84,7 +84,7 @@ func TestDeadEndpointComesBack(t *testing.T) {
 		want[p.add(t, tenant, fmt.Sprintf("order-%d", i), "OrderPlaced", `{}`)[0].ID.String()] = true
 	}
 	await(t, "the breaker does not open", func() bool { return p.webhooks.OpenBreakers() == 1 })
-	for range 7 { // five or some more that have it opened, and a probe
+	for range 7 { // about five to open the breaker, and a probe
 		e.next(t)
 	}
 	<-status
@@ -103,7 +103,7 @@ func TestDeadEndpointComesBack(t *testing.T) {
 	}
 }
 
-// Where nothing of the inside is allowed, nothing gets there, and that is noted as what it is.
+// If no inside address is allowed, nothing reaches one, and each attempt is recorded as blocked.
 func TestWebhooksInward(t *testing.T) {
 	t.Parallel()
 	p := start(t, pgtest.Database(t), options{inward: true})

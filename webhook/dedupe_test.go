@@ -9,7 +9,8 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// Of events with the same id within the window the first arrives, however often it is tried; those without an id all do.
+// Of events with the same id within the window, only the first arrives, however many attempts it takes. Events without
+// an id all arrive.
 func TestDuplicatesAreNotSent(t *testing.T) {
 	t.Parallel()
 	p := start(t, pgtest.Database(t), options{})
@@ -25,12 +26,12 @@ func TestDuplicatesAreNotSent(t *testing.T) {
 				want[id]++
 			}
 			want[p.add(t, tenant, "note-1", "Note", `{"order": "o1"}`)[0].ID.String()]++ // null
-			want[p.add(t, tenant, "note-1", "Other", `{}`)[0].ID.String()]++             // it faults
+			want[p.add(t, tenant, "note-1", "Other", `{}`)[0].ID.String()]++             // the expression fails
 		}
 	}
 	const sent, duplicates = 3 + 3*4*2, 3 * 3
 	got := make(map[string]bool)
-	for range sent + 1 { // the first one came twice
+	for range sent + 1 { // the first one was sent twice
 		got[e.next(t).id()] = true
 	}
 	if len(got) != sent {
@@ -56,7 +57,7 @@ func TestDuplicatesAreNotSent(t *testing.T) {
 	}
 	await(t, "not all is settled", func() bool { return p.group(t, tenant, domain.ServiceWebhook, "mail").Checkpoint == 36 })
 
-	// A replay comes to the same ends, by itself.
+	// A replay deduplicates separately, with the same result.
 	if _, err := p.webhooks.Replay(t.Context(), tenant, "mail", 1, 0); err != nil {
 		t.Fatal(err)
 	}

@@ -69,7 +69,8 @@ func TestWebhooksThatCannotWork(t *testing.T) {
 	}
 }
 
-// A webhook is changed in its place; what it keeps as it was made cannot be changed, and need not be said again.
+// A webhook can be changed in place. The settings that it keeps from its creation cannot be changed, and may be
+// omitted.
 func TestWebhookIsChanged(t *testing.T) {
 	t.Parallel()
 	p := start(t, pgtest.Database(t), options{})
@@ -95,7 +96,7 @@ func TestWebhookIsChanged(t *testing.T) {
 	if err != nil || created || again.Revision != w.Revision {
 		t.Errorf("%v: putting it again gives the revision %d behind %d", err, again.Revision, w.Revision)
 	}
-	// Soon all goes to where it is to go by now; what the old URL refuses, too.
+	// Soon all events go to the new URL, including those that the old URL refuses.
 	for n, changed := 0, false; !changed; n++ {
 		p.add(t, tenant, fmt.Sprint("order-soon", n), "OrderPaid", `{}`)
 		select {
@@ -137,7 +138,7 @@ func TestSecretsSignWhileTheyAreThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	signed := func(times int) { // soon: what is being sent is signed as it was
+	signed := func(times int) { // soon: requests that are running are signed with the old secrets
 		t.Helper()
 		await(t, fmt.Sprintf("there are not %d signatures", times), func() bool {
 			p.add(t, tenant, "order-1", "OrderPlaced", `{}`)
@@ -190,7 +191,7 @@ func TestEventsArriveAsCloudEvents(t *testing.T) {
 	}
 }
 
-// counting counts the questions for a tenant's webhooks.
+// counting counts the queries for a tenant's webhooks.
 type counting struct {
 	*store.Store
 	asked *atomic.Int64
@@ -201,7 +202,7 @@ func (c counting) SendingWebhooks(ctx context.Context, tenant domain.TenantID) (
 	return c.Store.SendingWebhooks(ctx, tenant)
 }
 
-// Tenants without webhooks are asked nothing, however many there are, and those with some once for each change.
+// Tenants without webhooks cost no query, however many there are. Tenants with webhooks cost one per change.
 func TestTenantsWithoutWebhooksCostNothing(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64

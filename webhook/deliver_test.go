@@ -13,7 +13,7 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// What is appended arrives, signed by all secrets, and is noted.
+// Appended events arrive, signed with all secrets, and are recorded.
 func TestEventsArrive(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -60,7 +60,7 @@ func TestEventsArrive(t *testing.T) {
 	}
 }
 
-// Many events arrive each once where all goes well.
+// If all goes well, each of many events arrives once.
 func TestManyEventsArriveOnce(t *testing.T) {
 	t.Parallel()
 	p := start(t, pgtest.Database(t), options{})
@@ -90,8 +90,8 @@ func TestManyEventsArriveOnce(t *testing.T) {
 	}
 }
 
-// What is not taken comes again with the same id, by the schedule, and goes to the dead letters then; replayed from there it has
-// all its attempts again.
+// A rejected event is redelivered with the same id, by the schedule, and then becomes a dead letter. When it is
+// replayed, it has all its attempts again.
 func TestEventsThatAreNotTaken(t *testing.T) {
 	t.Parallel()
 	p := start(t, pgtest.Database(t), options{})
@@ -112,7 +112,7 @@ func TestEventsThatAreNotTaken(t *testing.T) {
 	}
 	e.next(t)
 	await(t, "not all is noted", func() bool { return len(p.attempts(t, tenant, "mail")) > 10 })
-	// What was given back when the breaker opened is no attempt; a replayed event has its attempts anew.
+	// Events given back when the breaker opened used no attempt. A replayed event has a new set of attempts.
 	for i, a := range p.attempts(t, tenant, "mail")[:10] {
 		if a.Outcome != domain.WebhookFailed || a.Status != 500+i || a.Attempt != i%5+1 || a.NextAt.IsZero() != (i == 4 || i == 9) {
 			t.Errorf("attempt %d is %+v", i, a)
@@ -120,7 +120,7 @@ func TestEventsThatAreNotTaken(t *testing.T) {
 	}
 }
 
-// An event that is not taken comes again in time, also where its answer has come long after everything else was done.
+// A rejected event is redelivered in time, even if its response came long after everything else was done.
 func TestLateAnswerAndThenARetry(t *testing.T) {
 	t.Parallel()
 	p := start(t, pgtest.Database(t), options{schedule: []time.Duration{20 * time.Millisecond}, lease: time.Hour})
@@ -139,7 +139,7 @@ func TestLateAnswerAndThenARetry(t *testing.T) {
 	r.answer <- 200
 }
 
-// The log of attempts says when there is another one, by the schedule.
+// The log of attempts says when the next attempt is due, by the schedule.
 func TestRetriesComeByTheSchedule(t *testing.T) {
 	t.Parallel()
 	p := start(t, pgtest.Database(t), options{schedule: []time.Duration{5 * time.Second, 5 * time.Minute}})
@@ -156,7 +156,7 @@ func TestRetriesComeByTheSchedule(t *testing.T) {
 	}
 }
 
-// An endpoint that says that it is gone is sent nothing more, until somebody has the webhook go on; then nothing is missing.
+// An endpoint that answers 410 Gone receives nothing more until the webhook is resumed. Then nothing is missing.
 func TestEndpointThatIsGone(t *testing.T) {
 	t.Parallel()
 	p := start(t, pgtest.Database(t), options{})
@@ -205,7 +205,7 @@ func TestEndpointThatIsGone(t *testing.T) {
 	}
 }
 
-// A webhook that is paused is sent nothing, and goes on where it was.
+// A paused webhook sends nothing, and later continues where it stopped.
 func TestWebhookIsPaused(t *testing.T) {
 	t.Parallel()
 	p := start(t, pgtest.Database(t), options{})
@@ -229,7 +229,7 @@ func TestWebhookIsPaused(t *testing.T) {
 	}
 }
 
-// Of a stream the next event comes when the one before was taken.
+// The next event of a stream is sent after the previous one was accepted.
 func TestStreamsInOrder(t *testing.T) {
 	t.Parallel()
 	p := start(t, pgtest.Database(t), options{pause: time.Microsecond})
@@ -251,7 +251,7 @@ func TestStreamsInOrder(t *testing.T) {
 	for done := 0; done < streams*events; {
 		got := e.next(t).read(t).Data.Event
 		switch got.Version {
-		case last[got.Stream]: // it was not taken
+		case last[got.Stream]: // it was not accepted
 		case last[got.Stream] + 1:
 			last[got.Stream]++
 			done++

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// must takes a slot that has to be there.
+// must takes a slot that has to be available.
 func must(t interface{ Fatal(...any) }, e *endpoint) slot {
 	s, ok, _ := e.take(time.Now())
 	if !ok {
@@ -25,7 +25,7 @@ func fastPace() *pace {
 	return &p
 }
 
-// The window grows by what is taken, up to its bound, and shrinks by what is not.
+// The window grows with accepted requests, up to its bound, and shrinks with rejected ones.
 func TestWindow(t *testing.T) {
 	t.Parallel()
 	e := newEndpoint(fastPace(), new(atomic.Int64))
@@ -44,14 +44,14 @@ func TestWindow(t *testing.T) {
 			t.Errorf("there is room for %d, not %d", room, want)
 		}
 	}
-	// What says nothing changes nothing.
+	// Requests that say nothing about the endpoint change nothing.
 	must(t, e).end()
 	if room, _ := e.room(time.Now()); room != maxWindow/8 || e.open() {
 		t.Errorf("there is room for %d", room)
 	}
 }
 
-// Where very many requests are under way each endpoint has one, so that none can do without.
+// If very many requests are running, each endpoint has one, so that none is blocked.
 func TestVeryManyRequests(t *testing.T) {
 	t.Parallel()
 	var all atomic.Int64
@@ -76,7 +76,7 @@ func TestVeryManyRequests(t *testing.T) {
 	}
 }
 
-// A replay whose webhook probes the endpoint, or the other way round, does not look again and again meanwhile.
+// While a webhook probes the endpoint, its replay does not look again and again, and the other way round.
 func TestProbeOfAnother(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -116,8 +116,7 @@ func TestQuickEndpointIsGivenMore(t *testing.T) {
 	}
 }
 
-// Never are more requests under way than the window says, whoever waits and whatever comes of them; and nobody who waits for
-// room is forgotten.
+// Concurrent requests never exceed the window, whatever their outcomes, and no waiting caller is forgotten.
 func TestWindowHolds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -129,7 +128,7 @@ func TestWindowHolds(t *testing.T) {
 			all.Go(func() {
 				s, ok := e.acquire(context.Background())
 				if !ok {
-					return // the breaker has opened
+					return // the breaker is open
 				}
 				if now := sending.Add(1); now > maxWindow {
 					t.Errorf("%d requests are under way", now)
@@ -152,8 +151,8 @@ func TestWindowHolds(t *testing.T) {
 	})
 }
 
-// Behind several failures in a row one probe is let through after each pause, which grows to its bound; the first success closes the
-// breaker.
+// After several consecutive failures, one probe is allowed after each pause. The pauses grow up to their bound, and the
+// first success closes the breaker.
 func TestBreaker(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -191,7 +190,7 @@ func TestBreaker(t *testing.T) {
 				probe.taken(time.Second)
 				break
 			}
-			if n == 3 { // a probe that comes to nothing leaves the next one free
+			if n == 3 { // a probe without a result leaves the next one free
 				probe.end()
 				probe = must(t, e)
 			}
@@ -209,7 +208,7 @@ func TestBreaker(t *testing.T) {
 	})
 }
 
-// Those that were under way when the breaker opened do not have it open for longer.
+// Requests that were running when the breaker opened do not keep it open for longer.
 func TestManyFailuresAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -230,7 +229,7 @@ func TestManyFailuresAtTheSameTime(t *testing.T) {
 	})
 }
 
-// An endpoint that asks to be left alone is, but not for ever.
+// An endpoint's Retry-After is respected, up to a limit.
 func TestEndpointAsksToBeLeftAlone(t *testing.T) {
 	t.Parallel()
 	for asked, want := range map[time.Duration]time.Duration{time.Minute: time.Minute, 100 * time.Hour: longestPause} {
@@ -244,7 +243,7 @@ func TestEndpointAsksToBeLeftAlone(t *testing.T) {
 	}
 }
 
-// Who waits for room is let go when the breaker opens, and when ctx ends.
+// Waiting callers are released when the breaker opens, and when ctx ends.
 func TestWaitingForRoom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -17,7 +17,7 @@ func prefixes(texts ...string) []netip.Prefix {
 	return all
 }
 
-// In each of their forms addresses inside a network are refused.
+// Addresses inside a network are refused in each of their forms.
 func TestOnlyPublicAddressesMayBeSentTo(t *testing.T) {
 	t.Parallel()
 	g := newGuard(nil)
@@ -47,7 +47,7 @@ func TestOperatorAllowsNetworks(t *testing.T) {
 	g := newGuard(prefixes("10.1.0.0/16", "fd00::/8", "::ffff:192.168.7.0/120", "64:ff9b::/96"))
 	for addr, allowed := range map[string]bool{
 		"10.1.2.3": true, "::ffff:10.1.2.3": true, "10.2.0.1": false, "fd12::1": true, "fc00::1": false, "192.168.7.9": true, "192.168.8.9": false, "127.0.0.1": false,
-		// Who allows the translation allows what may be sent to behind it.
+		// Allowing the translation allows only the addresses behind it that may be sent to anyway.
 		"64:ff9b::8.8.8.8": true, "64:ff9b::127.0.0.1": false, "64:ff9b::169.254.169.254": false, "64:ff9b::10.1.2.3": true,
 		"64:ff9b::127.0.0.1%eth0": false, "64:ff9b::169.254.169.254%1": false, "fd12::1%eth0": true, // a zone is no address of its own
 	} {
@@ -57,7 +57,8 @@ func TestOperatorAllowsNetworks(t *testing.T) {
 	}
 }
 
-// An address of this machine is one inside, though it is public: it leads past what keeps others out.
+// An address of this machine counts as inside even if it is public, because it would bypass what protects the machine
+// from outside.
 func TestThisMachineIsInside(t *testing.T) {
 	t.Parallel()
 	g := newGuard(nil)

@@ -14,7 +14,7 @@ import (
 	"github.com/manifold-es/manifold/webhook"
 )
 
-// mortal is a store through which nothing is written any more when it is dead, as one whose process was killed.
+// mortal is a store that writes nothing any more when it is dead, like the store of a killed process.
 type mortal struct {
 	*store.Store
 	dead *atomic.Bool
@@ -36,8 +36,8 @@ func (m mortal) AddWebhookAttempts(ctx context.Context, tenant domain.TenantID, 
 	return m.Store.AddWebhookAttempts(ctx, tenant, name, attempts)
 }
 
-// What was delivered by a process that dies before it has noted so is delivered again by another one, with the same ids; what it
-// has noted is not, and nothing is missing.
+// If a process dies before it has recorded a delivery, another process delivers the event again with the same id.
+// Recorded deliveries are not repeated, and nothing is missing.
 func TestProcessDiesBetweenDeliveryAndAcknowledgement(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -90,8 +90,8 @@ func TestProcessDiesBetweenDeliveryAndAcknowledgement(t *testing.T) {
 	}
 }
 
-// A lease is short, so that an event is soon sent again whose process was killed. It is extended while a request is under way,
-// and while an event waits for its turn behind others.
+// Leases are short, so that an event of a killed process is soon sent again. A lease is extended while its request is
+// running, and while its event waits for others.
 func TestLeasesAreExtendedWhileRequestsLast(t *testing.T) {
 	t.Parallel()
 	const lease = 2 * time.Second
@@ -132,7 +132,7 @@ func TestLeasesAreExtendedWhileRequestsLast(t *testing.T) {
 	}
 }
 
-// A process that ends in order lets the requests under way come to their end, and leaves the rest to the others at once.
+// A process that stops gracefully lets running requests finish, and leaves the rest to the others at once.
 func TestProcessEndsInOrder(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -160,14 +160,14 @@ func TestProcessEndsInOrder(t *testing.T) {
 	}
 	for more := true; more; {
 		select {
-		case r := <-e.requests: // begun before it was told to end
+		case r := <-e.requests: // started before it had to stop
 			want[r.id()]++
 			r.answer <- 200
 		case <-stopped:
 			more = len(e.requests) > 0
 		}
 	}
-	start(t, db, options{}) // where it had to wait for leases, these would last a minute
+	start(t, db, options{}) // if it had to wait for leases, these would last a minute
 	for left := len(want); left > 0; {
 		left = 0
 		for _, times := range want {

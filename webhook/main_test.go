@@ -40,17 +40,17 @@ type process struct {
 
 // options change how a process is set up.
 type options struct {
-	schedule []time.Duration // nil: retries come at once
-	pause    time.Duration   // of a breaker, at first; 0: a moment
+	schedule []time.Duration // nil: retries are immediate
+	pause    time.Duration   // first pause of a breaker; 0: a moment
 	lease    time.Duration   // 0: a minute
 	observer webhook.Observer
-	groups   func(*store.Store) subscription.Store // in the place of the store, for groups
-	webhooks func(*store.Store) webhook.Store      // likewise, for webhooks
-	idle     bool                                  // no consumer is run
-	inward   bool                                  // nothing of this machine may be sent to
+	groups   func(*store.Store) subscription.Store // replaces the store for groups
+	webhooks func(*store.Store) webhook.Store      // replaces the store for webhooks
+	idle     bool                                  // no consumer runs
+	inward   bool                                  // no address of this machine is allowed
 }
 
-// start starts a process on a database; it ends with the test, or by its stop.
+// start starts a process on a database. The process ends with the test, or when its stop is called.
 func start(t testing.TB, db pgtest.DB, o options) *process {
 	t.Helper()
 	s, err := store.Open(context.Background(), store.Config{
@@ -133,7 +133,7 @@ func start(t testing.TB, db pgtest.DB, o options) *process {
 	return p
 }
 
-// tenant makes a tenant.
+// tenant creates a tenant.
 func (p *process) tenant(t testing.TB) domain.TenantID {
 	t.Helper()
 	id := domain.NewTenantID()
@@ -143,7 +143,7 @@ func (p *process) tenant(t testing.TB) domain.TenantID {
 	return id
 }
 
-// add appends events of one type with these data to a stream, and returns where they are.
+// add appends events of one type with these data to a stream, and returns their positions.
 func (p *process) add(t testing.TB, tenant domain.TenantID, stream, eventType string, data ...string) []domain.AppendedEvent {
 	t.Helper()
 	events := make([]domain.NewEvent, len(data))
@@ -157,7 +157,7 @@ func (p *process) add(t testing.TB, tenant domain.TenantID, stream, eventType st
 	return appended.Streams[0].Events
 }
 
-// put makes a webhook, or changes one.
+// put creates or changes a webhook.
 func (p *process) put(t testing.TB, tenant domain.TenantID, name string, d domain.WebhookDefinition) domain.Webhook {
 	t.Helper()
 	w, _, err := p.webhooks.Put(t.Context(), tenant, name, d)
@@ -167,17 +167,17 @@ func (p *process) put(t testing.TB, tenant domain.TenantID, name string, d domai
 	return w
 }
 
-// request is what an endpoint has received.
+// request is a request that an endpoint received.
 type request struct {
 	header http.Header
 	body   []byte
-	answer chan int // where the test answers by hand
+	answer chan int // where the test answers manually
 }
 
-// id is the event's.
+// id returns the event's id.
 func (r request) id() string { return r.header.Get("Webhook-Id") }
 
-// received is the body of the standard form.
+// received is the body of the standard format.
 type received struct {
 	Type string
 	Data struct {
@@ -205,14 +205,14 @@ func (r request) read(t testing.TB) received {
 	return read
 }
 
-// endpoint is a server that answers what the test says, and tells of each request.
+// endpoint is a server that answers as the test says, and reports each request.
 type endpoint struct {
 	url      string
 	requests chan request
 }
 
-// newEndpoint starts an endpoint. status says what each request, of which n came before, is answered with; 0: what the test sends
-// to its answer.
+// newEndpoint starts an endpoint. status returns the status of each response, given the number n of earlier requests. 0
+// means that the test sends the status to the request's answer channel.
 func newEndpoint(t testing.TB, status func(n int, r request) int) endpoint {
 	t.Helper()
 	e := endpoint{requests: make(chan request, 100_000)}
@@ -247,12 +247,12 @@ func newEndpoint(t testing.TB, status func(n int, r request) int) endpoint {
 	return e
 }
 
-// always answers each request with one status.
+// always answers every request with one status.
 func always(status int) func(int, request) int {
 	return func(int, request) int { return status }
 }
 
-// manyTries is a schedule that comes to no end in a test.
+// manyTries is a schedule that does not end during a test.
 func manyTries() []time.Duration {
 	all := make([]time.Duration, 900)
 	for i := range all {
@@ -263,7 +263,7 @@ func manyTries() []time.Duration {
 
 const patience = time.Minute
 
-// lingers is for how long consumers wait for more, as Hurry has them.
+// lingers is how long consumers wait for more, as set by Hurry.
 const lingers = 50 * time.Millisecond
 
 // next waits for a request.
@@ -278,7 +278,7 @@ func (e endpoint) next(t testing.TB) request {
 	}
 }
 
-// await waits until something holds, and looks whenever there may be news.
+// await waits until a condition holds, and checks it whenever there may be news.
 func await(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	ticker := time.NewTicker(10 * time.Millisecond)
@@ -290,7 +290,7 @@ func await(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// group is how far a webhook's group has come.
+// group returns the status of a webhook's group.
 func (p *process) group(t testing.TB, tenant domain.TenantID, kind, name string) domain.PartitionStatus {
 	t.Helper()
 	status, err := p.groups.Get(t.Context(), tenant, domain.ServiceGroup(kind, name))
@@ -300,7 +300,7 @@ func (p *process) group(t testing.TB, tenant domain.TenantID, kind, name string)
 	return status.Partitions[0]
 }
 
-// attempts are a webhook's, oldest first.
+// attempts returns a webhook's attempts, oldest first.
 func (p *process) attempts(t testing.TB, tenant domain.TenantID, name string) []domain.WebhookAttempt {
 	t.Helper()
 	newest, err := p.webhooks.Attempts(t.Context(), tenant, name, domain.WebhookAttempts{Limit: 1000})

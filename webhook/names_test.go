@@ -22,13 +22,13 @@ import (
 
 func quiet() *log.Logger { return log.New(io.Discard, "", 0) }
 
-// names is a server of names whose answers change.
+// names is a DNS server whose answers change.
 type names struct {
 	conn net.PacketConn
 
 	mu    sync.Mutex
-	means map[string][][]string // by name: what it stands for the first time it is asked for, the second ...; the last one stays
-	fail  dnsmessage.RCode      // what it answers to all; 0: what the names stand for
+	means map[string][][]string // by name: the addresses of its first answer, its second, and so on; the last one stays
+	fail  dnsmessage.RCode      // its answer to all queries; 0: the addresses of the names
 }
 
 func newNames(t *testing.T) *names {
@@ -56,7 +56,7 @@ func newNames(t *testing.T) *names {
 	return n
 }
 
-// answer answers one question. Those for addresses of IPv4 count.
+// answer answers one query. It counts queries for IPv4 addresses.
 func (n *names) answer(question []byte) ([]byte, error) {
 	var m dnsmessage.Message
 	if err := m.Unpack(question); err != nil {
@@ -86,14 +86,14 @@ func (n *names) answer(question []byte) ([]byte, error) {
 	return m.Pack()
 }
 
-// set says what a name stands for, the first time, the second ...
+// set sets the addresses of a name in its first answer, its second, and so on.
 func (n *names) set(name string, means ...[]string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.means[name] = means
 }
 
-// next has a name stand for what comes next.
+// next makes a name resolve to the next addresses.
 func (n *names) next(name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -108,10 +108,10 @@ func (n *names) resolver() *net.Resolver {
 	}}
 }
 
-// errTried is what a connection to a public address ends with in these tests: none is made.
+// errTried ends every connection to a public address in these tests, so none is made.
 var errTried = errors.New("a public address, to which tests do not connect")
 
-// A name that stands for a public address when it is looked at, and for one inside later, leads nowhere: what counts is the address
+// A name that first resolves to a public address and later to an inside one leads nowhere. What counts is the address
 // that is connected to.
 func TestNamesThatChangeWhatTheyStandFor(t *testing.T) {
 	t.Parallel()
@@ -149,7 +149,7 @@ func TestNamesThatChangeWhatTheyStandFor(t *testing.T) {
 	}
 }
 
-// Of several addresses of a name each is looked at.
+// Each of several addresses of a name is checked.
 func TestNamesWithAddressesOfBothKinds(t *testing.T) {
 	t.Parallel()
 	var hits atomic.Int64
@@ -195,7 +195,7 @@ func TestNamesThatTheOperatorAllows(t *testing.T) {
 	}
 }
 
-// What is said of a name that cannot be found does not tell who was asked.
+// The error for an unknown name does not reveal which server was asked.
 func TestNamesThatNobodyKnows(t *testing.T) {
 	t.Parallel()
 	n := newNames(t)
@@ -213,7 +213,8 @@ func TestNamesThatNobodyKnows(t *testing.T) {
 	}
 }
 
-// connectNowhere has a sender not connect to public addresses, and returns what notes to which it would have.
+// connectNowhere prevents a sender's connections to public addresses. The returned function reports the addresses that
+// it would have connected to.
 func connectNowhere(s *sender) (tried func() []string) {
 	var mu sync.Mutex
 	var all []string

@@ -15,7 +15,7 @@ import (
 	"github.com/manifold-es/manifold/rebuild"
 )
 
-// What a projection's new definition sees is sent from its swap on, also where events keep coming.
+// Events selected by a projection's new definition are sent from its swap on, even while events keep coming.
 func TestATypeIsAddedWhileEventsKeepComing(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)

@@ -9,14 +9,14 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// orders is a projection that counts each customer's orders. Returns are not for it, and a customer who leaves is removed.
+// orders is a projection that counts each customer's orders. It ignores returns, and removes a customer who leaves.
 var orders = domain.Definition{
 	Name: "orders", Source: domain.Source{Categories: []string{"order"}},
 	Key: `event.type == "Returned" ? null : event.data.customer`, Initial: []byte(`{"n": 0}`),
 	On: map[string]string{"Placed": `{"n": doc.n + 1}`, "Returned": "doc", "Left": "null"},
 }
 
-// The source may be a projection: an event arrives when its document is stored, and with that.
+// The source may be a projection: an event arrives when its document is stored, together with the document.
 func TestEventsArriveWithTheirDocuments(t *testing.T) {
 	t.Parallel()
 	p := start(t, pgtest.Database(t), options{})
@@ -44,7 +44,7 @@ func TestEventsArriveWithTheirDocuments(t *testing.T) {
 	}
 	await(t, "not all is settled", func() bool { return p.group(t, tenant, domain.ServiceWebhook, "mail").Checkpoint == left.Position })
 
-	// Documents that are made anew are no reason to send anything again.
+	// Rebuilt documents are no reason to send anything again.
 	if _, err := p.catalog.Reset(t.Context(), tenant, "orders", "test", false); err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,8 @@ func TestEventsArriveWithTheirDocuments(t *testing.T) {
 	}
 }
 
-// A webhook whose projection has nothing left to fold is behind nothing, also where the newest events are none of the projection's.
+// A webhook has no lag if its projection has nothing left to fold, even if the newest events do not belong to the
+// projection.
 func TestEventsOfOthersLeaveNoLag(t *testing.T) {
 	t.Parallel()
 	p := start(t, pgtest.Database(t), options{})
@@ -76,7 +77,7 @@ func TestEventsOfOthersLeaveNoLag(t *testing.T) {
 	})
 }
 
-// What the webhook says of types and of a filter narrows the projection's.
+// The webhook's types and filter narrow the projection's selection.
 func TestSomeEventsOfAProjection(t *testing.T) {
 	t.Parallel()
 	p := start(t, pgtest.Database(t), options{})
@@ -94,7 +95,7 @@ func TestSomeEventsOfAProjection(t *testing.T) {
 	}
 }
 
-// A webhook whose projection is gone says so, and goes on when that is there again.
+// A webhook whose projection is gone reports this, and continues when the projection is back.
 func TestProjectionIsGone(t *testing.T) {
 	t.Parallel()
 	p := start(t, pgtest.Database(t), options{})
@@ -126,7 +127,7 @@ func TestProjectionIsGone(t *testing.T) {
 	}
 }
 
-// An event whose document is parked waits for that, and arrives when it is stored.
+// An event with a parked document waits, and arrives when the document is stored.
 func TestEventsOfParkedDocumentsWait(t *testing.T) {
 	t.Parallel()
 	p := start(t, pgtest.Database(t), options{schedule: manyTries()})

@@ -8,7 +8,7 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// A range is sent once more, with the same ids, and nothing beside it.
+// A replay sends a range again with the same ids, and sends no other events.
 func TestReplayOfARange(t *testing.T) {
 	t.Parallel()
 	p := start(t, pgtest.Database(t), options{})
@@ -52,7 +52,7 @@ func TestReplayOfARange(t *testing.T) {
 		t.Errorf("%d attempts were of the replay, and %d requests more have arrived", replays, len(e.requests))
 	}
 
-	// Another one takes its place, also up to the head; and the webhook itself goes on as it did.
+	// Another replay replaces it, also up to the head. The webhook itself continues as before.
 	if _, err := p.webhooks.Replay(t.Context(), tenant, "mail", 5, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestReplayOfARange(t *testing.T) {
 	}
 }
 
-// A replay that is under way can be ended; then nothing is left of it.
+// A running replay can be cancelled, and then nothing is left of it.
 func TestReplayIsCancelled(t *testing.T) {
 	t.Parallel()
 	p := start(t, pgtest.Database(t), options{schedule: []time.Duration{time.Hour}})

@@ -37,7 +37,7 @@ func TestRetriesFollowTheSchedule(t *testing.T) {
 	})
 }
 
-// What failed together does not come again together.
+// Events that failed together are not retried together.
 func TestRetriesAreSpread(t *testing.T) {
 	t.Parallel()
 	p := newPace()

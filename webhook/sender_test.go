@@ -20,9 +20,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-const patience = 30 * time.Second // of a request that is expected to end before
+const patience = 30 * time.Second // for a request that should end earlier
 
-// local is a sender that may send to this machine.
+// local returns a sender that may send to this machine.
 func local(t *testing.T) *sender {
 	t.Helper()
 	s := newSender(prefixes("127.0.0.0/8", "::1/128"), true, "v1")
@@ -35,7 +35,7 @@ func try(t *testing.T, s *sender, url string, timeout time.Duration) answer {
 	return s.send(t.Context(), url, timeout, []domain.WebhookSecret{newSecret()}, message{id: "1", contentType: standardType, body: []byte(`{}`)})
 }
 
-// raw is a server that answers each connection by hand, until the test ends.
+// raw is a server that answers each connection through a test's function, until the test ends.
 func raw(t *testing.T, answer func(ctx context.Context, conn net.Conn, request *http.Request)) (url string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -68,7 +68,7 @@ func raw(t *testing.T, answer func(ctx context.Context, conn net.Conn, request *
 	return "http://" + listener.Addr().String()
 }
 
-// drip writes a text byte by byte, and again from its start, until nobody reads it.
+// drip writes a text byte by byte, and repeats it until nobody reads it.
 func drip(ctx context.Context, conn net.Conn, text string) {
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()
@@ -157,8 +157,8 @@ func TestEndpointThatHangs(t *testing.T) {
 	}
 }
 
-// An answer that comes byte by byte ends with the timeout, however lively the connection is.
-// A connection that never comes to be, since the other side says nothing of TLS, ends by itself: else each attempt would leave one.
+// A response that arrives byte by byte ends with the timeout, however lively the connection is. A connection whose TLS
+// handshake gets no answer ends by itself. Otherwise each attempt would leave a connection open.
 func TestEndpointThatSaysNothingOfTLS(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -201,7 +201,7 @@ func TestEndpointThatDrips(t *testing.T) {
 	}
 }
 
-// The status is the answer: what drips behind it is not waited for.
+// The status is the answer. The sender does not wait for what drips after it.
 func TestEndpointThatDripsItsBody(t *testing.T) {
 	t.Parallel()
 	for status, outcome := range map[string]domain.WebhookOutcome{"200 OK": domain.WebhookOK, "500 Broken": domain.WebhookFailed} {
@@ -317,7 +317,7 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// A redirect is no way inward, whatever its status is, and it is no success.
+// A redirect leads nowhere inside, whatever its status, and is not a success.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	t.Parallel()
 	var inside atomic.Int64
@@ -363,7 +363,7 @@ func TestNothingIsSentInward(t *testing.T) {
 	}
 }
 
-// Other spellings of an address are names, which nobody knows, or addresses, which are refused.
+// Other spellings of an address are either unknown names, or addresses that are refused.
 func TestSpellingsOfAddresses(t *testing.T) {
 	t.Parallel()
 	s := newSender(nil, true, "v1")

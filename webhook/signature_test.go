@@ -12,7 +12,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Standard Webhooks' own library takes each signature of a message, and none of a secret that has expired.
+// The Standard Webhooks library accepts each signature of a message, but none of an expired secret.
 func TestStandardWebhooksVerifiesSignatures(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
