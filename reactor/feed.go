@@ -56,7 +56,7 @@ func typesOf(types []string) []string {
 	return types
 }
 
-// take takes up to most events that are due, and waits up to wait for one.
+// take receives events that are due, no more than most. If none is due, it waits for the duration wait.
 func (f *feed) take(ctx context.Context, most int, wait time.Duration) ([]domain.Delivery, error) {
 	if f.projection != "" {
 		var err error
@@ -128,5 +128,5 @@ func sooner(a, b time.Time) time.Time {
 	return a
 }
 
-// cut shortens a text to at most most bytes of valid UTF-8.
+// cut shortens a text to at most that many bytes of valid UTF-8.
 func cut(text string, most int) string { return strings.ToValidUTF8(text[:most], "") }

@@ -44,7 +44,7 @@ func (l *ledger) next(e *domain.Event, now, deadline int64) *lease {
 	return l.grant(e, l.floor+1, l.floor, 0, now, deadline)
 }
 
-// free returns at most most streams that are behind and not held. Those free for longest come first.
+// free returns streams that are behind and not held, no more than most. Those free for longest come first.
 func (l *ledger) free(most int) []*leftBehind {
 	var streams []*leftBehind
 	seen := make(map[string]struct{}, min(most, len(l.freed)))
@@ -101,8 +101,8 @@ func (a again) position() int64 {
 	}
 }
 
-// dueAgain returns at most most events that may be redelivered now. Expired leases come first and take no room. Retries
-// that are due follow, as far as there is room, and then, if fresh is set, replays.
+// dueAgain returns events that may be redelivered now, no more than most. Expired leases come first and take no room.
+// Retries that are due follow, as far as there is room, and then, if fresh is set, replays.
 func (l *ledger) dueAgain(now int64, most, room int, fresh bool) []again {
 	l.tidy()
 	var expired []*lease

@@ -21,7 +21,7 @@ func (l *ledger) wantsReplays() bool {
 const replayReads = 8
 
 // readBeside reads replays of further streams, so that streams that must wait delay no other stream, however many
-// replays they have. read returns the oldest replays of streams other than the given ones, at most most of them.
+// replays they have. read returns the oldest replays, no more than most, of streams other than the given ones.
 func (l *ledger) readBeside(most int, read func(streams []string) ([]domain.DeadLetter, error)) error {
 	for reads := 0; l.others && !l.replayable(); reads++ {
 		if reads == replayReads {

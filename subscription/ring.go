@@ -101,8 +101,8 @@ type taking struct {
 	news    <-chan struct{} // closed when there is more; nil: there is more already
 }
 
-// take appends the entries after a position to list. It adds at most most entries and about the given number of bytes,
-// but at least one entry if there is one.
+// take appends the entries after a position to list. It adds no more than most entries and about the given number of
+// bytes, but at least one entry if there is one.
 func (r *ring) take(after, goal int64, list []*Entry, most, bytes int) taking {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

@@ -94,7 +94,7 @@ func TestURLs(t *testing.T) {
 		"HTTPS://example.com":                 {true, true},
 		"https://8.8.8.8/":                    {true, true},
 		"https://[2606:4700:4700::1111]/":     {true, true},
-		"https://localhost/":                  {true, true}, // what a name stands for is found out when it is connected to
+		"https://localhost/":                  {true, true}, // the address is checked when connecting
 		"http://example.com":                  {false, true},
 		"https://10.0.0.1/":                   {false, true},
 		"http://10.0.0.1:8080/":               {false, true},

@@ -197,7 +197,7 @@ func describe(err error, timeout time.Duration) string {
 	return plain(err.Error(), domain.MaxWebhookErrorBytes)
 }
 
-// plain makes a text safe to store and show: UTF-8 without control characters, and at most most bytes.
+// plain makes a text safe to store and show: UTF-8 without control characters, and no longer than most bytes.
 func plain(text string, most int) string {
 	text = strings.Map(func(r rune) rune {
 		switch {
