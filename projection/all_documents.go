@@ -13,37 +13,38 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// AllDocumentsQuery asks for a page of a shared projection's documents over all tenants.
+// AllDocumentsQuery asks for a page of a shared projection's documents across all tenants.
 type AllDocumentsQuery struct {
 	Filter    string          // as in DocumentsQuery
-	Tenant    domain.TenantID // that tenant's alone; domain.Everyone: all
+	Tenant    domain.TenantID // only this tenant; domain.Everyone: all tenants
 	PageSize  int             // at most this many; at least 1
-	PageToken string          // AllDocumentsPage.Next of the page before; empty: the first
+	PageToken string          // AllDocumentsPage.Next of the previous page; empty: the first page
 	Fields    []domain.Path   // as in DocumentsQuery
 }
 
-// TenantDocument is a document, and whose it is.
+// TenantDocument is a document with the tenant that owns it.
 type TenantDocument struct {
 	Tenant domain.TenantID
 	domain.Document
 }
 
-// AllDocumentsPage is a page of documents, by tenant and then by id.
+// AllDocumentsPage is a page of documents, ordered by tenant and then by id.
 type AllDocumentsPage struct {
 	Documents []TenantDocument
-	Warnings  []string // as in DocumentsPage; what holds for all of these tenants' definitions
-	Next      string   // opaque; empty on the last page. A page may be shorter than asked for, and empty, with others behind it
+	Warnings  []string // as in DocumentsPage; only those that apply to every tenant on the page
+	Next      string   // opaque; empty on the last page. A page with a Next may be short or even empty
 }
 
-// Bounds of one page: so many tenants are asked, for so long, and the page ends there where they have too little to fill it.
+// Limits of one page. The page ends after this many tenants, or after this time, even if it is not full.
 const (
 	maxPageTenants = 1000
 	maxPageTime    = 5 * time.Second
 )
 
-// AllDocuments returns a page of the documents that a shared projection has for all tenants: for operators. They are read
-// tenant by tenant, each from the build that is live for it, so that nothing is of one moment. A page behind the first is of
-// the same builds as that, or domain.CodeGone. Errors are as those of Documents.
+// AllDocuments returns a page of a shared projection's documents across all tenants. It is meant for operators. It
+// reads tenant by tenant, each from the tenant's live build, so the page is not a snapshot of one moment. Every later
+// page comes from the same builds as the first; if a build has changed, the error is domain.CodeGone. Other errors are
+// those of Documents.
 func (c *Catalog) AllDocuments(ctx context.Context, name string, q AllDocumentsQuery) (AllDocumentsPage, error) {
 	asked, err := c.compileAll(ctx, name, q)
 	if err != nil {
@@ -66,7 +67,7 @@ func (c *Catalog) AllDocuments(ctx context.Context, name string, q AllDocumentsQ
 	}
 }
 
-// askedAll is an AllDocumentsQuery as drivers understand it.
+// askedAll is an AllDocumentsQuery in the form that drivers take.
 type askedAll struct {
 	where    domain.Predicate
 	tenant   domain.TenantID
@@ -130,7 +131,7 @@ func (c *Catalog) allDocuments(ctx context.Context, p domain.Projection, asked a
 			if live, err = c.config.Store.LiveProjection(ctx, tenant, p.ProjectionID); err != nil {
 				return AllDocumentsPage{}, err
 			}
-			if len(page.Warnings) > 0 { // its definition may be another one
+			if len(page.Warnings) > 0 { // the tenant's definition may differ
 				own := c.warnings(ctx, live, domain.DocumentQuery{Where: asked.where}, fields)
 				page.Warnings = slices.DeleteFunc(page.Warnings, func(warning string) bool { return !slices.Contains(own, warning) })
 			}
@@ -169,8 +170,7 @@ func (c *Catalog) allDocuments(ctx context.Context, p domain.Projection, asked a
 	return page, nil
 }
 
-// tenantsOf returns the tenants that the page is to be made of, in their order, and which of them have a build of their own
-// in force.
+// tenantsOf returns the tenants that the page covers, in order. own says which of them have a tenant build in force.
 func (c *Catalog) tenantsOf(ctx context.Context, p domain.Projection, asked askedAll) (tenants []domain.TenantID, own map[domain.TenantID]bool, err error) {
 	rows, err := c.config.Store.TenantBuildsOf(ctx, p.ProjectionID)
 	if err != nil {
@@ -194,7 +194,7 @@ func (c *Catalog) tenantsOf(ctx context.Context, p domain.Projection, asked aske
 	if err != nil {
 		return nil, nil, err
 	}
-	if p.Definition.Mode != domain.ModeInline { // all are in builds of tenants, and the projection's own has no table
+	if p.Definition.Mode != domain.ModeInline { // every tenant has its own build, and the projection's build has no table
 		for checkpoint, err := range driver.Checkpoints(ctx, p.LiveBuild()) {
 			if err != nil {
 				return nil, nil, err
@@ -227,7 +227,7 @@ type allToken struct {
 	id       string
 }
 
-// passed reports whether the token is behind all documents of a tenant; no token is behind nothing.
+// passed reports whether the page starts after all documents of a tenant. A nil token has passed no tenant.
 func (t *allToken) passed(tenant domain.TenantID) bool {
 	if t == nil {
 		return false
@@ -244,7 +244,7 @@ func (t *allToken) encode() []byte {
 	return append(raw, t.id...)
 }
 
-// decodeAllToken reads what encode has written.
+// decodeAllToken decodes the output of encode.
 func decodeAllToken(raw []byte) (t allToken, ok bool) {
 	number := func() (value int64, ok bool) {
 		n, length := binary.Uvarint(raw)

@@ -9,11 +9,12 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// asStored writes the numbers of an event's data, or metadata, as the log gives them back: without an exponent, and 0 for
-// -0. What an event is folded from must be the same before it is appended and behind that: expressions know a number by its
-// value, but a handler written in Go may look at its form, and cannot read 1e2 into an int. All else that the log changes
-// makes no difference to a fold: the order of an object's fields, blanks.
-// The text is checked JSON, and one that is in that form already is returned itself.
+// asStored writes the numbers of an event's data or metadata as the log returns them: without an exponent, and 0
+// instead of -0. An event must fold the same before and after its append. Expressions compare numbers by value, but a
+// Go handler may look at their text, and cannot unmarshal 1e2 into an int. The log's other changes (field order,
+// whitespace) do not affect a fold.
+//
+// The text must be valid JSON. If it is already in that form, asStored returns it unchanged.
 func asStored(text json.RawMessage) json.RawMessage {
 	return domain.RewriteNumbers(text, func(number []byte) string {
 		if number[0] != '-' && !bytes.ContainsAny(number, "eE") {
@@ -23,7 +24,7 @@ func asStored(text json.RawMessage) json.RawMessage {
 	})
 }
 
-// storedNumber is a JSON number as PostgreSQL's NUMERIC writes it.
+// storedNumber formats a JSON number as PostgreSQL's NUMERIC does.
 func storedNumber(number string) string {
 	sign, rest := "", number
 	if rest[0] == '-' {
@@ -34,12 +35,12 @@ func storedNumber(number string) string {
 		mantissa = rest[:i]
 		var err error
 		if exponent, err = strconv.Atoi(rest[i+1:]); err != nil {
-			return number // beyond what the log takes
+			return number // more than the log accepts
 		}
 	}
 	whole, fraction, _ := strings.Cut(mantissa, ".")
 	if strings.Trim(whole+fraction, "0") == "" {
-		sign, exponent = "", min(exponent, len(fraction)) // nothing to move; NUMERIC has no -0
+		sign, exponent = "", min(exponent, len(fraction)) // nothing to shift; NUMERIC has no -0
 	}
 	switch {
 	case exponent > len(fraction):

@@ -9,26 +9,27 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// AsideStore keeps what a build leaves out of its folding for a tenant: events that are passed over, and documents that are
-// parked with the events that wait for them.
+// AsideStore keeps what a build excludes from its fold for a tenant: skipped events, and parked documents with the
+// events that wait for them.
 type AsideStore interface {
 	Aside(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build, version int64) (domain.Aside, error)
 	Park(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, documents []domain.ParkedDocument, events []domain.ParkedEvent) (ok bool, err error)
 }
 
-// MaxParked is how many documents a projection parks for a tenant. One more, and it stops: what is wrong is not one
-// document then.
+// MaxParked is how many documents a projection parks for a tenant. At the next one the projection stops: so many faults
+// are not the fault of single documents.
 const MaxParked = 1000
 
-// aside is what a Replay leaves out. docs/decisions/0024-parked-documents.md says why nothing is lost by it, and nothing
-// folded past an event that waits:
+// aside is what a Replay excludes. docs/decisions/0024-parked-documents.md explains why no event is lost and no
+// document is folded past a waiting event:
 //
-//   - It is read after the checkpoint, and what is set aside is kept before the save whose checkpoint passes it. So
-//     whoever may still save has read all that was set aside at or below its checkpoint.
-//   - A document that is parked no more is found out when events for it are kept: then all is read anew.
+//   - A replay reads aside after the checkpoint, and keeps new entries before the save whose checkpoint passes them. So
+//     a
+//     replay that can still save has read all entries at or below its checkpoint.
+//   - Keeping events fails if their document is no longer parked. The replay then reads everything again.
 type aside struct{ domain.Aside }
 
-// setAside reads what is set aside, unless that is known.
+// setAside returns what is set aside, and reads it on first use.
 func (r *Replay) setAside(ctx context.Context) (*aside, error) {
 	if r.aside == nil {
 		r.aside = &aside{}
@@ -49,8 +50,8 @@ func (r *Replay) parks() bool {
 	return r.Aside != nil && r.Fold.definition.OnError == domain.OnErrorPark
 }
 
-// sift takes those events out of a reading that are passed over, that wait for parked documents, and whose keys cannot be
-// worked out, or cuts it off before the first of these.
+// sift removes events that are skipped, that wait for parked documents, or whose key cannot be computed. If such a
+// fault must stop the projection, sift cuts the reading off before the event.
 func (r *Replay) sift(ctx context.Context, p *prepared) error {
 	if len(p.events) == 0 {
 		return nil
@@ -95,13 +96,13 @@ func (r *Replay) sift(ctx context.Context, p *prepared) error {
 	return nil
 }
 
-// parkedAs is the id under which the event's document is parked.
+// parkedAs returns the id under which the event's document is parked.
 func (e *EventError) parkedAs() string {
 	return cmp.Or(e.DocumentID, domain.ParkedEventID(e.Event.ID))
 }
 
-// park sets the document aside that an event could not be folded into. It returns what the projection stops with where
-// there are too many already.
+// park sets aside the document of an event that cannot be folded. If too many documents are parked already, it returns
+// the fault that stops the projection.
 func (r *Replay) park(fault *EventError) (full *EventError) {
 	id := fault.parkedAs()
 	if _, parked := r.aside.Parked[id]; !parked && len(r.aside.Parked) >= MaxParked {
@@ -118,21 +119,21 @@ func (r *Replay) park(fault *EventError) (full *EventError) {
 	return nil
 }
 
-// full is the fault where its document cannot be parked, since too many are.
+// full returns the fault to stop with when too many documents are parked to park this one.
 func (e *EventError) full() *EventError {
 	stops := *e
 	stops.Err = fmt.Errorf("%d documents are parked already, so the projection stops before the next one: %w", MaxParked, e.Err)
 	return &stops
 }
 
-// wait lets an event wait for a parked document.
+// wait makes an event wait for a parked document.
 func (r *Replay) wait(id string, position int64) {
 	r.gathered.waiting = append(r.gathered.waiting, domain.ParkedEvent{DocumentID: id, Position: position})
 }
 
-// parkFaults parks the documents of a slice that ended with a fault: each is as it was before its event, and the events from
-// that on wait. Where these are too many it does nothing, and returns the first fault with which the projection stops: what
-// comes before it is folded once more.
+// parkFaults parks the documents of a slice that ended with a fault. Each stays as it was before its faulty event, and
+// the events from there on wait. If these are too many to park, parkFaults changes nothing and returns the first fault
+// that stops the projection. The events before it are then folded again.
 func (r *Replay) parkFaults(s slice, chains []chain, next []int32, outcomes []outcome) (stops *EventError) {
 	var faulty []int
 	for i := range outcomes {
@@ -158,11 +159,11 @@ func (r *Replay) parkFaults(s slice, chains []chain, next []int32, outcomes []ou
 	return nil
 }
 
-// waitingASave bounds the events that wait until they are kept.
+// waitingASave bounds how many waiting events collect before a save keeps them.
 const waitingASave = 10_000
 
-// keepWaiting keeps what was set aside since the save before. errAgain: a document that events were to wait for is parked no
-// more.
+// keepWaiting keeps what was set aside since the previous save. It returns errAgain if a document that events should
+// wait for is no longer parked.
 func (r *Replay) keepWaiting(ctx context.Context, s *saving) error {
 	if len(s.waiting) == 0 {
 		return nil
@@ -177,7 +178,7 @@ func (r *Replay) keepWaiting(ctx context.Context, s *saving) error {
 	return nil
 }
 
-// refuse is what follows when the database does not keep the document that one event has made.
+// refuse handles a document that the database refuses because of one event.
 func (r *Replay) refuse(fault *EventError) error {
 	if !r.parks() {
 		return fault

@@ -11,11 +11,11 @@ import (
 	"github.com/manifold-es/manifold/expr"
 )
 
-// slice is a part of a reading that is folded at once.
+// slice is a part of a reading that is folded in one step.
 type slice struct {
 	events []Event
 	keys   []string
-	upTo   int64 // the position that it leads to
+	upTo   int64 // the checkpoint after the slice
 }
 
 // chain is the events of one document within a slice, in order.
@@ -25,18 +25,18 @@ type chain struct {
 	last  int32
 }
 
-// outcome is what became of one document.
+// outcome is the result of folding one document.
 type outcome struct {
 	touched bool            // at least one event was applied
-	version int64           // the position last applied
-	value   Value           // the document in the handler's form, where that can be kept
-	data    json.RawMessage // the document as it is stored; neither: removed
+	version int64           // the position of the last applied event
+	value   Value           // the document in the handler's form, if that can be kept
+	data    json.RawMessage // the document as stored; with neither value nor data it is removed
 	fault   *EventError     // an event that cannot be folded
-	bad     *EventError     // the document that came out cannot be written
+	bad     *EventError     // the resulting document cannot be written
 }
 
-// gather folds a reading. What comes out may be saved later, together with what follows: finish, or apply, saves all. It
-// returns the reading's fault as its error, after everything before it was saved.
+// gather folds a reading. The results may be saved later, together with later readings; finish and apply save
+// everything. If the reading has a fault, gather saves everything before it and returns the fault as its error.
 func (r *Replay) gather(ctx context.Context, p *prepared) error {
 	if err := r.sift(ctx, p); err != nil {
 		return err
@@ -62,7 +62,7 @@ func (r *Replay) gather(ctx context.Context, p *prepared) error {
 	return nil
 }
 
-// apply is gather for a reading that nothing follows: all is saved when it returns.
+// apply is gather for a final reading: everything is saved when it returns.
 func (r *Replay) apply(ctx context.Context, p *prepared) error {
 	if err := r.gather(ctx, p); err != nil {
 		return err
@@ -70,12 +70,12 @@ func (r *Replay) apply(ctx context.Context, p *prepared) error {
 	return r.flush(ctx)
 }
 
-// fit returns how many of the events touch no more documents than should be in memory at once.
+// fit returns how many of the events can be folded without holding too many documents in memory.
 func (r *Replay) fit(keys []string) int {
 	if r.at.atOnce > 0 {
 		keys = keys[:min(len(keys), max(1, r.at.atOnce-r.gathered.events))]
 	}
-	most := 1000 // until it is known how large they are
+	most := 1000 // until the documents' size is known
 	if r.documentBytes > 0 {
 		most = max(16, r.Limits.DocumentBytes/2/(heldBytes+valueBytes*r.documentBytes))
 	}
@@ -94,9 +94,9 @@ func (r *Replay) fit(keys []string) int {
 	return len(keys)
 }
 
-// gatherSlice folds one slice onto what is known of its documents. Where a document comes out that cannot be written, it
-// halves the slice until the event that made it so stands alone. An event that cannot be folded parks its document, or
-// stops the folding before it.
+// gatherSlice folds one slice onto the known documents. If a resulting document cannot be written, gatherSlice halves
+// the slice until it finds the event responsible. An event that cannot be folded parks its document, or stops the
+// folding before it.
 func (r *Replay) gatherSlice(ctx context.Context, s slice) error {
 	chains, next := r.Fold.chainsOf(s.keys)
 	before, err := r.before(ctx, chains)
@@ -113,7 +113,7 @@ func (r *Replay) gatherSlice(ctx context.Context, s slice) error {
 	for i := range outcomes {
 		o := &outcomes[i]
 		if o.bad != nil && len(s.events) == 1 {
-			*o = outcome{fault: o.bad} // the event that made it so
+			*o = outcome{fault: o.bad} // the event responsible
 		}
 		if o.fault != nil {
 			o.cut(r.Fold, meter, s.events, chains[i], next, &before[i])
@@ -126,7 +126,8 @@ func (r *Replay) gatherSlice(ctx context.Context, s slice) error {
 	}
 	switch {
 	case fault != nil && !(r.parks() && bad):
-		// Everything before the event is good: folding is deterministic, so it comes out the same once more without it.
+		// Everything before the event is good: folding is deterministic, so a second fold without the event gives the
+		// same result.
 		n := 0
 		for s.events[n].Position < fault.Event.Position {
 			n++
@@ -196,12 +197,12 @@ func (f *Fold) chainsOf(keys []string) (chains []chain, next []int32) {
 	return chains, next
 }
 
-// before returns what is there of the chains' documents before their first events, in their order. What is not known is
-// loaded, also while a save is under way: what that writes is known.
+// before returns the chains' documents as they were before their first events, in the order of the chains. It loads
+// documents that are not known, even while a save is under way: the documents which that save writes are known.
 func (r *Replay) before(ctx context.Context, chains []chain) ([]held, error) {
 	all := make([]held, len(chains))
 	if r.Fold.Maps() {
-		// A record does not depend on what is there. That of a later event, if there is one, the database keeps.
+		// A record does not depend on a stored one. If a later event's record exists, the database keeps it.
 		for i := range all {
 			all[i].there = !r.Fold.mapper.distinct()
 		}
@@ -232,7 +233,7 @@ func (r *Replay) before(ctx context.Context, chains []chain) ([]held, error) {
 	return all, nil
 }
 
-// take keeps what became of a slice's documents until it is saved.
+// take keeps the results of a slice until they are saved.
 func (r *Replay) take(s slice, chains []chain, before []held, outcomes []outcome) {
 	g := &r.gathered
 	bytes, touched := 0, 0
@@ -257,7 +258,7 @@ func (r *Replay) take(s slice, chains []chain, before []held, outcomes []outcome
 		bytes, touched = bytes+h.size(), touched+1
 	}
 	if r.documentBytes == 0 && touched > 0 {
-		r.documentBytes = max(1, bytes/touched) // until they are written and it is known exactly
+		r.documentBytes = max(1, bytes/touched) // an estimate until they are written and the size is known exactly
 	}
 	if n := len(s.events); n > 0 {
 		if g.events += n; g.events == 1 {
@@ -273,10 +274,10 @@ func (r *Replay) take(s slice, chains []chain, before []held, outcomes []outcome
 	g.upTo = max(g.upTo, s.upTo)
 }
 
-// chainsAtOnce is how many documents a goroutine takes at a time: few enough to keep all processors busy to the end.
+// chainsAtOnce is how many documents a goroutine takes at a time: few enough to keep all processors busy until the end.
 const chainsAtOnce = 32
 
-// foldChains folds each document's events into it, documents beside one another. The error is ctx's cause.
+// foldChains folds each document's events into it, documents in parallel. Its error is ctx's cause.
 func (f *Fold) foldChains(ctx context.Context, meter *expr.Meter, events []Event, chains []chain, next []int32, before []held) ([]outcome, error) {
 	outcomes := make([]outcome, len(chains))
 	var taken atomic.Int64
@@ -297,9 +298,9 @@ func (f *Fold) foldChains(ctx context.Context, meter *expr.Meter, events []Event
 	return outcomes, nil
 }
 
-// foldUpTo folds a document's events into it, of those that are before a position. Those at or below the document's version
-// took effect before: in a database without transactions a batch may have been saved in part. What it returns means nothing
-// where meter has ended it.
+// foldUpTo folds a document's events into it, up to but not including position below. It skips events at or below the
+// document's version: they have taken effect already, since a database without transactions may have saved a batch in
+// part. The result is meaningless if the meter ended the fold.
 func (f *Fold) foldUpTo(meter *expr.Meter, events []Event, c chain, next []int32, before *held, below int64) (o outcome) {
 	if f.mapper != nil {
 		return f.mapChain(meter, events, c, next, before, below)
@@ -319,7 +320,8 @@ func (f *Fold) foldUpTo(meter *expr.Meter, events []Event, c chain, next []int32
 				doc = before.value
 			}
 			if doc == nil {
-				// The stored document before the first event; after a removal, and where there is none, the initial one.
+				// The first event starts from the stored document. After a removal, or without a stored document, it
+				// starts from the initial one.
 				var data []byte
 				if !o.touched {
 					data = before.data
@@ -334,7 +336,7 @@ func (f *Fold) foldUpTo(meter *expr.Meter, events []Event, c chain, next []int32
 		if doc, o.fault = f.next(doc, event.within(meter)); o.fault != nil {
 			return o
 		}
-		event.bound = nil // what was parsed for it can go
+		event.bound = nil // its parsed data is no longer needed
 		o.touched, last = true, i
 	}
 	if !o.touched {
@@ -346,13 +348,13 @@ func (f *Fold) foldUpTo(meter *expr.Meter, events []Event, c chain, next []int32
 	case f.definition.Handler == "":
 		o.value = doc
 	default:
-		// Go code may change the document that it is given: so what is kept is the text, from which each batch begins anew.
+		// A Go handler may change the document that it receives. So the text is kept, and each batch decodes it again.
 		o.data, o.bad = f.encode(doc, &events[last])
 	}
 	return o
 }
 
-// mapChain is foldUpTo of a map: the last record that its events make.
+// mapChain is foldUpTo for a map: its result is the last record that the events produce.
 func (f *Fold) mapChain(meter *expr.Meter, events []Event, c chain, next []int32, before *held, below int64) (o outcome) {
 	var last *Event
 	for i := c.first; i >= 0; i = next[i] {
@@ -382,8 +384,8 @@ func (f *Fold) mapChain(meter *expr.Meter, events []Event, c chain, next []int32
 	return o
 }
 
-// cut makes of an outcome that ended with a fault that of the events before it, and tells the fault whose document it is of
-// and how that was.
+// cut reduces an outcome that ended with a fault to the events before the fault. It sets the fault's document id and
+// the document as it was before.
 func (o *outcome) cut(f *Fold, meter *expr.Meter, events []Event, c chain, next []int32, before *held) {
 	fault := o.fault
 	*o = f.foldUpTo(meter, events, c, next, before, fault.Event.Position)

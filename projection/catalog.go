@@ -16,7 +16,7 @@ import (
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// CatalogStore is what the catalog asks of Manifold's own database.
+// CatalogStore is what the catalog needs from Manifold's own database.
 type CatalogStore interface {
 	CreateProjection(ctx context.Context, p domain.Projection, by string) error
 	Projection(ctx context.Context, id domain.ProjectionID) (domain.Projection, error)
@@ -46,39 +46,39 @@ type CatalogStore interface {
 	PageTokenKey(ctx context.Context) ([32]byte, error)
 }
 
-// CatalogConfig is what a Catalog is made of.
+// CatalogConfig configures a Catalog.
 type CatalogConfig struct {
 	Store     CatalogStore
 	Drivers   map[string]drivers.Driver // by the database's name in the configuration
 	Handlers  map[string]Handler        // written in Go, by name; may be nil
 	Progress  *Progress                 // the Runner's of this process
-	Upcasters *upcasting.Upcasters      // nil: there are none
-	Outages   Outages                   // as the Runner has them
-	Requests  *budget.Requests          // what folds and definitions of requests may cost; nil: as budget.New gives it by default
-	// Lost is told that a live build's table is not there, again and again as it is read; may be nil.
+	Upcasters *upcasting.Upcasters      // may be nil
+	Outages   Outages                   // shared with the Runner
+	Requests  *budget.Requests          // limits the cost of requests' folds and definitions; nil: the defaults of budget.New
+	// Lost is called each time a read finds that a live build's table is missing; may be nil.
 	Lost  func(id domain.ProjectionID, build int64)
-	LogIn string        // the name of the database that is the log's own; empty: none is
-	Keep  time.Duration // how long a build that nobody reads any more is kept; 0: an hour. Longer than any request may take
+	LogIn string        // the name of the database that also holds the log; empty: none does
+	Keep  time.Duration // how long to keep a build after its last reader, longer than any request may take; 0: an hour
 	Log   *slog.Logger
 }
 
-// sourceFolds is how many compiled folds of projections that are sources are kept: each takes tens of kilobytes.
+// sourceFolds is how many compiled folds of source projections are kept: each takes tens of kilobytes.
 const sourceFolds = 200
 
 // defaultKeep is how long a retired build stays before it is dropped.
 const defaultKeep = time.Hour
 
-// Catalog is what clients see of projections: definitions, their status, and their documents. A tenant sees its own
-// projections and the shared ones; where both have a name, its own. All methods may be called concurrently. Errors that
-// a client can act on are *domain.Error.
+// Catalog is the clients' view of projections: definitions, their status, and their documents. A tenant sees its own
+// projections and the shared ones; its own hides a shared one of the same name. All methods may be called concurrently.
+// Errors that a client can act on are *domain.Error.
 type Catalog struct {
 	config  CatalogConfig
 	rules   Rules
 	filters filterCache
 	queries queryShare
 	tokens  tokenSeal
-	folds   *foldMemory   // of projections that are sources, see DocumentsOf
-	holds   chan struct{} // has an element for each parked document that is held, see unparking.doHeld
+	folds   *foldMemory   // of source projections, see DocumentsOf
+	holds   chan struct{} // holds one element per held parked document, see unparking.doHeld
 }
 
 // NewCatalog returns a Catalog.
@@ -98,8 +98,9 @@ func NewCatalog(config CatalogConfig) *Catalog {
 	}
 }
 
-// Check says everything that keeps the definition from working as projection id, as Rules.Check does. The names of
-// what Manifold itself deploys are nobody else's. It costs the request, since a large definition takes seconds to compile.
+// Check reports everything that keeps the definition from working as projection id, as Rules.Check does. The names of
+// the projections that Manifold itself deploys are reserved. A large definition takes seconds to compile, so the
+// request's budget pays for it.
 func (c *Catalog) Check(ctx context.Context, id domain.ProjectionID, definition domain.Definition) error {
 	if err := checkReserved(id, definition); err != nil {
 		return err
@@ -108,7 +109,7 @@ func (c *Catalog) Check(ctx context.Context, id domain.ProjectionID, definition 
 	return err
 }
 
-// check is Rules.Check, and returns the definition as a Fold.
+// check is Rules.Check, and also returns the compiled Fold.
 func (c *Catalog) check(ctx context.Context, id domain.ProjectionID, definition domain.Definition) (fold *Fold, err error) {
 	ctx, end, err := c.config.Requests.Begin(ctx, id.Owner, "give the definition fewer and shorter expressions")
 	if err != nil {
@@ -122,9 +123,9 @@ func (c *Catalog) check(ctx context.Context, id domain.ProjectionID, definition 
 	return fold, err
 }
 
-// Create makes a projection, owned by owner (domain.Everyone: a shared one), with an empty build that then follows the
-// log from its first event. domain.CodeAlreadyExists where the owner has one of that name, or where a tenant's would
-// have the name of a shared one. by is who does it, for the projection's versions: "key <id> (<name>)", "operator",
+// Create creates a projection with an empty build that follows the log from its first event. With owner domain.Everyone
+// it is shared. The error is domain.CodeAlreadyExists if the owner has a projection of that name, or if a tenant's
+// would hide a shared one. by names the author for the projection's versions: "key <id> (<name>)", "operator",
 // "configuration" or "service".
 func (c *Catalog) Create(ctx context.Context, owner domain.TenantID, definition domain.Definition, by string) (domain.Projection, error) {
 	definition = WithDefaults(definition)
@@ -150,7 +151,7 @@ func (c *Catalog) Create(ctx context.Context, owner domain.TenantID, definition 
 		return domain.Projection{}, err
 	}
 	if err := c.config.Store.CreateProjection(ctx, p, by); err != nil {
-		// Somebody else may have made it at the same moment; the table made for nothing must not stay.
+		// A concurrent request may have created it; the unused table must not stay.
 		if dropErr := c.config.Drivers[definition.Database].DropTable(context.WithoutCancel(ctx), p.LiveBuild()); dropErr != nil {
 			c.config.Log.Error("drop the table of a projection that could not be created", "projection", id.Name, "build", number, "error", dropErr)
 		}
@@ -160,8 +161,8 @@ func (c *Catalog) Create(ctx context.Context, owner domain.TenantID, definition 
 	return c.config.Store.Projection(ctx, id)
 }
 
-// mustBeFree refuses a name that is taken: by the same owner, or, for a tenant's own, by a shared projection, since it
-// would hide that one from the tenant.
+// mustBeFree refuses a name that the owner already uses. For a tenant's projection it also refuses the name of a shared
+// one, which it would hide from the tenant.
 func (c *Catalog) mustBeFree(ctx context.Context, id domain.ProjectionID) error {
 	owners := []domain.TenantID{id.Owner}
 	if !id.Shared() {
@@ -181,8 +182,8 @@ func (c *Catalog) mustBeFree(ctx context.Context, id domain.ProjectionID) error 
 	return nil
 }
 
-// makeTable makes the place for a new, empty build, with its indexes: on nothing they cost nothing. A shared projection's
-// table is announced before, so that it is found if nothing comes of it.
+// makeTable creates the table and indexes of a new, empty build: indexing an empty table costs nothing. It announces a
+// shared projection's table first, so that the table is found if the creation fails later.
 func (c *Catalog) makeTable(ctx context.Context, build domain.Build) error {
 	driver := c.config.Drivers[build.Database]
 	if build.Shared() {
@@ -199,15 +200,15 @@ func (c *Catalog) makeTable(ctx context.Context, build domain.Build) error {
 	return nil
 }
 
-// swapTable points the public name at the build. A failure is only logged: nothing in Manifold reads by that name, and
-// whoever drops retired builds swaps once more before.
+// swapTable points the public name at the build. It only logs a failure: nothing in Manifold reads by that name, and
+// the cleanup of retired builds swaps again before it drops them.
 func (c *Catalog) swapTable(ctx context.Context, build domain.Build) {
 	if err := c.config.Drivers[build.Database].SwapTable(ctx, build, nil); err != nil {
 		c.config.Log.Warn("the public name of a projection could not be pointed at its live build yet", "projection", build.Name, "build", build.Number, "error", err)
 	}
 }
 
-// Get returns the projection that the tenant means by name: its own, else the shared one.
+// Get returns the projection with this name: the tenant's own, or else the shared one.
 func (c *Catalog) Get(ctx context.Context, tenant domain.TenantID, name string) (domain.Projection, error) {
 	p, err := c.config.Store.Projection(ctx, domain.ProjectionID{Owner: tenant, Name: name})
 	if domain.IsCode(err, domain.CodeNotFound) && tenant != domain.Everyone {
@@ -219,7 +220,7 @@ func (c *Catalog) Get(ctx context.Context, tenant domain.TenantID, name string) 
 	return p, err
 }
 
-// List returns the tenant's own projections and the shared ones that they do not hide, in the order of their names.
+// List returns the tenant's own projections and the shared ones that they do not hide, ordered by name.
 func (c *Catalog) List(ctx context.Context, tenant domain.TenantID) ([]domain.Projection, error) {
 	own, err := c.config.Store.Projections(ctx, tenant)
 	if err != nil {
@@ -241,8 +242,8 @@ func (c *Catalog) List(ctx context.Context, tenant domain.TenantID) ([]domain.Pr
 	return all, nil
 }
 
-// Delete removes the owner's projection; its documents are dropped after a while. A rebuild of it that is running is
-// cancelled. by is as for Create.
+// Delete removes the owner's projection and cancels a running rebuild of it. Its documents are dropped after a while.
+// by is as for Create.
 func (c *Catalog) Delete(ctx context.Context, owner domain.TenantID, name, by string) error {
 	id, err := c.ownID(ctx, owner, name)
 	if err != nil {
@@ -251,10 +252,10 @@ func (c *Catalog) Delete(ctx context.Context, owner domain.TenantID, name, by st
 	return c.config.Store.DeleteProjection(ctx, id, time.Now().Add(c.config.Keep), by)
 }
 
-// Reset puts an empty build in the place of the owner's projection at once and lets it follow the log from its first
-// event: for development. Readers see few documents until it has caught up. The definition stays as it is, so that no
-// version comes of it; who did it, by, is logged. domain.CodeEventsRemoved: retention has removed events of its source, and acceptLoss
-// does not say that it may do without them.
+// Reset replaces the owner's projection at once with an empty build that follows the log from its first event. It is
+// meant for development: readers see few documents until the build has caught up. The definition does not change, so
+// Reset adds no version; it logs by. The error is domain.CodeEventsRemoved if retention has removed events of its
+// source and acceptLoss is false.
 func (c *Catalog) Reset(ctx context.Context, owner domain.TenantID, name, by string, acceptLoss bool) (domain.Projection, error) {
 	id, err := c.ownID(ctx, owner, name)
 	if err != nil {
@@ -282,7 +283,8 @@ func (c *Catalog) Reset(ctx context.Context, owner domain.TenantID, name, by str
 			c.config.Log.Error("take back a reset that has come to nothing", "projection", id.Name, "build", p.Build, "error", err)
 		}
 	}()
-	// Only now: retention announces what it is about to remove, and asks only then who still needs it.
+	// Check only after BeginReset: retention first announces what it is about to remove, and then asks who still needs
+	// it.
 	if !acceptLoss {
 		if err := c.mustHaveAll(ctx, p); err != nil {
 			return domain.Projection{}, err
@@ -303,7 +305,7 @@ func (c *Catalog) Reset(ctx context.Context, owner domain.TenantID, name, by str
 	return c.config.Store.Projection(ctx, id)
 }
 
-// ownID returns the id of the owner's projection, for what changes it: a tenant changes only its own.
+// ownID returns the id of the owner's projection for a change. A tenant may change only its own projections.
 func (c *Catalog) ownID(ctx context.Context, owner domain.TenantID, name string) (domain.ProjectionID, error) {
 	p, err := c.Get(ctx, owner, name)
 	if err != nil {
@@ -322,7 +324,7 @@ func (c *Catalog) driver(build domain.Build) (drivers.Driver, error) {
 	return nil, domain.Errorf(domain.CodeUnavailable, "", "projection %q keeps its documents in database %q, which this process has no configuration for", build.Name, build.Database)
 }
 
-// types returns the event types that a definition folds; nil: all.
+// types returns the event types that a definition folds; nil means all.
 func (c *Catalog) types(definition domain.Definition) []string {
 	if definition.Handler == "" {
 		return definition.Types()

@@ -10,11 +10,11 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// CatchUp waits until the projection has folded, for the tenant, every event of its source up to the head that the log has
-// now, and returns how it is doing then. wait is the longest that it takes; 0: DefaultWait. A live projection, and one whose
-// documents are made by the appends themselves, is always there.
+// CatchUp waits until the projection has folded, for the tenant, every event of its source up to the log's current
+// head. It then returns the projection's status. wait is the longest time to wait; 0: DefaultWait. Live and inline
+// projections are always caught up.
 //
-// domain.CodeNotCaughtUp: it has not got there in time. domain.CodeFaulted: it cannot get there.
+// The error is domain.CodeNotCaughtUp if the projection did not get there in time, and domain.CodeFaulted if it cannot.
 func (c *Catalog) CatchUp(ctx context.Context, tenant domain.TenantID, name string, wait time.Duration) (Status, error) {
 	p, err := c.live(ctx, tenant, name)
 	if err != nil {

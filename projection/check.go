@@ -18,22 +18,23 @@ const (
 	maxIndexBytes = 200
 )
 
-// Rules is what definitions are held against.
+// Rules are what a definition is checked against.
 type Rules struct {
-	Databases []string           // the names of the databases that are configured
-	LogIn     string             // which of them is the log's own; empty: none
-	Handlers  map[string]Handler // written in Go and registered by the program, by name
+	Databases []string           // the names of the configured databases
+	LogIn     string             // the name of the database that also holds the log; empty: none does
+	Handlers  map[string]Handler // Go handlers that the program has registered, by name
 }
 
-// Check says everything that keeps a definition from working, each with its place, as one *domain.Error:
-// domain.CodeInvalidDefinition, or domain.CodeUnsupported for what is well-formed but cannot be done. A definition that
-// passes compiles.
+// Check returns everything that keeps a definition from working, each problem with its place, as one *domain.Error. The
+// code is domain.CodeInvalidDefinition, or domain.CodeUnsupported for what is well-formed but not supported. A
+// definition that passes compiles.
 func (r Rules) Check(id domain.ProjectionID, d domain.Definition) error {
 	_, err := r.check(nil, id, d)
 	return err
 }
 
-// check is Check until a meter ends it: what it returns means nothing then. A definition that passes comes as a Fold.
+// check is Check with a meter, and returns the Fold of a definition that passes. The result is meaningless if the meter
+// ended it.
 func (r Rules) check(meter *expr.Meter, id domain.ProjectionID, d domain.Definition) (*Fold, error) {
 	d = WithDefaults(d)
 	var found problems
@@ -110,7 +111,7 @@ func checkMap(d domain.Definition, found *problems) {
 	checkTypes("map", d.Map, found)
 }
 
-// checkTypes looks at the event types for which a definition has expressions; where is what holds them.
+// checkTypes checks the event types for which a definition has expressions; where names the field that holds them.
 func checkTypes(where string, expressions map[string]string, found *problems) {
 	switch {
 	case len(expressions) == 0:
@@ -160,8 +161,8 @@ func (r Rules) checkModes(d domain.Definition, found *problems) {
 	}
 }
 
-// checkInline refuses expressions that look at what is not known before the append has committed: the moment at which it
-// is recorded, which is also when an event has happened whose client did not say so.
+// checkInline refuses expressions that use values unknown before the append commits: the time of recording, and the
+// time of occurrence, which defaults to it.
 func checkInline(f *Fold, found *problems) {
 	look := func(where string, program interface{ Uses(field string) bool }) {
 		for _, field := range []string{"recordedAt", "occurredAt"} {
@@ -196,8 +197,8 @@ func checkPartition(d domain.Definition, found *problems) {
 	}
 }
 
-// checkChanges looks at what makes events of changes: the category must be one, and must not be among those that make
-// documents, or each change would be the cause of the next.
+// checkChanges checks that changes can be published as events: their category must be valid. It must not be one of the
+// projection's sources, or each change would cause the next.
 func checkChanges(d domain.Definition, found *problems) {
 	if !d.PublishChanges {
 		return

@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	// DefaultDatabase is where documents are when a definition names no database.
+	// DefaultDatabase is the database of a definition that names none.
 	DefaultDatabase = "default"
-	// DefaultKey gives each stream a document of its own, whose id is the stream's name.
+	// DefaultKey gives each stream one document, whose id is the stream's name.
 	DefaultKey = "event.stream"
-	// DefaultMapKey gives each event a record of its own, whose id is the event's: the default of a map.
+	// DefaultMapKey gives each event one record, whose id is the event's id. It is the default of a map.
 	DefaultMapKey = "event.id"
-	// MaxDefinitionBytes is how long a definition may be, as YAML or JSON.
+	// MaxDefinitionBytes is the largest size of a definition, as YAML or JSON.
 	MaxDefinitionBytes = 256 << 10
 )
 
-// ParseDefinition reads one definition, in YAML or (where the first character is "{") in JSON, and puts the defaults in.
-// It is strict: unknown and repeated fields, values of another kind than wanted, and YAML's anchors, aliases and tags
-// are errors. All that is wrong is named at once, each with its line, in a *domain.Error with
-// domain.CodeInvalidDefinition. What a definition means is Check's to judge.
+// ParseDefinition reads one definition and fills in the defaults. The text is YAML, or JSON if its first character is
+// "{". It is strict: unknown and repeated fields, values of the wrong type, and YAML's anchors, aliases and tags are
+// errors. It returns all errors at once, each with its line, as a *domain.Error with domain.CodeInvalidDefinition.
+// Check validates what the definition means.
 func ParseDefinition(text []byte) (domain.Definition, error) {
 	if len(text) > MaxDefinitionBytes {
 		return domain.Definition{}, domain.Errorf(domain.CodeTooLarge, "", "the definition has %d bytes; at most %d are allowed", len(text), MaxDefinitionBytes)
@@ -75,7 +75,8 @@ func readDefinition(root tree, found *problems) (d domain.Definition) {
 	return d
 }
 
-// WithDefaults returns the definition with every optional field filled in. What d holds is shared, not copied.
+// WithDefaults returns the definition with every optional field filled in. The result shares d's contents and does not
+// copy them.
 func WithDefaults(d domain.Definition) domain.Definition {
 	if d.Database == "" {
 		d.Database = DefaultDatabase
@@ -103,9 +104,8 @@ func WithDefaults(d domain.Definition) domain.Definition {
 	return d
 }
 
-// SameDefinition reports whether two definitions mean the same, so that putting one in the other's place changes
-// nothing: defaults written out or not, the order of categories, and the way in which the initial document is written
-// make no difference.
+// SameDefinition reports whether two definitions mean the same, so that replacing one with the other changes nothing.
+// It ignores explicit defaults, the order of categories, and the formatting of the initial document.
 func SameDefinition(a, b domain.Definition) bool {
 	a, b = WithDefaults(a), WithDefaults(b)
 	return a.Name == b.Name && a.Database == b.Database && a.Key == b.Key && a.Handler == b.Handler &&
@@ -120,7 +120,7 @@ func sorted(texts []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(texts)))
 }
 
-// canonical writes JSON with its keys in order and its numbers in one form; text that is no JSON stays as it is.
+// canonical writes JSON with sorted keys and its numbers in one form. It returns text that is not JSON unchanged.
 func canonical(raw json.RawMessage) []byte {
 	v, err := expr.ParseJSON(raw)
 	if err != nil {

@@ -11,15 +11,15 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// DefinitionFile is a file that has a definition in it.
+// DefinitionFile is a file that contains a definition.
 type DefinitionFile struct {
 	Path       string
 	Definition domain.Definition
 	lines      map[string]int
 }
 
-// Line returns the line on which a field begins, such as "on.ItemAdded" or "indexes[1]"; 1 where the file does not have
-// it.
+// Line returns the line on which a field begins, such as "on.ItemAdded" or "indexes[1]". It returns the line of the
+// nearest enclosing field if the file does not have that one, or else 1.
 func (f *DefinitionFile) Line(field string) int {
 	for {
 		if line, ok := f.lines[field]; ok {
@@ -33,7 +33,7 @@ func (f *DefinitionFile) Line(field string) int {
 	}
 }
 
-// DefinitionsOf returns the definitions of files.
+// DefinitionsOf returns the definitions of the files.
 func DefinitionsOf(files []DefinitionFile) []domain.Definition {
 	definitions := make([]domain.Definition, len(files))
 	for i := range files {
@@ -42,14 +42,14 @@ func DefinitionsOf(files []DefinitionFile) []domain.Definition {
 	return definitions
 }
 
-// FileError is one thing that is wrong in a file.
+// FileError is one error in a file.
 type FileError struct {
 	Path string
-	Line int // 0: of the whole file
+	Line int // 0: the whole file
 	Err  error
 }
 
-// Error gives path, line and what is wrong in one line, as compilers do.
+// Error returns path, line and message in one line, as compilers do.
 func (e *FileError) Error() string {
 	if e.Line == 0 {
 		return fmt.Sprintf("%s: %s", e.Path, e.Err)
@@ -57,12 +57,12 @@ func (e *FileError) Error() string {
 	return fmt.Sprintf("%s:%d: %s", e.Path, e.Line, e.Err)
 }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the error without its place.
 func (e *FileError) Unwrap() error { return e.Err }
 
-// ReadDefinitions reads the definitions in a folder: its files that end in .yaml, .yml or .json, in the order of their
-// names, one definition each. What ends in .test.yaml (or .yml, .json) holds examples, and is left out. All that is wrong is
-// named at once, each a *FileError; two files with one projection's name are wrong as well.
+// ReadDefinitions reads the definitions in a folder, one per file: the files that end in .yaml, .yml or .json, ordered
+// by name. It skips files that end in .test.yaml, .test.yml or .test.json, which contain examples. It returns all
+// errors at once, each a *FileError. Two files that define a projection of the same name are an error as well.
 func ReadDefinitions(folder string) ([]DefinitionFile, error) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -92,10 +92,10 @@ func ReadDefinitions(folder string) ([]DefinitionFile, error) {
 	return read, errors.Join(wrong...)
 }
 
-// testSuffix is what the name of a file of examples has before its kind.
+// testSuffix ends the base name of a file of examples.
 const testSuffix = ".test"
 
-// definitionFileName splits a file's name; kind is empty where the file holds neither a definition nor examples.
+// definitionFileName splits a file's name. kind is empty if the file contains neither a definition nor examples.
 func definitionFileName(name string) (base, kind string) {
 	kind = filepath.Ext(name)
 	switch strings.ToLower(kind) {
@@ -123,7 +123,7 @@ func readDefinitionFile(path string) (DefinitionFile, error) {
 	return DefinitionFile{Path: path, Definition: definition, lines: lines}, nil
 }
 
-// readFile reads a file that is not larger than a definition or its examples may be.
+// readFile reads a file that is no larger than MaxDefinitionBytes.
 func readFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -138,7 +138,7 @@ func readFile(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// inFile makes file errors of what is wrong in a text.
+// inFile converts the errors of a text to file errors.
 func inFile(path string, err error) error {
 	var wrong []error
 	for _, part := range partsOf(err) {
@@ -148,7 +148,7 @@ func inFile(path string, err error) error {
 	return errors.Join(wrong...)
 }
 
-// lineOf takes the line out of a place in a text, as place gives it.
+// lineOf splits the line off a place in a text, as formatted by place.
 func lineOf(where string) (line int, rest string) {
 	rest, last, found := strings.Cut(where, ", ")
 	if !found {
@@ -160,7 +160,7 @@ func lineOf(where string) (line int, rest string) {
 	return line, rest
 }
 
-// lines notes on which line each field and element begins.
+// lines records on which line each field and element begins.
 func (t tree) lines(path string, into map[string]int) {
 	switch v := t.value.(type) {
 	case []field:

@@ -7,11 +7,11 @@ import (
 	"github.com/manifold-es/manifold/expr"
 )
 
-// maxDifferences is how many differences of one document are told.
+// maxDifferences is how many differences of one document are reported.
 const maxDifferences = 20
 
-// differences says in which fields a document is not what is wanted, a line each; none where they are the same JSON
-// value, whatever the form of numbers and the order of fields.
+// differences lists the fields in which a document differs from the expected one, one per line. The list is empty if
+// both are the same JSON value, whatever the form of numbers and the order of fields.
 func differences(got, want []byte) []string {
 	if bytes.Equal(canonical(got), canonical(want)) {
 		return nil
@@ -83,7 +83,7 @@ func same(a, b expr.Value) bool {
 	return err == nil && bytes.Equal(one, other)
 }
 
-// named is a path with a blank behind it; the document itself is "it ".
+// named returns a path followed by a space; for the document itself it returns "it ".
 func named(path string) string {
 	if path == "" {
 		return "it "
@@ -91,7 +91,7 @@ func named(path string) string {
 	return path + " "
 }
 
-// shown is a value as JSON, in one form.
+// shown formats a value as JSON, always in the same form.
 func shown(v expr.Value) string {
 	text, err := expr.AppendJSON(nil, v)
 	if err != nil {

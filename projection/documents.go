@@ -15,22 +15,22 @@ import (
 
 // Freshness says how up to date documents must be when they are read.
 type Freshness struct {
-	MinPosition int64         // every event of the projection's source up to here is folded; 0: whatever is there
+	MinPosition int64         // every event of the projection's source up to here is folded; 0: no requirement
 	Wait        time.Duration // how long to wait for that; 0: DefaultWait
 }
 
 // DefaultWait is how long a read waits for its MinPosition.
 const DefaultWait = 5 * time.Second
 
-// backupPoll is how often a waiting read looks by itself: the projection may be followed by another process.
+// backupPoll is how often a waiting read polls the checkpoint: another process may be following the projection.
 const backupPoll = 50 * time.Millisecond
 
-// maxPageBytes ends a page of documents early, so that no more is held in memory for a request, but for the one document
-// that goes beyond it.
+// maxPageBytes ends a page of documents early. It limits the memory that a request holds, except for the one document
+// that exceeds the limit.
 const maxPageBytes = 8 << 20
 
-// What reading documents takes of the account that its context carries: as much as most of them need until they are there,
-// and then what they have, as often as they are in memory on their way out.
+// What reading documents takes from the memory account in its context. A read first takes what most reads need. Once it
+// has the documents, it takes their size times the number of copies in memory on their way out.
 const (
 	documentRoom = 8 << 20
 	pageRoom     = 2 * maxPageBytes
@@ -40,12 +40,12 @@ const (
 
 // DocumentsQuery asks for a page of documents.
 type DocumentsQuery struct {
-	Filter    string        // an expression, as expr.CompileFilter takes it: those for which it is true; empty: all
+	Filter    string        // an expression, as expr.CompileFilter takes it; only documents for which it is true; empty: all
 	OrderBy   string        // paths, as expr.CompileOrder takes them, such as "total desc,customer"; empty: by id as bytes
-	PageSize  int           // at most this many, and fewer where they come to some megabytes; at least 1
-	PageToken string        // DocumentsPage.Next of the page before, which was asked for with the same filter and order; empty: the first
-	Count     bool          // count all that the filter is true for; that may cost much more than the page
-	Fields    []domain.Path // what the caller will show of the documents, for warnings alone
+	PageSize  int           // at most this many, and fewer if they exceed some megabytes; at least 1
+	PageToken string        // DocumentsPage.Next of the previous page, with the same filter and order; empty: the first page
+	Count     bool          // count all documents that match the filter, which may cost much more than the page
+	Fields    []domain.Path // the fields that the caller will show; used only for warnings
 	Freshness
 }
 
@@ -53,19 +53,21 @@ type DocumentsQuery struct {
 type DocumentsPage struct {
 	Documents []domain.Document
 	Next      string // opaque; empty on the last page
-	Count     int64  // with DocumentsQuery.Count: how many there are on all pages, counted behind the page
-	// Warnings name fields of the filter, the order and the selection that no document of the projection can have, for people.
+	Count     int64  // with DocumentsQuery.Count: how many there are on all pages, counted after the page was read
+	// Warnings, meant for people, name fields of the filter, order and selection that no document of the projection can
+	// have.
 	Warnings []string
 }
 
-// Explanation is how the database answers a query for documents.
+// Explanation says how the database answers a query for documents.
 type Explanation struct {
 	Database string // by its name in the configuration
 	domain.Explanation
 }
 
-// Document returns one document of the live build: domain.CodeNotFound where it is not there, domain.CodeNotCaughtUp
-// where the wished freshness was not reached in time, domain.CodeFaulted where it cannot be.
+// Document returns one document of the live build. The error is domain.CodeNotFound if the document does not exist,
+// domain.CodeNotCaughtUp if the required freshness was not reached in time, and domain.CodeFaulted if it cannot be
+// reached.
 func (c *Catalog) Document(ctx context.Context, tenant domain.TenantID, name, id string, fresh Freshness) (domain.Document, error) {
 	var document domain.Document
 	err := c.readLive(ctx, tenant, name, fresh, func(reader documentReader, p domain.Projection) error {
@@ -86,10 +88,10 @@ func (c *Catalog) Document(ctx context.Context, tenant domain.TenantID, name, id
 	return document, err
 }
 
-// Documents returns a page of the live build's documents. A page behind the first is of the same build as that, or
-// domain.CodeGone: start again, since another build went live meanwhile. What cannot be asked is refused with
-// domain.CodeInvalidRequest or, where only this database cannot, domain.CodeUnsupported; both name the place. A query that
-// takes longer than the driver lets it is domain.CodeTooCostly.
+// Documents returns a page of the live build's documents. Every later page comes from the same build as the first. If
+// another build has gone live since, the error is domain.CodeGone: start again from the first page. An invalid query is
+// domain.CodeInvalidRequest, and one that only this database does not support is domain.CodeUnsupported; both name the
+// place. A query that exceeds the driver's time limit is domain.CodeTooCostly.
 func (c *Catalog) Documents(ctx context.Context, tenant domain.TenantID, name string, q DocumentsQuery) (DocumentsPage, error) {
 	asked, err := c.compile(ctx, tenant, name, q)
 	if err != nil {
@@ -140,8 +142,8 @@ func (c *Catalog) Documents(ctx context.Context, tenant domain.TenantID, name st
 	return page, err
 }
 
-// Explain says how the database would answer the query for the tenant, and returns no document. It is for operators: what
-// it returns may have the filter's values in it, and the names of tables. Errors are as those of Documents.
+// Explain says how the database would answer the query for the tenant, and returns no documents. It is meant for
+// operators: the result may contain the filter's values and the names of tables. Errors are those of Documents.
 func (c *Catalog) Explain(ctx context.Context, tenant domain.TenantID, name string, q DocumentsQuery) (Explanation, error) {
 	asked, err := c.compile(ctx, tenant, name, q)
 	if err != nil {
@@ -161,7 +163,7 @@ func (c *Catalog) Explain(ctx context.Context, tenant domain.TenantID, name stri
 	return explained, err
 }
 
-// place waits for a place among the tenant's queries, where the query is one that costs.
+// place waits for a slot among the tenant's queries if the query is a costly one.
 func (c *Catalog) place(ctx context.Context, tenant domain.TenantID, costs bool) (leave func(), err error) {
 	if !costs {
 		return func() {}, nil
@@ -169,9 +171,9 @@ func (c *Catalog) place(ctx context.Context, tenant domain.TenantID, costs bool)
 	return c.queries.enter(ctx, tenant)
 }
 
-// compiledQuery is a DocumentsQuery as drivers understand it.
+// compiledQuery is a DocumentsQuery in the form that drivers take.
 type compiledQuery struct {
-	query    domain.DocumentQuery // one more than asked for, which tells whether there is a next page
+	query    domain.DocumentQuery // asks for one document more than the page, to see whether there is a next page
 	from     *pageToken           // nil: the first page
 	question question
 }
@@ -201,15 +203,15 @@ func (c *Catalog) compile(ctx context.Context, tenant domain.TenantID, name stri
 		return asked, err
 	}
 	asked.from, asked.query.After = &from, &from.after
-	// The question is looked at as well: a place can be one in another order by chance.
+	// Compare the question as well: a token of another order may pass the check by chance.
 	if from.question != asked.question || asked.query.Check() != nil {
 		return asked, domain.Errorf(domain.CodeInvalidRequest, "pageToken", "it was given for another query; filter and orderBy must be those of the page before, as in its Link header")
 	}
 	return asked, nil
 }
 
-// openPage reads a page token. The release before this one runs beside it, and does not encrypt its tokens: those are taken,
-// too. Whatever a client makes up is a place among its own documents.
+// openPage reads a page token. It also accepts the unencrypted tokens of the previous release, which may run beside
+// this one. That is safe: a token that a client makes up is only a place among its own documents.
 func (c *Catalog) openPage(ctx context.Context, text string) (pageToken, error) {
 	plain, err := c.tokens.open(ctx, tokenOfPage, text)
 	if domain.IsCode(err, domain.CodeInvalidRequest) && len(text) <= maxPageTokenBytes {
@@ -227,7 +229,7 @@ func (c *Catalog) openPage(ctx context.Context, text string) (pageToken, error) 
 	return from, nil
 }
 
-// on refuses a page of another build, and a list that is of no partition where the build has some.
+// on refuses the page of another build, and a list without a partition if the build is partitioned.
 func (q compiledQuery) on(build domain.Build) error {
 	if q.from != nil && (q.from.shared != build.Shared() || q.from.build != build.Number) {
 		return domain.Errorf(domain.CodeGone, "pageToken", "the documents of this page were replaced by a newer build; start again from the first page")
@@ -235,7 +237,8 @@ func (q compiledQuery) on(build domain.Build) error {
 	return checkNarrowed(build, q.query.Where)
 }
 
-// notCompiled is why an expression of a request is refused. What is no fault of the expression stays what it is.
+// notCompiled is the error for an expression of a request that does not compile. Errors that are not the expression's
+// fault keep their code.
 func notCompiled(where string, err error) error {
 	if wrong, ok := errors.AsType[*expr.CompileError](err); ok {
 		return domain.Errorf(domain.CodeInvalidRequest, where, "%s", wrong)
@@ -243,8 +246,8 @@ func notCompiled(where string, err error) error {
 	return fmt.Errorf("compile %s: %w", where, err)
 }
 
-// live returns the projection that the tenant means by name, its own or else the shared one, with the build and the
-// definition that are live for the tenant: a rebuild may have given it one of its own.
+// live returns the projection with this name: the tenant's own, or else the shared one. It comes with the build and
+// definition that are live for the tenant, since a rebuild may have given the tenant a separate build.
 func (c *Catalog) live(ctx context.Context, tenant domain.TenantID, name string) (domain.Projection, error) {
 	p, err := c.config.Store.LiveProjection(ctx, tenant, domain.ProjectionID{Owner: tenant, Name: name})
 	if domain.IsCode(err, domain.CodeNotFound) && tenant != domain.Everyone {
@@ -256,8 +259,8 @@ func (c *Catalog) live(ctx context.Context, tenant domain.TenantID, name string)
 	return p, err
 }
 
-// readLive looks the live build up and reads from it. Where its table went away in between (a swap, and then the drop of
-// the old table), it looks once more: the reader sees all of the old or all of the new.
+// readLive looks up the live build and reads from it. If the table disappeared in between (after a swap, the old table
+// is dropped), it tries again. So the reader sees either the old documents or the new ones, never a mix.
 func (c *Catalog) readLive(ctx context.Context, tenant domain.TenantID, name string, fresh Freshness, read func(documentReader, domain.Projection) error) error {
 	var last int64
 	for again := false; ; again = true {
@@ -288,9 +291,9 @@ func (c *Catalog) readLive(ctx context.Context, tenant domain.TenantID, name str
 	}
 }
 
-// awaitPosition waits until the live build has seen every event of the projection's source up to fresh.MinPosition, and
-// returns the projection as it is then: another build may have been swapped in while it waited, behind which the one
-// that was live is followed no more.
+// awaitPosition waits until the live build has seen every event of the projection's source up to fresh.MinPosition. It
+// returns the projection as of then: another build may have gone live during the wait, after which nothing follows the
+// previous one.
 func (c *Catalog) awaitPosition(ctx context.Context, tenant domain.TenantID, p domain.Projection, fresh Freshness) (domain.Projection, error) {
 	wait := fresh.Wait
 	if wait <= 0 {
@@ -298,7 +301,7 @@ func (c *Catalog) awaitPosition(ctx context.Context, tenant domain.TenantID, p d
 	}
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
-	missing := int64(0) // the build whose table was not there
+	missing := int64(0) // the build whose table was missing
 	for first := true; ; first = false {
 		moved, done := c.config.Progress.wait(p.ProjectionID, tenant)
 		var err error
@@ -354,7 +357,7 @@ func (c *Catalog) reached(ctx context.Context, tenant domain.TenantID, p domain.
 		return false, err
 	}
 	if head.Position < position {
-		return false, nil // what it will hold is not known yet
+		return false, nil // events up to position are not known yet
 	}
 	between, err := c.config.Store.AnyEvent(ctx, tenant, p.Definition.Source, c.types(p.Definition), checkpoint, position)
 	if err != nil || !between {
