@@ -194,7 +194,7 @@ func (c *Catalog) tenantsOf(ctx context.Context, p domain.Projection, asked aske
 	if err != nil {
 		return nil, nil, err
 	}
-	if p.Definition.Mode != domain.ModeInline { // every tenant has its own build, and the projection's build has no table
+	if p.Definition.Mode != domain.ModeInline { // each tenant has its own build; the projection's build has no table
 		for checkpoint, err := range driver.Checkpoints(ctx, p.LiveBuild()) {
 			if err != nil {
 				return nil, nil, err
@@ -218,7 +218,7 @@ func pageGone() error {
 //	8 bytes      the question
 //	16 bytes     the tenant
 //	uvarint      the tenant's live build
-//	the rest     the id behind which the page starts; nothing: behind all of the tenant's documents
+//	the rest     the id after which the page starts; empty: after all of the tenant's documents
 type allToken struct {
 	build    int64
 	question question

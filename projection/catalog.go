@@ -54,7 +54,7 @@ type CatalogConfig struct {
 	Progress  *Progress                 // the Runner's of this process
 	Upcasters *upcasting.Upcasters      // may be nil
 	Outages   Outages                   // shared with the Runner
-	Requests  *budget.Requests          // limits the cost of requests' folds and definitions; nil: the defaults of budget.New
+	Requests  *budget.Requests          // what requests' folds and definitions may cost; nil: budget.New's defaults
 	// Lost is called each time a read finds that a live build's table is missing; may be nil.
 	Lost  func(id domain.ProjectionID, build int64)
 	LogIn string        // the name of the database that also holds the log; empty: none does

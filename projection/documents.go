@@ -40,10 +40,10 @@ const (
 
 // DocumentsQuery asks for a page of documents.
 type DocumentsQuery struct {
-	Filter    string        // an expression, as expr.CompileFilter takes it; only documents for which it is true; empty: all
+	Filter    string        // an expression, as expr.CompileFilter takes it; selects documents; empty: all
 	OrderBy   string        // paths, as expr.CompileOrder takes them, such as "total desc,customer"; empty: by id as bytes
 	PageSize  int           // at most this many, and fewer if they exceed some megabytes; at least 1
-	PageToken string        // DocumentsPage.Next of the previous page, with the same filter and order; empty: the first page
+	PageToken string        // DocumentsPage.Next of the previous page, for the same filter and order; empty: first page
 	Count     bool          // count all documents that match the filter, which may cost much more than the page
 	Fields    []domain.Path // the fields that the caller will show; used only for warnings
 	Freshness

@@ -16,8 +16,8 @@ import (
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// ExampleFile is the examples of one projection: what documents events are to make. It stands beside the definition, and
-// is named like the projection, with .test before its kind: order-summary.test.yaml.
+// ExampleFile contains the examples of one projection: the documents that events should produce. The file is stored
+// beside the definition, and is named like the projection with .test before its extension: order-summary.test.yaml.
 type ExampleFile struct {
 	Path       string
 	Projection string
@@ -25,7 +25,7 @@ type ExampleFile struct {
 	upcasters  *upcasting.Set
 }
 
-// Example is events, and what is to become of them.
+// Example is a list of events and their expected results.
 type Example struct {
 	Name   string
 	Line   int
@@ -33,7 +33,7 @@ type Example struct {
 	want   struct {
 		documents []wantedDocument
 		absent    []wantedID
-		parked    *[]wantedID // nil: not said
+		parked    *[]wantedID // nil: not checked
 		fault     *wantedFault
 	}
 }
@@ -48,20 +48,20 @@ type wantedID struct {
 	line int
 }
 
-// wantedFault is what an event that cannot be folded is to be; what is zero is not looked at.
+// wantedFault is the expected fault of an event that cannot be folded. Zero fields are not checked.
 type wantedFault struct {
 	line    int
 	event   int64  // its position
 	where   string // such as "on.ItemAdded"
-	message string // is part of the message
+	message string // a part of the message
 }
 
-// exampleTime is when the events of examples were recorded, unless they say otherwise: always the same, so that an
-// example gives the same documents on any day.
+// exampleTime is when the events of examples were recorded, unless they say otherwise. It is fixed, so that an example
+// gives the same documents on any day.
 var exampleTime = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// ReadExamples reads the files of examples in a folder: those that end in .test.yaml, .test.yml or .test.json, in the order
-// of their names. All that is wrong is named at once, each a *FileError.
+// ReadExamples reads the files of examples in a folder: those that end in .test.yaml, .test.yml or .test.json, ordered
+// by name. It returns all errors at once, each a *FileError.
 func ReadExamples(folder string) ([]ExampleFile, error) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -129,7 +129,7 @@ func (t tree) items(found *problems, where, wanted string) []tree {
 	return items
 }
 
-// whole reads a whole number from 1 on.
+// whole reads a whole number of at least 1.
 func (t tree) whole(found *problems, where string) int64 {
 	text, _ := t.value.(number)
 	n, err := strconv.ParseInt(string(text), 10, 64)
@@ -139,7 +139,7 @@ func (t tree) whole(found *problems, where string) int64 {
 	return n
 }
 
-// ids reads a list of documents' ids.
+// ids reads a list of document ids.
 func (t tree) ids(found *problems, where string) []wantedID {
 	ids := []wantedID{}
 	for i, item := range t.items(found, where, "a list of documents' ids") {
@@ -241,8 +241,8 @@ func readGiven(t tree, found *problems, where string) GivenEvent {
 	return g
 }
 
-// Run folds each example's events from nothing, and returns what did not become as it was to be: for each example of the
-// file, in their order, nothing where all did. ctx ends it early, with its cause as the failure.
+// Run folds each example's events, starting without documents. It returns the failures of each example, in the file's
+// order; an example that passes has none. If ctx ends, its cause is the failure of the remaining examples.
 func (f *ExampleFile) Run(ctx context.Context, fold *Fold) [][]*FileError {
 	failures := make([][]*FileError, len(f.Examples))
 	for i := range f.Examples {
@@ -279,7 +279,7 @@ func (e *Example) compare(p Preview, fail func(line int, format string, args ...
 	}
 }
 
-// compare looks for the fault among those that there are.
+// compare checks that the expected fault is among the faults.
 func (w *wantedFault) compare(faults []*EventError, fail func(line int, format string, args ...any)) {
 	if len(faults) == 0 {
 		fail(w.line, "every event can be folded, but a fault is wanted")
@@ -301,7 +301,7 @@ func (w *wantedFault) compare(faults []*EventError, fail func(line int, format s
 	}
 }
 
-// compareFaults looks at the events that could not be folded: each is a failure unless it is wanted.
+// compareFaults checks the events that could not be folded: each is a failure unless it is expected.
 func (e *Example) compareFaults(p Preview, fail func(line int, format string, args ...any)) {
 	var faults []*EventError
 	var parked []string
@@ -335,7 +335,7 @@ func (e *Example) compareFaults(p Preview, fail func(line int, format string, ar
 	}
 }
 
-// others names the documents that are there instead.
+// others names the documents that exist instead.
 func others(p Preview) string {
 	ids := make([]string, 0, 5)
 	for _, d := range p.Documents[:min(len(p.Documents), cap(ids))] {

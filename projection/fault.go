@@ -8,18 +8,18 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// EventError says which event could not be folded, and why, with all that is needed to see it. The same events give the
-// same error.
+// EventError says which event could not be folded and why, with everything needed to understand it. The same events
+// give the same error.
 type EventError struct {
 	Event      domain.Event
-	DocumentID string          // whose document it was for; empty where the key could not be worked out
+	DocumentID string          // the event's document; empty if the key could not be computed
 	Where      string          // the part of the definition, such as "on.ItemAdded" or "key"
-	Expression string          // its text; empty where it is Go code
-	Before     json.RawMessage // the document before the event; nil where there was none, or where it is larger than maxBefore
-	Err        error           // with the place in the expression, where there is one
+	Expression string          // its text; empty for Go code
+	Before     json.RawMessage // the document before the event; nil if there was none, or if it exceeds maxBefore
+	Err        error           // with the place in the expression, if known
 }
 
-// Bounds of what is kept and shown of a fault, in bytes. It may quote what clients sent.
+// Limits of what is kept and shown of a fault, in bytes. A fault may quote what clients sent.
 const (
 	maxFaultMessage    = 2000
 	maxFaultExpression = 4000
@@ -27,20 +27,21 @@ const (
 	maxShown           = 500 // of expression and document, in one line
 )
 
-// blame makes the error of an event; whose document it was for is the caller's to add.
+// blame returns the error of an event. The caller adds the document.
 func (f *Fold) blame(event *Event, where string, err error) *EventError {
 	return &EventError{Event: *event.Event, Where: where, Expression: f.expression(where), Err: err}
 }
 
-// tellBefore adds the document before the event, where it is not too large.
+// tellBefore adds the document before the event, unless it is too large.
 func (e *EventError) tellBefore(f *Fold, was *held) {
 	if text, err := f.text(was); err == nil && len(text) <= maxBefore {
 		e.Before = text
 	}
 }
 
-// Error tells all of it in one line: the event by position, id, type and stream, the part of the definition that failed and
-// why, and, cut off where they are long, the expression and the document before.
+// Error describes the fault in one line. It names the event (position, id, type and stream), the part of the definition
+// that failed, and the reason. It adds the expression and the document before the event, and cuts them off if they are
+// long.
 func (e *EventError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "event %d (%s, %s of %s) cannot be folded: %s: %s", e.Event.Position, e.Event.ID, e.Event.Type, e.Event.Stream, e.Where, e.Err)
@@ -56,10 +57,10 @@ func (e *EventError) Error() string {
 	return b.String()
 }
 
-// Unwrap returns what went wrong.
+// Unwrap returns the underlying error.
 func (e *EventError) Unwrap() error { return e.Err }
 
-// Failure is the error as it is kept and shown: bounded, and in texts that a database can keep.
+// Failure returns the error as it is stored and shown: limited in size, and with text that a database can store.
 func (e *EventError) Failure() domain.Failure {
 	return domain.Failure{
 		Stream: e.Event.Stream, EventType: e.Event.Type, DocumentID: e.DocumentID, Where: e.Where,
@@ -67,10 +68,10 @@ func (e *EventError) Failure() domain.Failure {
 	}
 }
 
-// Cut shortens a text to about so many bytes, in a form that a database can keep.
+// Cut shortens a text to about most bytes, in a form that a database can store.
 func Cut(text string, most int) string { return cut(text, most) }
 
-// cut shortens a text to about so many bytes, and leaves out what is not UTF-8 or U+0000.
+// cut shortens a text to about most bytes. It removes invalid UTF-8 and replaces U+0000.
 func cut(text string, most int) string {
 	if len(text) > most {
 		text = text[:most] + "..."

@@ -6,7 +6,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// FaultStore is what the catalog asks of Manifold's own database about events that cannot be folded.
+// FaultStore is what the catalog needs from Manifold's own database for events that cannot be folded.
 type FaultStore interface {
 	AsideStore
 	RetryFault(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) error

@@ -17,8 +17,8 @@ type FieldChange struct {
 }
 
 // Changes returns the fields in which after differs from before, in the order in which definitions are written. Fields
-// that mean the same (see SameDefinition) do not differ. Where before is nil, they are the fields of after that are not as
-// they would be by default; where after is nil, those of before, gone.
+// that mean the same (see SameDefinition) do not differ. If before is nil, Changes returns the fields of after that
+// differ from the defaults. If after is nil, it returns those of before as removed.
 func Changes(before, after *domain.Definition) []FieldChange {
 	changes := []FieldChange{}
 	switch {
@@ -28,7 +28,7 @@ func Changes(before, after *domain.Definition) []FieldChange {
 		if d == nil {
 			d = after
 		}
-		usual.Handler, usual.Map = d.Handler, d.Map // what is the default depends on the kind
+		usual.Handler, usual.Map = d.Handler, d.Map // the defaults depend on the kind of definition
 		defaults := fieldsOf(usual)
 		for _, f := range fieldsOf(*d) {
 			if f.name != "handler" && !f.rule && slices.ContainsFunc(defaults, f.same) {
@@ -59,10 +59,9 @@ func Changes(before, after *domain.Definition) []FieldChange {
 	return changes
 }
 
-// SameDocuments reports whether two definitions make the same documents in the same place, with the same indexes: they
-// differ at most in what becomes of events that cannot be folded, in whether changes are published, and in what a rebuild
-// asserts. One can be put in the
-// other's place at once, without a rebuild.
+// SameDocuments reports whether two definitions produce the same documents in the same place, with the same indexes.
+// They may still differ in the handling of events that cannot be folded, in the publishing of changes, and in a
+// rebuild's assertions. One can then replace the other at once, without a rebuild.
 func SameDocuments(a, b domain.Definition) bool {
 	b.OnError, b.PublishChanges, b.Assert = a.OnError, a.PublishChanges, a.Assert
 	return SameDefinition(a, b)
@@ -72,7 +71,7 @@ func SameDocuments(a, b domain.Definition) bool {
 type part struct {
 	name  string
 	value json.RawMessage
-	rule  bool // of On or Map
+	rule  bool // an entry of On or Map
 }
 
 func (f part) named(other part) bool { return f.name == other.name }
@@ -81,8 +80,8 @@ func (f part) same(other part) bool {
 	return f.name == other.name && bytes.Equal(f.value, other.value)
 }
 
-// fieldsOf returns the fields of a definition that are not empty when the defaults are put in, in the form in which they
-// are compared.
+// fieldsOf returns the nonempty fields of a definition with its defaults filled in, in the form in which they are
+// compared.
 func fieldsOf(d domain.Definition) (fields []part) {
 	d = WithDefaults(d)
 	add := func(name string, value any, empty, rule bool) {
@@ -93,7 +92,7 @@ func fieldsOf(d domain.Definition) (fields []part) {
 		encoder := json.NewEncoder(text)
 		encoder.SetEscapeHTML(false) // people read it
 		if err := encoder.Encode(value); err != nil {
-			return // texts and lists of texts: there is no such error
+			return // impossible: these are texts and lists of texts
 		}
 		fields = append(fields, part{name, bytes.TrimSpace(text.Bytes()), rule})
 	}

@@ -10,21 +10,22 @@ import (
 	"github.com/manifold-es/manifold/expr"
 )
 
-// Filters that are larger are compiled each time, so that those that are kept cannot take much memory.
+// Larger filters are compiled each time, which limits the memory that kept filters take.
 const (
 	longFilter          = 250 // bytes of text; a shorter one compiles in less than a millisecond
 	maxKeptFilters      = 500
 	maxKeptFilterBytes  = 1000 // of a filter's text
-	maxKeptFilterWeight = 1000 // a short text, as doc.n in lists.range(1000) again and again, can come to many constants
+	maxKeptFilterWeight = 1000 // a short text such as doc.n in lists.range(1000), repeated, can contain many constants
 )
 
-// filterCache keeps the filters that were asked for last as predicates, since page behind page and user behind user the
-// same ones come: to compile one is a quarter of all that a query costs the service itself. Each tenant's are its own, so
-// that nobody can tell by the time that a query takes what another tenant asks for. It is safe for concurrent use.
+// filterCache keeps the filters that were used last as compiled predicates, since the same filters recur from page to
+// page and from user to user. Compiling a filter is a quarter of the service's own cost of a query. Each tenant has
+// separate entries, so that the duration of a query does not reveal what another tenant asks for. It is safe for
+// concurrent use.
 type filterCache struct {
 	mu     sync.Mutex
 	kept   map[filterKey]*list.Element
-	recent list.List // of keptFilter; the one asked for last is in front
+	recent list.List // of keptFilter; the last used is in front
 }
 
 type filterKey struct {
@@ -37,8 +38,8 @@ type keptFilter struct {
 	predicate domain.Predicate
 }
 
-// compile is expr.CompileFilter, unless the cache has the filter. A long filter takes milliseconds to compile, so it waits for
-// a turn as folds do.
+// compile is expr.CompileFilter with a cache. A long filter takes milliseconds to compile, so it waits for its turn as
+// folds do.
 func (c *filterCache) compile(ctx context.Context, requests *budget.Requests, tenant domain.TenantID, source string) (predicate domain.Predicate, err error) {
 	key := filterKey{tenant, source}
 	if predicate, ok := c.look(key); ok {
@@ -59,7 +60,7 @@ func (c *filterCache) compile(ctx context.Context, requests *budget.Requests, te
 	return predicate, err
 }
 
-// weight is how many leaves and constants a predicate has.
+// weight returns how many leaves and constants a predicate has.
 func weight(predicate domain.Predicate) int {
 	sum := 0
 	switch predicate := predicate.(type) {
@@ -94,7 +95,7 @@ func (c *filterCache) keep(filter keptFilter) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, ok := c.kept[filter.filterKey]; ok {
-		return // somebody else was as fast
+		return // another goroutine has compiled it meanwhile
 	}
 	if c.kept == nil {
 		c.kept = make(map[filterKey]*list.Element)

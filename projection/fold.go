@@ -16,26 +16,27 @@ import (
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// Fold is a definition made ready to run: compiled once, used by any number of goroutines.
+// Fold is a compiled definition. Any number of goroutines may use it.
 type Fold struct {
 	definition domain.Definition
 	handler    Handler
-	mapper     mapper // the handler where it is a map; else nil
+	mapper     mapper // the handler if it is a map; otherwise nil
 	types      []string
 	asserts    []*expr.Program
 	upcasters  *upcasting.Upcasters // see Through
 }
 
-// Compile makes a Fold of a definition's expressions. Everything that does not compile is named at once, in a
-// *domain.Error with domain.CodeInvalidDefinition. A definition that names a handler needs CompileWith.
+// Compile compiles a definition's expressions to a Fold. It returns all errors at once, as a *domain.Error with
+// domain.CodeInvalidDefinition. A definition that names a handler needs CompileWith.
 func Compile(definition domain.Definition) (*Fold, error) { return CompileWith(definition, nil) }
 
-// CompileWith is Compile for a program that has registered handlers in Go, by name.
+// CompileWith is Compile for a program that has registered Go handlers, by name.
 func CompileWith(definition domain.Definition, handlers map[string]Handler) (*Fold, error) {
 	return compile(nil, definition, handlers)
 }
 
-// CompileIn is CompileWith until ctx ends, whose cause is the error then: a large definition may take seconds.
+// CompileIn is CompileWith with a context, since a large definition may take seconds. If ctx ends, the error is its
+// cause.
 func CompileIn(ctx context.Context, definition domain.Definition, handlers map[string]Handler) (fold *Fold, err error) {
 	err = budget.Work(ctx, func() error {
 		fold, err = compile(expr.MeterOf(ctx), definition, handlers)
@@ -44,7 +45,7 @@ func CompileIn(ctx context.Context, definition domain.Definition, handlers map[s
 	return fold, err
 }
 
-// compile makes a Fold, until a meter ends it: what it returns means nothing then.
+// compile compiles a definition to a Fold. The result is meaningless if the meter ended it.
 func compile(meter *expr.Meter, definition domain.Definition, handlers map[string]Handler) (*Fold, error) {
 	definition = WithDefaults(definition)
 	f := &Fold{definition: definition}
@@ -79,17 +80,17 @@ func compile(meter *expr.Meter, definition domain.Definition, handlers map[strin
 	return f, nil
 }
 
-// Types returns the event types that the fold wants, in order; nil: all of them.
+// Types returns the event types that the fold needs, sorted; nil: all of them.
 func (f *Fold) Types() []string { return f.types }
 
-// Definition is what the fold was made of, defaults put in.
+// Definition returns the definition that was compiled, with its defaults filled in.
 func (f *Fold) Definition() domain.Definition { return f.definition }
 
-// Asserts reports whether the definition has assertions, so that its documents are worth reading for AssertDocument.
+// Asserts reports whether the definition has assertions. Without any, AssertDocument has nothing to check.
 func (f *Fold) Asserts() bool { return len(f.asserts) > 0 }
 
-// AssertDocument evaluates the definition's assertions for one document; the error says which one failed and how. It is
-// ctx's cause where that ends first.
+// AssertDocument evaluates the definition's assertions for one document. The error says which assertion failed and how.
+// If ctx ends first, the error is its cause.
 func (f *Fold) AssertDocument(ctx context.Context, document domain.Document) error {
 	if len(f.asserts) == 0 {
 		return nil
@@ -114,10 +115,10 @@ func (f *Fold) AssertDocument(ctx context.Context, document domain.Document) err
 	return nil
 }
 
-// Maps reports whether it is a map: each event makes a record by itself.
+// Maps reports whether the fold is a map: each event produces a separate record.
 func (f *Fold) Maps() bool { return f.mapper != nil }
 
-// key returns the id of the event's document; ok is false where the event is not for this projection.
+// key returns the id of the event's document; ok is false if the event is not for this projection.
 func (f *Fold) key(event *Event) (id string, ok bool, _ *EventError) {
 	id, ok, err := f.handler.Key(event)
 	if err == nil && ok {
@@ -129,8 +130,8 @@ func (f *Fold) key(event *Event) (id string, ok bool, _ *EventError) {
 	return id, ok, nil
 }
 
-// next folds one event into a document in the handler's form; nil is a document that is removed. Of a map it is the record,
-// and nil where the event makes none.
+// next folds one event into a document in the handler's form; nil means that the document is removed. For a map it
+// returns the record, or nil if the event produces none.
 func (f *Fold) next(doc Value, event *Event) (after Value, _ *EventError) {
 	var err error
 	if f.mapper != nil {
@@ -144,11 +145,11 @@ func (f *Fold) next(doc Value, event *Event) (after Value, _ *EventError) {
 	return after, nil
 }
 
-// encode writes a document; event is the one that it was folded by last.
+// encode writes a document; event is the last one folded into it.
 func (f *Fold) encode(doc Value, event *Event) (json.RawMessage, *EventError) {
 	data, err := f.handler.Encode(doc)
 	if f.definition.Handler != "" {
-		// Expressions write numbers in the form that drivers go by; what Go code writes may have any.
+		// Expressions write numbers in the form that drivers rely on. Go code may write them in any form.
 		data = domain.CanonicalNumbers(data)
 	}
 	if err == nil {
@@ -160,7 +161,7 @@ func (f *Fold) encode(doc Value, event *Event) (json.RawMessage, *EventError) {
 	return data, nil
 }
 
-// where names the part of the definition that an event of the type is folded by.
+// where names the part of the definition that folds events of the type.
 func (f *Fold) where(eventType string) string {
 	if f.definition.Handler != "" {
 		return "handler " + f.definition.Handler
@@ -175,7 +176,7 @@ func (f *Fold) where(eventType string) string {
 	return part + eventType
 }
 
-// expression is the text of a part of the definition; empty where it is Go code.
+// expression returns the text of a part of the definition; empty for Go code.
 func (f *Fold) expression(where string) string {
 	if where == "key" {
 		return f.definition.Key
@@ -189,8 +190,9 @@ func (f *Fold) expression(where string) string {
 	return ""
 }
 
-// checkDocument refuses what cannot be kept in every database: what is no object, too long, or no JSON that the log's own check
-// takes. What expressions write is JSON, and its numbers are doubles, but it may have U+0000 in a text.
+// checkDocument refuses documents that some database cannot store: those that are no object, too long, or not JSON that
+// the log's check accepts. The output of expressions is JSON whose numbers are doubles, but its texts may contain
+// U+0000.
 func (f *Fold) checkDocument(data json.RawMessage) error {
 	if len(data) == 0 || data[0] != '{' {
 		return errors.New("a document is a JSON object")
@@ -204,7 +206,7 @@ func (f *Fold) checkDocument(data json.RawMessage) error {
 	return domain.CheckJSON(data)
 }
 
-// expressions is the handler that a definition's expressions make.
+// expressions is the handler built from a definition's expressions.
 type expressions struct {
 	types   []string
 	key     *expr.Key
@@ -267,7 +269,7 @@ func (h *expressions) Fold(doc Value, event *Event) (Value, error) {
 	fold := h.on[event.Type]
 	if fold == nil {
 		if fold = h.other; fold == nil {
-			return doc, nil // not asked for, but harmless
+			return doc, nil // an event type that was not requested, but harmless
 		}
 	}
 	after, err := fold.Eval(doc.(*expr.Object), event.expression())

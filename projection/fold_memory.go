@@ -5,12 +5,12 @@ import (
 	"sync"
 )
 
-// foldMemory keeps the folds that were used last, by their definitions. It is safe for concurrent use.
+// foldMemory keeps the most recently used folds, by definition. It is safe for concurrent use.
 type foldMemory struct {
 	most int
 
 	mu    sync.Mutex
-	order list.List // of *compiled, the one used last in front
+	order list.List // of *compiled, the last used in front
 	bySum map[definitionSum]*list.Element
 }
 
@@ -23,7 +23,7 @@ func newFoldMemory(most int) *foldMemory {
 	return &foldMemory{most: most, bySum: make(map[definitionSum]*list.Element)}
 }
 
-// get returns the fold of a definition; nil where it is not kept.
+// get returns the fold of a definition; nil if it is not kept.
 func (m *foldMemory) get(sum definitionSum) *Fold {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -35,7 +35,7 @@ func (m *foldMemory) get(sum definitionSum) *Fold {
 	return e.Value.(*compiled).fold
 }
 
-// put keeps a fold, and lets go of the one that was not used for longest where there are too many.
+// put keeps a fold. If there are too many, it drops the least recently used.
 func (m *foldMemory) put(sum definitionSum, fold *Fold) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -12,9 +12,9 @@ import (
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// folds keeps the folds that were used last, by the definitions that they are compiled from: many tenants may have the
-// same one. A process may have to follow very many projections, few of them at a time: a compiled fold takes tens of
-// kilobytes, its definition in Manifold's own database none here.
+// folds keeps the most recently used folds by their definitions, since many tenants may have the same definition. A
+// process may follow very many projections, but only a few at a time. A compiled fold takes tens of kilobytes, while a
+// definition stays in Manifold's own database.
 type folds struct {
 	store    RunnerStore
 	handlers map[string]Handler
@@ -26,19 +26,19 @@ type folds struct {
 	databases map[string]string
 }
 
-// definitionSum tells definitions apart. The zero value is no definition's.
+// definitionSum identifies a definition by its hash. No definition has the zero value.
 type definitionSum [16]byte
 
 func sumOf(definition *domain.Definition) definitionSum {
 	text, err := json.Marshal(definition)
 	if err != nil {
-		return definitionSum{} // it was read as JSON, so it can be written
+		return definitionSum{} // impossible: it was read as JSON
 	}
 	sum := sha256.Sum256(text)
 	return definitionSum(sum[:16])
 }
 
-// interest is what a projection sees of a log.
+// interest is the part of a log that a projection reads.
 type interest struct {
 	categories, types []string // none: all
 }
@@ -50,9 +50,9 @@ func newFolds(store RunnerStore, handlers map[string]Handler, through *upcasting
 	}
 }
 
-// get returns the fold of a build that is live for a tenant. Where its definition has to be looked up, and another build is
-// live by now, it returns the projection as it is: the caller takes that over. Compiling happens outside the lock, so two
-// may do it for the same definition.
+// get returns the fold of a build that is live for a tenant. If it has to look up the definition and finds that another
+// build is live by now, it returns that projection instead; the caller adopts it. Compiling happens outside the lock,
+// so two goroutines may compile the same definition.
 func (f *folds) get(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build lived) (*Fold, *domain.Projection, error) {
 	if fold := f.kept.get(build.sum); fold != nil {
 		return fold, nil, nil
@@ -74,7 +74,8 @@ func (f *folds) get(ctx context.Context, tenant domain.TenantID, id domain.Proje
 	return fold, nil, nil
 }
 
-// interest returns what the definition sees, the same for all that see the same; nil where that is not known here.
+// interest returns the part of a log that the definition reads. Definitions with the same interest share one value. It
+// returns nil if this process does not have the handler.
 func (f *folds) interest(definition *domain.Definition) *interest {
 	sees := interest{categories: sorted(definition.Source.Categories), types: definition.Types()}
 	if definition.Handler != "" {
@@ -95,7 +96,7 @@ func (f *folds) interest(definition *domain.Definition) *interest {
 	return &sees
 }
 
-// database returns a database's name, the same string for all.
+// database returns a database's name, always as the same string.
 func (f *folds) database(name string) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -106,7 +107,7 @@ func (f *folds) database(name string) string {
 	return name
 }
 
-// relaxed is how long a projection's documents may be behind.
+// relaxed returns how far, in time, a projection's documents may lag behind the log.
 func (f *folds) relaxed(definition *domain.Definition) time.Duration {
 	if handler, ok := f.handlers[definition.Handler].(Relaxed); ok && definition.Handler != "" {
 		return handler.Interval()

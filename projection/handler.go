@@ -9,14 +9,14 @@ import (
 	"github.com/manifold-es/manifold/expr"
 )
 
-// Event is an event on its way through a fold. It is for one goroutine at a time.
+// Event is an event during a fold. Only one goroutine may use it at a time.
 type Event struct {
 	*domain.Event
 	bound *expr.Event
-	meter *expr.Meter // of the evaluations; may be nil
+	meter *expr.Meter // for the evaluations; may be nil
 }
 
-// within has a meter end the evaluations for the event, and returns it.
+// within sets the meter that may end the evaluations for the event, and returns the event.
 func (e *Event) within(meter *expr.Meter) *Event {
 	e.meter = meter
 	if e.bound != nil {
@@ -25,7 +25,7 @@ func (e *Event) within(meter *expr.Meter) *Event {
 	return e
 }
 
-// expression returns the event as expressions see it: parsed once, however many look at it.
+// expression returns the event as expressions see it. It is parsed once, however many expressions read it.
 func (e *Event) expression() *expr.Event {
 	if e.bound == nil {
 		e.bound = expr.NewEvent(*e.Event).Within(e.meter)
@@ -33,41 +33,40 @@ func (e *Event) expression() *expr.Event {
 	return e.bound
 }
 
-// Value is a document in the form that its handler works on.
+// Value is a document in the form that its handler uses.
 type Value any
 
-// Handler is what a fold does: the expressions of a definition, or Go code of a program that embeds Manifold (see
-// HandlerOf). It may be called by many goroutines at once, for one document by one at a time and in the order of its
-// events. The same calls must give the same results: a batch may be folded again after it failed.
+// Handler is the logic of a fold: the expressions of a definition, or Go code of a program that embeds Manifold (see
+// HandlerOf). Many goroutines may call it at once, but only one per document, in the order of the document's events.
+// The same calls must give the same results: a batch may be folded again after it failed.
 //
-// An error says that the event cannot be folded: it stops the projection for the tenant whose event it is.
+// An error means that the event cannot be folded. It stops the projection for the tenant that owns the event.
 type Handler interface {
-	// Types returns the event types that the handler wants; nil: all of them.
+	// Types returns the event types that the handler needs; nil: all of them.
 	Types() []string
-	// Key returns the id of the document that the event belongs to, 1 to domain.MaxDocumentIDBytes bytes of UTF-8
-	// without U+0000; ok is false where the event is not for this projection.
+	// Key returns the id of the document that the event belongs to: 1 to domain.MaxDocumentIDBytes bytes of UTF-8
+	// without U+0000. ok is false if the event is not for this projection.
 	Key(event *Event) (id string, ok bool, err error)
-	// Decode reads a stored document; nil stands for the one before the first event.
+	// Decode reads a stored document; nil means the document before its first event.
 	Decode(data json.RawMessage) (Value, error)
-	// Fold returns what the document becomes by the event; nil removes it. It may change doc and return it.
+	// Fold returns the document after the event; nil removes it. It may change doc and return it.
 	Fold(doc Value, event *Event) (Value, error)
-	// Encode writes a document as a JSON object. Its numbers are kept in the form that domain.CanonicalNumbers brings them
-	// into.
+	// Encode writes a document as a JSON object. Manifold stores its numbers in the form of domain.CanonicalNumbers.
 	Encode(doc Value) (json.RawMessage, error)
 }
 
 // Rule is a fold over documents of type T, which encoding/json reads and writes.
 type Rule[T any] struct {
-	// Types are the event types that are wanted; none: all.
+	// Types are the event types to fold; none: all.
 	Types []string
-	// Key returns the id of the document that the event belongs to; "" where it is not for this projection.
+	// Key returns the id of the document that the event belongs to, or "" if the event is not for this projection.
 	Key func(event domain.Event) (string, error)
-	// Fold changes doc by event; keep is false where the document is to be removed. Before a document's first event,
-	// doc is T's zero value.
+	// Fold changes doc by event; keep is false to remove the document. Before a document's first event, doc is T's zero
+	// value.
 	Fold func(doc *T, event domain.Event) (keep bool, err error)
 }
 
-// HandlerOf makes a handler of a rule. A panic of its functions is a fault of the event, as an error is.
+// HandlerOf returns a handler for a rule. A panic in the rule's functions is a fault of the event, like an error.
 func HandlerOf[T any](rule Rule[T]) Handler { return typed[T]{rule} }
 
 type typed[T any] struct{ rule Rule[T] }
@@ -111,7 +110,7 @@ func (h typed[T]) Encode(value Value) (data json.RawMessage, err error) {
 	return json.Marshal(value.(*T))
 }
 
-// caught turns a panic of code that is not this project's into an error.
+// caught turns a panic of an embedding program's code into an error.
 func caught(err *error) {
 	if r := recover(); r != nil {
 		*err = fmt.Errorf("the handler panicked: %v", r)

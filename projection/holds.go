@@ -10,16 +10,16 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// RetentionHolds returns the projections that still have to read events of a tenant's category, each with how far its live
-// build has come, as that is stored: the tenant's own and the shared ones. One that is live stores nothing, and needs all
-// events whenever somebody asks. One whose checkpoint cannot be read has a Problem. A build that is kept for a rollback holds
-// nothing.
+// RetentionHolds returns the projections, the tenant's own and the shared ones, that still have to read events of the
+// tenant's category. Each comes with the stored checkpoint of its live build. A live projection stores nothing, and
+// needs all events for each request. A projection whose checkpoint cannot be read has a Problem. A build that is kept
+// for a rollback holds no events.
 func (c *Catalog) RetentionHolds(ctx context.Context, tenant domain.TenantID, category string) ([]domain.RetentionHold, error) {
 	own, err := c.config.Store.Projections(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}
-	// A shared one that is hidden by the tenant's own is followed as well.
+	// Shared projections that the tenant's own hide are followed as well.
 	shared, err := c.config.Store.Projections(ctx, domain.Everyone)
 	if err != nil {
 		return nil, err
@@ -48,12 +48,12 @@ func (c *Catalog) RetentionHolds(ctx context.Context, tenant domain.TenantID, ca
 	return holds, errors.Join(failures...)
 }
 
-// retentionHold says how far a projection holds a category's events for a tenant; ok is false where it holds none.
+// retentionHold returns how far a projection holds a category's events for a tenant; ok is false if it holds none.
 func (c *Catalog) retentionHold(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, category string) (hold domain.RetentionHold, ok bool, err error) {
 	hold = domain.RetentionHold{Kind: domain.HoldProjection, Name: id.Name}
 	var last int64
 	for {
-		// By the definition that is live for the tenant, which may have another source.
+		// Use the definition that is live for the tenant, which may have another source.
 		p, err := c.config.Store.LiveProjection(ctx, tenant, id)
 		if domain.IsCode(err, domain.CodeNotFound) {
 			return hold, false, nil
@@ -80,7 +80,7 @@ func (c *Catalog) retentionHold(ctx context.Context, tenant domain.TenantID, id 
 		case ctx.Err() != nil:
 			return hold, false, err
 		case errors.Is(err, drivers.ErrNoTable) && p.Build != last:
-			last = p.Build // another build may have gone live and this one been dropped in between
+			last = p.Build // another build may have gone live since, and this one been dropped
 		default:
 			hold.Problem = c.unreadable(p, err)
 			return hold, true, nil
@@ -88,8 +88,9 @@ func (c *Catalog) retentionHold(ctx context.Context, tenant domain.TenantID, id 
 	}
 }
 
-// wantsAny reports whether the log has an event of the category behind a checkpoint, up to the head that it returns, that the
-// projection folds. A checkpoint that nothing was folded behind is not saved for its own sake.
+// wantsAny reports whether the log has an event of the category after the checkpoint that the projection folds. It
+// looks up to the head, and returns the head. It is needed because a checkpoint is not saved if no event was folded
+// since the previous one.
 func (c *Catalog) wantsAny(ctx context.Context, tenant domain.TenantID, p domain.Projection, category string, checkpoint int64) (wants bool, to int64, err error) {
 	head, err := c.config.Store.Head(ctx, tenant)
 	if err != nil || checkpoint >= head.Position {
@@ -99,25 +100,26 @@ func (c *Catalog) wantsAny(ctx context.Context, tenant domain.TenantID, p domain
 	return wants, head.Position, err
 }
 
-// passOver saves the checkpoint of a build at the head, where the projection folds nothing of what lies between: else nobody could
-// tell later, when that is gone, that it has missed nothing. It reports false where it cannot be saved now.
+// passOver saves a build's checkpoint at the head if the projection folds no event in between. Otherwise, once those
+// events are gone, nothing would show that the build has missed none. It returns false if the checkpoint cannot be
+// saved now.
 func (c *Catalog) passOver(ctx context.Context, tenant domain.TenantID, p domain.Projection, checkpoint, head int64) (bool, error) {
 	switch {
 	case p.Inline:
-		return true, nil // the appends have folded all that there is
+		return true, nil // the appends have folded everything
 	case p.HeldBy != "":
 		return false, nil // it is about to be swapped
 	}
 	wants, err := c.config.Store.AnyEvent(ctx, tenant, p.Definition.Source, c.types(p.Definition), checkpoint, head)
 	if err != nil || wants {
-		return false, err // it is still to fold events of another category
+		return false, err // events of another category are still to be folded
 	}
 	driver, err := c.driver(p.LiveBuild())
 	if err == nil {
 		err = driver.Save(ctx, p.LiveBuild(), tenant, drivers.Batch{From: checkpoint, To: head})
 	}
 	if errors.Is(err, drivers.ErrStale) || errors.Is(err, drivers.ErrNoTable) {
-		return false, nil // somebody else has saved, or dropped it: the next run asks again
+		return false, nil // another process has saved, or dropped the build: the next run checks again
 	}
 	return err == nil, err
 }

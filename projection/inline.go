@@ -13,40 +13,40 @@ import (
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// InlineConfig is what an Inline is made of. Store, Drivers and Log must be set.
+// InlineConfig configures an Inline. Store, Drivers and Log must be set.
 type InlineConfig struct {
 	Store    InlineStore
 	Drivers  map[string]drivers.Driver // by the database's name in the configuration
 	Handlers map[string]Handler        // written in Go, by name
-	Keep     int                       // bytes of documents that are remembered from one append to the next, of all tenants; 0: 64 MiB; below 0: none
+	Keep     int                       // bytes of documents remembered between appends; 0: 64 MiB; negative: none
 	Log      *slog.Logger
 
-	// Upcasters are what events go through first; nil: they are folded as they are appended. They are asked while the
-	// tenant's log is locked: see store.BySystem.
+	// Upcasters are applied to events before the fold; nil: events are folded as they are appended. They are read while
+	// the tenant's log is locked: see store.BySystem.
 	Upcasters *upcasting.Upcasters
 }
 
-// Inline folds events into the inline builds of tenants as they are appended: what an event makes of the documents is
-// worked out before the append's transaction, and saved in it. All methods may be called concurrently.
+// Inline folds events into the inline builds of tenants as they are appended. It computes the documents before the
+// append's transaction, which then saves them. All methods may be called concurrently.
 type Inline struct {
 	config InlineConfig
-	kept   atomic.Int64 // bytes of documents that are remembered
+	kept   atomic.Int64 // bytes of remembered documents
 
 	mu    sync.Mutex
 	folds map[inlineKey]*Fold
 }
 
-// inlineKey names a build, whose definition never changes.
+// inlineKey identifies a build, whose definition never changes.
 type inlineKey struct {
 	id    domain.ProjectionID
 	build int64
 }
 
 const (
-	inlineKeep     = 64 << 20 // bytes of documents remembered, of all tenants
-	inlineKeepEach = 2 << 20  // and of one
-	inlineFolds    = 500      // compiled, that are kept
-	inlineBehind   = 10_000   // positions that an append waits for at most, until a build is at the head again
+	inlineKeep     = 64 << 20 // bytes of remembered documents, for all tenants
+	inlineKeepEach = 2 << 20  // and for one tenant
+	inlineFolds    = 500      // how many compiled folds are kept
+	inlineBehind   = 10_000   // how many positions a build may lag for an append to wait until it has caught up
 )
 
 // NewInline returns an Inline.
@@ -74,7 +74,7 @@ func (in *Inline) fold(ctx context.Context, b domain.TenantBuild) (*Fold, error)
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if len(in.folds) >= inlineFolds {
-		for other := range in.folds { // any: they are compiled anew when they are needed
+		for other := range in.folds { // any: it is compiled again on demand
 			delete(in.folds, other)
 			break
 		}
@@ -83,7 +83,7 @@ func (in *Inline) fold(ctx context.Context, b domain.TenantBuild) (*Fold, error)
 	return fold, nil
 }
 
-// open makes ready to fold into a build; driver is nil where that cannot be done.
+// open prepares a build for folding. It returns an error if this process cannot fold into it.
 func (in *Inline) open(ctx context.Context, b domain.TenantBuild) (*inlineBuild, error) {
 	p := domain.Projection{ProjectionID: b.ProjectionID, Build: b.Build, Definition: WithDefaults(*b.Definition)}
 	driver, ok := in.config.Drivers[p.Definition.Database].(drivers.Transactional)
@@ -98,9 +98,10 @@ func (in *Inline) open(ctx context.Context, b domain.TenantBuild) (*inlineBuild,
 	return &inlineBuild{fold: fold, build: p.LiveBuild(), driver: driver, pure: pure}, nil
 }
 
-// Open makes ready to fold into a tenant's builds, each with its Definition, whose log is at head. gone are those that
-// cannot be folded into by this process: where there is one, nothing can be folded. Else checkpoints are the statements
-// that read the builds' checkpoints, in their order. Whoever holds the log has to find all of them at head.
+// Open prepares a tenant's builds, each with its Definition, for folding; head is the head of the tenant's log. gone
+// are the builds that this process cannot fold into; if there are any, nothing can be folded. Otherwise checkpoints are
+// the statements that read the builds' checkpoints, in the order of the builds. The caller that holds the log must find
+// all of them at head.
 func (in *Inline) Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (folds *InlineFolds, checkpoints []domain.Statement, gone []domain.TenantBuild, err error) {
 	folds = &InlineFolds{in: in, tenant: tenant, head: head, proven: true}
 	if folds.upcasters, err = in.config.Upcasters.Now(ctx, tenant); err != nil {
@@ -125,8 +126,8 @@ func (in *Inline) Open(ctx context.Context, tenant domain.TenantID, head int64, 
 	return folds, checkpoints, gone, nil
 }
 
-// Mend folds what is in the log up to head into builds that are behind. unfit are those that are too far behind for an
-// append to wait, or met an event that they cannot fold: they are the runner's.
+// Mend folds the log up to head into builds that lag. unfit are the builds that lag too far for an append to wait, or
+// that met an event they cannot fold: the Runner takes those over.
 func (in *Inline) Mend(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (unfit []domain.TenantBuild, err error) {
 	for _, b := range builds {
 		opened, err := in.open(ctx, b)
@@ -157,8 +158,8 @@ func (in *Inline) Mend(ctx context.Context, tenant domain.TenantID, head int64, 
 	return unfit, nil
 }
 
-// CatchUpTo folds a tenant's log into a build up to a position, and sees to it that the checkpoint says so: what is at the
-// log's head can become inline. It does little where the build is there already.
+// CatchUpTo folds a tenant's log into a build up to a position, and saves the checkpoint there, so that a build at the
+// log's head can become inline. It does little if the build is there already.
 func CatchUpTo(ctx context.Context, log Log, driver drivers.Driver, build domain.Build, tenant domain.TenantID, fold *Fold, to int64) error {
 	for {
 		checkpoint, err := driver.Checkpoint(ctx, build, tenant)
@@ -172,7 +173,8 @@ func CatchUpTo(ctx context.Context, log Log, driver drivers.Driver, build domain
 		if err := replay.Run(ctx, log, to); err != nil {
 			return err
 		}
-		// Everything up to there has taken effect; that nothing did behind the last save need not be stored yet.
+		// Every event up to there has taken effect. The checkpoint may be lower if no event was folded since the last
+		// save.
 		if checkpoint, err = driver.Checkpoint(ctx, build, tenant); err == nil && checkpoint < to {
 			err = driver.Save(ctx, build, tenant, drivers.Batch{From: checkpoint, To: to})
 		}

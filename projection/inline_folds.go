@@ -12,22 +12,22 @@ import (
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// InlineFolds fold what is appended to one tenant's log, batch by batch. They are for one goroutine at a time.
+// InlineFolds fold what is appended to one tenant's log, batch by batch. Only one goroutine may use them at a time.
 //
-// The documents that they remember are those at head: loaded when the log was known to be there, or saved by the batch
-// that led there. What is folded since Begin is worked out on copies, so that a batch that is not committed leaves nothing.
+// They remember documents as of the head: loaded when the log was known to be there, or saved by the batch that led
+// there. Folds since Begin work on copies, so a batch that is not committed leaves no trace.
 type InlineFolds struct {
 	in      *Inline
 	tenant  domain.TenantID
 	builds  []*inlineBuild
 	head    int64
-	to      int64 // behind the batch that was saved last
-	wanting bool  // documents are to be loaded
-	proven  bool  // the builds are at the head, for certain
-	prove   bool  // that is to be found out
-	kept    int64 // bytes of documents that are remembered
+	to      int64 // the position after the last saved batch
+	wanting bool  // documents must be loaded
+	proven  bool  // the builds are certainly at the head
+	prove   bool  // whether they are must be checked
+	kept    int64 // bytes of remembered documents
 
-	upcasters *upcasting.Set // in force when the builds were opened; a change has them opened anew
+	upcasters *upcasting.Set // in force when the builds were opened; after a change they are opened again
 }
 
 // inlineBuild is one of the builds.
@@ -35,7 +35,7 @@ type inlineBuild struct {
 	fold   *Fold
 	build  domain.Build
 	driver drivers.Transactional
-	pure   bool // what a document is in memory never changes: it can be kept
+	pure   bool // a document in memory never changes, so it can be kept
 
 	known  map[string]*inlineDocument // as stored at the head
 	folded map[string]*inlineDocument // as folded since Begin
@@ -45,14 +45,14 @@ type inlineBuild struct {
 
 // inlineDocument is a document at some point of a batch.
 type inlineDocument struct {
-	data    []byte // nil: it is not there, or value was not encoded yet
-	value   Value  // nil: it is not there, or data was not decoded yet
+	data    []byte // nil: there is no document, or value is not encoded yet
+	value   Value  // nil: there is no document, or data is not decoded yet
 	version int64
-	last    *Event // that changed it last
-	request int64  // the position behind which the request begins that touched it last, see undo
+	last    *Event // the last event that changed it
+	request int64  // the first position of the request that touched it last, see undo
 }
 
-// Begin begins a batch behind head: what was folded and not committed is forgotten.
+// Begin begins a batch after head. It forgets what was folded and not committed.
 func (f *InlineFolds) Begin(head int64) {
 	if head != f.head {
 		f.head = head
@@ -65,7 +65,7 @@ func (f *InlineFolds) Begin(head int64) {
 	}
 }
 
-// Forget forgets the documents at the head: others have appended.
+// Forget forgets the documents at the head, because others have appended.
 func (f *InlineFolds) Forget() {
 	f.proven = false
 	f.in.kept.Add(-f.kept)
@@ -75,10 +75,10 @@ func (f *InlineFolds) Forget() {
 	}
 }
 
-// Fold folds a request's events, which follow one another and what was folded since Begin. Where documents are missing
-// it reports again, and has folded nothing: they are to be loaded, and everything is to be folded anew. An event that
-// cannot be folded is a *domain.Error with domain.CodeRefused and the event's id as its place, events that take too many steps
-// are one with domain.CodeTooCostly, and nothing was folded. Where ctx ends nothing is known.
+// Fold folds a request's events, which follow those folded since Begin. If documents are missing, it folds nothing and
+// returns again: call Load, and then fold everything again. If an event cannot be folded, Fold folds nothing and
+// returns a *domain.Error with domain.CodeRefused and the event's id as its place. If the events take too many steps,
+// the code is domain.CodeTooCostly. If ctx ends, the state is undefined.
 func (f *InlineFolds) Fold(ctx context.Context, events []domain.Event) (again bool, err error) {
 	folding, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -97,7 +97,7 @@ func (f *InlineFolds) Fold(ctx context.Context, events []domain.Event) (again bo
 	var undo []undone
 	refuse := func(b *inlineBuild, fault *EventError) (bool, error) {
 		if !f.proven && folding.Err() == nil {
-			// Where an earlier release has appended, this was folded from documents that lack something.
+			// If an earlier release has appended, the documents may lack events.
 			f.wanting, f.prove = true, true
 			return true, nil
 		}
@@ -140,8 +140,8 @@ const inlineSteps = 5_000_000
 var errInlineSteps = domain.Errorf(domain.CodeTooCostly, "",
 	"nothing was appended: to fold the request's events into the inline projections takes more than %d steps; append fewer at a time, or make the projections async", inlineSteps)
 
-// look works out the keys of a request's events, and which documents are not known. faults are of events that did not go
-// through the upcasters, by index.
+// look computes the keys of a request's events, and which documents are not known. faults are the faults of upcasting,
+// by index of the event.
 func (b *inlineBuild) look(events []Event, faults map[int]*EventError) *EventError {
 	b.keys = b.keys[:0]
 	for i := range events {
@@ -186,9 +186,9 @@ func (u *undone) restore() {
 	delete(u.build.folded, u.id)
 }
 
-// apply folds a request's events, and writes the documents: one that cannot be kept is this request's fault. What is in
-// memory may be changed by its handler; so between two requests nothing but the written form counts, unless the handler is
-// known not to.
+// apply folds a request's events and encodes the documents: one that cannot be stored is this request's fault. A
+// handler may change documents in memory. So only the encoded form is kept between requests, unless the handler is
+// known not to change them.
 func (b *inlineBuild) apply(events []Event, undo *[]undone) *EventError {
 	if b.folded == nil {
 		b.folded = make(map[string]*inlineDocument)
@@ -225,7 +225,7 @@ func (b *inlineBuild) apply(events []Event, undo *[]undone) *EventError {
 		}
 		if value == nil && b.fold.mapper != nil {
 			if !there {
-				*undo = (*undo)[:len(*undo)-1] // it makes nothing, and nothing was there of this batch
+				*undo = (*undo)[:len(*undo)-1] // the event makes no record, and the batch had none before
 			}
 			continue
 		}
@@ -251,7 +251,7 @@ func (b *inlineBuild) apply(events []Event, undo *[]undone) *EventError {
 	return nil
 }
 
-// blame adds whose document it was.
+// blame adds the document to the fault.
 func (b *inlineBuild) blame(fault *EventError, before *inlineDocument, id string) *EventError {
 	fault.DocumentID = id
 	if before.data != nil && len(before.data) <= maxBefore {
@@ -260,7 +260,7 @@ func (b *inlineBuild) blame(fault *EventError, before *inlineDocument, id string
 	return fault
 }
 
-// refused is what the client is told whose event cannot be folded.
+// refused is the client's error for an event that cannot be folded.
 func refused(b *inlineBuild, fault *EventError) error {
 	message := fmt.Sprintf("nothing was appended: the projection %q is inline, and cannot fold the event %s of %s: %s: %s", b.build.Name,
 		fault.Event.Type, clip(fault.Event.Stream), fault.Where, cut(fault.Err.Error(), maxFaultMessage))
@@ -273,12 +273,12 @@ func refused(b *inlineBuild, fault *EventError) error {
 	return domain.Errorf(domain.CodeRefused, fault.Event.ID.String(), "%s", message)
 }
 
-// Load loads the documents that Fold has missed, as they are at the head. Where current is false a build is not there any
-// more, or not at the head: Open is to be called again.
+// Load loads the documents that Fold was missing, as they are at the head. current is false if a build no longer exists
+// or is not at the head: call Open again.
 //
-// They are read by a connection of the driver's own, before the append's transaction. What it reads is what the build was
-// at the head: the build was seen to be at the head when the log was; an inline build changes in the transaction that moves
-// the head, and in none beside; and the append moves the head only if it is still the same.
+// The driver reads them on its own connection, before the append's transaction. The result is the build at the head,
+// for three reasons. The build was at the head when the log was. An inline build changes only in the transaction that
+// moves the head. And the append moves the head only if it has not changed since.
 func (f *InlineFolds) Load(ctx context.Context) (current bool, err error) {
 	type loaded struct {
 		documents  []domain.Document
@@ -337,7 +337,7 @@ func (f *InlineFolds) Load(ctx context.Context) (current bool, err error) {
 	return true, nil
 }
 
-// documentOverhead is about what a document that is remembered costs beside its text.
+// documentOverhead is roughly what a remembered document costs beyond its text.
 const documentOverhead = 200
 
 func (f *InlineFolds) keep(bytes int) {
@@ -345,8 +345,8 @@ func (f *InlineFolds) keep(bytes int) {
 	f.in.kept.Add(int64(bytes + documentOverhead))
 }
 
-// Save returns what saves the batch in the transaction that appends it, with each build's checkpoint from the head to the
-// position behind the batch.
+// Save returns the statements that save the batch in the transaction that appends it. They move each build's checkpoint
+// from the head to to, the position after the batch.
 func (f *InlineFolds) Save(to int64) ([]domain.Statement, error) {
 	statements := make([]domain.Statement, 0, len(f.builds))
 	for _, b := range f.builds {
@@ -369,7 +369,7 @@ func (f *InlineFolds) Save(to int64) ([]domain.Statement, error) {
 	return statements, nil
 }
 
-// Committed takes what was saved for what is at the head, which is where the batch led to.
+// Committed makes the saved batch the new head.
 func (f *InlineFolds) Committed() {
 	f.head, f.proven = f.to, true
 	for _, b := range f.builds {
@@ -382,7 +382,7 @@ func (f *InlineFolds) Committed() {
 		}
 		clear(b.folded)
 	}
-	// What was replaced is counted still; that comes to nothing when all is forgotten.
+	// Replaced documents are still counted until everything is forgotten.
 	if f.kept > inlineKeepEach || f.in.kept.Load() > int64(f.in.config.Keep) {
 		proven := f.proven
 		f.Forget()

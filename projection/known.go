@@ -7,16 +7,16 @@ import (
 	"github.com/manifold-es/manifold/expr"
 )
 
-// held is a document as a worker has it in memory. Neither value nor data: there is none, or it was removed.
+// held is a document in a worker's memory. With neither value nor data, it does not exist or was removed.
 type held struct {
-	version int64           // the position last applied; 0 where none was
-	value   Value           // in the handler's form, where that never changes what it was given
-	data    json.RawMessage // as it is stored
-	there   bool            // the database has, or had, something by this id: what is new there is cheaper to save
-	changed int64           // the save that it is part of, see gathered; 0: loaded, and not changed since
+	version int64           // the position of the last applied event; 0: none
+	value   Value           // in the handler's form, if the handler never changes its input
+	data    json.RawMessage // as stored
+	there   bool            // the database has, or had, something by this id; a new document is cheaper to save
+	changed int64           // the save that it is part of, see gathered; 0: loaded and not changed since
 }
 
-// What a document costs in memory: the part that every one takes, and how much larger its values are than their JSON.
+// What a document costs in memory: a fixed part, and how many times larger its values are than their JSON.
 const (
 	heldBytes  = 250
 	valueBytes = 4
@@ -24,7 +24,7 @@ const (
 
 func (h *held) weight(id string) int { return heldBytes + len(id) + valueBytes*h.size() }
 
-// size is about how many bytes the document has as JSON.
+// size returns about how many bytes the document has as JSON.
 func (h *held) size() int {
 	if object, ok := h.value.(*expr.Object); ok {
 		return expr.Size(object)
@@ -33,20 +33,20 @@ func (h *held) size() int {
 }
 
 // known is what a Replay knows of a build's documents without asking the database: those that it has loaded or folded
-// lately. It is right for as long as the Replay's saves are the only ones, which the compare-and-set on the checkpoint
-// tells: whoever finds out that another worker has saved forgets all of it.
+// recently. It is valid as long as only this Replay saves, which the compare-and-set on the checkpoint ensures. A
+// Replay that finds that another worker has saved forgets all of it.
 type known struct {
 	documents map[string]*held
 	weight    int // of all of them
 
-	// whole: the database has none but those that this Replay has saved, since it has begun where there was no checkpoint.
-	// A batch that was cut off in a database without transactions may have left some there all the same; but they are
-	// what folding the log from its beginning gives, as it is done here, too.
+	// whole: the database contains no documents but those that this Replay has saved, since it began without a
+	// checkpoint. In a database without transactions, a batch that was cut off may have left some. But those are what
+	// folding the log from its beginning gives, which is what this Replay does, too.
 	whole   bool
-	dropped *idFilter // the ids of those that were let go of since; nil: none
+	dropped *idFilter // the ids of the documents dropped since; nil: none
 }
 
-// get returns the document; ok is false where the database must be asked for it.
+// get returns the document; ok is false if the database must be asked for it.
 func (k *known) get(id string) (h held, ok bool) {
 	if h := k.documents[id]; h != nil {
 		return *h, true
@@ -54,7 +54,7 @@ func (k *known) get(id string) (h held, ok bool) {
 	return held{}, k.whole && (k.dropped == nil || !k.dropped.mayHave(id))
 }
 
-// unsaved returns the document where it is part of the save of that number.
+// unsaved returns the document if it is part of the save with that number.
 func (k *known) unsaved(id string, number int64) (h held, ok bool) {
 	if h := k.documents[id]; h != nil && h.changed == number {
 		return *h, true
@@ -75,7 +75,8 @@ func (k *known) put(id string, h held) {
 	k.weight += h.weight(id)
 }
 
-// shrink lets go of documents, whichever come first, until they weigh no more than most. Those that are not saved yet stay.
+// shrink drops documents in no particular order until they weigh no more than most. It keeps those that are not saved
+// yet.
 func (k *known) shrink(most int, saved int64) {
 	for id, h := range k.documents {
 		if k.weight <= most {
@@ -95,8 +96,8 @@ func (k *known) shrink(most int, saved int64) {
 	}
 }
 
-// idFilter remembers ids in a fixed amount of memory: it may take one that was never added for one that was, which is
-// then looked up in vain. Up to a million ids it does so for one in forty.
+// idFilter remembers ids in a fixed amount of memory. It may mistake an id that was never added for one that was, which
+// costs a useless lookup. With up to a million ids it does so for one in forty.
 type idFilter struct {
 	seed maphash.Seed
 	bits []uint64

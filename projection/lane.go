@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// lane is the pairs of one database that wait for a turn. Each database has workers of its own: one that hangs holds up
-// its own projections and no others. Its fields are the runner's, under its lock.
+// lane contains the pairs of one database that wait for a turn. Each database has separate workers, so a database that
+// hangs delays only its own projections. The runner's lock guards its fields.
 type lane struct {
 	database string
 	ready    queue
 	workers  int
-	closed   bool          // the database does not answer: nobody gets a turn until it does
-	idle     chan struct{} // closed when nobody waits for a turn any more; nil: nobody listens
-	surveys  []*survey     // to be made when it answers
+	closed   bool          // the database does not answer: no pair gets a turn until it does
+	idle     chan struct{} // closed when no pair waits for a turn; nil: nobody listens
+	surveys  []*survey     // to be made when the database answers
 }
 
 func (r *Runner) lane(database string) *lane {
@@ -25,7 +25,7 @@ func (r *Runner) lane(database string) *lane {
 	return l
 }
 
-// dispatch sees to it that somebody works on what waits in a lane; whoever calls it holds the lock.
+// dispatch starts a worker if a pair waits in the lane. The caller holds the lock.
 func (r *Runner) dispatch(l *lane) {
 	if r.start == nil || r.ended || l.closed || l.workers == r.config.Workers || !l.ready.waits() {
 		return
@@ -38,12 +38,12 @@ func (r *Runner) dispatch(l *lane) {
 	})
 }
 
-// next is the lane's next pair; nil: there is none, and the worker goes.
+// next returns the lane's next pair. If there is none, it returns nil and the worker ends.
 func (r *Runner) next(l *lane) *pair {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !l.closed && !r.ended {
-		// A pair that moved to another database meanwhile waits there.
+		// A pair that has moved to another database waits there.
 		p := l.ready.pop(func(p *pair) bool { return p.state == pairReady && p.lane == l })
 		if p != nil {
 			p.state = pairRunning
@@ -56,17 +56,17 @@ func (r *Runner) next(l *lane) *pair {
 	return nil
 }
 
-// done ends the turn that next gave a pair; whoever calls it holds the lock, and has put the pair where it goes on.
+// done ends the turn of a pair from next. The caller holds the lock, and has put the pair into its next state.
 func (r *Runner) done(l *lane, p *pair) {
 	l.ready.done(p.of)
 	r.dispatch(l)
 	if p.of.share.Ceiling > 0 {
-		// It may have been at its ceiling elsewhere.
+		// The tenant may have been at its ceiling in other lanes.
 		r.reconsider(p.of)
 	}
 }
 
-// reconsider lets a tenant's pairs have turns that its ceiling has kept from one.
+// reconsider lets a tenant's pairs get turns again that its ceiling has prevented.
 func (r *Runner) reconsider(of *tenant) {
 	for _, l := range r.lanes {
 		l.ready.reconsider(of)
@@ -74,12 +74,12 @@ func (r *Runner) reconsider(of *tenant) {
 	}
 }
 
-// maxYield bounds one Yield.
+// maxYield limits one Yield.
 const maxYield = 250 * time.Millisecond
 
-// Yield waits while pairs that this process follows wait for a turn at a database, a quarter of a second at the most: it is
-// for what works behind them at the same database, such as a rebuild between two batches, which goes on all the same, only
-// slower. It returns at once where nobody waits, and when ctx ends.
+// Yield waits while followed pairs of this process wait for a turn at a database, a quarter of a second at most. Work
+// of lower priority at the same database calls it, such as a rebuild between two batches. That work still progresses,
+// only slower. Yield returns at once if no pair waits, and when ctx ends.
 func (r *Runner) Yield(ctx context.Context, database string) {
 	r.mu.Lock()
 	l := r.lanes[database]
@@ -101,7 +101,7 @@ func (r *Runner) Yield(ctx context.Context, database string) {
 	}
 }
 
-// tellIdle lets those go on who have waited until nobody waits for a turn.
+// tellIdle wakes up the callers of Yield when no pair waits for a turn.
 func (l *lane) tellIdle() {
 	if l.idle != nil && (l.closed || l.ready.waiting == 0) {
 		close(l.idle)
@@ -109,7 +109,8 @@ func (l *lane) tellIdle() {
 	}
 }
 
-// closeLane stops the turns of a database's pairs where that is known not to answer, and reports whether it is.
+// closeLane stops the turns of a database's pairs if the database is known not to answer. It reports whether the lane
+// is closed.
 func (r *Runner) closeLane(l *lane) bool {
 	if _, out := r.config.Outages.of(l.database); out {
 		l.closed = true
@@ -118,7 +119,7 @@ func (r *Runner) closeLane(l *lane) bool {
 	return l.closed
 }
 
-// Answers says that a database answers, again or at last: its projections go on. It returns at once.
+// Answers reports that a database answers (again), so its projections resume. It returns at once.
 func (r *Runner) Answers(database string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,7 +133,7 @@ func (r *Runner) openLane(l *lane) {
 	for _, s := range unmade {
 		r.conduct(surveys{l.database: s})
 	}
-	// Those that failed before it was known what is the matter need not wait on.
+	// Pairs that failed before the outage was known need not wait any longer.
 	for p := range r.allPairs() {
 		if p.state == pairDelayed && !p.eased && r.live(p).database == l.database {
 			r.enqueue(p)

@@ -13,11 +13,11 @@ import (
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// A live projection stores nothing: its documents are folded when somebody asks for them, from what the log has then. One
-// document costs its stream's events; a list, and a document whose key says nothing of its stream, costs all events of the
-// source, which is why both are bounded.
+// A live projection stores nothing: each request folds its documents from the current log. One document costs its
+// stream's events. A list, or a document whose key does not determine its stream, costs all events of the source, which
+// is why both are limited.
 
-// Bounds of what one request may fold, beside what it may cost.
+// Limits of what one request may fold, in addition to its budget.
 const (
 	maxLiveEvents = 100_000
 	maxLiveBytes  = 64 << 20 // of the events' data and metadata
@@ -26,7 +26,7 @@ const (
 	livePageBytes = 8 << 20
 )
 
-// documentReader is what documents are read from: a driver, or a fold on request.
+// documentReader is the source of documents: a driver, or a fold on request.
 type documentReader interface {
 	Get(ctx context.Context, build domain.Build, tenant domain.TenantID, id string) (domain.Document, bool, error)
 	Query(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) ([]domain.Document, error)
@@ -36,14 +36,14 @@ type documentReader interface {
 
 var _ documentReader = drivers.Driver(nil)
 
-// liveReader folds the documents of a live projection, for one request. What it has folded serves the page and the count.
+// liveReader folds the documents of a live projection for one request. Page and count share the folded documents.
 type liveReader struct {
 	catalog    *Catalog
 	projection domain.Projection
 	all        []domain.Document // nil: not folded yet
 }
 
-// Get folds one document: from its stream where that is all that it is made of.
+// Get folds one document, from its stream alone if the key allows it.
 func (l *liveReader) Get(ctx context.Context, _ domain.Build, tenant domain.TenantID, id string) (domain.Document, bool, error) {
 	ctx, end, err := l.begin(ctx, tenant)
 	if err != nil {
@@ -71,7 +71,7 @@ func (l *liveReader) Get(ctx context.Context, _ domain.Build, tenant domain.Tena
 	return document, ok, err
 }
 
-// Query folds all documents and picks.
+// Query folds all documents and returns the page that the query asks for.
 func (l *liveReader) Query(ctx context.Context, _ domain.Build, tenant domain.TenantID, query domain.DocumentQuery) ([]domain.Document, error) {
 	if err := query.Check(); err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (l *liveReader) Query(ctx context.Context, _ domain.Build, tenant domain.Te
 	return page, err
 }
 
-// pick returns the page of all that a query asks for.
+// pick returns the page that the query asks for.
 func pick(ctx context.Context, all []domain.Document, query domain.DocumentQuery) ([]domain.Document, error) {
 	meter := expr.MeterOf(ctx)
 	type placed struct {
@@ -103,7 +103,7 @@ func pick(ctx context.Context, all []domain.Document, query domain.DocumentQuery
 	found := make([]placed, 0, len(all))
 	for _, document := range all {
 		if len(query.Order) > 0 && !meter.SpendBytes(decodingWeight*len(document.Data)) {
-			return nil, nil // Work tells why
+			return nil, nil // Work returns the reason
 		}
 		key, err := domain.SortKeyOf(document, query.Order)
 		if err != nil {
@@ -121,7 +121,7 @@ func pick(ctx context.Context, all []domain.Document, query domain.DocumentQuery
 	return query.Cut(page), nil
 }
 
-// Count folds all documents and counts.
+// Count folds all documents and counts those that match.
 func (l *liveReader) Count(ctx context.Context, _ domain.Build, tenant domain.TenantID, where domain.Predicate) (int64, error) {
 	ctx, end, err := l.begin(ctx, tenant)
 	if err != nil {
@@ -132,17 +132,17 @@ func (l *liveReader) Count(ctx context.Context, _ domain.Build, tenant domain.Te
 	return int64(len(all)), err
 }
 
-// Explain says that no database is asked.
+// Explain says that the query reads no database.
 func (l *liveReader) Explain(context.Context, domain.Build, domain.TenantID, domain.DocumentQuery) (domain.Explanation, error) {
 	return domain.Explanation{Statement: fmt.Sprintf(
 		"-- projection %q is live: nothing is stored. Every event of its source, at most %d of them and %d MB, is read from the log and folded; the documents are filtered and sorted in memory.",
 		l.projection.Name, maxLiveEvents, maxLiveBytes>>20)}, nil
 }
 
-// decodingWeight is by how many times more a document costs that a predicate or an order looks at than one that is folded.
+// decodingWeight is how many times more a document costs if a predicate or an order reads it than if it is only folded.
 const decodingWeight = 4
 
-// matching returns the documents for which where is true; nil: all. The request has begun.
+// matching returns the documents for which where is true; nil: all. The caller has called begin.
 func (l *liveReader) matching(ctx context.Context, tenant domain.TenantID, where domain.Predicate) ([]domain.Document, error) {
 	if l.all == nil {
 		fold, err := l.fold(ctx, tenant)
@@ -164,7 +164,7 @@ func (l *liveReader) matching(ctx context.Context, tenant domain.TenantID, where
 		meter := expr.MeterOf(ctx)
 		for _, document := range l.all {
 			if !meter.SpendBytes(decodingWeight * len(document.Data)) {
-				return nil // Work tells why
+				return nil // Work returns the reason
 			}
 			matches, err := domain.Match(where, document)
 			if err != nil {
@@ -179,12 +179,12 @@ func (l *liveReader) matching(ctx context.Context, tenant domain.TenantID, where
 	return found, err
 }
 
-// begin waits for a place to fold in; end must be called.
+// begin waits for a slot to fold in. The caller must call end.
 func (l *liveReader) begin(ctx context.Context, tenant domain.TenantID) (_ context.Context, end func(), err error) {
 	return l.catalog.config.Requests.Begin(ctx, tenant, fmt.Sprintf("projection %q is live, so its documents are folded for each request; %s", l.projection.Name, liveAdvice))
 }
 
-// fold makes ready to fold; the request has begun.
+// fold prepares the fold. The caller has called begin.
 func (l *liveReader) fold(ctx context.Context, tenant domain.TenantID) (*liveFold, error) {
 	fold, err := l.catalog.foldOf(ctx, l.projection.Definition)
 	if err != nil {
@@ -201,7 +201,7 @@ func (l *liveReader) fold(ctx context.Context, tenant domain.TenantID) (*liveFol
 	return &liveFold{reader: l, tenant: tenant, fold: fold, upcasters: set, skipped: aside.Skipped}, nil
 }
 
-// liveAdvice is what to do about a live projection that costs too much.
+// liveAdvice is the advice for a live projection that costs too much.
 const liveAdvice = "narrow its source, or change its mode to async, which stores them"
 
 func (l *liveReader) tooCostly(format string, args ...any) error {
@@ -209,7 +209,7 @@ func (l *liveReader) tooCostly(format string, args ...any) error {
 		l.projection.Name, fmt.Sprintf(format, args...), liveAdvice)
 }
 
-// why is the reason for an error, where that is that ctx has ended.
+// why returns ctx's cause if ctx has ended, and otherwise err.
 func why(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -217,7 +217,7 @@ func why(ctx context.Context, err error) error {
 	return err
 }
 
-// liveFold is one folding of a log, or a stream, in memory.
+// liveFold is one fold of a log or a stream in memory.
 type liveFold struct {
 	reader    *liveReader
 	tenant    domain.TenantID
@@ -252,7 +252,7 @@ func (f *liveFold) stream(ctx context.Context, stream string) error {
 	}
 }
 
-// log folds all events of the source that the log has now.
+// log folds all events of the source that the log contains now.
 func (f *liveFold) log(ctx context.Context) error {
 	head, err := f.reader.catalog.config.Store.Head(ctx, f.tenant)
 	if err != nil {
@@ -345,7 +345,7 @@ func (f *liveFold) faulted(fault *EventError) error {
 	return fmt.Errorf("%w (%w)", domain.Errorf(domain.CodeFaulted, "", "projection %q is live, and cannot be folded: %s", f.reader.projection.Name, fault), fault)
 }
 
-// document returns one of the documents, as it would be stored.
+// document returns one of the documents as it would be stored.
 func (f *liveFold) document(meter *expr.Meter, id string) (domain.Document, bool, error) {
 	h, _ := f.documents.get(id)
 	data, err := f.fold.text(&h)
@@ -377,13 +377,13 @@ func (f *liveFold) all(ctx context.Context) ([]domain.Document, error) {
 	return all, nil
 }
 
-// ownStream reports whether a document's id is the name of the one stream that it is made of.
+// ownStream reports whether a document's id is the name of the one stream it is folded from.
 func (f *Fold) ownStream() bool {
 	h, ok := f.handler.(*expressions)
 	return ok && h.stream
 }
 
-// skipLive is Skip of a live projection: it stands before the first event of its source that cannot be folded.
+// skipLive is Skip for a live projection, which stops before the first event of its source that cannot be folded.
 func (c *Catalog) skipLive(ctx context.Context, p domain.Projection, skip domain.SkippedEvent) (domain.SkippedEvent, error) {
 	reader := &liveReader{catalog: c, projection: p}
 	ctx, end, err := reader.begin(ctx, skip.Tenant)

@@ -8,17 +8,17 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Documents that were made when retention had removed events of their source lack these. A build notes that, tenant by tenant, before
-// it saves what it has folded behind them: retention waits for every build that is live, so that it happens to one that begins
-// behind what is gone already, and where somebody has forced it.
+// Documents lack the events that retention removed before they were folded. A build records such losses, per tenant,
+// before it saves what it has folded after them. Retention waits for every live build. So losses happen only to a build
+// that starts after a removal, or if an operator has forced one.
 
-// LossStore keeps what builds lack.
+// LossStore records what builds lack.
 type LossStore interface {
 	Floors(ctx context.Context, tenant domain.TenantID, categories []string, from int64) ([]domain.RetentionFloor, error)
 	PutLosses(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, losses []domain.Loss) error
 }
 
-// lossesOf are what a fold misses that goes on at a position.
+// lossesOf returns what a fold misses that continues at a position.
 func lossesOf(floors []domain.RetentionFloor, from int64) []domain.Loss {
 	var losses []domain.Loss
 	for _, floor := range floors {
@@ -29,8 +29,9 @@ func lossesOf(floors []domain.RetentionFloor, from int64) []domain.Loss {
 	return domain.MergeLosses(nil, losses)
 }
 
-// lacks notes what a pair's build misses that has read its log from a position on, of each category that which it has not noted.
-// removedTo is the highest position that is gone there or above; 0: none. Of other categories less may be gone, and later than that.
+// lacks records the losses of a pair's build that has read its log from position from on, for each category that has
+// new ones. removedTo is the highest position removed at or after from; 0: none. In some categories less may be
+// removed.
 func (r *Runner) lacks(ctx context.Context, p *pair, fold *Fold, from, removedTo int64) error {
 	if removedTo == 0 {
 		p.lacked = nil
@@ -58,7 +59,7 @@ func (r *Runner) lacks(ctx context.Context, p *pair, fold *Fold, from, removedTo
 	return nil
 }
 
-// mustHaveAll refuses to begin a projection's documents anew where events of its source are gone, or about to be.
+// mustHaveAll refuses to fold a projection's documents again if events of its source are removed, or about to be.
 func (c *Catalog) mustHaveAll(ctx context.Context, p domain.Projection) error {
 	var tenants []domain.TenantID
 	if !p.Shared() {
@@ -78,7 +79,8 @@ func (c *Catalog) mustHaveAll(ctx context.Context, p domain.Projection) error {
 	return nil
 }
 
-// loss is what a tenant's documents of a projection lack: of a live one, which is folded now, all that is gone.
+// loss returns what a tenant's documents of a projection lack. A live projection is folded now, so it lacks everything
+// removed.
 func (c *Catalog) loss(ctx context.Context, tenant domain.TenantID, p domain.Projection) ([]domain.Loss, error) {
 	if p.Definition.Mode != domain.ModeLive {
 		return c.config.Store.Losses(ctx, tenant, p.ProjectionID, p.Build)

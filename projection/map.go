@@ -10,18 +10,18 @@ import (
 	"github.com/manifold-es/manifold/expr"
 )
 
-// A map makes a record of each event by itself: no state, no order, nothing to load. Two events of one key leave the
-// record of the later one, and an event that makes none leaves what is there.
+// A map makes a separate record of each event: no state, no order, nothing to load. Of two events with one key, the
+// record of the later one stays. An event that makes no record leaves the existing one.
 
-// mapper is a Handler of a map: record takes the place of Decode and Fold, which are never called.
+// mapper is the Handler of a map: record replaces Decode and Fold, which are never called.
 type mapper interface {
-	// record returns what the event makes, in the form that Encode takes; nil where it makes nothing.
+	// record returns what the event makes, in the form that Encode takes; nil if it makes nothing.
 	record(event *Event) (Value, error)
-	// distinct reports whether no two events have one key.
+	// distinct reports whether all events have different keys.
 	distinct() bool
 }
 
-// notFolded stands for the methods of a Handler that a map has no use for.
+// notFolded implements the methods of Handler that a map does not use.
 type notFolded struct{}
 
 var errNotFolded = errors.New("a map is not folded")
@@ -29,7 +29,7 @@ var errNotFolded = errors.New("a map is not folded")
 func (notFolded) Decode(json.RawMessage) (Value, error) { return nil, errNotFolded }
 func (notFolded) Fold(Value, *Event) (Value, error)     { return nil, errNotFolded }
 
-// mapExpressions is the handler that the expressions of a definition's map make.
+// mapExpressions is the handler built from the expressions of a definition's map.
 type mapExpressions struct {
 	notFolded
 	types []string
@@ -84,7 +84,7 @@ func (h *mapExpressions) record(event *Event) (Value, error) {
 	program := h.on[event.Type]
 	if program == nil {
 		if program = h.other; program == nil {
-			return nil, nil // not asked for, but harmless
+			return nil, nil // an event type that was not requested, but harmless
 		}
 	}
 	record, err := program.Eval(event.expression())
@@ -100,15 +100,15 @@ func (h *mapExpressions) Encode(record Value) (json.RawMessage, error) {
 
 // MapRule is a map to records of type T, which encoding/json writes.
 type MapRule[T any] struct {
-	// Types are the event types that are wanted; none: all.
+	// Types are the event types to map; none: all.
 	Types []string
-	// Key returns the id of the record that the event makes; "" where it is not for this projection. nil: the event's id.
+	// Key returns the id of the event's record; "" if the event is not for this projection. nil: the event's id.
 	Key func(event domain.Event) (string, error)
-	// Map returns the record that the event makes; nil where it makes none.
+	// Map returns the event's record; nil if it makes none.
 	Map func(event domain.Event) (*T, error)
 }
 
-// MapOf makes a handler of a map. A panic of its functions is a fault of the event, as an error is.
+// MapOf returns a handler for a map. A panic in the rule's functions is a fault of the event, like an error.
 func MapOf[T any](rule MapRule[T]) Handler { return typedMap[T]{rule: rule} }
 
 type typedMap[T any] struct {

@@ -11,11 +11,11 @@ import (
 	"github.com/manifold-es/manifold/expr"
 )
 
-// mostWarnings is how many warnings a page of documents has at most.
+// mostWarnings limits the warnings of a page of documents.
 const mostWarnings = 10
 
-// shape returns which fields documents can have; nil where the definition does not show them, being Go code: what was stored by
-// an earlier version of that may have others than its types.
+// shape returns which fields documents can have. It returns nil for Go code: documents stored by an earlier version of
+// the code may have other fields than its types.
 func (f *Fold) shape() *expr.Shape {
 	shape := new(expr.Shape)
 	switch h := f.handler.(type) {
@@ -42,15 +42,15 @@ func (f *Fold) shape() *expr.Shape {
 	return shape
 }
 
-// warnings says which fields a query names that no document of the projection can have. Such a query is answered all the
-// same, as the filter language has it: a document without the field does not match, and stands last in the order.
+// warnings names the fields in a query that no document of the projection can have. The query is still answered by the
+// rules of the filter language: a document without the field does not match, and sorts last.
 func (c *Catalog) warnings(ctx context.Context, p domain.Projection, query domain.DocumentQuery, fields []domain.Path) (warnings []string) {
 	if query.Where == nil && len(query.Order) == 0 && len(fields) == 0 {
 		return nil
 	}
 	fold, err := c.foldOf(ctx, p.Definition)
 	if err != nil {
-		return nil // what is asked for is answered without
+		return nil // the query is answered without warnings
 	}
 	shape := fold.shape()
 	if shape == nil {

@@ -2,15 +2,15 @@ package projection
 
 import "time"
 
-// Outage is that a database of documents does not answer: its projections wait, and go on by themselves when it is back.
+// Outage describes a database of documents that does not answer. Its projections wait, and resume by themselves.
 type Outage struct {
 	Since   time.Time
-	NextTry time.Time // when it is asked again
-	Error   string    // what it, or the way to it, said last: for operators
+	NextTry time.Time // when it is tried again
+	Error   string    // the last error of the database or the connection to it: for operators
 }
 
-// Outages tells whether a database, by its name in the configuration, is known not to answer. It is called by several
-// goroutines and must return at once. A nil Outages knows of none.
+// Outages returns whether a database, by its name in the configuration, is known not to answer. Several goroutines call
+// it, and it must return at once. A nil Outages knows of none.
 type Outages func(database string) (Outage, bool)
 
 func (o Outages) of(database string) (Outage, bool) {

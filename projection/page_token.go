@@ -13,9 +13,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// pageToken says where a page starts: after which place of which build's documents, in the order of which question. It has
-// values of a document in it, at most domain.MaxOrderTerms texts of domain.MaxOrderedCharacters and an id, so clients get
-// it encrypted (tokenSeal).
+// pageToken says where a page starts: after which place of which build's documents, in the order of which question. It
+// contains values of a document: at most domain.MaxOrderTerms texts of domain.MaxOrderedCharacters each, and an id. So
+// clients get it encrypted (tokenSeal).
 //
 //	byte         bit 0: the projection is shared; bit 1: the place is unordered; from bit 2 on: how many values
 //	uvarint      the build's number
@@ -29,11 +29,11 @@ type pageToken struct {
 	after    domain.SortKey
 }
 
-// maxPageTokenBytes is how long a token's text may be: the API's contract says the same.
+// maxPageTokenBytes is the longest text of a token, as in the API's contract.
 const maxPageTokenBytes = 5000
 
-// question tells a tenant's questions to a projection apart, so that a token is not taken for another one than it was
-// given for. It is no secret and protects nothing: whose documents are read depends on the key alone.
+// question identifies a tenant's query to a projection, so that a token only works for the query that it was issued
+// for. It is not secret and protects nothing: the key alone decides whose documents are read.
 type question [8]byte
 
 func questionOf(tenant domain.TenantID, name, filter, orderBy string) question {
@@ -41,7 +41,7 @@ func questionOf(tenant domain.TenantID, name, filter, orderBy string) question {
 	return question(sum[:8])
 }
 
-// The kinds of values in a token. They are apart from domain's, whose numbers may change.
+// The kinds of values in a token. They are separate from domain's, whose numbers may change.
 const (
 	tokenNull byte = iota
 	tokenInt
@@ -87,7 +87,7 @@ func appendTokenValue(raw []byte, value domain.Scalar) []byte {
 
 var errPageToken = errors.New("not a page token")
 
-// decodePageToken reads what encode has written, and refuses everything else with errPageToken: what comes out is a place
+// decodePageToken decodes the output of encode, and refuses everything else with errPageToken. The result is a place
 // that a document can have.
 func decodePageToken(raw []byte) (pageToken, error) {
 	t, err := parsePageToken(raw)
@@ -147,7 +147,7 @@ func decodeTokenValue(raw []byte) (value domain.Scalar, rest []byte, err error) 
 		}
 		value = domain.Scalar{Kind: domain.ScalarDouble, Double: math.Float64frombits(binary.BigEndian.Uint64(raw))}
 		if math.IsNaN(value.Double) || math.IsInf(value.Double, 0) || domain.ParseNumber(value.JSON()) != value {
-			return value, nil, errPageToken // no document has such a number, or it has another kind
+			return value, nil, errPageToken // no document has such a number, or its kind differs
 		}
 		return value, raw[8:], nil
 	case tokenText:

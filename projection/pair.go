@@ -7,19 +7,19 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// followed is a projection that the runner follows. There may be tens of thousands: what else is needed for a turn comes
-// from folds.
+// followed is a projection that the runner follows. There may be tens of thousands, so a turn gets everything else it
+// needs from folds.
 type followed struct {
 	id       domain.ProjectionID
 	revision int64 // of the projection's row
 	own      lived // the projection's own live build
 	sees     *interest
-	inlined  bool          // appends are to fold into its builds, once those have caught up
-	relaxed  time.Duration // how long it may be behind, see Relaxed; 0: it is followed closely
+	inlined  bool          // appends take over its builds once those have caught up
+	relaxed  time.Duration // how far, in time, it may lag, see Relaxed; 0: it is followed closely
 
 	exceptions map[*tenant]exception // tenants for which another build is live
 	pairs      map[*tenant]*pair     // of a shared projection
-	only       *pair                 // of a tenant's own
+	only       *pair                 // of a projection that a tenant owns
 }
 
 // lived is a build that is live.
@@ -34,52 +34,52 @@ func (r *Runner) lived(p *domain.Projection) lived {
 	return lived{p.Build, r.folds.database(p.Definition.Database), sumOf(&p.Definition), p.Version}
 }
 
-// exception is the build that is live for one tenant, as domain.TenantBuild says it.
+// exception is the build that is live for one tenant, as in domain.TenantBuild.
 type exception struct {
-	lived        // without sum and database where the definition is the projection's
-	base   int64 // it is in force while this is the projection's own; 0: in any case
+	lived        // without sum and database if it has the projection's definition
+	base   int64 // in force while this is the projection's own build; 0: always
 	inline bool  // appends fold into it
 }
 
-// pairState says where a pair is. Only the one who took it off the queue moves a running pair.
+// pairState is what a pair is waiting for or doing. Only its worker changes the state of a running pair.
 type pairState uint8
 
 const (
 	pairIdle     pairState = iota // nothing to do until its log grows
 	pairReady                     // in the queue
-	pairRunning                   // a worker is at it
+	pairRunning                   // a worker is folding it
 	pairDelayed                   // a timer puts it into the queue
-	pairHeld                      // a rebuild holds it still
-	pairFaulted                   // stands before an event that cannot be folded, until there is another build
-	pairSurveyed                  // its checkpoint is being read, with those of others
-	pairInline                    // appends fold into its build: nothing to do for as long as they do
+	pairHeld                      // a rebuild has paused it
+	pairFaulted                   // stopped before an event that cannot be folded, until there is another build
+	pairSurveyed                  // its checkpoint is being read, together with others
+	pairInline                    // appends fold into its build: nothing to do as long as they do
 )
 
-// pair is a projection and a tenant. Its fields are the runner's, under its lock, except while it is running. There may be
-// very many that are idle: it is kept small.
+// pair is a projection and a tenant. The runner's lock guards its fields, except while the pair is running. There may
+// be very many idle pairs, so it is kept small.
 type pair struct {
 	followed                  *followed
 	of                        *tenant
 	tenant                    domain.TenantID
-	build                     int64 // that at is about
+	build                     int64 // the build that at refers to
 	at                        position
-	lane                      *lane // with pairReady: in whose queue
+	lane                      *lane // with pairReady: the lane whose queue it is in
 	retry                     *time.Timer
-	turned                    int64            // when its last turn began, as UnixNano: for one that is relaxed
-	documentBytes, eventBytes int32            // as Replay has them
-	aside                     *aside           // likewise
-	lacked                    map[string]int64 // that the build lacks events of a category up to a position was noted, while it reads below such
+	turned                    int64            // when its last turn began, as UnixNano, for a relaxed pair
+	documentBytes, eventBytes int32            // as in Replay
+	aside                     *aside           // as in Replay
+	lacked                    map[string]int64 // losses already recorded, by category, while it reads below them
 	failures                  int32
-	stale                     int16 // saves in a row that another worker was faster at
+	stale                     int16 // saves in a row that lost against another worker
 	state                     pairState
-	saved                     bool // documents, since it was last proven
-	mended                    bool // whether there is a fault of an earlier process to take back was looked up
-	eased                     bool // with pairDelayed: only because it is relaxed
-	gone                      bool // nobody follows it here any more
-	again                     bool // somebody asked for a faulted pair's event to be tried again while it was running
+	saved                     bool // it has saved documents since it was last proven
+	mended                    bool // whether an earlier process's fault has been looked up and cleared
+	eased                     bool // with pairDelayed: delayed only because it is relaxed
+	gone                      bool // this process no longer follows it
+	again                     bool // while it was running, a retry of its faulted event was requested
 }
 
-// live is the build that the pair is to follow, as far as this process knows.
+// live returns the build that the pair should follow, as far as this process knows.
 func (r *Runner) live(p *pair) lived { return p.followed.live(p.of) }
 
 func (f *followed) live(of *tenant) lived {
@@ -96,7 +96,7 @@ func (f *followed) live(of *tenant) lived {
 // inline reports whether the tenant's appends fold into the build that is live for it.
 func (f *followed) inline(of *tenant) bool { return f.exceptions[of].inline }
 
-// follow takes over what the projection's row says. Pairs that it begins are put into s.
+// follow applies a projection's row. It adds the pairs that it begins to s.
 func (r *Runner) follow(p *domain.Projection, s surveys) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -135,7 +135,7 @@ func (r *Runner) follow(p *domain.Projection, s surveys) {
 	}
 }
 
-// except takes over what a tenant's row says of the build that is live for it.
+// except applies a tenant's row about the build that is live for the tenant.
 func (r *Runner) except(b *domain.TenantBuild, s surveys) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -155,8 +155,8 @@ func (r *Runner) except(b *domain.TenantBuild, s surveys) {
 	r.begin(f, t, s)
 }
 
-// learn takes over what LiveProjection says of a pair: there may be another build live for the tenant, or the tenant may
-// have lost one of its own, without the runner's having seen the row that says so.
+// learn applies the result of LiveProjection for a pair. Another build may be live for the tenant, or the tenant may
+// have lost its separate build, before the runner has seen the row that says so.
 func (r *Runner) learn(p *pair, now *domain.Projection) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -170,12 +170,14 @@ func (r *Runner) learn(p *pair, now *domain.Projection) {
 	if f.exceptions == nil {
 		f.exceptions = make(map[*tenant]exception)
 	}
-	// Where it is the projection's own build that is another one, its row says so in a moment, and this is no longer in force.
+	// If the projection's own build is a new one, its row arrives in a moment, and this exception is no longer in
+	// force.
 	f.exceptions[p.of] = exception{lived: live, base: f.own.number}
 	r.Refresh()
 }
 
-// begin lets a pair follow the build that is live for it, unless it does. A worker that is at it finds out by itself.
+// begin makes a pair follow the build that is live for it, unless it does already. A worker that is running the pair
+// notices by itself.
 func (r *Runner) begin(f *followed, t *tenant, s surveys) {
 	if t.head == 0 || t.elsewhere {
 		return
@@ -199,7 +201,7 @@ func (r *Runner) begin(f *followed, t *tenant, s surveys) {
 	r.config.Progress.well(f.id, t.id)
 	p.restart(live.number)
 	if s == nil || f.inlined {
-		r.enqueue(p) // one that is to become inline has something to do at the head, too
+		r.enqueue(p) // a pair that is to become inline has work at the head, too
 		return
 	}
 	r.unplace(p)
@@ -207,13 +209,13 @@ func (r *Runner) begin(f *followed, t *tenant, s surveys) {
 	s.add(live, p)
 }
 
-// restart forgets everything that was about an earlier build.
+// restart resets everything that refers to an earlier build.
 func (p *pair) restart(build int64) {
 	p.build, p.at, p.mended, p.saved, p.failures, p.stale = build, position{}, false, false, 0, 0
 	p.documentBytes, p.eventBytes, p.aside, p.lacked = 0, 0, nil, nil
 }
 
-// pair returns a pair, which is idle where it is new.
+// pair returns a pair; a new one is idle.
 func (r *Runner) pair(f *followed, t *tenant) *pair {
 	p := f.pair(t)
 	if p == nil {
@@ -253,7 +255,7 @@ func (r *Runner) allPairs() iter.Seq[*pair] {
 	}
 }
 
-// rouse gives a pair a turn because its log has grown. One that is not idle finds out by itself.
+// rouse gives an idle pair a turn because its log has grown. A pair that is not idle notices by itself.
 func (r *Runner) rouse(f *followed, t *tenant) {
 	if t.elsewhere {
 		return
@@ -274,7 +276,7 @@ func (r *Runner) rouse(f *followed, t *tenant) {
 	r.enqueue(p)
 }
 
-// ease is how long the turn of a relaxed pair may wait; 0: it is due.
+// ease returns how long the turn of a relaxed pair may wait; 0: it is due.
 func (r *Runner) ease(p *pair) time.Duration {
 	if p.followed.relaxed <= 0 || r.config.Progress.awaited(p.followed.id, p.tenant) {
 		return 0
@@ -282,7 +284,7 @@ func (r *Runner) ease(p *pair) time.Duration {
 	return max(0, p.followed.relaxed-time.Since(time.Unix(0, p.turned)))
 }
 
-// hasten gives a relaxed pair its turn now, since somebody waits for it.
+// hasten gives a relaxed pair its turn now, since a read waits for it.
 func (r *Runner) hasten(id domain.ProjectionID, of domain.TenantID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -295,8 +297,7 @@ func (r *Runner) hasten(id domain.ProjectionID, of domain.TenantID) {
 	}
 }
 
-// enqueue puts a pair behind all of its tenant that wait for a turn; whoever calls it holds the lock, and the pair is not
-// running.
+// enqueue puts a pair last in its tenant's queue for a turn. The caller holds the lock, and the pair is not running.
 func (r *Runner) enqueue(p *pair) {
 	l := r.lane(r.live(p).database)
 	if p.state == pairReady && p.lane == l || p.state == pairRunning || p.gone {
@@ -308,7 +309,7 @@ func (r *Runner) enqueue(p *pair) {
 	r.dispatch(l)
 }
 
-// unplace takes a pair from wherever it waits for something to happen.
+// unplace removes a pair from whatever it waits in.
 func (r *Runner) unplace(p *pair) {
 	if p.retry != nil {
 		p.retry.Stop()
@@ -319,7 +320,7 @@ func (r *Runner) unplace(p *pair) {
 	p.state = pairIdle
 }
 
-// delay gives a pair its next turn after a while.
+// delay schedules a pair's next turn.
 func (r *Runner) delay(p *pair, wait time.Duration) {
 	p.state = pairDelayed
 	p.retry = time.AfterFunc(wait, func() {
@@ -331,7 +332,7 @@ func (r *Runner) delay(p *pair, wait time.Duration) {
 	})
 }
 
-// drop forgets a projection that is gone, and its pairs. One that comes again under the same name is another one.
+// drop forgets a deleted projection and its pairs. A later projection of the same name is a different one.
 func (r *Runner) drop(f *followed) {
 	if r.followed[f.id] == f {
 		delete(r.followed, f.id)
@@ -348,7 +349,7 @@ func (r *Runner) drop(f *followed) {
 	}
 }
 
-// forgetPair forgets a pair that is not followed here any more. What is under way for it comes to its end.
+// forgetPair forgets a pair that this process no longer follows. A running turn of it runs to its end.
 func (r *Runner) forgetPair(f *followed, t *tenant) {
 	p := f.pair(t)
 	if p == nil {

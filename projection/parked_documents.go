@@ -6,15 +6,15 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Replayed is what came of folding what waits for parked documents.
+// Replayed is the result of folding the events that wait for parked documents.
 type Replayed struct {
-	Documents   int64 // that are parked no more
-	Events      int64 // that took effect
-	StillParked int64 // documents that could not be folded again, or not to their end
+	Documents   int64 // no longer parked
+	Events      int64 // have taken effect
+	StillParked int64 // documents whose events could not all be folded
 }
 
-// Parked returns a page of the documents that the projection has parked for the tenant: the first limit behind the id after
-// (empty: from the first), by id.
+// Parked returns a page of the documents that the projection has parked for the tenant, by id: the first limit
+// documents after the id after (empty: from the start).
 func (c *Catalog) Parked(ctx context.Context, tenant domain.TenantID, name, after string, limit int) ([]domain.ParkedDocument, error) {
 	p, err := c.standing(ctx, tenant, name)
 	if err != nil {
@@ -23,8 +23,8 @@ func (c *Catalog) Parked(ctx context.Context, tenant domain.TenantID, name, afte
 	return c.config.Store.ParkedDocuments(ctx, tenant, p.ProjectionID, p.Build, after, limit)
 }
 
-// ReplayParked folds what waits for a parked document onto it. Where all of it can be folded the document is parked no
-// more. domain.CodeNotFound where it is not parked.
+// ReplayParked folds a parked document's waiting events into it. If all of them can be folded, the document is no
+// longer parked. The error is domain.CodeNotFound if it is not parked.
 func (c *Catalog) ReplayParked(ctx context.Context, tenant domain.TenantID, name, document string) (Replayed, error) {
 	u, err := c.unparking(ctx, tenant, name)
 	if err != nil {
@@ -42,7 +42,7 @@ func (c *Catalog) ReplayParked(ctx context.Context, tenant domain.TenantID, name
 	return sum, err
 }
 
-// ReplayAllParked is ReplayParked for all documents that are parked for the tenant, in the order of their ids.
+// ReplayAllParked is ReplayParked for all of the tenant's parked documents, ordered by id.
 func (c *Catalog) ReplayAllParked(ctx context.Context, tenant domain.TenantID, name string) (Replayed, error) {
 	var sum Replayed
 	u, err := c.unparking(ctx, tenant, name)
@@ -63,15 +63,15 @@ func (c *Catalog) ReplayAllParked(ctx context.Context, tenant domain.TenantID, n
 	}
 }
 
-// DiscardParked gives up what waits for a parked document: each event becomes one that the projection passes over, as by
-// Skip, and the document goes on with the next one. domain.CodeNotFound where it is not parked.
+// DiscardParked gives up the events that wait for a parked document. Each becomes a skipped event, as by Skip, and the
+// document continues with its next event. The error is domain.CodeNotFound if the document is not parked.
 func (c *Catalog) DiscardParked(ctx context.Context, tenant domain.TenantID, name, document, by string) error {
 	p, err := c.standing(ctx, tenant, name)
 	if err != nil {
 		return err
 	}
 	skip := domain.SkippedEvent{ProjectionID: p.ProjectionID, Tenant: tenant, Version: p.Version, Reason: "discarded with the parked document " + cut(document, maxShown), By: by}
-	// A replay may have saved the document and come no further: what it has folded is not given up.
+	// A replay may have saved the document and then stopped: keep what it has folded.
 	u := &unparking{store: c.config.Store, id: p.ProjectionID, build: p.LiveBuild(), tenant: tenant}
 	if u.driver, err = c.driver(u.build); err != nil {
 		return err

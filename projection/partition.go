@@ -6,8 +6,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// checkNarrowed refuses a list of documents that does not say of which partition it is, where the build has partitions:
-// such a list would read all of a tenant's documents, which the definition says that nobody wants.
+// checkNarrowed refuses a query that names no partition if the build is partitioned. Such a query would read all of a
+// tenant's documents, which the definition rules out.
 func checkNarrowed(build domain.Build, where domain.Predicate) error {
 	if build.PartitionBy == "" {
 		return nil

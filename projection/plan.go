@@ -11,16 +11,16 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Action says what putting a definition in does.
+// Action says what deploying a definition does.
 type Action string
 
 // The actions.
 const (
-	ActionCreate  Action = "create"  // there is none of that name yet
-	ActionChange  Action = "change"  // at once, since documents stay as they are: see SameDocuments
-	ActionRebuild Action = "rebuild" // documents are made anew, while the present ones serve
+	ActionCreate  Action = "create"  // no projection has this name yet
+	ActionChange  Action = "change"  // takes effect at once, since documents stay as they are: see SameDocuments
+	ActionRebuild Action = "rebuild" // documents are folded again, while the present ones stay readable
 	ActionRemove  Action = "remove"  // it is not among the definitions
-	ActionNone    Action = "none"    // it is as it is to be
+	ActionNone    Action = "none"    // nothing changes
 )
 
 // PlannedChange says what a deployment would do to one projection.
@@ -29,18 +29,18 @@ type PlannedChange struct {
 	Action  Action
 	Changes []FieldChange
 	Counted bool            // Events is known: with ActionCreate and ActionRebuild, unless counting takes too long
-	Events  int64           // how many events will be folded; of a shared projection over all tenants
-	Errors  []*domain.Error // why the definition cannot work, or not be put in; each with its place in the definition
+	Events  int64           // how many events will be folded; for a shared projection, of all tenants
+	Errors  []*domain.Error // why the definition cannot work or be deployed, each with its place
 }
 
-// MaxPlanned is how many definitions one plan may have.
+// MaxPlanned is how many definitions one plan may contain.
 const MaxPlanned = 1000
 
-// planCounting bounds how long a plan counts events.
+// planCounting limits how long a plan counts events.
 const planCounting = 5 * time.Second
 
-// Plan holds definitions against the owner's projections, by name, and says what deploying them would do: of each of the
-// definitions and, with remove, of each projection that is not among them, but for what Manifold itself deploys. It
+// Plan compares definitions with the owner's projections, by name, and says what deploying them would do. With remove,
+// it also lists the projections that are not among the definitions, except those that Manifold itself deploys. It
 // changes nothing.
 func (c *Catalog) Plan(ctx context.Context, owner domain.TenantID, definitions []domain.Definition, remove bool) ([]PlannedChange, error) {
 	ctx, end, err := c.config.Requests.Begin(ctx, owner, "plan fewer definitions at a time")
@@ -119,7 +119,7 @@ func actionFor(before, after domain.Definition) Action {
 	return ActionRebuild
 }
 
-// partsOf returns the errors that an error sums up.
+// partsOf returns the separate errors of a combined error.
 func partsOf(err error) []*domain.Error {
 	e, ok := errors.AsType[*domain.Error](err)
 	switch {
@@ -133,18 +133,18 @@ func partsOf(err error) []*domain.Error {
 	return []*domain.Error{e}
 }
 
-// counting counts the events that projections fold, for as long as there is time.
+// counting counts the events that projections fold, until its time is up.
 type counting struct {
 	catalog *Catalog
 	owner   domain.TenantID
 	until   time.Time
-	heads   []domain.Head // of the tenants that the owner's projections run for; nil: not asked for yet
+	heads   []domain.Head // of the tenants that the owner's projections run for; nil: not read yet
 }
 
-// events returns how many events there are for a definition; ok is false where counting would take too long.
+// events returns how many events a definition folds; ok is false if counting takes too long.
 func (c *counting) events(ctx context.Context, definition domain.Definition) (n int64, ok bool, err error) {
 	if definition.Mode == domain.ModeLive {
-		return 0, true, nil // nothing is folded before somebody asks
+		return 0, true, nil // nothing is folded before a request
 	}
 	counted, cancel := context.WithDeadline(ctx, c.until)
 	defer cancel()

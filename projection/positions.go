@@ -14,15 +14,16 @@ import (
 type Position struct {
 	Projection domain.Projection // with the build that is live for the tenant
 	Checkpoint int64             // the position up to which nothing is left to fold; 0 with Unknown
-	Unknown    string            // why the checkpoint cannot be told, for people; empty: it can
-	Faulted    bool              // it stands still before an event that cannot be folded
+	Unknown    string            // why the checkpoint is unknown, for people; empty: it is known
+	Faulted    bool              // it has stopped before an event that cannot be folded
 }
 
-// positionsAtOnce is how many projections are asked at the same time, so that one request does not take all connections.
+// positionsAtOnce limits how many projections are read at the same time, so that one request does not take all
+// connections.
 const positionsAtOnce = 4
 
-// Positions says how far the projections are for the tenant that List gives, in its order. Live ones are left out: they keep
-// nothing that could be behind. It counts no events, so that it costs the same however far behind they are.
+// Positions returns how far the tenant's projections have come, in the order of List. It omits live ones, which store
+// nothing that could lag. It counts no events, so its cost does not depend on the lag.
 func (c *Catalog) Positions(ctx context.Context, tenant domain.TenantID) ([]Position, error) {
 	list, err := c.List(ctx, tenant)
 	if err != nil {
@@ -57,7 +58,7 @@ func (c *Catalog) Positions(ctx context.Context, tenant domain.TenantID) ([]Posi
 	return all, nil
 }
 
-// position returns nil where the projection was removed meanwhile, or became a live one.
+// position returns nil if the projection was removed meanwhile, or became live.
 func (c *Catalog) position(ctx context.Context, tenant domain.TenantID, name string) (*Position, error) {
 	var last int64
 	for {
@@ -85,15 +86,15 @@ func (c *Catalog) position(ctx context.Context, tenant domain.TenantID, name str
 		case ctx.Err() != nil:
 			return nil, err
 		case errors.Is(err, drivers.ErrNoTable) && p.Build != last:
-			last = p.Build // another build may have gone live and this one been dropped in between
+			last = p.Build // another build may have gone live since, and this one been dropped
 		default:
 			return &Position{Projection: p, Unknown: c.unreadable(p, err)}, nil
 		}
 	}
 }
 
-// checkpoint is how far a projection has come with the build that is live for the tenant. Its errors are the database's that
-// keeps the documents.
+// checkpoint returns how far the projection's live build has come for the tenant. Its errors are those of the
+// documents' database.
 func (c *Catalog) checkpoint(ctx context.Context, tenant domain.TenantID, p domain.Projection) (int64, error) {
 	driver, err := c.driver(p.LiveBuild())
 	if err != nil {

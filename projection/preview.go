@@ -15,51 +15,51 @@ import (
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// Bounds of a preview, beside what a request may cost.
+// Limits of a preview, in addition to the request's budget.
 const (
 	MaxPreviewEvents = 1000
 	maxPreviewBytes  = 8 << 20 // of the events' data and of the documents after each event
 )
 
-// PreviewQuery asks for a definition to be tried out. One of Stream, Last and Given says on which events.
+// PreviewQuery asks to try out a definition. Exactly one of Stream, Last and Given selects the events.
 type PreviewQuery struct {
 	Definition domain.Definition
 	Stream     string       // a stream's first events, up to MaxPreviewEvents
-	Last       int          // the last so many events that the definition folds, 1 to MaxPreviewEvents
+	Last       int          // the last events that the definition folds: how many, 1 to MaxPreviewEvents
 	Given      []GivenEvent // events that need not be in the log, 1 to MaxPreviewEvents
 }
 
-// GivenEvent is an event that somebody makes up. Its position is its place among those that are given, from 1, and its
-// version its place in its stream.
+// GivenEvent is a made-up event. Its position is its index among the given events, from 1, and its version its index in
+// its stream.
 type GivenEvent struct {
 	Stream     string         // empty: "example-1"
-	ID         domain.EventID // zero: made of the position, always the same
+	ID         domain.EventID // zero: derived from the position, always the same
 	Type       string
 	Data       json.RawMessage
 	Metadata   json.RawMessage // may be nil
 	OccurredAt time.Time       // zero: none
-	RecordedAt time.Time       // zero: OccurredAt, and where that is zero, now
+	RecordedAt time.Time       // zero: OccurredAt, or now if that is zero too
 }
 
-// PreviewStep is what one event did.
+// PreviewStep is the effect of one event.
 type PreviewStep struct {
 	Event      domain.Event    // its data as expressions see it
-	DocumentID string          // empty where the event is not for the projection, or its key cannot be worked out
-	Document   json.RawMessage // after the event; nil where Removed, where the event is for no document, and where it was not folded
+	DocumentID string          // empty if the event is not for the projection, or its key cannot be computed
+	Document   json.RawMessage // after the event; nil if Removed, if the event is for no document, or if it was not folded
 	Removed    bool            // the event removed the document, or left none
 	Fault      *EventError     // the event cannot be folded
-	Parked     bool            // the event is not folded, since one before it parked its document
+	Parked     bool            // the event is not folded, since an earlier one parked its document
 }
 
-// Preview is what events make of nothing.
+// Preview is the result of folding events, starting without documents.
 type Preview struct {
-	Steps     []PreviewStep     // one for each event, in their order; with onError stop none behind the first fault
-	Documents []domain.Document // as they are in the end, by id
+	Steps     []PreviewStep     // one per event, in order; with onError stop, none after the first fault
+	Documents []domain.Document // the final documents, by id
 }
 
-// Preview folds events of the tenant, or given ones, by a definition that need not be any projection's, and stores nothing.
-// A definition that does not compile is refused as Check does; a preview above its bounds with domain.CodeTooLarge or
-// domain.CodeTooCostly. For domain.Everyone there are only given events.
+// Preview folds events of the tenant's log, or given ones, with a definition that need not belong to a projection. It
+// stores nothing. It refuses a definition that does not compile as Check does, and a preview beyond its limits with
+// domain.CodeTooLarge or domain.CodeTooCostly. domain.Everyone can only use given events.
 func (c *Catalog) Preview(ctx context.Context, tenant domain.TenantID, q PreviewQuery) (Preview, error) {
 	definition := WithDefaults(q.Definition)
 	if definition.Name == "" {
@@ -90,7 +90,7 @@ func (c *Catalog) Preview(ctx context.Context, tenant domain.TenantID, q Preview
 	return fold.Try(ctx, events, upcasters)
 }
 
-// within puts a place before that of an error.
+// within puts a place before the place of an error.
 func within(place string, err error) error {
 	if e, ok := err.(*domain.Error); ok {
 		moved := *e
@@ -131,7 +131,7 @@ func (c *Catalog) previewEvents(ctx context.Context, tenant domain.TenantID, fol
 	return GivenEvents("source.events", q.Given)
 }
 
-// GivenEvents makes a log of events that somebody made up; where is their place in the request, for errors.
+// GivenEvents makes a log of made-up events; where is their place in the request, for errors.
 func GivenEvents(where string, given []GivenEvent) ([]domain.Event, error) {
 	if len(given) == 0 || len(given) > MaxPreviewEvents {
 		return nil, domain.Errorf(domain.CodeInvalidRequest, where, "there are %d events; give 1 to %d", len(given), MaxPreviewEvents)
@@ -175,8 +175,8 @@ func GivenEvents(where string, given []GivenEvent) ([]domain.Event, error) {
 	return events, nil
 }
 
-// Try folds events, in their order and from nothing, in memory, after they went through upcasters (nil: none). The error is
-// ctx's cause, or domain.CodeTooLarge where the steps come to more than 8 MiB.
+// Try folds events in order, starting without documents, in memory, after applying the upcasters (nil: none). Its error
+// is ctx's cause, or domain.CodeTooLarge if the steps exceed 8 MiB.
 func (f *Fold) Try(ctx context.Context, events []domain.Event, upcasters *upcasting.Set) (p Preview, err error) {
 	err = budget.Work(ctx, func() error {
 		p, err = f.try(expr.MeterOf(ctx), events, upcasters)
@@ -218,7 +218,7 @@ func (f *Fold) try(meter *expr.Meter, events []domain.Event, upcasters *upcastin
 	return p, nil
 }
 
-// trial is a fold on its way through made-up time.
+// trial is a preview in progress.
 type trial struct {
 	fold      *Fold
 	meter     *expr.Meter
@@ -230,7 +230,7 @@ type trial struct {
 
 // tried is a document of a trial.
 type tried struct {
-	data    json.RawMessage // nil: it is not there
+	data    json.RawMessage // nil: it does not exist
 	version int64
 	parked  bool
 }
@@ -264,7 +264,7 @@ func (t *trial) step(event domain.Event) PreviewStep {
 		fault.DocumentID, fault.Before = id, document.data
 		step.Fault, document.parked = fault, true
 	case after == nil && t.fold.Maps():
-		step.Removed = document.data == nil // an event that makes no record leaves what is there
+		step.Removed = document.data == nil // an event that makes no record leaves the existing one
 		step.Document = document.data
 	default:
 		step.Document, step.Removed = after, after == nil
@@ -273,14 +273,14 @@ func (t *trial) step(event domain.Event) PreviewStep {
 	return step
 }
 
-// wants reports whether the event is of the definition's source and of a type that the fold is for.
+// wants reports whether the event belongs to the definition's source and has a type that the fold handles.
 func (f *Fold) wants(event *domain.Event) bool {
 	categories := f.definition.Source.Categories
 	return (len(categories) == 0 || slices.Contains(categories, domain.Category(event.Stream))) &&
 		(f.types == nil || slices.Contains(f.types, event.Type))
 }
 
-// after returns a document as an event makes it of before, both as they are stored; nil is one that is not there.
+// after returns the document after an event. Both documents are in stored form; nil means that there is none.
 func (f *Fold) after(before json.RawMessage, event *Event) (json.RawMessage, *EventError) {
 	var doc Value
 	if !f.Maps() {

@@ -8,37 +8,37 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// problem is one thing that is wrong with a definition.
+// problem is one error in a definition.
 type problem struct {
 	code    domain.Code
 	where   string // such as "on.ItemAdded"
 	message string
 }
 
-// problems gathers everything that is wrong, so that a client can mend all of it at once.
+// problems collects all errors of a definition, so that a client can fix them all at once.
 type problems []problem
 
 func (p *problems) add(where, format string, args ...any) {
 	*p = append(*p, problem{domain.CodeInvalidDefinition, where, fmt.Sprintf(format, args...)})
 }
 
-// unsupported adds what is well-formed but cannot be done.
+// unsupported adds an error about something well-formed that is not supported.
 func (p *problems) unsupported(where, format string, args ...any) {
 	*p = append(*p, problem{domain.CodeUnsupported, where, fmt.Sprintf(format, args...)})
 }
 
-// adopt adds what a check of package domain found: its sentence, at its place.
+// adopt adds the message and place of an error found by package domain.
 func (p *problems) adopt(err error) {
 	if e, ok := err.(*domain.Error); ok {
 		p.add(e.Where, "%s", e.Message)
 	}
 }
 
-// maxNamed is how many problems are written out in one error.
+// maxNamed is how many problems one error spells out.
 const maxNamed = 20
 
-// err returns all problems as one error, whose Parts they are where there are several; nil where there are none. Something
-// that is wrong outweighs something that is unsupported.
+// err returns all problems as one error, with its Parts if there are several; nil if there are none. An invalid part
+// takes precedence over an unsupported one.
 func (p problems) err() error {
 	switch len(p) {
 	case 0:

@@ -7,11 +7,11 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Progress tells those who wait for a document to be up to date that a build has moved on in this process, and others
-// what keeps one from it. The Runner writes it and the Catalog reads it; it keeps something only while somebody waits, or
-// something is in the way. It is safe for concurrent use.
+// Progress notifies readers that wait for up-to-date documents when a build advances in this process. It also keeps
+// what prevents a build from advancing. The Runner writes it and the Catalog reads it. It stores entries only while
+// somebody waits or something is wrong. It is safe for concurrent use.
 type Progress struct {
-	hasten func(id domain.ProjectionID, tenant domain.TenantID) // called when somebody begins to wait; nil: nobody follows here
+	hasten func(id domain.ProjectionID, tenant domain.TenantID) // called when somebody begins to wait; nil: this process follows nothing
 
 	mu       sync.Mutex
 	waiting  map[progressKey]*broadcast
@@ -33,7 +33,7 @@ func NewProgress() *Progress {
 	return &Progress{waiting: make(map[progressKey]*broadcast), troubles: make(map[progressKey]Outage)}
 }
 
-// troubled keeps why a pair cannot be followed at the moment.
+// troubled records why a pair cannot be followed at the moment.
 func (p *Progress) troubled(id domain.ProjectionID, tenant domain.TenantID, err error, nextTry time.Time) {
 	key := progressKey{id, tenant}
 	p.mu.Lock()
@@ -46,7 +46,7 @@ func (p *Progress) troubled(id domain.ProjectionID, tenant domain.TenantID, err 
 	p.troubles[key] = trouble
 }
 
-// well says that nothing keeps a pair from being followed any more.
+// well clears what prevented a pair from being followed.
 func (p *Progress) well(id domain.ProjectionID, tenant domain.TenantID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,7 +60,7 @@ func (p *Progress) trouble(id domain.ProjectionID, tenant domain.TenantID) (Outa
 	return trouble, ok
 }
 
-// wait returns a channel that is closed when the pair moves; done must be called when nobody listens to it any more.
+// wait returns a channel that is closed when the pair advances. The caller calls done when it stops listening.
 func (p *Progress) wait(id domain.ProjectionID, tenant domain.TenantID) (moved <-chan struct{}, done func()) {
 	key := progressKey{id, tenant}
 	p.mu.Lock()

@@ -7,15 +7,15 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// queriesAtOnce is how many queries of one tenant, of those whose cost is not known beforehand, are at databases at the
-// same time: fewer than a driver has connections for them, so that one tenant's cannot hold up all others'.
+// queriesAtOnce is how many queries of unknown cost one tenant may have at databases at the same time. It is less than
+// a driver's connections for them, so one tenant's queries cannot block all others.
 const queriesAtOnce = 3
 
-// queryShare lets each tenant have its share of queries under way. The zero value is ready; it may be used by any number of
-// goroutines.
+// queryShare limits each tenant to its share of concurrent queries. The zero value is ready to use, and safe for
+// concurrent use.
 type queryShare struct {
 	mu      sync.Mutex
-	tenants map[domain.TenantID]*tenantQueries // of those that have any under way
+	tenants map[domain.TenantID]*tenantQueries // tenants with queries under way
 }
 
 type tenantQueries struct {
@@ -23,7 +23,7 @@ type tenantQueries struct {
 	users  int // under way and waiting
 }
 
-// enter waits until the tenant has a place, or ctx ends. leave gives it back.
+// enter waits until the tenant has a free slot, or ctx ends. leave returns the slot.
 func (s *queryShare) enter(ctx context.Context, tenant domain.TenantID) (leave func(), err error) {
 	s.mu.Lock()
 	queries := s.tenants[tenant]

@@ -2,29 +2,29 @@ package projection
 
 import "container/list"
 
-// queue is the pairs of one database that wait for a turn. Turns go round by tenant: a tenant that waits gets as many in a
-// row as its weight, and then waits behind all others; what it gets goes round by its pairs. So between two turns of a
-// tenant that waits, every other one gets at most its weight in turns, however many projections either has. A tenant of
-// which as many pairs are worked on as its ceiling allows is passed over until one of its turns ends.
+// queue contains the pairs of one database that wait for a turn. Turns go round robin by tenant. A waiting tenant gets
+// as many turns in a row as its weight, and then goes to the end of the line. Its turns go round robin by its pairs. So
+// between two turns of a waiting tenant, each other tenant gets at most its weight in turns, however many projections
+// they have. A tenant that has as many turns under way as its ceiling allows is passed over until one of them ends.
 //
-// Its fields are the runner's, under its lock.
+// The runner's lock guards its fields.
 type queue struct {
-	ceiling int // of a tenant that has none of its own; 0: none
+	ceiling int // of tenants without a specific one; 0: none
 	tenants map[*tenant]*queued
-	ring    list.List // of *queued: those that may have a turn, the next one in front
-	waiting int       // pairs, also those that a ceiling keeps from a turn
+	ring    list.List // of *queued: tenants that may have a turn, the next one in front
+	waiting int       // pairs, including those held back by a ceiling
 }
 
 // queued is a tenant in a queue.
 type queued struct {
 	tenant  *tenant
 	pairs   fifo
-	left    int // turns that it may still have before it goes behind the others; 0: as many as its weight
-	running int // its turns that are under way, at this database
+	left    int // turns left before it goes to the end of the line; 0: as many as its weight
+	running int // its turns under way at this database
 	place   *list.Element
 }
 
-// push puts a pair behind all others of its tenant.
+// push puts a pair last among its tenant's.
 func (q *queue) push(p *pair) {
 	if q.tenants == nil {
 		q.tenants = make(map[*tenant]*queued)
@@ -39,8 +39,8 @@ func (q *queue) push(p *pair) {
 	q.admit(t)
 }
 
-// admit lets a tenant have turns that waits for one and is below its ceiling. One that has turns left of its round goes on
-// in front: its last pair may just be back from one.
+// admit lines up a tenant that waits for a turn and is below its ceiling. A tenant with turns left in its round goes to
+// the front: its last pair may just have finished one.
 func (q *queue) admit(t *queued) {
 	switch {
 	case t.place != nil || t.pairs.len() == 0 || !q.room(t):
@@ -51,8 +51,8 @@ func (q *queue) admit(t *queued) {
 	}
 }
 
-// room reports whether one more of the tenant's pairs may be worked on. Its own ceiling counts for all databases together,
-// the configured one for each.
+// room reports whether another of the tenant's pairs may run. The tenant's own ceiling counts for all databases
+// together, the configured one for each database.
 func (q *queue) room(t *queued) bool {
 	if own := t.tenant.share.Ceiling; own > 0 {
 		return t.tenant.running < own
@@ -60,7 +60,8 @@ func (q *queue) room(t *queued) bool {
 	return q.ceiling <= 0 || t.running < q.ceiling
 }
 
-// pop takes the pair whose turn it is, of those that still want one, and counts the turn as under way; nil: there is none.
+// pop returns the pair whose turn it is, skips pairs that no longer want one, and counts the turn as under way; nil:
+// there is none.
 func (q *queue) pop(wants func(*pair) bool) *pair {
 	for {
 		front := q.ring.Front()
@@ -96,7 +97,7 @@ func (q *queue) pop(wants func(*pair) bool) *pair {
 	}
 }
 
-// done says that a turn which pop gave has ended. A pair that wants another one is pushed before.
+// done ends a turn from pop. A pair that wants another turn is pushed before.
 func (q *queue) done(of *tenant) {
 	t := q.tenants[of]
 	t.running--
@@ -105,7 +106,7 @@ func (q *queue) done(of *tenant) {
 	q.forget(t)
 }
 
-// reconsider lets a tenant have turns whose ceiling was raised, or which has fallen below it at another database.
+// reconsider lines up a tenant whose ceiling was raised, or that has fallen below it at another database.
 func (q *queue) reconsider(of *tenant) {
 	if t := q.tenants[of]; t != nil {
 		q.admit(t)
@@ -119,7 +120,7 @@ func (q *queue) leave(t *queued) {
 	}
 }
 
-// forget drops a tenant that neither waits nor is worked on.
+// forget drops a tenant with neither waiting nor running pairs.
 func (q *queue) forget(t *queued) {
 	if t.pairs.len() == 0 && t.running == 0 {
 		q.leave(t)
@@ -127,10 +128,10 @@ func (q *queue) forget(t *queued) {
 	}
 }
 
-// waits reports whether anybody may have a turn at once, could somebody only work on it.
+// waits reports whether a pair may have a turn at once, given a free worker.
 func (q *queue) waits() bool { return q.ring.Len() > 0 }
 
-// waitsFor reports whether the end of a turn of the tenant's would let another pair have one.
+// waitsFor reports whether ending one of the tenant's turns would let another pair have one.
 func (q *queue) waitsFor(of *tenant) bool {
 	t := q.tenants[of]
 	return q.waits() || t != nil && t.pairs.len() > 0
@@ -154,7 +155,7 @@ func (f *fifo) pop() *pair {
 	case f.first == len(f.pairs):
 		f.pairs, f.first = f.pairs[:0], 0
 	case f.first > 64 && f.first > len(f.pairs)/2:
-		// What was taken is given back once it is most of the slice: each pair is then moved at most once on average.
+		// Consumed space is reclaimed once it is most of the slice, so each pair is moved at most once on average.
 		n := copy(f.pairs, f.pairs[f.first:])
 		clear(f.pairs[n:])
 		f.pairs, f.first = f.pairs[:n], 0

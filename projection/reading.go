@@ -11,52 +11,52 @@ import (
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// Limits bound what a Replay holds in memory. While a reading is folded the next one is read, so that twice as many events
-// are held.
+// Limits bound what a Replay holds in memory. It reads the next reading while it folds one, so it holds twice as many
+// events.
 type Limits struct {
 	Events        int // of a reading, at most
-	Bytes         int // of their data and metadata, about
-	DocumentBytes int // what documents take in memory, about; half of it may be unsaved, and is then saved at once
+	Bytes         int // of their data and metadata, approximately
+	DocumentBytes int // memory for documents, approximately; up to half of it is unsaved, and is then saved at once
 }
 
-// CatchUpLimits are for a log that is far ahead: enough documents to be held that one which many events touch is written
+// CatchUpLimits are for a log that is far ahead. They hold enough documents that one touched by many events is written
 // once for many of them.
 var CatchUpLimits = Limits{Events: 20_000, Bytes: 8 << 20, DocumentBytes: 32 << 20}
 
 // followLimits are for a log that is followed closely.
 var followLimits = Limits{Events: 1000, Bytes: 8 << 20, DocumentBytes: 32 << 20}
 
-// after is what a batch may hold after so many failures in a row: half as much each time.
+// after returns the limits after a number of failures in a row: half as much for each.
 func (l Limits) after(failures int) Limits {
 	part := func(whole, least int) int { return min(whole, max(least, whole>>min(failures, 16))) }
 	return Limits{Events: part(l.Events, 10), Bytes: part(l.Bytes, 64<<10), DocumentBytes: part(l.DocumentBytes, 64<<10)}
 }
 
-// read asks for the events of a projection from a position on.
+// read reads the events of a projection from a position on.
 type read func(ctx context.Context, q domain.LogQuery) (domain.Reading, error)
 
-// prepared is a reading whose events have their keys.
+// prepared is a reading whose events have keys.
 type prepared struct {
 	reading domain.Reading
 	events  []Event
 	keys    []string      // of each event; "" where it is not for this projection
-	from    int64         // the first position that was asked for
-	upTo    int64         // when all events are applied, the log is seen up to here
-	more    bool          // the reading was cut off: there is more behind it
+	from    int64         // the first requested position
+	upTo    int64         // the checkpoint when all events are applied
+	more    bool          // the reading was cut off: the log continues after it
 	bytes   int           // of the reading's data and metadata
-	faults  []*EventError // of events whose keys cannot be worked out, in order
-	fault   *EventError   // before which it was cut off
+	faults  []*EventError // of events whose keys cannot be computed, in order
+	fault   *EventError   // the fault before which the reading was cut off
 }
 
-// fetched is a reading that is under way beside what else its worker does.
+// fetched is a reading that runs in the background.
 type fetched struct {
 	done     chan struct{}
 	prepared *prepared
 	err      error
 }
 
-// fetch reads the events from position from on, up to position to (0: up to the head), puts them through the upcasters in
-// force, and works out their keys. The goroutine ends when ctx does.
+// fetch reads the events from position from up to position to (0: up to the head), applies the upcasters in force, and
+// computes the events' keys. Its goroutine ends when ctx does.
 func (r *Replay) fetch(ctx context.Context, read read, from, to int64, limits Limits) *fetched {
 	f := &fetched{done: make(chan struct{})}
 	q := domain.LogQuery{
@@ -80,11 +80,11 @@ func (r *Replay) fetch(ctx context.Context, read read, from, to int64, limits Li
 	return f
 }
 
-// firstEvents is how many events are read at first, while it is not known how large they are.
+// firstEvents is how many events are read first, while their size is unknown.
 const firstEvents = 1000
 
-// fitting returns how many events, as large as those seen lately, are about as many bytes as a batch may have. The bound
-// on bytes alone would not do: a store may have to read beyond it what it then leaves out.
+// fitting returns how many events of the recent size fit into a batch's bytes. The limit on bytes alone is not enough:
+// a store may read more events than it returns.
 func (r *Replay) fitting(limits Limits) int {
 	if r.eventBytes == 0 {
 		return min(limits.Events, firstEvents)
@@ -92,14 +92,14 @@ func (r *Replay) fitting(limits Limits) int {
 	return min(limits.Events, max(100, limits.Bytes/r.eventBytes))
 }
 
-// wait returns what was fetched.
+// wait returns the result of fetch.
 func (f *fetched) wait() (*prepared, error) {
 	<-f.done
 	return f.prepared, f.err
 }
 
-// prepare puts a reading's events through upcasters, all of them through the same ones, and works out their keys. Where
-// events grow by that to more than should be held, it leaves the rest of them to the next reading. The error is ctx's cause.
+// prepare applies the same upcasters to all events of a reading, and computes their keys. If upcasting makes the events
+// too large to hold, it leaves the rest to the next reading. Its error is ctx's cause.
 func (f *Fold) prepare(ctx context.Context, reading domain.Reading, q domain.LogQuery, set *upcasting.Set) (*prepared, error) {
 	meter := expr.MeterOf(ctx)
 	p := &prepared{reading: reading, from: q.From, upTo: reading.Head}
@@ -111,8 +111,8 @@ func (f *Fold) prepare(ctx context.Context, reading domain.Reading, q domain.Log
 	}
 	if n := len(reading.Events); n > 0 {
 		last := reading.Events[n-1].Position
-		// Whether the store stopped because of the bytes is not told, and it may count them a little differently: so
-		// anything near the bound counts as cut off. At worst the next reading finds nothing.
+		// The store does not say whether it stopped because of the bytes, and may count them slightly differently. So
+		// anything near the limit counts as cut off. At worst the next reading is empty.
 		p.more = n >= q.Limit || p.bytes >= q.MaxBytes/2
 		if p.more || p.upTo < last {
 			p.upTo = last
@@ -126,7 +126,7 @@ func (f *Fold) prepare(ctx context.Context, reading domain.Reading, q domain.Log
 	upcasts := upcasts{meter: meter, set: set, most: upcastGrowth * q.MaxBytes}
 	faults := make([][]*EventError, workersFor(ctx, len(p.events)))
 	chunk := (len(p.events) + len(faults) - 1) / len(faults)
-	stopped := make([]int, len(faults)) // how many of the reading's events each worker got to, where it stopped before its last
+	stopped := make([]int, len(faults)) // how many of the reading's events each worker processed, if it stopped early
 	parallel(len(faults), func(worker int) {
 		end := min(len(p.events), (worker+1)*chunk)
 		for i := worker * chunk; i < end; i++ {
@@ -134,7 +134,7 @@ func (f *Fold) prepare(ctx context.Context, reading domain.Reading, q domain.Log
 				return
 			}
 			var fault *EventError
-			hasData := reading.Events[i].Gap == nil // what has none is for no document
+			hasData := reading.Events[i].Gap == nil // an event without data is for no document
 			if hasData {
 				fault = upcasts.apply(&reading.Events[i])
 			}
@@ -164,10 +164,10 @@ func (f *Fold) prepare(ctx context.Context, reading domain.Reading, q domain.Log
 	return p, nil
 }
 
-// upcastGrowth is by how many times what it may read a reading may grow by upcasters.
+// upcastGrowth is how many times larger than its limit a reading may become by upcasting.
 const upcastGrowth = 2
 
-// stopBefore drops the faulty event and those behind it.
+// stopBefore drops the faulty event and those after it.
 func (p *prepared) stopBefore(fault *EventError) {
 	n := 0
 	for n < len(p.events) && p.events[n].Position < fault.Event.Position {
@@ -177,7 +177,7 @@ func (p *prepared) stopBefore(fault *EventError) {
 	p.fault, p.upTo, p.more = fault, fault.Event.Position-1, false
 }
 
-// worthSharing is from how many events on folding is spread over the processors.
+// worthSharing is the number of events from which on folding is spread over the processors.
 const worthSharing = 512
 
 func workersFor(ctx context.Context, events int) int {
@@ -187,7 +187,7 @@ func workersFor(ctx context.Context, events int) int {
 	return runtime.GOMAXPROCS(0)
 }
 
-// parallel calls do with 0 to n-1, each in a goroutine of its own, and returns when all have returned.
+// parallel calls do with 0 to n-1, each in its own goroutine, and returns when all have returned.
 func parallel(n int, do func(worker int)) {
 	if n == 1 {
 		do(0)

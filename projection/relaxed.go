@@ -2,15 +2,15 @@ package projection
 
 import "time"
 
-// Relaxed may be implemented by a Handler whose documents need not be up to date at every moment: totals of days, say. The
-// runner then gives each tenant's pair a turn no more often than every Interval, with all the events that came meanwhile in
-// one batch, which costs a busy log far less than following each event.
+// Relaxed may be implemented by a Handler whose documents need not be up to date at every moment, such as daily totals.
+// The runner then gives each tenant's pair a turn at most once per Interval, with all events since in one batch. For a
+// busy log that costs far less than following each event.
 //
-// Who waits for the documents does not wait for the interval: a read with a minPosition, and a catch-up, bring the turn
-// about at once where the tenant is followed by the same process. Another process does not hear of them: there the wait is
-// up to the interval.
+// Readers that need current documents do not wait for the interval. A read with a minPosition, or a catch-up, starts
+// the turn at once if the same process follows the tenant. Another process does not notice it: there the wait is up to
+// the interval.
 type Relaxed interface {
 	Handler
-	// Interval is how long the documents may be behind the log.
+	// Interval returns how far, in time, the documents may lag behind the log.
 	Interval() time.Duration
 }

@@ -17,60 +17,60 @@ type Log interface {
 }
 
 // Replay folds the events of one tenant into one build, from the build's own checkpoint on. It may be stopped at any
-// point, and a new one goes on from what was saved. It is for one goroutine at a time; several Replays of the same
-// build and tenant, in whatever processes, are harmless: one of them wins each save.
+// point, and a new one continues from what was saved. Only one goroutine may use it at a time. Several Replays of the
+// same build and tenant, in any processes, are harmless: only one of them succeeds with each save.
 type Replay struct {
 	Driver drivers.Driver
 	Build  domain.Build
 	Tenant domain.TenantID
 	Fold   *Fold
 	Limits Limits
-	Folded func(events, documents int)       // called when that many events took effect, and changed so many documents; may be nil
-	Saved  func(documents []domain.Document) // called with the documents of each save, those removed left out; may be nil
-	// Counted is called as events are folded, with their number, before they are saved; and with a negative number when
-	// that many were folded in vain, and will be folded again. When Run returns the sum is that of Folded. May be nil.
+	Folded func(events, documents int)       // called with the numbers of events that took effect and documents changed; may be nil
+	Saved  func(documents []domain.Document) // called with the documents of each save, without removed ones; may be nil
+	// Counted is called with the number of events folded, before they are saved. The number is negative if that many
+	// events were folded in vain and will be folded again. When Run returns, the sum equals that of Folded. May be nil.
 	Counted func(events int)
 
-	Aside   AsideStore // where skipped events and parked documents are; nil: nothing is skipped, and any fault stops
-	Version int64      // of the definition that the fold was made of, whose skipped events are passed over; 0: it is no version yet
+	Aside   AsideStore // stores skipped events and parked documents; nil: nothing is skipped, and any fault stops
+	Version int64      // of the fold's definition, whose skipped events apply; 0: it has no version yet
 
 	at            position
-	documentBytes int // of a document, as seen lately; 0 while unknown
-	eventBytes    int // of an event, likewise
+	documentBytes int // recent size of a document; 0: unknown
+	eventBytes    int // recent size of an event; 0: unknown
 
-	known    known         // documents that are in memory, unsaved ones among them
-	gathered gathered      // what was folded and is to be saved together
+	known    known         // documents in memory, including unsaved ones
+	gathered gathered      // folded, to be saved together
 	saving   *saving       // what is being saved; nil: nothing
 	aside    *aside        // what is set aside; nil: not known
-	numbered int64         // the last save that succeeded, by its number
-	saveTook time.Duration // how long the driver took for that
+	numbered int64         // the number of the last successful save
+	saveTook time.Duration // how long the driver took for it
 }
 
 // position is how far a build has come with a tenant's log.
 type position struct {
 	known   bool        // stored is what the database has, as far as this process knows
 	stored  int64       // the checkpoint in the database
-	seen    int64       // up to here every event has taken effect: at or above stored
-	passed  int64       // the last event that was read and has changed no document
-	savedAt time.Time   // when stored was saved, or found out
-	atOnce  int         // at most so many events go into a save, since more were too much for one; 0: as many as there are
-	refused *EventError // an event whose document the database would not keep, and that is to be parked; nil: none
+	seen    int64       // every event up to here has taken effect: at or after stored
+	passed  int64       // the last event read that changed no document
+	savedAt time.Time   // when stored was saved or read
+	atOnce  int         // at most this many events per save, since a larger save failed; 0: no limit
+	refused *EventError // an event to park because the database refused its document; nil: none
 }
 
 func (p *position) saved(to int64) {
 	p.stored, p.seen, p.savedAt = to, max(p.seen, to), time.Now()
 }
 
-// Checkpoints that nothing else asks for are saved this often, so that a restart skips little. Where events were read
-// that are for no document, the checkpoint is asked for at the log's end: a reader with a minPosition cannot tell from
-// outside that they are for none.
+// Checkpoints that nothing else requires are saved this often, so that a restart skips little. If events were read that
+// are for no document, the checkpoint is saved at the log's end: a reader with a minPosition cannot tell that they are
+// for none.
 const (
 	checkpointPositions = 10_000
 	checkpointInterval  = 30 * time.Second
 )
 
-// Run folds until every event up to and including position to has taken effect. The error is an *EventError where an
-// event cannot be folded: everything before it is saved then.
+// Run folds until every event up to and including position to has taken effect. The error is an *EventError if an event
+// cannot be folded; everything before the event is saved then.
 func (r *Replay) Run(ctx context.Context, log Log, to int64) error {
 	for {
 		if err := r.locate(ctx); err != nil {
@@ -89,7 +89,7 @@ func (r *Replay) Run(ctx context.Context, log Log, to int64) error {
 	}
 }
 
-// locate finds out where the build is, unless that is known.
+// locate reads the build's checkpoint, unless it is known.
 func (r *Replay) locate(ctx context.Context) error {
 	if r.at.known {
 		r.known.whole = r.known.whole || r.at.stored == 0
@@ -105,14 +105,14 @@ func (r *Replay) locate(ctx context.Context) error {
 	return nil
 }
 
-// run reads, folds and saves until position to, the three beside one another: while a reading is folded the next one is
-// read, and what was folded before is saved.
+// run reads, folds and saves up to position to, all three at once. While it folds a reading, it reads the next one and
+// saves what was folded before.
 func (r *Replay) run(ctx context.Context, log Log, to int64) (err error) {
 	ctx = budget.OfTenant(ctx, r.Tenant)
 	defer func() { err = r.finish(ctx, err) }()
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
-	// Those that are in force now, whatever is remembered: a change that asked for this run is among them.
+	// Use the upcasters in force now, not remembered ones: a change to them may have asked for this run.
 	upcasters, err := r.Fold.upcasters.Revision(ctx, r.Tenant)
 	if err != nil {
 		return err
@@ -142,14 +142,14 @@ func (r *Replay) run(ctx context.Context, log Log, to int64) (err error) {
 	return nil
 }
 
-// measure takes note of how large events are.
+// measure records how large events are.
 func (r *Replay) measure(p *prepared) {
 	if n := len(p.reading.Events); n > 0 {
 		r.eventBytes = max(1, p.bytes/n, (r.eventBytes+p.bytes/n)/2) // it grows at once and shrinks slowly
 	}
 }
 
-// settle saves the checkpoint alone, where that spares a restart enough.
+// settle saves the checkpoint alone, if that saves a restart enough work.
 func (r *Replay) settle(ctx context.Context) error {
 	ahead := r.at.seen - r.at.stored
 	asked := r.at.passed > r.at.stored
@@ -159,7 +159,7 @@ func (r *Replay) settle(ctx context.Context) error {
 	err := r.Driver.Save(ctx, r.Build, r.Tenant, drivers.Batch{From: r.at.stored, To: r.at.seen})
 	switch {
 	case errors.Is(err, drivers.ErrStale):
-		r.at.known = false // somebody else saved; where, is found out before the next save
+		r.at.known = false // another worker has saved; its position is read before the next save
 	case err != nil:
 		return fmt.Errorf("save build %d of projection %q at position %d: %w", r.Build.Number, r.Build.Name, r.at.seen, err)
 	default:
@@ -168,8 +168,8 @@ func (r *Replay) settle(ctx context.Context) error {
 	return nil
 }
 
-// Position returns up to where every event has taken effect: at or above the checkpoint that is saved. 0 before the
-// first Run.
+// Position returns the position up to which every event has taken effect: at or after the saved checkpoint. It is 0
+// before the first Run.
 func (r *Replay) Position() int64 { return r.at.seen }
 
 func (r *Replay) folded(events, documents int) {
