@@ -45,7 +45,7 @@ type GivenEvent struct {
 type PreviewStep struct {
 	Event      domain.Event    // its data as expressions see it
 	DocumentID string          // empty if the event is not for the projection, or its key cannot be computed
-	Document   json.RawMessage // after the event; nil if Removed, if the event is for no document, or if it was not folded
+	Document   json.RawMessage // after the event; nil if Removed, if for no document, or if it was not folded
 	Removed    bool            // the event removed the document, or left none
 	Fault      *EventError     // the event cannot be folded
 	Parked     bool            // the event is not folded, since an earlier one parked its document

@@ -7,9 +7,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Retry gives a faulted pair a turn, in whatever way it learned that there may be a way on: somebody asked for it, or for the
-// event to be passed over. What is set aside is read anew. The zero values mean every pair, since something may have been
-// missed. It returns at once, and may be called by anyone, also while Run is not on.
+// Retry gives a faulted pair a turn, because a retry or a skip of its event was requested. What is set aside is read
+// again. The zero values mean every pair, for when a request may have been missed. It returns at once and is safe for
+// concurrent use, even before and after Run.
 func (r *Runner) Retry(of domain.TenantID, id domain.ProjectionID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -26,7 +26,7 @@ func (r *Runner) Retry(of domain.TenantID, id domain.ProjectionID) {
 	}
 }
 
-// retry is Retry for one pair; whoever calls it holds the lock.
+// retry is Retry for one pair. The caller holds the lock.
 func (r *Runner) retry(p *pair) {
 	switch p.state {
 	case pairRunning:
@@ -39,8 +39,8 @@ func (r *Runner) retry(p *pair) {
 	}
 }
 
-// standing returns the projection that the tenant means by name, for what is done about its faults: a tenant's own
-// projection, or its part of a shared one.
+// standing returns the projection with this name whose faults are to be handled: a tenant's own projection, or its part
+// of a shared one.
 func (c *Catalog) standing(ctx context.Context, tenant domain.TenantID, name string) (domain.Projection, error) {
 	if tenant == domain.Everyone {
 		return domain.Projection{}, domain.Errorf(domain.CodeInvalidRequest, "query tenant", "it is needed: the id of the tenant that is meant")
@@ -48,8 +48,9 @@ func (c *Catalog) standing(ctx context.Context, tenant domain.TenantID, name str
 	return c.live(ctx, tenant, name)
 }
 
-// Retry has the event tried again before which the projection stands for the tenant, in whichever process that is, and
-// returns how it is doing, which need not show yet what comes of it. Where it does not stand still, nothing happens.
+// Retry requests another attempt at the event before which the projection has stopped for the tenant, in whichever
+// process follows it. It returns the status, which may not show the outcome yet. It does nothing if the projection has
+// not stopped.
 func (c *Catalog) Retry(ctx context.Context, tenant domain.TenantID, name string) (Status, error) {
 	p, err := c.standing(ctx, tenant, name)
 	if err != nil {
@@ -61,9 +62,10 @@ func (c *Catalog) Retry(ctx context.Context, tenant domain.TenantID, name string
 	return c.Status(ctx, tenant, name)
 }
 
-// Skip has the projection pass the event over before which it stands for the tenant, or for which a rebuild has left the
-// tenant behind, in every build that is made until WithdrawSkip. domain.CodeConflict where it does not stand before exactly
-// that position. by is who does it, and reason why, as ProjectionVersion.By.
+// Skip makes the projection skip the event before which it has stopped for the tenant, or because of which a rebuild
+// has left the tenant on its old build. The skip applies to every build until WithdrawSkip. The error is
+// domain.CodeConflict if the projection has not stopped before exactly that position. by is the author and reason the
+// reason, as in ProjectionVersion.By.
 func (c *Catalog) Skip(ctx context.Context, tenant domain.TenantID, name string, position int64, reason, by string) (domain.SkippedEvent, error) {
 	p, err := c.standing(ctx, tenant, name)
 	if err != nil {
@@ -90,8 +92,8 @@ func (c *Catalog) Skip(ctx context.Context, tenant domain.TenantID, name string,
 	return c.config.Store.SkipEvent(ctx, skip, p.Build)
 }
 
-// skipLeftBehind is Skip of the event for which a rebuild has left the tenant on its build. That build has folded it; the
-// next one passes it over.
+// skipLeftBehind is Skip for the event because of which a rebuild has left the tenant on its old build. That build has
+// folded the event; the next one skips it.
 func (c *Catalog) skipLeftBehind(ctx context.Context, p domain.Projection, skip domain.SkippedEvent) (domain.SkippedEvent, error) {
 	events, err := c.config.Store.ReadLog(ctx, skip.Tenant, domain.LogQuery{From: skip.Position, To: skip.Position, Limit: 1})
 	if err != nil {
@@ -104,8 +106,8 @@ func (c *Catalog) skipLeftBehind(ctx context.Context, p domain.Projection, skip 
 	return c.config.Store.PutSkipped(ctx, skip)
 }
 
-// WithdrawSkip has the projection pass an event over for the tenant no more: in builds that are made from now on, and in the
-// live one where that has not come to the event yet. domain.CodeNotFound where the event is not skipped.
+// WithdrawSkip ends a skip of an event for the tenant. It applies to later builds, and to the live one if that has not
+// reached the event yet. The error is domain.CodeNotFound if the event is not skipped.
 func (c *Catalog) WithdrawSkip(ctx context.Context, tenant domain.TenantID, name string, position int64) error {
 	p, err := c.standing(ctx, tenant, name)
 	if err != nil {
@@ -114,10 +116,10 @@ func (c *Catalog) WithdrawSkip(ctx context.Context, tenant domain.TenantID, name
 	return c.config.Store.WithdrawSkip(ctx, tenant, p.ProjectionID, position)
 }
 
-// maxSkippedListed is how many skipped events are listed.
+// maxSkippedListed limits how many skipped events are listed.
 const maxSkippedListed = 1000
 
-// Skipped returns the first events that the projection passes over for the tenant, of all versions of its definition, by
+// Skipped returns the first skipped events of the projection for the tenant, for all versions of its definition, by
 // position.
 func (c *Catalog) Skipped(ctx context.Context, tenant domain.TenantID, name string) ([]domain.SkippedEvent, error) {
 	p, err := c.standing(ctx, tenant, name)

@@ -13,7 +13,7 @@ import (
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// RunnerStore is what the runner asks of Manifold's own database.
+// RunnerStore is what the runner needs from Manifold's own database.
 type RunnerStore interface {
 	AllProjections(ctx context.Context, since time.Time) ([]domain.Projection, error)
 	TenantBuilds(ctx context.Context, since time.Time) ([]domain.TenantBuild, error)
@@ -29,35 +29,34 @@ type RunnerStore interface {
 	AsideStore
 }
 
-// RunnerConfig is what a Runner is made of. Store, Drivers, Progress and Log must be set; where another field is zero it
-// has a default.
+// RunnerConfig configures a Runner. Store, Drivers, Progress and Log must be set; other fields have defaults.
 type RunnerConfig struct {
 	Store    RunnerStore
 	Drivers  map[string]drivers.Driver  // by the database's name in the configuration
 	Handlers map[string]Handler         // written in Go, by name
 	Progress *Progress                  // shared with the Catalog of this process
-	Outages  Outages                    // nil: pairs find out for themselves, each
-	Owns     func(domain.TenantID) bool // whether this process works on the tenant's projections, see Rebalance; must return at once; nil: on all
-	Workers  int                        // pairs worked on at a time, for each database; 0: twice the processors
-	Ceiling  int                        // of these, for one tenant at the most, unless its share says otherwise; 0: all but one, where there are at least two
-	Folds    int                        // compiled folds that are kept; 0: 500
-	Poll     time.Duration              // between two looks at all heads, which back Wake up; 0: 5 s
+	Outages  Outages                    // nil: each pair finds out by itself
+	Owns     func(domain.TenantID) bool // whether this process follows the tenant, see Rebalance; fast; nil: all
+	Workers  int                        // pairs folded at a time, per database; 0: twice the processors
+	Ceiling  int                        // the most of these for one tenant, unless its share differs; 0: all but one, at least 1
+	Folds    int                        // how many compiled folds are kept; 0: 500
+	Poll     time.Duration              // interval of reading all heads, as a fallback for Wake; 0: 5 s
 	CatchUp  Limits                     // zero: CatchUpLimits
 	Observer Observer
 	Log      *slog.Logger
 
-	Upcasters *upcasting.Upcasters // what events go through first; nil: they are folded as they are in the log
-	Inline    *Inline              // to which inline builds are handed over that have caught up; nil: they are followed for ever
+	Upcasters *upcasting.Upcasters // applied to events first; nil: events are folded as they are in the log
+	Inline    *Inline              // takes over inline builds that have caught up; nil: the Runner keeps following them
 }
 
-// Observer is told what a Runner does. Each function may be nil; they are called by several goroutines and must return
-// at once.
+// Observer receives what a Runner does. Each function may be nil. Several goroutines call them, and they must return at
+// once.
 type Observer struct {
 	Turn  func(domain.ProjectionID) // a pair's turn has ended
 	Batch func(BatchInfo)           // a batch was saved
 	Fault func(domain.Fault)        // a projection stopped before an event, for one tenant
 	Retry func(id domain.ProjectionID, tenant domain.TenantID, err error)
-	Lost  func(id domain.ProjectionID, build int64) // a live build's table is not there; told again and again
+	Lost  func(id domain.ProjectionID, build int64) // a live build's table is missing; called repeatedly
 }
 
 // BatchInfo describes a batch that took effect.
@@ -66,23 +65,23 @@ type BatchInfo struct {
 	Tenant     domain.TenantID
 	Events     int
 	Documents  int           // written or removed
-	Took       time.Duration // from the reading's arrival
+	Took       time.Duration // since the reading's arrival
 	Lag        time.Duration // between the recorded time of its last event and now
 }
 
-// Runner keeps the live builds of all projections up with the logs: each (projection, tenant) pair whose log is ahead
-// gets turns, one batch each, in a fair order, so that a tenant with a million events to go does not delay the others.
-// While nothing is appended it does nothing but look at the heads now and then.
+// Runner keeps the live builds of all projections up to date with the logs. Each (projection, tenant) pair whose log is
+// ahead gets turns of one batch each. The order is fair, so a tenant with a million events to fold does not delay the
+// others. While nothing is appended, the Runner only reads the heads now and then.
 //
-// Any number of processes may run one on the same databases. Each save is a compare-and-set, so that at worst work is
-// done twice; a runner that finds another one faster at a pair holds back there.
+// Any number of processes may run one on the same databases. Each save is a compare-and-set, so at worst work is done
+// twice. A runner that finds another one faster at a pair backs off there.
 type Runner struct {
 	config  RunnerConfig
 	folds   *folds
 	refresh chan struct{}
 
 	mu       sync.Mutex
-	start    func(work func(ctx context.Context)) // runs work beside; nil before Run
+	start    func(work func(ctx context.Context)) // runs work in the background; nil before Run
 	ended    bool
 	lanes    map[string]*lane // by database
 	tenants  map[domain.TenantID]*tenant
@@ -90,12 +89,12 @@ type Runner struct {
 	newest   time.Time // the newest LastAt of a head
 	followed map[domain.ProjectionID]*followed
 	shared   map[*followed]struct{}
-	waiting  map[*pair]struct{} // held still by a rebuild
-	unproven map[*pair]struct{} // saved documents lately, see prove
-	looks    int                // grows when the projections are to be looked at, and when they were
+	waiting  map[*pair]struct{} // paused by a rebuild
+	unproven map[*pair]struct{} // have saved documents recently, see prove
+	looks    int                // changes when the projections must be read, and when they have been
 }
 
-// NewRunner returns a Runner, which works while Run does.
+// NewRunner returns a Runner. It works while Run is running.
 func NewRunner(config RunnerConfig) *Runner {
 	if config.Workers <= 0 {
 		config.Workers = 2 * runtime.GOMAXPROCS(0)
@@ -127,7 +126,8 @@ func NewRunner(config RunnerConfig) *Runner {
 	return r
 }
 
-// Wake says that a tenant's log has grown. It returns at once and may be called by anyone, also while Run is not on.
+// Wake reports that a tenant's log has grown. It returns at once and is safe for concurrent use, even before and after
+// Run.
 func (r *Runner) Wake(head domain.Head) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,7 +152,7 @@ func (r *Runner) wake(head domain.Head) {
 	}
 }
 
-// Refresh says that projections may have been made, changed or swapped. It returns at once.
+// Refresh reports that projections may have been created, changed or swapped. It returns at once.
 func (r *Runner) Refresh() {
 	select {
 	case r.refresh <- struct{}{}:
@@ -160,8 +160,8 @@ func (r *Runner) Refresh() {
 	}
 }
 
-// Run works until ctx ends, and returns nil then, after everything that it had begun has come to an end. What was cut
-// off is picked up from the checkpoints. It may be called once.
+// Run works until ctx ends, waits for the work it has begun, and returns nil. Interrupted work resumes from the
+// checkpoints. It may be called once.
 func (r *Runner) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	r.mu.Lock()
@@ -185,10 +185,10 @@ func (r *Runner) Run(ctx context.Context) error {
 	return nil
 }
 
-// headsOverlap is how long an append may be under way before its head shows: LastAt is when its transaction began.
+// headsOverlap is how long an append may take before its head shows: LastAt is when its transaction began.
 const headsOverlap = time.Minute
 
-// look keeps what the runner knows of projections and heads up to date until ctx ends.
+// look keeps the runner's projections and heads up to date until ctx ends.
 func (r *Runner) look(ctx context.Context) {
 	var seen seen
 	var failures int
@@ -210,7 +210,7 @@ func (r *Runner) look(ctx context.Context) {
 		case <-r.refresh:
 			refresh = true
 		}
-		// A projection that is new here begins with the heads that are known.
+		// A projection that is new to this process starts from the known heads.
 		err := r.lookAtHeads(ctx)
 		if err == nil && refresh {
 			err = r.lookAtProjections(ctx, &seen)
@@ -226,7 +226,7 @@ func (r *Runner) look(ctx context.Context) {
 	}
 }
 
-// seen is the newest change of the projections, and of the tenants' builds, that was taken over.
+// seen is the time of the newest applied change to projections and to tenants' builds.
 type seen struct{ projections, builds time.Time }
 
 func (r *Runner) lookAtProjections(ctx context.Context, seen *seen) error {
@@ -240,7 +240,7 @@ func (r *Runner) lookAtProjections(ctx context.Context, seen *seen) error {
 	if err != nil {
 		return err
 	}
-	// A tenant's build is of a projection that was there before, so it is looked for behind it.
+	// A tenant's build belongs to an existing projection, so read the builds after the projections.
 	builds, err := r.config.Store.TenantBuilds(ctx, seen.builds)
 	if err != nil {
 		return err
@@ -259,7 +259,7 @@ func (r *Runner) lookAtProjections(ctx context.Context, seen *seen) error {
 	r.conduct(begun)
 	r.looks++
 	for p := range r.waiting {
-		r.enqueue(p) // its next reading says whether it is held still
+		r.enqueue(p) // its next reading shows whether it is paused
 	}
 	return nil
 }
@@ -300,12 +300,12 @@ func (r *Runner) lookAtHeads(ctx context.Context) error {
 	return nil
 }
 
-// proofDelay is how long a database may take until what it has confirmed is on its disk.
+// proofDelay is how long a database may take to write confirmed data to its disk.
 const proofDelay = 2 * time.Second
 
-// prove gives those pairs one more look at their checkpoints that have saved documents and then fell idle. A driver need
-// not wait until a save is on disk; so a database that crashed may have lost the last saves of a pair, and nothing
-// would tell before its log grows again.
+// prove re-reads the checkpoints of pairs that have saved documents and then become idle. A driver need not wait until
+// a save is on disk. So a database that crashed may have lost a pair's last saves, and nothing would show that before
+// its log grows again.
 func (r *Runner) prove() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -320,15 +320,15 @@ func (r *Runner) prove() {
 	}
 }
 
-// Lag is how far behind their logs the runner's pairs are, as far as this process knows.
+// Lag is how far the runner's pairs lag behind their logs, as far as this process knows.
 type Lag struct {
 	Projection string // the name of a shared projection; empty: all tenants' own together
 	Positions  int64  // between what was seen and the heads
-	Faulted    int    // pairs that stand still
+	Faulted    int    // pairs that have stopped at an event
 }
 
-// Lags returns the lag of each shared projection and of all others together, for the tenants that this process works on. It
-// looks at every pair that it has met: for a metrics page, not for every request.
+// Lags returns the lag of each shared projection, and of all others together, for the tenants that this process
+// follows. It visits every known pair, so use it for a metrics page, not for every request.
 func (r *Runner) Lags() []Lag {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -344,7 +344,7 @@ func (r *Runner) Lags() []Lag {
 		}
 		lag := lags[name]
 		if p.state == pairInline || p.state == pairSurveyed {
-			continue // nobody has to fold it, or how much there is to fold is not known yet
+			continue // appends fold it, or it is not known yet how much there is to fold
 		}
 		lag.Positions += max(0, p.of.head-p.at.seen)
 		if p.state == pairFaulted {
@@ -358,8 +358,8 @@ func (r *Runner) Lags() []Lag {
 	return all
 }
 
-// backoff is how long to wait after so many failures in a row: 100 ms, doubled each time up to 30 s, less up to a half
-// by chance, so that many that failed together do not come back together.
+// backoff returns how long to wait after failures in a row: 100 ms, doubled each time up to 30 s. It subtracts up to a
+// half at random, so that pairs that failed together do not retry together.
 func backoff(failures int) time.Duration {
 	wait := 100 * time.Millisecond << min(failures-1, 9)
 	wait = min(wait, 30*time.Second)

@@ -13,47 +13,46 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// What was folded waits so long for more of the same documents to come, while there is more to fold: a document that many
-// events touch is written once for all of them. It waits longer where saving takes long, which is then a fifth of the
-// time at most.
+// While there is more to fold, folded documents wait this long for further changes: a document that many events touch
+// is written once for all of them. They wait longer if saving takes long, so that saving takes at most a fifth of the
+// time.
 const (
 	saveInterval    = time.Second
 	longestInterval = 10 * time.Second
 	foldingASave    = 4 // times as long as a save takes
 )
 
-// readingsASave bounds the events of one save, whatever time they take: so many times those of a reading.
+// readingsASave limits the events of one save, however long they take, to this many readings.
 const readingsASave = 8
 
-// errAgain says that what was folded was more than one save can have: nothing of it was saved, and it is to be folded
-// again, less at a time.
+// errAgain means that a batch was too large to save: nothing of it was saved, and it is folded again in smaller parts.
 var errAgain = errors.New("the batch is folded again, in parts")
 
 // gathered is what was folded since the last save began.
 type gathered struct {
-	earlier int64         // how many there were before
+	earlier int64         // how many gathered batches came before
 	changed []string      // ids of documents, each once
 	weight  int           // of those documents
-	events  int           // that took effect, also those that changed nothing
-	upTo    int64         // the checkpoint that they lead to
-	only    *domain.Event // the event, where it is one alone
-	before  held          // what the document changed last was before
+	events  int           // that took effect, including those that changed nothing
+	upTo    int64         // the checkpoint after them
+	only    *domain.Event // the event, if there is only one
+	before  held          // the last changed document before its change
 	since   time.Time     // when the first change came
 
 	parked  []domain.ParkedDocument // set aside since then
-	waiting []domain.ParkedEvent    // events for these, and for those that were parked before
+	waiting []domain.ParkedEvent    // events for these and for documents parked before
 }
 
-// number tells what was gathered from what is gathered at other times: 1, 2, 3 ...
+// number identifies the gathered batch: 1, 2, 3 ...
 func (g *gathered) number() int64 { return g.earlier + 1 }
 
-// saving is a save that is under way beside folding.
+// saving is a save that runs while folding continues.
 type saving struct {
 	done      chan struct{}
 	number    int64
 	from, to  int64
 	events    int
-	only      *EventError // where one event alone is saved: what is wrong when its document is not kept
+	only      *EventError // if only one event is saved: its error if the document is refused
 	parked    []domain.ParkedDocument
 	waiting   []domain.ParkedEvent
 	documents []unsaved
@@ -62,13 +61,13 @@ type saving struct {
 	err       error
 }
 
-// unsaved is a document as it is to be saved, whatever becomes of it meanwhile.
+// unsaved is a snapshot of a document to be saved.
 type unsaved struct {
 	id string
 	held
 }
 
-// due reports whether what was gathered should be saved although more is to come.
+// due reports whether to save what was gathered although there is more to fold.
 func (r *Replay) due() bool {
 	g := &r.gathered
 	switch {
@@ -83,8 +82,8 @@ func (r *Replay) due() bool {
 		time.Since(g.since) >= min(max(saveInterval, foldingASave*r.saveTook), longestInterval)
 }
 
-// push begins to save what was gathered, when the save before has come to its end. From then on that is what later
-// events go on from, as if it were saved: where it fails, all of it is forgotten.
+// push starts to save what was gathered, after the previous save has ended. Later events build on it as if it were
+// saved: if the save fails, all of it is forgotten.
 func (r *Replay) push(ctx context.Context) error {
 	if err := r.await(); err != nil {
 		return err
@@ -128,7 +127,7 @@ func (r *Replay) push(ctx context.Context) error {
 	return nil
 }
 
-// await waits for the save that is under way. After an error nothing is held that is not saved.
+// await waits for the running save. After an error, no unsaved documents are held.
 func (r *Replay) await() error {
 	s := r.saving
 	if s == nil {
@@ -164,7 +163,7 @@ func (r *Replay) await() error {
 	return fmt.Errorf("save build %d of projection %q at position %d: %w", r.Build.Number, r.Build.Name, s.to, err)
 }
 
-// forget drops whatever is held of documents, and of what is set aside.
+// forget drops the documents in memory and what is set aside.
 func (r *Replay) forget() {
 	r.count(-r.gathered.events)
 	r.known, r.gathered, r.aside = known{}, gathered{earlier: r.gathered.number()}, nil
@@ -177,14 +176,14 @@ func (r *Replay) wasSaved(s *saving) {
 	}
 	r.numbered, r.saveTook = s.number, s.took
 	if r.at.atOnce > 0 && s.took < growingSave {
-		// What was too much is behind it, or is met again.
+		// The part that was too much is now saved, or fails again.
 		if r.at.atOnce *= 2; r.at.atOnce >= careful {
 			r.at.atOnce = 0
 		}
 	}
 	most := r.Limits.DocumentBytes
 	if r.Fold.Maps() {
-		r.known.whole, most = false, 0 // nothing depends on a record
+		r.known.whole, most = false, 0 // no event depends on a record
 	}
 	r.known.shrink(most, r.numbered)
 	bytes := 0
@@ -200,14 +199,14 @@ func (r *Replay) wasSaved(s *saving) {
 	r.folded(s.events, len(s.batch.Upserts)+len(s.batch.Deletes))
 }
 
-// growingSave is below which time a save of a bounded number of events may be followed by one of twice as many. It is well
-// below half of what a save may take, so that a database that is merely slow is not asked for too much again.
+// growingSave is the duration below which a save with a limited number of events may be followed by one of twice as
+// many. It is well below half of a save's time limit, so a database that is merely slow is not overloaded again.
 const growingSave = 5 * time.Second
 
-// careful is from how many events on a save is no longer bounded by their number.
+// careful is the number of events from which on a save is no longer limited by number.
 const careful = 1 << 16
 
-// flush saves what was gathered, and returns when nothing is unsaved.
+// flush saves what was gathered, and returns when everything is saved.
 func (r *Replay) flush(ctx context.Context) error {
 	if err := r.push(ctx); err != nil {
 		return err
@@ -215,8 +214,8 @@ func (r *Replay) flush(ctx context.Context) error {
 	return r.await()
 }
 
-// finish comes behind everything that a Replay does: it waits for the save that is under way and, unless what went wrong
-// was a save, saves what was folded before it. It returns the first error.
+// finish ends the work of a Replay. It waits for the running save. Unless the failure was a save, it then saves what
+// was folded before the failure. It returns the first error.
 func (r *Replay) finish(ctx context.Context, err error) error {
 	if flushErr := r.flush(ctx); err == nil {
 		return flushErr
@@ -224,22 +223,21 @@ func (r *Replay) finish(ctx context.Context, err error) error {
 	return err
 }
 
-// unfitError is about a document that cannot be written.
+// unfitError is the error for a document that cannot be written.
 type unfitError struct{ err error }
 
 func (e *unfitError) Error() string { return e.err.Error() }
 func (e *unfitError) Unwrap() error { return e.err }
 
-// unfit reports whether a document cannot be kept: it is no document, or is beyond what the database takes, in size or in
-// depth.
+// unfit reports whether a document cannot be stored: it is invalid, or exceeds the database's limits in size or depth.
 func unfit(err error) bool {
 	_, cannotBeWritten := errors.AsType[*unfitError](err)
 	return cannotBeWritten || domain.IsCode(err, domain.CodeTooLarge) || domain.IsCode(err, domain.CodeInvalidJSON)
 }
 
-// batch makes of documents what a driver saves, those that are new there first.
+// batch converts documents to what a driver saves, new documents first.
 func (f *Fold) batch(ctx context.Context, s *saving) (drivers.Batch, error) {
-	// In the order of their ids neighbours in an index are written one after the other: a fifth less work for PostgreSQL.
+	// Sorted by id, neighbors in an index are written one after the other: a fifth less work for PostgreSQL.
 	slices.SortFunc(s.documents, func(a, b unsaved) int { return strings.Compare(a.id, b.id) })
 	data := make([]json.RawMessage, len(s.documents))
 	failed := make([]error, workersFor(ctx, len(s.documents)))
@@ -263,7 +261,7 @@ func (f *Fold) batch(ctx context.Context, s *saving) (drivers.Batch, error) {
 		d := &s.documents[i]
 		switch document := (domain.Document{ID: d.id, Version: d.version, Data: data[i]}); {
 		case data[i] == nil:
-			// Also one that was not there: somebody slower may be about to write it.
+			// Delete it even if it did not exist: a slower worker may be about to write it.
 			batch.Deletes = append(batch.Deletes, drivers.Deletion{ID: d.id, Version: d.version})
 		case d.there:
 			before = append(before, document)
@@ -273,11 +271,11 @@ func (f *Fold) batch(ctx context.Context, s *saving) (drivers.Batch, error) {
 	}
 	batch.New = len(batch.Upserts)
 	batch.Upserts = append(batch.Upserts, before...)
-	s.documents = nil // their values can go while this is saved
+	s.documents = nil // frees their values during the save
 	return batch, nil
 }
 
-// text is a document as it is stored; nil: there is none.
+// text returns a document in stored form; nil if there is none.
 func (f *Fold) text(h *held) (json.RawMessage, error) {
 	if h.value == nil {
 		return h.data, nil

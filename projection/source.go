@@ -13,25 +13,25 @@ import (
 	"github.com/manifold-es/manifold/expr"
 )
 
-// A projection may be the source of what delivers: events then go out when their documents are stored. Whoever delivers
-// keeps a place in the log of its own, takes no event behind what Settled says, and asks DocumentsOf for what belongs to
-// the events. A rebuild moves nobody's place, so that it delivers nothing again.
+// A projection may be the source of a delivery: events then go out once their documents are stored. The deliverer keeps
+// a cursor in the log, delivers no event after the position from Settled, and asks DocumentsOf for the events'
+// documents. A rebuild does not move the cursor, so it delivers nothing again.
 
-// EventDocument is what an event's document is now, and whether the event has taken effect on it.
+// EventDocument is the current document of an event, and whether the event has taken effect on it.
 type EventDocument struct {
-	// ID is the document that the event belongs to; empty where it belongs to none: its key is null or cannot be worked
-	// out, or somebody has told the projection to pass over the event.
+	// ID is the document that the event belongs to. It is empty if there is none: the event's key is null or cannot be
+	// computed, or the event is skipped.
 	ID string
-	// Document is the document as it is stored now, by later events too; nil where there is none: the events that it had
-	// made none, or removed it.
+	// Document is the document as stored now, including later events. It is nil if there is none: its events created
+	// none, or removed it.
 	Document *domain.Document
-	// Waiting is that the event has not taken effect yet: the live build has not come so far, as after a reset, or the
-	// document is parked. Document says nothing of the event then.
+	// Waiting means that the event has not taken effect yet: the live build has not reached it, as after a reset, or
+	// the document is parked. Document does not reflect the event then.
 	Waiting bool
 }
 
-// Live returns the projection that the tenant means by name, its own or else the shared one, with the build and the definition
-// that are live for the tenant.
+// Live returns the projection with this name: the tenant's own, or else the shared one. It comes with the build and
+// definition that are live for the tenant.
 func (c *Catalog) Live(ctx context.Context, tenant domain.TenantID, name string) (domain.Projection, error) {
 	return c.live(ctx, tenant, name)
 }
@@ -41,15 +41,16 @@ func (c *Catalog) Selects(p domain.Projection) (categories, types []string) {
 	return p.Definition.Source.Categories, c.types(p.Definition)
 }
 
-// Settled returns how far the documents of the build that is live for the tenant have come: what every event up to there
-// makes of them is stored, but for documents that are parked. Where the projection has nothing left to fold that is the log's
-// head. domain.CodeUnsupported for a live projection, which stores nothing, and domain.CodeNotFound where there is none of
-// that name, as the tenant means it.
+// Settled returns how far the tenant's live documents have come: the effect of every event up to there is stored,
+// except on parked documents. If the projection has nothing left to fold, that is the log's head. The error is
+// domain.CodeUnsupported for a live projection, which stores nothing, and domain.CodeNotFound if the tenant has no
+// projection of that name.
 //
-// It may go back: a reset begins from the log's first event, another definition may fold what the last one did not, and a
-// database of documents that crashed may have lost the last saves.
+// The position may go back. A reset starts from the log's first event, another definition may fold events that the last
+// one did not, and a documents database that crashed may have lost its last saves.
 func (c *Catalog) Settled(ctx context.Context, tenant domain.TenantID, name string) (int64, error) {
-	// The head before the definition: one that goes live in between is not taken at its word for events that came behind it.
+	// Read the head before the definition: a definition that goes live in between may not have folded the events after
+	// the head.
 	head, err := c.config.Store.Head(ctx, tenant)
 	if err != nil {
 		return 0, err
@@ -65,8 +66,8 @@ func (c *Catalog) Settled(ctx context.Context, tenant domain.TenantID, name stri
 	return settled, err
 }
 
-// foldedTo is up to where nothing is left to fold, for a projection with a stored checkpoint: a checkpoint that nothing was
-// folded behind is not saved for its own sake.
+// foldedTo returns the position up to which nothing is left to fold, for a projection with a stored checkpoint. It may
+// be higher than the checkpoint, which is not saved if no event was folded after it.
 func (c *Catalog) foldedTo(ctx context.Context, tenant domain.TenantID, p domain.Projection, checkpoint, head int64) (int64, error) {
 	if head <= checkpoint {
 		return checkpoint, nil
@@ -78,8 +79,8 @@ func (c *Catalog) foldedTo(ctx context.Context, tenant domain.TenantID, p domain
 	return head, nil
 }
 
-// Behind reports whether there are events behind a position, as Settled has told it, that the projection is still to fold: it
-// moves on then. Where there are none it may stay where it is for good.
+// Behind reports whether there are events after a position returned by Settled that the projection still has to fold,
+// so that the position will advance. Otherwise it may stay where it is for good.
 func (c *Catalog) Behind(ctx context.Context, tenant domain.TenantID, name string, settled int64) (bool, error) {
 	head, err := c.config.Store.Head(ctx, tenant)
 	if err != nil || head.Position <= settled {
@@ -92,15 +93,15 @@ func (c *Catalog) Behind(ctx context.Context, tenant domain.TenantID, name strin
 	return c.config.Store.AnyEvent(ctx, tenant, p.Definition.Source, c.types(p.Definition), settled, head.Position)
 }
 
-// settledPoll is how often AwaitSettled looks at first by itself, since another process may follow the projection. It
-// looks less often the longer it waits.
+// settledPoll is how often AwaitSettled polls at first, since another process may follow the projection. The interval
+// grows with the wait.
 const (
 	settledPoll    = 50 * time.Millisecond
 	settledPollMax = 2 * time.Second
 )
 
-// AwaitSettled is Settled, but waits until that is above a position: at most as long as wait. What it returns then may
-// be at or below that.
+// AwaitSettled is Settled, but waits until the result is above a position, for at most wait. After that time the result
+// may be at or below the position.
 func (c *Catalog) AwaitSettled(ctx context.Context, tenant domain.TenantID, name string, above int64, wait time.Duration) (int64, error) {
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
@@ -109,7 +110,7 @@ func (c *Catalog) AwaitSettled(ctx context.Context, tenant domain.TenantID, name
 		if err != nil {
 			return 0, err
 		}
-		// Asked for before the look: what moves in between is not missed.
+		// Subscribe before reading, so that a change in between is not missed.
 		moved, done := c.config.Progress.wait(p.ProjectionID, tenant)
 		settled, err := c.Settled(ctx, tenant, name)
 		if err != nil || settled > above {
@@ -133,9 +134,9 @@ func (c *Catalog) AwaitSettled(ctx context.Context, tenant domain.TenantID, name
 	}
 }
 
-// DocumentsOf returns for each of the events, which are as the log has them, the document of the live build that it
-// belongs to, as it is stored now: documents are loaded once, however many events they have. Events that the projection
-// does not see belong to none. Errors are as those of Settled.
+// DocumentsOf returns, for each of the events from the log, the live build's document that it belongs to, as stored
+// now. Each document is loaded once, however many events it has. Events that the projection does not see belong to
+// none. Errors are those of Settled.
 func (c *Catalog) DocumentsOf(ctx context.Context, tenant domain.TenantID, name string, events []domain.Event) ([]EventDocument, error) {
 	if len(events) == 0 {
 		return nil, nil
@@ -148,9 +149,9 @@ func (c *Catalog) DocumentsOf(ctx context.Context, tenant domain.TenantID, name 
 	return found, err
 }
 
-// documentsOf reads the checkpoint, then what is set aside, and then the documents. What is set aside was written down
-// before the checkpoint passed it, and a document that is parked no more was stored before that was so: hence what is not
-// Waiting is in what is loaded.
+// documentsOf reads the checkpoint, then what is set aside, and then the documents. What is set aside was stored before
+// the checkpoint passed it, and an unparked document was stored before it was unparked. Hence the loaded documents
+// contain every event that is not Waiting.
 func (c *Catalog) documentsOf(ctx context.Context, driver drivers.Driver, p domain.Projection, tenant domain.TenantID, events []domain.Event) ([]EventDocument, error) {
 	fold, err := c.foldOf(ctx, p.Definition)
 	if err != nil {
@@ -214,7 +215,7 @@ func (c *Catalog) documentsOf(ctx context.Context, driver drivers.Driver, p doma
 	}
 	documents := make(map[string]*domain.Document, len(loaded))
 	for i := range loaded {
-		if loaded[i].Data != nil { // otherwise what is left of one that was removed
+		if loaded[i].Data != nil { // otherwise it is the remainder of a removed document
 			documents[loaded[i].ID] = &loaded[i]
 		}
 	}
@@ -224,7 +225,7 @@ func (c *Catalog) documentsOf(ctx context.Context, driver drivers.Driver, p doma
 	return found, nil
 }
 
-// sees reports whether an event is of the fold's source and of a type that it wants.
+// sees reports whether an event belongs to the fold's source and has a type that it folds.
 func (f *Fold) sees(event *domain.Event) bool {
 	categories := f.definition.Source.Categories
 	return (len(categories) == 0 || slices.Contains(categories, domain.Category(event.Stream))) &&
@@ -256,7 +257,7 @@ func (c *Catalog) readStored(ctx context.Context, tenant domain.TenantID, name s
 	}
 }
 
-// foldOf returns a definition's fold, with the upcasters: compiled once for as long as it is used now and then.
+// foldOf returns a definition's fold, with the upcasters. The compiled fold is kept as long as it is used now and then.
 func (c *Catalog) foldOf(ctx context.Context, definition domain.Definition) (*Fold, error) {
 	sum := sumOf(&definition)
 	if fold := c.folds.get(sum); fold != nil {
@@ -271,6 +272,5 @@ func (c *Catalog) foldOf(ctx context.Context, definition domain.Definition) (*Fo
 	return fold, nil
 }
 
-// SameValue reports whether two JSON texts have the same value: in whatever order members stand, and however numbers are
-// written.
+// SameValue reports whether two JSON texts have the same value, whatever the order of members and the form of numbers.
 func SameValue(a, b json.RawMessage) bool { return bytes.Equal(canonical(a), canonical(b)) }

@@ -10,7 +10,7 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// State says in a word how a projection is doing for one tenant.
+// State is the condition of a projection for one tenant.
 type State string
 
 // The states.
@@ -18,33 +18,33 @@ const (
 	StateRunning     State = "running"     // there are events that it has not folded yet
 	StateCaughtUp    State = "caught-up"   // every event of its source is folded
 	StateFaulted     State = "faulted"     // it stopped before an event that cannot be folded
-	StateHeld        State = "held"        // a rebuild is about to swap its build in
-	StateUnavailable State = "unavailable" // its database does not answer: it goes on by itself when that is back
-	StateLost        State = "lost"        // the table of its documents is not there any more: a rebuild makes it anew
+	StateHeld        State = "held"        // a rebuild is about to swap in its build
+	StateUnavailable State = "unavailable" // its database does not answer: it resumes by itself
+	StateLost        State = "lost"        // the table of its documents is missing: a rebuild restores it
 )
 
-// Status is how a projection is doing for one tenant.
+// Status is the detailed condition of a projection for one tenant.
 type Status struct {
 	Projection domain.Projection
 	State      State
-	Known      bool          // Checkpoint, LagEvents and Lag are known: the projection's database has told
-	Checkpoint int64         // the position up to which nothing is left to fold, as Position has it
+	Known      bool          // Checkpoint, LagEvents and Lag are known: the projection's database has answered
+	Checkpoint int64         // the position up to which nothing is left to fold, as in Position
 	Head       int64         // the log's newest position
-	LagEvents  int64         // events of its source that are not folded yet, of the positions between Checkpoint and Head
-	Lag        time.Duration // how long ago the first of them was recorded; 0 where there is none
+	LagEvents  int64         // events of its source that are not folded yet, between Checkpoint and Head
+	Lag        time.Duration // the age of the first of them; 0: none
 	Fault      *domain.Fault // with StateFaulted
 	Loss       []domain.Loss // what retention had removed when the documents were made, by category
-	Parked     int64         // documents that are parked, whatever the state
-	Error      string        // with StateUnavailable and StateLost, and with StateRunning where it cannot go on at the moment, or is to be inline and is not yet
-	Since      time.Time     // with Error: since when, where this process knows it
-	NextTry    time.Time     // with Error: when it is tried again, where this process knows it
+	Parked     int64         // parked documents, in any state
+	Error      string        // with StateUnavailable and StateLost; with StateRunning if it is stuck or not inline yet
+	Since      time.Time     // with Error: since when, if this process knows
+	NextTry    time.Time     // with Error: the time of the next try, if this process knows
 }
 
-// Status says how the projection is doing for the tenant.
+// Status returns the projection's status for the tenant.
 func (c *Catalog) Status(ctx context.Context, tenant domain.TenantID, name string) (Status, error) {
 	s, err := c.status(ctx, tenant, name)
 	if err == nil && s.State == StateLost {
-		// Another build may have gone live and this one been dropped in between.
+		// Another build may have gone live since, and this one been dropped.
 		build := s.Projection.Build
 		if s, err = c.status(ctx, tenant, name); err == nil && s.State == StateLost && s.Projection.Build != build {
 			s, err = c.status(ctx, tenant, name)
@@ -68,7 +68,7 @@ func (c *Catalog) status(ctx context.Context, tenant domain.TenantID, name strin
 		return Status{}, fmt.Errorf("the status of projection %q: %w", name, err)
 	}
 	if p.Definition.Mode == domain.ModeLive {
-		s.Known, s.Checkpoint = true, s.Head // nothing is stored that could be behind
+		s.Known, s.Checkpoint = true, s.Head // nothing is stored that could lag
 		return s, nil
 	}
 	trouble, troubled := c.config.Progress.trouble(p.ProjectionID, tenant)
@@ -98,7 +98,7 @@ func (c *Catalog) status(ctx context.Context, tenant domain.TenantID, name strin
 		return Status{}, fmt.Errorf("the status of projection %q: %w", name, err)
 	}
 	switch {
-	// A fault that the checkpoint has passed is one that a newer attempt got over.
+	// A fault before the checkpoint was overcome by a later attempt.
 	case faulted && fault.Position > stored:
 		s.State, s.Fault = StateFaulted, &fault
 	case p.HeldBy != "":
@@ -117,7 +117,7 @@ func (c *Catalog) status(ctx context.Context, tenant domain.TenantID, name strin
 	return s, nil
 }
 
-// unreadable says for people why a projection's checkpoint could not be read.
+// unreadable says, for people, why a projection's checkpoint could not be read.
 func (c *Catalog) unreadable(p domain.Projection, err error) string {
 	if errors.Is(err, drivers.ErrNoTable) {
 		return domain.ClientMessage(c.noTable(p))
@@ -128,8 +128,9 @@ func (c *Catalog) unreadable(p domain.Projection, err error) string {
 	return domain.ClientMessage(err)
 }
 
-// noTable is what is said of a projection whose live build's table is not there. domain.CodeUnavailable: until another
-// build is live there is nothing to read. A projection for which no event comes would not find out by itself.
+// noTable returns the error for a projection whose live build's table is missing: domain.CodeUnavailable, since there
+// is nothing to read until another build is live. It also reports the loss, which a projection without new events would
+// not notice.
 func (c *Catalog) noTable(p domain.Projection) error {
 	if c.config.Lost != nil {
 		c.config.Lost(p.ProjectionID, p.Build)
@@ -152,8 +153,8 @@ func (c *Catalog) lag(ctx context.Context, tenant domain.TenantID, s *Status) er
 	return err
 }
 
-// progress returns the position up to which a projection with a stored checkpoint has nothing left to fold, and when the first
-// event after it was recorded that it has to; zero where there is none up to head.
+// progress returns the position up to which a projection with a stored checkpoint has nothing left to fold. It also
+// returns when the next event to fold was recorded; zero if there is none up to head.
 func (c *Catalog) progress(ctx context.Context, tenant domain.TenantID, p domain.Projection, checkpoint, head int64) (int64, time.Time, error) {
 	if checkpoint >= head {
 		return checkpoint, time.Time{}, nil

@@ -9,10 +9,10 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// A survey finds out where many pairs of one database are, in few statements: at the start, when tenants come from another
-// process, and when another build of a shared projection goes live. It reads the checkpoints of all tenants' own builds at
-// once, and those of each shared build; then, for the pairs whose checkpoint is below the log's head, one round trip for
-// each tenant tells which of them have an event to fold. All others are idle and cost nothing more.
+// A survey finds the positions of many pairs of one database in few statements. It runs at the start, when tenants come
+// from another process, and when a new build of a shared projection goes live. It reads the checkpoints of all tenants'
+// own builds at once, and those of each shared build. Then, for pairs whose checkpoint is below the log's head, one
+// round trip per tenant finds those with an event to fold. All others are idle and cost nothing more.
 type survey struct {
 	database string
 	own      map[ownBuild]*pair
@@ -29,10 +29,10 @@ type sharedSurvey struct {
 	pairs map[domain.TenantID]*pair
 }
 
-// surveys are one for each database.
+// surveys are one survey per database.
 type surveys map[string]*survey
 
-// leastSurveyed is how many pairs are worth a survey; fewer find out for themselves, each.
+// leastSurveyed is how many pairs are worth a survey; fewer find their positions one by one.
 const leastSurveyed = 4
 
 func (s surveys) add(live lived, p *pair) {
@@ -56,7 +56,7 @@ func (s surveys) add(live lived, p *pair) {
 	shared.pairs[p.tenant] = p
 }
 
-// all yields each pair with the build that it was to be found in.
+// all yields each pair with the build whose checkpoint is surveyed.
 func (s *survey) all(yield func(p *pair, build int64) bool) {
 	for key, p := range s.own {
 		if !yield(p, key.number) {
@@ -80,7 +80,7 @@ func (s *survey) len() int {
 	return n
 }
 
-// conduct begins surveys, beside whatever else goes on: a database may not answer. Whoever calls it holds the lock.
+// conduct starts surveys in the background, since a database may not answer. The caller holds the lock.
 func (r *Runner) conduct(all surveys) {
 	for database, s := range all {
 		if r.start == nil || r.ended || s.len() < leastSurveyed || r.config.Drivers[database] == nil {
@@ -91,7 +91,7 @@ func (r *Runner) conduct(all surveys) {
 	}
 }
 
-// everyoneForThemselves gives each pair of a survey a turn, in which it finds out where it is.
+// everyoneForThemselves gives each pair of a survey a turn, in which it reads its own checkpoint.
 func (r *Runner) everyoneForThemselves(s *survey) {
 	for p, build := range s.all {
 		if p.state == pairSurveyed && p.build == build {
@@ -138,7 +138,7 @@ func (r *Runner) survey(ctx context.Context, s *survey) {
 	r.askWhatCame(ctx, behind)
 }
 
-// read returns the checkpoints of those pairs for which they could be read; with all of them there is no error.
+// read returns the checkpoints of the pairs for which it could read them. Without an error these are all pairs.
 func (s *survey) read(ctx context.Context, driver drivers.Driver) (found map[*pair]int64, err error) {
 	found = make(map[*pair]int64)
 	if len(s.own) > 0 {
@@ -161,7 +161,7 @@ func (s *survey) read(ctx context.Context, driver drivers.Driver) (found map[*pa
 
 func (s *survey) readOwn(ctx context.Context, driver drivers.Driver, found map[*pair]int64) error {
 	for _, p := range s.own {
-		found[p] = 0 // where there is no checkpoint
+		found[p] = 0 // a missing checkpoint is 0
 	}
 	for checkpoint, err := range driver.OwnCheckpoints(ctx) {
 		if err != nil {
@@ -189,17 +189,17 @@ func (s *sharedSurvey) read(ctx context.Context, driver drivers.Driver, found ma
 	return nil
 }
 
-// span is what is asked of a tenant's log for a pair, and for all others that would ask the same.
+// span is a query of a tenant's log for a pair, shared by all pairs with the same query.
 type span struct {
 	sees *interest
 	seen int64
 }
 
-// askers is how many tenants are asked about at a time.
+// askers is how many tenants are queried at a time.
 const askers = 4
 
-// askWhatCame gives those pairs a turn for which something came behind their checkpoint. All others have seen everything:
-// a checkpoint is saved with documents, and stays behind the head where events came that are for other projections.
+// askWhatCame gives a turn to the pairs with events to fold after their checkpoint. All others are up to date: a
+// checkpoint is saved with documents, so it stays below the head while events come only for other projections.
 func (r *Runner) askWhatCame(ctx context.Context, behind map[*tenant][]*pair) {
 	tenants := make(chan *tenant)
 	var all sync.WaitGroup
@@ -236,7 +236,7 @@ func (r *Runner) askOne(ctx context.Context, t *tenant, pairs []*pair) {
 	var head int64
 	var came []bool
 	var err error
-	if len(pairs) > 1 { // one alone may as well read what came
+	if len(pairs) > 1 { // a single pair may as well read the events
 		head, came, err = r.config.Store.Came(ctx, t.id, queries)
 	}
 	if ctx.Err() != nil {

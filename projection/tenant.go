@@ -7,17 +7,17 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// tenant is what the runner knows of a tenant. Its fields are the runner's, under its lock.
+// tenant is what the runner knows of a tenant. The runner's lock guards its fields.
 type tenant struct {
 	id        domain.TenantID
 	head      int64
 	share     domain.Share
-	elsewhere bool // another process works on its projections
-	running   int  // its turns that are under way, at all databases
+	elsewhere bool // another process follows its projections
+	running   int  // its turns under way, at all databases
 	own       []*followed
 }
 
-// tenant returns what is known of a tenant, which may be nothing yet.
+// tenant returns the entry of a tenant, and creates it on first use.
 func (r *Runner) tenant(id domain.TenantID) *tenant {
 	t := r.tenants[id]
 	if t == nil {
@@ -30,9 +30,9 @@ func (r *Runner) tenant(id domain.TenantID) *tenant {
 
 func (r *Runner) owns(id domain.TenantID) bool { return r.config.Owns == nil || r.config.Owns(id) }
 
-// Rebalance says that other tenants may be this process's to work on now, see RunnerConfig.Owns. Those that it has lost get
-// no more turns, though what is under way comes to its end; those that it has won begin, from whatever the process before
-// has saved. It returns at once.
+// Rebalance reports that this process may now own other tenants, see RunnerConfig.Owns. Tenants that it has lost get no
+// more turns, but turns under way run to their end. Tenants that it has gained start from what the previous process has
+// saved. It returns at once.
 func (r *Runner) Rebalance() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,7 +63,7 @@ func (r *Runner) Rebalance() {
 	r.conduct(s)
 }
 
-// lose forgets the pairs of a tenant that another process works on from now on.
+// lose forgets the pairs of a tenant that another process now follows.
 func (r *Runner) lose(t *tenant) {
 	for _, f := range t.own {
 		r.forgetPair(f, t)
@@ -73,7 +73,7 @@ func (r *Runner) lose(t *tenant) {
 	}
 }
 
-// Owned is how many tenants with a log this process works on.
+// Owned returns how many tenants with a log this process follows.
 func (r *Runner) Owned() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,7 +86,7 @@ func (r *Runner) Owned() int {
 	return n
 }
 
-// lookAtShares takes over what tenants get of the work.
+// lookAtShares reads the tenants' shares of the work.
 func (r *Runner) lookAtShares(ctx context.Context) error {
 	shares, err := r.config.Store.Shares(ctx)
 	if err != nil {
@@ -114,7 +114,7 @@ func (r *Runner) share(id domain.TenantID) {
 	r.reconsider(t)
 }
 
-// dropOwn takes a projection off its tenant's list.
+// dropOwn removes a projection from its tenant's list.
 func (t *tenant) dropOwn(f *followed) {
 	t.own = slices.DeleteFunc(t.own, func(other *followed) bool { return other == f })
 }

@@ -13,16 +13,16 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// tokenSeal encrypts page tokens: they hold values of documents, and URLs end up in the logs of proxies. All processes of
-// one database have the same key, so a token of one is good for all. Use it from any goroutine.
+// tokenSeal encrypts page tokens: they contain values of documents, and URLs end up in the logs of proxies. All
+// processes on one database share a key, so each accepts the tokens of the others. It is safe for concurrent use.
 type tokenSeal struct {
 	key func(ctx context.Context) ([32]byte, error)
 
 	mu   sync.Mutex
-	aead cipher.AEAD // nil until a key was read
+	aead cipher.AEAD // nil until the key has been read
 }
 
-// tokenKind keeps a token of one list from being taken for another list's.
+// tokenKind prevents a token of one list from being used for another.
 type tokenKind string
 
 const (
@@ -44,7 +44,7 @@ func (s *tokenSeal) cipher(ctx context.Context) (cipher.AEAD, error) {
 	return s.aead, err
 }
 
-// seal makes a token's text of what it says.
+// seal encrypts a token.
 func (s *tokenSeal) seal(ctx context.Context, kind tokenKind, plain []byte) (string, error) {
 	aead, err := s.cipher(ctx)
 	if err != nil {
@@ -55,13 +55,13 @@ func (s *tokenSeal) seal(ctx context.Context, kind tokenKind, plain []byte) (str
 	return base64.RawURLEncoding.EncodeToString(aead.Seal(nonce, nonce, plain, []byte(kind))), nil
 }
 
-// open returns what seal was given, and domain.CodeInvalidRequest for any text that seal has not made.
+// open decrypts a token from seal, and returns domain.CodeInvalidRequest for any other text.
 func (s *tokenSeal) open(ctx context.Context, kind tokenKind, text string) ([]byte, error) {
 	if len(text) > maxPageTokenBytes {
 		return nil, noPageToken(text)
 	}
 	sealed, err := base64.RawURLEncoding.DecodeString(text)
-	if err != nil || base64.RawURLEncoding.EncodeToString(sealed) != text { // line breaks are passed over, for one
+	if err != nil || base64.RawURLEncoding.EncodeToString(sealed) != text { // decoding ignores line breaks, for example
 		return nil, noPageToken(text)
 	}
 	aead, err := s.cipher(ctx)

@@ -19,13 +19,13 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// tree is a text in YAML or JSON, read: the same for both, with the line of each value.
+// tree is parsed YAML or JSON: the same for both, with the line of each value.
 type tree struct {
 	line  int
 	value any // nil, bool, number, string, []tree or []field
 }
 
-// number is a number in the form that JSON has for it.
+// number is a number in JSON's form.
 type number string
 
 type field struct {
@@ -34,7 +34,7 @@ type field struct {
 	value tree
 }
 
-// maxTreeDepth bounds the nesting of a definition in YAML; only its initial document has any to speak of.
+// maxTreeDepth limits the nesting of a definition in YAML; only its initial document is nested deeply.
 const maxTreeDepth = 64
 
 func parseTree(text []byte) (tree, error) {
@@ -45,7 +45,7 @@ func parseTree(text []byte) (tree, error) {
 }
 
 func parseJSONTree(text []byte) (tree, error) {
-	// The log's own rules first: what they refuse (U+0000, numbers out of range) could not be kept.
+	// Apply the log's own rules first: what they refuse (U+0000, numbers out of range) could not be stored.
 	if err := domain.CheckJSON(text); err != nil {
 		where := ""
 		if at, ok := errors.AsType[*domain.JSONError](err); ok {
@@ -62,11 +62,11 @@ func parseJSONTree(text []byte) (tree, error) {
 	return v, nil
 }
 
-// jsonReader makes a tree of JSON that CheckJSON has passed, which also bounds its depth.
+// jsonReader builds a tree from JSON that CheckJSON has accepted, which also limits its depth.
 type jsonReader struct {
 	text    []byte
 	decoder *json.Decoder
-	counted int // bytes whose line ends are in line
+	counted int // bytes whose line ends are counted in line
 	line    int
 }
 
@@ -105,7 +105,7 @@ func (r *jsonReader) value() (tree, error) {
 				if err != nil {
 					return tree{}, err
 				}
-				f := field{name: name.(string), line: r.line} // the decoder lets nothing else be a name
+				f := field{name: name.(string), line: r.line} // the decoder accepts nothing else as a name
 				if f.value, err = r.value(); err != nil {
 					return tree{}, err
 				}
@@ -113,7 +113,7 @@ func (r *jsonReader) value() (tree, error) {
 			}
 			v.value = fields
 		}
-		_, err = r.token() // the bracket that closes it
+		_, err = r.token() // the closing bracket
 	default:
 		v.value = token
 	}
@@ -127,7 +127,7 @@ func parseYAMLTree(text []byte) (_ tree, err error) {
 	if err := checkYAMLSize(text); err != nil {
 		return tree{}, err
 	}
-	// The parser is not this project's, and a client's text must never end the program.
+	// The parser is third-party code, and a client's text must never crash the program.
 	defer func() {
 		if r := recover(); r != nil {
 			err = domain.Errorf(domain.CodeInvalidDefinition, "", "not YAML that can be read: %v", r)
@@ -151,14 +151,13 @@ func parseYAMLTree(text []byte) (_ tree, err error) {
 	return yamlValue(documents[0].Body, 0)
 }
 
-// Bounds for YAML alone. Its parser takes time that grows with the square of what stands on one line, and with that of
-// the whole; JSON has no such trouble.
+// Limits for YAML only. Its parser takes time quadratic in the length of a line and of the whole text; JSON's does not.
 const (
 	maxYAMLBytes = 64 << 10
 	maxYAMLLine  = 16 << 10
 )
 
-// checkYAMLSize refuses what would make the parser run long or deep, and which no definition has use for.
+// checkYAMLSize refuses text that would make the parser run long or deep, which no definition needs.
 func checkYAMLSize(text []byte) error {
 	if len(text) > maxYAMLBytes {
 		return domain.Errorf(domain.CodeTooLarge, "", "the definition has %d bytes; at most %d are allowed in YAML, and %d in JSON", len(text), maxYAMLBytes, MaxDefinitionBytes)
@@ -282,7 +281,7 @@ func clip(text string) string {
 	return strings.ToValidUTF8(text[:40], "") + "..."
 }
 
-// object hands each field to the reader of its name; unknown and repeated names are problems.
+// object passes each field to the reader of its name; unknown and repeated names are problems.
 func (t tree) object(found *problems, where string, known map[string]func(tree)) {
 	for _, f := range t.fields(found, where) {
 		read, ok := known[f.name]
@@ -325,7 +324,7 @@ func (t tree) boolean(found *problems, where string) bool {
 	return value
 }
 
-// expression reads an expression's text. YAML makes values of some of them unless they are quoted: that is named.
+// expression reads an expression's text. Unquoted, YAML turns some expressions into values, which is reported.
 func (t tree) expression(found *problems, where string) string {
 	if text, ok := t.value.(string); ok && text != "" {
 		return text

@@ -12,7 +12,7 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// The ways in which a turn ends, beside an error.
+// The ways in which a turn ends, other than an error.
 var (
 	errGone    = errors.New("the projection is gone")
 	errChanged = errors.New("another build is live")
@@ -22,14 +22,14 @@ var (
 	errLost    = errors.New("the live build's table is not there")
 )
 
-// turn gives a pair its turn: a batch, or several while nobody else waits for one.
+// turn gives a pair its turn: one batch, or several while no other pair waits for a turn.
 func (r *Runner) turn(ctx context.Context, p *pair) {
 	r.mu.Lock()
 	f, l := p.followed, p.lane
 	build, looks, head := r.live(p), r.looks, p.of.head
 	if p.gone || build.database != l.database {
 		p.state = pairIdle
-		r.enqueue(p) // where its documents are by now; or nowhere
+		r.enqueue(p) // in the lane of its documents' database now, or none
 		r.done(l, p)
 		r.mu.Unlock()
 		return
@@ -38,7 +38,7 @@ func (r *Runner) turn(ctx context.Context, p *pair) {
 	r.mu.Unlock()
 	if p.build != build.number {
 		p.restart(build.number)
-		r.config.Progress.well(f.id, p.tenant) // what was in the way of another build says nothing of this one
+		r.config.Progress.well(f.id, p.tenant) // an obstacle of another build does not concern this one
 	}
 	seen, err := r.take(budget.OfTenant(ctx, p.tenant), p, build, head)
 	switch {
@@ -80,9 +80,9 @@ func (r *Runner) turn(ctx context.Context, p *pair) {
 	}
 	switch {
 	case err == nil && other:
-		r.enqueue(p) // behind its last reading
+		r.enqueue(p) // after its last reading
 	case err == nil:
-		// A head that a later reading does not show is that of a log which was removed.
+		// A head that a later reading does not show belongs to a log that was removed.
 		if newer := p.of.head; newer > p.at.seen && (newer > head || seen >= head) {
 			r.rouse(f, p.of)
 		} else if p.saved {
@@ -93,13 +93,13 @@ func (r *Runner) turn(ctx context.Context, p *pair) {
 		r.enqueue(p)
 	case errors.Is(err, errGone):
 		if other {
-			r.enqueue(p) // made again under the same name, after this turn had found it gone
+			r.enqueue(p) // created again under the same name after this turn had found it gone
 			break
 		}
 		r.drop(f)
 	case errors.Is(err, errInline):
 		if r.looks != looks {
-			r.enqueue(p) // they may do so no more, and the row that says it may have been seen while this ran
+			r.enqueue(p) // appends may no longer fold it, and the row that says so may have been read during this turn
 			break
 		}
 		p.state = pairInline
@@ -122,14 +122,14 @@ func (r *Runner) turn(ctx context.Context, p *pair) {
 		}
 		p.state = pairFaulted
 	case errors.Is(err, drivers.ErrStale):
-		// Another process works on this pair as well. Whoever was slower holds back, longer each time, and is there
-		// when the other one goes.
+		// Another process works on this pair as well. The slower one backs off, longer each time, and takes over when
+		// the other one stops.
 		wait := min(25*time.Millisecond<<min(p.stale, 6), 1500*time.Millisecond)
 		p.stale++
 		r.delay(p, wait+rand.N(wait))
 	case r.closeLane(l):
-		// Whoever watches over the database has told why, once; the pair waits in its lane, or goes on elsewhere if it has
-		// moved meanwhile.
+		// The database's monitor has already logged the reason. The pair waits in its lane, or continues elsewhere if
+		// it has moved meanwhile.
 		p.failures++
 		r.enqueue(p)
 	default:
@@ -141,7 +141,7 @@ func (r *Runner) turn(ctx context.Context, p *pair) {
 		if lost && r.config.Observer.Lost != nil {
 			r.config.Observer.Lost(f.id, p.build)
 		}
-		if !lost && (p.failures == 1 || p.failures%20 == 0) { // what is lost is lost for every tenant, and told once
+		if !lost && (p.failures == 1 || p.failures%20 == 0) { // a lost table concerns every tenant, and is reported once
 			r.config.Log.Warn("a projection cannot be followed at the moment; trying again", "projection", f.id.Name,
 				"tenant", p.tenant.String(), "build", p.build, "failures", p.failures, "error", err)
 		}
@@ -151,7 +151,7 @@ func (r *Runner) turn(ctx context.Context, p *pair) {
 	}
 }
 
-// take does the work of a turn; nil: the pair has caught up with the head that it returns.
+// take does the work of a turn. A nil error means that the pair has caught up with the head that it returns.
 func (r *Runner) take(ctx context.Context, p *pair, build lived, head int64) (seen int64, err error) {
 	f := p.followed
 	fold, now, err := r.folds.get(ctx, p.tenant, f.id, build)
@@ -159,7 +159,7 @@ func (r *Runner) take(ctx context.Context, p *pair, build lived, head int64) (se
 	case domain.IsCode(err, domain.CodeNotFound):
 		return 0, errGone
 	case domain.IsCode(err, domain.CodeInvalidDefinition):
-		// It compiled once: this program understands it otherwise, or lacks a handler. Nothing will mend it but a change.
+		// It compiled once: this program interprets it differently, or lacks a handler. Only a change can fix that.
 		return 0, &EventError{Event: domain.Event{Position: p.at.seen + 1}, Where: "definition", Err: err}
 	case err != nil:
 		return 0, err
@@ -167,7 +167,7 @@ func (r *Runner) take(ctx context.Context, p *pair, build lived, head int64) (se
 		return 0, errChanged
 	}
 	if fold.definition.Mode == domain.ModeLive {
-		return 0, errInline // it is folded on request: nothing is stored that could be behind
+		return 0, errInline // it is folded on request: nothing is stored that could lag
 	}
 	driver := r.config.Drivers[build.database]
 	if driver == nil {
@@ -196,7 +196,7 @@ func (r *Runner) take(ctx context.Context, p *pair, build lived, head int64) (se
 		limits = r.config.CatchUp
 	}
 	if p.failures > 0 {
-		// It may have been more than the database can take in the time that it is given.
+		// The batch may have been more than the database can handle within its time limit.
 		limits = limits.after(int(p.failures))
 		ahead, replay.Limits = limits, limits
 	}
@@ -224,12 +224,12 @@ func (r *Runner) take(ctx context.Context, p *pair, build lived, head int64) (se
 		began := time.Now()
 		replay.measure(batch)
 		if next = nil; batch.more && !r.othersWait(p) {
-			// The next batch is read, and its keys worked out, while this one is folded and saved.
+			// Read the next batch and compute its keys while this one is folded and saved.
 			next = replay.fetch(reading, read, batch.upTo+1, 0, ahead)
 		}
 		events, documents = 0, 0
 		if next != nil {
-			// What comes of it may be saved with what comes of the next, see usable for why that is as good.
+			// Its results may be saved together with those of the next batch; usable explains why that is as safe.
 			err = replay.gather(ctx, batch)
 		} else {
 			err = replay.apply(ctx, batch)
@@ -261,18 +261,18 @@ func (r *Runner) take(ctx context.Context, p *pair, build lived, head int64) (se
 	}
 }
 
-// buildOf is the build of that number, which the fold makes.
+// buildOf returns the build with that number, whose definition is the fold's.
 func buildOf(id domain.ProjectionID, number int64, fold *Fold) domain.Build {
 	p := domain.Projection{ProjectionID: id, Definition: fold.definition, Build: number}
 	return p.LiveBuild()
 }
 
-// usable says whether what was read may be saved into the build.
+// usable reports whether the results of a reading may be saved into the build.
 //
 // This is the worker's part of the swap (docs/decisions/0002-swap-by-hold.md). A reading takes the log's head first,
 // then the events, then the projection's row. So if the row was not held, the hold was placed after the events were
-// read, and whoever reads the heads after placing the hold sees heads at or above them: nothing that a worker can still
-// save, however late, is beyond the heads that the new build catches up to before it is swapped in.
+// read. A reader of the heads that comes after the hold sees heads at or above those events. So whatever a worker can
+// still save, however late, is within the heads that the new build catches up to before it is swapped in.
 func usable(reading domain.Reading, build int64) error {
 	switch {
 	case !reading.Found:
@@ -294,7 +294,7 @@ func (r *Runner) othersWait(p *pair) bool {
 	return p.gone || p.lane.ready.waitsFor(p.of)
 }
 
-// lookAgain takes over which build is live for a pair, where that is another one than it has followed.
+// lookAgain checks which build is live for a pair, and switches the pair to it.
 func (r *Runner) lookAgain(ctx context.Context, p *pair) error {
 	now, err := r.config.Store.LiveProjection(ctx, p.tenant, p.followed.id)
 	switch {
@@ -307,7 +307,8 @@ func (r *Runner) lookAgain(ctx context.Context, p *pair) error {
 	return errChanged
 }
 
-// whyNoTable tells a live build whose table has vanished from one that was live when the turn began, and was dropped.
+// whyNoTable distinguishes a live build whose table has vanished from a build that was replaced and dropped during the
+// turn.
 func (r *Runner) whyNoTable(ctx context.Context, p *pair, err error) error {
 	now, lookErr := r.config.Store.LiveProjection(ctx, p.tenant, p.followed.id)
 	switch {
@@ -322,7 +323,7 @@ func (r *Runner) whyNoTable(ctx context.Context, p *pair, err error) error {
 	return fmt.Errorf("%w: %w", errLost, err)
 }
 
-// tell reports a batch to those who wait for it and to the observer, and takes the head over that it was read at.
+// tell reports a batch to waiting readers and to the observer, and records the head that it was read at.
 func (r *Runner) tell(p *pair, batch *prepared, events, documents int, took time.Duration) {
 	r.config.Progress.moved(p.followed.id, p.tenant)
 	r.Wake(domain.Head{Tenant: p.tenant, Position: batch.reading.Head})
@@ -354,8 +355,7 @@ func (r *Runner) putFault(ctx context.Context, p *pair, e *EventError) error {
 	return nil
 }
 
-// mend takes a fault back that an earlier process or release met and that this one got over. It reports whether there is
-// none any more.
+// mend clears a fault of an earlier process or release that this one has overcome. It reports whether no fault is left.
 func (r *Runner) mend(ctx context.Context, p *pair, seen int64) (bool, error) {
 	fault, ok, err := r.config.Store.Fault(ctx, p.tenant, p.followed.id, p.build)
 	if err != nil || !ok {

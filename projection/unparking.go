@@ -13,33 +13,34 @@ import (
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// How long a replay waits for the worker that follows the log, and how often it looks: while events for the document keep
-// coming, or while what waits is beyond what that worker has saved.
+// How long, and how often, a replay waits for the worker that follows the log. It waits while events for the document
+// keep coming, or while waiting events are after what that worker has saved.
 const (
 	unparkingPatience = 5 * time.Second
 	unparkingPoll     = 25 * time.Millisecond
 )
 
-// Where a first go did not bring a document back, it is held during the next ones: nothing can come to wait for it then.
+// If the first attempt did not unpark a document, later attempts lock it, so that no further event can start to wait.
 const (
-	holdsAtOnce = 2    // in a process: each takes a connection to Manifold's own database for as long
-	heldEvents  = 1000 // that are folded during one go
-	// holdLongest is how long a document is held at most: less than the 4 s for which the store lets a worker wait for it.
+	holdsAtOnce = 2    // per process: each lock takes a connection to Manifold's own database
+	heldEvents  = 1000 // events folded in one attempt
+	// holdLongest is the longest time to hold a document: less than the 4 s for which the store lets a worker wait for
+	// it.
 	holdLongest = 3500 * time.Millisecond
-	// holdPatience is for how long of that it waits for the worker to save what it let wait before: a worker that is at that
-	// is not held up.
+	// holdPatience is how much of that time to wait for the worker to save the events before the waiting ones. A worker
+	// that is doing so is not blocked.
 	holdPatience = 2 * time.Second
 	holdPoll     = 5 * time.Millisecond
 )
 
-// Why a go comes to nothing: nothing was saved then, and another one is made.
+// Why an attempt fails: nothing was saved, and another attempt follows.
 var (
 	errBeyond  = errors.New("what waits is beyond what the worker has saved")
 	errRemoves = errors.New("the document is to be removed, which has to be written down first: it must not be held then")
 )
 
-// unparking folds what waits for parked documents. docs/decisions/0024-parked-documents.md says why that and the worker
-// which follows the log, wherever it is, do not harm one another.
+// unparking folds the events that wait for parked documents. docs/decisions/0024-parked-documents.md explains why it
+// and the worker that follows the log, in whatever process, do not interfere.
 type unparking struct {
 	store   CatalogStore
 	driver  drivers.Driver
@@ -49,7 +50,7 @@ type unparking struct {
 	fold    *Fold
 	through *upcasting.Set
 	skipped []int64
-	holds   chan struct{} // the catalog's
+	holds   chan struct{} // the catalog's holds
 }
 
 func (c *Catalog) unparking(ctx context.Context, tenant domain.TenantID, name string) (*unparking, error) {
@@ -73,10 +74,10 @@ func (c *Catalog) unparking(ctx context.Context, tenant domain.TenantID, name st
 	return u, err
 }
 
-// parkedPage is how many events that wait are read at a time.
+// parkedPage is how many waiting events are read at a time.
 const parkedPage = 100
 
-// replay folds what waits for one document, adding what comes of it to sum.
+// replay folds the events that wait for one document, and adds the result to sum.
 func (u *unparking) replay(ctx context.Context, document string, sum *Replayed) error {
 	began := time.Now()
 	for most, hold := 0, false; ; {
@@ -88,7 +89,7 @@ func (u *unparking) replay(ctx context.Context, document string, sum *Replayed) 
 		left, stuck, err := do(ctx)
 		switch {
 		case errors.Is(err, errAgain):
-			most, hold = a.next, true // that only a part is saved concerns nobody else then
+			most, hold = a.next, true // a partial save then affects no one else
 			continue
 		case errors.Is(err, errRemoves):
 			hold = false
@@ -118,27 +119,28 @@ func (u *unparking) replay(ctx context.Context, document string, sum *Replayed) 
 	}
 }
 
-// replayAttempt is one go at a document: what waits at or below the checkpoint is folded and saved, and then taken away.
+// replayAttempt is one attempt at a document. It folds and saves the events that wait at or below the checkpoint, and
+// then removes them.
 type replayAttempt struct {
 	*unparking
 	document string
-	most     int // at most so many events; 0: all
-	next     int // with errAgain: at most so many next time
+	most     int // at most this many events; 0: all
+	next     int // with errAgain: the limit for the next attempt
 
-	locked  bool // nothing can come to wait
-	patient bool // errBeyond also where only some of what waits is beyond what the worker has saved
+	locked  bool // no further event can start to wait
+	patient bool // return errBeyond even if only some of the waiting events are after what the worker has saved
 	load    func(ctx context.Context) (held, error)
 	waiting func(ctx context.Context, after int64, limit int) ([]domain.Event, error)
 
-	done    []int64       // positions that need not wait any more
-	applied int           // events among them that took effect
-	last    *domain.Event // of these
-	beyond  bool          // something waits that the worker has not passed yet
+	done    []int64       // positions that need not wait any longer
+	applied int           // how many of them took effect
+	last    *domain.Event // the last of these
+	beyond  bool          // an event waits that the worker has not passed yet
 }
 
-// do reports whether the document is parked no more, and otherwise whether it cannot be folded further. errAgain: it is to
-// be tried with fewer events; drivers.ErrStale: the checkpoint has moved; errBeyond: what waits is beyond it. Nothing was saved
-// then.
+// do reports whether the document has left, that is, is no longer parked. Otherwise stuck reports that it cannot be
+// folded further. The errors mean that nothing was saved. errAgain: retry with fewer events. drivers.ErrStale: the checkpoint has moved. errBeyond: the waiting events
+// are after the checkpoint.
 func (a *replayAttempt) do(ctx context.Context) (left, stuck bool, err error) {
 	a.load = func(ctx context.Context) (held, error) { return a.unparking.load(ctx, a.document) }
 	a.waiting = func(ctx context.Context, after int64, limit int) ([]domain.Event, error) {
@@ -152,12 +154,12 @@ func (a *replayAttempt) do(ctx context.Context) (left, stuck bool, err error) {
 	return left, failure != nil, err
 }
 
-// doHeld is do while nothing can come to wait for the document: its row is locked, and whoever wants to let an event wait is
-// held up. Where everything that waits can be folded, and is not too much at once, the document is parked no more, however
-// many events keep coming. errRemoves: it is to be done by do.
+// doHeld is do with the document's row locked: a worker that wants to make an event wait is blocked. If all waiting
+// events can be folded, and are not too many at once, the document is unparked, however many events keep coming.
+// errRemoves: use do instead.
 //
-// That the row is locked makes it come to its end; that nothing goes wrong does not depend on it. Where the lock is lost, what is
-// saved is what do would have saved, and nothing is taken away.
+// The lock ensures progress; correctness does not depend on it. If the lock is lost, the saved documents are those that
+// do would have saved, and no waiting event is removed.
 func (a *replayAttempt) doHeld(ctx context.Context) (left, stuck bool, err error) {
 	select {
 	case a.holds <- struct{}{}:
@@ -190,7 +192,7 @@ func (a *replayAttempt) doHeld(ctx context.Context) (left, stuck bool, err error
 				case <-ctx.Done():
 					return nil, nil, context.Cause(ctx)
 				}
-			case errors.Is(err, drivers.ErrStale) && a.patient: // by other documents' events: at the next checkpoint, then
+			case errors.Is(err, drivers.ErrStale) && a.patient: // caused by other documents' events: retry later
 			default:
 				stuck = failure != nil
 				return a.done, failure, err
@@ -199,13 +201,14 @@ func (a *replayAttempt) doHeld(ctx context.Context) (left, stuck bool, err error
 	})
 	if err != nil && holding.Err() != nil && ctx.Err() == nil {
 		a.applied = 0
-		return false, false, nil // it took too long; what was saved is seen by the document's version
+		return false, false, nil // it took too long; the document's version shows what was saved
 	}
 	return left, stuck && !left, err
 }
 
-// foldAndSave folds what waits onto the document and saves it; done is what need not wait any more then. The failure is that
-// of the first event that still waits, where it cannot be folded. Errors are those of do; nothing was saved with one.
+// foldAndSave folds the waiting events into the document and saves it; a.done are then the events that need not wait
+// any longer. failure is that of the first remaining event, if that cannot be folded. Errors are those of do, and mean
+// that nothing was saved.
 func (a *replayAttempt) foldAndSave(ctx context.Context) (failure *domain.ParkedDocument, err error) {
 	a.done, a.applied, a.last, a.beyond = nil, 0, nil, false
 	checkpoint, err := a.driver.Checkpoint(ctx, a.build, a.tenant)
@@ -235,7 +238,7 @@ func (a *replayAttempt) foldAndSave(ctx context.Context) (failure *domain.Parked
 				a.next = a.applied / 2
 				return nil, errAgain
 			}
-			// The one event makes a document that cannot be kept.
+			// This one event results in a document that the database refuses.
 			fault = a.fold.blame(&Event{Event: a.last}, a.fold.where(a.last.Type), err)
 			a.done, a.applied = slices.DeleteFunc(a.done, func(position int64) bool { return position == a.last.Position }), 0
 		}
@@ -248,7 +251,7 @@ func (a *replayAttempt) foldAndSave(ctx context.Context) (failure *domain.Parked
 	return &domain.ParkedDocument{Position: fault.Event.Position, EventID: fault.Event.ID, Failure: fault.Failure()}, nil
 }
 
-// stored returns the document as it is stored.
+// stored returns the document as stored.
 func (u *unparking) stored(ctx context.Context, document string) (held, error) {
 	stored, err := u.driver.Load(ctx, u.build, u.tenant, []string{document})
 	for _, d := range stored {
@@ -257,8 +260,8 @@ func (u *unparking) stored(ctx context.Context, document string) (held, error) {
 	return held{}, err
 }
 
-// load returns the document as it is stored. Where it is not there, its version is the position of the event by which a
-// replay removed it, if one did.
+// load returns the document as stored. If it does not exist, its version is the position of the event by which a replay
+// removed it, if any.
 func (u *unparking) load(ctx context.Context, document string) (was held, err error) {
 	if was, err = u.stored(ctx, document); err != nil || was.there {
 		return was, err
@@ -267,8 +270,8 @@ func (u *unparking) load(ctx context.Context, document string) (was held, err er
 	return held{version: parked.RemovedAt}, err
 }
 
-// foldWaiting folds what waits at or below the checkpoint onto the document as it was. The fault is that of the first event,
-// where that cannot be folded; where a later one cannot, errAgain asks for those before it alone.
+// foldWaiting folds the events that wait at or below the checkpoint into the document. The fault is that of the first
+// event. If a later event cannot be folded, errAgain asks to fold only those before it.
 func (a *replayAttempt) foldWaiting(ctx context.Context, was held, checkpoint int64) (now held, fault *EventError, err error) {
 	now = was
 	meter := expr.MeterOf(ctx)
@@ -304,7 +307,7 @@ func (a *replayAttempt) foldWaiting(ctx context.Context, was held, checkpoint in
 				return now, nil, context.Cause(ctx)
 			case fault != nil && a.applied > 0 && a.most != a.applied:
 				a.next = a.applied
-				return now, nil, errAgain // code in Go may have changed the document that it has failed on
+				return now, nil, errAgain // Go code may have changed the document on which it failed
 			case fault != nil:
 				return now, fault, nil
 			}
@@ -316,7 +319,7 @@ func (a *replayAttempt) foldWaiting(ctx context.Context, was held, checkpoint in
 	}
 }
 
-// foldOne folds an event into the document; doc is the document in the handler's form, nil where it is as now says.
+// foldOne folds an event into the document. doc is the document in the handler's form; nil means to decode it from now.
 func (a *replayAttempt) foldOne(doc Value, now *held, event *Event) (Value, *EventError) {
 	f := a.fold
 	if doc == nil && !f.Maps() {
@@ -335,9 +338,9 @@ func (a *replayAttempt) foldOne(doc Value, now *held, event *Event) (Value, *Eve
 	return after, nil
 }
 
-// belongs reports whether the event is one of the document's, and not one that was parked by itself since its key could not
-// be worked out. Such a one needs no document where it is for none after all; and where it is for one, events behind it may
-// have been folded into that already.
+// belongs reports whether the event belongs to the document. It may instead have been parked by itself because its key
+// could not be computed. Such an event needs no document if it turns out to be for none. If it is for one, later events
+// may have been folded into that document already.
 func (a *replayAttempt) belongs(event *Event) (bool, *EventError) {
 	if a.document != domain.ParkedEventID(event.ID) {
 		return true, nil
@@ -352,7 +355,7 @@ func (a *replayAttempt) belongs(event *Event) (bool, *EventError) {
 	return false, a.fold.blame(event, "key", fmt.Errorf("its key can be worked out by now, and is %q; but events behind it may have been folded into that document already: a rebuild folds it in its place", clip(id)))
 }
 
-// save writes the document at the checkpoint, which stays.
+// save writes the document without moving the checkpoint.
 func (a *replayAttempt) save(ctx context.Context, was, now held, checkpoint int64) error {
 	if now.version == was.version {
 		return nil // a map that makes no record
@@ -366,12 +369,12 @@ func (a *replayAttempt) save(ctx context.Context, was, now held, checkpoint int6
 	}
 	batch := drivers.Batch{From: checkpoint, To: checkpoint}
 	if data == nil {
-		// A document says by its version what it has seen; one that is not there says nothing.
+		// A stored document's version shows what it has seen; a missing document shows nothing.
 		switch {
 		case a.locked && was.there:
 			return errRemoves // the row is locked
 		case a.locked:
-			return nil // there was none, and there is to be none: that what waits is taken away is all of it
+			return nil // there was none, and there should be none: removing the waiting events is all
 		}
 		if err := a.store.RemoveParked(ctx, a.tenant, a.id, a.build.Number, a.document, now.version); err != nil {
 			return err

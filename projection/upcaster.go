@@ -9,8 +9,8 @@ import (
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// Through returns the fold with upcasters that events go through before anything of the definition sees them; nil: none.
-// What counts events as they are in the log stays as it is.
+// Through returns the fold with upcasters that are applied to events before the definition sees them; nil: none.
+// Handlers that need the events as recorded (asRecorded) still get those.
 func (f *Fold) Through(upcasters *upcasting.Upcasters) *Fold {
 	if _, raw := f.handler.(asRecorded); raw {
 		return f
@@ -20,12 +20,12 @@ func (f *Fold) Through(upcasters *upcasting.Upcasters) *Fold {
 	return &through
 }
 
-// upcast brings an event into the form that expressions are written for; with a fault it is as it was.
+// upcast converts an event to the form that expressions are written for. With a fault the event is unchanged.
 func upcast(meter *expr.Meter, set *upcasting.Set, event *domain.Event) *EventError {
 	return notUpcast(set.Upcast(meter, event), event)
 }
 
-// notUpcast is the fault of an event that does not go through an upcaster; nil for nil.
+// notUpcast converts an upcaster's fault of an event to an EventError; nil for nil.
 func notUpcast(fault *upcasting.Fault, event *domain.Event) *EventError {
 	if fault == nil {
 		return nil
@@ -33,8 +33,8 @@ func notUpcast(fault *upcasting.Fault, event *domain.Event) *EventError {
 	return &EventError{Event: *event, Where: fault.Upcaster.Name(), Expression: fault.Upcaster.Expression, Err: fault.Err}
 }
 
-// upcasts are the events of one reading on their way through the upcasters, by several goroutines. Events may come out
-// larger than they went in, however small what was read was: so what they grow by is counted.
+// upcasts applies the upcasters to the events of one reading, from several goroutines. Events may grow by that, however
+// small the reading was, so the growth is counted.
 type upcasts struct {
 	meter *expr.Meter
 	set   *upcasting.Set
@@ -42,7 +42,7 @@ type upcasts struct {
 	grown atomic.Int64
 }
 
-// full reports whether the reading has grown as far as it may: what is not upcast yet is for the next one.
+// full reports whether the reading has grown to its limit: the remaining events are left to the next one.
 func (u *upcasts) full() bool { return u.grown.Load() > int64(u.most) }
 
 // apply upcasts an event.
@@ -60,8 +60,8 @@ func (u *upcasts) apply(event *domain.Event) *EventError {
 	return nil
 }
 
-// upcastCopies returns events that are to be appended as expressions are to see them: the same ones, or copies of which some
-// are upcast. faults are of those that do not go through, by index.
+// upcastCopies returns events to be appended as expressions should see them: the same slice, or a copy with some events
+// upcast. faults are those of events that cannot be upcast, by index.
 func upcastCopies(meter *expr.Meter, set *upcasting.Set, events []Event) (newest []Event, faults map[int]*EventError) {
 	newest = events
 	for i := range events {

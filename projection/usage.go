@@ -6,7 +6,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// UsageName is the name of the projection that Manifold deploys itself: how much each tenant has appended, by day.
+// UsageName is the name of the projection that Manifold itself deploys: how much each tenant has appended, by day.
 const UsageName = "usage"
 
 // UsageDefinition is the definition of the projection `usage`, a shared one, whose handler is UsageHandler.
@@ -16,13 +16,12 @@ func UsageDefinition() domain.Definition {
 
 // usage is a document of the projection `usage`.
 type usage struct {
-	Day    string `json:"day"`    // in UTC, by the moment at which events were recorded
+	Day    string `json:"day"`    // in UTC, by the time of recording
 	Events int64  `json:"events"` // recorded on that day
 	Bytes  int64  `json:"bytes"`  // of their data and metadata as JSON text
 }
 
-// UsageHandler counts a tenant's events and their bytes by the UTC day on which they were recorded, which is the
-// document's id.
+// UsageHandler counts a tenant's events and their bytes by the UTC day of recording, which is the document's id.
 func UsageHandler() Handler {
 	return usageHandler{HandlerOf(Rule[usage]{
 		Key: func(event domain.Event) (string, error) { return dayOf(event.RecordedAt), nil },
@@ -39,13 +38,13 @@ type usageHandler struct{ Handler }
 
 func (usageHandler) asRecorded() {}
 
-// usageInterval is how far usage may be behind: nobody is billed by the second, and each turn writes the day's document.
+// usageInterval is how far usage may lag: nobody is billed by the second, and each turn writes the day's document.
 const usageInterval = 10 * time.Second
 
-// Interval is Relaxed's.
+// Interval implements Relaxed.
 func (usageHandler) Interval() time.Duration { return usageInterval }
 
-// asRecorded is a Handler for which events stay as the log has them: no upcaster touches them.
+// asRecorded is a Handler that gets events as they are in the log, without upcasting.
 type asRecorded interface{ asRecorded() }
 
 func dayOf(moment time.Time) string { return moment.UTC().Format(time.DateOnly) }
@@ -53,7 +52,7 @@ func dayOf(moment time.Time) string { return moment.UTC().Format(time.DateOnly) 
 // BuiltIn reports whether Manifold itself deploys the projection.
 func BuiltIn(id domain.ProjectionID) bool { return id.Shared() && id.Name == UsageName }
 
-// checkReserved refuses the names of what Manifold itself deploys to everything else.
+// checkReserved reserves the names of the projections that Manifold itself deploys.
 func checkReserved(id domain.ProjectionID, definition domain.Definition) error {
 	if id.Name != UsageName || BuiltIn(id) && definition.Handler == UsageName {
 		return nil

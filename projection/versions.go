@@ -9,14 +9,14 @@ import (
 // Version is one of the definitions that a projection has had.
 type Version struct {
 	domain.ProjectionVersion
-	Changes []FieldChange // against the version before
+	Changes []FieldChange // from the previous version
 }
 
-// maxVersions is how many versions are listed.
+// maxVersions limits how many versions are listed.
 const maxVersions = 100
 
-// Versions returns the definitions that the projection of that name has had, the newest 100 of them, newest first. The
-// tenant means its own projection, else the shared one, else what was its own or was shared before it was removed.
+// Versions returns the latest 100 definitions of the projection with this name, newest first. That is the tenant's own
+// projection, or else the shared one, or else one of the two that was removed.
 func (c *Catalog) Versions(ctx context.Context, tenant domain.TenantID, name string) ([]Version, error) {
 	ids := []domain.ProjectionID{{Owner: tenant, Name: name}}
 	switch p, err := c.Get(ctx, tenant, name); {
@@ -28,7 +28,7 @@ func (c *Catalog) Versions(ctx context.Context, tenant domain.TenantID, name str
 		ids = append(ids, domain.ProjectionID{Owner: domain.Everyone, Name: name})
 	}
 	for _, id := range ids {
-		// One more than is listed, for the last one's difference.
+		// Read one more than is listed, for the changes of the last one.
 		kept, err := c.config.Store.ProjectionVersions(ctx, id, maxVersions+1)
 		if err != nil {
 			return nil, err
@@ -40,7 +40,7 @@ func (c *Catalog) Versions(ctx context.Context, tenant domain.TenantID, name str
 	return nil, domain.Errorf(domain.CodeNotFound, "name", "there is no projection named %q, and there was none", clip(name))
 }
 
-// withChanges works out what each version has changed against the next older one.
+// withChanges computes what each version has changed from the next older one.
 func withChanges(kept []domain.ProjectionVersion) []Version {
 	versions := make([]Version, min(len(kept), maxVersions))
 	for i := range versions {
