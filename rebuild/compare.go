@@ -12,26 +12,28 @@ import (
 	"github.com/manifold-es/manifold/projection"
 )
 
-// The documents of two builds are compared while events come in, and both stand at different positions. What differs by
-// that alone must not be reported. A document's version is the position of the last event that changed it, so a page says
-// of each document since when it is as it is:
+// The documents of two builds are compared while events arrive, so the builds are at different positions. Differences
+// that only follow from that must not be reported. A document's version is the position of the last event that changed
+// it. So a page shows since which position each document is unchanged:
 //
-//   - A document that is in both builds was the same to both if neither version is above the position that the other build
-//     is known to have had before its page was read: at the lower of the two positions each of them was as it is now. Only
-//     then is its content compared.
-//   - One that is in the new build alone may have been removed from the live one by an event that the new one has not
-//     seen. So the new build follows on to the head that the log had after the live page was read, and the document counts
-//     as new if it is still there with the same version: no event that the live build can have seen changes it.
-//   - One that is in the live build alone likewise, the other way round: it counts as gone if it is still there with the
-//     same version when the live build has come to where the new one was. The live build follows by itself; it is waited
-//     for, but not for long, since it may stand before an event that it cannot fold.
+//   - A document in both builds is compared only if neither version is above the position that the other build had
+//     reached before its
+//     page was read. At the lower of the two positions, both documents were then as they are now.
+//   - A document in the new build alone may have been removed from the live one by an event that the new build has not
+//     seen. So the new
+//     build catches up with the head that the log had after the live page was read. The document counts as new if it is then still there
+//     with the same version: no event that the live build can have seen changes it.
+//   - A document in the live build alone is the reverse case. It counts as gone if it is still there with the same
+//     version when the live
+//     build has reached the new build's position. The live build catches up by itself. The wait for it is short, since it may have
+//     stopped at an event that it cannot fold.
 //
-// What this leaves open was changed by events while it was compared, and is in no count.
+// Documents that stay undecided were changed by events during the comparison, and are not counted.
 
-// livePatience is how long a validation waits in all for the live build to follow.
+// livePatience is how long a validation waits in total for the live build to catch up.
 const livePatience = 10 * time.Second
 
-// against is what the new build is compared with: what is live for each tenant.
+// against is what the new build is compared with: the live build of each tenant.
 type against struct {
 	projection domain.Projection
 	source     domain.Source
@@ -41,7 +43,7 @@ type against struct {
 	waited time.Duration
 }
 
-// liveError is one of reading the live build.
+// liveError is an error while reading the live build.
 type liveError struct {
 	database string
 	err      error
@@ -50,12 +52,12 @@ type liveError struct {
 func (e *liveError) Error() string { return "read the live build: " + e.err.Error() }
 func (e *liveError) Unwrap() error { return e.err }
 
-// comparison walks through one tenant's documents in both builds, in the order of their ids.
+// comparison walks through one tenant's documents in both builds, ordered by id.
 type comparison struct {
 	*attempt
 	tenant domain.TenantID
 	*against
-	source     domain.Source // of what is live for the tenant, and types likewise
+	source     domain.Source // of the tenant's live definition, as are types
 	types      []string
 	liveBuild  domain.Build
 	liveDriver drivers.Driver
@@ -64,13 +66,13 @@ type comparison struct {
 	removed    []unsure // in the live build alone
 }
 
-// unsure is a document that is to be looked at once more.
+// unsure is a document to check again.
 type unsure struct {
 	document domain.Document
-	at       int64 // the new build's position when it was not there
+	at       int64 // the new build's position when the document was missing there
 }
 
-// compare validates a tenant's documents, and compares them with what is live for the tenant, unless against is nil.
+// compare validates a tenant's documents. It also compares them with the tenant's live ones, unless against is nil.
 func (a *attempt) compare(ctx context.Context, tenant domain.TenantID, against *against) (tally, error) {
 	c := &comparison{attempt: a, tenant: tenant, against: against}
 	built := &pages{tenant: tenant, read: a.readBuilt}
@@ -91,7 +93,7 @@ func (a *attempt) compare(ctx context.Context, tenant domain.TenantID, against *
 		return c.found, err
 	}
 	for {
-		// The live page first: whatever it shows, the new build is then at least where it was.
+		// Read the live page first: whatever it shows, the new build is then at least where the live build was.
 		here, err := live.peek(ctx)
 		if err != nil {
 			return c.found, err
@@ -145,13 +147,13 @@ func (a *attempt) compare(ctx context.Context, tenant domain.TenantID, against *
 	}
 }
 
-// look counts a document of the new build and holds it against the assertions.
+// look counts a document of the new build and checks the assertions on it.
 func (c *comparison) look(ctx context.Context, document *domain.Document) error {
 	c.found.documents++
 	return c.assert(ctx, c.tenant, *document)
 }
 
-// findLive looks up what is live for the tenant.
+// findLive looks up the tenant's live build.
 func (c *comparison) findLive(ctx context.Context) error {
 	live := c.projection
 	c.source, c.types = c.against.source, c.against.types
@@ -171,7 +173,7 @@ func (c *comparison) findLive(ctx context.Context) error {
 	return nil
 }
 
-// readBuilt reads a page of the new build. Nobody but this attempt moves it, so its position is known.
+// readBuilt reads a page of the new build. Only this attempt moves that build, so its position is known.
 func (a *attempt) readBuilt(ctx context.Context, p *pages) error {
 	if err := a.pace(ctx); err != nil {
 		return err
@@ -184,7 +186,8 @@ func (a *attempt) readBuilt(ctx context.Context, p *pages) error {
 	return nil
 }
 
-// readLive reads a page of the live build, with a position that it had before, and the log's head behind it.
+// readLive reads a page of the live build, with a position that the build had reached before, and the log's head after
+// it.
 func (c *comparison) readLive(ctx context.Context, p *pages) error {
 	if err := c.pace(ctx); err != nil {
 		return err
@@ -204,8 +207,8 @@ func (c *comparison) readLive(ctx context.Context, p *pages) error {
 	return nil
 }
 
-// liveAt is a position that the live build has reached: its checkpoint, or where the new build is, if no event that the live
-// build folds lies in between. A checkpoint is not saved for events that change nothing.
+// liveAt returns a position that the live build has reached. That is its checkpoint, or the new build's position if the
+// live build folds no event in between. A checkpoint is not saved for events that change nothing.
 func (c *comparison) liveAt(ctx context.Context) (int64, error) {
 	stored, err := c.liveDriver.Checkpoint(ctx, c.liveBuild, c.tenant)
 	if err != nil {
@@ -225,7 +228,7 @@ func (c *comparison) liveAt(ctx context.Context) (int64, error) {
 	return built, nil
 }
 
-// lookAgain decides what could not be told from the pages alone.
+// lookAgain decides the cases that the pages alone left open.
 func (c *comparison) lookAgain(ctx context.Context) error {
 	added, removed := c.added, c.removed
 	c.added, c.removed = nil, nil
@@ -273,7 +276,7 @@ func (c *comparison) lookAgainAtRemoved(ctx context.Context, removed []unsure) e
 	return nil
 }
 
-// awaitLive waits until the live build has come to a position; false where it does not in time.
+// awaitLive waits until the live build has reached a position; false if it does not in time.
 func (c *comparison) awaitLive(ctx context.Context, position int64) (bool, error) {
 	const look = 50 * time.Millisecond
 	for {
@@ -296,7 +299,7 @@ func (c *comparison) awaitLive(ctx context.Context, position int64) (bool, error
 	}
 }
 
-// same returns those documents that are there in a build with the version that they had.
+// same returns the documents that a build still has with the same version.
 func same(ctx context.Context, driver drivers.Driver, build domain.Build, tenant domain.TenantID, unsure []unsure) ([]domain.Document, error) {
 	ids := make([]string, len(unsure))
 	versions := make(map[string]int64, len(unsure))
@@ -316,7 +319,7 @@ func same(ctx context.Context, driver drivers.Driver, build domain.Build, tenant
 	return still, nil
 }
 
-// pages reads all of a tenant's documents in a build, in the order of their ids, a page at a time.
+// pages reads all of a tenant's documents in a build, page by page, ordered by id.
 type pages struct {
 	tenant domain.TenantID
 	read   func(ctx context.Context, p *pages) error // reads the next page, and sets at and head
@@ -325,16 +328,16 @@ type pages struct {
 	i     int
 	begun bool
 	ended bool
-	last  string // the id of the last document of the pages before
-	size  int    // how many bytes a document of the last page had; 0: not known
-	at    int64  // a position that the build had before the page was read
-	head  int64  // of a live build: the log's head after that
+	last  string // the id of the last document of the previous pages
+	size  int    // bytes per document of the last page; 0: unknown
+	at    int64  // a position that the build had reached before the page was read
+	head  int64  // for a live build: the log's head after that
 }
 
 func (p *pages) query() domain.DocumentQuery {
 	q := domain.DocumentQuery{Limit: validatePage, MaxBytes: validateBytes}
 	if p.size > 0 {
-		// Small documents come many at a time: what a page costs beside them, some statements, is as much as hundreds of them.
+		// Read many small documents at a time: a page's statements alone cost as much as hundreds of them.
 		q.Limit = min(max(validateBytes/2/p.size, validateLeast), validateMost)
 	}
 	if p.begun {
@@ -364,7 +367,7 @@ func (p *pages) peek(ctx context.Context) (*domain.Document, error) {
 
 func (p *pages) next() { p.i++ }
 
-// sizeOf is how many bytes the documents of a page have, each about.
+// sizeOf returns the average size in bytes of a page's documents.
 func sizeOf(page []domain.Document) int {
 	bytes := 0
 	for i := range page {

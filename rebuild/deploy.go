@@ -7,24 +7,24 @@ import (
 	"github.com/manifold-es/manifold/projection"
 )
 
-// Deployment is what became of a definition that was deployed.
+// Deployment is the result of deploying a definition.
 type Deployment struct {
-	Projection domain.Projection // as it is now
+	Projection domain.Projection // the current projection
 	Created    bool              // it is new
-	Changed    bool              // it has the definition now, with no rebuild: the documents do not depend on what is different
-	Rebuild    *domain.Rebuild   // that puts the definition in; nil where it is there already
+	Changed    bool              // it has the definition now, without a rebuild: the change does not affect documents
+	Rebuild    *domain.Rebuild   // puts the definition in place; nil if it is in place already
 }
 
-// Deploy sees to it that the owner's projection of the definition's name gets this definition: a new one is created, one
-// that has it already stays as it is, what documents do not depend on is changed at once, and otherwise a rebuild is
-// started, which the old definition serves until its end. Deploying what a rebuild under way is putting in returns that
-// rebuild; domain.CodeRebuildRunning where one is putting in something else.
+// Deploy gives the owner's projection of the definition's name this definition. A new projection is created. One that
+// already has the definition stays as it is. Changes that do not affect documents apply at once. For any other change
+// Deploy starts a rebuild, during which the old definition stays live. If a rebuild to the same definition is under
+// way, Deploy returns it; for a rebuild to another definition the error is domain.CodeRebuildRunning.
 //
-// by is who deploys it, for the projection's versions; acceptLoss is for the rebuild, as domain.RebuildOptions has it.
+// by is the author, for the projection's versions; acceptLoss applies to the rebuild, as in domain.RebuildOptions.
 func (r *Rebuilds) Deploy(ctx context.Context, owner domain.TenantID, definition domain.Definition, by string, acceptLoss bool) (Deployment, error) {
 	definition = projection.WithDefaults(definition)
 	id := domain.ProjectionID{Owner: owner, Name: definition.Name}
-	// Twice, since somebody else may create, change or delete it between the look and the deed.
+	// Try twice, since a concurrent request may create, change or delete the projection in between.
 	for attempt := 0; ; attempt++ {
 		p, err := r.config.Store.Projection(ctx, id)
 		if domain.IsCode(err, domain.CodeNotFound) {
@@ -50,7 +50,7 @@ func (r *Rebuilds) Deploy(ctx context.Context, owner domain.TenantID, definition
 	}
 }
 
-// change deploys a definition to a projection that is there.
+// change deploys a definition to an existing projection.
 func (r *Rebuilds) change(ctx context.Context, p domain.Projection, definition domain.Definition, by string, acceptLoss bool) (Deployment, error) {
 	rebuilds, err := r.config.Store.Rebuilds(ctx, p.ProjectionID)
 	if err != nil {

@@ -12,14 +12,14 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Examples are bounded: a few of each kind, each no longer than one can read.
+// Limits of examples: a few of each kind, each short enough to read.
 const (
 	examplesOfAKind = 5
 	fieldsNamed     = 20
 	exampleBytes    = 4 << 10
 )
 
-// tally is what was found among one tenant's documents.
+// tally counts the findings among one tenant's documents.
 type tally struct {
 	domain.Difference
 	documents, live int64
@@ -35,7 +35,7 @@ func (t *tally) isGone(tenant domain.TenantID, live *domain.Document) {
 	t.example(domain.DifferenceExample{Tenant: tenant, ID: live.ID, Kind: domain.DifferenceGone, Live: shown(live.Data)})
 }
 
-// both compares a document that is in both builds.
+// both compares a document that exists in both builds.
 func (t *tally) both(tenant domain.TenantID, live, built *domain.Document) {
 	if bytes.Equal(live.Data, built.Data) {
 		t.Same++
@@ -74,7 +74,7 @@ func (t *tally) example(example domain.DifferenceExample) {
 	}
 }
 
-// shown is a document as an example has it; nil where it is too long.
+// shown returns a document in the form of an example; nil if it is too long.
 func shown(data json.RawMessage) json.RawMessage {
 	if len(data) > exampleBytes {
 		return nil
@@ -88,12 +88,12 @@ func shownFields(fields map[string]json.RawMessage) json.RawMessage {
 	}
 	text, err := json.Marshal(fields)
 	if err != nil {
-		return nil // a value that is no JSON is nothing that can be shown
+		return nil // not JSON, so it cannot be shown
 	}
 	return shown(text)
 }
 
-// report is what was found among all tenants' documents. It may be used by several goroutines.
+// report collects the findings of all tenants. It is safe for concurrent use.
 type report struct {
 	mu sync.Mutex
 	tally
@@ -114,7 +114,7 @@ func (r *report) add(t tally) {
 	}
 }
 
-// abandon gives the comparison up; true for the first who does.
+// abandon gives up the comparison; it returns true for the first caller.
 func (r *report) abandon() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,11 +126,11 @@ func (r *report) abandon() bool {
 // fieldDifference is a place in which two documents differ.
 type fieldDifference struct {
 	path        string          // such as "lines[2].price"
-	live, built json.RawMessage // nil: it is not there
+	live, built json.RawMessage // nil: missing
 }
 
-// differences returns the places in which two JSON values differ, in order, at most fieldsNamed of them: members in
-// whatever order, numbers by value.
+// differences returns the places in which two JSON values differ, in order, at most fieldsNamed of them. It ignores the
+// order of members, and compares numbers by value.
 func differences(live, built json.RawMessage) []fieldDifference {
 	before, beforeErr := parse(live)
 	after, afterErr := parse(built)
@@ -211,7 +211,7 @@ func differ(path string, live, built json.RawMessage, found *[]fieldDifference) 
 	}
 }
 
-// member is the path of an object's member; a name that could be taken for something else is quoted.
+// member returns the path of an object's member. It quotes a name that could be misread.
 func member(path, name string) string {
 	for i, c := range name {
 		if c != '_' && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (i == 0 || c < '0' || c > '9') {
@@ -230,7 +230,7 @@ func member(path, name string) string {
 func encode(value any) json.RawMessage {
 	text, err := json.Marshal(value)
 	if err != nil {
-		return nil // what was read from JSON can be written as it
+		return nil // impossible: what was read from JSON can be written as JSON
 	}
 	return text
 }

@@ -13,16 +13,16 @@ import (
 	"github.com/manifold-es/manifold/projection"
 )
 
-// A tenant of a shared projection whose events the new definition cannot fold, or whose documents do not pass, stops nobody
-// but itself: the others are swapped, and it keeps the build and the definition that it has.
-// docs/decisions/0060-a-fault-stops-one-tenant.md says how, and when a rebuild fails all the same.
+// If the new definition cannot fold a tenant's events, or the tenant's documents do not pass, a rebuild of a shared
+// projection leaves out only that tenant. The others are swapped, and the tenant keeps its build and definition.
+// docs/decisions/0060-a-fault-stops-one-tenant.md explains how, and when such a rebuild still fails.
 
 const (
 	faultedShown  = 20   // tenants whose faults a rebuild's row names
 	maxFaultShown = 2000 // bytes of a fault's reason
 )
 
-// faulty is a failure that concerns one tenant of the build. position is that of the event that it is about; 0: none.
+// faulty returns a failure that concerns one tenant of the build. position is that of the failing event; 0: none.
 func faulty(build domain.Build, tenant domain.TenantID, position int64, reason string) error {
 	if !build.Shared() {
 		return failed("%s", reason)
@@ -31,7 +31,7 @@ func faulty(build domain.Build, tenant domain.TenantID, position int64, reason s
 	return &failure{fmt.Sprintf("tenant %s: %s", tenant, reason), &domain.TenantFault{Tenant: tenant, Reason: reason, Position: position}}
 }
 
-// unfoldable makes an event that cannot be folded a failure of its tenant. Other errors stay as they are.
+// unfoldable converts an event that cannot be folded to a failure of its tenant. Other errors stay as they are.
 func unfoldable(build domain.Build, tenant domain.TenantID, err error) error {
 	if fault, ok := errors.AsType[*projection.EventError](err); ok {
 		return faulty(build, tenant, fault.Event.Position, fault.Error())
@@ -39,8 +39,8 @@ func unfoldable(build domain.Build, tenant domain.TenantID, err error) error {
 	return err
 }
 
-// leaveBehind takes note of a tenant that the rebuild cannot be swapped in for, and goes on without it. It returns other errors as
-// they are, and a failure where there are more such tenants than the rebuild may leave behind.
+// leaveBehind records a tenant for which the rebuild cannot be swapped in, so that the rebuild continues without it. It
+// returns other errors unchanged, and a failure if there are more such tenants than the rebuild may leave behind.
 func (a *attempt) leaveBehind(err error) error {
 	bad, ok := errors.AsType[*failure](err)
 	if !ok || bad.fault == nil {
@@ -71,7 +71,7 @@ func (a *attempt) leaveBehind(err error) error {
 	return failed("%s", bad.message)
 }
 
-// isFaulted reports whether the rebuild goes on without a tenant.
+// isFaulted reports whether the rebuild continues without a tenant.
 func (a *attempt) isFaulted(tenant domain.TenantID) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -79,14 +79,14 @@ func (a *attempt) isFaulted(tenant domain.TenantID) bool {
 	return faulted
 }
 
-// requireSound fails the rebuild where every tenant with events to fold is faulted: then the definition is wrong.
+// requireSound fails the rebuild if every tenant with events to fold is faulted: then the definition is wrong.
 func (a *attempt) requireSound() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.faulted) == 0 {
 		return nil
 	}
-	for _, swapped := range a.swapped { // before a worker died
+	for _, swapped := range a.swapped { // by an earlier worker that died
 		if swapped {
 			return nil
 		}
@@ -105,8 +105,9 @@ func (a *attempt) requireSound() error {
 
 func byTenant(a, b domain.TenantFault) int { return bytes.Compare(a.Tenant[:], b.Tenant[:]) }
 
-// leftBehind returns the faulted tenants that keep their build, in the order of their ids. One whose build has lost its table
-// has nothing to keep: it gets the new build as far as that could be made, and the runner reports the event at which it stops.
+// leftBehind returns the faulted tenants that keep their build, ordered by id. A tenant whose build has lost its table
+// has nothing to keep. It gets the new build as far as that was folded, and the runner reports the event at which it
+// stops.
 func (a *attempt) leftBehind(ctx context.Context) ([]domain.TenantFault, error) {
 	a.mu.Lock()
 	faulted := slices.SortedFunc(maps.Values(a.faulted), byTenant)
@@ -128,7 +129,7 @@ func (a *attempt) leftBehind(ctx context.Context) ([]domain.TenantFault, error) 
 	return left, nil
 }
 
-// LeftBehind returns the tenants that rebuilds of a projection have left on an older build, in the order of their ids.
+// LeftBehind returns the tenants that rebuilds of a projection have left on an older build, ordered by id.
 func (r *Rebuilds) LeftBehind(ctx context.Context, id domain.ProjectionID) ([]domain.TenantFault, error) {
 	p, err := r.config.Store.Projection(ctx, id)
 	if err != nil {

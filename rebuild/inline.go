@@ -13,13 +13,13 @@ import (
 	"github.com/manifold-es/manifold/projection"
 )
 
-// The build that a tenant's appends fold into is named by the tenant's row, so an inline projection is swapped tenant by
-// tenant: a transaction that holds the tenant's log still, when the new build is at its head, moves the row. What is
-// appended behind that is folded into the new build, and an append that was worked out for the old one is made again. So
-// a tenant's readers see all of the old or all of the new, and both at the log's head. When no tenant is left, the
-// projection's own row moves, as ever. docs/decisions/0025-inline-in-the-appends-transaction.md has the whole argument.
+// A tenant's row names the build that the tenant's appends fold into, so an inline projection is swapped tenant by
+// tenant. A transaction that pauses the tenant's log moves the row when the new build is at the log's head. Later
+// events are folded into the new build, and an append computed for the old one is retried. So a tenant's readers see
+// all of the old build or all of the new one, both at the log's head. When no tenant is left, the projection's own row
+// moves, as in any rebuild. docs/decisions/0025-inline-in-the-appends-transaction.md has the whole argument.
 
-// InlineStore is what rebuilds of inline projections ask of Manifold's own database.
+// InlineStore is what rebuilds of inline projections need from Manifold's own database.
 type InlineStore interface {
 	InlineBuilds(ctx context.Context, id domain.ProjectionID) ([]domain.TenantBuild, error)
 	StrayInlineBuilds(ctx context.Context) ([]domain.TenantBuild, error)
@@ -28,15 +28,15 @@ type InlineStore interface {
 }
 
 const (
-	// inlineTries is how often a tenant's log is caught up with beside its appends, until what is left is folded while they
-	// wait.
+	// inlineTries is how often a rebuild catches up with a tenant's log while appends continue. The rest is then folded
+	// while they wait.
 	inlineTries = 3
-	// inlineAtOnce is how many tenants are moved at a time: each holds a connection of the appends' while it is.
+	// inlineAtOnce is how many tenants are moved at a time: each takes one of the appends' connections meanwhile.
 	inlineAtOnce = 2
 )
 
-// moveInline moves every tenant whose appends fold into another build of the projection to the new one. Tenants that come
-// meanwhile are among them. Cut off in between, the next attempt goes on with the rest.
+// moveInline moves every tenant whose appends fold into another build of the projection to the new build, including
+// tenants that arrive meanwhile. After an interruption, the next attempt moves the rest.
 func (a *attempt) moveInline(ctx context.Context) error {
 	p, err := a.r.config.Store.Projection(ctx, a.row.ProjectionID)
 	if err != nil {
@@ -69,8 +69,8 @@ func (a *attempt) moveInline(ctx context.Context) error {
 	}
 }
 
-// moveTenant moves one tenant. Where the new definition is not inline, its build is followed behind the appends from then
-// on: it is the tenant's own until it is everybody's.
+// moveTenant moves one tenant. If the new definition is not inline, the runner follows the tenant's build from then on;
+// it is a tenant build until the whole projection is swapped.
 func (a *attempt) moveTenant(ctx context.Context, p domain.Projection, from domain.TenantBuild) error {
 	to := domain.TenantBuild{ProjectionID: from.ProjectionID, Tenant: from.Tenant, Build: a.row.Build, Definition: &a.row.Definition}
 	if a.row.Definition.Mode != domain.ModeInline {
@@ -93,7 +93,7 @@ func (a *attempt) moveTenant(ctx context.Context, p domain.Projection, from doma
 			return ready, unfoldable(a.build, from.Tenant, err)
 		})
 		if domain.IsCode(err, domain.CodeConflict) {
-			return nil // it has another build by now, or none: the next list tells
+			return nil // it has another build by now, or none: the next list shows it
 		}
 		if err != nil || moved {
 			return err
@@ -101,8 +101,8 @@ func (a *attempt) moveTenant(ctx context.Context, p domain.Projection, from doma
 	}
 }
 
-// passTenant folds a tenant's log into the new build up to where its head is now, with the checkpoint saved, and holds what
-// changed against the assertions.
+// passTenant folds a tenant's log into the new build up to the current head, saves the checkpoint, and checks the
+// assertions on what changed.
 func (a *attempt) passTenant(ctx context.Context, tenant domain.TenantID) error {
 	if !a.stored() {
 		return nil
@@ -120,8 +120,8 @@ func (a *attempt) passTenant(ctx context.Context, tenant domain.TenantID) error 
 	return unfoldable(a.build, tenant, projection.CatchUpTo(ctx, a.r.config.Store, a.driver, a.build, tenant, a.fold, head.Position))
 }
 
-// followInline has a tenant's build followed behind the appends, so that it can be held still like any other. The runner
-// makes what comes after it inline again.
+// followInline makes the runner follow a tenant's build, so that it can be paused like any other. The runner makes its
+// successor inline again.
 func (a *attempt) followInline(ctx context.Context, p domain.Projection, tenant domain.TenantID) error {
 	builds, err := a.r.config.Store.InlineBuilds(ctx, p.ProjectionID)
 	if err != nil {
@@ -139,8 +139,8 @@ func (a *attempt) followInline(ctx context.Context, p domain.Projection, tenant 
 	return nil
 }
 
-// settleInline brings tenants' inline builds that are stray to what their projections have now: a process was killed, a
-// rebuild was cancelled when it had moved some tenants, a projection was deleted or reset.
+// settleInline moves tenants off stray inline builds, to what their projections have now. A build is stray if a process
+// was killed, if a rebuild was cancelled after moving some tenants, or if a projection was deleted or reset.
 func (r *Rebuilds) settleInline(ctx context.Context) {
 	stray, err := r.config.Store.StrayInlineBuilds(ctx)
 	if err != nil {
@@ -173,7 +173,7 @@ func (r *Rebuilds) settleStray(ctx context.Context, from domain.TenantBuild) err
 	to := domain.TenantBuild{ProjectionID: from.ProjectionID, Tenant: from.Tenant, Build: p.Build, Definition: &p.Definition}
 	ready := func(context.Context, int64) (bool, error) { return true, nil }
 	if p.Definition.Mode != domain.ModeInline || from.Base != 0 {
-		to.Base = -1 // the runner follows the projection's own, and makes it inline if it is to be
+		to.Base = -1 // the runner follows the projection's own build, and makes it inline if necessary
 	}
 	if p.Definition.Mode != domain.ModeLive && p.Build != from.Build {
 		driver := r.config.Drivers[p.Definition.Database]
@@ -192,7 +192,7 @@ func (r *Rebuilds) settleStray(ctx context.Context, from domain.TenantBuild) err
 		_, faulted := errors.AsType[*projection.EventError](err)
 		switch {
 		case faulted || errors.Is(err, drivers.ErrNoTable):
-			to.Base = -1 // the runner meets it, and says so
+			to.Base = -1 // the runner finds and reports it
 		case err != nil:
 			return err
 		default:

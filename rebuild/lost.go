@@ -8,23 +8,24 @@ import (
 )
 
 // A live build's table can vanish: the documents' database was restored without it, was emptied, or kept it in memory
-// only. Nothing is lost with it, since the log has everything; so a rebuild is started by itself. It is not where the
-// database merely does not answer, and not again and again: one that comes to nothing is for people to look at.
+// only. Nothing is lost, since the log has all events, so a rebuild starts automatically. It does not start if the
+// database merely does not answer. Retries become rarer, since a rebuild that keeps failing needs a person to look at
+// it.
 const (
 	healAtFirst = time.Minute // until a second rebuild is started for the same projection by itself; twice as long each time
 	healAtMost  = time.Hour
 )
 
-// loss is a projection whose live build has no table any more.
+// loss is a projection whose live build has lost its table.
 type loss struct {
-	build   int64     // the one that is lost
-	pending bool      // a rebuild is to be started
-	healed  time.Time // when one was started by itself for the last time
+	build   int64     // the lost build
+	pending bool      // a rebuild must be started
+	healed  time.Time // when a rebuild was last started automatically
 	wait    time.Duration
 }
 
-// Lost says that the live build of a projection has no table any more: a rebuild is started, unless one was lately. It
-// returns at once and may be called again and again.
+// Lost reports that the live build of a projection has lost its table. A rebuild starts, unless one was started
+// recently. Lost returns at once, and may be called repeatedly.
 func (r *Rebuilds) Lost(id domain.ProjectionID, build int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -40,7 +41,7 @@ func (r *Rebuilds) Lost(id domain.ProjectionID, build int64) {
 	r.Wake()
 }
 
-// heal starts the rebuilds of what is lost.
+// heal starts the rebuilds of lost builds.
 func (r *Rebuilds) heal(ctx context.Context) {
 	r.mu.Lock()
 	pending := make(map[domain.ProjectionID]int64)
@@ -55,7 +56,7 @@ func (r *Rebuilds) heal(ctx context.Context) {
 	for id, build := range pending {
 		p, err := r.config.Store.Projection(ctx, id)
 		if err == nil && p.Build != build {
-			continue // another one is live by now
+			continue // another build is live by now
 		}
 		var rebuild domain.Rebuild
 		if err == nil {

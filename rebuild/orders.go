@@ -6,25 +6,26 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Cancel asks for a rebuild to be cancelled, whatever its phase, and returns it as it is then: its worker ends it soon.
-// One that has ended is domain.CodeConflict. Tenants to whom a rebuild for some tenants was swapped already keep it.
+// Cancel requests the cancellation of a rebuild in any phase, and returns the rebuild: its worker ends it soon. If it
+// has already ended, the error is domain.CodeConflict. Tenants that a rebuild for some tenants has already swapped keep
+// the new build.
 func (r *Rebuilds) Cancel(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) (domain.Rebuild, error) {
 	return r.order(ctx, id, rebuild, r.config.Store.CancelRebuild)
 }
 
-// Approve lets a rebuild swap that waits for it, or will, and returns it as it is then. One that has ended, or that needs
-// no approval, is domain.CodeConflict.
+// Approve lets a rebuild swap that waits for approval, or will, and returns the rebuild. If it has ended or needs no
+// approval, the error is domain.CodeConflict.
 func (r *Rebuilds) Approve(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) (domain.Rebuild, error) {
 	return r.order(ctx, id, rebuild, r.config.Store.ApproveRebuild)
 }
 
-// Pause lets a rebuild rest, and returns it as it is then. What it has done stays. It does not go on before Resume, also
-// in a process that is started later. One that has ended is domain.CodeConflict.
+// Pause pauses a rebuild and returns it. Its progress is kept. It does not continue before Resume, even after a
+// restart. If it has ended, the error is domain.CodeConflict.
 func (r *Rebuilds) Pause(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) (domain.Rebuild, error) {
 	return r.order(ctx, id, rebuild, r.config.Store.PauseRebuild)
 }
 
-// Resume lets a rebuild go on after Pause, and returns it as it is then. One that has ended is domain.CodeConflict.
+// Resume continues a rebuild after Pause and returns it. If it has ended, the error is domain.CodeConflict.
 func (r *Rebuilds) Resume(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) (domain.Rebuild, error) {
 	return r.order(ctx, id, rebuild, r.config.Store.ResumeRebuild)
 }
@@ -37,10 +38,10 @@ func (r *Rebuilds) order(ctx context.Context, id domain.ProjectionID, rebuild do
 	return r.config.Store.Rebuild(ctx, id, rebuild)
 }
 
-// Rollback undoes a rebuild that was swapped in: it queues one that lets the build from before follow on from its own
-// checkpoints and swaps it in again, with its definition. domain.CodeConflict where the rebuild is not swapped, where
-// something else has gone live since, and where the old build is not kept any more; domain.CodeEventsRemoved where retention has
-// removed events that the old build has not seen, as for Start, unless acceptLoss says that it may do without them. by is who wants it.
+// Rollback undoes a swapped rebuild. It queues a rebuild that catches up the previous build from its own checkpoints
+// and swaps it in again with its definition. The error is domain.CodeConflict if the rebuild was not swapped, if
+// another build has gone live since, or if the old build is no longer kept. It is domain.CodeEventsRemoved if retention
+// has removed events that the old build has not seen, as for Start, unless acceptLoss is set. by is the author.
 func (r *Rebuilds) Rollback(ctx context.Context, id domain.ProjectionID, undone domain.RebuildID, by string, acceptLoss bool) (domain.Rebuild, error) {
 	rebuild := domain.Rebuild{
 		ProjectionID: id, ID: domain.NewRebuildID(), By: by, State: domain.RebuildQueued,

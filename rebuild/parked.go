@@ -8,8 +8,8 @@ import (
 	"github.com/manifold-es/manifold/projection"
 )
 
-// lookAtParked refuses a build that has parked a document which the live build folds: a rebuild brings no new faults. What
-// the live build has parked as well, or has not come to, was there before.
+// lookAtParked refuses a build that has parked a document which the live build folds: a rebuild must not add faults.
+// Documents that the live build has parked as well, or has not reached, are no reason.
 func (c *comparison) lookAtParked(ctx context.Context) error {
 	if c.row.Definition.OnError != domain.OnErrorPark {
 		return nil // it would have stopped
@@ -18,7 +18,8 @@ func (c *comparison) lookAtParked(ctx context.Context) error {
 	if err != nil || len(parked) == 0 {
 		return err
 	}
-	// What the live build sets aside is kept before its checkpoint passes it: so all of it up to there is in what is read next.
+	// The live build keeps what it sets aside before its checkpoint passes it. So the next read includes everything up
+	// to this position.
 	at, err := c.liveAt(ctx)
 	if err != nil {
 		return err

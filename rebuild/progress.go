@@ -7,21 +7,21 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// progress counts events, for people: those that are folded, saved or not. What is lost unsaved is taken off again.
+// progress counts folded events, saved or not, for people. Events that are lost unsaved are subtracted again.
 type progress struct {
 	done, total atomic.Int64
 	folded      atomic.Int64 // by this process alone, for the rate
 
-	samples []sample // the last ones, the oldest first; for the goroutine that saves
+	samples []sample // the latest ones, the oldest first; only for the goroutine that saves
 }
 
-// sample is how many events were folded at a time.
+// sample is how many events were folded at a moment.
 type sample struct {
 	at     time.Time
 	folded int64
 }
 
-// lately is what the rate of events is about: a rebuild's speed changes with what it does, and with what else is done.
+// lately is the period for the rate of events: a rebuild's speed changes with its phase and with other work.
 const lately = 30 * time.Second
 
 func (p *progress) events() (done, total int64) {
@@ -29,7 +29,7 @@ func (p *progress) events() (done, total int64) {
 	return done, max(done, p.total.Load())
 }
 
-// rate is how many events were folded in a second, lately. The caller sees to it that it is called by one at a time.
+// rate returns the recent number of events folded per second. Only one goroutine at a time may call it.
 func (p *progress) rate(now time.Time) float64 {
 	p.samples = append(p.samples, sample{now, p.folded.Load()})
 	for len(p.samples) > 2 && now.Sub(p.samples[1].at) >= lately {
@@ -37,13 +37,13 @@ func (p *progress) rate(now time.Time) float64 {
 	}
 	first, last := p.samples[0], p.samples[len(p.samples)-1]
 	if took := last.at.Sub(first.at); took > 0 {
-		return max(0, float64(last.folded-first.folded)/took.Seconds()) // what was lost is taken off
+		return max(0, float64(last.folded-first.folded)/took.Seconds()) // lost events are subtracted
 	}
 	return 0
 }
 
-// Speed returns how many events a rebuild folds in a second, and how long what is left will take at that speed; both 0
-// where that cannot be said. While it is under way it is the speed of the last half minute, of one that has ended the
+// Speed returns how many events a rebuild folds per second, and how long the rest will take at that speed. Both are 0
+// if that is unknown. For a running rebuild it is the speed of the last half minute, for one that has ended the
 // average.
 func Speed(r domain.Rebuild) (eventsPerSecond float64, left time.Duration) {
 	if r.State.Ended() {

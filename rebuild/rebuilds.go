@@ -14,7 +14,7 @@ import (
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// Store is what rebuilds ask of Manifold's own database.
+// Store is what rebuilds need from Manifold's own database.
 type Store interface {
 	projection.Log
 	projection.AsideStore
@@ -64,51 +64,50 @@ type Store interface {
 	ForgetBuild(ctx context.Context, build domain.Build) error
 }
 
-// Config is what Rebuilds are made of. Store, Drivers, Catalog and Log must be set; where another field is zero it has a
-// default.
+// Config configures Rebuilds. Store, Drivers, Catalog and Log must be set; other fields have defaults.
 type Config struct {
 	Store    Store
 	Drivers  map[string]drivers.Driver // by the database's name in the configuration
 	Handlers map[string]projection.Handler
 	Catalog  *projection.Catalog
-	Outages  projection.Outages // nil: rebuilds find out for themselves
-	// Yield returns when live work on a database leaves room for more; it is called between two batches. nil: nobody is
-	// waited for.
+	Outages  projection.Outages // nil: each rebuild finds out by itself
+	// Yield returns when live work on a database leaves room for more. It is called between two batches. nil: rebuilds
+	// do not wait.
 	Yield      func(ctx context.Context, database string) error
-	Tenants    int               // replayed at a time by one rebuild; 0: the number of processors, at least 2
-	Concurrent int               // rebuilds that this process works on at a time, less those that rest or wait for approval; 0: 2
-	Limits     projection.Limits // of all of a rebuild's batches together; zero: projection.CatchUpLimits
-	StaleAfter time.Duration     // another process takes a rebuild over when its worker gave no sign of life for so long; 0: 15 s
-	Keep       time.Duration     // how long an old build stays after the swap; 0: an hour. Longer than any request may take
-	Poll       time.Duration     // between two looks for rebuilds to work on and builds to drop, which back Wake up; 0: 5 s
+	Tenants    int               // tenants that one rebuild replays at a time; 0: the number of processors, at least 2
+	Concurrent int               // rebuilds that this process runs at a time, except paused and waiting ones; 0: 2
+	Limits     projection.Limits // of all batches of a rebuild together; zero: projection.CatchUpLimits
+	StaleAfter time.Duration     // a worker silent for this long loses its rebuild to another process; 0: 15 s
+	Keep       time.Duration     // how long an old build stays after the swap, longer than any request; 0: an hour
+	Poll       time.Duration     // interval of looking for rebuilds to run and builds to drop, besides Wake; 0: 5 s
 	Observer   Observer
 	Log        *slog.Logger
 
-	Upcasters *upcasting.Upcasters // what events go through first; nil: they are folded as they are in the log
+	Upcasters *upcasting.Upcasters // applied to events first; nil: events are folded as they are in the log
 }
 
-// Observer is told what becomes of rebuilds. Each function may be nil, and must return at once.
+// Observer receives what rebuilds do. Each function may be nil, and must return at once.
 type Observer struct {
-	Progress func(domain.Rebuild) // about once a second for each rebuild that this process works on
-	Ended    func(domain.Rebuild) // in whatever way, by this process
+	Progress func(domain.Rebuild) // about once a second for each rebuild that this process runs
+	Ended    func(domain.Rebuild) // with any outcome, by this process
 }
 
-// Rebuilds starts, lists, steers and undoes rebuilds, and works on them while Run does. All methods may be called concurrently,
-// by any number of processes on the same database.
+// Rebuilds starts, lists, controls and undoes rebuilds, and works on them while Run is running. All methods may be
+// called concurrently, by any number of processes on the same database.
 type Rebuilds struct {
 	config Config
-	worker string        // this process, in the rebuilds' rows
-	wake   chan struct{} // a rebuild may be there to work on
-	places chan struct{} // has an element for each rebuild that is worked on, and does not rest after a failure
+	worker string        // identifies this process in the rebuilds' rows
+	wake   chan struct{} // there may be a rebuild to work on
+	places chan struct{} // has an element for each running rebuild that is not waiting after a failure
 
 	mu     sync.Mutex
 	active map[domain.RebuildID]*work
 	lost   map[domain.ProjectionID]*loss
-	back   map[string]struct{} // databases that answer again, whose public names are to be moved
+	back   map[string]struct{} // databases that answer again, whose public names must be moved
 	drops  map[retired]*dropTries
 }
 
-// New returns Rebuilds, which work while Run does.
+// New returns Rebuilds. They work while Run is running.
 func New(config Config) *Rebuilds {
 	if config.Tenants <= 0 {
 		config.Tenants = max(2, runtime.GOMAXPROCS(0))
@@ -130,7 +129,7 @@ func New(config Config) *Rebuilds {
 	}
 	return &Rebuilds{
 		config: config,
-		worker: domain.NewRebuildID().String(), // any UUID of its own will do
+		worker: domain.NewRebuildID().String(), // any unique UUID
 		wake:   make(chan struct{}, 1),
 		places: make(chan struct{}, config.Concurrent),
 		active: make(map[domain.RebuildID]*work),
@@ -140,17 +139,17 @@ func New(config Config) *Rebuilds {
 	}
 }
 
-// Get returns a rebuild; domain.CodeNotFound where there is none.
+// Get returns a rebuild. The error is domain.CodeNotFound if it does not exist.
 func (r *Rebuilds) Get(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) (domain.Rebuild, error) {
 	return r.config.Store.Rebuild(ctx, id, rebuild)
 }
 
-// List returns a projection's last rebuilds, the newest first.
+// List returns a projection's latest rebuilds, the newest first.
 func (r *Rebuilds) List(ctx context.Context, id domain.ProjectionID) ([]domain.Rebuild, error) {
 	return r.config.Store.Rebuilds(ctx, id)
 }
 
-// Wake says that rebuilds may have been queued or cancelled. It returns at once.
+// Wake reports that rebuilds may have been queued or cancelled. It returns at once.
 func (r *Rebuilds) Wake() {
 	select {
 	case r.wake <- struct{}{}:
@@ -158,8 +157,8 @@ func (r *Rebuilds) Wake() {
 	}
 }
 
-// failure ends a rebuild: repeating it would end in the same way. Where fault is set, it is one tenant's of a shared
-// projection, and ends the rebuild for that tenant alone.
+// failure ends a rebuild, because a retry would fail in the same way. If fault is set, the failure concerns one tenant
+// of a shared projection, and ends the rebuild for that tenant only.
 type failure struct {
 	message string
 	fault   *domain.TenantFault

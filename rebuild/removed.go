@@ -9,20 +9,20 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// A rebuild folds what the log has. Where retention has removed events of its source that the new build has not seen, the documents
-// would lack them. A tenant of a shared projection then stays on the build that it has, like one whose events cannot be folded
-// (docs/decisions/0060-a-fault-stops-one-tenant.md), and a rebuild for one tenant alone is refused. With acceptLoss the rebuild
-// makes documents of what is left, and reports what is missing.
+// A rebuild folds what is left in the log. If retention has removed events of its source that the new build has not
+// seen, the documents would lack them. A tenant of a shared projection then stays on its build, like one whose events
+// cannot be folded (docs/decisions/0060-a-fault-stops-one-tenant.md). A rebuild for one tenant alone is refused. With
+// acceptLoss the rebuild makes documents of the remaining events, and reports what is missing.
 //
-// Retention announces what it is about to remove, and asks only then who still needs it; a rebuild is registered first, and looks
-// only then at what is announced. So one of the two sees the other: what a rebuild needs stays, or the rebuild knows that it may be
-// gone.
+// Retention first announces what it is about to remove, and then asks who still needs it. A rebuild is first
+// registered, and then reads what is announced. So one of the two sees the other: either the events stay, or the
+// rebuild knows that they may be gone.
 
 const acceptRemoved = "with acceptLoss it makes documents of what is left"
 
-// checkRemoved refuses a rebuild that is about to be made where it would miss events of every tenant, or of more tenants than it
-// may leave behind; seen is up to where the new build has seen a tenant's log. It gives a quick answer: the worker looks again when
-// the rebuild is registered.
+// checkRemoved refuses a new rebuild that would miss events of every tenant, or of more tenants than it may leave
+// behind. seen returns how far the new build has seen a tenant's log. The check is a quick answer: the worker checks
+// again once the rebuild is registered.
 func (r *Rebuilds) checkRemoved(ctx context.Context, row domain.Rebuild, seen func(domain.TenantID) (int64, error)) error {
 	if row.AcceptLoss || row.Definition.Mode == domain.ModeLive {
 		return nil
@@ -58,14 +58,14 @@ func (r *Rebuilds) checkRemoved(ctx context.Context, row domain.Rebuild, seen fu
 	return domain.EventsRemoved("", domain.MergeLosses(nil, all), acceptRemoved)
 }
 
-// checkRollback is checkRemoved for one that goes on with an old build. What else keeps it from being made is found when it is.
+// checkRollback is checkRemoved for a rollback. Other reasons against a rollback are found when it is created.
 func (r *Rebuilds) checkRollback(ctx context.Context, row domain.Rebuild, undone domain.RebuildID) error {
 	old, err := r.config.Store.Rebuild(ctx, row.ProjectionID, undone)
 	if err != nil {
 		return err
 	}
 	if old.State != domain.RebuildSwapped || old.Previous == nil || old.Previous.Build == 0 {
-		return nil // it is refused for that
+		return nil // it is refused for that reason
 	}
 	row.Build, row.Definition, row.Tenants = old.Previous.Build, old.Previous.Definition, old.Tenants
 	driver := r.config.Drivers[row.Definition.Database]
@@ -81,7 +81,7 @@ func (r *Rebuilds) checkRollback(ctx context.Context, row domain.Rebuild, undone
 	})
 }
 
-// floors returns what was removed, or is about to be, of the source's categories, of the logs that a rebuild is about.
+// floors returns what was removed, or is about to be, from the source's categories in the logs of a rebuild.
 func (r *Rebuilds) floors(ctx context.Context, row domain.Rebuild) ([]domain.TenantFloor, error) {
 	tenants := row.Tenants
 	if len(tenants) == 0 && !row.Shared() {
@@ -90,12 +90,13 @@ func (r *Rebuilds) floors(ctx context.Context, row domain.Rebuild) ([]domain.Ten
 	return r.config.Store.TenantFloors(ctx, tenants, row.Definition.Source.Categories)
 }
 
-// announced and removed are up to where events of a category may be gone before a pass over a log, and are when it has ended.
+// announced returns up to where events of a category may be gone before a pass over a log; removed returns it for after
+// the pass.
 func announced(floor domain.TenantFloor) int64 { return floor.AnnouncedTo }
 func removed(floor domain.TenantFloor) int64   { return floor.RemovedTo }
 
-// lacks looks for what a pass over tenants' logs misses: from is up to where the build had seen them. Where that was not accepted
-// it leaves those tenants behind.
+// lacks finds the events that a pass over tenants' logs misses. from is how far the build had seen the logs. Unless the
+// loss is accepted, it leaves those tenants behind.
 func (a *attempt) lacks(ctx context.Context, from map[domain.TenantID]int64, gone func(domain.TenantFloor) int64) error {
 	floors, err := a.r.floors(ctx, a.row)
 	if err != nil {
@@ -116,7 +117,8 @@ func (a *attempt) lacks(ctx context.Context, from map[domain.TenantID]int64, gon
 				return err
 			}
 		}
-		// Also for a tenant that is left behind: the next attempt may find it folded past events that were removed by force.
+		// Record it even for a tenant that is left behind: the next attempt may find the tenant folded past events
+		// removed by force.
 		if err := a.r.config.Store.PutLosses(ctx, tenant, a.row.ProjectionID, a.row.Build, losses); err != nil {
 			return err
 		}
@@ -127,7 +129,7 @@ func (a *attempt) lacks(ctx context.Context, from map[domain.TenantID]int64, gon
 	return a.lost(ctx, all)
 }
 
-// lost adds to what the rebuild tells, and saves that: whoever takes over finds nothing missing behind what is saved.
+// lost adds losses to the rebuild's row and saves it, before a later worker could pass them over.
 func (a *attempt) lost(ctx context.Context, losses []domain.Loss) error {
 	a.work.mu.Lock()
 	defer a.work.mu.Unlock()

@@ -11,25 +11,26 @@ import (
 	"github.com/manifold-es/manifold/projection"
 )
 
-// Request says what is to be rebuilt, and how.
+// Request says what to rebuild, and how.
 type Request struct {
-	Definition *domain.Definition // nil: the one that the projection has
-	Database   string             // the documents move there: short for a definition that names it; empty: where the definition says
+	Definition *domain.Definition // nil: the projection's current one
+	Database   string             // moves the documents there, in place of the definition's database; empty: no move
 	domain.RebuildOptions
-	MaxFaulted *int   // tenants of a shared projection that may stay on their old build; nil: domain.MaxFaultedTenants
-	By         string // who starts it, as domain.ProjectionVersion.By
+	MaxFaulted *int   // how many tenants of a shared projection may stay behind; nil: domain.MaxFaultedTenants
+	By         string // the author, as in domain.ProjectionVersion.By
 }
 
-// Bounds of a request.
+// Limits of a request.
 const (
 	maxKeep       = 90 * 24 * time.Hour
 	maxTenants    = 1000
 	maxAssertions = 50
 )
 
-// Start queues a rebuild of a projection. What keeps it from working is refused here, with its place in the request.
-// While another one is under way it is domain.CodeRebuildRunning. Where retention has removed events that it needs and it does
-// not accept that, it is domain.CodeEventsRemoved, unless a shared projection has tenants to swap all the same.
+// Start queues a rebuild of a projection. It refuses an invalid request, and names the place in it. If a rebuild is
+// under way, the error is domain.CodeRebuildRunning. It is domain.CodeEventsRemoved if retention has removed events
+// that the rebuild needs and the request does not accept the loss, unless enough tenants of a shared projection can
+// still be swapped.
 func (r *Rebuilds) Start(ctx context.Context, id domain.ProjectionID, request Request) (domain.Rebuild, error) {
 	p, err := r.config.Store.Projection(ctx, id)
 	if err != nil {
@@ -69,7 +70,7 @@ func (r *Rebuilds) Start(ctx context.Context, id domain.ProjectionID, request Re
 	return r.config.Store.Rebuild(ctx, id, rebuild.ID)
 }
 
-// definitionOf is the definition that a rebuild is made by.
+// definitionOf returns the definition of the new build.
 func definitionOf(p domain.Projection, request Request) (domain.Definition, error) {
 	if len(request.Tenants) > 0 {
 		if request.Database != "" {
@@ -101,7 +102,7 @@ func definitionOf(p domain.Projection, request Request) (domain.Definition, erro
 	return definition, nil
 }
 
-// checkOptions refuses options that cannot be had.
+// checkOptions refuses unsupported options.
 func (r *Rebuilds) checkOptions(ctx context.Context, rebuild domain.Rebuild) error {
 	o := rebuild.RebuildOptions
 	switch {
@@ -166,7 +167,7 @@ func refused(where, format string, args ...any) error {
 	return domain.Errorf(domain.CodeInvalidRequest, where, format, args...)
 }
 
-// placed is an error for clients at another place: where the request has what was checked as something else.
+// placed moves a client's error to another place, for a field that the request names differently.
 func placed(where string, err error) error {
 	for code := range map[domain.Code]bool{domain.CodeInvalidDefinition: true, domain.CodeUnsupported: true} {
 		if domain.IsCode(err, code) {

@@ -9,7 +9,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// swap puts the new build in the live one's place, in the way that the projection's mode and the rebuild ask for.
+// swap makes the new build live, in the way that the projection's mode and the rebuild require.
 func (a *attempt) swap(ctx context.Context) error {
 	if len(a.row.Tenants) > 0 {
 		return a.swapTenants(ctx)
@@ -17,11 +17,12 @@ func (a *attempt) swap(ctx context.Context) error {
 	return a.swapAll(ctx)
 }
 
-// swapAll holds the live build still, passes every head that it can still have saved, and swaps, for all tenants at once.
+// swapAll pauses the live build, catches up with every head that the live build may still save, and swaps for all
+// tenants at once.
 //
-// A live worker saves only what it has read in a reading that showed no hold; such a reading took the log's head before
-// it looked at the projection's row, so it came before the hold, and the heads that are read here, after the hold was
-// placed, are at or above everything in it. So the new build is never behind what readers have seen of the old one.
+// A live worker saves only what it read in a reading that showed no hold. Such a reading took the log's head before it
+// read the projection's row, so it came before the hold. The heads that swapAll reads after placing the hold are at or
+// above everything in it. So the new build never lags behind what readers have seen of the old one.
 // docs/decisions/0002-swap-by-hold.md has the whole argument.
 func (a *attempt) swapAll(ctx context.Context) (err error) {
 	if err := a.endOldOverrides(ctx); err != nil {
@@ -34,7 +35,7 @@ func (a *attempt) swapAll(ctx context.Context) (err error) {
 		return fmt.Errorf("hold the live build still: %w", err)
 	}
 	defer a.letGo(ctx, &err, a.r.config.Store.ReleaseProjection)
-	// While it is held, no tenant's appends begin to fold into it.
+	// During the hold, no tenant's appends begin to fold into the live build.
 	if err := a.moveInline(ctx); err != nil {
 		return err
 	}
@@ -43,7 +44,7 @@ func (a *attempt) swapAll(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		// Nobody is waited for: the live build stands still.
+		// Do not wait for live work: the live build is paused.
 		if err := a.pass(ctx, a.r.config.Store, heads); err != nil {
 			return err
 		}
@@ -61,9 +62,9 @@ func (a *attempt) swapAll(ctx context.Context) (err error) {
 	})
 }
 
-// swapTenants does the same for one tenant after the other. A tenant's row says which build is live for it, and holds it
-// still: so the argument holds for each tenant by itself. A worker that is killed in between leaves some of them with the
-// new build, which the live runner follows, and the next one goes on with the rest.
+// swapTenants does the same for one tenant after the other. A tenant's row names its live build and holds the build's
+// pause, so the argument applies to each tenant separately. If a worker is killed in between, some tenants have the new
+// build, which the live runner follows. The next worker continues with the rest.
 func (a *attempt) swapTenants(ctx context.Context) error {
 	for _, tenant := range a.row.Tenants {
 		if a.swapped[tenant] || a.isFaulted(tenant) {
@@ -110,14 +111,14 @@ func (a *attempt) swapTenant(ctx context.Context, tenant domain.TenantID) (err e
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	// The answer may be lost.
+	// The response may have been lost.
 	if live, liveErr := store.LiveProjection(ctx, tenant, a.row.ProjectionID); liveErr == nil && live.Build == a.row.Build {
 		return nil
 	}
 	return fmt.Errorf("swap: %w", err)
 }
 
-// commit ends the rebuild as swapped. No beat may come behind that.
+// commit ends the rebuild as swapped. No beat may follow it.
 func (a *attempt) commit(swap func(row domain.Rebuild) error) error {
 	a.work.mu.Lock()
 	defer a.work.mu.Unlock()
@@ -125,7 +126,7 @@ func (a *attempt) commit(swap func(row domain.Rebuild) error) error {
 	return swap(a.work.row)
 }
 
-// settleSwap finds out whether a swap whose answer was lost has happened.
+// settleSwap finds out whether a swap happened whose response was lost.
 func (a *attempt) settleSwap(ctx context.Context, swapErr error) error {
 	if swapErr == nil || ctx.Err() != nil {
 		return swapErr
@@ -137,7 +138,7 @@ func (a *attempt) settleSwap(ctx context.Context, swapErr error) error {
 	return fmt.Errorf("swap: %w", swapErr)
 }
 
-// letGo lets the live build go on where a swap did not happen, whatever comes of the rebuild.
+// letGo resumes the live build after a swap that did not happen, whatever the outcome of the rebuild.
 func (a *attempt) letGo(ctx context.Context, failure *error, release func(context.Context, domain.Rebuild) error) {
 	if *failure == nil {
 		return
@@ -149,9 +150,9 @@ func (a *attempt) letGo(ctx context.Context, failure *error, release func(contex
 	}
 }
 
-// endOldOverrides sees to it that no tenant's build of its own stands in for the build that a rollback brings back: it would
-// be in force again by the swap, and was followed by nobody meanwhile. There is none, once there is none: such a row is only
-// made while its base is live.
+// endOldOverrides ends all tenant builds that override the build which a rollback brings back. The swap would put them
+// in force again, although nothing has followed them meanwhile. Once there are none, none appear: such a row is only
+// created while its base is live.
 func (a *attempt) endOldOverrides(ctx context.Context) error {
 	if a.row.RollbackOf == (domain.RebuildID{}) {
 		return nil

@@ -13,8 +13,8 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// swapTables points the public names of all shared projections at their live builds, or those in one database: a process
-// that was killed right behind a swap, or a database that went down, may have left one behind.
+// swapTables points the public names of shared projections, all or those in one database, at their live builds. A
+// process killed right after a swap, or a database outage, may have left a name behind.
 func (r *Rebuilds) swapTables(ctx context.Context, only string) {
 	for tries := 1; ctx.Err() == nil; tries++ {
 		shared, err := r.config.Store.Projections(ctx, domain.Everyone)
@@ -33,7 +33,7 @@ func (r *Rebuilds) swapTables(ctx context.Context, only string) {
 	}
 }
 
-// Answers says that a database of documents answers, again or at last: the rebuilds that wait for it go on. It returns
+// Answers reports that a database of documents answers (again), so the rebuilds that wait for it continue. It returns
 // at once.
 func (r *Rebuilds) Answers(database string) {
 	r.mu.Lock()
@@ -53,8 +53,8 @@ func (r *Rebuilds) catchUpNames(ctx context.Context, all *sync.WaitGroup) {
 	}
 }
 
-// swapTries is how often the public name is tried to be moved at once. Readers of it may hold it for long; nothing but
-// people depends on it, and it is tried again before the old build is dropped.
+// swapTries is how many times in a row to try to move the public name. Readers of the name may lock it for long. Only
+// people depend on the name, and it is moved again before the old build is dropped.
 const swapTries = 8
 
 // swapTable points a shared projection's public name at its live build.
@@ -68,7 +68,7 @@ func (r *Rebuilds) swapTable(ctx context.Context, id domain.ProjectionID) {
 			return
 		}
 		if errors.Is(err, errOutage) {
-			return // Answers tells when it is back
+			return // Answers reports when it is back
 		}
 		if tries == swapTries {
 			r.config.Log.Warn("the public name of a projection could not be pointed at its live build yet", "projection", id.Name, "error", err)
@@ -82,7 +82,8 @@ func (r *Rebuilds) swapTable(ctx context.Context, id domain.ProjectionID) {
 	}
 }
 
-// pointLive is one try of it. Which build is live is looked up each time: another swap may have come in between.
+// pointLive is one try to move the name. It looks up the live build each time, since another swap may have come in
+// between.
 func (r *Rebuilds) pointLive(ctx context.Context, id domain.ProjectionID) error {
 	p, err := r.config.Store.Projection(ctx, id)
 	if domain.IsCode(err, domain.CodeNotFound) {
@@ -104,8 +105,8 @@ func (r *Rebuilds) pointLive(ctx context.Context, id domain.ProjectionID) error 
 	return r.pointAt(ctx, p)
 }
 
-// pointAt points a shared projection's public name at its live build, and for tenants that have a build of their own at
-// that.
+// pointAt points a shared projection's public name at its live build, and at the tenant builds of those tenants that
+// have one.
 func (r *Rebuilds) pointAt(ctx context.Context, p domain.Projection) error {
 	rows, err := r.config.Store.TenantBuildsOf(ctx, p.ProjectionID)
 	if err != nil {
@@ -123,24 +124,23 @@ func (r *Rebuilds) pointAt(ctx context.Context, p domain.Projection) error {
 	return r.config.Drivers[p.Definition.Database].SwapTable(ctx, p.LiveBuild(), overrides)
 }
 
-// retired names a retired build.
+// retired identifies a retired build.
 type retired struct {
 	id     domain.ProjectionID
 	number int64
 }
 
-// dropTries are the attempts to drop a retired build that failed.
+// dropTries are the failed attempts to drop a retired build.
 type dropTries struct {
 	made int
 	next time.Time
 }
 
-// forgetAfter is how long a retired build is kept in mind whose database is in the configuration no more. A process that
-// was started with a wrong configuration must not be enough to forget it.
+// forgetAfter is how long a retired build is remembered after its database has left the configuration. Starting a
+// process once with a wrong configuration must not be enough to forget it.
 const forgetAfter = 7 * 24 * time.Hour
 
-// dropBuilds clears up behind tenants' builds that have ended, and drops retired builds when their time has come, until ctx
-// ends.
+// dropBuilds cleans up after ended tenant builds, and drops retired builds when they are due, until ctx ends.
 func (r *Rebuilds) dropBuilds(ctx context.Context) {
 	ticker := time.NewTicker(r.config.Poll)
 	defer ticker.Stop()
@@ -159,9 +159,9 @@ func (r *Rebuilds) dropBuilds(ctx context.Context) {
 	}
 }
 
-// DropRetired drops every retired build whose time has come. Run does it again and again; it may be called at any time,
-// by several processes at once. What could not be dropped is tried again later, less and less often. Where the database is
-// in the configuration no more, the build is given up after a week, and its table stays where it is.
+// DropRetired drops every retired build that is due. Run calls it regularly. It may be called at any time, by several
+// processes at once. It retries failed drops later, at growing intervals. If the build's database is no longer
+// configured, DropRetired forgets the build after a week, and its table stays.
 func (r *Rebuilds) DropRetired(ctx context.Context) error {
 	builds, err := r.config.Store.RetiredBuilds(ctx, time.Now())
 	if err != nil {
@@ -188,7 +188,7 @@ func (r *Rebuilds) DropRetired(ctx context.Context) error {
 	return errors.Join(wrong...)
 }
 
-// forgetDropped forgets the failed attempts at builds that are retired no more: another process has dropped them.
+// forgetDropped forgets failed attempts for builds that another process has dropped.
 func (r *Rebuilds) forgetDropped(left []domain.RetiredBuild) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -204,7 +204,8 @@ func (r *Rebuilds) dropDue(key retired) bool {
 	return a == nil || !time.Now().Before(a.next)
 }
 
-// dropTried notes an attempt: after a failure the next one comes in a minute, and later and later up to an hour.
+// dropTried records an attempt. After a failure the next one follows in a minute, then at growing intervals up to an
+// hour.
 func (r *Rebuilds) dropTried(key retired, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -236,7 +237,7 @@ func (r *Rebuilds) drop(ctx context.Context, build domain.RetiredBuild) error {
 		return r.config.Store.ForgetBuild(ctx, build.Build)
 	}
 	if build.Shared() {
-		// Dropping takes the public name along where it still points here.
+		// Dropping removes the public name as well if it still points here.
 		if err := r.pointName(ctx, build.Build); err != nil && !errors.Is(err, drivers.ErrNoTable) {
 			return err
 		}
@@ -247,7 +248,7 @@ func (r *Rebuilds) drop(ctx context.Context, build domain.RetiredBuild) error {
 	return r.config.Store.ForgetBuild(ctx, build.Build)
 }
 
-// pointName points the public name in a retired build's database at the live build, where that is in the same.
+// pointName points the public name in a retired build's database at the live build, if that is in the same database.
 func (r *Rebuilds) pointName(ctx context.Context, build domain.Build) error {
 	p, err := r.config.Store.Projection(ctx, build.ProjectionID)
 	if domain.IsCode(err, domain.CodeNotFound) || err == nil && (p.Definition.Database != build.Database || p.Definition.Mode == domain.ModeLive) {

@@ -11,19 +11,19 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// TenantProgress is how far a rebuild is with one tenant.
+// TenantProgress is a rebuild's progress for one tenant.
 type TenantProgress struct {
 	Tenant   domain.TenantID
-	Position int64 // up to where its log is folded into the new build, as it is stored
-	Head     int64 // its log's
+	Position int64 // how far its log is folded into the new build, as stored
+	Head     int64 // its log's head
 	Swapped  bool  // its readers see the new build
-	// Fault is why the rebuild cannot be swapped in for it; nil: it can, as far as that is known.
+	// Fault is why the rebuild cannot be swapped in for the tenant; nil: no reason known.
 	Fault *domain.TenantFault
 }
 
-// Tenants returns how far a rebuild is with each tenant after the one named, in the order of their ids, at most limit of them;
-// more reports whether others follow. With faulted it returns only those that the rebuild leaves behind: all of them once it is
-// swapped, and some before. Tenants without events are left out. A build that was dropped has position 0.
+// Tenants returns a rebuild's progress for the tenants after the one named, ordered by id, at most limit of them. more
+// reports whether others follow. With faulted it returns only the tenants that the rebuild leaves behind: all of them
+// once it is swapped, and some before. It omits tenants without events. A build that was dropped has position 0.
 func (r *Rebuilds) Tenants(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID, faulted bool, after domain.TenantID, limit int) (page []TenantProgress, more bool, err error) {
 	row, err := r.config.Store.Rebuild(ctx, id, rebuild)
 	if err != nil {
@@ -56,7 +56,7 @@ func (r *Rebuilds) Tenants(ctx context.Context, id domain.ProjectionID, rebuild 
 	return page, more, r.swapped(ctx, row, page)
 }
 
-// positions looks up how far the build is with each tenant of a page.
+// positions reads the build's position for each tenant of a page.
 func (r *Rebuilds) positions(ctx context.Context, row domain.Rebuild, page []TenantProgress) error {
 	if row.Definition.Mode == domain.ModeLive {
 		return nil
@@ -69,7 +69,7 @@ func (r *Rebuilds) positions(ctx context.Context, row domain.Rebuild, page []Ten
 	for i := range page {
 		position, err := driver.Checkpoint(ctx, build, page[i].Tenant)
 		if errors.Is(err, drivers.ErrNoTable) {
-			return nil // not made yet, or dropped
+			return nil // not created yet, or dropped
 		}
 		if err != nil {
 			return err
@@ -79,7 +79,7 @@ func (r *Rebuilds) positions(ctx context.Context, row domain.Rebuild, page []Ten
 	return nil
 }
 
-// swapped looks up for which tenants of a page the build is live.
+// swapped reads for which tenants of a page the build is live.
 func (r *Rebuilds) swapped(ctx context.Context, row domain.Rebuild, page []TenantProgress) error {
 	p, err := r.config.Store.Projection(ctx, row.ProjectionID)
 	if domain.IsCode(err, domain.CodeNotFound) {
@@ -110,7 +110,7 @@ func (r *Rebuilds) swapped(ctx context.Context, row domain.Rebuild, page []Tenan
 	return nil
 }
 
-// faultedOf returns the tenants that a rebuild leaves behind, as far as they are known.
+// faultedOf returns the tenants that a rebuild leaves behind, as far as known.
 func (r *Rebuilds) faultedOf(ctx context.Context, row domain.Rebuild) (map[domain.TenantID]bool, error) {
 	faulted := make(map[domain.TenantID]bool)
 	if row.Faulted == nil {
@@ -131,13 +131,13 @@ func (r *Rebuilds) faultedOf(ctx context.Context, row domain.Rebuild) (map[domai
 	return faulted, nil
 }
 
-// keepsInRows reports whether the tenants that a rebuild has left behind are told by their own rows, which go when a tenant is
-// brought along: those of a rebuild for all that was swapped.
+// keepsInRows reports whether a rebuild's left-behind tenants are recorded in their own rows, which are deleted when a
+// tenant is brought along. That is the case for a swapped rebuild for all tenants.
 func keepsInRows(row domain.Rebuild) bool {
 	return len(row.Tenants) == 0 && (row.State == domain.RebuildSwapped || row.State == domain.RebuildRolledBack)
 }
 
-// inForce returns the builds of those tenants that have one of their own in force.
+// inForce returns the tenant builds that are in force.
 func inForce(p domain.Projection, rows []domain.TenantBuild) map[domain.TenantID]domain.TenantBuild {
 	own := make(map[domain.TenantID]domain.TenantBuild)
 	for _, b := range rows {
@@ -148,7 +148,7 @@ func inForce(p domain.Projection, rows []domain.TenantBuild) map[domain.TenantID
 	return own
 }
 
-// headsOf returns the heads of all logs that a rebuild is about: those of all tenants, of some, or its owner's.
+// headsOf returns the heads of all logs that a rebuild covers: of all tenants, of some, or its owner's.
 func (r *Rebuilds) headsOf(ctx context.Context, row domain.Rebuild) ([]domain.Head, error) {
 	tenants := row.Tenants
 	switch {

@@ -9,12 +9,12 @@ import (
 	"github.com/manifold-es/manifold/projection"
 )
 
-// pacedLog is the log as a rebuild reads it: each slice waits until live work lets it through, and until the events of the
-// slices before are paid for, at the rate that the rebuild may have.
+// pacedLog is the log as a rebuild reads it. Each read waits until live work leaves room. It also waits until the
+// rebuild's rate allows for the events of the previous reads.
 type pacedLog struct {
 	projection.Log
-	pace func(ctx context.Context) error // nil: nobody is waited for
-	rate *throttle                       // nil: as fast as it goes
+	pace func(ctx context.Context) error // nil: live work does not delay it
+	rate *throttle                       // nil: unlimited
 }
 
 // ReadLog is projection.Log's, after the wait.
@@ -35,16 +35,16 @@ func (l pacedLog) ReadLog(ctx context.Context, tenant domain.TenantID, q domain.
 	return events, err
 }
 
-// throttle spreads events over time, for all goroutines of one rebuild together: what was read is paid for by a wait
-// before the next reading.
+// throttle spreads events over time, for all goroutines of one rebuild together: each reading waits for the events of
+// previous ones.
 type throttle struct {
 	perEvent time.Duration
 
 	mu   sync.Mutex
-	free time.Time // when everything read so far is paid for
+	free time.Time // when the rate allows for everything read so far
 }
 
-// newThrottle lets so many events through in a second; nil where there is no bound.
+// newThrottle allows this many events per second; nil if there is no limit.
 func newThrottle(eventsPerSecond int64) *throttle {
 	if eventsPerSecond <= 0 {
 		return nil
@@ -52,7 +52,7 @@ func newThrottle(eventsPerSecond int64) *throttle {
 	return &throttle{perEvent: time.Second / time.Duration(eventsPerSecond)}
 }
 
-// wait returns when what was read before is paid for.
+// wait returns when the rate allows for everything read before.
 func (t *throttle) wait(ctx context.Context) error {
 	for {
 		t.mu.Lock()
@@ -80,7 +80,7 @@ func (t *throttle) spend(events int) {
 	t.free = t.free.Add(time.Duration(events) * t.perEvent)
 }
 
-// slice is how large a batch of a throttled rebuild may be: about what it may read in a second, so that it goes on evenly.
+// slice limits a batch of a throttled rebuild to about what it may read in a second, so that it proceeds evenly.
 func slice(limits projection.Limits, eventsPerSecond int64) projection.Limits {
 	if eventsPerSecond > 0 {
 		limits.Events = int(min(int64(limits.Events), max(1, eventsPerSecond)))

@@ -15,8 +15,8 @@ import (
 	"github.com/manifold-es/manifold/projection"
 )
 
-// validatePage is how many documents are read at a time to look at all of them, while it is not known how large they are, and
-// validateBytes how much. After that it is as many as are half of that, within bounds.
+// validatePage is how many documents a validation reads at a time while their size is unknown, and validateBytes limits
+// a page's bytes. Once the size is known, a page has as many documents as fit into half of that, within limits.
 const (
 	validatePage  = 500
 	validateLeast = 50
@@ -24,8 +24,8 @@ const (
 	validateBytes = 4 << 20
 )
 
-// validate holds every document of the new build against the assertions, and against the live build's, but for those of
-// faulted tenants. It reads all documents of both builds, tenants in parallel, a page of each at a time.
+// validate checks the assertions on every document of the new build, and compares it with the live build's, except for
+// faulted tenants. It reads all documents of both builds, tenants in parallel, one page of each at a time.
 func (a *attempt) validate(ctx context.Context) error {
 	a.touched.begin()
 	against, err := a.against(ctx)
@@ -42,7 +42,8 @@ func (a *attempt) validate(ctx context.Context) error {
 		group.Go(func() error {
 			found, err := a.compare(groupCtx, tenant, against)
 			if bad, ok := errors.AsType[*liveError](err); ok && groupCtx.Err() == nil && (errors.Is(err, drivers.ErrNoTable) || bad.database != a.build.Database) {
-				// The comparison is for people. What they move away from, or what has vanished, must not be in the way.
+				// The comparison is for people. A live build that is being moved away from, or has vanished, must not
+				// block the rebuild.
 				if report.abandon() {
 					a.r.config.Log.Warn("the documents of the live build cannot be read, and are not compared", "projection", a.row.Name,
 						"database", bad.database, "error", err)
@@ -69,10 +70,10 @@ func (a *attempt) validate(ctx context.Context) error {
 		a.work.row.LiveBefore, a.work.row.Difference = report.live, &report.Difference
 	}
 	a.work.mu.Unlock()
-	return a.enter(ctx, domain.RebuildValidating) // keeps it
+	return a.enter(ctx, domain.RebuildValidating) // saves it
 }
 
-// against returns what the new build is compared with; nil where there is nothing.
+// against returns what to compare the new build with; nil if there is nothing.
 func (a *attempt) against(ctx context.Context) (*against, error) {
 	p, err := a.r.config.Store.Projection(ctx, a.row.ProjectionID)
 	if err != nil {
@@ -89,7 +90,7 @@ func (a *attempt) against(ctx context.Context) (*against, error) {
 	return live, nil
 }
 
-// liveTypes are the types that a live definition folds; all (nil) where it is one that this program cannot run any more.
+// liveTypes returns the types that a live definition folds; all (nil) if this program can no longer run it.
 func (a *attempt) liveTypes(ctx context.Context, definition domain.Definition) []string {
 	fold, err := projection.CompileIn(ctx, definition, a.r.config.Handlers)
 	if err != nil {
@@ -98,8 +99,8 @@ func (a *attempt) liveTypes(ctx context.Context, definition domain.Definition) [
 	return fold.Types()
 }
 
-// validateTouched holds those documents against the assertions that were saved after the others were validated, in the
-// state in which they are swapped in: of all tenants, or of those named.
+// validateTouched checks the assertions on the documents saved after the others were validated, in the state in which
+// they are swapped in. It covers all tenants, or those named.
 func (a *attempt) validateTouched(ctx context.Context, tenants ...domain.TenantID) error {
 	touched, ok := a.touched.take(tenants)
 	if !ok {
@@ -116,7 +117,7 @@ func (a *attempt) validateTouched(ctx context.Context, tenants ...domain.TenantI
 	return a.requireSound()
 }
 
-// validateDocuments holds some of a tenant's documents against the assertions.
+// validateDocuments checks the assertions on some of a tenant's documents.
 func (a *attempt) validateDocuments(ctx context.Context, tenant domain.TenantID, ids map[string]struct{}) error {
 	for some := range slices.Chunk(slices.Collect(maps.Keys(ids)), validatePage) {
 		documents, err := a.driver.Load(ctx, a.build, tenant, some)
@@ -146,20 +147,20 @@ func (a *attempt) assert(ctx context.Context, tenant domain.TenantID, document d
 	return nil
 }
 
-// touchedMost bounds how many documents are kept in mind that were saved after they were validated: where there are more,
-// all are validated again.
+// touchedMost limits how many documents are remembered that were saved after their validation. If there are more, all
+// are validated again.
 const touchedMost = 100_000
 
-// touched are the documents that were saved since they were validated. It may be used by several goroutines.
+// touched are the documents saved since they were validated. It is safe for concurrent use.
 type touched struct {
 	mu    sync.Mutex
 	begun bool
-	all   bool // too many to keep them in mind
+	all   bool // too many to remember
 	count int
 	ids   map[domain.TenantID]map[string]struct{}
 }
 
-// begin forgets what was saved before: everything is validated from now on.
+// begin forgets earlier saves: everything is validated from now on.
 func (t *touched) begin() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -188,15 +189,15 @@ func (t *touched) add(tenant domain.TenantID, documents []domain.Document) {
 	}
 }
 
-// overflowed reports whether there were too many to keep them in mind.
+// overflowed reports whether there were too many to remember.
 func (t *touched) overflowed() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.all
 }
 
-// take returns the documents of those tenants, or of all where none is named, by tenant and id, and forgets them; false
-// where there were too many to keep them in mind.
+// take returns, by tenant and id, the documents of the named tenants, or of all if none is named, and forgets them. It
+// returns false if there were too many to remember.
 func (t *touched) take(tenants []domain.TenantID) (map[domain.TenantID]map[string]struct{}, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -24,30 +24,30 @@ type attempt struct {
 	driver drivers.Driver
 	fold   *projection.Fold
 	limits projection.Limits // of all batches together
-	log    projection.Log    // the store's, at the pace that the rebuild may have
-	// version is the definition's, whose skipped events are passed over; 0: it is no version yet.
+	log    projection.Log    // the store's, at the rebuild's rate
+	// version is the version of the definition, whose skipped events apply; 0: it has no version yet.
 	version int64
 
 	mu        sync.Mutex
-	positions map[domain.TenantID]int64              // up to where each tenant's log is folded
-	swapped   map[domain.TenantID]bool               // tenants of a rebuild for some, whose live build the new one is already
+	positions map[domain.TenantID]int64              // how far each tenant's log is folded
+	swapped   map[domain.TenantID]bool               // tenants of a partial rebuild for whom the new build is already live
 	touched   touched                                // documents saved since they were validated
 	hasEvents map[domain.TenantID]bool               // tenants with events to fold
-	faulted   map[domain.TenantID]domain.TenantFault // tenants that it goes on without
+	faulted   map[domain.TenantID]domain.TenantFault // tenants that it continues without
 }
 
-// nearEnough is when catching up ends: what is left takes no longer to fold, give or take, and then holds the live
-// build still for as long. So it ends where a pass has folded fewEvents, however long it waited for its turn.
+// nearEnough is when catching up ends. The rest takes about as long to fold again, and pauses the live build for that
+// time. Catching up also ends when a pass has folded only fewEvents, however long it waited for its turn.
 const (
 	nearEnough = 500 * time.Millisecond
 	fewEvents  = 500
 )
 
-// attempt goes through all phases. After a try that did not come to its end batches are smaller: they may have been more
-// than the database can take in the time that it is given.
+// attempt goes through all phases. After a failed try batches are smaller: they may have been more than the database
+// can handle within its time limit.
 func (w *work) attempt(ctx context.Context, tries int) error {
 	w.mu.Lock()
-	w.row.Faulted = nil // each attempt finds them anew
+	w.row.Faulted = nil // each attempt finds them again
 	a := &attempt{
 		work: w, row: w.row, build: w.row.NewBuild(), positions: make(map[domain.TenantID]int64), swapped: make(map[domain.TenantID]bool),
 		hasEvents: make(map[domain.TenantID]bool), faulted: make(map[domain.TenantID]domain.TenantFault),
@@ -100,10 +100,10 @@ func (w *work) attempt(ctx context.Context, tries int) error {
 	return a.swap(ctx)
 }
 
-// stored reports whether the new definition has documents at all.
+// stored reports whether the new definition stores documents.
 func (a *attempt) stored() bool { return a.row.Definition.Mode != domain.ModeLive }
 
-// pace lets live work go first.
+// pace gives live work priority.
 func (a *attempt) pace(ctx context.Context) error {
 	if a.r.config.Yield == nil {
 		return nil
@@ -111,7 +111,8 @@ func (a *attempt) pace(ctx context.Context) error {
 	return a.r.config.Yield(ctx, a.build.Database)
 }
 
-// findVersion finds the version of the definition, where it is the projection's. Lasting skips hold for any.
+// findVersion finds the version of the definition, if it is the projection's current one. Lasting skips apply to any
+// version.
 func (a *attempt) findVersion(ctx context.Context) error {
 	p, err := a.r.config.Store.Projection(ctx, a.row.ProjectionID)
 	if err != nil {
@@ -123,7 +124,7 @@ func (a *attempt) findVersion(ctx context.Context) error {
 	return nil
 }
 
-// findSwapped finds the tenants to whom a rebuild for some tenants was swapped by an earlier attempt: the live runner
+// findSwapped finds the tenants that an earlier attempt of a rebuild for some tenants has swapped: the live runner
 // follows the new build for them.
 func (a *attempt) findSwapped(ctx context.Context) error {
 	for _, tenant := range a.row.Tenants {
@@ -138,7 +139,7 @@ func (a *attempt) findSwapped(ctx context.Context) error {
 	return nil
 }
 
-// buildUp makes the new build's table and folds every tenant's log into it, from its own checkpoints on.
+// buildUp creates the new build's table and folds every tenant's log into it, from the build's own checkpoints on.
 func (a *attempt) buildUp(ctx context.Context) error {
 	if err := a.enter(ctx, domain.RebuildBuilding); err != nil {
 		return err
@@ -180,8 +181,8 @@ func (a *attempt) buildUp(ctx context.Context) error {
 	return nil
 }
 
-// catchUp folds what was appended meanwhile, of all tenants that are there now, until a pass takes so little time, or folds
-// so little, that the rest can be folded while the live build is held still.
+// catchUp folds what was appended meanwhile, for all current tenants. It ends when a pass takes so little time, or
+// folds so little, that the rest can be folded while the live build is paused.
 func (a *attempt) catchUp(ctx context.Context) error {
 	if err := a.enter(ctx, domain.RebuildCatchingUp); err != nil {
 		return err
@@ -206,8 +207,8 @@ func (a *attempt) follow(ctx context.Context) error {
 	return a.pass(ctx, a.log, heads)
 }
 
-// await waits for approval where the rebuild needs one. It keeps no place from others meanwhile, and looks for new events
-// now and then, so that the swap is quick when it comes.
+// await waits for approval if the rebuild needs it. It gives up its slot to others meanwhile, and folds new events now
+// and then, so that the swap is quick when approval comes.
 func (a *attempt) await(ctx context.Context) error {
 	if a.approved() {
 		return nil
@@ -239,7 +240,7 @@ func (a *attempt) await(ctx context.Context) error {
 	return nil
 }
 
-// heads returns the heads of all logs that are to be folded into the new build.
+// heads returns the heads of all logs to fold into the new build.
 func (a *attempt) heads(ctx context.Context) ([]domain.Head, error) {
 	row := a.row
 	if len(row.Tenants) > 0 {
@@ -263,7 +264,7 @@ func (a *attempt) count(ctx context.Context, tenant domain.TenantID, after, upTo
 	return n, nil
 }
 
-// todo is a stretch of a log that is to be folded.
+// todo is a stretch of a log to fold.
 type todo struct {
 	tenant   domain.TenantID
 	from, to int64
@@ -291,7 +292,7 @@ func (a *attempt) pass(ctx context.Context, log projection.Log, heads []domain.H
 	if err := a.passAll(ctx, log, ahead); err != nil {
 		return err
 	}
-	// What is removed while it is folded is so by force.
+	// What is removed during the fold is removed by force.
 	if err := a.lacks(ctx, from, removed); err != nil {
 		return err
 	}
@@ -345,12 +346,12 @@ func (a *attempt) passAll(ctx context.Context, log projection.Log, ahead []todo)
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	// All of it is folded, though maybe not by this process alone: a worker that was taken for dead may have saved some.
+	// All of it is folded, though perhaps not by this process alone: a worker taken for dead may have saved some.
 	a.progress.done.Add(counted - folded.Load())
 	return nil
 }
 
-// share divides limits among so many replays that run at the same time, but not below what a batch should have.
+// share divides limits among replays that run at the same time, but keeps each at a useful batch size.
 func share(limits projection.Limits, among int) projection.Limits {
 	part := func(whole, least int) int { return min(whole, max(least, whole/among)) }
 	return projection.Limits{
@@ -383,14 +384,14 @@ func (a *attempt) replay(ctx context.Context, log projection.Log, tenant domain.
 	return nil
 }
 
-// position is up to where a tenant's log is folded.
+// position returns how far a tenant's log is folded.
 func (a *attempt) position(tenant domain.TenantID) int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.positions[tenant]
 }
 
-// tenants are those whose logs are folded into the new build.
+// tenants returns the tenants whose logs are folded into the new build.
 func (a *attempt) tenants() []domain.TenantID {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -20,15 +20,14 @@ var (
 	errOutage    = errors.New("the database that the rebuild writes to does not answer")
 )
 
-// beatInterval is how often a worker saves its progress, which is its sign of life too, and looks for what people have
-// asked for.
+// beatInterval is how often a worker saves its progress, which also shows that it is alive, and checks for new orders.
 const beatInterval = time.Second
 
-// goodbye bounds what is still done when the process ends.
+// goodbye limits the work done while the process shuts down.
 const goodbye = 5 * time.Second
 
-// Run works on rebuilds and drops retired builds until ctx ends. It returns nil then, after what it was working on was
-// given back, so that another process can go on with it at once.
+// Run works on rebuilds and drops retired builds until ctx ends. It then gives back the rebuilds it was working on, so
+// that another process can continue them at once, and returns nil.
 func (r *Rebuilds) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	all.Go(func() { r.swapTables(ctx, "") })
@@ -53,8 +52,8 @@ func (r *Rebuilds) Run(ctx context.Context) error {
 	return nil
 }
 
-// claim starts to work on every rebuild that nobody works on and that does not rest, as many as there is room for, and has
-// those under way look for what people have asked for.
+// claim starts to work on every unclaimed rebuild that is not paused, as far as there is room. It also makes the
+// rebuilds under way check for new orders.
 func (r *Rebuilds) claim(ctx context.Context, all *sync.WaitGroup) error {
 	running, err := r.config.Store.RunningRebuilds(ctx)
 	if err != nil {
@@ -108,12 +107,12 @@ func (r *Rebuilds) claim(ctx context.Context, all *sync.WaitGroup) error {
 // work is a rebuild that this process works on.
 type work struct {
 	r      *Rebuilds
-	kick   chan struct{} // look for what people have asked for
+	kick   chan struct{} // check for new orders
 	orders chan struct{} // the rebuild was approved
 	first  bool          // nobody has worked on it before
-	placed bool          // it has one of the places; read and written by run alone
+	placed bool          // it has one of the slots; read and written by run alone
 
-	mu  sync.Mutex // held while the row is saved, so that saves come in order
+	mu  sync.Mutex // held while the row is saved, so that saves stay in order
 	row domain.Rebuild
 
 	progress progress
@@ -121,13 +120,13 @@ type work struct {
 
 func newWork(r *Rebuilds, claimed domain.Rebuild, first bool) *work {
 	w := &work{r: r, kick: make(chan struct{}, 1), orders: make(chan struct{}, 1), first: first, placed: true, row: claimed}
-	// What the worker before has told stands until this one knows what of it was saved.
+	// The previous worker's count stands until this one knows what of it was saved.
 	w.progress.done.Store(claimed.EventsDone)
 	w.progress.total.Store(claimed.EventsTotal)
 	return w
 }
 
-// leave gives the work's place to another rebuild.
+// leave gives the work's slot to another rebuild.
 func (w *work) leave() {
 	if w.placed {
 		<-w.r.places
@@ -135,8 +134,8 @@ func (w *work) leave() {
 	}
 }
 
-// rest waits between two attempts, and then for a place: one that fails again and again, since its database can be reached
-// and not be used, is no reason for others to wait.
+// rest waits between two attempts, and then for a slot. A rebuild that fails repeatedly, because its database is
+// reachable but unusable, must not make others wait.
 func (w *work) rest(ctx context.Context, wait time.Duration) error {
 	w.leave()
 	w.r.Wake()
@@ -148,7 +147,7 @@ func (w *work) rest(ctx context.Context, wait time.Duration) error {
 	return w.enterPlace(ctx)
 }
 
-// enterPlace waits for a place.
+// enterPlace waits for a slot.
 func (w *work) enterPlace(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -166,7 +165,7 @@ func (w *work) look() {
 	}
 }
 
-// run works on the rebuild until it has ended, somebody else has it, or ctx ends.
+// run works on the rebuild until it has ended, another worker has it, or ctx ends.
 func (w *work) run(ctx context.Context) {
 	log := w.r.config.Log.With("projection", w.row.Name, "rebuild", w.row.ID.String(), "build", w.row.Build)
 	log.Info("working on a rebuild", "state", w.row.State)
@@ -196,12 +195,12 @@ func (w *work) run(ctx context.Context) {
 		log.Info("a rebuild rests")
 		return
 	case errors.Is(err, errOutage):
-		// Its place is for others meanwhile. Whoever claims it when the database is back goes on from its checkpoints.
+		// Free its slot for others. The worker that claims it when the database is back continues from its checkpoints.
 		w.release(ctx, log)
 		log.Warn("a rebuild waits for its database", "database", w.row.Definition.Database)
 		return
 	default:
-		// The process ends. Whoever comes next goes on from the new build's checkpoints.
+		// The process is shutting down. The next worker continues from the new build's checkpoints.
 		w.release(ctx, log)
 		return
 	}
@@ -224,7 +223,7 @@ func (w *work) run(ctx context.Context) {
 	}
 }
 
-// release gives the rebuild back, also where ctx has ended.
+// release gives the rebuild back, even if ctx has ended.
 func (w *work) release(ctx context.Context, log *slog.Logger) {
 	leaving, done := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
 	defer done()
@@ -233,8 +232,8 @@ func (w *work) release(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// insist repeats attempts until one succeeds or fails for good: whatever was done stays done, so that each goes on where
-// the last one stopped.
+// insist repeats attempts until one succeeds or fails for good. Progress is kept, so each attempt continues where the
+// last one stopped.
 func (w *work) insist(ctx context.Context, stop context.CancelCauseFunc) error {
 	if w.row.Cancel {
 		stop(errCancelled)
@@ -252,7 +251,7 @@ func (w *work) insist(ctx context.Context, stop context.CancelCauseFunc) error {
 		w.mu.Lock()
 		w.row.Error = "interrupted, trying again: " + domain.ClientMessage(err)
 		w.mu.Unlock()
-		w.save(ctx, stop) // tells too whether it is still this worker's
+		w.save(ctx, stop) // also shows whether it is still this worker's
 		if _, out := w.r.outage(w.row.Definition.Database); out && ctx.Err() == nil {
 			return errOutage
 		}
@@ -269,7 +268,7 @@ func (r *Rebuilds) outage(database string) (projection.Outage, bool) {
 	return r.config.Outages(database)
 }
 
-// beat saves progress, and looks whether the rebuild is to be cancelled, is to rest or is somebody else's, until ctx ends.
+// beat saves progress, and checks whether the rebuild is cancelled, paused or taken over, until ctx ends.
 func (w *work) beat(ctx context.Context, stop context.CancelCauseFunc) {
 	ticker := time.NewTicker(min(beatInterval, w.r.config.StaleAfter/4))
 	defer ticker.Stop()
@@ -284,8 +283,8 @@ func (w *work) beat(ctx context.Context, stop context.CancelCauseFunc) {
 	}
 }
 
-// save stores state and progress, and stops the work where the rebuild is to be cancelled, is to rest, or is no longer this
-// worker's. Another error is left to the next save.
+// save stores state and progress. It stops the work if the rebuild is cancelled, paused or no longer this worker's. It
+// leaves other errors to the next save.
 func (w *work) save(ctx context.Context, stop context.CancelCauseFunc) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -319,7 +318,8 @@ func (w *work) save(ctx context.Context, stop context.CancelCauseFunc) {
 	}
 }
 
-// enter moves the rebuild to a later state and saves that. A rebuild that was taken over does not go back.
+// enter moves the rebuild to a later state and saves that. A rebuild that was taken over does not go back to an earlier
+// one.
 func (w *work) enter(ctx context.Context, state domain.RebuildState) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -357,7 +357,8 @@ func phase(state domain.RebuildState) int {
 	}
 }
 
-// end ends the rebuild without a swap; false: it could not be, and whoever claims it next will.
+// end ends the rebuild without a swap. It returns false if that failed; the next worker to claim the rebuild will end
+// it.
 func (w *work) end(ctx context.Context, state domain.RebuildState) bool {
 	w.row.State = state
 	w.row.EventsDone, w.row.EventsTotal = w.progress.events()
@@ -384,15 +385,15 @@ func (w *work) end(ctx context.Context, state domain.RebuildState) bool {
 func (w *work) dropAt(state domain.RebuildState) time.Time {
 	switch {
 	case w.row.RollbackOf != (domain.RebuildID{}):
-		return time.Now().Add(w.r.keep(w.row)) // it was there before, and is kept for another try
+		return time.Now().Add(w.r.keep(w.row)) // it existed before, and is kept for another try
 	case state == domain.RebuildReported && w.first:
 		return time.Now()
 	}
-	// It stays a little: a worker that lost the rebuild may not have noticed yet.
+	// It stays for a while: a worker that lost the rebuild may not have noticed yet.
 	return time.Now().Add(4 * w.r.config.StaleAfter)
 }
 
-// letTenantsGo lets go of the tenants that the rebuild may hold still.
+// letTenantsGo resumes the tenants that the rebuild may have paused.
 func (w *work) letTenantsGo(ctx context.Context) error {
 	for _, tenant := range w.row.Tenants {
 		if err := w.r.config.Store.ReleaseTenant(ctx, tenant, w.row); err != nil {
@@ -402,7 +403,7 @@ func (w *work) letTenantsGo(ctx context.Context) error {
 	return nil
 }
 
-// keep is how long the build stays that the rebuild replaces.
+// keep returns how long the replaced build stays.
 func (r *Rebuilds) keep(row domain.Rebuild) time.Duration {
 	if row.Keep > 0 {
 		return row.Keep
@@ -410,15 +411,15 @@ func (r *Rebuilds) keep(row domain.Rebuild) time.Duration {
 	return r.config.Keep
 }
 
-// settle clears up behind what a rebuild has ended or replaced.
+// settle cleans up after what a rebuild has ended or replaced.
 func (r *Rebuilds) settle(ctx context.Context, row domain.Rebuild) {
 	if err := r.config.Store.SettleTenantBuilds(ctx, time.Now().Add(r.keep(row))); err != nil && ctx.Err() == nil {
 		r.config.Log.Warn("the tenants' builds that have ended could not all be cleared up; trying again", "error", err)
 	}
 }
 
-// backoff is how long to wait after so many tries in a row: 100 ms, doubled each time up to 30 s, less up to a half by
-// chance.
+// backoff returns how long to wait after tries in a row: 100 ms, doubled each time up to 30 s, minus up to a half at
+// random.
 func backoff(tries int) time.Duration {
 	wait := min(100*time.Millisecond<<min(tries-1, 9), 30*time.Second)
 	return wait - rand.N(wait/2)
