@@ -13,15 +13,15 @@ import (
 	"github.com/manifold-es/manifold/expr"
 )
 
-// What a definition may be.
+// Limits of a definition.
 const (
 	MinSnapshotEvery   = 10
 	MaxSnapshotEvery   = 100_000
-	MaxDefinitionBytes = 256 << 10 // of all its expressions and the initial state
+	MaxDefinitionBytes = 256 << 10 // of all expressions and the initial state together
 )
 
-// Put checks a definition and keeps it, in place of the category's older one, whose snapshots are not used any more.
-// What is wrong with a definition is a *domain.Error with domain.CodeInvalidDefinition that names all places.
+// Put checks a definition and stores it in place of the category's previous one, whose snapshots are no longer used. An
+// invalid definition is a *domain.Error with domain.CodeInvalidDefinition that names every place.
 func (s *States) Put(ctx context.Context, tenant domain.TenantID, definition domain.Aggregate) error {
 	checked, end, err := s.requests.Begin(ctx, tenant, "give the definition fewer and shorter expressions")
 	if err != nil {
@@ -41,13 +41,13 @@ func (s *States) Put(ctx context.Context, tenant domain.TenantID, definition dom
 	}
 	s.taker.forget(tenant, definition.Category)
 	if before.UpdatedAt.IsZero() || tagOf(before, nil) != tagOf(definition, nil) {
-		// There may be streams already, with snapshots of an older definition, or none.
+		// There may already be streams, with snapshots of a previous definition or none.
 		s.Renew(tenant, definition.Category)
 	}
 	return nil
 }
 
-// Definition returns a category's definition; domain.CodeNotFound where there is none.
+// Definition returns a category's definition. The error is domain.CodeNotFound if there is none.
 func (s *States) Definition(ctx context.Context, tenant domain.TenantID, category string) (domain.Aggregate, error) {
 	if err := domain.CheckCategory("category", category); err != nil {
 		return domain.Aggregate{}, err
@@ -60,8 +60,8 @@ func (s *States) Definitions(ctx context.Context, tenant domain.TenantID) ([]dom
 	return s.store.Aggregates(ctx, tenant)
 }
 
-// Delete removes a category's definition and what it folded; the clients' own snapshots stay. domain.CodeNotFound where
-// there is no definition.
+// Delete removes a category's definition and the snapshots folded with it; the clients' own snapshots stay. The error
+// is domain.CodeNotFound if there is no definition.
 func (s *States) Delete(ctx context.Context, tenant domain.TenantID, category string) error {
 	if err := domain.CheckCategory("category", category); err != nil {
 		return err
@@ -73,11 +73,11 @@ func (s *States) Delete(ctx context.Context, tenant domain.TenantID, category st
 	return nil
 }
 
-// Check reports everything that keeps a definition from working as one *domain.Error with domain.CodeInvalidDefinition,
-// each with its place, such as "on.ItemAdded: line 1, column 12: ...".
+// Check returns everything that keeps a definition from working as one *domain.Error with domain.CodeInvalidDefinition,
+// each problem with its place, such as "on.ItemAdded: line 1, column 12: ...".
 func Check(definition domain.Aggregate) error { return check(nil, definition) }
 
-// check is Check until a meter ends it: what it returns means nothing then.
+// check is Check with a meter. The result is meaningless if the meter ended it.
 func check(meter *expr.Meter, definition domain.Aggregate) error {
 	var wrong []*domain.Error
 	add := func(where, format string, args ...any) {
@@ -94,7 +94,7 @@ func check(meter *expr.Meter, definition domain.Aggregate) error {
 	}
 	size := len(definition.Initial)
 	if len(definition.Initial) > 0 {
-		// Both: what the database can keep, and what an expression can be given.
+		// Check both what the database can store and what an expression accepts.
 		if err := domain.CheckJSON(definition.Initial); err != nil {
 			add("initial", "%s", err)
 		} else if _, err := expr.ParseDocument(definition.Initial); err != nil {
@@ -125,8 +125,8 @@ func check(meter *expr.Meter, definition domain.Aggregate) error {
 	return domain.Errorf(domain.CodeInvalidDefinition, "", "%d problems: %s", len(wrong), strings.Join(lines, "; "))
 }
 
-// compileAll compiles a definition's expressions, and calls wrong for each that is none. What it returns means nothing where
-// meter has ended it.
+// compileAll compiles a definition's expressions, and calls wrong for each that does not compile. The result is
+// meaningless if the meter ended it.
 func compileAll(meter *expr.Meter, definition domain.Aggregate, wrong func(where, format string, args ...any)) (map[string]*expr.Fold, error) {
 	folds := make(map[string]*expr.Fold, len(definition.On))
 	for _, eventType := range slices.Sorted(maps.Keys(definition.On)) {

@@ -14,10 +14,10 @@ import (
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// anyType stands for every event type that a definition does not name.
+// anyType represents every event type that a definition does not name.
 const anyType = "*"
 
-// fold is a definition made ready to run, on events that go through the upcasters of its tenant first. It is immutable.
+// fold is a compiled definition with the upcasters to apply to events first. It is immutable.
 type fold struct {
 	tag       string
 	initial   *expr.Object
@@ -25,7 +25,7 @@ type fold struct {
 	upcasters *upcasting.Set
 }
 
-// compile makes a fold of a definition that is kept. What it returns means nothing where meter has ended it.
+// compile compiles a stored definition. The result is meaningless if the meter ended it.
 func compile(meter *expr.Meter, definition domain.Aggregate, upcasters *upcasting.Set) (*fold, error) {
 	f := &fold{tag: tagOf(definition, upcasters), initial: expr.NewObject(nil), upcasters: upcasters}
 	var err error
@@ -34,7 +34,7 @@ func compile(meter *expr.Meter, definition domain.Aggregate, upcasters *upcastin
 			return nil, domain.Errorf(domain.CodeInvalidDefinition, "initial", "%s", err)
 		}
 	}
-	// What was kept did compile; it may not any more when a new release of the language refuses what an older one took.
+	// What was stored did compile, but a new release of the language may refuse what an older one accepted.
 	var wrong *domain.Error
 	f.on, err = compileAll(meter, definition, func(where, format string, args ...any) {
 		wrong = domain.Errorf(domain.CodeInvalidDefinition, where, format, args...)
@@ -48,10 +48,10 @@ func compile(meter *expr.Meter, definition domain.Aggregate, upcasters *upcastin
 	return f, nil
 }
 
-// next returns what state becomes by an event. A nil state is one that a fold gave null for: the next event finds the
-// initial one. An event of a type that the definition does not name changes nothing. The error is a *domain.Error with
-// domain.CodeFaulted that names the event and the place in the expression, of the definition or of an upcaster. It means
-// nothing where meter has ended the evaluation.
+// next returns the state after an event. A nil state means that the previous fold gave null: the next event starts from
+// the initial state. An event of a type that the definition does not name changes nothing. The error is a *domain.Error
+// with domain.CodeFaulted that names the event and the place in the expression, of the definition or of an upcaster.
+// The result is meaningless if the meter ended the evaluation.
 func (f *fold) next(meter *expr.Meter, state *expr.Object, event domain.Event) (*expr.Object, error) {
 	where := event.Type
 	step := f.on[where]
@@ -79,7 +79,7 @@ func faulted(where string, event domain.Event, err error) *domain.Error {
 		"event %d of %s (position %d, %s, %s) cannot be folded: %s", event.Version, event.Stream, event.Position, event.ID, event.Type, err)
 }
 
-// encode writes a state; nil is null.
+// encode writes a state; nil becomes null.
 func encode(state *expr.Object) (json.RawMessage, error) {
 	if state == nil {
 		return json.RawMessage("null"), nil
@@ -87,7 +87,7 @@ func encode(state *expr.Object) (json.RawMessage, error) {
 	return expr.AppendJSON(nil, state)
 }
 
-// decode reads what encode wrote.
+// decode decodes the output of encode.
 func decode(data json.RawMessage) (*expr.Object, error) {
 	value, err := expr.ParseJSON(data)
 	if err != nil {
@@ -102,8 +102,9 @@ func decode(data json.RawMessage) (*expr.Object, error) {
 	return nil, fmt.Errorf("a state is an object or null, not %.40s", data)
 }
 
-// tagOf is the tag of the snapshots that a definition folds: a hash of all that their states follow from, each part
-// behind its length; of the upcasters, those for types that it folds. SnapshotEvery is not among it.
+// tagOf returns the tag of the snapshots that a definition folds: a hash of everything that determines their states,
+// each part prefixed with its length. Of the upcasters it includes those for types that the definition folds. It does
+// not include SnapshotEvery.
 func tagOf(definition domain.Aggregate, upcasters *upcasting.Set) string {
 	hash := sha256.New()
 	add := func(part string) {

@@ -8,11 +8,11 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// line is what waits for a worker: of each tenant in its order, and tenants by turns, so that a tenant with much to do does not
-// hold others up. A key waits once.
+// line is a queue of keys that wait for a worker, in order for each tenant and round robin among tenants. So a tenant
+// with much to do does not delay others. A key waits only once.
 type line[K comparable] struct {
-	most int // keys that may wait, and a tenth of them of one tenant
-	each int // keys of one tenant that are worked on at the same time
+	most int // keys that may wait, a tenth of them for one tenant
+	each int // keys of one tenant processed at the same time
 
 	mu      sync.Mutex
 	keys    map[K]struct{}
@@ -33,7 +33,7 @@ func newLine[K comparable](most, each int) *line[K] {
 	return &line[K]{most: most, each: each, keys: make(map[K]struct{}), tenants: make(map[domain.TenantID]*queued[K]), ready: make(chan struct{}, 1)}
 }
 
-// push puts a key behind all others of its tenant, unless it waits already; false: too many wait.
+// push adds a key as the last of its tenant, unless it waits already. It returns false if too many keys wait.
 func (l *line[K]) push(tenant domain.TenantID, key K) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,7 +54,7 @@ func (l *line[K]) push(tenant domain.TenantID, key K) bool {
 	return true
 }
 
-// next waits for a key, and counts it as worked on until done is called; false: ctx has ended.
+// next waits for a key, and counts it as in progress until done is called. It returns false if ctx has ended.
 func (l *line[K]) next(ctx context.Context) (key K, done func(), ok bool) {
 	for {
 		select {
@@ -90,14 +90,14 @@ func (l *line[K]) pop() (key K, done func(), ok bool) {
 	}, true
 }
 
-// waiting is how many keys wait.
+// waiting returns how many keys wait.
 func (l *line[K]) waiting() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.keys)
 }
 
-// arrange puts a tenant behind all others that may have a turn, where it may and does not stand there, and wakes a worker.
+// arrange adds a tenant to the end of the ring if it may have a turn and is not in the ring, and wakes up a worker.
 func (l *line[K]) arrange(q *queued[K]) {
 	if q.place == nil && len(q.keys) > 0 && q.running < l.each {
 		q.place = l.ring.PushBack(q)

@@ -8,8 +8,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// TakeSnapshot folds a stream up to its newest event and keeps the state as a snapshot, which it returns. With acceptLoss
-// events may be missing in it: then it says so, and serves only those who accept that. Errors are as in Load.
+// TakeSnapshot folds a stream up to its newest event, stores the state as a snapshot, and returns it. With acceptLoss
+// events may be missing: the snapshot then says so, and is only used for loads that accept the loss. Errors are those
+// of Load.
 func (s *States) TakeSnapshot(ctx context.Context, tenant domain.TenantID, stream string, acceptLoss bool) (domain.Snapshot, error) {
 	state, err := s.Load(ctx, tenant, stream, At{AcceptLoss: acceptLoss})
 	if err != nil {
@@ -18,7 +19,7 @@ func (s *States) TakeSnapshot(ctx context.Context, tenant domain.TenantID, strea
 	return s.keep(ctx, tenant, state)
 }
 
-// keep stores a state as a snapshot, unless it is one already.
+// keep stores a state as a snapshot, unless it comes from one unchanged.
 func (s *States) keep(ctx context.Context, tenant domain.TenantID, state State) (domain.Snapshot, error) {
 	snapshot := domain.Snapshot{Stream: state.Stream, Version: state.Version, Tag: state.tag, State: state.Data, RemovedTo: state.RemovedTo}
 	if state.Snapshot < state.Version {
@@ -29,8 +30,8 @@ func (s *States) keep(ctx context.Context, tenant domain.TenantID, state State) 
 	return s.kept(ctx, tenant, snapshot)
 }
 
-// kept reads a snapshot back, for the time at which the database took it. Where newer ones have pushed it out meanwhile
-// it is returned as it was given.
+// kept reads a snapshot back, for the time that the database gave it. If newer snapshots have pushed it out meanwhile,
+// kept returns it as it was given.
 func (s *States) kept(ctx context.Context, tenant domain.TenantID, snapshot domain.Snapshot) (domain.Snapshot, error) {
 	got, ok, err := s.store.Snapshot(ctx, tenant, snapshot.Stream, snapshot.Tag, snapshot.Version, true)
 	if err != nil {
@@ -43,9 +44,10 @@ func (s *States) kept(ctx context.Context, tenant domain.TenantID, snapshot doma
 	return got, nil
 }
 
-// PutSnapshot keeps a snapshot of a client that folds in its own language: any JSON, at a version that the stream has
-// reached, with a tag of the client's own (domain.CheckTag). It returns it as it is kept. A version that the stream has
-// not reached is domain.CodeVersionConflict, a stream without events domain.CodeNotFound.
+// PutSnapshot stores a snapshot of a client that folds in its own language, and returns it as stored. It contains any
+// JSON, at a version that the stream has reached, with a tag chosen by the client (domain.CheckTag). The error is
+// domain.CodeVersionConflict if the stream has not reached the version, and domain.CodeNotFound if the stream has no
+// events.
 func (s *States) PutSnapshot(ctx context.Context, tenant domain.TenantID, snapshot domain.Snapshot) (domain.Snapshot, error) {
 	if err := domain.CheckStream("stream", snapshot.Stream); err != nil {
 		return domain.Snapshot{}, err
@@ -81,7 +83,8 @@ func (s *States) PutSnapshot(ctx context.Context, tenant domain.TenantID, snapsh
 	return s.kept(ctx, tenant, snapshot)
 }
 
-// LatestSnapshot returns the newest snapshot of a stream, whoever made it; domain.CodeNotFound where there is none.
+// LatestSnapshot returns the newest snapshot of a stream, whether folded or a client's. The error is
+// domain.CodeNotFound if there is none.
 func (s *States) LatestSnapshot(ctx context.Context, tenant domain.TenantID, stream string) (domain.Snapshot, error) {
 	if err := domain.CheckStream("stream", stream); err != nil {
 		return domain.Snapshot{}, err
@@ -96,8 +99,8 @@ func (s *States) LatestSnapshot(ctx context.Context, tenant domain.TenantID, str
 	return snapshot, nil
 }
 
-// isTheClients reports whether an error follows from what clients sent, such as an event that their definition cannot
-// fold, so that nobody else need look.
+// isTheClients reports whether an error was caused by what clients sent, such as an event that their definition cannot
+// fold. The operator then need not look at it.
 func isTheClients(err error) bool {
 	problem, ok := errors.AsType[*domain.Error](err)
 	return ok && problem.Code != domain.CodeUnavailable

@@ -17,7 +17,7 @@ import (
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// Store is where events, definitions and snapshots are kept.
+// Store stores events, definitions and snapshots.
 type Store interface {
 	StreamSlice(ctx context.Context, tenant domain.TenantID, stream string, query domain.StreamQuery) (domain.StreamSlice, error)
 	VersionAt(ctx context.Context, tenant domain.TenantID, stream string, at time.Time) (int64, error)
@@ -35,15 +35,15 @@ type Store interface {
 	UnsnapshottedStreams(ctx context.Context, tenant domain.TenantID, category, tag string, behind, after, upTo int64) (streams []string, seen int64, err error)
 }
 
-// Config says what States work with. All but Store and Log may be zero.
+// Config configures States. All but Store and Log may be zero.
 type Config struct {
 	Store     Store
 	Upcasters *upcasting.Upcasters // nil: events are folded as they are in the log
-	Requests  *budget.Requests     // what Load and TakeSnapshot may cost; nil: as budget.New gives it by default
+	Requests  *budget.Requests     // what Load and TakeSnapshot may cost; nil: the defaults of budget.New
 	Log       *slog.Logger
-	Workers   int           // snapshots taken at once; 0: 2
-	Waiting   int           // streams that may wait for a snapshot, those beyond are left to the sweep; 0: 10,000
-	Sweep     time.Duration // between two sweeps; 0: a day
+	Workers   int           // snapshots taken at the same time; 0: 2
+	Waiting   int           // streams that may wait for a snapshot, others are left to the sweep; 0: 10,000
+	Sweep     time.Duration // interval between two sweeps; 0: a day
 }
 
 // States loads states and keeps snapshots. All methods may be called concurrently.
@@ -55,20 +55,20 @@ type States struct {
 	sweep     time.Duration
 	turn      time.Duration // how long a sweep stays with a tenant while others wait
 	taker     *taker
-	renewals  *line[renewal]                 // categories whose snapshots are to be taken anew
-	folds     *lru.Cache[categoryKey, *fold] // compiled definitions; one counts while its tag is that of the kept definition
+	renewals  *line[renewal]                 // categories whose snapshots must be taken again
+	folds     *lru.Cache[categoryKey, *fold] // compiled; valid while the tag is that of the stored definition
 }
 
-// categoryKey names a tenant's category.
+// categoryKey identifies a tenant's category.
 type categoryKey struct {
 	tenant   domain.TenantID
 	category string
 }
 
-// foldsKept is how many compiled definitions are remembered.
+// foldsKept is how many compiled definitions are kept.
 const foldsKept = 1000
 
-// New returns States. Snapshots are taken while Run runs.
+// New returns States. Snapshots are taken while Run is running.
 func New(config Config) (*States, error) {
 	if config.Workers == 0 {
 		config.Workers = 2
@@ -96,33 +96,34 @@ func New(config Config) (*States, error) {
 	return s, nil
 }
 
-// At says of when a state is wanted: now where all are zero, else at a version or at a moment, of which one is given; and
-// whether it may lack events that retention has removed.
+// At says as of when to load a state: now if all times are zero, or else a version or a moment, only one of which may
+// be set. It also says whether the state may lack events that retention has removed.
 type At struct {
 	Version    int64     // after the stream's event of this version
 	Time       time.Time // after the newest event recorded at or before it
 	OccurredAt time.Time // of the events that happened at or before it, in the stream's order
-	AcceptLoss bool      // fold what is left, where no snapshot stands for what is gone
+	AcceptLoss bool      // fold the remaining events if no snapshot covers the removed ones
 
-	until time.Time // not beyond the event that is folded then; zero: to the end
+	until time.Time // stop after the event being folded then; zero: fold to the end
 }
 
-// State is what a stream's events amount to.
+// State is the fold of a stream's events.
 type State struct {
 	Stream     string
-	Version    int64           // of the last event in it
-	Data       json.RawMessage // a JSON object, or null where the last event's expression gave null
-	Snapshot   int64           // the version of the snapshot that it was folded on from; 0: from the first event
-	EventsRead int             // events read behind the snapshot
-	RemovedTo  int64           // the highest version that is missing in it, with At.AcceptLoss; 0: none is
+	Version    int64           // of the last event folded
+	Data       json.RawMessage // a JSON object, or null if the last event's expression gave null
+	Snapshot   int64           // the version of the snapshot that it started from; 0: none
+	EventsRead int             // events read after the snapshot
+	RemovedTo  int64           // the highest missing version, with At.AcceptLoss; 0: none is missing
 
 	tag     string
-	partial bool // it ends with At.until, before the stream's newest event
+	partial bool // it ends at At.until, before the stream's newest event
 }
 
-// Load returns a stream's state. Without a definition of the category, without the stream, and for a version or moment
-// that it did not have yet, it is domain.CodeNotFound; an event that cannot be folded is domain.CodeFaulted. Where retention has
-// removed events for which no snapshot stands, it is domain.CodeEventsRemoved. What it may cost is Config.Requests'.
+// Load returns a stream's state. The error is domain.CodeNotFound without a definition of the category or without the
+// stream, for a version that the stream has not reached, and for a moment before its first event. It is
+// domain.CodeFaulted if an event cannot be folded, and domain.CodeEventsRemoved if retention has removed events that no
+// snapshot covers. Config.Requests limits the cost.
 func (s *States) Load(ctx context.Context, tenant domain.TenantID, stream string, at At) (State, error) {
 	if err := domain.CheckStream("stream", stream); err != nil {
 		return State{}, err
@@ -143,7 +144,7 @@ func (s *States) Load(ctx context.Context, tenant domain.TenantID, stream string
 	state, err := s.loadAt(ctx, tenant, stream, at)
 	err = why(ctx, err)
 	if problem, ok := errors.AsType[*domain.Error](err); ok && (problem.Code == domain.CodeTooCostly || problem.Code == domain.CodeOverloaded) {
-		s.taker.add(tenant, stream, due) // folded in the background, from one snapshot to the next
+		s.taker.add(tenant, stream, due) // fold in the background, from one snapshot to the next
 	}
 	return state, err
 }
@@ -168,7 +169,7 @@ func (s *States) loadAt(ctx context.Context, tenant domain.TenantID, stream stri
 	return state, err
 }
 
-// noVersionAt says why a stream has no version at a moment.
+// noVersionAt returns the error for a stream that has no version at a moment.
 func (s *States) noVersionAt(ctx context.Context, tenant domain.TenantID, stream string, at time.Time) error {
 	slice, err := s.store.StreamSlice(ctx, tenant, stream, domain.StreamQuery{Limit: 1, Direction: domain.Backward})
 	if err != nil {
@@ -181,7 +182,7 @@ func (s *States) noVersionAt(ctx context.Context, tenant domain.TenantID, stream
 	return domain.Errorf(domain.CodeNotFound, "at", "stream %s had no event at %s", stream, domain.FormatTime(at))
 }
 
-// fold returns a category's definition as it is kept now, and compiled, with the upcasters that are in force now.
+// fold returns a category's current definition, and the compiled fold with the upcasters in force.
 func (s *States) fold(ctx context.Context, tenant domain.TenantID, category string) (*fold, domain.Aggregate, error) {
 	definition, err := s.store.Aggregate(ctx, tenant, category)
 	if err != nil {
@@ -207,8 +208,8 @@ func (s *States) fold(ctx context.Context, tenant domain.TenantID, category stri
 	return f, definition, nil
 }
 
-// load folds a stream up to a version (0: the newest), or what had happened at a moment. Where events are missing it is
-// domain.CodeEventsRemoved, unless that is accepted.
+// load folds a stream up to a version (0: the newest), or up to a moment. If events are missing, the error is
+// domain.CodeEventsRemoved, unless the loss is accepted.
 func (s *States) load(ctx context.Context, tenant domain.TenantID, stream string, f *fold, at At) (State, error) {
 	state, err := s.loadFrom(ctx, tenant, stream, f, at, false)
 	if problem, ok := errors.AsType[*domain.Error](err); ok && problem.Code == domain.CodeEventsRemoved && at.AcceptLoss {
@@ -217,8 +218,9 @@ func (s *States) load(ctx context.Context, tenant domain.TenantID, stream string
 	return state, err
 }
 
-// loadFrom is load from the newest snapshot that fits: from one in which events may be missing, and over missing events, if
-// lossy. A snapshot has events that may have happened at any time, so that none fits a moment at which events happened.
+// loadFrom is load from the newest suitable snapshot. With lossy it also accepts snapshots with missing events, and
+// skips missing events. The events of a snapshot may have happened at any time, so no snapshot suits a moment of
+// occurrence.
 func (s *States) loadFrom(ctx context.Context, tenant domain.TenantID, stream string, f *fold, at At, lossy bool) (State, error) {
 	var state *expr.Object
 	var snapshot domain.Snapshot
@@ -243,7 +245,7 @@ func (s *States) loadFrom(ctx context.Context, tenant domain.TenantID, stream st
 	} else {
 		state = f.initial
 	}
-	// miss goes over what is missing behind the version that is loaded, up to another one.
+	// miss handles missing events after the loaded version, up to another version.
 	miss := func(upTo int64) error {
 		if !lossy {
 			return removed(stream, loaded.Version+1, upTo)
@@ -253,7 +255,7 @@ func (s *States) loadFrom(ctx context.Context, tenant domain.TenantID, stream st
 	}
 	newest := int64(0) // the version of the last event that had happened
 	meter := expr.MeterOf(ctx)
-	// fold takes the next event there is into the state.
+	// fold folds the next existing event into the state.
 	fold := func(event domain.Event) (err error) {
 		switch {
 		case event.Gap == nil:
@@ -268,7 +270,7 @@ func (s *States) loadFrom(ctx context.Context, tenant domain.TenantID, stream st
 	floor, err := s.read(ctx, tenant, stream, loaded.Version+1, version, func(events []domain.Event) error {
 		for _, event := range events {
 			if !meter.SpendBytes(len(event.Data) + len(event.Metadata)) {
-				return nil // Work tells why
+				return nil // Work returns the reason
 			}
 			if !at.until.IsZero() && loaded.Version > loaded.Snapshot && time.Now().After(at.until) {
 				return errUntil
@@ -296,7 +298,7 @@ func (s *States) loadFrom(ctx context.Context, tenant domain.TenantID, stream st
 	if err != nil {
 		return State{}, err
 	}
-	// The last events may be gone as well: the stream's floor tells it, or that there are others behind them.
+	// The last events may be missing as well: the stream's floor, or later events, show that.
 	if version > loaded.Version {
 		newest, err := s.store.StreamSlice(ctx, tenant, stream, domain.StreamQuery{Limit: 1, Direction: domain.Backward})
 		if err != nil {
@@ -321,7 +323,7 @@ func (s *States) loadFrom(ctx context.Context, tenant domain.TenantID, stream st
 	if !at.OccurredAt.IsZero() {
 		loaded.Version = max(newest, loaded.RemovedTo)
 	}
-	// Also what comes from a snapshot unchanged is written anew: equal states give equal bytes.
+	// Encode even a state that comes from a snapshot unchanged: equal states give equal bytes.
 	err = budget.Work(ctx, func() error {
 		loaded.Data, err = encode(state)
 		if errors.Is(err, expr.ErrTooLarge) {
@@ -338,7 +340,7 @@ func (s *States) loadFrom(ctx context.Context, tenant domain.TenantID, stream st
 	return loaded, nil
 }
 
-// happened is when an event happened: when it was recorded, where it does not say.
+// happened returns when an event happened: by default, when it was recorded.
 func happened(event *domain.Event) time.Time {
 	if event.OccurredAt.IsZero() {
 		return event.RecordedAt
@@ -346,10 +348,10 @@ func happened(event *domain.Event) time.Time {
 	return event.OccurredAt
 }
 
-// errUntil ends a load that has taken as long as it may.
+// errUntil ends a load that has reached its time limit.
 var errUntil = errors.New("it has taken long enough")
 
-// removed says that events of a stream are gone, of the versions from and to and between.
+// removed returns the error for removed events of a stream, of the versions from through to.
 func removed(stream string, from, to int64) error {
 	which := fmt.Sprintf("events %d to %d of %s are", from, to, stream)
 	if from == to {
@@ -358,20 +360,20 @@ func removed(stream string, from, to int64) error {
 	return domain.Errorf(domain.CodeEventsRemoved, "", "%s no longer in the log, and no snapshot stands for what is gone; with acceptLoss the state is made of what is left", which)
 }
 
-// withoutData says that an event is in its place in the stream, and its data is not given out.
+// withoutData returns the error for an event that exists in the stream but whose data is withheld.
 func withoutData(event domain.Event) error {
 	return domain.Errorf(domain.CodeEventsRemoved, "", "event %d of %s is %s: %s; with acceptLoss the state is made of the others",
 		event.Version, event.Stream, event.Gap.Reason, event.Gap.Message)
 }
 
-// What is read at once: few enough events that two slices, one being folded and one being read, are little memory.
+// Limits of one read: two slices, one being folded and one being read, take little memory.
 const (
 	sliceEvents = 1000
 	sliceBytes  = 4 << 20
 )
 
-// read hands a stream's events of the versions from to upTo (0: the newest) to each, slice by slice. The next slice is
-// read while the last one is at work. floor is the stream's, as of behind the reading.
+// read passes a stream's events from version from up to upTo (0: the newest) to each, slice by slice. It reads the next
+// slice while each works on the last one. floor is the stream's, as of after the reading.
 func (s *States) read(ctx context.Context, tenant domain.TenantID, stream string, from, upTo int64, each func([]domain.Event) error) (floor int64, err error) {
 	if upTo > 0 && from > upTo {
 		return 0, nil
@@ -404,14 +406,14 @@ func (s *States) read(ctx context.Context, tenant domain.TenantID, stream string
 		if err != nil {
 			cancel()
 		}
-		got = <-ahead // also after an error: nothing is left running
+		got = <-ahead // wait even after an error, so that nothing keeps running
 		if err != nil {
 			return 0, err
 		}
 	}
 }
 
-// why is the reason for an error, where that is that ctx has ended.
+// why returns ctx's cause if ctx has ended, and otherwise err.
 func why(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -419,8 +421,8 @@ func why(ctx context.Context, err error) error {
 	return err
 }
 
-// behind returns the version behind a slice, and whether there may be events at it. A slice ends before its limits only
-// where the stream does; bytes are counted generously, since an empty read costs less than an event passed over.
+// behind returns the version after a slice, and whether there may be events at it. A slice ends before its limits only
+// at the end of the stream. Bytes are counted generously, since an empty read costs less than a missed event.
 func behind(events []domain.Event, upTo int64) (next int64, more bool) {
 	if len(events) == 0 {
 		return 0, false

@@ -12,15 +12,16 @@ import (
 )
 
 const (
-	// firstSweep is how long after the start the first sweep comes, so that a process that never lives a day sweeps, too.
+	// firstSweep is when the first sweep follows the start, so that a process that never runs for a day sweeps, too.
 	firstSweep = 10 * time.Minute
-	// sweepWorth is how many events a snapshot must save reading for the sweep to take it.
+	// sweepWorth is how many events a snapshot must save from being read for the sweep to take it.
 	sweepWorth = 10
-	// sweepTurn is how long the snapshots of one tenant are taken while other tenants wait, and then to the end of a stream.
+	// sweepTurn is how long one tenant's snapshots are taken while other tenants wait; the stream under way is
+	// finished.
 	sweepTurn = time.Second
 )
 
-// sweepDaily sweeps soon after the start, and once every s.sweep then.
+// sweepDaily sweeps soon after the start, and then every s.sweep.
 func (s *States) sweepDaily(ctx context.Context) {
 	timer := time.NewTimer(min(firstSweep, s.sweep))
 	defer timer.Stop()
@@ -37,11 +38,11 @@ func (s *States) sweepDaily(ctx context.Context) {
 	}
 }
 
-// Sweep takes a snapshot of every stream that moved since about the last sweep and whose newest one lies at least ten
-// events back. It returns how many it took. What goes wrong with one stream or tenant is logged, and keeps no other from
-// its snapshot; tenants take turns; the error is what ended the sweep. Where several processes sweep, the second finds little left to do.
+// Sweep takes a snapshot of every stream that moved since about the last sweep and whose newest snapshot lies at least
+// ten events back. It returns how many it took. Tenants take turns. A failure of one stream or tenant is logged, and
+// does not affect others; the error is what ended the sweep. If several processes sweep, the second finds little to do.
 func (s *States) Sweep(ctx context.Context) (taken int, err error) {
-	// A quarter more than the time between two sweeps: what is found twice has its snapshot by then.
+	// Look back a quarter more than the interval between sweeps: streams found twice have their snapshot by then.
 	since := time.Now().Add(-s.sweep - s.sweep/4)
 	heads, err := s.store.Heads(ctx, since)
 	if err != nil {
@@ -51,7 +52,7 @@ func (s *States) Sweep(ctx context.Context) (taken int, err error) {
 	for i, head := range heads {
 		waiting[i].head = head
 	}
-	for len(waiting) > 0 { // each tenant has a turn
+	for len(waiting) > 0 { // each tenant gets a turn
 		left := waiting[:0]
 		for _, w := range waiting {
 			n, ended, err := s.sweepTenant(ctx, &w, since)
@@ -70,31 +71,31 @@ func (s *States) Sweep(ctx context.Context) (taken int, err error) {
 	return taken, nil
 }
 
-// sweeping is how far a sweep has come with a tenant.
+// sweeping is a sweep's progress with a tenant.
 type sweeping struct {
 	head domain.Head
-	left []renewal // its categories; nil: not looked up yet
+	left []renewal // its categories; nil: not read yet
 }
 
-// renewalsWaiting is how many categories may wait to have their snapshots taken anew.
+// renewalsWaiting is how many categories may wait to have their snapshots taken again.
 const renewalsWaiting = 1000
 
-// renewal is a category whose streams with events in the positions (after, upTo] are to have their snapshots taken anew.
+// renewal is a category whose streams with events in the positions (after, upTo] must have their snapshots taken again.
 type renewal struct {
 	categoryKey
 	after, upTo int64
-	page        int64  // up to where streams were looked up behind after, of which some have had their turn; 0: not yet
-	stream      string // the last of these, as bytes
+	page        int64  // the end of the current page of streams after after, some of which are done; 0: none yet
+	stream      string // the last finished stream of the page, in byte order
 }
 
-// Renew has the snapshots of a category's streams taken anew in the background, since what folds them has changed: those
-// with at least ten events. It returns at once. Where very many categories wait already, or the process ends before, states
-// are folded from further back until their next snapshot.
+// Renew schedules new snapshots of a category's streams with at least ten events, since their fold has changed. It
+// returns at once. If very many categories wait already, or the process ends first, states are folded from further back
+// until their next snapshot.
 func (s *States) Renew(tenant domain.TenantID, category string) {
 	s.renewals.push(tenant, renewal{categoryKey: categoryKey{tenant, category}, upTo: math.MaxInt64})
 }
 
-// renew takes the snapshots that Renew asks for: of each category for some time, and then of the next tenant's.
+// renew takes the snapshots that Renew schedules: of each category for some time, and then of the next tenant's.
 func (s *States) renew(ctx context.Context) {
 	for {
 		r, done, ok := s.renewals.next(ctx)
@@ -112,7 +113,7 @@ func (s *States) renew(ctx context.Context) {
 	}
 }
 
-// endsSweep reports whether an error would be that of all others as well.
+// endsSweep reports whether an error would affect every other stream as well.
 func endsSweep(ctx context.Context, err error) bool {
 	if err == nil {
 		return false
@@ -121,7 +122,7 @@ func endsSweep(ctx context.Context, err error) bool {
 	return ctx.Err() != nil || ok && problem.Code == domain.CodeUnavailable
 }
 
-// sweepTenant takes snapshots of a tenant's streams with events that were recorded after since, for one turn.
+// sweepTenant takes snapshots of a tenant's streams with events recorded after since, for one turn.
 func (s *States) sweepTenant(ctx context.Context, w *sweeping, since time.Time) (taken int, ended bool, err error) {
 	tenant := w.head.Tenant
 	if w.left == nil {
@@ -147,12 +148,12 @@ func (s *States) sweepTenant(ctx context.Context, w *sweeping, since time.Time) 
 	return taken, len(w.left) == 0, err
 }
 
-// sweepTurn takes snapshots of a category's streams, of at least one and for s.turn, and notes in r how far it has come.
+// sweepTurn takes snapshots of a category's streams, at least one and for s.turn, and records its progress in r.
 func (s *States) sweepTurn(ctx context.Context, r *renewal) (taken int, err error) {
 	f, _, err := s.fold(ctx, r.tenant, r.category)
 	if err != nil {
 		if isTheClients(err) {
-			r.after = r.upTo // removed meanwhile, or not to be compiled any more
+			r.after = r.upTo // removed meanwhile, or no longer compiles
 			return 0, nil
 		}
 		return 0, err
@@ -165,7 +166,7 @@ func (s *States) sweepTurn(ctx context.Context, r *renewal) (taken int, err erro
 	slices.Sort(streams)
 	next, had := slices.BinarySearch(streams, r.stream)
 	if had {
-		next++ // it is found again where its snapshot cannot be taken
+		next++ // find it again if its snapshot cannot be taken
 	}
 	for i, stream := range streams[next:] {
 		if i > 0 && !time.Now().Before(until) {

@@ -16,32 +16,32 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// taker is the line of streams that wait for a snapshot. The append path only looks into its memory.
+// taker is the queue of streams that wait for a snapshot. The append path only reads its memory.
 type taker struct {
 	workers int
-	line    *line[streamKey] // each is in moved as well
+	line    *line[streamKey] // each key is in moved as well
 	every   *lru.Cache[categoryKey, cadence]
 
 	mu    sync.Mutex
 	moved map[streamKey]span
 }
 
-// streamKey names a tenant's stream.
+// streamKey identifies a tenant's stream.
 type streamKey struct {
 	tenant domain.TenantID
 	stream string
 }
 
-// span is what was appended to a stream: the versions behind from, up to to.
+// span is what was appended to a stream: the versions after from, up to to.
 type span struct{ from, to int64 }
 
-// due is the span of a stream that is to have a snapshot however many events were appended to it.
+// due is the span of a stream that must have a snapshot however many events were appended to it.
 var due = span{0, math.MaxInt64}
 
 // passes reports whether a multiple of every lies in the span.
 func (s span) passes(every int64) bool { return s.to/every > s.from/every }
 
-// cadence is how many events lie between a category's snapshots, and until when that is believed.
+// cadence is how many events lie between a category's snapshots, and until when that value is trusted.
 type cadence struct {
 	every int64 // 0: the category has no definition
 	until time.Time
@@ -49,7 +49,8 @@ type cadence struct {
 
 const (
 	cadencesKept = 10_000
-	// cadenceTTL is how late this process may find out what another one has put: a snapshot comes a little early or late.
+	// cadenceTTL is how late this process may notice a definition put by another one: a snapshot then comes slightly
+	// early or late.
 	cadenceTTL = 30 * time.Second
 )
 
@@ -61,14 +62,14 @@ func newTaker(workers, waiting int) (*taker, error) {
 	return &taker{workers: workers, line: newLine[streamKey](waiting, max(1, workers-1)), every: every, moved: make(map[streamKey]span)}, nil
 }
 
-// forget makes the taker ask again how often a category wants snapshots.
+// forget makes the taker read again how often a category needs snapshots.
 func (t *taker) forget(tenant domain.TenantID, category string) {
 	t.every.Remove(categoryKey{tenant, category})
 }
 
-// add puts a stream into the line if it has passed a multiple, or if that is not known, and in any case where moved is due:
-// whoever says so has folded it by a definition, which may be newer than what is remembered. A stream stands in the line
-// once; where the line is full, the stream waits for its next multiple or for the sweep.
+// add queues a stream if it has passed a multiple, or if that is unknown. It always does so if moved is due: that
+// caller has folded the stream with a definition that may be newer than the remembered cadence. A stream is queued
+// once. If the queue is full, the stream waits for its next multiple or for the sweep.
 func (t *taker) add(tenant domain.TenantID, stream string, moved span) {
 	known, ok := t.every.Get(categoryKey{tenant, domain.Category(stream)})
 	if ok && moved != due && time.Now().Before(known.until) && (known.every == 0 || !moved.passes(known.every)) {
@@ -86,7 +87,7 @@ func (t *taker) add(tenant domain.TenantID, stream string, moved span) {
 	}
 }
 
-// take returns what has happened to a stream since it came into the line, and takes it out.
+// take removes a stream from moved, and returns what was appended to it since it was queued.
 func (t *taker) take(key streamKey) span {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -95,7 +96,7 @@ func (t *taker) take(key streamKey) span {
 	return moved
 }
 
-// Appended is to be called after each append. It does no more than to remember the streams that are due for a snapshot.
+// Appended must be called after each append. It only remembers the streams that are due for a snapshot.
 func (s *States) Appended(tenant domain.TenantID, appended domain.Appended) {
 	if appended.Duplicate {
 		return
@@ -105,7 +106,7 @@ func (s *States) Appended(tenant domain.TenantID, appended domain.Appended) {
 	}
 }
 
-// Run takes the snapshots that are due or to be renewed, and sweeps, until ctx ends and what was under way is done. It returns nil.
+// Run takes due and scheduled snapshots, and sweeps, until ctx ends. It waits for work under way, and returns nil.
 func (s *States) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	for range s.taker.workers {
@@ -117,7 +118,7 @@ func (s *States) Run(ctx context.Context) error {
 	return nil
 }
 
-// take takes the snapshots of streams in the line, one after the other.
+// take takes the snapshots of queued streams, one after the other.
 func (s *States) take(ctx context.Context) {
 	for {
 		key, done, ok := s.taker.line.next(ctx)
@@ -131,7 +132,7 @@ func (s *States) take(ctx context.Context) {
 	}
 }
 
-// takeDue takes a stream's snapshot if what was appended passes a multiple of what its category wants now.
+// takeDue takes a stream's snapshot if the appended events pass a multiple of the category's current setting.
 func (s *States) takeDue(ctx context.Context, key streamKey, moved span) error {
 	category := domain.Category(key.stream)
 	f, definition, err := s.fold(ctx, key.tenant, category)
@@ -150,11 +151,11 @@ func (s *States) takeDue(ctx context.Context, key streamKey, moved span) error {
 	return s.refresh(ctx, key, f)
 }
 
-// refreshTime is how long one stream is folded in the background before others have their turn.
+// refreshTime is how long one stream is folded in the background before others get their turn.
 const refreshTime = 2 * time.Second
 
-// refresh folds a stream up to its newest event and keeps a snapshot of it. Where that takes long, it keeps one of how far it
-// has come, and puts the stream into the line again: so the state of every stream is folded to its end at last.
+// refresh folds a stream up to its newest event and stores a snapshot. If that takes long, it stores one of its
+// progress and queues the stream again. So every stream's state is eventually folded to its end.
 func (s *States) refresh(ctx context.Context, key streamKey, f *fold) error {
 	state, err := s.load(budget.OfTenant(ctx, key.tenant), key.tenant, key.stream, f, At{until: time.Now().Add(refreshTime)})
 	if err != nil {
@@ -173,7 +174,7 @@ func (s *States) refresh(ctx context.Context, key streamKey, f *fold) error {
 	return nil
 }
 
-// complain logs that a snapshot was not taken. What clients bring about, they see when they load the state.
+// complain logs that a snapshot was not taken. Clients see the errors they cause when they load the state.
 func (s *States) complain(ctx context.Context, key streamKey, err error) {
 	level := slog.LevelWarn
 	if isTheClients(err) {

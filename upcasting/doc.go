@@ -1,4 +1,4 @@
-// Package upcasting gives events as expressions are to see them: with the data of old ones brought into the newest form by
-// the upcasters of their tenant, step by step. What folds events, projections and aggregates alike, asks Upcasters for the
-// Set in force, and puts each event through it. Reads of the log do not.
+// Package upcasting converts old events to their newest form before expressions see them. The upcasters of the event's
+// tenant change its data step by step. Everything that folds events, projections and aggregates alike, asks Upcasters
+// for the Set in force, and applies it to each event. Reads of the log do not.
 package upcasting

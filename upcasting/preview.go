@@ -10,31 +10,31 @@ import (
 	"github.com/manifold-es/manifold/expr"
 )
 
-// Source says which events a preview is of: one of the three.
+// Source says which events to preview; exactly one field is set.
 type Source struct {
 	Stream string         // the first PreviewEvents events of a stream
-	Last   int            // the last so many events, at most PreviewEvents, of the types that have upcasters
-	Events []domain.Event // events that need not be in the log; the only ones for domain.Everyone
+	Last   int            // how many of the last events of types with upcasters, at most PreviewEvents
+	Events []domain.Event // made-up events; the only source for domain.Everyone
 }
 
-// What a preview is bounded by.
+// Limits of a preview.
 const (
 	PreviewEvents = 1000
-	previewBytes  = 8 << 20 // of data before and after; what is beyond is left out
-	previewLooks  = 20_000  // at so many of the log's newest events Source.Last looks
+	previewBytes  = 8 << 20 // of data before and after; the rest is left out
+	previewLooks  = 20_000  // how many of the log's newest events Source.Last reads
 )
 
-// Step is what became of one event.
+// Step is the result for one event.
 type Step struct {
-	Event         domain.Event // as it was
-	VersionBefore int64        // its schema version; 0 where its metadata has something else there, and it stays as it is
+	Event         domain.Event // the original event
+	VersionBefore int64        // its schema version; 0 if its metadata holds an invalid one, and it stays unchanged
 	VersionAfter  int64        // the schema version that it reached
 	After         json.RawMessage
-	Fault         *Fault // After is nil then
+	Fault         *Fault // if set, After is nil
 }
 
-// Preview shows what the upcasters in force for a tenant make of events, and with them one more, in the place of the one
-// of its type and version, where tried is not nil. Nothing is kept.
+// Preview shows what the upcasters in force for a tenant make of events. If tried is not nil, it replaces the upcaster
+// of its type and version, or is added. Preview stores nothing.
 func (u *Upcasters) Preview(ctx context.Context, tenant domain.TenantID, tried *domain.Upcaster, source Source) ([]Step, error) {
 	set, err := u.Now(ctx, tenant)
 	if err != nil {
@@ -58,7 +58,7 @@ func (u *Upcasters) Preview(ctx context.Context, tenant domain.TenantID, tried *
 		meter, bytes := expr.MeterOf(ctx), 0
 		for _, event := range events {
 			if !meter.SpendBytes(len(event.Data) + len(event.Metadata)) {
-				return nil // Work tells why
+				return nil // Work returns the reason
 			}
 			step := Step{Event: event}
 			upcast := event
@@ -78,7 +78,7 @@ func (u *Upcasters) Preview(ctx context.Context, tenant domain.TenantID, tried *
 	return steps, nil
 }
 
-// events reads what a source names.
+// events reads the events of a source.
 func (u *Upcasters) events(ctx context.Context, tenant domain.TenantID, set *Set, source Source) ([]domain.Event, error) {
 	switch {
 	case len(source.Events) > 0:
@@ -100,8 +100,8 @@ func (u *Upcasters) events(ctx context.Context, tenant domain.TenantID, set *Set
 	return nil, domain.Errorf(domain.CodeInvalidRequest, "source", "say which events: stream, last or events")
 }
 
-// lastEvents returns the log's last n events of types that the set concerns, in the log's order. It looks back so far and
-// no further: a type that is rare would be looked for in the whole log.
+// lastEvents returns the log's last n events of types that the set concerns, in the log's order. It looks back only a
+// limited distance: a rare type would otherwise be searched for in the whole log.
 func (u *Upcasters) lastEvents(ctx context.Context, tenant domain.TenantID, set *Set, n int) ([]domain.Event, error) {
 	var found []domain.Event // newest first
 	from, bytes := int64(0), 0

@@ -11,10 +11,9 @@ import (
 	"github.com/manifold-es/manifold/expr"
 )
 
-// Set is the upcasters in force for a tenant. It is immutable, and may be used by any number of goroutines at once; a nil
-// Set has none.
+// Set is the upcasters in force for a tenant. It is immutable and safe for concurrent use; a nil Set has no upcasters.
 type Set struct {
-	layers []*layer // of several upcasters for a type and version the first one's is in force
+	layers []*layer // if several have an upcaster for a type and version, the first one's is in force
 }
 
 // layer is the upcasters of one owner.
@@ -24,7 +23,7 @@ type layer struct {
 	steps    map[string]map[int64]*step // by event type and schema version
 }
 
-// step is one upcaster, compiled when it is first needed.
+// step is one upcaster, compiled on first use.
 type step struct {
 	domain.Upcaster
 	compiled func() (*expr.Upcaster, error)
@@ -44,7 +43,7 @@ func newLayer(upcasters []domain.Upcaster, revision int64) *layer {
 	return l
 }
 
-// NewSet returns a set of upcasters that are not kept anywhere; what Put would refuse is refused.
+// NewSet returns a set of upcasters that are not stored. It refuses what Put would refuse.
 func NewSet(upcasters []domain.Upcaster) (*Set, error) {
 	for i, upcaster := range upcasters {
 		if err := check(upcaster); err != nil {
@@ -72,7 +71,7 @@ func (s *Set) Concerns(eventType string) bool {
 	return false
 }
 
-// Upcasters returns those in force for the event types that wanted names, by type and version.
+// Upcasters returns the upcasters in force for the wanted event types, by type and version.
 func (s *Set) Upcasters(wanted func(eventType string) bool) []domain.Upcaster {
 	if s == nil {
 		return nil
@@ -96,7 +95,7 @@ func (s *Set) Upcasters(wanted func(eventType string) bool) []domain.Upcaster {
 	return all
 }
 
-// step is the upcaster in force for an event type and schema version; nil where there is none.
+// step returns the upcaster in force for an event type and schema version; nil if there is none.
 func (s *Set) step(eventType string, version int64) *step {
 	for _, layer := range s.layers {
 		if step := layer.steps[eventType][version]; step != nil {
@@ -106,22 +105,22 @@ func (s *Set) step(eventType string, version int64) *step {
 	return nil
 }
 
-// Fault says which upcaster an event does not go through, and why. The same event gives the same fault.
+// Fault says which upcaster fails for an event, and why. The same event gives the same fault.
 type Fault struct {
 	Upcaster domain.Upcaster
-	Err      error // with the place in the expression, where there is one
+	Err      error // with the place in the expression, if known
 }
 
-// Error names the upcaster and what went wrong in it.
+// Error names the upcaster and its error.
 func (f *Fault) Error() string { return f.Upcaster.Name() + ": " + f.Err.Error() }
 
-// Unwrap returns what went wrong.
+// Unwrap returns the underlying error.
 func (f *Fault) Unwrap() error { return f.Err }
 
-// Upcast brings an event's data into the form of the highest schema version that a chain of the set leads to; its
-// metadata says so in schemaVersion. What is no step's stays byte for byte as it is. Data and Metadata are replaced,
-// never written into. With a fault the event is as it was.
-// A meter may end it (nil: none does), with a fault that means nothing then.
+// Upcast converts an event's data to the highest schema version that a chain of the set leads to, and writes that
+// version to schemaVersion in its metadata. Everything else stays byte for byte as it is. Data and Metadata are
+// replaced, never modified in place. With a fault the event is unchanged. A meter may end the conversion (nil: none
+// does), with a meaningless fault.
 func (s *Set) Upcast(meter *expr.Meter, event *domain.Event) *Fault {
 	if !s.Concerns(event.Type) {
 		return nil
@@ -130,7 +129,7 @@ func (s *Set) Upcast(meter *expr.Meter, event *domain.Event) *Fault {
 	return fault
 }
 
-// UpcastUnrecorded is Upcast for an event that is to be appended: an upcaster that looks at what is not known before that
+// UpcastUnrecorded is Upcast for an event before its append. An upcaster that uses what is not known before the append
 // is a fault.
 func (s *Set) UpcastUnrecorded(meter *expr.Meter, event *domain.Event) *Fault {
 	if !s.Concerns(event.Type) {
@@ -140,17 +139,17 @@ func (s *Set) UpcastUnrecorded(meter *expr.Meter, event *domain.Event) *Fault {
 	return fault
 }
 
-// errUnrecorded is why an event is not upcast before it is in the log.
+// errUnrecorded is the error of an upcaster that cannot run before the event is in the log.
 var errUnrecorded = errors.New("it looks at when the event was recorded, which is not known before the event is appended; put the time into the event's data")
 
-// timeless reports whether an upcaster needs nothing of an event that only its recording brings: an event that has no time
-// of its own has happened when it was recorded.
+// timeless reports whether an upcaster uses nothing of an event that only its recording determines. That includes the
+// time of occurrence of an event without one, which is the time of recording.
 func timeless(expression *expr.Upcaster, event *domain.Event) bool {
 	return !expression.Uses("recordedAt") && (!expression.Uses("occurredAt") || !event.OccurredAt.IsZero())
 }
 
-// trace is Upcast, or UpcastUnrecorded, and says which schema version the event had, and which one it reached: with a fault the one before
-// it. Both are 0 where the event says something that is none.
+// trace is Upcast, or UpcastUnrecorded. It also returns the schema version that the event had, and the one it reached:
+// with a fault, the one before the fault. Both are 0 if the event's version is invalid.
 func (s *Set) trace(meter *expr.Meter, event *domain.Event, recorded bool) (before, after int64, fault *Fault) {
 	before, others, ok := schemaVersion(event.Metadata)
 	if !ok || s == nil {
@@ -165,7 +164,7 @@ func (s *Set) trace(meter *expr.Meter, event *domain.Event, recorded bool) (befo
 		}
 		expression, err := step.compiled()
 		if err != nil {
-			// It compiled when it was kept: this release understands it otherwise.
+			// It compiled when it was stored: this release interprets it differently.
 			return before, after, &Fault{step.Upcaster, err}
 		}
 		if !recorded && !timeless(expression, &upcast) {
@@ -186,8 +185,8 @@ func (s *Set) trace(meter *expr.Meter, event *domain.Event, recorded bool) (befo
 	return before, after, nil
 }
 
-// schemaVersion reads an event's schema version out of its metadata; ok is false where something else stands there. others
-// is the text of metadata with all but the version, ready for it to follow; nil where there is no place for it.
+// schemaVersion reads an event's schema version from its metadata; ok is false if it is invalid. others is the text of
+// the metadata without the version, ready for a version to be added; nil if there is no place for one.
 func schemaVersion(metadata []byte) (version int64, others []byte, ok bool) {
 	if len(metadata) == 0 || string(metadata) == "null" {
 		return 1, []byte{'{'}, true
@@ -220,7 +219,7 @@ func schemaVersion(metadata []byte) (version int64, others []byte, ok bool) {
 	return version, others, true
 }
 
-// wholeNumber reads a schema version; null is the first.
+// wholeNumber reads a schema version; null is version 1.
 func wholeNumber(text []byte) (int64, bool) {
 	value, err := expr.ParseJSON(text)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/manifold-es/manifold/expr"
 )
 
-// Store is where upcasters are kept, and what folds events.
+// Store stores upcasters and the definitions that fold events.
 type Store interface {
 	Upcasters(ctx context.Context, owner domain.TenantID) ([]domain.Upcaster, int64, error)
 	Upcaster(ctx context.Context, owner domain.TenantID, eventType string, version int64) (domain.Upcaster, error)
@@ -27,8 +27,8 @@ type Store interface {
 	ReadLog(ctx context.Context, tenant domain.TenantID, query domain.LogQuery) ([]domain.Event, error)
 }
 
-// Upcasters are the upcasters of all tenants. All methods may be called concurrently. A nil *Upcasters gives no Set: for
-// what folds without a store.
+// Upcasters are the upcasters of all tenants. All methods may be called concurrently. A nil *Upcasters returns no Set,
+// for folds without a store.
 type Upcasters struct {
 	store Store
 
@@ -38,13 +38,13 @@ type Upcasters struct {
 }
 
 const (
-	// ownersKept is of how many owners the upcasters are remembered.
+	// ownersKept is for how many owners the upcasters are cached.
 	ownersKept = 1000
-	// bytesKept bounds their expressions; compiled ones take some ten times as much.
+	// bytesKept limits their expressions; compiled ones take about ten times as much.
 	bytesKept = 4 << 20
 )
 
-// New returns the Upcasters that store has.
+// New returns the Upcasters of a store.
 func New(store Store) (*Upcasters, error) {
 	u := &Upcasters{store: store}
 	var err error
@@ -52,7 +52,7 @@ func New(store Store) (*Upcasters, error) {
 	return u, err
 }
 
-// Now returns the upcasters that are in force for a tenant at this moment, by the database's word.
+// Now returns the upcasters in force for a tenant, after asking the database.
 func (u *Upcasters) Now(ctx context.Context, tenant domain.TenantID) (*Set, error) {
 	if u == nil {
 		return nil, nil
@@ -64,7 +64,7 @@ func (u *Upcasters) Now(ctx context.Context, tenant domain.TenantID) (*Set, erro
 	return u.At(ctx, tenant, revision)
 }
 
-// Revision tells which upcasters are in force for a tenant at this moment, by the database's word.
+// Revision returns the revision of the upcasters in force for a tenant, after asking the database.
 func (u *Upcasters) Revision(ctx context.Context, tenant domain.TenantID) (domain.UpcasterRevision, error) {
 	if u == nil {
 		return domain.UpcasterRevision{}, nil
@@ -72,8 +72,8 @@ func (u *Upcasters) Revision(ctx context.Context, tenant domain.TenantID) (domai
 	return u.store.UpcasterRevision(ctx, tenant)
 }
 
-// At returns the upcasters that are in force for a tenant with a revision that the database has given, or newer ones. Most
-// of the time it asks nobody.
+// At returns the upcasters in force for a tenant at a revision from the database, or newer ones. Usually it needs no
+// query.
 func (u *Upcasters) At(ctx context.Context, tenant domain.TenantID, revision domain.UpcasterRevision) (*Set, error) {
 	if u == nil || revision == (domain.UpcasterRevision{}) {
 		return nil, nil
@@ -97,8 +97,8 @@ func (u *Upcasters) At(ctx context.Context, tenant domain.TenantID, revision dom
 	return set, nil
 }
 
-// layer returns an owner's upcasters, of the revision or a later one; nil where there never was one. Two may read the same
-// at the same time.
+// layer returns an owner's upcasters, at the revision or a later one; nil if there never were any. Two goroutines may
+// read the same ones at the same time.
 func (u *Upcasters) layer(ctx context.Context, owner domain.TenantID, revision int64) (*layer, error) {
 	if revision == 0 {
 		return nil, nil
@@ -137,8 +137,8 @@ func (u *Upcasters) keep(owner domain.TenantID, l *layer) {
 	}
 }
 
-// List returns a tenant's own upcasters and the shared ones, by type and version, and its own first; for domain.Everyone
-// the shared ones.
+// List returns a tenant's own upcasters and the shared ones, by type and version, its own first. For domain.Everyone it
+// returns the shared ones.
 func (u *Upcasters) List(ctx context.Context, tenant domain.TenantID) ([]domain.Upcaster, error) {
 	all, _, err := u.store.Upcasters(ctx, tenant)
 	if err != nil || tenant == domain.Everyone {
@@ -155,8 +155,8 @@ func (u *Upcasters) List(ctx context.Context, tenant domain.TenantID) ([]domain.
 	return all, nil
 }
 
-// Get returns the upcaster that is in force for a tenant, a type and a version: its own, else the shared one;
-// domain.CodeNotFound where there is neither.
+// Get returns the upcaster in force for a tenant, a type and a version: its own, or else the shared one. The error is
+// domain.CodeNotFound if there is neither.
 func (u *Upcasters) Get(ctx context.Context, tenant domain.TenantID, eventType string, version int64) (domain.Upcaster, error) {
 	found, err := u.store.Upcaster(ctx, tenant, eventType, version)
 	if problem, ok := errors.AsType[*domain.Error](err); ok && problem.Code == domain.CodeNotFound && tenant != domain.Everyone {
@@ -165,8 +165,9 @@ func (u *Upcasters) Get(ctx context.Context, tenant domain.TenantID, eventType s
 	return found, err
 }
 
-// Put keeps an upcaster, in place of one of its owner for the same type and version. One with the same expression stays as
-// it was. What is wrong with it is a *domain.Error: domain.CodeInvalidDefinition where the expression does not compile.
+// Put stores an upcaster, in place of its owner's previous one for the same type and version. One with the same
+// expression stays as it was. Errors are *domain.Error: domain.CodeInvalidDefinition if the expression does not
+// compile.
 func (u *Upcasters) Put(ctx context.Context, upcaster domain.Upcaster) (kept domain.Upcaster, created bool, err error) {
 	if err := check(upcaster); err != nil {
 		return domain.Upcaster{}, false, err
@@ -175,8 +176,8 @@ func (u *Upcasters) Put(ctx context.Context, upcaster domain.Upcaster) (kept dom
 	return kept, before == nil, err
 }
 
-// Delete removes an owner's upcaster; domain.CodeNotFound where there is none. A shared one for the same type and version
-// is in force then. Where there is none either, chains end before the gap.
+// Delete removes an owner's upcaster. The error is domain.CodeNotFound if there is none. A shared one for the same type
+// and version is then in force. Without a shared one, chains end before the gap.
 func (u *Upcasters) Delete(ctx context.Context, owner domain.TenantID, eventType string, version int64) error {
 	return u.store.DeleteUpcaster(ctx, owner, eventType, version)
 }
@@ -195,15 +196,15 @@ func check(upcaster domain.Upcaster) error {
 	return err
 }
 
-// Touched is what is folded from events of a type.
+// Touched is what folds events of a type.
 type Touched struct {
-	Projections []domain.Projection // by owner, those of everyone last, and name
+	Projections []domain.Projection // by owner and name, shared ones last
 	Aggregates  []string            // categories
 }
 
-// Touched returns what an upcaster of an event type touches: the owner's projections and aggregates whose definitions
-// fold the type, and for a tenant the shared projections that do. Whether such an event is in their categories at all is
-// not looked up. For domain.Everyone it is the shared projections: what tenants have of their own is theirs to rebuild.
+// Touched returns what an upcaster of an event type affects: the owner's projections and aggregates that fold the type,
+// and for a tenant the shared projections that do. It does not check whether their categories contain such events. For
+// domain.Everyone it returns the shared projections: tenants rebuild their own.
 func (u *Upcasters) Touched(ctx context.Context, owner domain.TenantID, eventType string) (Touched, error) {
 	var touched Touched
 	owners := []domain.TenantID{owner}
