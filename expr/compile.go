@@ -21,16 +21,16 @@ type Program struct {
 	variables int // how many slots it needs
 	cost      int // what one evaluation may cost
 	use       eventUse
-	shape     Shape // of ScopeProjection's results
+	shape     Shape // of the results in ScopeProjection
 }
 
-// Compile reads an expression. The error is a *CompileError, except where the language itself cannot be set up.
+// Compile compiles an expression. The error is a *CompileError, unless the language itself cannot be set up.
 func Compile(scope Scope, source string) (*Program, error) {
 	program, _, err := compile(scope, source)
 	return program, err
 }
 
-// compile returns the compiler too, for what else is made of the syntax tree.
+// compile also returns the compiler, for other uses of the syntax tree.
 func compile(scope Scope, source string) (program *Program, c *compiler, err error) {
 	if len(source) > MaxSourceBytes {
 		return nil, nil, &CompileError{Line: 1, Column: 1, Message: fmt.Sprintf("the expression has %d bytes; at most %d are allowed", len(source), MaxSourceBytes)}
@@ -45,14 +45,14 @@ func compile(scope Scope, source string) (program *Program, c *compiler, err err
 	if err != nil {
 		return nil, nil, err
 	}
-	// A mistake in the parser must not take the service down with it.
+	// A bug in the parser must not crash the service.
 	defer func() {
 		if r := recover(); r != nil {
 			program, c, err = nil, nil, &CompileError{Line: 1, Column: 1, Message: fmt.Sprintf("the expression cannot be compiled: %v", r), source: source}
 		}
 	}()
-	// Not issues.Err(): it makes one text of all errors, each with its line of the source, in time and memory in proportion to the
-	// square of their number, and there may be thousands.
+	// Do not use issues.Err(): it joins all errors, each with its line of the source, in time and memory quadratic in
+	// their number, which may be thousands.
 	parsed, issues := language.env.Parse(source)
 	if len(issues.Errors()) > 0 {
 		return nil, nil, language.explain(source, issues)
@@ -86,7 +86,7 @@ func emptyHint(scope Scope) string {
 	return "write event.stream, for example"
 }
 
-// Source is the expression's text.
+// Source returns the expression's text.
 func (p *Program) Source() string { return p.source }
 
 // compiler turns a checked syntax tree into nodes.
@@ -206,7 +206,7 @@ func (c *compiler) selection(e ast.Expr) (node, *CompileError) {
 	return &selectField{operand, partOf(operand), s.FieldName(), path(s.Operand()), c.at(e)}, nil
 }
 
-// path writes an expression as it stands in the text, for messages; what is not a chain of names is "the value".
+// path returns an expression as written, for messages; anything but a chain of names becomes "the value".
 func path(e ast.Expr) string {
 	switch e.Kind() {
 	case ast.IdentKind:
@@ -254,7 +254,7 @@ func (c *compiler) list(e ast.Expr) (node, *CompileError) {
 	return n, nil
 }
 
-// constants returns the values of nodes that are all known when they are compiled.
+// constants returns the values of nodes if all are constant.
 func constants(nodes []node) ([]Value, bool) {
 	values := make([]Value, len(nodes))
 	for i, n := range nodes {
@@ -337,7 +337,7 @@ func (c *compiler) call(e ast.Expr) (node, *CompileError) {
 	return c.operation(e, args)
 }
 
-// operation is what a call does, whatever it does it to.
+// operation compiles a call for any kind of operands.
 func (c *compiler) operation(e ast.Expr, args []node) (node, *CompileError) {
 	written, at := e.AsCall(), c.at(e)
 	exprs := operands(written)
@@ -388,7 +388,7 @@ func (c *compiler) operation(e ast.Expr, args []node) (node, *CompileError) {
 	return n, nil
 }
 
-// operands are what a call is applied to, the target of a member function first.
+// operands returns the operands of a call, the target of a member function first.
 func operands(call ast.CallExpr) []ast.Expr {
 	if call.IsMemberFunction() {
 		return append([]ast.Expr{call.Target()}, call.Args()...)
@@ -396,7 +396,7 @@ func operands(call ast.CallExpr) []ast.Expr {
 	return call.Args()
 }
 
-// constantText returns a string that is known when it is compiled.
+// constantText returns a constant string.
 func constantText(n node) (string, bool) {
 	if known, ok := n.(*constant); ok {
 		text, ok := known.value.(String)

@@ -6,10 +6,10 @@ import (
 	"cel.dev/cel-go/common/types"
 )
 
-// mapInsertFunction is what transformMap adds entries with. cel-go's macros make it; it cannot be written.
+// mapInsertFunction adds an entry in transformMap. Only cel-go's macros use it; it cannot be written in an expression.
 const mapInsertFunction = "cel.@mapInsert"
 
-// comprehension compiles what macros have become.
+// comprehension compiles the expansion of a macro.
 func (c *compiler) comprehension(e ast.Expr) (node, *CompileError) {
 	fold := e.AsComprehension()
 	if isEmptyList(fold.IterRange()) && isLiteral(fold.LoopCondition(), types.False) {
@@ -39,12 +39,12 @@ func (c *compiler) comprehension(e ast.Expr) (node, *CompileError) {
 	if n.step, err = c.node(fold.LoopStep()); err != nil {
 		return nil, err
 	}
-	c.names = c.names[:outer+1] // the result sees only itself
+	c.names = c.names[:outer+1] // the result sees only its own variable
 	n.finish, err = c.node(fold.Result())
 	return n, err
 }
 
-// binding compiles a comprehension over nothing, which is how a name is given to a value.
+// binding compiles a comprehension over nothing, which binds a name to a value.
 func (c *compiler) binding(fold ast.ComprehensionExpr) (node, *CompileError) {
 	value, err := c.node(fold.AccuInit())
 	if err != nil {
@@ -60,7 +60,7 @@ func (c *compiler) binding(fold ast.ComprehensionExpr) (node, *CompileError) {
 	return &binding{slot, value, body}, nil
 }
 
-// declare brings a name into scope. Each has a slot of its own, so that inner names never disturb outer ones.
+// declare brings a name into scope. Each name has a separate slot, so inner names never overwrite outer ones.
 func (c *compiler) declare(name string) int {
 	slot := c.slots
 	c.slots++
@@ -68,9 +68,9 @@ func (c *compiler) declare(name string) int {
 	return slot
 }
 
-// collecting recognises the forms that the macros map, filter and transform... have: accu + [x], insert(accu, k, v) or
-// insert(accu, {k: v}), each perhaps under a condition. The result's name begins with @, so nothing else can refer to
-// it.
+// collecting recognizes the forms that the macros map, filter and transform... expand to: accu + [x], insert(accu, k,
+// v) or insert(accu, {k: v}), each optionally under a condition. The result's name begins with @, so nothing else can
+// refer to it.
 func (c *compiler) collecting(n *comprehension, fold ast.ComprehensionExpr) (bool, *CompileError) {
 	accu := fold.AccuVar()
 	if accu == "" || accu[0] != '@' || !isName(fold.Result(), accu) || !isLiteral(fold.LoopCondition(), types.True) {

@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// CompileError says why a text is not an expression: where, what, and what to write instead.
+// CompileError says why a text is not a valid expression, where, and what to write instead.
 type CompileError struct {
 	Line    int    // from 1
 	Column  int    // from 1, in code points
 	Message string // what is wrong
-	Hint    string // what to write instead; empty where that is not known
+	Hint    string // what to write instead; empty if unknown
 	source  string
 }
 
-// Error gives place, message and hint in one line.
+// Error returns place, message and hint in one line.
 func (e *CompileError) Error() string {
 	text := fmt.Sprintf("line %d, column %d: %s", e.Line, e.Column, e.Message)
 	if e.Hint != "" {
@@ -23,8 +23,8 @@ func (e *CompileError) Error() string {
 	return text
 }
 
-// Snippet is the line meant, and below it a caret at the column; empty where the text has no such line. Long lines are
-// cut around the column.
+// Snippet returns the line of the error, with a caret below the column; empty if the text has no such line. It cuts
+// long lines around the column.
 func (e *CompileError) Snippet() string {
 	lines := strings.Split(e.source, "\n")
 	if e.Line < 1 || e.Line > len(lines) {

@@ -1,12 +1,12 @@
 package expr
 
-// comprehension walks over a list or an object: what the macros all, exists, exists_one, map, filter, transformList,
-// transformMap and transformMapEntry stand for. Objects are walked in the order of their keys.
+// comprehension walks over a list or an object. It implements the macros all, exists, exists_one, map, filter,
+// transformList, transformMap and transformMapEntry. It walks objects in the order of their keys.
 type comprehension struct {
 	source     node
 	path       string
-	first      int // the slot of the element, or of place or key where there are two variables
-	second     int // the slot of the element where there are two, else -1
+	first      int // the slot of the element, or of index or key if there are two variables
+	second     int // the slot of the element if there are two variables, else -1
 	start      node
 	result     int // the slot of the running result
 	proceed    node
@@ -17,14 +17,14 @@ type comprehension struct {
 	at         position
 }
 
-// collecting says that the result is a list or object which grows with each element. It is then built in place, instead
-// of being copied for each.
+// collecting is the kind of result that grows with each element: a list or an object. The result is built in place, not
+// copied for each element.
 type collecting int
 
 const (
 	nothing collecting = iota
 	elements
-	entries // step gives an object whose entries are added
+	entries // step returns an object whose entries are added
 )
 
 func (n *comprehension) eval(ev *evaluation) (Value, *EvalError) {
@@ -113,7 +113,7 @@ func (n *comprehension) collect(ev *evaluation, source Value) (Value, *EvalError
 	return object, nil
 }
 
-// walk sets the variables for each element in turn and calls visit, until that reports false or a fault.
+// walk sets the variables for each element in turn and calls visit, until visit returns false or a fault.
 func (n *comprehension) walk(ev *evaluation, source Value, visit func() (bool, *EvalError)) *EvalError {
 	var keys []string
 	var values []Value
@@ -154,7 +154,7 @@ func (n *comprehension) walk(ev *evaluation, source Value, visit func() (bool, *
 	return nil
 }
 
-// binding is cel.bind(name, value, body), and what optMap and sortBy need to evaluate something only once.
+// binding is cel.bind(name, value, body). optMap and sortBy also use it to evaluate something only once.
 type binding struct {
 	slot  int
 	value node
@@ -170,7 +170,7 @@ func (n *binding) eval(ev *evaluation) (Value, *EvalError) {
 	return n.body.eval(ev)
 }
 
-// entryOf makes the object of one entry that transformMap adds.
+// entryOf creates the one-entry object that transformMap adds.
 type entryOf struct {
 	key, value node
 }
@@ -182,12 +182,12 @@ func (n *entryOf) eval(ev *evaluation) (Value, *EvalError) {
 	}
 	text, ok := key.(String)
 	if !ok {
-		// The key of transformMap is the place in a list: an int.
+		// The key of transformMap over a list is an index: an int.
 		v, problem := textOf(key)
 		if problem != nil {
 			return nil, problem
 		}
 		text = String(v)
 	}
-	return &Object{keys: []string{string(text)}, values: []Value{value}}, nil // never seen but by collect
+	return &Object{keys: []string{string(text)}, values: []Value{value}}, nil // only collect sees it
 }

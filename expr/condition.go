@@ -8,13 +8,14 @@ import (
 	"cel.dev/cel-go/common/types"
 )
 
-// Condition is a compiled filter of events: event -> bool. It may be used by any number of goroutines at once.
+// Condition is a compiled filter of events: event -> bool. It is safe for concurrent use.
 //
-// It is evaluated here, event by event, so all of the language may be in it; a filter of documents, which databases
-// answer, is CompileFilter's.
+// It is evaluated here, event by event, so it may use the whole language. CompileFilter compiles filters of documents,
+// which databases answer.
 type Condition struct{ program *Program }
 
-// CompileCondition reads a filter of events. Errors are as in Compile; what never gives a bool is one.
+// CompileCondition compiles a filter of events. Errors are those of Compile; an expression that can never return a bool
+// is one.
 func CompileCondition(source string) (*Condition, error) {
 	if strings.TrimSpace(source) == "" {
 		return nil, &CompileError{Line: 1, Column: 1, Message: "the filter is empty", Hint: `write a condition, such as event.type == "OrderPlaced", or leave the filter out`}
@@ -36,8 +37,8 @@ func CompileCondition(source string) (*Condition, error) {
 	return &Condition{program}, nil
 }
 
-// never reports whether the whole expression gives nothing of a kind, whatever it is evaluated with, and what it gives instead, for
-// people.
+// never reports whether the whole expression can never return the kind, whatever its inputs. It also returns the kind
+// that it does return, for people.
 func (c *compiler) never(want types.Kind) (kind string, optional, never bool) {
 	switch t := c.ast.GetType(c.ast.Expr().ID()); t.Kind() {
 	case want, types.DynKind, types.TypeParamKind, types.AnyKind:
@@ -49,10 +50,11 @@ func (c *compiler) never(want types.Kind) (kind string, optional, never bool) {
 	}
 }
 
-// Source is the filter's text.
+// Source returns the filter's text.
 func (c *Condition) Source() string { return c.program.source }
 
-// Eval reports whether the filter is true for an event. The error is always an *EvalError; any result but a bool is one.
+// Eval reports whether the filter is true for an event. The error is always an *EvalError; any result but a bool is
+// one.
 func (c *Condition) Eval(event *Event) (bool, error) {
 	v, fault := c.program.run(nil, event)
 	if fault != nil {

@@ -30,7 +30,7 @@ func (n *listLiteral) eval(ev *evaluation) (Value, *EvalError) {
 	return ev.newList(items, n.at)
 }
 
-// objectLiteral is {"a": x, ?"b": y} with keys that are not all known, or not all different, when it is compiled.
+// objectLiteral is {"a": x, ?"b": y} with keys that are not all constant, or not all different, at compile time.
 type objectLiteral struct {
 	keys     []node
 	values   []node
@@ -69,8 +69,8 @@ func (n *objectLiteral) eval(ev *evaluation) (Value, *EvalError) {
 	return ev.newObject(keys, values, n.at)
 }
 
-// recordLiteral is an object whose keys are constant, different and all present: they are sorted once, when it is
-// compiled, and shared by all objects that it makes.
+// recordLiteral is an object whose keys are constant, different and all present. They are sorted once, at compile time,
+// and shared by all objects that the literal creates.
 type recordLiteral struct {
 	keys   []string
 	names  measure // of the keys
@@ -98,7 +98,7 @@ func (n *recordLiteral) eval(ev *evaluation) (Value, *EvalError) {
 	return o, nil
 }
 
-// unwrap returns what an optional holds: nil where it is missing.
+// unwrap returns the value of an optional; nil if it is missing.
 func unwrap(v Value, at position) (Value, *EvalError) {
 	optional, ok := v.(*Optional)
 	if !ok {

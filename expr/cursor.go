@@ -2,7 +2,7 @@ package expr
 
 import "unicode"
 
-// cursor is a place in a text.
+// cursor is a position in a text.
 type cursor struct {
 	text   []rune
 	offset int
@@ -35,7 +35,7 @@ func (c cursor) before() rune {
 
 func (c cursor) skip(n int) cursor { return cursor{c.text, min(c.offset+n, len(c.text))} }
 
-// word is the name that begins here.
+// word returns the name that begins here.
 func (c cursor) word() string {
 	end := c.offset
 	for end < len(c.text) && isNameRune(c.text[end]) {
@@ -44,7 +44,7 @@ func (c cursor) word() string {
 	return string(c.text[c.offset:end])
 }
 
-// previousWord is the name before this place, over blanks.
+// previousWord returns the name before this position, ignoring spaces.
 func (c cursor) previousWord() string {
 	end := c.offset
 	for end > 0 && unicode.IsSpace(c.text[end-1]) {
@@ -57,7 +57,7 @@ func (c cursor) previousWord() string {
 	return string(c.text[start:end])
 }
 
-// nameStart returns the column of the name that stands before this place, which is at column.
+// nameStart returns the column where the name before this position begins; column is that of the position.
 func (c cursor) nameStart(column int) int {
 	if c.here() != '(' {
 		return column

@@ -6,33 +6,33 @@ import (
 	"strings"
 )
 
-// Kind says what kind of fault stopped an evaluation. It is a closed set.
+// Kind is the kind of fault that stopped an evaluation. It is a closed set.
 type Kind string
 
 const (
 	// KindCost: the evaluation took more steps than MaxCost.
 	KindCost Kind = "cost"
-	// KindMemory: the values made took more than MaxMemory, or the result is larger than a document may be.
+	// KindMemory: the created values took more than MaxMemory, or the result is larger than a document may be.
 	KindMemory Kind = "memory"
-	// KindType: a value is of a kind that an operator or function does not take.
+	// KindType: an operator or function does not accept a value of this kind.
 	KindType Kind = "type"
 	// KindMissingField: an object has no such field.
 	KindMissingField Kind = "missing-field"
-	// KindIndex: a list or string has no such place.
+	// KindIndex: an index is outside a list or string.
 	KindIndex Kind = "index"
 	// KindOverflow: a number, time or duration is out of its range.
 	KindOverflow Kind = "overflow"
 	// KindDivision: a division by zero.
 	KindDivision Kind = "division-by-zero"
-	// KindValue: a text could not be read as what it should be: a number, a time, a pattern.
+	// KindValue: a text is not a valid number, time or pattern.
 	KindValue Kind = "value"
-	// KindResult: the expression's result is not what it is for, such as a list for a document.
+	// KindResult: the expression's result has the wrong kind for its purpose, such as a list for a document.
 	KindResult Kind = "result"
 	// KindInput: an event's data could not be read.
 	KindInput Kind = "input"
-	// KindStopped: the evaluation's meter ended it. Another time it may have a result.
+	// KindStopped: the evaluation's meter ended it. A retry may have a result.
 	KindStopped Kind = "stopped"
-	// KindInternal: a mistake in this package, caught so that it stops one evaluation only.
+	// KindInternal: a bug in this package, caught so that it stops one evaluation only.
 	KindInternal Kind = "internal"
 )
 

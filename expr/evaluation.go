@@ -1,28 +1,28 @@
 package expr
 
-// evaluation is the state of one run of a program: its variables and what it may still spend.
+// evaluation is the state of one run of a program: its variables and its remaining budget.
 type evaluation struct {
 	variables []variable
-	few       [6]variable // where the variables of most expressions are
+	few       [6]variable // storage for the variables of most expressions
 	stack     []Value     // the arguments of the calls under way
-	cost      int         // what is left of the steps granted
-	granted   int         // steps granted since the meter was told last
-	spare     int         // what is left of most beside the steps granted
+	cost      int         // what is left of the granted steps
+	granted   int         // steps granted since the last report to the meter
+	spare     int         // what is left of most beyond the granted steps
 	most      int         // steps
 	meter     *Meter      // asked before more steps are granted; may be nil
-	turn      Turn        // zero: it has none
-	memory    int         // what is left of MaxMemory
+	turn      Turn        // asked before more steps are granted; may be nil
+	memory    int         // zero: none
 	exhausted *EvalError
 }
 
-// variable holds what a name stands for. A fault can be a value too: all and exists carry one along, since a later
+// variable is the value bound to a name. A fault can be bound too: all and exists carry one along, since a later
 // element may settle the answer without it.
 type variable struct {
 	value Value
 	fault *EvalError
 }
 
-// spend takes steps from the budget before they are made.
+// spend charges steps before they are taken.
 func (ev *evaluation) spend(steps int, at position) *EvalError {
 	ev.cost -= steps
 	if ev.cost < 0 {
@@ -31,7 +31,7 @@ func (ev *evaluation) spend(steps int, at position) *EvalError {
 	return nil
 }
 
-// grant tells the meter of the steps taken, and grants more of those that are left.
+// grant reports the taken steps to the meter, and grants more of the remaining ones.
 func (ev *evaluation) grant(at position) *EvalError {
 	if ev.exhausted != nil {
 		return ev.exhausted
@@ -50,7 +50,7 @@ func (ev *evaluation) grant(at position) *EvalError {
 		"the evaluation takes more than %d steps", ev.most))
 }
 
-// awaitTurn waits until an evaluation that takes long has its turn.
+// awaitTurn makes a long evaluation wait for its turn.
 func (ev *evaluation) awaitTurn() {
 	switch {
 	case ev.turn.GoOn != nil:
@@ -60,7 +60,7 @@ func (ev *evaluation) awaitTurn() {
 	}
 }
 
-// allocate takes memory from the budget before it is used, and the steps that filling it takes.
+// allocate charges memory before it is used, and the steps to fill it.
 func (ev *evaluation) allocate(bytes int, at position) *EvalError {
 	ev.memory -= bytes
 	if ev.memory < 0 {
@@ -69,7 +69,7 @@ func (ev *evaluation) allocate(bytes int, at position) *EvalError {
 	return ev.spend(bytes/64, at)
 }
 
-// exhaust remembers that a budget is used up: such a fault is final, whatever || or exists make of it.
+// exhaust records that a budget is used up. Such a fault is final, whatever || or exists makes of it.
 func (ev *evaluation) exhaust(fault *EvalError) *EvalError {
 	if ev.exhausted == nil {
 		ev.exhausted = fault
@@ -78,9 +78,9 @@ func (ev *evaluation) exhaust(fault *EvalError) *EvalError {
 	return ev.exhausted
 }
 
-// What values take, for allocate.
+// Sizes of values, for allocate.
 const (
-	valueBytes = 24 // a place in a list, and a small value in it
+	valueBytes = 24 // a place in a list, with a small value
 	entryBytes = 48 // an entry of an object: key, value, and a small value in it
 )
 
@@ -89,7 +89,7 @@ type node interface {
 	eval(ev *evaluation) (Value, *EvalError)
 }
 
-// constant is a literal, or what was folded into one.
+// constant is a literal, or a constant expression folded into one.
 type constant struct{ value Value }
 
 func (n *constant) eval(*evaluation) (Value, *EvalError) { return n.value, nil }

@@ -7,24 +7,24 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Event is the variable `event`: an event of the log, bound to an evaluation. Its data and metadata are parsed when they
-// are first touched, and at most once, so one Event serves all expressions that are evaluated for it. For the same
-// reason an Event is for one goroutine at a time.
+// Event is the variable `event`: an event of the log during an evaluation. Its data and metadata are parsed on first
+// use, and at most once, so one Event serves all expressions evaluated for it. Therefore only one goroutine at a time
+// may use an Event.
 type Event struct {
 	event    domain.Event
-	meter    *Meter // of the evaluations; may be nil
+	meter    *Meter // for the evaluations; may be nil
 	data     Value
 	metadata Value
-	whole    *Object // all of it, once it was asked for
-	stored   *Object // the same, as a document keeps it
+	whole    *Object // the whole event, once requested
+	stored   *Object // the same, in a document's form
 
-	dataIndex, metadataIndex partIndex // for those who want few fields of them
+	dataIndex, metadataIndex partIndex // for expressions that read few fields
 }
 
-// NewEvent binds event. It parses nothing, and keeps event's data and metadata, which must not change.
+// NewEvent wraps event. It parses nothing, and keeps event's data and metadata, which must not change.
 func NewEvent(event domain.Event) *Event { return &Event{event: event} }
 
-// Within has a meter end the evaluations for the event, and returns it.
+// Within sets the meter that may end evaluations for the event, and returns the event.
 func (e *Event) Within(meter *Meter) *Event {
 	e.meter = meter
 	return e
@@ -33,7 +33,7 @@ func (e *Event) Within(meter *Meter) *Event {
 // eventFields are the fields of `event`, in byte order.
 var eventFields = []string{"category", "data", "id", "key", "metadata", "occurredAt", "position", "recordedAt", "stream", "type", "version"}
 
-// field returns a field by name; found is false for one that events do not have.
+// field returns a field by name; found is false if events have no such field.
 func (e *Event) field(name string) (v Value, found bool, err error) {
 	switch name {
 	case "category":
@@ -102,7 +102,7 @@ func (e *Event) object() (*Object, error) {
 	return o, nil
 }
 
-// settled returns the event as settle wants it. It is made once: an expression may mention its event many times.
+// settled returns the event in settle's form. It is built once: an expression may use its event many times.
 func (e *Event) settled() (Value, error) {
 	if e.stored == nil {
 		whole, err := e.object()

@@ -10,7 +10,7 @@ import (
 	"cel.dev/cel-go/cel"
 )
 
-// What cel-go's parser and checker say; explain says it in this language's words.
+// Messages of cel-go's parser and checker; explain rewords them in terms of this language.
 var (
 	undeclaredReport = regexp.MustCompile(`^undeclared reference to '([^']*)'`)
 	overloadReport   = regexp.MustCompile(`^found no matching overload for '([^']*)' applied to '(.*)'$`)
@@ -23,7 +23,7 @@ var (
 	missingReport    = regexp.MustCompile(`^Syntax error: missing '(.)' at '`)
 )
 
-// explain turns the first thing that cel-go reports into an error: in order of the text, and syntax before meaning.
+// explain converts the first message of cel-go to an error: in the order of the text, and syntax errors first.
 func (l *language) explain(source string, issues *cel.Issues) *CompileError {
 	all := issues.Errors()
 	if len(all) == 0 {
@@ -143,7 +143,7 @@ func (l *language) undeclared(e *CompileError, name string, at cursor) {
 	e.Hint = cmp.Or(l.foreign(short), suggest(name, l.functionNames(), ""))
 }
 
-// foreign is foreignWords as they are to be said in the language's scope.
+// foreign returns the hint of foreignWords, adapted to the language's scope.
 func (l *language) foreign(word string) string {
 	hint := foreignWords[word]
 	if hint == clockHint && !l.scope.event() {
@@ -204,7 +204,7 @@ func operatorHint(symbol string, kinds []string) string {
 	return ""
 }
 
-// typeWords names a type of cel-go's in words.
+// typeWords describes a cel-go type in words.
 func typeWords(t string) string {
 	switch base, _, _ := strings.Cut(t, "("); base {
 	case "map":
@@ -228,7 +228,7 @@ func typeWords(t string) string {
 	}
 }
 
-// splitTypes splits a list of types at the commas that are not within parentheses.
+// splitTypes splits a list of types at the commas outside parentheses.
 func splitTypes(text string) []string {
 	var out []string
 	depth, start := 0, 0
@@ -251,14 +251,14 @@ func splitTypes(text string) []string {
 	return out
 }
 
-// badToken explains what cannot begin any word of the language.
+// badToken explains a character that cannot begin a token of the language.
 func (l *language) badToken(token string, at cursor) (message, hint string) {
 	assign := "nothing is assigned here: an expression gives the whole new document, as in merge(doc, {\"field\": value})"
 	switch l.scope {
 	case ScopeDocument:
 		assign = "nothing is assigned here: this is a condition"
 	case ScopeEvent:
-		// A filter, a key or a whole document: which one is not known here.
+		// This may be a filter, a key or a whole document: which one is unknown here.
 		assign = "nothing is assigned here: an expression gives a value"
 	}
 	switch {
@@ -310,7 +310,7 @@ func badInput(word, expected string, at cursor) (message, hint string) {
 		hint = foreignWords[at.previousWord()]
 	case foreignWords[word] != "":
 		hint = foreignWords[word]
-	case foreignWords[strings.ToLower(word)] != "": // as SQL is often written
+	case foreignWords[strings.ToLower(word)] != "": // SQL keywords are often uppercase
 		hint = foreignWords[strings.ToLower(word)]
 	case word == ">" && at.before() == '<':
 		hint = "write !="
@@ -335,7 +335,7 @@ func badInput(word, expected string, at cursor) (message, hint string) {
 
 var closing = map[rune]rune{'(': ')', '[': ']', '{': '}'}
 
-// openBracket returns the innermost bracket that is not closed, or 0.
+// openBracket returns the innermost unclosed bracket, or 0.
 func openBracket(text []rune) rune {
 	var open []rune
 	quote := rune(0)

@@ -5,7 +5,7 @@ import "fmt"
 // selectField is operand.field.
 type selectField struct {
 	operand node
-	part    *part // the operand, where it is one
+	part    *part // the operand, if it is one
 	field   string
 	path    string // the operand as written, for messages
 	at      position
@@ -39,7 +39,7 @@ func (n *selectField) eval(ev *evaluation) (Value, *EvalError) {
 		}
 		return v, nil
 	case *Optional:
-		// Behind .?a, a plain .b goes on being optional.
+		// After .?a, a plain .b stays optional.
 		return optionalField(operand, n.field, n.path, n.at)
 	case Null:
 		return nil, n.at.fault(KindMissingField, fmt.Sprintf("where it may be null, write %s.?%s.orValue(...)", n.path, n.field),
@@ -75,7 +75,8 @@ func (n *selectOptional) eval(ev *evaluation) (Value, *EvalError) {
 	return optionalField(operand, n.field, n.path, n.at)
 }
 
-// optionalField returns a field as an optional. A null has no fields, and where they may be missing that is no fault.
+// optionalField returns a field as an optional. A null has no fields, so its optional fields are missing, which is no
+// fault.
 func optionalField(operand Value, field, path string, at position) (Value, *EvalError) {
 	switch operand := operand.(type) {
 	case *Object:
@@ -175,7 +176,7 @@ func (n *index) eval(ev *evaluation) (Value, *EvalError) {
 	return v, nil
 }
 
-// look returns nil where optional and there is nothing.
+// look returns nil if the key is optional and missing.
 func (n *index) look(operand, key Value, optional bool) (Value, *EvalError) {
 	switch operand := operand.(type) {
 	case List:

@@ -10,22 +10,22 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Limits of filters, beside those of every expression.
+// Limits of filters, in addition to those of every expression.
 const (
-	// MaxFilterLeaves is how many comparisons and tests of fields a filter may come to. A conditional counts its
-	// condition twice, and once for each of its branches what it is compared with.
+	// MaxFilterLeaves is how many comparisons and field tests a filter may expand to. A conditional counts its
+	// condition twice, and what it is compared with once for each branch.
 	MaxFilterLeaves = 200
-	// MaxFilterConstants is how many constants a list in a filter may have.
+	// MaxFilterConstants is how many constants a list in a filter may contain.
 	MaxFilterConstants = 1_000
-	// MaxFilterTextBytes is how long the constant texts of a filter may be together.
+	// MaxFilterTextBytes is the total length of a filter's constant texts.
 	MaxFilterTextBytes = MaxSourceBytes
 )
 
-// CompileFilter reads a filter: an expression of `doc` that gives a bool, in that part of the language which every
-// database can answer. A document matches the predicate if and only if the expression, evaluated on it within the limits
-// of an evaluation, gives true. The error is a *CompileError, except where the language itself cannot be set up.
+// CompileFilter compiles a filter: an expression of `doc` that returns a bool, in the part of the language that every
+// database can answer. A document matches the predicate if and only if evaluating the expression on it, within the
+// limits of an evaluation, returns true. The error is a *CompileError, unless the language itself cannot be set up.
 //
-// docs/reference/filters.md says what may be in a filter.
+// docs/reference/filters.md says what a filter may contain.
 func CompileFilter(source string) (predicate domain.Predicate, err error) {
 	_, c, err := compile(ScopeDocument, source)
 	if err != nil {
@@ -45,7 +45,7 @@ func CompileFilter(source string) (predicate domain.Predicate, err error) {
 	return root.holds, nil
 }
 
-// filter turns a checked syntax tree into a predicate.
+// filter translates a checked syntax tree into a predicate.
 type filter struct {
 	*compiler
 	constants evaluation // one budget for all constants
@@ -53,8 +53,8 @@ type filter struct {
 	source    string
 }
 
-// condition is a part of a filter that gives a bool: the documents for which it gives true, and those for which it gives
-// false. For the others it is a fault. Having both is what takes negation to the leaves.
+// condition is a part of a filter that returns a bool: the documents for which it is true, and those for which it is
+// false. For all other documents it is a fault. Keeping both moves negation down to the leaves.
 type condition struct{ holds, fails domain.Predicate }
 
 func (c condition) not() condition { return condition{c.fails, c.holds} }
@@ -64,7 +64,7 @@ var (
 	never  = domain.Or{}
 )
 
-// known is a condition that does not depend on the document.
+// known returns a condition that does not depend on the document.
 func known(holds bool) condition {
 	if holds {
 		return condition{always, never}
@@ -72,7 +72,7 @@ func known(holds bool) condition {
 	return condition{never, always}
 }
 
-// allOf matches what all parts match; no And is directly within another, and none has one part only.
+// allOf matches what all parts match. Its result has no And directly within another, and no And with a single part.
 func allOf(parts ...domain.Predicate) domain.Predicate {
 	kept := domain.And{}
 	for _, part := range parts {
@@ -116,7 +116,7 @@ func anyOf(parts ...domain.Predicate) domain.Predicate {
 	return kept
 }
 
-// leaves counts what is neither And nor Or.
+// leaves counts the parts that are neither And nor Or.
 func leaves(p domain.Predicate) int {
 	n := 0
 	switch p := p.(type) {
@@ -134,7 +134,7 @@ func leaves(p domain.Predicate) int {
 	return n
 }
 
-// bounded refuses what has grown too large, before more is made of it.
+// bounded refuses parts that have grown too large, before they grow further.
 func (f *filter) bounded(e ast.Expr, parts ...domain.Predicate) *CompileError {
 	for _, part := range parts {
 		if leaves(part) > MaxFilterLeaves {
@@ -145,7 +145,7 @@ func (f *filter) bounded(e ast.Expr, parts ...domain.Predicate) *CompileError {
 	return nil
 }
 
-// condition translates a part that gives a bool.
+// condition translates a part that returns a bool.
 func (f *filter) condition(e ast.Expr) (condition, *CompileError) {
 	c, err := f.unbounded(e)
 	if err != nil {
@@ -218,7 +218,7 @@ func (f *filter) conditions(list []ast.Expr) ([]condition, *CompileError) {
 	return out, nil
 }
 
-// truth translates a value that is taken for a bool as it is.
+// truth translates a value used directly as a bool.
 func (f *filter) truth(e ast.Expr) (condition, *CompileError) {
 	values, err := f.operand(e)
 	if err != nil {
@@ -298,7 +298,7 @@ func (f *filter) hasValue(e ast.Expr, args []ast.Expr) (condition, *CompileError
 	return out, nil
 }
 
-// present is whether there is a value.
+// present returns the condition that an optional has a value.
 func (f *filter) present(e ast.Expr, o optional) condition {
 	out := condition{never, o.none}
 	for _, v := range o.values {
@@ -311,7 +311,7 @@ func (f *filter) present(e ast.Expr, o optional) condition {
 	return out
 }
 
-// at is the place of a part: of a call, where its name stands.
+// at returns the position of a part; for a call, that of its name.
 func (f *filter) at(e ast.Expr) position {
 	at := f.compiler.at(e)
 	at.column = int32(newCursor(f.source, int(at.line), int(at.column)).nameStart(int(at.column)))
@@ -323,13 +323,13 @@ func (f *filter) fail(e ast.Expr, hint, format string, args ...any) *CompileErro
 	return &CompileError{Line: int(at.line), Column: int(at.column), Message: fmt.Sprintf(format, args...), Hint: hint}
 }
 
-// place is where a leaf stands.
+// place returns the position of a leaf.
 func (f *filter) place(e ast.Expr) domain.Place {
 	at := f.at(e)
 	return domain.Place(fmt.Sprintf("line %d, column %d", at.line, at.column))
 }
 
-// checkText refuses a constant text that no document can have.
+// checkText refuses a constant text that no document can contain.
 func (f *filter) checkText(e ast.Expr, text string) *CompileError {
 	if strings.IndexByte(text, 0) >= 0 {
 		return f.fail(e, "", "no document has a text with the character U+0000 in it")

@@ -10,7 +10,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// comparisons are the operators; mirrored is one with its sides exchanged, opposite what is true where it is false.
+// comparisons are the operators. mirrored is the operator with its sides exchanged; opposite is true where the operator
+// is false.
 var (
 	comparisons = map[string]domain.Comparison{
 		operators.Equals: domain.Equal, operators.NotEquals: domain.NotEqual, operators.Less: domain.Less,
@@ -27,7 +28,7 @@ var (
 	textTests = map[string]domain.TextTest{"startsWith": domain.StartsWith, "endsWith": domain.EndsWith, "contains": domain.Includes}
 )
 
-// relation translates what has two sides, each of which may be one of several things.
+// relation translates a comparison with two sides, each of which may be one of several operands.
 func (f *filter) relation(e, left, right ast.Expr) (condition, *CompileError) {
 	lefts, err := f.operand(left)
 	if err != nil {
@@ -54,7 +55,7 @@ func (f *filter) relation(e, left, right ast.Expr) (condition, *CompileError) {
 	return out, nil
 }
 
-// leaf translates what has two sides, each a field or a constant.
+// leaf translates a comparison of two operands, each a field or a constant.
 func (f *filter) leaf(e ast.Expr, a, b operand) (condition, *CompileError) {
 	function := e.AsCall().FunctionName()
 	switch {
@@ -102,7 +103,7 @@ func (f *filter) leaf(e ast.Expr, a, b operand) (condition, *CompileError) {
 		domain.Text{Path: a.path, Test: test, Text: string(text), Not: true, Place: f.place(e)}}, nil
 }
 
-// fold evaluates what has constants on both sides.
+// fold evaluates a comparison with constants on both sides.
 func (f *filter) fold(e ast.Expr, a, b Value) (condition, *CompileError) {
 	n, err := f.operation(e, []node{&constant{a}, &constant{b}})
 	if err != nil {
@@ -115,7 +116,7 @@ func (f *filter) fold(e ast.Expr, a, b Value) (condition, *CompileError) {
 	return known(v == Bool(true)), nil
 }
 
-// equal translates a == b, one of which is a field or both of which are constants.
+// equal translates a == b, where one is a field or both are constants.
 func (f *filter) equal(e ast.Expr, a, b operand) (condition, *CompileError) {
 	if !a.isField() && !b.isField() {
 		same, fault := f.constants.equal(a.value, b.value, f.at(e))
@@ -131,7 +132,7 @@ func (f *filter) equal(e ast.Expr, a, b operand) (condition, *CompileError) {
 	return condition{f.compare(a, domain.Equal, value, e), f.compare(a, domain.NotEqual, value, e)}, err
 }
 
-// ordered translates a < b and its like, one of which is a field.
+// ordered translates a < b and similar comparisons, where one is a field.
 func (f *filter) ordered(e ast.Expr, a, b operand, comparison domain.Comparison) (condition, *CompileError) {
 	if b.isField() {
 		a, b, comparison = b, a, mirrored[comparison]
@@ -147,7 +148,7 @@ func (f *filter) compare(field operand, comparison domain.Comparison, value doma
 	return domain.Compare{Path: field.path, Comparison: comparison, Value: value, Place: f.place(e)}
 }
 
-// oneOf translates field in constants. In an object, it is the keys that count.
+// oneOf translates field in constants. For an object, its keys count.
 func (f *filter) oneOf(e ast.Expr, field, constants operand) (condition, *CompileError) {
 	var items []Value
 	switch container := constants.value.(type) {
@@ -164,7 +165,7 @@ func (f *filter) oneOf(e ast.Expr, field, constants operand) (condition, *Compil
 		return condition{}, f.fail(constants.at, "ask several times, each for a part of them", "the list has %d constants; a list in a filter may have %d", len(items), MaxFilterConstants)
 	}
 	if len(items) == 0 {
-		// None of them is equal, wherever there is a value.
+		// No constant is equal, so it is false wherever there is a value.
 		return condition{never, domain.Has{Path: field.path, Place: f.place(e)}}, nil
 	}
 	values := make([]domain.Scalar, len(items))
@@ -190,7 +191,7 @@ func (f *filter) memberOfDocument(e ast.Expr, name operand) (condition, *Compile
 	return condition{domain.Has{Path: path, Place: f.place(e)}, domain.Has{Path: path, Not: true, Place: f.place(e)}}, f.checkText(name.at, string(text))
 }
 
-// scalar is a constant that a field is compared with.
+// scalar converts a constant that a field is compared with.
 func (f *filter) scalar(constant operand) (domain.Scalar, *CompileError) {
 	switch v := constant.value.(type) {
 	case Null:
@@ -229,7 +230,7 @@ func (f *filter) evaluate(e ast.Expr, n node) (Value, *CompileError) {
 	return v, nil
 }
 
-// faulty refuses a constant part that has no value: no document could match for it.
+// faulty refuses a constant part that is a fault: it could match no document.
 func (f *filter) faulty(e ast.Expr, fault *EvalError) *CompileError {
 	err := f.fail(e, fault.Hint, "%s", fault.Message)
 	if fault.Line > 0 {

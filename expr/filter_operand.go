@@ -9,9 +9,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// operand is one of the things that a part of a filter can stand for: a field, or a constant. Which one it is depends on
-// the document where the part is conditional or optional: the guard says for which documents it is this one. The guards of
-// a part's operands exclude one another, and where none holds the part is a fault.
+// operand is one possible meaning of a part of a filter: a field, or a constant. If the part is conditional or
+// optional, the meaning depends on the document: the guard says for which documents the operand applies. The guards of
+// a part's operands exclude one another. If none of them holds, the part is a fault.
 type operand struct {
 	guard domain.Predicate
 	path  domain.Path // of a field; empty, not nil, for the document itself
@@ -21,8 +21,8 @@ type operand struct {
 
 func (o operand) isField() bool { return o.path != nil }
 
-// optional is what an optional value can hold, and the documents for which it holds nothing. The guard of a field says
-// nothing of the field itself: it is there or not.
+// optional is what an optional value can hold, and the documents for which it holds nothing. The guard of a field does
+// not cover the field itself, which may be missing.
 type optional struct {
 	values []operand
 	none   domain.Predicate
@@ -73,7 +73,7 @@ func (f *filter) operand(e ast.Expr) ([]operand, *CompileError) {
 	return nil, f.refuse(e)
 }
 
-// guarded translates a part that counts for some documents only.
+// guarded translates a part that applies to some documents only.
 func (f *filter) guarded(e ast.Expr, guard domain.Predicate) ([]operand, *CompileError) {
 	values, err := f.operand(e)
 	if err != nil {
@@ -92,8 +92,8 @@ func (f *filter) guard(e ast.Expr, values []operand, guard domain.Predicate) *Co
 	return nil
 }
 
-// path translates a chain of names behind doc: `doc.a.b`, `doc["odd name"]`, and doc itself. ok is false where it is
-// something else.
+// path translates a chain of names after doc: `doc.a.b`, `doc["odd name"]`, and doc itself. ok is false for anything
+// else.
 func (f *filter) path(e ast.Expr) (path domain.Path, ok bool, err *CompileError) {
 	var around ast.Expr
 	switch {
@@ -117,7 +117,7 @@ func (f *filter) path(e ast.Expr) (path domain.Path, ok bool, err *CompileError)
 	return append(slices.Clip(path), name), true, nil
 }
 
-// memberName is the last name of a chain: what .name, ["name"], .?name or [?"name"] asks for.
+// memberName returns the last name of a chain, as in .name, ["name"], .?name or [?"name"].
 func (f *filter) memberName(e ast.Expr) (string, *CompileError) {
 	if e.Kind() == ast.SelectKind {
 		return e.AsSelect().FieldName(), f.checkText(e, e.AsSelect().FieldName())
@@ -138,8 +138,8 @@ func (f *filter) memberName(e ast.Expr) (string, *CompileError) {
 	return string(name), f.checkText(e, string(name))
 }
 
-// isOptional reports whether a part gives an optional value: .?a or [?"a"], a field behind one, or x.or(y). Its type does
-// not always tell, as that of a field is not known.
+// isOptional reports whether a part returns an optional value: .?a or [?"a"], a field after one, or x.or(y). Its type
+// does not always show that, since the type of a field is unknown.
 func (f *filter) isOptional(e ast.Expr) bool {
 	switch {
 	case e.Kind() == ast.SelectKind:
@@ -154,7 +154,7 @@ func isCall(e ast.Expr, function string) bool {
 	return e.Kind() == ast.CallKind && e.AsCall().FunctionName() == function
 }
 
-// optional translates a part that gives an optional value: doc.?a, doc[?"a"], what follows behind it, and x.or(y).
+// optional translates a part that returns an optional value: doc.?a, doc[?"a"], fields after them, and x.or(y).
 func (f *filter) optional(e ast.Expr) (optional, *CompileError) {
 	if !f.mentionsDocument(e) {
 		value, err := f.constant(e)
@@ -180,7 +180,7 @@ func (f *filter) optional(e ast.Expr) (optional, *CompileError) {
 		if err != nil {
 			return optional{}, err
 		}
-		// The first one's fields are guarded by their own being there, which is the opposite of first.none.
+		// The first one's fields are guarded by their own presence, the opposite of first.none.
 		err = f.guard(e, second.values, first.none)
 		return optional{append(first.values, second.values...), allOf(first.none, second.none)}, err
 	}
@@ -205,7 +205,7 @@ func (f *filter) optional(e ast.Expr) (optional, *CompileError) {
 		return f.extend(e, o, name)
 	}
 	if !isCall(e, operators.OptSelect) && !isCall(e, operators.OptIndex) {
-		// Its evaluation is a fault, whatever is in the document: not to be taken for the optional field, which was meant.
+		// Its evaluation is a fault for every document. Do not treat it as the optional field that was meant.
 		return optional{}, f.fail(e, "write a ? before the field's name: doc.?field, doc[?'field']", "a field that may be missing is wanted here")
 	}
 	path, ok, err := f.path(around)
@@ -218,8 +218,8 @@ func (f *filter) optional(e ast.Expr) (optional, *CompileError) {
 	return f.extend(e, optional{[]operand{{guard: always, path: path, at: around}}, never}, name)
 }
 
-// extend goes on from an optional value to one of its fields. There is nothing where there was nothing, where the value
-// has no such field, and where it is null; where it can have no fields it is a fault.
+// extend translates a field of an optional value. The result is empty if the value is missing, has no such field, or is
+// null. If the value cannot have fields, it is a fault.
 func (f *filter) extend(e ast.Expr, o optional, name string) (optional, *CompileError) {
 	out := optional{none: o.none}
 	for _, v := range o.values {

@@ -9,7 +9,7 @@ import (
 
 const keepHint = "have the projection keep the result in a field of its own, and ask for that"
 
-// What a filter cannot do is refused here, each with what to write instead.
+// This file refuses what a filter cannot do, with a hint what to write instead.
 
 func (f *filter) wholeDocument(e ast.Expr) *CompileError {
 	return f.fail(e, "name a field, as in doc.status", "a filter cannot compare or test the document as a whole")
@@ -23,7 +23,7 @@ func (f *filter) unwrapFirst(e ast.Expr) *CompileError {
 	return f.fail(e, "write .orValue(...) behind it, or test it with has()", "an optional value cannot be compared or tested as it is")
 }
 
-// noScalar refuses a constant that no single value of a document can be compared with.
+// noScalar refuses a constant that cannot be compared with a single value of a document.
 func (f *filter) noScalar(constant operand) *CompileError {
 	switch constant.value.(type) {
 	case Timestamp, Duration:
@@ -37,7 +37,7 @@ func (f *filter) noScalar(constant operand) *CompileError {
 	return f.fail(constant.at, "", "a filter cannot compare with %s", describe(constant.value))
 }
 
-// refuse says why a part that depends on the document cannot be asked of a database.
+// refuse says why a database cannot evaluate a part that depends on the document.
 func (f *filter) refuse(e ast.Expr) *CompileError {
 	switch e.Kind() {
 	case ast.ComprehensionKind:
@@ -57,7 +57,7 @@ func (f *filter) refuse(e ast.Expr) *CompileError {
 	return f.fail(e, "", "a filter cannot ask for this")
 }
 
-// refuseCondition refuses a condition where a value is wanted.
+// refuseCondition refuses a condition used as a value.
 func (f *filter) refuseCondition(e ast.Expr) *CompileError {
 	return f.fail(e, "write the condition itself, or ! before it", "a condition cannot be compared here")
 }
@@ -94,7 +94,7 @@ func (f *filter) refuseCall(e ast.Expr) *CompileError {
 	return f.fail(e, keepHint, "a filter cannot call %s on a field", function)
 }
 
-// refuseMacro refuses what walks over a list or names a value.
+// refuseMacro refuses a macro that walks over a list or names a value.
 func (f *filter) refuseMacro(e ast.Expr) *CompileError {
 	at := f.at(e)
 	switch macro := newCursor(f.source, int(at.line), int(at.column)).word(); macro {

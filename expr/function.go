@@ -8,11 +8,11 @@ import (
 	"cel.dev/cel-go/cel"
 )
 
-// function is one function of the language: how it is called, and what it does.
+// function is one function of the language: its signature and its implementation.
 type function struct {
 	name   string
 	usage  string // for people: "text.substring(start[, end])"
-	member bool   // called as x.name(...), x being the first argument
+	member bool   // called as x.name(...), where x is the first argument
 	takes  [][]*cel.Type
 	gives  *cel.Type
 	// apply must not keep args.
@@ -44,12 +44,12 @@ func (n *call) eval(ev *evaluation) (Value, *EvalError) {
 	return result, fault
 }
 
-// fault is a fault of this call.
+// fault returns a fault of this call.
 func (n *call) fault(kind Kind, hint, format string, args ...any) (Value, *EvalError) {
 	return nil, n.at.fault(kind, hint, "%s: %s", n.function.name, fmt.Sprintf(format, args...))
 }
 
-// mismatch is the fault of a call whose arguments are of kinds that it does not take.
+// mismatch returns the fault of a call with arguments of the wrong kinds.
 func (n *call) mismatch(args []Value) (Value, *EvalError) {
 	kinds := make([]string, len(args))
 	for i, arg := range args {
@@ -62,7 +62,7 @@ func (n *call) mismatch(args []Value) (Value, *EvalError) {
 	return nil, n.at.fault(KindType, hint, "%s does not take %s", n.function.name, strings.Join(kinds, ", "))
 }
 
-// text allocates and returns a string that the call has made.
+// text allocates and returns a string that the call has created.
 func (n *call) text(ev *evaluation, text string) (Value, *EvalError) {
 	if fault := ev.allocate(len(text), n.at); fault != nil {
 		return nil, fault
@@ -70,7 +70,7 @@ func (n *call) text(ev *evaluation, text string) (Value, *EvalError) {
 	return String(text), nil
 }
 
-// Types for declarations. Where a number of either kind is taken, both are declared.
+// Types for declarations. If a number of either kind is accepted, both are declared.
 var (
 	anyType   = cel.DynType
 	textType  = cel.StringType
@@ -88,7 +88,7 @@ func one(a *cel.Type) []*cel.Type         { return []*cel.Type{a} }
 func two(a, b *cel.Type) []*cel.Type      { return []*cel.Type{a, b} }
 func three(a, b, c *cel.Type) []*cel.Type { return []*cel.Type{a, b, c} }
 
-// functions returns all functions by name. A name that is called both as f(x) and as x.f() stands twice.
+// functions returns all functions by name. A name that is called both as f(x) and as x.f() is listed twice.
 func functions() []*function {
 	return slices.Concat(conversionFunctions(), textFunctions(), listFunctions(), objectFunctions(), mathFunctions(),
 		timeFunctions(), optionalFunctions())

@@ -65,7 +65,7 @@ func toInt(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	return c.mismatch(args)
 }
 
-// mostDigits is the length of the texts that are read as numbers.
+// mostDigits is the longest text that is read as a number.
 const mostDigits = 400
 
 func toDouble(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
@@ -79,7 +79,7 @@ func toDouble(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 		if len(v) > mostDigits {
 			return c.fault(KindValue, "", "%q is not a number", clip(string(v)))
 		}
-		// Go reads more than a number: hexadecimal, infinities, underscores.
+		// Go accepts more than JSON numbers: hexadecimal, infinities, underscores.
 		f, err := strconv.ParseFloat(string(v), 64)
 		if err != nil || strings.Trim(string(v), "0123456789+-.eE") != "" {
 			return c.fault(KindValue, "", "%q is not a number", clip(string(v)))
@@ -89,7 +89,7 @@ func toDouble(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	return c.mismatch(args)
 }
 
-// finiteAt returns the result of a function of numbers.
+// finiteAt returns the result of a numeric function.
 func finiteAt(c *call, f float64) (Value, *EvalError) {
 	v, problem := finite(f)
 	return c.at.number(v, problem)
@@ -145,7 +145,7 @@ func toTimestamp(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	case Timestamp:
 		return v, nil
 	case Int:
-		// Beyond this, seconds since 1970 would run over before the year can be looked at.
+		// Beyond this, seconds since 1970 would overflow before the year can be checked.
 		if v < -1<<40 || v > 1<<40 {
 			return c.fault(KindOverflow, "", "the timestamp is out of range: its year must be 1 to 9999")
 		}

@@ -9,10 +9,10 @@ import (
 	"github.com/ncruces/go-strftime"
 )
 
-// maxFormatPrecision is how many digits behind the point a text can be formatted with.
+// maxFormatPrecision is how many digits after the point a format may have.
 const maxFormatPrecision = 100
 
-// format formats a text's clauses or a moment.
+// format formats the clauses of a text, or a moment.
 func format(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	if moment, ok := args[0].(Timestamp); ok {
 		return formatTime(c, ev, time.Time(moment), args)
@@ -25,7 +25,7 @@ func format(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 
 const (
 	timeClauses    = "YCymBbhdejHkIlPpMSLfzAauwGgVUWsQnt%" // of strftime; those that depend on a locale or a zone's name are left out
-	maxClauseBytes = 24                                    // what a clause writes at most, and more
+	maxClauseBytes = 24                                    // the most that a clause writes, with room to spare
 )
 
 // formatTime is timestamp.format(pattern[, zone]): strftime's clauses, with %f for microseconds and %L for milliseconds.
@@ -107,7 +107,7 @@ func formatText(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 		if next == len(list.items) {
 			return c.fault(KindIndex, "", "there are more %% clauses than the %d values in the list", len(list.items))
 		}
-		// Only the text of a list or object can be long, and its length is known before it is written.
+		// Only the text of a list or object can be long, and its length is known in advance.
 		if fault := ev.allocate(measureOf(list.items[next]).bytes, c.at); fault != nil {
 			return nil, fault
 		}
@@ -127,7 +127,7 @@ func formatText(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	return String(out), nil
 }
 
-// clause appends v as a clause wants it.
+// clause appends v in the form of a clause.
 func (n *call) clause(out []byte, verb byte, precision int, v Value) ([]byte, *EvalError) {
 	switch verb {
 	case 's':

@@ -6,7 +6,7 @@ import (
 	"cel.dev/cel-go/cel"
 )
 
-// sortByFunction is what the macro sortBy becomes: a list, and the key of each of its elements.
+// sortByFunction is the expansion of the macro sortBy: it takes a list, and the key of each of its elements.
 const sortByFunction = "@sortBy"
 
 func listFunctions() []*function {
@@ -25,7 +25,7 @@ func listFunctions() []*function {
 	}
 }
 
-// list charges for a new list of length, and returns room for it.
+// list charges for a new list of the length, and returns its storage.
 func (ev *evaluation) list(length int, at position) ([]Value, *EvalError) {
 	if fault := ev.reserve(0, length, valueBytes, at); fault != nil {
 		return nil, fault
@@ -110,7 +110,7 @@ func reverse(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	return c.mismatch(args)
 }
 
-// distinct keeps the first of equal elements. Scalars are found by hash; only lists and objects are compared one by one.
+// distinct keeps the first of equal elements. It finds scalars by hash, and compares only lists and objects one by one.
 func distinct(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	list, ok := args[0].(List)
 	if !ok {
@@ -169,7 +169,7 @@ func sortBy(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	return c.sorted(ev, list, keys)
 }
 
-// sorted returns list in the order of keys; elements with equal keys stay in the order that they had.
+// sorted returns list in the order of keys; the sort is stable.
 func (n *call) sorted(ev *evaluation, list, keys List) (Value, *EvalError) {
 	items, fault := ev.list(2*len(list.items), n.at)
 	if fault != nil {

@@ -104,8 +104,8 @@ func roundNumber(f func(float64) float64) func(*call, *evaluation, []Value) (Val
 	}
 }
 
-// roundTo rounds to the nearest number with as many digits behind the point, halves away from zero. It is the decimal
-// digits that are rounded, as the number is written: 2.675 to two digits is 2.68, although the double is a little less.
+// roundTo rounds to the nearest number with this many digits after the point, halves away from zero. It rounds the
+// decimal digits as written: 2.675 to two digits is 2.68, although the double is slightly less.
 func roundTo(c *call, _ *evaluation, args []Value) (Value, *EvalError) {
 	digits := Int(0)
 	if len(args) == 2 {

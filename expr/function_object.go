@@ -37,7 +37,7 @@ func mergeObjects(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 		if fault := ev.allocate(entryBytes*(len(out.keys)+len(object.keys)), c.at); fault != nil {
 			return nil, fault
 		}
-		// What is replaced is measured, and keys are compared: at most all that there is.
+		// Replaced values are measured and keys compared, so charge for the whole at most.
 		if fault := ev.spend((out.inside.bytes+object.inside.bytes)/1024, c.at); fault != nil {
 			return nil, fault
 		}

@@ -1,6 +1,6 @@
 package expr
 
-// optionalFunctions are declared by cel-go, together with the syntax of optional fields; here is only what they do.
+// optionalFunctions implement functions that cel-go declares, together with the syntax of optional fields.
 func optionalFunctions() []*function {
 	return []*function{
 		{name: "optional.of", usage: "optional.of(x)", apply: func(_ *call, _ *evaluation, args []Value) (Value, *EvalError) {
@@ -101,7 +101,7 @@ func isZero(v Value) bool {
 	return false
 }
 
-// alternative is x.orValue(other) or x.or(other); other is evaluated only where x is missing.
+// alternative is x.orValue(other) or x.or(other); other is evaluated only if x is missing.
 type alternative struct {
 	optional, other node
 	keep            bool // or: the result stays optional

@@ -6,8 +6,8 @@ import (
 	"regexp/syntax"
 )
 
-// compilePattern compiles an RE2 regular expression that is no larger than MaxPatternInstructions, and returns its size.
-// Its size is what bounds the time that a match takes: at most length of text times size.
+// compilePattern compiles an RE2 regular expression that is no larger than MaxPatternInstructions, and returns its
+// size. The size limits the time of a match: at most the length of the text times the size.
 func compilePattern(pattern string) (*regexp.Regexp, int, error) {
 	const mostBytes = 4 << 10
 	if len(pattern) > mostBytes {

@@ -7,7 +7,7 @@ import (
 	"cel.dev/cel-go/cel"
 )
 
-// Places in a text are counted in code points from 0, as in CEL.
+// Positions in a text are counted in code points from 0, as in CEL.
 func textFunctions() []*function {
 	member := func(name, usage string, gives *cel.Type, apply func(*call, *evaluation, []Value) (Value, *EvalError), takes ...[]*cel.Type) *function {
 		return &function{name: name, usage: usage, member: true, gives: gives, takes: takes, apply: apply}
@@ -41,7 +41,7 @@ func textFunctions() []*function {
 	}
 }
 
-// texts returns the first arguments as strings; ok is false where one of them is none.
+// texts returns the first arguments as strings; ok is false if one of them is not a string.
 func texts(args []Value, n int) (a, b, c string, ok bool) {
 	var out [3]string
 	for i := range n {
@@ -54,7 +54,7 @@ func texts(args []Value, n int) (a, b, c string, ok bool) {
 	return out[0], out[1], out[2], true
 }
 
-// scan charges for going through a text.
+// scan charges for scanning a text.
 func (ev *evaluation) scan(text string, at position) *EvalError { return ev.spend(len(text)/64, at) }
 
 func searchText(found func(text, part string) bool) func(*call, *evaluation, []Value) (Value, *EvalError) {
@@ -111,8 +111,8 @@ func sizeOf(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	return c.mismatch(args)
 }
 
-// offset turns a place counted in code points into one counted in bytes. It reports false for a place outside text;
-// the place behind the last code point is inside.
+// offset converts a position in code points to one in bytes. It returns false for a position outside text; the position
+// after the last code point is inside.
 func offset(text string, place Int) (int, bool) {
 	if place < 0 {
 		return 0, false
@@ -245,7 +245,7 @@ func replaceText(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	return String(strings.Replace(text, old, replacement, limit)), nil
 }
 
-// reserve allocates base + count*each bytes, whose product may be beyond an int.
+// reserve allocates base + count*each bytes, even if the product overflows an int.
 func (ev *evaluation) reserve(base, count, each int, at position) *EvalError {
 	if each > 0 && count > MaxMemory/each {
 		return ev.allocate(MaxMemory+1, at)
@@ -253,7 +253,7 @@ func (ev *evaluation) reserve(base, count, each int, at position) *EvalError {
 	return ev.allocate(base+count*each, at)
 }
 
-// clampCount reads a count of pieces: negative means all.
+// clampCount reads a count of pieces; negative means all.
 func clampCount(count Int) int {
 	return int(max(-1, min(count, MaxMemory)))
 }

@@ -11,7 +11,7 @@ func timeFunctions() []*function {
 		return &function{name: name, usage: "timestamp." + name + "([zone])", member: true, gives: intType,
 			takes: [][]*cel.Type{one(cel.TimestampType), two(cel.TimestampType, textType)}, apply: timePart(of, nil)}
 	}
-	// These take a duration too: the whole of it in that unit.
+	// These also accept a duration, and return all of it in that unit.
 	unit := func(name string, of func(time.Time) int, unit time.Duration) *function {
 		f := part(name, of)
 		f.usage = "timestamp." + name + "([zone]) or duration." + name + "()"
@@ -65,8 +65,8 @@ func (n *call) badZone(name string) (Value, *EvalError) {
 	return n.fault(KindValue, "write UTC or an offset such as '+01:00'", "%q is not a time zone that expressions know", clip(name))
 }
 
-// zoneOffset reads UTC, Z, or an offset such as +01:00 or -0530. Zones by name are left out on purpose: their rules
-// change, and folding the same events again must give the same documents.
+// zoneOffset reads UTC, Z, or an offset such as +01:00 or -0530. It deliberately has no zone names: their rules change,
+// and folding the same events again must give the same documents.
 func zoneOffset(name string) (time.Duration, bool) {
 	if name == "UTC" || name == "Z" || name == "" {
 		return 0, name != ""

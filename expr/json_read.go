@@ -6,11 +6,11 @@ import (
 	"unicode/utf8"
 )
 
-// ParseJSON reads one JSON text (RFC 8259). It keeps nothing of raw. Of several equal keys the last counts; text that is
-// not UTF-8, and lone surrogates, are read with U+FFFD in their place.
+// ParseJSON reads one JSON text (RFC 8259). It keeps no reference to raw. Of several equal keys the last counts.
+// Invalid UTF-8 and lone surrogates become U+FFFD.
 //
-// It is meant for texts that a database gives back or that were checked when they were taken; it refuses what is not
-// JSON and what is nested deeper than MaxDepth, with an error that names the byte.
+// It is meant for texts that come from a database or were validated on input. It refuses text that is not JSON, or
+// nested deeper than MaxDepth, with an error that names the byte.
 func ParseJSON(raw []byte) (Value, error) {
 	p := jsonParser{text: raw}
 	v, err := p.value(0)
@@ -40,10 +40,10 @@ func ParseDocument(raw []byte) (*Object, error) {
 type jsonParser struct {
 	text []byte
 	pos  int
-	keys [16]string // keys seen lately: the objects of a list mostly have the same ones
+	keys [16]string // recently seen keys: the objects of a list mostly share them
 }
 
-// key reads a key. One that was seen before takes no memory again.
+// key reads a key. A recently seen key needs no new memory.
 func (p *jsonParser) key() (string, error) {
 	end := p.pos + 1
 	for end < len(p.text) && p.text[end] != '"' && p.text[end] != '\\' && ' ' <= p.text[end] && p.text[end] < utf8.RuneSelf {
@@ -247,8 +247,8 @@ func (p *jsonParser) number() (Value, error) {
 	return parseNumber(string(p.text[start:p.pos])), nil
 }
 
-// str reads a string at its opening quote. Each gets memory of its own: a document keeps few of an event's strings, and
-// must not keep the whole event's text alive with them.
+// str reads a string from its opening quote. Each string gets separate memory: a document keeps few of an event's
+// strings, and must not keep the event's whole text alive with them.
 func (p *jsonParser) str() (string, error) {
 	p.pos++
 	start := p.pos
@@ -274,7 +274,7 @@ func (p *jsonParser) str() (string, error) {
 	return "", p.fail("a string does not end")
 }
 
-// escaped reads on from the first backslash of the string that began at start.
+// escaped continues reading at the first backslash of the string that began at start.
 func (p *jsonParser) escaped(start int) (string, error) {
 	out := append(make([]byte, 0, 2*(p.pos-start)+16), p.text[start:p.pos]...)
 	for p.pos < len(p.text) {
@@ -301,7 +301,7 @@ func (p *jsonParser) escaped(start int) (string, error) {
 	return "", p.fail("a string does not end")
 }
 
-// escape reads one escape sequence at its backslash, both halves of a surrogate pair included.
+// escape reads one escape sequence at its backslash, including both halves of a surrogate pair.
 func (p *jsonParser) escape() (rune, error) {
 	if p.pos+1 >= len(p.text) {
 		return 0, p.fail("a string does not end")

@@ -8,14 +8,14 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// ErrTooLarge is part of the error for a value that is longer than MaxDocumentBytes as JSON, or nested deeper than
-// MaxDepth, or too long where its numbers are written without exponents (domain.PrintedTooLong).
+// ErrTooLarge is wrapped by the error for a value that is longer than MaxDocumentBytes as JSON, nested deeper than
+// MaxDepth, or too long with its numbers written without exponents (domain.PrintedTooLong).
 var ErrTooLarge = errors.New("the value is too large for a document")
 
-// AppendJSON appends v to dst as JSON without white space. Equal values give equal bytes: keys are in byte order,
+// AppendJSON appends v to dst as JSON without white space. Equal values give equal bytes: keys are in byte order, and
 // numbers in the shortest form that reads back as the same number. Times become strings as in RFC 3339.
 //
-// The error wraps ErrTooLarge, or is an *EvalError for a value that has no JSON form: an optional, a type, an event
+// The error wraps ErrTooLarge, or is an *EvalError for a value without a JSON form: an optional, a type, or an event
 // whose data cannot be read.
 func AppendJSON(dst []byte, v Value) ([]byte, error) {
 	w := jsonWriter{out: dst, limit: len(dst) + MaxDocumentBytes}
@@ -31,7 +31,7 @@ func AppendJSON(dst []byte, v Value) ([]byte, error) {
 type jsonWriter struct {
 	out    []byte
 	limit  int
-	growth int // by how many bytes it becomes longer when JSONB prints it
+	growth int // how many bytes longer it is as printed by JSONB
 }
 
 func (w *jsonWriter) value(v Value, depth int) error {
@@ -95,7 +95,7 @@ func (w *jsonWriter) value(v Value, depth int) error {
 	return nil
 }
 
-// timeText writes a Timestamp or Duration as documents keep it.
+// timeText formats a Timestamp or Duration as documents store it.
 func timeText(v Value) (string, error) {
 	switch v := v.(type) {
 	case Timestamp:
@@ -106,7 +106,7 @@ func timeText(v Value) (string, error) {
 	return "", fmt.Errorf("%s is not a time", describe(v))
 }
 
-// durationText is CEL's form: seconds, with a fraction where there is one.
+// durationText uses CEL's form: seconds, with a fraction if necessary.
 func durationText(d time.Duration) string {
 	sign := ""
 	seconds, fraction := int64(d/time.Second), int64(d%time.Second)

@@ -2,10 +2,10 @@ package expr
 
 import "fmt"
 
-// Map is a compiled map: event -> record, or nothing. It may be used by any number of goroutines at once.
+// Map is a compiled map: event -> record, or nothing. It is safe for concurrent use.
 type Map struct{ program *Program }
 
-// CompileMap reads a map. Errors are as in Compile.
+// CompileMap compiles a map. Errors are those of Compile.
 func CompileMap(source string) (*Map, error) {
 	program, err := Compile(ScopeEvent, source)
 	if err != nil {
@@ -14,11 +14,11 @@ func CompileMap(source string) (*Map, error) {
 	return &Map{program}, nil
 }
 
-// Source is the map's text.
+// Source returns the map's text.
 func (m *Map) Source() string { return m.program.source }
 
-// Eval returns the record that event makes, an *Object as Fold.Eval gives it; nil where it makes none (the expression gave
-// null). The error is always an *EvalError; any result but an object or null is one.
+// Eval returns the record of event, an *Object like that of Fold.Eval; nil if the expression gave null. The error is
+// always an *EvalError; any result but an object or null is one.
 func (m *Map) Eval(event *Event) (*Object, error) {
 	v, fault := m.program.run(nil, event)
 	if fault != nil {
