@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// watched is the store; it counts the events that it gives, and tells of snapshots that are put.
+// watched is the store; it counts the events that it returns, and reports the snapshots that are put.
 type watched struct {
 	*store.Store
 	db        pgtest.DB
@@ -503,7 +503,7 @@ func TestSweepTakesWhatMoved(t *testing.T) {
 	}
 }
 
-// A tenant with much to sweep does not hold up another one's snapshots.
+// A tenant with much to sweep does not delay another one's snapshots.
 func TestSweepTakesTenantsInTurn(t *testing.T) {
 	t.Parallel()
 	s, states, large := begin(t, false)

@@ -11,8 +11,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Where events are gone, a state is right or refused, whatever snapshots there are; who accepts a loss gets all that is left, and
-// is told what is missing.
+// If events are gone, a state is right or refused, whatever snapshots exist. A client that accepts the loss gets the fold of
+// what is left, with a report of what is missing.
 func TestStatesOverWhatIsGone(t *testing.T) {
 	t.Parallel()
 	s, states, tenant := begin(t, false)
@@ -91,7 +91,7 @@ func TestStatesOverWhatIsGone(t *testing.T) {
 	})
 }
 
-// A stream of which nothing is left has its version still: a client's snapshot may stand for all of it.
+// A stream without remaining events still has its version: a client's snapshot may cover all of it.
 func TestClientsSnapshotsOfWhatIsGone(t *testing.T) {
 	t.Parallel()
 	s, states, tenant := begin(t, false)

@@ -23,7 +23,7 @@ func doubled(start, together string, times int, finish string) string {
 	return b.String()
 }
 
-// attacks are expressions that would take for ever, or all memory, without budgets.
+// attacks are expressions that would never end, or take all memory, without budgets.
 func attacks() map[string]string {
 	const big = "event.data.text" // 1 MB
 	return map[string]string{

@@ -72,7 +72,7 @@ const stepsASourceByte = 100
 // SpendSource is Spend for an expression of that length that is compiled. Compiling one cannot be stopped.
 func (m *Meter) SpendSource(length int) bool { return m.Spend(stepsASourceByte * length) }
 
-// Counts reports whether somebody is told of the steps.
+// Counts reports whether the meter reports its steps to a function of WithSpend.
 func (m *Meter) Counts() bool { return m != nil && m.spend != nil }
 
 // stopped is the fault of an evaluation that its meter ended.

@@ -140,7 +140,7 @@ func (l *pathList) between(from, to cursor) string {
 
 const quotedHint = `a name that is not made of A to Z, a to z, digits and _ is written ["odd-name"]`
 
-// hint helps with what cannot stand behind a path.
+// hint returns a hint for what cannot follow a path.
 func (l *pathList) hint() string {
 	switch l.here() {
 	case '-', ':', '$', '/', '@', '#', '\'', '"':

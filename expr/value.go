@@ -101,7 +101,7 @@ func NewObject(m map[string]Value) *Object {
 	return o
 }
 
-// measure weighs all entries anew.
+// measure measures all entries again.
 func (o *Object) measure() {
 	o.inside = measure{}
 	for i, key := range o.keys {

@@ -48,7 +48,7 @@ func TestFollowsAnExample(t *testing.T) {
 	}
 }
 
-// catalogFor returns a catalog in which every tenant finds the example: a shared one, or one of its own.
+// catalogFor returns a catalog in which every tenant finds the example: a shared one, or a separate one.
 func (p process) catalogFor(t *testing.T, b bench, shared bool) *projection.Catalog {
 	if !shared {
 		if _, err := p.catalog.Create(t.Context(), domain.Everyone, sums("unrelated"), "test"); err != nil {

@@ -63,7 +63,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// A field that is added to definitions must be told of when it changes.
+// Changes must report every field of definitions, including newly added ones.
 func TestChangesKnowEveryField(t *testing.T) {
 	t.Parallel()
 	for i := range reflect.TypeFor[domain.Definition]().NumField() {

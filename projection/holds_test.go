@@ -12,7 +12,7 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// What is told of who holds events is what is stored: by tenant, by the source's categories, and by the types that are folded.
+// RetentionHolds returns what is stored: by tenant, by the source's categories, and by the folded types.
 func TestRetentionHolds(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -78,7 +78,7 @@ func TestRetentionHolds(t *testing.T) {
 		t.Errorf("before an event that is theirs: %+v", got)
 	}
 
-	// A reset begins anew, and what was retired holds nothing.
+	// A reset starts again, and a retired build holds nothing.
 	if _, err := p.catalog.Reset(t.Context(), tenant, "own", "test", false); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestRetentionHolds(t *testing.T) {
 		t.Errorf("deleted: %+v", got)
 	}
 
-	// Whose place cannot be told holds everything.
+	// A projection with an unknown checkpoint holds everything.
 	down := b.process(options{driver: downDriver{b.driver}})
 	all, err := down.catalog.RetentionHolds(t.Context(), tenant, "order")
 	slices.SortFunc(all, func(a, b domain.RetentionHold) int { return cmp.Compare(a.Name, b.Name) })

@@ -81,7 +81,7 @@ func (c *countedDriver) OwnCheckpoints(ctx context.Context) iter.Seq2[drivers.Ow
 	return c.Driver.OwnCheckpoints(ctx)
 }
 
-// Many tenants with many projections of their own, and some shared ones, cost nothing while nothing is appended, and at the
+// Many tenants with many projections each, and some shared ones, cost nothing while nothing is appended, and at the
 // start no more than one look at all checkpoints and one round trip for each tenant: also where most checkpoints are
 // behind the heads, because what came since is for other projections.
 func TestIdlingCostsNothing(t *testing.T) {

@@ -112,7 +112,7 @@ func (a *appender) newTenant(t *testing.T) domain.TenantID {
 }
 
 // A process holds the log's row at head H and asks for the checkpoint. Its connections break, another process appends, and
-// the checkpoint that it is told then is beyond H. The build is healthy, so it must stay inline.
+// the checkpoint that it then reads is beyond H. The build is healthy, so it must stay inline.
 func TestABrokenConnectionEndsNoInlineBuild(t *testing.T) {
 	t.Parallel()
 	a, b, driver, cut := interruptedAppender(t, pgtest.Database(t))

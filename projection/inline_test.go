@@ -159,7 +159,7 @@ func (a *appender) wantInline(t *testing.T, p domain.Projection, want int) {
 	}
 }
 
-// A first append begins what is inline; an event that cannot be folded refuses its request and no other.
+// A first append makes a projection inline; an event that cannot be folded fails only its own request.
 func TestInlineFirstAppend(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -398,7 +398,7 @@ func (a *appender) catchUp(t *testing.T, p domain.Projection, tenant domain.Tena
 	return fold
 }
 
-// A process that appends alone, and looks at nothing but its own batches, learns of what it is to fold into from the append
+// A process that appends alone, and sees only its own batches, learns which builds to fold into from the append
 // itself.
 func TestInlineBuildsChangeBesideAnAppender(t *testing.T) {
 	t.Parallel()

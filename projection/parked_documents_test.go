@@ -300,8 +300,8 @@ func TestParkedDocumentsComeBack(t *testing.T) {
 	})
 }
 
-// A replay removes a document, and dies before it takes away what has waited: the next one does not begin anew with events
-// that have taken effect, although there is no document any more whose version would say so.
+// A replay removes a document, and dies before it removes the waiting events. The next one does not fold events again
+// that have taken effect, although no document exists any more whose version would show that.
 func TestReplayThatRemovesAndDies(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -36,8 +36,8 @@ func numbering(name string, categories ...string) domain.Definition {
 	})
 }
 
-// A projection that begins behind what is gone is made of what is left, and says so; one that has seen all of it says nothing,
-// also when it is restarted; what is removed by force is told.
+// A projection that starts after a removal folds the remaining events, and reports the loss. One that has seen all events
+// reports none, even after a restart. Forced removals are reported.
 func TestProjectionsTellWhatTheyLack(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -103,7 +103,7 @@ func TestProjectionsTellWhatTheyLack(t *testing.T) {
 	}
 }
 
-// Removed by force before it was folded: the documents lack it, and that is told before anything behind it shows.
+// If events are removed by force before they are folded, the loss is reported before any later event takes effect.
 func TestProjectionsTellWhatWasForced(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -134,7 +134,7 @@ func TestProjectionsTellWhatWasForced(t *testing.T) {
 	}
 }
 
-// Of two categories that are forced at different times both are told, also where the second one's place is below the first's.
+// Forced removals in two categories at different times are both reported, even if the second position is the lower.
 func TestLossesAreOfEachCategory(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

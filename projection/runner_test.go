@@ -202,7 +202,7 @@ func TestFaultStaysWhereItIs(t *testing.T) {
 	if _, err := q.catalog.Reset(t.Context(), domain.Everyone, "sums", "test", false); err != nil {
 		t.Fatal(err)
 	}
-	// A process that begins to listen for retries tries everything again that stands still: the old build's may be told twice.
+	// A process that starts to listen for retries retries every stopped pair: the old build's fault may be reported twice.
 	again := <-faults
 	for again.Build == fault.Build {
 		again = <-faults

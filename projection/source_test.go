@@ -10,7 +10,7 @@ import (
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// What events have made of documents is told of those that have taken effect, each by its document; of all others why not.
+// DocumentsOf returns the document of each event that has taken effect, and for all others the reason why not.
 func TestDocumentsOfEvents(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

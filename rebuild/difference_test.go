@@ -14,7 +14,7 @@ import (
 	"github.com/manifold-es/manifold/rebuild"
 )
 
-// restless makes documents come, go and come again with the events: key k is there while the sum of its events is not
+// restless makes documents appear, disappear and reappear with the events: key k exists while the sum of its events is not
 // divisible by three.
 func restless(name string) domain.Definition {
 	return projection.WithDefaults(domain.Definition{

@@ -59,8 +59,8 @@ func (v *service) sumIn(t *testing.T, tenant domain.TenantID, id string) sum {
 	return v.got(t, tenant, 0)[id]
 }
 
-// A tenant that has skipped an event, or discarded what waited for a parked document, holds up no later version of a shared
-// definition: the skip holds for that too, until it is withdrawn. Then the tenant alone stays on its old build.
+// A tenant that has skipped an event, or discarded what waited for a parked document, blocks no later version of a shared
+// definition: the skip applies to that too, until it is withdrawn. Then the tenant alone stays on its old build.
 func TestASkipHoldsForLaterVersionsUntilWithdrawn(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
@@ -180,7 +180,7 @@ func TestAFaultLeavesOneTenantBehind(t *testing.T) {
 		t.Fatalf("the previous release ends the row: %v", err)
 	}
 
-	// The next version meets the fault again, and holds up nobody either.
+	// The next version meets the fault again, and blocks nobody either.
 	third := checked(3, domain.OnErrorStop)
 	if r = v.ended(t, v.start(t, id, rebuild.Request{Definition: &third})); r.State != domain.RebuildSwapped || r.Faulted == nil {
 		t.Fatalf("the third version is %+v", r)
@@ -214,7 +214,7 @@ func TestAFaultLeavesOneTenantBehind(t *testing.T) {
 		_, err := v.drivers["default"].Checkpoint(t.Context(), domain.Build{ProjectionID: id, Number: old, Database: "default"}, hostile)
 		return errors.Is(err, drivers.ErrNoTable)
 	})
-	// The last version for all ends the build of its own.
+	// The last version for all ends the tenant's separate build.
 	fourth := checked(4, domain.OnErrorStop)
 	if r = v.ended(t, v.start(t, id, rebuild.Request{Definition: &fourth})); r.State != domain.RebuildSwapped || r.Faulted != nil {
 		t.Fatalf("the fourth version is %+v", r)

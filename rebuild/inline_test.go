@@ -146,7 +146,7 @@ func TestInlineAgainstModel(t *testing.T) {
 	defer stop()
 	var all sync.WaitGroup
 	var appended, refused, swapped, looks, cuts, begun, ended atomic.Int64
-	// While something is not inline, what it cannot fold is not refused, and would be in its way for ever: so nothing of that
+	// While something is not inline, what it cannot fold is not refused, and would block it permanently: so nothing of that
 	// kind is appended then.
 	var wild sync.RWMutex
 	var tame atomic.Bool

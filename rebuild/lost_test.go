@@ -15,7 +15,7 @@ import (
 	"github.com/manifold-es/manifold/rebuild"
 )
 
-// A shared projection whose table vanishes is rebuilt, started by hand or by itself, and only once.
+// A shared projection whose table vanishes is rebuilt, manually or automatically, and only once.
 func TestTableThatVanishes(t *testing.T) {
 	t.Parallel()
 	v := newService(t)

@@ -32,7 +32,7 @@ type service struct {
 	rebuilds *rebuild.Rebuilds
 }
 
-// newService opens a database and sets a process up on it. Documents are in "default" and, in a database of its own, in
+// newService opens a database and sets a process up on it. Documents are in "default" and, in a separate database, in
 // "elsewhere".
 func newService(t *testing.T) *service {
 	t.Helper()

@@ -11,8 +11,8 @@ import (
 	"github.com/manifold-es/manifold/rebuild"
 )
 
-// A rollback brings the old documents back, with their definition and with all that was appended since, folds nothing
-// anew, and can be undone itself.
+// A rollback brings the old documents back, with their definition and with all that was appended since. It folds nothing
+// again, and can itself be undone.
 func TestRollback(t *testing.T) {
 	t.Parallel()
 	for name, shared := range map[string]bool{"shared": true, "own": false} {
@@ -189,7 +189,7 @@ func TestRollbackForSomeTenants(t *testing.T) {
 		t.Errorf("its tenants come from different builds: %v", err)
 	}
 
-	// A full swap ends what tenants have of their own, and its rollback does not bring that back: nobody followed it.
+	// A full swap ends tenant builds, and its rollback does not bring them back: nobody followed them.
 	all := v.ended(t, v.start(t, id, rebuild.Request{}))
 	check("after one for all", all.Build, all.Build)
 	undo(all)

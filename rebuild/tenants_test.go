@@ -25,7 +25,7 @@ func (v *service) live(t *testing.T, tenant domain.TenantID, id domain.Projectio
 	return p.Build
 }
 
-// A rebuild for some tenants gives them a build of their own, which the runner follows and a full swap ends; a build goes
+// A rebuild for some tenants gives them a separate build, which the runner follows and a full swap ends; a build goes
 // when nobody has it any more.
 func TestSomeTenants(t *testing.T) {
 	t.Parallel()
@@ -39,7 +39,7 @@ func TestSomeTenants(t *testing.T) {
 	}
 	id := v.deployed(t, domain.Everyone, one, two, three)
 	before := v.live(t, three, id)
-	// A document of theirs was broken by hand.
+	// One of their documents was damaged manually.
 	broken := domain.Build{ProjectionID: id, Number: before, Database: "default"}
 	if err := v.drivers["default"].Save(t.Context(), broken, one, drivers.Batch{From: 300, To: 301, Upserts: []domain.Document{{ID: "key 1", Version: 301, Data: []byte(`{"times": 9}`)}}}); err != nil {
 		t.Fatal(err)
