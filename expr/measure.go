@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// measure says what is known of the values inside a list or object without walking through them. It is kept up to date
-// as values are made, which is cheap, so that every document can be known to be fit for storing when it is folded.
+// measure is what is known of the values inside a list or object without walking through them. It is updated cheaply as
+// values are created, so that each folded document is known to be storable.
 type measure struct {
 	bytes   int  // as JSON; at least as many as AppendJSON writes
 	depth   int  // how deep lists and objects are nested
-	foreign bool // some value is none of JSON's kinds: settle has work to do
-	nul     bool // some text has U+0000, which databases cannot keep
+	foreign bool // some value has no JSON kind, so settle has work to do
+	nul     bool // some text contains U+0000, which databases cannot store
 }
 
-// add takes in a value beside those that are measured already, and the comma before it.
+// add adds a value after those that are measured already, with the comma before it.
 func (m *measure) add(other measure) {
 	m.bytes += other.bytes + 1
 	m.depth = max(m.depth, other.depth)
@@ -22,19 +22,19 @@ func (m *measure) add(other measure) {
 	m.nul = m.nul || other.nul
 }
 
-// join takes in all that another list or object has inside.
+// join adds everything inside another list or object.
 func (m *measure) join(other measure) {
 	m.add(other)
 	m.bytes--
 }
 
-// addKey takes in the key of an entry, and the colon behind it.
+// addKey adds the key of an entry, with the colon after it.
 func (m *measure) addKey(key string) {
 	m.bytes += textLength(key) + 1
 	m.nul = m.nul || strings.IndexByte(key, 0) >= 0
 }
 
-// Lengths of values that are not worth writing out to be measured.
+// Upper bounds for values that are not worth formatting just to measure them.
 const (
 	doubleLength   = 25 // the longest: -2.2250738585072014e-308
 	timeLength     = 37 // a timestamp or duration in quotes
@@ -42,7 +42,7 @@ const (
 	containerBytes = 2
 )
 
-// measureOf measures a value. It takes time for a string only, and that in proportion to its length.
+// measureOf measures a value. Only strings take time, in proportion to their length.
 func measureOf(v Value) measure {
 	switch v := v.(type) {
 	case Null, Bool:
@@ -82,7 +82,7 @@ func textLength(text string) int {
 	return n
 }
 
-// weigh measures a value for a list or object that is being made, and charges for it.
+// weigh measures a value for a list or object under construction, and charges for it.
 func (ev *evaluation) weigh(v Value, at position) (measure, *EvalError) {
 	if text, ok := v.(String); ok {
 		if fault := ev.scan(string(text), at); fault != nil {
@@ -92,7 +92,7 @@ func (ev *evaluation) weigh(v Value, at position) (measure, *EvalError) {
 	return measureOf(v), nil
 }
 
-// newList returns a list of items that were allocated before.
+// newList returns a list of items whose memory was already charged.
 func (ev *evaluation) newList(items []Value, at position) (List, *EvalError) {
 	l := List{items: items}
 	for _, item := range items {
@@ -105,10 +105,10 @@ func (ev *evaluation) newList(items []Value, at position) (List, *EvalError) {
 	return l, ev.spend(len(items)/8, at)
 }
 
-// newObject returns an object of entries that were allocated before, in any order; of equal keys the last counts.
+// newObject returns an object of entries in any order, whose memory was already charged; of equal keys the last counts.
 func (ev *evaluation) newObject(keys []string, values []Value, at position) (*Object, *EvalError) {
 	o := &Object{keys: keys, values: values}
-	// Sorting compares each key some times.
+	// Sorting compares each key several times.
 	for _, key := range keys {
 		if fault := ev.scan(key, at); fault != nil {
 			return nil, fault

@@ -12,13 +12,14 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Shape is which members objects at a place in documents can have, as far as expressions show it. Its zero value has none.
+// Shape is which members the objects at a place in documents can have, as far as expressions show. Its zero value has
+// none.
 type Shape struct {
 	members map[string]*Shape
-	open    bool // there may be others, which the syntax tree does not show
+	open    bool // there may be other members, which the syntax tree does not show
 }
 
-// member returns the shape of what stands under the name, which there is from now on.
+// member returns the shape under the name, and adds it if necessary.
 func (s *Shape) member(name string) *Shape {
 	if s.members == nil {
 		s.members = make(map[string]*Shape)
@@ -29,7 +30,7 @@ func (s *Shape) member(name string) *Shape {
 	return s.members[name]
 }
 
-// Add adds what objects of another shape can have.
+// Add adds the members of another shape.
 func (s *Shape) Add(other *Shape) {
 	s.open = s.open || other.open
 	for name, member := range other.members {
@@ -37,7 +38,7 @@ func (s *Shape) Add(other *Shape) {
 	}
 }
 
-// AddJSON adds what a JSON value has, without blanks before it; a list may have anything in it.
+// AddJSON adds the members of a JSON value without leading white space; a list may contain anything.
 func (s *Shape) AddJSON(data json.RawMessage) {
 	var object map[string]json.RawMessage
 	s.open = s.open || data[0] == '[' || data[0] == '{' && json.Unmarshal(data, &object) != nil
@@ -46,8 +47,8 @@ func (s *Shape) AddJSON(data json.RawMessage) {
 	}
 }
 
-// Lacks reports how much of the path no object of the shape can have, as the number of names up to the first one that is
-// missing, with the names that there are in its place; 0 where it may be there.
+// Lacks reports how much of the path no object of the shape can have, as the number of names up to the first missing
+// one. known are the names that exist in its place. It returns 0 if the path may exist.
 func (s *Shape) Lacks(path domain.Path) (names int, known []string) {
 	for i, name := range path {
 		if s.open {
@@ -62,8 +63,8 @@ func (s *Shape) Lacks(path domain.Path) (names int, known []string) {
 	return 0, nil
 }
 
-// read adds what the expression can give that stands at the path of a document. The document's own part at that path adds
-// nothing: what it has, it has from earlier events, by these same expressions.
+// read adds what the expression can produce at the path of a document. The document's own part at that path adds
+// nothing: it comes from earlier events, through these same expressions.
 func (s *Shape) read(e ast.Expr, path domain.Path) {
 	if s.open || isPartOfDocument(e, path) {
 		return
@@ -103,7 +104,7 @@ func (s *Shape) read(e ast.Expr, path domain.Path) {
 	}
 }
 
-// isPartOfDocument reports whether the expression is what the document itself has at the path.
+// isPartOfDocument reports whether the expression is the document's own part at the path.
 func isPartOfDocument(e ast.Expr, path domain.Path) bool {
 	if len(path) == 0 {
 		return e.Kind() == ast.IdentKind && (e.AsIdent() == "doc" || e.AsIdent() == ".doc")
@@ -127,11 +128,11 @@ func textLiteral(e ast.Expr) (text string, ok bool) {
 	return string(literal), ok
 }
 
-// Shape is what the fold may give a document beside what that has had before.
+// Shape returns what the fold may add to a document.
 func (f *Fold) Shape() *Shape { return &f.program.shape }
 
-// Shape is Fold.Shape for the record that the map makes.
+// Shape returns what the map's record may contain.
 func (m *Map) Shape() *Shape { return &m.program.shape }
 
-// Suggest proposes the known name that is nearest to a misspelt one, as a question; empty where none is near.
+// Suggest proposes the known name nearest to a misspelled one, as a question; empty if none is near.
 func Suggest(name string, known []string) string { return suggest(name, known, "") }

@@ -2,25 +2,25 @@ package expr
 
 import "context"
 
-// stepsBetweenChecks is how many steps an evaluation takes until it asks its meter whether it may go on: well below a
-// millisecond's worth, so that asking costs nothing that can be measured. A single step that costs more, such as matching a
-// long text, comes to its end first.
+// stepsBetweenChecks is how many steps an evaluation takes before it asks its meter whether to continue. They take well
+// below a millisecond, yet asking has no measurable cost. A single expensive step, such as matching a long text, is
+// finished first.
 const stepsBetweenChecks = 4_000
 
-// stepsBeforeTurn is from how many steps on an evaluation waits for a turn, where there are turns: half a millisecond's worth,
-// which folds that do little never come to.
+// stepsBeforeTurn is the number of steps after which an evaluation waits for a turn, if there are turns. They take half
+// a millisecond, which small folds never reach.
 const stepsBeforeTurn = 5 * stepsBetweenChecks
 
-// Meter ends evaluations when a context ends, and counts the steps that they take together. It may be used by any number
-// of goroutines at once. A nil Meter never ends anything.
+// Meter ends evaluations when a context ends, and counts the steps that they take together. It is safe for concurrent
+// use. A nil Meter never ends anything.
 type Meter struct {
 	ctx   context.Context
 	spend func(steps int)
 	turns func() Turn
 }
 
-// Turn is an evaluation's turn on a processor. GoOn is called every now and then, and may wait as long as others have their
-// turn; End is called once.
+// Turn is an evaluation's turn on a processor. GoOn is called now and then, and may wait while others have their turn;
+// End is called once.
 type Turn struct{ GoOn, End func() }
 
 type (
@@ -28,15 +28,15 @@ type (
 	turnsKey struct{}
 )
 
-// WithTurns returns a context in which an evaluation that takes many steps waits for a turn: begin returns when it has one, or
-// when the context ends. It may be called by several goroutines at once.
+// WithTurns returns a context in which an evaluation that takes many steps waits for a turn. begin returns when it has
+// one, or when the context ends. Several goroutines may call begin at once.
 func WithTurns(ctx context.Context, begin func() Turn) context.Context {
 	return context.WithValue(ctx, turnsKey{}, begin)
 }
 
-// WithSpend returns a context whose meters report each number of steps taken to spend. It is called while an evaluation is
-// under way, and may wait: the evaluation goes on when it returns, unless the context has ended by then. It may be called by
-// several goroutines at once.
+// WithSpend returns a context whose meters report the steps taken to spend. spend is called during an evaluation, and
+// may wait: the evaluation continues when it returns, unless the context has ended. Several goroutines may call spend
+// at once.
 func WithSpend(ctx context.Context, spend func(steps int)) context.Context {
 	return context.WithValue(ctx, spendKey{}, spend)
 }
@@ -48,8 +48,8 @@ func MeterOf(ctx context.Context) *Meter {
 	return &Meter{ctx: ctx, spend: spend, turns: turns}
 }
 
-// Spend counts steps of work that is no evaluation, such as reading and writing JSON, and reports whether the work may go
-// on. Where it may not, the context has ended.
+// Spend counts steps of other work than evaluation, such as reading and writing JSON. It returns false if the work must
+// stop, because the context has ended.
 func (m *Meter) Spend(steps int) bool {
 	switch {
 	case m == nil:
@@ -60,22 +60,22 @@ func (m *Meter) Spend(steps int) bool {
 	return m.ctx.Err() == nil
 }
 
-// bytesAStep is how many bytes of JSON are read or written in the time that a step takes, about.
+// bytesAStep is about how many bytes of JSON are read or written in the time of a step.
 const bytesAStep = 16
 
-// SpendBytes is Spend for JSON of that length that is read or written.
+// SpendBytes is Spend for reading or writing JSON of that length.
 func (m *Meter) SpendBytes(length int) bool { return m.Spend(1 + length/bytesAStep) }
 
-// stepsASourceByte is how many steps compiling takes for each byte of an expression's text: more for some, less for most.
+// stepsASourceByte is how many steps compiling takes per byte of an expression: more for some, less for most.
 const stepsASourceByte = 100
 
-// SpendSource is Spend for an expression of that length that is compiled. Compiling one cannot be stopped.
+// SpendSource is Spend for compiling an expression of that length. Compiling cannot be interrupted.
 func (m *Meter) SpendSource(length int) bool { return m.Spend(stepsASourceByte * length) }
 
 // Counts reports whether the meter reports its steps to a function of WithSpend.
 func (m *Meter) Counts() bool { return m != nil && m.spend != nil }
 
-// stopped is the fault of an evaluation that its meter ended.
+// stopped returns the fault of an evaluation that its meter ended.
 func stopped() *EvalError {
 	return &EvalError{Kind: KindStopped, Message: "the evaluation was stopped"}
 }

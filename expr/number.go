@@ -8,7 +8,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// number brings f into the one form that its value has: Int where it is whole and fits, else Double. f must be finite.
+// number converts f to the only form of its value: Int if it is whole and fits, else Double. f must be finite.
 func number(f float64) Value { return numberValue(domain.NumberOf(f)) }
 
 // parseNumber reads a JSON number, as domain.ParseNumber says.
@@ -51,8 +51,8 @@ func isNumber(v Value) bool {
 	return false
 }
 
-// compareNumbers orders two numbers by their exact values. Those of one kind, which almost all are, are compared here:
-// making a domain.Scalar of each takes four times as long.
+// compareNumbers orders two numbers by their exact values. It compares numbers of one kind, the usual case, directly:
+// converting both to domain.Scalar takes four times as long.
 func compareNumbers(a, b Value) int {
 	switch x := a.(type) {
 	case Int:
@@ -67,7 +67,7 @@ func compareNumbers(a, b Value) int {
 	return scalarOf(a).Compare(scalarOf(b))
 }
 
-// scalarOf is a number as a scalar; null for any other value.
+// scalarOf returns a number as a scalar; null for any other value.
 func scalarOf(v Value) domain.Scalar {
 	switch v := v.(type) {
 	case Int:
@@ -78,7 +78,7 @@ func scalarOf(v Value) domain.Scalar {
 	return domain.Scalar{}
 }
 
-// problem says why numbers could not be calculated with; the operator adds the place.
+// problem says why an arithmetic operation failed; the operator adds the place.
 type problem struct {
 	kind    Kind
 	message string
@@ -163,7 +163,7 @@ func intArithmetic(operator byte, x, y int64) (Value, *problem) {
 		}
 		return Int(x / y), nil
 	}
-	// Where the division comes out even, it stays exact beyond 2^53.
+	// If the division comes out even, it stays exact beyond 2^53.
 	if x%y == 0 && (x != math.MinInt64 || y != -1) {
 		return Int(x / y), nil
 	}

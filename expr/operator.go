@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// logical is && (stop at false) or || (stop at true). As in CEL, a fault in one operand does not matter where another
+// logical is && (stop at false) or || (stop at true). As in CEL, a fault in one operand does not matter if the other
 // settles the answer: so `!has(x.a) || x.a > 0` may be written in either order.
 type logical struct {
 	terms []node
@@ -81,7 +81,8 @@ func (n *not) eval(ev *evaluation) (Value, *EvalError) {
 	return !b, nil
 }
 
-// notStrictlyFalse is true for everything but false, a fault included; all and exists go on by it.
+// notStrictlyFalse is true for everything but false, even for a fault; all and exists use it to decide whether to
+// continue.
 type notStrictlyFalse struct{ operand node }
 
 func (n *notStrictlyFalse) eval(ev *evaluation) (Value, *EvalError) {
@@ -215,7 +216,7 @@ func (n *negation) eval(ev *evaluation) (Value, *EvalError) {
 	return nil, n.at.fault(KindType, "", "- takes a number or duration, not %s", describe(v))
 }
 
-// number gives a calculation's problem its place.
+// number adds the place to an arithmetic problem.
 func (p position) number(v Value, problem *problem) (Value, *EvalError) {
 	if problem != nil {
 		return nil, p.fault(problem.kind, problem.hint, "%s", problem.message)
@@ -296,7 +297,7 @@ func (n *calculation) hint(left, right Value) string {
 	return ""
 }
 
-// times adds and subtracts timestamps and durations; it returns nothing where one operand is neither.
+// times adds and subtracts timestamps and durations; it returns nothing if neither operand is one.
 func (n *calculation) times(left, right Value) (Value, *EvalError) {
 	switch left := left.(type) {
 	case Timestamp:
@@ -341,5 +342,5 @@ func (p position) moment(t time.Time) (Value, *EvalError) {
 	if year := t.UTC().Year(); year < 1 || year > 9999 {
 		return nil, p.fault(KindOverflow, "", "the timestamp is out of range: its year must be 1 to 9999")
 	}
-	return timestamp(t.Truncate(time.Microsecond)), nil // what a document keeps of it
+	return timestamp(t.Truncate(time.Microsecond)), nil // the precision of a document
 }

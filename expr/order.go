@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// equal compares two values by what they mean: numbers exactly and across their kinds, lists and objects by what is in
-// them. Values of different kinds are not equal; that is no fault. The walk is charged to the evaluation, since values
-// that share their parts can be far larger than the memory that they take.
+// equal compares two values by meaning: numbers exactly and across their kinds, lists and objects by their contents.
+// Values of different kinds are unequal, which is no fault. The walk is charged to the evaluation, since values with
+// shared parts can be far larger than the memory that they take.
 func (ev *evaluation) equal(a, b Value, at position) (bool, *EvalError) {
 	if err := ev.spend(1, at); err != nil {
 		return false, err
@@ -86,7 +86,7 @@ func (ev *evaluation) equal(a, b Value, at position) (bool, *EvalError) {
 	return false, nil
 }
 
-// asObject returns v as an object, or nil where it is none.
+// asObject returns v as an object, or nil if it is none.
 func asObject(v Value, at position) (*Object, *EvalError) {
 	switch v := v.(type) {
 	case *Object:
@@ -101,8 +101,8 @@ func asObject(v Value, at position) (*Object, *EvalError) {
 	return nil, nil
 }
 
-// order compares two values of one kind that has an order: numbers, strings (by their bytes, that is by code points),
-// bools (false first), timestamps and durations. It reports false for any other pair.
+// order compares two values of the same ordered kind: numbers, strings (by bytes, which is by code points), bools
+// (false first), timestamps and durations. It returns false for any other pair.
 func order(a, b Value) (int, bool) {
 	switch a := a.(type) {
 	case Int, Double:

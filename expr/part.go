@@ -2,14 +2,14 @@ package expr
 
 import "unicode/utf8"
 
-// part is event.data or event.metadata, where a field of it is asked for. Most expressions want few fields of an event,
-// so only those are made values of; whoever asks for the whole part has it parsed.
+// part is event.data or event.metadata with a field selected. Most expressions need few fields of an event, so only
+// those are parsed; an expression that uses the whole part has it parsed.
 type part struct {
 	slot int // of the event
 	name string
 }
 
-// partOf returns the part that an operand is; nil where it is something else.
+// partOf returns the part that an operand is; nil for anything else.
 func partOf(operand node) *part {
 	field, ok := operand.(*selectField)
 	if !ok || field.field != "data" && field.field != "metadata" {
@@ -22,8 +22,8 @@ func partOf(operand node) *part {
 	return &part{event.slot, field.field}
 }
 
-// member returns a field of the part; ok is false where the part must be evaluated like any other value. It charges what
-// that would have.
+// member returns a field of the part; ok is false if the part must be evaluated like any other value. It charges what
+// that evaluation would have charged.
 func (p *part) member(ev *evaluation, field string) (v Value, found, ok bool) {
 	if p == nil {
 		return nil, false, false
@@ -43,10 +43,10 @@ func (p *part) member(ev *evaluation, field string) (v Value, found, ok bool) {
 	return v, found, ok
 }
 
-// partIndex says where in the text of an object its fields are. It is made when the first one is asked for.
+// partIndex says where the fields of an object are in its text. It is built when the first field is read.
 type partIndex struct {
 	made   bool
-	fields []fieldPlace // none where the text is no object, or one that is to be parsed whole
+	fields []fieldPlace // none if the text is no object, or must be parsed as a whole
 }
 
 type fieldPlace struct {
@@ -55,7 +55,7 @@ type fieldPlace struct {
 	value       Value // nil: not parsed yet
 }
 
-// member looks a field up in raw, unless that is parsed already. ok is false where it must be.
+// member looks up a field in raw, unless that is parsed already. ok is false if it must be parsed.
 func (x *partIndex) member(parsed Value, raw []byte, field string) (v Value, found, ok bool) {
 	if parsed != nil {
 		return nil, false, false
@@ -84,15 +84,15 @@ func (x *partIndex) member(parsed Value, raw []byte, field string) (v Value, fou
 	return nil, false, true
 }
 
-// An object that is longer, or has more fields, is parsed: places are kept in 32 bits, and looked through one by one.
+// Longer objects, or those with more fields, are parsed: offsets have 32 bits, and fields are searched one by one.
 const (
 	mostIndexed       = 1 << 30
 	mostIndexedFields = 32
 )
 
-// placesOf finds the fields of an object, and looks at their values no closer than that takes. It returns nil for anything
-// that is out of the ordinary: what is no object, has no fields or very many, names with escapes or beyond ASCII, deep
-// nesting, and whatever is seen not to be JSON.
+// placesOf finds the fields of an object, and reads their values no further than necessary. It returns nil for anything
+// unusual: text that is no object, no fields or very many, names with escapes or beyond ASCII, deep nesting, and
+// invalid JSON that it notices.
 func placesOf(raw []byte) []fieldPlace {
 	if len(raw) > mostIndexed {
 		return nil
@@ -146,7 +146,7 @@ func placesOf(raw []byte) []fieldPlace {
 	}
 }
 
-// skimmer passes over JSON.
+// skimmer skips over JSON.
 type skimmer struct {
 	text []byte
 	pos  int
@@ -171,7 +171,7 @@ func (s *skimmer) space() {
 	}
 }
 
-// value passes over one value; false where there is none, or it is too deep.
+// value skips one value; it returns false if there is none, or it is too deep.
 func (s *skimmer) value() bool {
 	start, depth := s.pos, 0
 	for s.pos < len(s.text) {

@@ -13,12 +13,12 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// MaxFields is how many paths CompileFields takes.
+// MaxFields is how many paths CompileFields accepts.
 const MaxFields = 100
 
-// CompileOrder reads an order of documents: up to domain.MaxOrderTerms paths, written as in an expression less the
-// `doc.`, each once, with asc (the default) or desc behind it: total desc,customer.name,["odd name"] asc. The error is a
-// *CompileError, except where the language itself cannot be set up.
+// CompileOrder compiles an order of documents: up to domain.MaxOrderTerms different paths, written as in an expression
+// without `doc.`. Each may be followed by asc (the default) or desc: total desc,customer.name,["odd name"] asc. The
+// error is a *CompileError, unless the language itself cannot be set up.
 func CompileOrder(source string) ([]domain.Order, error) {
 	var orders []domain.Order
 	err := readPaths(source, func(l *pathList) *CompileError {
@@ -60,8 +60,8 @@ func CompileOrder(source string) ([]domain.Order, error) {
 	return orders, nil
 }
 
-// CompileFields reads the paths of the parts of a document that are wanted, written as in CompileOrder: status,
-// customer.name. There are at most MaxFields. Errors are as in CompileOrder.
+// CompileFields compiles the paths of the requested parts of a document, written as in CompileOrder: status,
+// customer.name. There are at most MaxFields. Errors are those of CompileOrder.
 func CompileFields(source string) ([]domain.Path, error) {
 	var paths []domain.Path
 	err := readPaths(source, func(l *pathList) *CompileError {
@@ -82,7 +82,7 @@ func CompileFields(source string) ([]domain.Path, error) {
 	return paths, nil
 }
 
-// readPaths calls term at the start of each part of a list with commas.
+// readPaths calls term at the start of each element of a comma-separated list.
 func readPaths(source string, term func(*pathList) *CompileError) error {
 	if len(source) > MaxSourceBytes {
 		return &CompileError{Line: 1, Column: 1, Message: fmt.Sprintf("the list of paths has %d bytes; at most %d are allowed", len(source), MaxSourceBytes)}
@@ -111,7 +111,7 @@ func readPaths(source string, term func(*pathList) *CompileError) error {
 	}
 }
 
-// pathList reads paths, and what stands between them.
+// pathList reads paths and what separates them.
 type pathList struct {
 	language *language
 	source   string
@@ -200,7 +200,7 @@ func (l *pathList) path() (domain.Path, *CompileError) {
 	}
 }
 
-// asciiWord is the identifier that begins here.
+// asciiWord returns the identifier that begins here.
 func asciiWord(c cursor) string {
 	word := []rune(c.word())
 	for i, r := range word {
@@ -250,7 +250,7 @@ func (l *pathList) bracket() (string, *CompileError) {
 	return name, nil
 }
 
-// literal reads a text in quotes as the parser of expressions does.
+// literal reads a quoted text as the parser of expressions does.
 func (l *pathList) literal(quoted string) (text string, ok bool) {
 	parsed, issues := l.language.env.Parse(quoted)
 	if issues.Err() != nil || parsed.NativeRep().Expr().Kind() != ast.LiteralKind {

@@ -2,10 +2,11 @@ package expr
 
 import "fmt"
 
-// Eval evaluates the expression. subject is the value of `doc` or `state`; it is ignored in ScopeEvent, and event is in
-// ScopeDocument. The error is always an *EvalError. Eval never panics: a mistake in this package comes back as an error of KindInternal.
+// Eval evaluates the expression. subject is the value of `doc` or `state`. It is ignored in ScopeEvent, and event is
+// ignored in ScopeDocument. The error is always an *EvalError. Eval never panics: a bug in this package becomes an
+// error of KindInternal.
 //
-// The result may share memory with subject and with what event was parsed into; all of it is immutable.
+// The result may share memory with subject and with the parsed event; all of it is immutable.
 func (p *Program) Eval(subject Value, event *Event) (result Value, err error) {
 	v, fault := p.run(subject, event)
 	if fault != nil {
@@ -14,7 +15,7 @@ func (p *Program) Eval(subject Value, event *Event) (result Value, err error) {
 	return v, nil
 }
 
-// EvalDocument evaluates an expression of ScopeDocument; meter ends the evaluation. Errors are as in Eval.
+// EvalDocument evaluates an expression of ScopeDocument; meter may end the evaluation. Errors are those of Eval.
 func (p *Program) EvalDocument(meter *Meter, document Value) (Value, error) {
 	v, fault := p.runWithin(meter, document, nil)
 	if fault != nil {
@@ -23,7 +24,7 @@ func (p *Program) EvalDocument(meter *Meter, document Value) (Value, error) {
 	return v, nil
 }
 
-// run evaluates the expression within the event's meter.
+// run evaluates the expression with the event's meter.
 func (p *Program) run(subject Value, event *Event) (result Value, fault *EvalError) {
 	var meter *Meter
 	if event != nil {
@@ -78,10 +79,10 @@ func (p *Program) runWithin(meter *Meter, subject Value, event *Event) (result V
 	return result, fault
 }
 
-// Fold is a compiled fold: (document, event) -> document. It may be used by any number of goroutines at once.
+// Fold is a compiled fold: (document, event) -> document. It is safe for concurrent use.
 type Fold struct{ program *Program }
 
-// CompileFold reads a fold; scope is ScopeProjection or ScopeAggregate. Errors are as in Compile.
+// CompileFold compiles a fold; scope is ScopeProjection or ScopeAggregate. Errors are those of Compile.
 func CompileFold(scope Scope, source string) (*Fold, error) {
 	program, err := Compile(scope, source)
 	if err != nil {
@@ -90,13 +91,13 @@ func CompileFold(scope Scope, source string) (*Fold, error) {
 	return &Fold{program}, nil
 }
 
-// Source is the fold's text.
+// Source returns the fold's text.
 func (f *Fold) Source() string { return f.program.source }
 
-// Eval returns what doc becomes by event: an *Object, or nil where the document is removed (the expression gave null).
-// doc is the document so far, or the initial one. The result consists of JSON's kinds only, is equal to what writing it
-// with AppendJSON and reading it again gives, and can be stored: AppendJSON does not fail on it. The error is always an *EvalError; any result but an object or
-// null is one.
+// Eval returns the document after event: an *Object, or nil if the expression gave null, which removes the document.
+// doc is the document so far, or the initial one. The result contains only JSON's kinds, equals what writing it with
+// AppendJSON and reading it back gives, and can be stored: AppendJSON does not fail on it. The error is always an
+// *EvalError; any result but an object or null is one.
 func (f *Fold) Eval(doc *Object, event *Event) (*Object, error) {
 	if doc == nil {
 		return nil, &EvalError{Kind: KindInternal, Message: "there is no " + f.program.scope.subject()}
@@ -115,8 +116,7 @@ func (f *Fold) Eval(doc *Object, event *Event) (*Object, error) {
 	return document, nil
 }
 
-// stored returns a result in the form in which a document keeps it: nil for null. ok is false where it is neither an
-// object nor null.
+// stored returns a result in the form of a document: nil for null. ok is false if it is neither an object nor null.
 func stored(v Value) (document *Object, ok bool, fault *EvalError) {
 	switch v.(type) {
 	case Null:
@@ -137,10 +137,10 @@ func stored(v Value) (document *Object, ok bool, fault *EvalError) {
 	return nil, false, nil
 }
 
-// Key is a compiled key of a projection: event -> the document's id. It may be used by any number of goroutines at once.
+// Key is a compiled key of a projection: event -> the document's id. It is safe for concurrent use.
 type Key struct{ program *Program }
 
-// CompileKey reads a key. Errors are as in Compile.
+// CompileKey compiles a key. Errors are those of Compile.
 func CompileKey(source string) (*Key, error) {
 	program, err := Compile(ScopeEvent, source)
 	if err != nil {
@@ -149,11 +149,11 @@ func CompileKey(source string) (*Key, error) {
 	return &Key{program}, nil
 }
 
-// Source is the key's text.
+// Source returns the key's text.
 func (k *Key) Source() string { return k.program.source }
 
-// Eval returns the id of the document that event belongs to: 1 to MaxKeyBytes bytes without U+0000. ok is false where
-// the event is not for this projection: the expression gave null. The error is always an *EvalError.
+// Eval returns the id of the document that event belongs to: 1 to MaxKeyBytes bytes without U+0000. ok is false if the
+// expression gave null: the event is not for this projection. The error is always an *EvalError.
 func (k *Key) Eval(event *Event) (id string, ok bool, err error) {
 	v, fault := k.program.run(nil, event)
 	if fault != nil {
@@ -171,7 +171,7 @@ func (k *Key) Eval(event *Event) (id string, ok bool, err error) {
 	return "", false, &EvalError{Kind: KindResult, Hint: "write string(...) around it", Message: fmt.Sprintf("a key is a string, or null where the event is not for this projection; this one is %s", describe(v))}
 }
 
-// keyProblem says what keeps a text from being a document's id.
+// keyProblem says why a text cannot be a document's id.
 func keyProblem(id string) string {
 	switch {
 	case id == "":

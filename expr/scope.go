@@ -13,7 +13,7 @@ import (
 	"cel.dev/cel-go/ext"
 )
 
-// Scope says where an expression stands, and so which variables it has.
+// Scope is the purpose of an expression, which determines its variables.
 type Scope int
 
 const (
@@ -27,7 +27,7 @@ const (
 	ScopeDocument
 )
 
-// subject is the variable that is not `event`; empty where there is none.
+// subject returns the variable other than `event`; empty if there is none.
 func (s Scope) subject() string {
 	switch s {
 	case ScopeProjection, ScopeDocument:
@@ -38,7 +38,7 @@ func (s Scope) subject() string {
 	return ""
 }
 
-// event reports whether there is an event.
+// event reports whether the scope has an event.
 func (s Scope) event() bool { return s != ScopeDocument }
 
 // variables lists the scope's variables by slot.
@@ -61,7 +61,7 @@ var scopes = [...]func() (*language, error){
 	ScopeDocument:   sync.OnceValues(func() (*language, error) { return newLanguage(ScopeDocument) }),
 }
 
-// language is what the expressions of a scope can be made of.
+// language is the declarations and functions of a scope.
 type language struct {
 	scope     Scope
 	env       *cel.Env
@@ -192,8 +192,8 @@ func operatorDeclarations() []cel.EnvOption {
 
 var orders = []string{operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals}
 
-// provider adds the type of `event` to CEL's own types, so that a field that events do not have is found when an
-// expression is compiled. Where there is no event, its type is not known either.
+// provider adds the type of `event` to CEL's own types, so that a field that events do not have is found at compile
+// time. In a scope without an event, its type is unknown.
 type provider struct {
 	types.Provider
 	event bool

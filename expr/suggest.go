@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// foreignWords are words of other languages, with what is written here instead.
+// foreignWords are words of other languages, with their equivalents here.
 var foreignWords = map[string]string{
 	"and": "write &&", "or": "write ||", "not": "write !", "is": "write ==", "like": "write text.startsWith(part), text.endsWith(part) or text.contains(part)", "between": "write x >= a && x <= b", "mod": "write a % b",
 	"if": "write condition ? a : b", "else": "write condition ? a : b", "then": "write condition ? a : b", "case": "write condition ? a : b", "switch": "write a ? x : b ? y : z",
@@ -37,7 +37,7 @@ const (
 	clockHint = "expressions have no clock: use event.occurredAt or event.recordedAt"
 )
 
-// macros are what looks like a function and is none to the parser.
+// macros look like functions, but the parser expands them.
 var macros = map[string]string{
 	"has": "has(doc.field)", "all": "list.all(x, condition)", "exists": "list.exists(x, condition)", "exists_one": "list.exists_one(x, condition)",
 	"existsOne": "list.existsOne(i, x, condition)", "map": "list.map(x, value) or list.map(x, condition, value)", "filter": "list.filter(x, condition)",
@@ -46,7 +46,7 @@ var macros = map[string]string{
 	"orValue": orValueFunction.usage, "or": orFunction.usage,
 }
 
-// usages says how what is called name is called.
+// usages returns how the functions of this name are called.
 func (l *language) usages(name string) []string {
 	var out []string
 	for _, member := range []bool{false, true} {
@@ -60,7 +60,7 @@ func (l *language) usages(name string) []string {
 	return out
 }
 
-// functionNames are all names that can be called.
+// functionNames returns all names that can be called.
 func (l *language) functionNames() []string {
 	names := map[string]bool{}
 	for key := range l.functions {
@@ -74,7 +74,7 @@ func (l *language) functionNames() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// functionsOf are the functions whose names begin with space and a point.
+// functionsOf returns the functions whose names begin with space and a point.
 func (l *language) functionsOf(space string) []string {
 	var out []string
 	for _, name := range l.functionNames() {
@@ -85,7 +85,7 @@ func (l *language) functionsOf(space string) []string {
 	return out
 }
 
-// suggest proposes the known name that is nearest to a misspelt one, or gives the fallback.
+// suggest proposes the known name nearest to a misspelled one, or returns the fallback.
 func suggest(name string, known []string, fallback string) string {
 	best, distance := "", max(1, len([]rune(name))/3)+1
 	for _, candidate := range known {
@@ -99,7 +99,7 @@ func suggest(name string, known []string, fallback string) string {
 	return fmt.Sprintf("did you mean %s?", best)
 }
 
-// editDistance counts the letters to add, drop, change or swap with their neighbour to make b of a (optimal string
+// editDistance counts the letters to add, drop, change or swap with their neighbor to turn a into b (optimal string
 // alignment).
 func editDistance(a, b string) int {
 	x, y := []rune(a), []rune(b)

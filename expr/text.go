@@ -2,8 +2,8 @@ package expr
 
 import "cel.dev/cel-go/common/types"
 
-// CheckText refuses what never gives a text, whatever the event, where CompileKey takes it: what is meant to tell events apart
-// would then tell none. Errors are as in Compile.
+// CheckText refuses a key expression that can never return a text, whatever the event: such a key would not distinguish
+// events. Errors are those of Compile.
 func CheckText(source string) error {
 	_, c, err := compile(ScopeEvent, source)
 	if err != nil {

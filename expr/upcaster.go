@@ -6,11 +6,11 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Upcaster is one compiled step of a chain of upcasters: event -> data, as the next schema version has it. It may be used
-// by any number of goroutines at once.
+// Upcaster is one compiled step of a chain of upcasters: event -> data in the next schema version. It is safe for
+// concurrent use.
 type Upcaster struct{ program *Program }
 
-// CompileUpcaster reads an upcaster's expression. Errors are as in Compile.
+// CompileUpcaster compiles an upcaster's expression. Errors are those of Compile.
 func CompileUpcaster(source string) (*Upcaster, error) {
 	program, err := Compile(ScopeEvent, source)
 	if err != nil {
@@ -19,10 +19,10 @@ func CompileUpcaster(source string) (*Upcaster, error) {
 	return &Upcaster{program}, nil
 }
 
-// Source is the expression's text.
+// Source returns the expression's text.
 func (u *Upcaster) Source() string { return u.program.source }
 
-// Eval returns the event's data in its new form: any JSON value that the log could keep, an object usually, written by
+// Eval returns the event's data in its new form: any JSON value that the log accepts, usually an object, written by
 // AppendJSON. The error is always an *EvalError.
 func (u *Upcaster) Eval(event *Event) ([]byte, error) {
 	v, fault := u.program.run(nil, event)

@@ -6,9 +6,9 @@ import (
 	"cel.dev/cel-go/common/types"
 )
 
-// eventUse says which fields of its event an expression may look at.
+// eventUse is which fields of its event an expression may read.
 type eventUse struct {
-	whole  bool // it takes the event as a value, and so all of them
+	whole  bool // it uses the event as a value, and so all fields
 	fields map[string]struct{}
 }
 
@@ -40,21 +40,21 @@ func useOf(root ast.Expr) (use eventUse) {
 	return use
 }
 
-// Uses reports whether the expression may look at the event's field of that name. One that takes the whole event as a
-// value may look at all of them.
+// Uses reports whether the expression may read the event's field of that name. An expression that uses the whole event
+// as a value may read all of them.
 func (p *Program) Uses(field string) bool {
 	_, ok := p.use.fields[field]
 	return ok || p.use.whole
 }
 
-// Uses is Program.Uses.
+// Uses reports whether the fold may read the event's field, see Program.Uses.
 func (f *Fold) Uses(field string) bool { return f.program.Uses(field) }
 
-// Uses is Program.Uses.
+// Uses reports whether the key may read the event's field, see Program.Uses.
 func (k *Key) Uses(field string) bool { return k.program.Uses(field) }
 
-// Uses is Program.Uses.
+// Uses reports whether the map may read the event's field, see Program.Uses.
 func (m *Map) Uses(field string) bool { return m.program.Uses(field) }
 
-// Uses is Program.Uses.
+// Uses reports whether the upcaster may read the event's field, see Program.Uses.
 func (u *Upcaster) Uses(field string) bool { return u.program.Uses(field) }

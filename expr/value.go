@@ -12,7 +12,7 @@ import (
 //
 // Values may be shared freely between goroutines, with the exception of *Event.
 type Value interface {
-	// kind names the value's kind in messages and as the result of type().
+	// kind returns the value's kind, for messages and for type().
 	kind() Type
 }
 
@@ -31,7 +31,7 @@ type (
 	Timestamp time.Time
 	// Duration is a length of time.
 	Duration time.Duration
-	// Type is what type(x) gives, written as in CEL: "int", "map", "null_type".
+	// Type is the result of type(x), written as in CEL: "int", "map", "null_type".
 	Type string
 )
 
@@ -69,7 +69,7 @@ type List struct {
 	inside measure // of the items
 }
 
-// NewList returns a list of items, which it takes over.
+// NewList returns a list of items. It takes ownership of items.
 func NewList(items ...Value) List {
 	l := List{items: items}
 	for _, item := range items {
@@ -78,7 +78,7 @@ func NewList(items ...Value) List {
 	return l
 }
 
-// Len is the number of items.
+// Len returns the number of items.
 func (l List) Len() int { return len(l.items) }
 
 // At returns the item at index, which must be within 0 and Len()-1.
@@ -110,7 +110,7 @@ func (o *Object) measure() {
 	}
 }
 
-// Len is the number of entries.
+// Len returns the number of entries.
 func (o *Object) Len() int { return len(o.keys) }
 
 // Entry returns the entry at index in the order of the keys; index must be within 0 and Len()-1.
@@ -124,7 +124,7 @@ func (o *Object) Get(key string) (Value, bool) {
 	return nil, false
 }
 
-// find returns where key is, or where it would be inserted. Most objects are small: there a scan beats bisection.
+// find returns the index of key, or where to insert it. Most objects are small: for them a scan beats bisection.
 func (o *Object) find(key string) (int, bool) {
 	if len(o.keys) > 12 {
 		return slices.BinarySearch(o.keys, key)
@@ -140,8 +140,8 @@ func (o *Object) find(key string) (int, bool) {
 	return len(o.keys), false
 }
 
-// sortEntries brings entries that were appended in any order into the order of their keys; of several with one key the
-// last stays. The object must be measured afterwards.
+// sortEntries sorts entries that were appended in any order by key; of several with one key the last stays. The caller
+// must measure the object afterwards.
 func (o *Object) sortEntries() {
 	if slices.IsSorted(o.keys) && !hasNeighbours(o.keys) {
 		return
@@ -162,7 +162,7 @@ func (o *Object) sortEntries() {
 	o.keys, o.values = keys, values
 }
 
-// hasNeighbours reports whether two neighbouring keys are equal.
+// hasNeighbours reports whether two adjacent keys are equal.
 func hasNeighbours(keys []string) bool {
 	for i := 1; i < len(keys); i++ {
 		if keys[i] == keys[i-1] {
@@ -205,7 +205,7 @@ func merge(a, b *Object) *Object {
 	return out
 }
 
-// lost corrects what is known of the depth after values of that depth were taken out.
+// lost corrects the known depth after values of that depth were removed.
 func (o *Object) lost(depth int) {
 	if depth == 0 || depth < o.inside.depth {
 		return // something as deep is still there, or was never
