@@ -11,8 +11,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// If events are gone, a state is right or refused, whatever snapshots exist. A client that accepts the loss gets the fold of
-// what is left, with a report of what is missing.
+// If events are gone, a state is right or refused, whatever snapshots exist. A client that accepts the loss gets the
+// fold of what is left, with a report of what is missing.
 func TestStatesOverWhatIsGone(t *testing.T) {
 	t.Parallel()
 	s, states, tenant := begin(t, false)

@@ -6,9 +6,8 @@
 // own, because almost every rule that makes an expression suitable for folding differs from cel-go's:
 //
 //   - Numbers are one kind. A whole number that fits into 64 bits is an int, however it was computed (3, 3.0, 6/2); any
-//     other number is a
-//     double. Operators work across both, comparisons are exact, and overflow is a fault. So the behavior of a value never depends on how
-//     a database wrote it.
+//     other number is a double. Operators work across both, comparisons are exact, and overflow is a fault. So the
+//     behavior of a value never depends on how a database wrote it.
 //   - Evaluation depends on its inputs alone: no clock, no random numbers, no I/O, and objects are walked in the order
 //     of their keys.
 //     Folding the same events again gives the same bytes.

@@ -89,8 +89,8 @@ func (c *Catalog) retentionHold(ctx context.Context, tenant domain.TenantID, id 
 }
 
 // wantsAny reports whether the log has an event of the category after the checkpoint that the projection folds. It
-// looks up to the head, and returns the head. The look is necessary because a checkpoint is not saved if no event was folded
-// since the previous one.
+// looks up to the head, and returns the head. The look is necessary because a checkpoint is not saved if no event was
+// folded since the previous one.
 func (c *Catalog) wantsAny(ctx context.Context, tenant domain.TenantID, p domain.Projection, category string, checkpoint int64) (wants bool, to int64, err error) {
 	head, err := c.config.Store.Head(ctx, tenant)
 	if err != nil || checkpoint >= head.Position {

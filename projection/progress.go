@@ -11,7 +11,7 @@ import (
 // what prevents a build from advancing. The Runner writes it and the Catalog reads it. It stores entries only while
 // somebody waits or something is wrong. It is safe for concurrent use.
 type Progress struct {
-	hasten func(id domain.ProjectionID, tenant domain.TenantID) // called when a read begins to wait; nil: nothing is followed
+	hasten func(id domain.ProjectionID, tenant domain.TenantID) // called when a wait begins; nil: nothing is followed
 
 	mu       sync.Mutex
 	waiting  map[progressKey]*broadcast

@@ -36,8 +36,8 @@ func numbering(name string, categories ...string) domain.Definition {
 	})
 }
 
-// A projection that starts after a removal folds the remaining events, and reports the loss. One that has seen all events
-// reports none, even after a restart. Forced removals are reported.
+// A projection that starts after a removal folds the remaining events, and reports the loss. One that has seen all
+// events reports none, even after a restart. Forced removals are reported.
 func TestProjectionsTellWhatTheyLack(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

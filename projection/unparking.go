@@ -139,8 +139,8 @@ type replayAttempt struct {
 }
 
 // do reports whether the document has left, that is, is no longer parked. Otherwise stuck reports that it cannot be
-// folded further. The errors mean that nothing was saved. errAgain: retry with fewer events. drivers.ErrStale: the checkpoint has moved. errBeyond: the waiting events
-// are after the checkpoint.
+// folded further. The errors mean that nothing was saved. errAgain: retry with fewer events. drivers.ErrStale: the
+// checkpoint has moved. errBeyond: the waiting events are after the checkpoint.
 func (a *replayAttempt) do(ctx context.Context) (left, stuck bool, err error) {
 	a.load = func(ctx context.Context) (held, error) { return a.unparking.load(ctx, a.document) }
 	a.waiting = func(ctx context.Context, after int64, limit int) ([]domain.Event, error) {

@@ -20,13 +20,12 @@ import (
 //     reached before its
 //     page was read. At the lower of the two positions, both documents were then as they are now.
 //   - A document in the new build alone may have been removed from the live one by an event that the new build has not
-//     seen. So the new
-//     build catches up with the head that the log had after the live page was read. The document counts as new if it is then still there
-//     with the same version: no event that the live build can have seen changes it.
+//     seen. So the new build catches up with the head that the log had after the live page was read. The document
+//     counts as new if it is then still there with the same version: no event that the live build can have seen changes
+//     it.
 //   - A document in the live build alone is the reverse case. It counts as gone if it is still there with the same
-//     version when the live
-//     build has reached the new build's position. The live build catches up by itself. The wait for it is short, since it may have
-//     stopped at an event that it cannot fold.
+//     version when the live build has reached the new build's position. The live build catches up by itself. The wait
+//     for it is short, since it may have stopped at an event that it cannot fold.
 //
 // Documents that stay undecided were changed by events during the comparison, and are not counted.
 

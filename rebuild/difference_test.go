@@ -14,8 +14,8 @@ import (
 	"github.com/manifold-es/manifold/rebuild"
 )
 
-// restless makes documents appear, disappear and reappear with the events: key k exists while the sum of its events is not
-// divisible by three.
+// restless makes documents appear, disappear and reappear with the events: key k exists while the sum of its events is
+// not divisible by three.
 func restless(name string) domain.Definition {
 	return projection.WithDefaults(domain.Definition{
 		Name: name, Key: "event.data.k",

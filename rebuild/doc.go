@@ -9,8 +9,9 @@
 //     run ends here.
 //  4. awaiting-approval, if approval is required: the new build catches up now and then.
 //  5. The rebuild pauses the live build, reads the heads of all logs, and folds up to them. One compare-and-set on the
-//     projection's row then puts build and definition in place; a rebuild for some tenants does so on each tenant's row.
-//     docs/decisions/0002-swap-by-hold.md explains why nothing is lost in between, and 0022 how tenants' builds end.
+//     projection's row then puts build and definition in place; a rebuild for some tenants does so on each tenant's
+//     row. docs/decisions/0002-swap-by-hold.md explains why nothing is lost in between, and 0022 how tenants' builds
+//     end.
 //
 // A rollback is a rebuild whose build was live before, and which continues from that build's own checkpoints: decision
 // 0023.

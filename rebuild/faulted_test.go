@@ -59,8 +59,8 @@ func (v *service) sumIn(t *testing.T, tenant domain.TenantID, id string) sum {
 	return v.got(t, tenant, 0)[id]
 }
 
-// A tenant that has skipped an event, or discarded what waited for a parked document, blocks no later version of a shared
-// definition: the skip applies to that too, until it is withdrawn. Then the tenant alone stays on its old build.
+// A tenant that has skipped an event, or discarded what waited for a parked document, blocks no later version of a
+// shared definition: the skip applies to that too, until it is withdrawn. Then the tenant alone stays on its old build.
 func TestASkipHoldsForLaterVersionsUntilWithdrawn(t *testing.T) {
 	t.Parallel()
 	v := newService(t)

@@ -146,8 +146,8 @@ func TestInlineAgainstModel(t *testing.T) {
 	defer stop()
 	var all sync.WaitGroup
 	var appended, refused, swapped, looks, cuts, begun, ended atomic.Int64
-	// While something is not inline, what it cannot fold is not refused, and would block it permanently: so nothing of that
-	// kind is appended then.
+	// While something is not inline, what it cannot fold is not refused, and would block it permanently: so nothing of
+	// that kind is appended then.
 	var wild sync.RWMutex
 	var tame atomic.Bool
 	for i, p := range processes {

@@ -178,8 +178,8 @@ func TestRebuildSeesWhatIsAnnounced(t *testing.T) {
 	v.mustBe(t, tenant, 1)
 }
 
-// Retention in one tenant blocks no rebuild of a shared projection. That tenant keeps its old build, and the operator sees why,
-// until a rebuild accepts the loss.
+// Retention in one tenant blocks no rebuild of a shared projection. That tenant keeps its old build, and the operator
+// sees why, until a rebuild accepts the loss.
 func TestRemovedEventsLeaveOneTenantBehind(t *testing.T) {
 	t.Parallel()
 	v := newService(t)

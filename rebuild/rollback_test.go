@@ -11,8 +11,8 @@ import (
 	"github.com/manifold-es/manifold/rebuild"
 )
 
-// A rollback brings the old documents back, with their definition and with all that was appended since. It folds nothing
-// again, and can itself be undone.
+// A rollback brings the old documents back, with their definition and with all that was appended since. It folds
+// nothing again, and can itself be undone.
 func TestRollback(t *testing.T) {
 	t.Parallel()
 	for name, shared := range map[string]bool{"shared": true, "own": false} {
