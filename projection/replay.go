@@ -25,7 +25,7 @@ type Replay struct {
 	Tenant domain.TenantID
 	Fold   *Fold
 	Limits Limits
-	Folded func(events, documents int)       // called with how many took effect and changed; may be nil
+	Folded func(events, documents int)       // called with the numbers of applied events and changed documents; may be nil
 	Saved  func(documents []domain.Document) // called with the documents of each save, without removed ones; may be nil
 	// Counted is called with the number of events folded, before they are saved. The number is negative if that many
 	// events were folded in vain and will be folded again. When Run returns, the sum equals that of Folded. May be nil.

@@ -38,7 +38,7 @@ type RunnerConfig struct {
 	Outages  Outages                    // nil: each pair finds out by itself
 	Owns     func(domain.TenantID) bool // whether this process follows the tenant, see Rebalance; fast; nil: all
 	Workers  int                        // pairs folded at a time, per database; 0: twice the processors
-	Ceiling  int                        // most of these for one tenant, unless its share differs; 0: all but one
+	Ceiling  int                        // the most for one tenant, unless its share differs; 0: all but one, at least 1
 	Folds    int                        // how many compiled folds are kept; 0: 500
 	Poll     time.Duration              // interval of reading all heads, as a fallback for Wake; 0: 5 s
 	CatchUp  Limits                     // zero: CatchUpLimits
