@@ -15,47 +15,49 @@ import (
 )
 
 const (
-	// openTimeout is how long an attempt to open a database may take: one may also answer nothing at all, and the start
-	// waits for the first attempt.
+	// openTimeout bounds one attempt to open a database. A database may not answer at all, and the start waits for
+	// the first attempt.
 	openTimeout = 10 * time.Second
-	// callTimeout is how long a read or a save may take: a dead network must not hold anybody for ever.
+	// callTimeout bounds a read or a save, so that a dead network cannot block the caller.
 	callTimeout = 30 * time.Second
-	// slowAfter is how long a call takes until it is doubted that the database answers at all.
+	// slowAfter is how long a call may take before the process doubts that the database answers at all.
 	slowAfter = 5 * time.Second
-	// pingTimeout is how long a database has to prove that it does.
+	// pingTimeout is how long a doubted database has to answer a ping.
 	pingTimeout = 5 * time.Second
-	// doubtInterval is how long one that has proven it is not doubted again.
+	// doubtInterval is how long the process trusts a database that has just answered.
 	doubtInterval = time.Second
-	// probeInterval is how long after one ping at most the next one follows while a database is out. So an outage lasts no
-	// longer for callers than that beyond the database's own.
+	// probeInterval is the longest time between two pings while a database is out. Callers therefore see an outage
+	// for at most that long after the database is back.
 	probeInterval = time.Second
-	// mostProbes is how many of them are under way at most.
+	// mostProbes is the largest number of pings under way at the same time.
 	mostProbes = 2 * int(pingTimeout/probeInterval)
 )
 
-// Why a call is ended before it has come to its end.
+// These errors are the causes with which a call is ended early.
 var (
 	errTooSlow  = fmt.Errorf("it did not answer within %s: %w", callTimeout, drivers.ErrTimedOut)
 	errGoneDown = errors.New("it does not answer any more")
 )
 
-// database is a database of documents, watched over. It is a driver that need not be open yet, since its database may not
-// answer when the process starts, and that may go down at any time: then every call fails at once with
-// domain.CodeUnavailable, those under way are ended, and it is asked about every second until it answers. So nobody waits
-// long for what does not come, and the projections of the other databases go on.
+// database is a monitored database of documents. It is a driver that may not be open yet, since its database may be
+// unreachable when the process starts.
+//
+// The database may also go down at any time. Then every call fails at once with domain.CodeUnavailable, calls under
+// way are ended, and the process pings about every second until the database answers. So callers never wait long for
+// a dead database, and the projections of other databases go on.
 type database struct {
 	name string
 	open func(ctx context.Context) (drivers.Driver, error)
 	log  *slog.Logger
 
-	doubted   chan struct{} // a call has failed in a way that makes one ask whether the database is there
-	connected chan struct{} // somebody else could connect to the same server
+	doubted   chan struct{} // a call has failed in a way that makes it uncertain whether the database answers
+	connected chan struct{} // another login has connected to the same server
 
 	mu     sync.Mutex
-	opened drivers.Driver     // nil until it is
-	outage *projection.Outage // while it does not answer
-	calls  map[*underWay]bool // that have not come to their end
-	proven time.Time          // when a call had a result that only the database can have given
+	opened drivers.Driver     // nil until the driver is open
+	outage *projection.Outage // set while the database does not answer
+	calls  map[*underWay]bool // calls under way
+	proven time.Time          // the time of the latest result that only the database can have returned
 }
 
 // underWay is a call to a database.
@@ -68,8 +70,8 @@ func newDatabase(name string, open func(ctx context.Context) (drivers.Driver, er
 	return &database{name: name, open: open, log: log, doubted: make(chan struct{}, 1), connected: make(chan struct{}, 1), calls: make(map[*underWay]bool)}
 }
 
-// run opens the database and watches over it until ctx ends. answers is called whenever it answers, for the first time
-// or again.
+// run opens the database and monitors it until ctx ends. It calls answers whenever the database answers, for the
+// first time or after an outage.
 func (d *database) run(ctx context.Context, answers func()) {
 	if !d.openAtLast(ctx) {
 		return
@@ -87,7 +89,8 @@ func (d *database) run(ctx context.Context, answers func()) {
 				continue
 			}
 		}
-		// Once more, since all connections may be busy for a while; calls that come to their ends prove that it is only that.
+		// Ask again, since all connections may be busy for a while. Calls that end in the meantime prove that the
+		// database answers.
 		asked := time.Now()
 		err := d.ping(ctx)
 		if err != nil {
@@ -110,7 +113,8 @@ func (d *database) run(ctx context.Context, answers func()) {
 	}
 }
 
-// openAtLast opens the database, where it is not open yet, however many attempts it takes; false: ctx ended first.
+// openAtLast opens the database if it is not open yet, however many attempts that takes. It returns false if ctx ends
+// first.
 func (d *database) openAtLast(ctx context.Context) bool {
 	for tries := 1; ; tries++ {
 		err := d.try(ctx)
@@ -133,8 +137,9 @@ func (d *database) openAtLast(ctx context.Context) bool {
 	}
 }
 
-// awaitAnswer asks a database that is out until it answers; false: ctx ended first. A ping does not wait for the one before
-// it: one that was sent while the network was gone may hang for its whole time, though the network is back.
+// awaitAnswer pings a database that is out until it answers. It returns false if ctx ends first. A ping does not wait
+// for the one before it: a ping sent while the network was down may hang until its timeout, although the network is
+// back.
 func (d *database) awaitAnswer(ctx context.Context) bool {
 	asking, stop := context.WithCancel(ctx)
 	defer stop()
@@ -183,14 +188,14 @@ func (d *database) nextTry(in time.Duration) {
 	d.outage.NextTry = time.Now().Add(in)
 }
 
-// backoff is how long to wait after so many tries in a row: 250 ms, doubled each time up to probeInterval, less up to a
-// half by chance, so that many processes do not come back together.
+// backoff returns how long to wait after tries attempts in a row: 250 ms, doubled each time up to probeInterval,
+// minus a random part of up to a half. The random part keeps many processes from reconnecting at the same time.
 func backoff(tries int) time.Duration {
 	wait := min(250*time.Millisecond<<min(tries-1, 7), probeInterval)
 	return wait - rand.N(wait/2)
 }
 
-// serverAnswers says that somebody else could connect to the server: while the database is out it is asked at once.
+// serverAnswers reports that another login has connected to the server. If the database is out, it is pinged at once.
 func (d *database) serverAnswers() {
 	select {
 	case d.connected <- struct{}{}:
@@ -198,7 +203,7 @@ func (d *database) serverAnswers() {
 	}
 }
 
-// try opens the database once, where it is not open yet.
+// try makes one attempt to open the database if it is not open yet.
 func (d *database) try(ctx context.Context) error {
 	d.mu.Lock()
 	opened := d.opened
@@ -221,7 +226,7 @@ func (d *database) try(ctx context.Context) error {
 	return nil
 }
 
-// ping asks the driver once, whatever is known of the database.
+// ping pings the driver once, whether or not the database is known to be out.
 func (d *database) ping(ctx context.Context) error {
 	d.mu.Lock()
 	opened := d.opened
@@ -231,8 +236,8 @@ func (d *database) ping(ctx context.Context) error {
 	return opened.Ping(asking)
 }
 
-// down notes that the database does not answer, and ends what waits for it. It reports whether that, or the reason, is
-// new.
+// down records that the database does not answer, and ends the calls under way. It reports whether the outage or its
+// reason is new.
 func (d *database) down(err error) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -254,7 +259,7 @@ func (d *database) up() {
 	d.outage = nil
 }
 
-// Outage tells whether the database is known not to answer.
+// Outage returns the current outage, and whether the database is known not to answer.
 func (d *database) Outage() (projection.Outage, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -264,7 +269,7 @@ func (d *database) Outage() (projection.Outage, bool) {
 	return *d.outage, true
 }
 
-// slow reports whether a call takes so long that the database is doubted.
+// slow reports whether any call is so slow that the database is in doubt.
 func (d *database) slow() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -276,7 +281,7 @@ func (d *database) slow() bool {
 	return false
 }
 
-// proves takes note of the result of a call that the database itself must have answered, and returns it.
+// proves records a result that only the database can have returned, and returns that result.
 func (d *database) proves(err error) error {
 	if err == nil || errors.Is(err, drivers.ErrStale) {
 		d.mu.Lock()
@@ -299,7 +304,8 @@ func (d *database) doubt() {
 	}
 }
 
-// call calls the driver, for at most that long; 0: for as long as the database answers others.
+// call calls the driver for at most atMost. With 0, the call may go on for as long as the database answers other
+// calls.
 func (d *database) call(ctx context.Context, atMost time.Duration, do func(ctx context.Context, driver drivers.Driver) error) error {
 	calling, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -326,13 +332,13 @@ func (d *database) call(ctx context.Context, atMost time.Duration, do func(ctx c
 	return err
 }
 
-// enter is the begin of a call, refused while the database does not answer.
+// enter begins a call. It refuses the call while the database does not answer.
 func (d *database) enter(one *underWay) (drivers.Driver, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
 	case d.outage != nil:
-		// The reason may name addresses and logins, which are for logs and operators.
+		// The reason may contain addresses and logins, which only logs and operators may show.
 		return nil, fmt.Errorf("%w: %s", domain.Errorf(domain.CodeUnavailable, "", "the database %q has not answered since %s, and is asked again at %s",
 			d.name, d.outage.Since.UTC().Format(time.RFC3339), d.outage.NextTry.UTC().Format(time.RFC3339)), d.outage.Error)
 	case d.opened == nil:
@@ -348,7 +354,7 @@ func (d *database) leave(one *underWay) {
 	delete(d.calls, one)
 }
 
-// Close closes the driver, where it is open.
+// Close closes the driver if it is open.
 func (d *database) Close() {
 	d.mu.Lock()
 	opened := d.opened

@@ -8,12 +8,12 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// What follows is drivers.Driver, each call with its bound: callTimeout for what is read and saved, none for what takes
-// as long as a build is large, which goes on while the database answers others.
+// The following methods implement drivers.Driver, each with its time limit. Reads and saves have callTimeout. Calls
+// whose duration depends on the size of a build have no limit: they go on while the database answers other calls.
 
 var _ drivers.Transactional = (*database)(nil)
 
-// CreateTemporaryTable is drivers.Driver's, as all that follow.
+// CreateTemporaryTable implements drivers.Driver, like all methods below.
 func (d *database) CreateTemporaryTable(ctx context.Context, build domain.Build) error {
 	return d.call(ctx, callTimeout, func(ctx context.Context, driver drivers.Driver) error {
 		return driver.CreateTemporaryTable(ctx, build)
@@ -78,7 +78,7 @@ func (d *database) OwnCheckpoints(ctx context.Context) iter.Seq2[drivers.OwnChec
 	})
 }
 
-// calls is call for what a driver yields, without a bound: the loop may take its time.
+// calls is call for a driver's sequences. It has no time limit, since the loop may take its time.
 func calls[T any](ctx context.Context, d *database, sequence func(ctx context.Context, driver drivers.Driver) iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		left := false
@@ -132,14 +132,15 @@ func (d *database) Explain(ctx context.Context, build domain.Build, tenant domai
 	return explanation, err
 }
 
-// Ping reports whether the database answers; while it is known not to, it says since when, and when it is asked again.
+// Ping reports whether the database answers. During an outage, the error says since when, and when the next attempt
+// follows.
 func (d *database) Ping(ctx context.Context) error {
 	return d.call(ctx, pingTimeout, func(ctx context.Context, driver drivers.Driver) error {
 		return driver.Ping(ctx)
 	})
 }
 
-// SaveIn asks nothing of the database, but of its driver.
+// SaveIn calls only the driver, not the database.
 func (d *database) SaveIn(build domain.Build, tenant domain.TenantID, batch drivers.Batch) ([]domain.Statement, error) {
 	driver, err := d.transactional()
 	if err != nil {
@@ -148,7 +149,7 @@ func (d *database) SaveIn(build domain.Build, tenant domain.TenantID, batch driv
 	return driver.SaveIn(build, tenant, batch)
 }
 
-// CheckpointIn is as SaveIn.
+// CheckpointIn calls only the driver, like SaveIn.
 func (d *database) CheckpointIn(build domain.Build, tenant domain.TenantID) (domain.Statement, error) {
 	driver, err := d.transactional()
 	if err != nil {

@@ -14,10 +14,10 @@ import (
 	"github.com/manifold-es/manifold/projection"
 )
 
-// defaultDatabase is the name that definitions have for the log's own database.
+// defaultDatabase is the name of the log's own database in definitions.
 const defaultDatabase = "default"
 
-// openDatabases opens every database of documents, at the same time.
+// openDatabases opens all databases of documents concurrently.
 func (p *Process) openDatabases(ctx context.Context, o settings, own string) error {
 	var configured map[string]config.DocumentsDatabase
 	configured, p.logIn = documentsDatabases(p.config, own)
@@ -48,8 +48,8 @@ func (p *Process) openDatabases(ctx context.Context, o settings, own string) err
 	return nil
 }
 
-// documentsDatabases are the databases of documents: those of the configuration, and the log's own, at own, by the name
-// logIn, unless the configuration has another one of its name.
+// documentsDatabases returns the configured databases of documents. It adds the log's own database, at the URL own,
+// under the name logIn. If the configuration has another database of that name, it adds none and logIn is empty.
 func documentsDatabases(c config.Config, own string) (all map[string]config.DocumentsDatabase, logIn string) {
 	all = make(map[string]config.DocumentsDatabase)
 	maps.Copy(all, c.Databases)
@@ -60,7 +60,8 @@ func documentsDatabases(c config.Config, own string) (all map[string]config.Docu
 	return all, logIn
 }
 
-// opener returns what opens one of the configuration's databases of documents. Its errors show no password.
+// opener returns a function that opens one of the configured databases of documents. Its errors never contain a
+// password.
 func opener(o settings, name string, of config.DocumentsDatabase, log *slog.Logger) (func(context.Context) (drivers.Driver, error), error) {
 	open, ok := o.drivers[of.Driver]
 	if !ok {
@@ -79,7 +80,7 @@ func opener(o settings, name string, of config.DocumentsDatabase, log *slog.Logg
 	}, nil
 }
 
-// outage tells whether a database of documents is known not to answer.
+// outage returns the outage of a database of documents, and whether that database is known not to answer.
 func (p *Process) outage(database string) (projection.Outage, bool) {
 	if d := p.databases[database]; d != nil {
 		return d.Outage()
@@ -87,7 +88,8 @@ func (p *Process) outage(database string) (projection.Outage, bool) {
 	return projection.Outage{}, false
 }
 
-// loginConnected is called when a login of the log has connected: the documents beside the log can be asked for, too.
+// loginConnected is called when a login of the log has connected. The documents in the log's database can be reached
+// again, too.
 func (p *Process) loginConnected() {
 	if d := p.logsOwn.Load(); d != nil {
 		d.serverAnswers()

@@ -11,12 +11,13 @@ import (
 	"github.com/manifold-es/manifold/projection"
 )
 
-// retryDeploy is how long to wait before a shared definition is deployed again that could not be.
+// retryDeploy is how long to wait before another attempt to deploy a shared definition.
 const retryDeploy = 10 * time.Second
 
-// deploy makes the shared projections what the configuration's files and the program's own definitions say: new ones are
-// created, changed ones rebuilt while their present documents serve. Projections that are no longer in a file stay. What
-// cannot be deployed now, since another rebuild is under way or its database does not answer, is tried again later.
+// deploy brings the shared projections in line with the configuration's files and the program's own definitions. It
+// creates new projections, and rebuilds changed ones while their present documents stay available. Projections that
+// are no longer in a file stay. If another rebuild is under way or a database does not answer, deployRest retries
+// later.
 func (p *Process) deploy(ctx context.Context, o settings) error {
 	definitions := slices.Clone(o.definitions)
 	for _, folder := range p.config.Projections {
@@ -64,7 +65,7 @@ func (p *Process) deployOne(ctx context.Context, definition domain.Definition) e
 	problem, _ := errors.AsType[*domain.Error](err)
 	switch {
 	case problem != nil && problem.Code == domain.CodeEventsRemoved:
-		// Trying again does not help: somebody has to say that the loss is accepted.
+		// A retry does not help: an operator must accept the loss.
 		p.log.Error("a shared projection's new definition is not deployed, since its documents would lack events; `manifold rebuild --accept-loss` with the definition deploys it",
 			"projection", definition.Name, "error", err)
 		return nil
@@ -80,7 +81,7 @@ func (p *Process) deployOne(ctx context.Context, definition domain.Definition) e
 	return err
 }
 
-// deployRest deploys what deploy could not, until it is done or ctx ends.
+// deployRest retries the definitions that deploy could not deploy, until all are deployed or ctx ends.
 func (p *Process) deployRest(ctx context.Context) {
 	for len(p.deployLater) > 0 {
 		select {

@@ -44,7 +44,7 @@ acknowledged is lost, however often it is pressed.`,
 	return command
 }
 
-// devDatabase is the database's name on dev's server.
+// devDatabase is the name of the database on the server of `manifold dev`.
 const devDatabase = "manifold"
 
 func runDev(soft, hard context.Context, dir, address string, out io.Writer, log *slog.Logger, options []Option) (err error) {
@@ -52,7 +52,7 @@ func runDev(soft, hard context.Context, dir, address string, out io.Writer, log 
 	if err != nil {
 		return err
 	}
-	// Before anything is made or started: what a user who has mistyped, or has started it twice, should be told first.
+	// Check for typing errors and a second start before anything is created or started.
 	if embedded.InUse(filepath.Join(dir, "postgres")) {
 		return fmt.Errorf("another manifold dev is at work in %s: stop it, or choose another folder with --dir (and another port with --listen)", dir)
 	}
@@ -62,7 +62,7 @@ func runDev(soft, hard context.Context, dir, address string, out io.Writer, log 
 	if err := os.MkdirAll(filepath.Join(dir, "postgres"), 0o755); err != nil {
 		return err
 	}
-	// The folder is nothing to be committed by accident.
+	// Keep the folder from being committed by accident.
 	if err := os.WriteFile(filepath.Join(dir, ".gitignore"), []byte("*\n"), 0o644); err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func runDev(soft, hard context.Context, dir, address string, out io.Writer, log 
 		return err
 	}
 	defer func() {
-		// The second Ctrl-C stops it at once; it recovers at the next start.
+		// A second Ctrl-C stops the server at once. It recovers at the next start.
 		if stopErr := server.Stop(hard); stopErr != nil {
 			err = errors.Join(err, stopErr)
 		} else if err == nil {
@@ -123,7 +123,7 @@ func runDev(soft, hard context.Context, dir, address string, out io.Writer, log 
 	}
 }
 
-// tryListen says whether the address can be listened on.
+// tryListen reports an error if the process cannot listen on the address.
 func tryListen(address string) error {
 	if err := listen.Try(address); err != nil {
 		return fmt.Errorf("--listen: %w", err)
@@ -134,7 +134,7 @@ func tryListen(address string) error {
 func devConfig(server *embedded.Server, secrets *devSecrets, address string) config.Config {
 	c := config.Default()
 	c.Listen = address
-	// One address is enough, whose only clients are its user's.
+	// One address is enough, since only its user connects to it.
 	c.Admin.Listen = config.NoListener
 	c.Limits.AddressConnections = c.Limits.Connections
 	c.Database.URL = server.URL(devDatabase)
@@ -146,7 +146,7 @@ func devConfig(server *embedded.Server, secrets *devSecrets, address string) con
 	}
 	c.OperatorKeys = []string{secrets.OperatorKey}
 	c.ShutdownDeadline = 10 * time.Second
-	// What is tried here runs on this machine.
+	// Receivers that a developer tries out run on this machine.
 	c.Webhooks = config.Webhooks{Allow: []string{"127.0.0.0/8", "::1"}, AllowHTTP: true}
 	return c
 }

@@ -29,7 +29,7 @@ const (
 	devStream     = "order-1001"
 )
 
-// prepareDev sees to it that the demo tenant, its key and the sample are there, and returns what to show the user.
+// prepareDev makes sure that the demo tenant, its key and the sample exist. It returns the guide to show the user.
 func (p *Process) prepareDev(ctx context.Context, dir string, secrets *devSecrets) (guide string, err error) {
 	tenant, err := p.devTenant(ctx, secrets)
 	if err != nil {
@@ -50,8 +50,8 @@ func (p *Process) prepareDev(ctx context.Context, dir string, secrets *devSecret
 	return devGuide(p.Address(), secrets), nil
 }
 
-// devTenant finds the tenant that the secrets name, with a key that works, or makes what is missing: at the first start,
-// and when somebody has removed the data or revoked the key.
+// devTenant returns the tenant named in the secrets, with a working key. It creates what is missing: at the first
+// start, and after the data was removed or the key was revoked.
 func (p *Process) devTenant(ctx context.Context, secrets *devSecrets) (domain.TenantID, error) {
 	tenant, err := domain.ParseTenantID(secrets.Tenant)
 	if err == nil {
@@ -60,7 +60,7 @@ func (p *Process) devTenant(ctx context.Context, secrets *devSecrets) (domain.Te
 		case err == nil && found.State == domain.TenantActive:
 			return tenant, p.devKey(ctx, tenant, secrets)
 		case err == nil && found.State == domain.TenantSuspended:
-			return tenant, nil // somebody tries what that is like
+			return tenant, nil // the developer tries out a suspended tenant
 		case err != nil && !domain.IsCode(err, domain.CodeNotFound):
 			return tenant, err
 		}
@@ -70,7 +70,7 @@ func (p *Process) devTenant(ctx context.Context, secrets *devSecrets) (domain.Te
 	name := devTenantName
 	err = p.store.CreateTenant(ctx, domain.Tenant{ID: tenant, Name: name, State: domain.TenantActive})
 	if domain.IsCode(err, domain.CodeAlreadyExists) {
-		// The secrets are gone, the data is not: the other one keeps its name.
+		// The secrets are gone but the data is not: the earlier tenant keeps its name.
 		name += "-" + tenant.String()[:8]
 		err = p.store.CreateTenant(ctx, domain.Tenant{ID: tenant, Name: name, State: domain.TenantActive})
 	}
@@ -80,7 +80,7 @@ func (p *Process) devTenant(ctx context.Context, secrets *devSecrets) (domain.Te
 	return tenant, p.devKey(ctx, tenant, secrets)
 }
 
-// devKey makes a key where the secrets' one does not work.
+// devKey creates a key if the one in the secrets does not work.
 func (p *Process) devKey(ctx context.Context, tenant domain.TenantID, secrets *devSecrets) error {
 	credential, err := p.keys.Authenticate(ctx, secrets.Key)
 	if err == nil && credential.Tenant == tenant {
@@ -97,7 +97,7 @@ func (p *Process) devKey(ctx context.Context, tenant domain.TenantID, secrets *d
 	return nil
 }
 
-// loadSample may be repeated: the events' ids follow from the file, and a projection that is there stays.
+// loadSample may be repeated: the events' ids are derived from the file, and an existing projection stays.
 func (p *Process) loadSample(ctx context.Context, tenant domain.TenantID) error {
 	request := domain.Append{}
 	at := make(map[string]int)
@@ -132,7 +132,8 @@ func (p *Process) loadSample(ctx context.Context, tenant domain.TenantID) error 
 	if _, err := p.catalog.Create(ctx, tenant, definition, "service"); err != nil && !domain.IsCode(err, domain.CodeAlreadyExists) {
 		return err
 	}
-	// What is shown next asks for a document. Should it take long, or be another projection by now, that is no obstacle.
+	// The guide's next step reads a document. It does not matter if the document takes long, or if the projection has
+	// been replaced.
 	fresh := projection.Freshness{MinPosition: appended.Position, Wait: sampleWait}
 	if _, err := p.catalog.Document(ctx, tenant, devProjection, devStream, fresh); err != nil {
 		p.log.Warn("the sample's document is not there yet", "error", err)

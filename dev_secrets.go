@@ -11,10 +11,10 @@ import (
 	"github.com/manifold-es/manifold/migrations"
 )
 
-// devSecrets is what `manifold dev` makes up at its first start and finds again at the next: the file secrets.json in
-// its folder, readable by its owner only.
+// devSecrets are the secrets that `manifold dev` generates at its first start and reads again at later ones. They are
+// in the file secrets.json in its folder, which only its owner can read.
 type devSecrets struct {
-	Passwords   map[string]string `json:"passwords"` // by the login's name
+	Passwords   map[string]string `json:"passwords"` // by login name
 	OperatorKey string            `json:"operatorKey"`
 	Tenant      string            `json:"tenant,omitempty"` // the demo tenant's id
 	Key         string            `json:"key,omitempty"`    // its key
@@ -23,7 +23,7 @@ type devSecrets struct {
 
 func devSecretsFile(dir string) string { return filepath.Join(dir, "secrets.json") }
 
-// loadDevSecrets reads the file, and makes it, or what is missing in it.
+// loadDevSecrets reads the file. It creates the file, or the values missing from it.
 func loadDevSecrets(dir string) (*devSecrets, error) {
 	s := &devSecrets{}
 	text, err := os.ReadFile(devSecretsFile(dir))
@@ -50,13 +50,13 @@ func loadDevSecrets(dir string) (*devSecrets, error) {
 	return s, s.save(dir)
 }
 
-// save writes the file so that it is there whole or not at all.
+// save writes the file atomically.
 func (s *devSecrets) save(dir string) error {
 	text, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return err
 	}
-	file, err := os.CreateTemp(dir, ".secrets-*") // for its owner only, from the start
+	file, err := os.CreateTemp(dir, ".secrets-*") // readable by its owner only, from the start
 	if err != nil {
 		return err
 	}

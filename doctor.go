@@ -51,21 +51,21 @@ nothing, but makes and removes a table of its own in each database of documents.
 	return command
 }
 
-// verdict is how a check came out.
+// verdict is the result of a check.
 type verdict string
 
 const (
 	fine    verdict = "ok"
-	warning verdict = "warning" // it works, and could be better
+	warning verdict = "warning" // it works, but could be better
 	failure verdict = "failed"
 )
 
-// finding is what a check has found.
+// finding is the outcome of one check.
 type finding struct {
 	Check   string  `json:"check"`
 	Verdict verdict `json:"verdict"`
 	Message string  `json:"message"`
-	Todo    string  `json:"todo,omitempty"` // what to do; empty with fine
+	Todo    string  `json:"todo,omitempty"` // what to do; empty if the verdict is fine
 }
 
 func failed(findings []finding) bool {
@@ -102,22 +102,22 @@ func writeFindingsJSON(out io.Writer, findings []finding) error {
 	}{!failed(findings), findings})
 }
 
-// doctor examines an installation. What one check finds out the later ones use.
+// doctor examines an installation. Later checks use what earlier checks have found.
 type doctor struct {
 	config    config.Config
 	settings  settings
-	allEvents bool // look at all of them
+	allEvents bool // check every event
 	findings  []finding
 
-	store     *store.Store              // nil where it cannot be opened
-	databases map[string]drivers.Driver // those that can be opened
+	store     *store.Store              // nil if it cannot be opened
+	databases map[string]drivers.Driver // only those that can be opened
 	logIn     string                    // as in Process
 }
 
-// checkupTimeout bounds each check that asks somebody.
+// checkupTimeout bounds each check that calls another system.
 const checkupTimeout = 15 * time.Second
 
-// examine makes every check that can be made; with allEvents it looks at every event, however many there are.
+// examine runs every check that is possible. With allEvents it checks every event, however many there are.
 func examine(ctx context.Context, file string, environ []string, s settings, allEvents bool) []finding {
 	d := &doctor{settings: s, allEvents: allEvents, databases: make(map[string]drivers.Driver)}
 	from := "the environment"

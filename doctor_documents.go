@@ -18,16 +18,16 @@ import (
 	"github.com/manifold-es/manifold/projection"
 )
 
-// versioned is what a driver may be that can tell its database's version.
+// versioned is an optional interface of drivers that can report their database's version.
 type versioned interface {
 	Version(ctx context.Context) (string, error)
 }
 
-// documents opens each database of documents and makes, and removes, a table in it.
+// documents opens each database of documents, and creates and removes a table in it.
 func (d *doctor) documents(ctx context.Context) {
 	own, err := d.config.Database.URLFor(d.config.Database.Documents)
 	if err != nil {
-		return // its login's check has said it
+		return // already reported by the login's check
 	}
 	configured, logIn := documentsDatabases(d.config, own)
 	d.logIn = logIn
@@ -57,23 +57,23 @@ func (d *doctor) documents(ctx context.Context) {
 	}
 }
 
-// warnings hears what a driver warns of while it is opened, as it would in a service's log.
+// warnings collects the warnings that a driver logs while it is opened, as they would appear in a service's log.
 type warnings struct {
 	mu    sync.Mutex
 	heard []string
 }
 
-// all is what was heard until now.
+// all returns the warnings collected so far.
 func (w *warnings) all() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.heard)
 }
 
-// Enabled is as in slog.Handler.
+// Enabled implements slog.Handler.
 func (w *warnings) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
 
-// Handle is as in slog.Handler.
+// Handle implements slog.Handler.
 func (w *warnings) Handle(_ context.Context, record slog.Record) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -81,10 +81,10 @@ func (w *warnings) Handle(_ context.Context, record slog.Record) error {
 	return nil
 }
 
-// WithAttrs is as in slog.Handler: which database is meant stands in the check's name.
+// WithAttrs implements slog.Handler. It drops the attributes, since the check's name already names the database.
 func (w *warnings) WithAttrs([]slog.Attr) slog.Handler { return w }
 
-// WithGroup is as in slog.Handler.
+// WithGroup implements slog.Handler.
 func (w *warnings) WithGroup(string) slog.Handler { return w }
 
 func (d *doctor) database(ctx context.Context, check, kind string, driver drivers.Driver) {
@@ -121,7 +121,7 @@ func (d *doctor) database(ctx context.Context, check, kind string, driver driver
 	}
 }
 
-// The steps of tryTable, as messages name them where they fail.
+// These are the steps of tryTable, as messages name them when they fail.
 const (
 	creating = "no table can be made"
 	saving   = "no document can be saved"
@@ -130,8 +130,8 @@ const (
 	dropping = "no table can be removed"
 )
 
-// tryTable makes a shared projection's table with everything that belongs to it, and removes it. It returns the step
-// that failed.
+// tryTable creates a shared projection's table with everything that belongs to it, and removes it again. It returns
+// the step that failed.
 func tryTable(ctx context.Context, driver drivers.Driver) (step string, err error) {
 	build := domain.Build{
 		ProjectionID: domain.ProjectionID{Owner: domain.Everyone, Name: "manifold-doctor-" + strings.ToLower(rand.Text()[:8])},
@@ -160,7 +160,7 @@ func tryTable(ctx context.Context, driver drivers.Driver) (step string, err erro
 	return step, err
 }
 
-// definitions reads the files of definitions and holds them against what there is.
+// definitions reads the definition files and compiles them. It checks that they name known databases.
 func (d *doctor) definitions(context.Context) {
 	rules := projection.Rules{LogIn: d.logIn, Handlers: d.settings.handlers}
 	configured, _ := documentsDatabases(d.config, "")
@@ -198,10 +198,10 @@ func (d *doctor) definitions(context.Context) {
 	}
 }
 
-// projections looks at the live builds of the shared projections.
+// projections checks the live builds of the shared projections.
 func (d *doctor) projections(ctx context.Context) {
 	if d.store == nil {
-		return // the schema's check has said it
+		return // already reported by the schema's check
 	}
 	var shared []domain.Projection
 	heads := make(map[domain.TenantID]int64)
@@ -225,7 +225,8 @@ func (d *doctor) projections(ctx context.Context) {
 	}
 }
 
-// How many of the tenants that a rebuild has left behind are named, and how many bytes of each one's reason.
+// These limits bound how many of the tenants that a rebuild has left out are named, and how many bytes of each one's
+// reason are shown.
 const (
 	doctorFaults = 3
 	doctorReason = 300
@@ -284,7 +285,7 @@ func (d *doctor) projection(ctx context.Context, p *domain.Projection, heads map
 		d.warn(check, fmt.Sprintf("the last rebuild has left %d tenants on their old documents: %s", len(left), which.String()),
 			"`manifold rebuild faulted "+p.Name+"` lists them all; skip the events, put an upcaster or change the definition, and then run `manifold rebuild "+p.Name+" --faulted`")
 	}
-	// A fault that the checkpoint has passed is one that a newer attempt got over.
+	// A fault before the checkpoint is over: a later attempt has succeeded.
 	faults = slices.DeleteFunc(faults, func(f domain.Fault) bool { return f.Position <= seen[f.Tenant] })
 	if len(faults) > 0 {
 		d.warn(check, fmt.Sprintf("for %d tenants it stands before an event that it cannot fold; for tenant %s before position %d: %s",

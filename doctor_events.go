@@ -9,18 +9,18 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// What the doctor looks at of the logs. Large logs take longer than a checkup may: without --events it stops in time, and says how
-// far it has come.
+// These limits bound what the doctor checks of the logs. Large logs take longer than a checkup may. Without --events
+// the doctor stops in time, and reports how far it has come.
 const (
-	eventsSlice  = 5000 // positions that one statement looks at
-	eventsListed = 10   // unreadable events of a tenant that are told of, each by its position
+	eventsSlice  = 5000 // positions that one statement reads
+	eventsListed = 10   // unreadable events of a tenant that are listed by position
 )
 
-// events looks for events that cannot be read.
+// events searches the logs for events that cannot be read.
 func (d *doctor) events(ctx context.Context) {
 	const check = "events"
 	if d.store == nil {
-		return // the schema's check has said it
+		return // already reported by the schema's check
 	}
 	looking := ctx
 	if !d.allEvents {
@@ -65,7 +65,7 @@ func (d *doctor) events(ctx context.Context) {
 	}
 }
 
-// eventList names events, or the first of many.
+// eventList names the events, or only the first ones if there are many.
 func eventList(events []domain.UnreadableEvent) string {
 	var names []string
 	for _, e := range events[:min(len(events), eventsListed)] {

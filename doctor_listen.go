@@ -9,10 +9,10 @@ import (
 	"github.com/manifold-es/manifold/listen"
 )
 
-// expiresSoon is how long before its end a certificate should have been renewed.
+// expiresSoon is how long before its expiry a certificate should have been renewed.
 const expiresSoon = 7 * 24 * time.Hour
 
-// listeners looks at how the service is reached: whether its certificates can be used, and whether it needs some.
+// listeners checks how the service is reached: whether its certificates are usable, and whether it needs any.
 func (d *doctor) listeners(context.Context) {
 	d.listener("listen", d.config.Listen, d.config.TLS, d.config.Exposed(),
 		"set tls.certFile and tls.keyFile, or listen behind a proxy that has a certificate, and name it in proxies.trusted")
@@ -21,7 +21,8 @@ func (d *doctor) listeners(context.Context) {
 	}
 }
 
-// listener looks at one of them. exposed says that others reach it without TLS, and remedy what to do then.
+// listener checks one listener. exposed means that other machines can reach it without TLS, and remedy is what to do
+// in that case.
 func (d *doctor) listener(check, address string, files config.TLS, exposed bool, remedy string) {
 	switch {
 	case exposed:

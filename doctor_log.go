@@ -11,10 +11,10 @@ import (
 	"github.com/manifold-es/manifold/store"
 )
 
-// clockTolerance is by how much this machine's clock may differ from the database's.
+// clockTolerance is the largest accepted difference between this machine's clock and the database's.
 const clockTolerance = time.Second
 
-// logins connects with each login of Manifold's own database, and looks at what it may do.
+// logins connects with each login of Manifold's own database, and checks its permissions.
 func (d *doctor) logins(ctx context.Context) {
 	database := &d.config.Database
 	clocked := false
@@ -49,7 +49,7 @@ func (d *doctor) logins(ctx context.Context) {
 	}
 }
 
-// login judges what a login may do.
+// login judges the permissions of a login.
 func (d *doctor) login(check string, role migrations.Role, found store.Login) {
 	remedy := fmt.Sprintf("use a login of its own as `manifold migrate up` makes it (%s)", role)
 	switch {
@@ -70,7 +70,7 @@ func (d *doctor) login(check string, role migrations.Role, found store.Login) {
 	}
 }
 
-// server judges the server that the log is on.
+// server judges the server that holds the log.
 func (d *doctor) server(found store.Login) {
 	const check = "database"
 	if found.Supported {
@@ -87,7 +87,7 @@ func (d *doctor) server(found store.Login) {
 	d.ok("clock", "it differs from the database's by %s at most", (found.ClockAhead.Abs() + found.RoundTrip/2).Round(10*time.Microsecond))
 }
 
-// schema opens the store and looks at the schema's version.
+// schema opens the store and checks the schema's version.
 func (d *doctor) schema(ctx context.Context) {
 	const check = "schema"
 	err := within(ctx, func(ctx context.Context) error {
@@ -112,7 +112,7 @@ func (d *doctor) schema(ctx context.Context) {
 func (d *doctor) synced(ctx context.Context) {
 	const check = "commits"
 	if d.store == nil {
-		return // the schema's check has said it
+		return // already reported by the schema's check
 	}
 	var synced bool
 	err := within(ctx, func(ctx context.Context) (err error) {

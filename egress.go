@@ -20,7 +20,8 @@ import (
 	"github.com/manifold-es/manifold/egress/nats"
 )
 
-// wireEgress makes what publishes events to message brokers. A broker that does not answer is no obstacle.
+// wireEgress creates the egresses, which publish events to message brokers. The process starts even if a broker does
+// not answer.
 func (p *Process) wireEgress() (sources []dispatch.Source, err error) {
 	if !p.config.Role.Worker() {
 		return nil, nil
@@ -42,11 +43,11 @@ func (p *Process) wireEgress() (sources []dispatch.Source, err error) {
 	return sources, nil
 }
 
-// egressLabel stands before the process's id in the labels of the members of an egress's groups.
+// egressLabel precedes the process's id in the labels of members of an egress's groups.
 const egressLabel = "egress of process "
 
-// egressDied reports whether the process has died that a member of an egress's group is labelled with. Those of earlier
-// releases say nothing about it.
+// egressDied reports whether the process in the label of an egress group's member has died. Labels of earlier
+// releases contain no process, so it returns false for them.
 func (p *Process) egressDied(label string) bool {
 	text, ours := strings.CutPrefix(label, egressLabel)
 	id, err := domain.ParseMemberID(text)
@@ -56,7 +57,7 @@ func (p *Process) egressDied(label string) bool {
 	return p.members.Died(id)
 }
 
-// newEgress makes one egress. Its error begins with the setting.
+// newEgress creates one egress. Its error begins with the name of the setting.
 func (p *Process) newEgress(name string, of config.Egress) (*egress.Egress, error) {
 	place, err := of.Place()
 	if err != nil {
@@ -112,7 +113,7 @@ func (p *Process) newEgress(name string, of config.Egress) (*egress.Egress, erro
 	return egress.New(c)
 }
 
-// declareEgress notes since when there is each egress, where nobody has done so before.
+// declareEgress records when each egress first existed, unless that is already recorded.
 func (p *Process) declareEgress(ctx context.Context) error {
 	for _, one := range p.egresses {
 		if err := one.Declare(ctx); err != nil {
@@ -122,7 +123,7 @@ func (p *Process) declareEgress(ctx context.Context) error {
 	return nil
 }
 
-// activeTenant reports whether a tenant may be given groups by the service.
+// activeTenant reports whether the service may create groups for a tenant.
 func (p *Process) activeTenant(ctx context.Context, id domain.TenantID) (bool, error) {
 	tenant, err := p.store.Tenant(ctx, id)
 	if failure, ok := errors.AsType[*domain.Error](err); ok && failure.Code == domain.CodeNotFound {
@@ -131,7 +132,7 @@ func (p *Process) activeTenant(ctx context.Context, id domain.TenantID) (bool, e
 	return tenant.State == domain.TenantActive || tenant.State == domain.TenantSuspended, err
 }
 
-// tlsOf is how connections are encrypted; nil: as their URLs say.
+// tlsOf returns how connections are encrypted, or nil if their URLs decide.
 func tlsOf(of config.EgressTLS) (*tls.Config, error) {
 	if !of.Used() {
 		return nil, nil

@@ -36,7 +36,7 @@ It needs no service and no database. It ends with 1 where an example fails.`,
 			e := exampleRun{out: command.OutOrStdout(), handlers: s.handlers, registered: s.definitions}
 			for _, folder := range folders {
 				if err := e.folder(command.Context(), folder); err != nil {
-					fmt.Fprintln(command.ErrOrStderr(), err) // a line for each thing that is wrong, with its file
+					fmt.Fprintln(command.ErrOrStderr(), err) // one line for each mistake, with its file
 					e.failed++
 				}
 			}
@@ -45,19 +45,19 @@ It needs no service and no database. It ends with 1 where an example fails.`,
 	}
 }
 
-// exampleTimeout bounds one example: expressions end by themselves, Go handlers may not.
+// exampleTimeout bounds one example. Expressions always end, but Go handlers may not.
 const exampleTimeout = time.Minute
 
-// exampleRun runs examples and says how they went.
+// exampleRun runs examples and prints their results.
 type exampleRun struct {
 	out        io.Writer
 	handlers   map[string]projection.Handler
-	registered []domain.Definition // by the program
+	registered []domain.Definition // definitions registered by the program
 	ran        int
 	failed     int
 }
 
-// folder runs the examples of a folder. The error is what keeps them from being run.
+// folder runs the examples of a folder. It returns an error if they cannot be run.
 func (e *exampleRun) folder(ctx context.Context, folder string) error {
 	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
 		return fmt.Errorf("%s is not a folder", folder)
@@ -111,7 +111,7 @@ func (e *exampleRun) file(ctx context.Context, files []projection.DefinitionFile
 	return nil
 }
 
-// end says how many went well; an error says that not all did.
+// end prints how many examples passed. It returns an error if any failed.
 func (e *exampleRun) end() error {
 	switch {
 	case e.failed > 0:

@@ -15,7 +15,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// onlyHealth answers what is asked of a process that has no other requests to answer.
+// onlyHealth allows only probe and metrics requests, for a process that answers no others.
 func onlyHealth(all http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		switch path := request.URL.Path; {
@@ -27,20 +27,21 @@ func onlyHealth(all http.Handler) http.Handler {
 	})
 }
 
-// checkTimeout bounds the look at one dependency for /readyz.
+// checkTimeout bounds the check of one dependency for /readyz.
 const checkTimeout = 2 * time.Second
 
-// checksKept is how long the checks' results are reused. Anybody may ask for them, and each run takes a connection of each pool.
+// checksKept is how long the results of the checks are reused. Anyone may request them, and each run takes a
+// connection from each pool.
 const checksKept = time.Second
 
-// readiness is the latest result of the checks, which run once at a time.
+// readiness holds the latest result of the checks. Only one run is under way at a time.
 type readiness struct {
 	mu     sync.Mutex
 	ran    time.Time
 	result []api.Check
 }
 
-// checks says what the process depends on, and how that is.
+// checks returns the state of each of the process's dependencies.
 func (p *Process) checks(ctx context.Context) []api.Check {
 	all := p.readiness.latest(func() []api.Check { return p.check(context.WithoutCancel(ctx)) })
 	if p.stopping.Load() {
@@ -49,7 +50,7 @@ func (p *Process) checks(ctx context.Context) []api.Check {
 	return all
 }
 
-// latest runs the checks, unless they have just been run. The result is the caller's own.
+// latest runs the checks, unless they have just been run. The caller owns the result.
 func (r *readiness) latest(run func() []api.Check) []api.Check {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -59,7 +60,7 @@ func (r *readiness) latest(run func() []api.Check) []api.Check {
 	return slices.Clone(r.result)
 }
 
-// check looks at each dependency.
+// check checks each dependency.
 func (p *Process) check(ctx context.Context) []api.Check {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -76,7 +77,7 @@ func (p *Process) check(ctx context.Context) []api.Check {
 	return all
 }
 
-// forAnybody is what whoever asks is told of a ping's error. The log says more, and so does manifold doctor.
+// forAnybody returns the part of a ping's error that any client may see. The log and `manifold doctor` show more.
 func forAnybody(err error) error {
 	switch {
 	case err == nil:

@@ -8,7 +8,8 @@ import (
 	"github.com/manifold-es/manifold/store"
 )
 
-// inlineFolds is what the store folds with as it appends. The store is opened first, since the rest is made of it.
+// inlineFolds are the folds that the store applies during an append. They refer to a pointer because the store is
+// opened first, and the folds need the store.
 type inlineFolds struct{ inline **projection.Inline }
 
 func (f inlineFolds) Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (store.InlineFolds, []domain.Statement, []domain.TenantBuild, error) {

@@ -14,20 +14,20 @@ import (
 	"github.com/manifold-es/manifold/listen"
 )
 
-// adminConnections is how many connections the admin listener has at the same time.
+// adminConnections is the largest number of concurrent connections of the admin listener.
 const adminConnections = 256
 
-// listener is one of the addresses at which a process answers, with its server.
+// listener is one of the process's addresses, with its server.
 type listener struct {
 	*listen.Listener
 	server *http.Server
 }
 
-// handlers are what a process answers with at its addresses.
+// handlers are the handlers of the process's public and admin addresses.
 type handlers struct{ public, admin http.Handler }
 
-// listen opens the process's listeners, and answers there that it waits, until answer is called. background ends with the
-// process.
+// listen opens the process's listeners. They answer that the process is waiting, until answer is called. background
+// ends with the process.
 func (p *Process) listen(background context.Context) error {
 	p.notReady()
 	c := p.config
@@ -59,8 +59,8 @@ func (p *Process) listen(background context.Context) error {
 	return nil
 }
 
-// connections is limits.connections, or less where the process may not have as many files open: some of those are for
-// databases and for the admin listener.
+// connections returns limits.connections, or less if the process may not open as many files. Some files are reserved
+// for databases and the admin listener.
 func (p *Process) connections() int {
 	wanted := p.config.Limits.Connections
 	files := listen.MaxFiles()
@@ -72,7 +72,7 @@ func (p *Process) connections() int {
 	return most
 }
 
-// open opens one listener and serves it with the handler that pick finds.
+// open opens one listener and serves it with the handler that pick returns.
 func (p *Process) open(background context.Context, files config.TLS, c listen.Config, pick func(*handlers) http.Handler) (*listener, error) {
 	if files.CertFile != "" {
 		certificate, err := listen.LoadCertificate(files.CertFile, files.KeyFile, p.log)
@@ -98,7 +98,7 @@ func (p *Process) open(background context.Context, files config.TLS, c listen.Co
 				api.Refuse(w, request, full)
 			}
 		}),
-		ErrorLog:    slog.NewLogLogger(p.log.Handler(), slog.LevelDebug), // clients that break off: no fault of ours
+		ErrorLog:    slog.NewLogLogger(p.log.Handler(), slog.LevelDebug), // clients may disconnect
 		BaseContext: func(net.Listener) context.Context { return p.requests },
 	}}
 	p.serving.Go(func() {
@@ -109,7 +109,7 @@ func (p *Process) open(background context.Context, files config.TLS, c listen.Co
 	return l, nil
 }
 
-// notReady answers that the process waits for its database.
+// notReady makes the listeners answer that the process is waiting for its database.
 func (p *Process) notReady() {
 	why := func() string {
 		if reason := p.waiting.Load(); reason != nil {
@@ -121,7 +121,7 @@ func (p *Process) notReady() {
 	p.handlers.Store(&handlers{public: waiting, admin: waiting})
 }
 
-// answer answers requests from now on.
+// answer makes the listeners answer requests from now on.
 func (p *Process) answer() {
 	h := &handlers{
 		public: p.answering.requests(p.metrics.CountInFlight(p.api.Handler())),

@@ -1,16 +1,16 @@
 // Package manifold is Manifold as a library: an event store and projection service for many tenants.
 //
+// Start turns a configuration into a running Process. This package is the one place where all parts are wired
+// together. Main runs the whole program, and an Option adds a driver, a projection, a reactor or commands to it.
+//
 // A team that brings its own driver builds its own binary:
 //
 //	func main() {
 //		manifold.Main(manifold.WithDriver("cosmos", cosmos.Open))
 //	}
 //
-// Such a binary has the commands of a service: serve, dev, migrate, doctor, test and version. The commands of `manifold`
-// that are clients of one (import, export, tenant, bench, ...) work with every service, and are in cmd/manifold.
-//
-// This package is also the one place where everything is wired together: Start makes a running process of a
-// configuration.
+// Such a binary has the commands of a service: serve, dev, migrate, doctor, test and version. The client commands of
+// `manifold` (import, export, tenant, bench, ...) work with every service, and are in cmd/manifold.
 package manifold
 
 import (
@@ -27,9 +27,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Main runs the program with this process's arguments and exits. SIGINT or SIGTERM ends it in order: it stops taking,
-// lets what is under way finish until the configured deadline, and cancels the rest. The second signal skips the
-// waiting, and the third ends the process where it stands; what was acknowledged is kept in any case.
+// Main runs the program with this process's arguments and exits. The first SIGINT or SIGTERM ends it in order: it
+// accepts no new work, lets work under way finish until the configured deadline, and then cancels the rest. The
+// second signal skips the waiting, and the third ends the process at once. Acknowledged events are kept in any case.
 func Main(options ...Option) {
 	soft, hard := interrupts()
 	root := command(options, hard)
@@ -44,16 +44,16 @@ func Main(options ...Option) {
 	}
 }
 
-// ExitError is what a command returns to end the program with a code of its own, when all that there is to say was said.
+// ExitError makes the program exit with the given code. A command returns it after it has already printed everything.
 type ExitError struct{ Code int }
 
-// Error names the code.
+// Error returns a message with the code.
 func (e ExitError) Error() string { return fmt.Sprintf("exit code %d", e.Code) }
 
-// ErrShown is what a command's error wraps when the user has been told already.
+// ErrShown marks a command's error that the user has already seen. Wrap it in the error that the command returns.
 var ErrShown = errors.New("see above")
 
-// command makes the program's commands. hard ends when there is to be no more waiting.
+// command creates the program's commands. The end of hard ends all waiting.
 func command(options []Option, hard context.Context) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "manifold",
@@ -71,8 +71,8 @@ func command(options []Option, hard context.Context) *cobra.Command {
 	return root
 }
 
-// tellUse makes the refusal of a command's arguments say how it is used. A command that is only there for those below
-// it shows its help, and refuses what is none of them.
+// tellUse adds the usage to the error for a command's invalid arguments. A command that only has subcommands shows
+// its help, and refuses any unknown subcommand.
 func tellUse(command *cobra.Command) {
 	use := "its use is: " + command.UseLine()
 	if command.HasSubCommands() {
@@ -95,14 +95,15 @@ func tellUse(command *cobra.Command) {
 	}
 }
 
-// How cobra refuses flags by the groups in which they were declared, which nobody knows who calls the program.
+// These expressions match cobra's errors for flag groups. Those errors name the declared groups, which mean nothing
+// to the user.
 var (
 	exclusiveFlags = regexp.MustCompile(`^if any flags in the group \[.*\] are set none of the others can be; \[(.*)\] were all set$`)
 	oneFlagNeeded  = regexp.MustCompile(`^at least one of the flags in the group \[(.*)\] is required$`)
 	togetherFlags  = regexp.MustCompile(`^if any flags in the group \[(.*)\] are set they must all be set; missing \[(.*)\]$`)
 )
 
-// flagGroups refuses flags that do not go together, and says so by their names alone.
+// flagGroups refuses flags that do not go together, with an error that names only those flags.
 func flagGroups(command *cobra.Command) error {
 	err := command.ValidateFlagGroups()
 	if err == nil {
@@ -123,18 +124,19 @@ func flagGroups(command *cobra.Command) error {
 	return err
 }
 
-// interrupted is the cause of what a signal ends.
+// interrupted is the cause with which a signal ends a context.
 type interrupted struct{ signal os.Signal }
 
 func (i interrupted) Error() string { return "stopped by " + i.signal.String() }
 
-// interrupts returns two contexts: the first signal ends soft, the second hard. The third ends the process.
+// interrupts returns two contexts: the first signal ends soft, and the second ends hard. The third signal ends the
+// process.
 func interrupts() (soft, hard context.Context) {
 	signals := make(chan os.Signal, 3)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	soft, cancelSoft := context.WithCancelCause(context.Background())
 	hard, cancelHard := context.WithCancelCause(context.Background())
-	// For as long as the process lives: nobody waits for it.
+	// This goroutine runs until the process exits, so nothing waits for it.
 	go func() {
 		cancelSoft(interrupted{<-signals})
 		cancelHard(interrupted{<-signals})
@@ -144,7 +146,7 @@ func interrupts() (soft, hard context.Context) {
 	return soft, hard
 }
 
-// Version is the version of this build: the module's, or the revision that it was built from.
+// Version returns the version of this build: the module's version, or the revision from which it was built.
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -12,7 +12,7 @@ import (
 	"github.com/manifold-es/manifold/store"
 )
 
-// memberName is what people know a process by: its host, and where it listens.
+// memberName returns the process's name for people: its host and the address on which it listens.
 func (p *Process) memberName() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -24,7 +24,7 @@ func (p *Process) memberName() string {
 	return host
 }
 
-// memberList is the members for the API, in whichever role the process is.
+// memberList lists the members for the API, whatever the process's role.
 type memberList struct{ store *store.Store }
 
 func (l memberList) Members(ctx context.Context) ([]api.Member, error) {

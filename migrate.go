@@ -64,8 +64,8 @@ func migrateUp(file *string) *cobra.Command {
 	}
 }
 
-// passwords are those of the configuration's logins that bear the roles' own names. A login of another name was made by
-// somebody else.
+// passwords returns the passwords of the configured logins that have the roles' default names. A login with another
+// name is managed elsewhere.
 func passwords(database config.Database) map[migrations.Role]string {
 	set := make(map[migrations.Role]string)
 	for role, login := range map[migrations.Role]config.Login{

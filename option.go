@@ -16,7 +16,7 @@ import (
 	"github.com/manifold-es/manifold/reactor"
 )
 
-// Option changes what Main and Start make.
+// Option changes what Main and Start set up.
 type Option func(*settings)
 
 type settings struct {
@@ -39,22 +39,22 @@ func newSettings(options []Option) settings {
 	return s
 }
 
-// DriverConfig is what a driver is opened with: one database of the configuration.
+// DriverConfig is the configuration with which a driver is opened: one configured database.
 type DriverConfig struct {
-	URL      string // with the password in it
+	URL      string // contains the password
 	MaxConns int    // 0: the driver's own default
 	Log      *slog.Logger
-	Mongo    config.Mongo // for the driver mongo alone
+	Mongo    config.Mongo // for the driver mongo only
 }
 
-// OpenDriver opens a driver; ctx is for opening alone, and ends behind it. Where it fails because the database does not
-// answer, it is called again later.
+// OpenDriver opens a driver. ctx covers only the opening, and ends after it. If opening fails because the database
+// does not answer, OpenDriver is called again later.
 type OpenDriver func(ctx context.Context, config DriverConfig) (drivers.Driver, error)
 
 func openPostgres(ctx context.Context, config DriverConfig) (drivers.Driver, error) {
 	driver, err := postgres.Open(ctx, postgres.Config{URL: config.URL, MaxConns: config.MaxConns, Log: config.Log})
 	if err != nil {
-		return nil, err // a nil *postgres.Driver would be a driver that is not nil
+		return nil, err // a nil *postgres.Driver in the interface would not be nil
 	}
 	return driver, nil
 }
@@ -79,14 +79,14 @@ func openSQLServer(ctx context.Context, config DriverConfig) (drivers.Driver, er
 	return driver, nil
 }
 
-// WithDriver adds a driver under the name that a database's `driver` setting has in the configuration. The names of the
-// drivers that come with Manifold can be taken over.
+// WithDriver adds a driver under a name, which a configured database uses in its `driver` setting. It may replace a
+// driver that comes with Manifold.
 func WithDriver(name string, open OpenDriver) Option {
 	return func(s *settings) { s.drivers[name] = open }
 }
 
-// WithProjection adds a shared projection whose fold is written in Go: see projection.HandlerOf. The handler has the
-// definition's name; definition.On and definition.Key are left out.
+// WithProjection adds a shared projection whose fold is written in Go: see projection.HandlerOf. The handler gets the
+// definition's name. Leave out definition.On and definition.Key.
 func WithProjection(definition domain.Definition, handler projection.Handler) Option {
 	return func(s *settings) {
 		definition.Handler = definition.Name

@@ -29,20 +29,20 @@ import (
 	"github.com/manifold-es/manifold/webhook"
 )
 
-// Process is one running process of the service: everything that a configuration asks for, wired together. Any number of
-// them may run on one database, in one program too.
+// Process is one running process of the service, wired together from a configuration. Any number of processes may run
+// on one database, even in one program.
 type Process struct {
 	config  config.Config
 	log     *slog.Logger
 	metrics *telemetry.Metrics
 
 	store     *store.Store
-	databases map[string]*database      // of documents, by the names that definitions use
-	drivers   map[string]drivers.Driver // the same, for those who need not know more
-	logIn     string                    // the name of the one that is the log's own; empty: none
-	logsOwn   atomic.Pointer[database]  // the same; nil: none, or not yet
+	databases map[string]*database      // of documents, by their names in definitions
+	drivers   map[string]drivers.Driver // the same databases, as plain drivers
+	logIn     string                    // the name of the log's own database; empty: none
+	logsOwn   atomic.Pointer[database]  // the log's own database; nil: none, or not open yet
 	keys      *auth.Keys
-	budget    *budget.Requests // of what requests may cost that fold
+	budget    *budget.Requests // limits the cost of requests that fold
 	upcasters *upcasting.Upcasters
 	states    *aggregate.States
 	inline    *projection.Inline
@@ -58,39 +58,40 @@ type Process struct {
 	reactors  *reactor.Reactors
 	changes   *reactor.Changes
 	egresses  []*egress.Egress
-	consumers *dispatch.Dispatcher // of the groups whose consumer is the service
+	consumers *dispatch.Dispatcher // of the groups that the service itself consumes
 
 	public     *listener
-	admin      *listener // nil: there is none
+	admin      *listener // nil: none
 	handlers   atomic.Pointer[handlers]
-	waiting    atomic.Pointer[string] // why the process waits for its database, while it does
+	waiting    atomic.Pointer[string] // why the process waits for its database; nil when it does not
 	api        *api.Server
-	requests   context.Context // every request's; ended, with a cause, when there is no more waiting
+	requests   context.Context // parent of every request's context; ended, with a cause, when waiting is over
 	endWaiting context.CancelCauseFunc
 
-	answering     running // requests
+	answering     running // requests under way
 	background    running
 	endBackground context.CancelFunc
-	overdue       context.Context // ends at the deadline of Stop: nothing in the background waits for anything any more
+	overdue       context.Context // ends at the deadline of Stop: from then on, background work waits for nothing
 	endOverdue    context.CancelFunc
 	outages       *telemetry.Outages
 	serving       sync.WaitGroup
-	failed        chan error // one error at most: why the process cannot go on
+	failed        chan error // at most one error: why the process cannot go on
 	stopping      atomic.Bool
 	readiness     readiness
 	deployLater   []domain.Definition
-	undo          []func() // what Start has opened, to be closed in the opposite order
+	undo          []func() // closes what Start has opened; run in reverse order
 	stopOnce      sync.Once
 	stopErr       error
 }
 
-// Start starts a process and returns when it answers requests. ctx bounds the starting only. The process runs until Stop,
-// which must be called; should it not be able to go on before, Failed tells.
+// Start starts a process, and returns when it answers requests. ctx bounds only the start. The process runs until
+// Stop, which the caller must call. If the process cannot go on, Failed reports that.
 //
-// What cannot work is refused: a configuration or a definition that is wrong, a login that the database refuses while it
-// takes another. While Manifold's own database cannot be reached, or lacks what `manifold migrate up` makes, Start waits for
-// it, until ctx ends: meanwhile the process listens, /livez answers 200, /readyz 503 with the reason, and everything else
-// 503. A database of documents that does not answer is no obstacle, unless it is the log's own: it is asked again and again.
+// Start returns an error for what cannot work: a wrong configuration or definition, or a login that the database
+// refuses while it accepts another. While Manifold's own database is unreachable, or lacks what `manifold migrate up`
+// creates, Start waits for it until ctx ends. Meanwhile the process listens: /livez answers 200, /readyz answers 503
+// with the reason, and everything else answers 503. Start does not wait for a database of documents that does not
+// answer, unless it is the log's own. The process retries such a database until it answers.
 func Start(ctx context.Context, c config.Config, log *slog.Logger, options ...Option) (*Process, error) {
 	if err := c.Check(); err != nil {
 		return nil, fmt.Errorf("the configuration cannot work:\n%w", err)
@@ -131,7 +132,8 @@ func Start(ctx context.Context, c config.Config, log *slog.Logger, options ...Op
 	return p, nil
 }
 
-// causeOfOutage reports whether an error is that a database does not answer, which every loop and every request then meets.
+// causeOfOutage reports whether an error means that a database does not answer. During such an outage, every loop and
+// every request fails with that error.
 func causeOfOutage(err error) (cause string, outage bool) {
 	if failure, ok := errors.AsType[*domain.Error](err); ok && failure.Code == domain.CodeOutcomeUnknown {
 		return string(failure.Code), true
@@ -140,10 +142,11 @@ func causeOfOutage(err error) (cause string, outage bool) {
 	return cause, cause != ""
 }
 
-// Address is where the process answers requests, as host:port.
+// Address returns the address where the process answers requests, as host:port.
 func (p *Process) Address() string { return p.public.Addr().String() }
 
-// AdminAddress is where the process answers the operator, as host:port; empty: nowhere else than at Address.
+// AdminAddress returns the address where the process answers the operator, as host:port. It is empty if there is no
+// admin listener, and only Address answers.
 func (p *Process) AdminAddress() string {
 	if p.admin == nil {
 		return ""
@@ -151,10 +154,10 @@ func (p *Process) AdminAddress() string {
 	return p.admin.Addr().String()
 }
 
-// Failed gives an error when the process cannot go on; it is to be stopped then.
+// Failed returns a channel that receives an error when the process cannot go on. The caller should then call Stop.
 func (p *Process) Failed() <-chan error { return p.failed }
 
-// storeConfig is how the store connects.
+// storeConfig returns the store's connection settings.
 func storeConfig(c config.Config, log *slog.Logger) (store.Config, error) {
 	s := store.Config{
 		MaxConns: c.Database.MaxConns, Log: log,
@@ -173,7 +176,7 @@ func storeConfig(c config.Config, log *slog.Logger) (store.Config, error) {
 	return s, nil
 }
 
-// connect connects with everything that keeps data.
+// connect opens the store and the databases of documents.
 func (p *Process) connect(ctx context.Context, o settings) error {
 	c, err := storeConfig(p.config, p.log)
 	if err != nil {
@@ -207,6 +210,6 @@ func (p *Process) connect(ctx context.Context, o settings) error {
 func (p *Process) fail(err error) {
 	select {
 	case p.failed <- err:
-	default: // the first one says why
+	default: // the first error says why
 	}
 }

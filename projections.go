@@ -12,19 +12,19 @@ import (
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// wireProjections makes what folds events, inline and behind the log, what rebuilds documents, and the list of the processes that
-// share this work.
+// wireProjections creates the parts that fold events (inline and asynchronously), the rebuilds, and the list of
+// processes that share this work.
 func (p *Process) wireProjections(o settings) error {
 	inlineUpcasters, err := upcasting.New(store.BySystem{Store: p.store})
 	if err != nil {
 		return err
 	}
-	// No time at all is a setting; a zero there asks for the default.
+	// A configured zero means no time at all, but rebuild's zero means the default.
 	keep := max(p.config.RebuildKeep, time.Nanosecond)
 	progress := projection.NewProgress()
 	lost := func(id domain.ProjectionID, build int64) { p.rebuilds.Lost(id, build) }
 	if !p.config.Role.Worker() {
-		lost = nil // nobody here would start the rebuild
+		lost = nil // this process would not start the rebuild
 	}
 	p.inline = projection.NewInline(projection.InlineConfig{
 		Store: p.store, Drivers: p.drivers, Handlers: o.handlers, Upcasters: inlineUpcasters, Log: p.log,

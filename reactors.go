@@ -5,7 +5,8 @@ import (
 	"github.com/manifold-es/manifold/reactor"
 )
 
-// wireReactors makes what follows from events: calls of the program's own functions, and the changes of documents as events.
+// wireReactors creates the parts that react to events: calls of the program's own functions, and changes of documents
+// published as events.
 func (p *Process) wireReactors(o settings) (err error) {
 	p.reactors, err = reactor.New(reactor.Config{
 		Births: p.store, Groups: p.groups, Projections: p.catalog, Reactors: o.reactors, Called: p.metrics.ReactorCalled, Log: p.log,
@@ -29,9 +30,10 @@ func (p *Process) wireReactors(o settings) (err error) {
 	return nil
 }
 
-// WithReactor adds a function that is called for events: of categories and types, or with a projection's name as it has stored what
-// an event makes of a document. See reactor.Definition. The name must be the same in every process of a service; what the
-// function does must bear being repeated, by the event's id.
+// WithReactor adds a function that is called for events. Select events by categories and types, or name a projection:
+// then the function is called after the projection has stored what an event changes in a document. See
+// reactor.Definition. The name must be the same in every process of a service. The function may be called more than
+// once for an event, so it must be idempotent by the event's id.
 func WithReactor(definition reactor.Definition, handler reactor.Handler) Option {
 	return func(s *settings) {
 		s.reactors = append(s.reactors, reactor.Reactor{Definition: definition, Handler: handler})

@@ -10,11 +10,12 @@ import (
 	"github.com/manifold-es/manifold/retention"
 )
 
-// wireRetention makes what removes events, and asks groups, projections and rebuilds before.
+// wireRetention creates the part that removes events. Before it removes any, it asks groups, projections and
+// rebuilds.
 func (p *Process) wireRetention(o settings) {
 	settings := p.config.Retention
 	if settings.Grace == 0 {
-		settings.Grace = -time.Nanosecond // none at all is a setting; a zero there asks for the default
+		settings.Grace = -time.Nanosecond // a configured zero means none at all, but retention's zero means the default
 	}
 	p.retention = retention.New(retention.Config{
 		Store: p.store, Holders: []retention.Holder{p.store, p.catalog}, Owns: p.members.Owns, Log: p.log,
@@ -33,7 +34,7 @@ func (p *Process) wireRetention(o settings) {
 	})
 }
 
-// listenRetention follows changes of retention policies.
+// listenRetention listens for changes of retention policies.
 func (p *Process) listenRetention(ctx context.Context) error {
 	return p.store.ListenRetention(ctx, p.retention.Notice)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/manifold-es/manifold/erasure"
 )
 
-// run starts what works in the background.
+// run starts the background work.
 func (p *Process) run(ctx context.Context) {
 	ctx = p.budget.Background(ctx)
 	start := func(what string, run func(context.Context) error) {
@@ -21,7 +21,7 @@ func (p *Process) run(ctx context.Context) {
 	start("follow changes of keys", func(ctx context.Context) error {
 		return p.store.ListenKeys(ctx, p.keys.Forget)
 	})
-	// Wherever events are appended, snapshots become due.
+	// Appends make snapshots due in every role.
 	start("take snapshots", p.states.Run)
 	for name, d := range p.databases {
 		p.background.spawn("watch over database "+name, func() {
@@ -38,7 +38,7 @@ func (p *Process) run(ctx context.Context) {
 	start("follow changes of webhooks", func(ctx context.Context) error {
 		return p.store.ListenWebhooks(ctx, p.noticeWebhooks)
 	})
-	consumed := make(chan struct{}) // closed when nothing here receives from a group by itself any more
+	consumed := make(chan struct{}) // closed when no consumer of this process receives from a group any more
 	startLonger := func(what string, run func(context.Context) error) {
 		start(what, func(ctx context.Context) error {
 			longer, end := context.WithCancel(context.WithoutCancel(ctx))
@@ -53,7 +53,7 @@ func (p *Process) run(ctx context.Context) {
 			return run(longer)
 		})
 	}
-	startLonger("look after groups", p.groups.Run) // what the consumers have done is still answered for
+	startLonger("look after groups", p.groups.Run) // the groups still record what the consumers have finished
 	start("follow changes of groups", func(ctx context.Context) error {
 		return p.store.ListenGroups(ctx, p.noticeGroup)
 	})
@@ -76,7 +76,7 @@ func (p *Process) run(ctx context.Context) {
 	start("follow what is to be tried again", func(ctx context.Context) error {
 		return p.store.ListenRetries(ctx, p.runner.Retry)
 	})
-	// Other processes take over when the consumers have come to their end here. Until then the tenants are this one's.
+	// Other processes take over after the consumers here have ended. Until then this process owns the tenants.
 	startLonger("follow projections", p.runner.Run)
 	startLonger("announce the process", p.members.Run)
 	start("work on rebuilds", p.rebuilds.Run)
@@ -86,7 +86,7 @@ func (p *Process) run(ctx context.Context) {
 	p.background.spawn("deploy projections", func() { p.deployRest(ctx) })
 }
 
-// wake tells all who follow logs that one has moved.
+// wake notifies all followers of logs that a log has grown.
 func (p *Process) wake(head domain.Head) {
 	p.groups.Wake(head)
 	if p.config.Role.Worker() {
@@ -98,20 +98,21 @@ func (p *Process) wake(head domain.Head) {
 	}
 }
 
-// rebalance tells all who work for the tenants that this process owns that these may be others.
+// rebalance notifies all parts that work per tenant that this process may own other tenants now.
 func (p *Process) rebalance() {
 	p.runner.Rebalance()
 	p.consumers.Rebalance()
 	p.retention.Rebalance()
 }
 
-// noticeGroup tells that another process has changed a group, or, without a name, may have changed some.
+// noticeGroup is called when another process has changed a group. Without a name, any of the tenant's groups may have
+// changed.
 func (p *Process) noticeGroup(tenant domain.TenantID, name string) {
 	p.groups.Notice(tenant, name)
 	p.groupChanged(tenant, name)
 }
 
-// groupChanged tells the consumers of a group that it was changed.
+// groupChanged notifies a group's consumers that the group was changed.
 func (p *Process) groupChanged(tenant domain.TenantID, name string) {
 	if _, _, ours := domain.ParseServiceGroup(name); ours || name == "" {
 		p.consumers.Notice(tenant)

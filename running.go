@@ -8,17 +8,17 @@ import (
 	"sync"
 )
 
-// running is what a process has under way. The zero value is ready.
+// running is the set of a process's tasks under way. The zero value is ready to use.
 type running struct {
 	mu    sync.Mutex
 	tasks map[*task]struct{}
-	none  chan struct{} // closed when there is nothing any more; nil: nobody waits
+	none  chan struct{} // closed when no task is left; nil: nothing waits
 }
 
-// task is something under way, in words for people.
+// task is one piece of work under way, described for people.
 type task struct{ what, where string }
 
-// begin adds a task; end must be called.
+// begin adds a task. The caller must call end.
 func (r *running) begin(what, where string) (end func()) {
 	t := &task{what, where}
 	r.mu.Lock()
@@ -38,7 +38,7 @@ func (r *running) begin(what, where string) (end func()) {
 	}
 }
 
-// spawn runs a task beside its caller.
+// spawn runs a task in its own goroutine.
 func (r *running) spawn(what string, run func()) {
 	end := r.begin(what, "")
 	go func() {
@@ -47,7 +47,7 @@ func (r *running) spawn(what string, run func()) {
 	}()
 }
 
-// wait returns when there is nothing any more, or when ctx ends.
+// wait returns when no task is left, or when ctx ends.
 func (r *running) wait(ctx context.Context) {
 	r.mu.Lock()
 	if len(r.tasks) == 0 {
@@ -65,10 +65,10 @@ func (r *running) wait(ctx context.Context) {
 	}
 }
 
-// mostNamed is how many tasks are named where there are many.
+// mostNamed is the largest number of tasks that are named.
 const mostNamed = 10
 
-// left names what is under way still, in order.
+// left returns the names of the tasks still under way, sorted.
 func (r *running) left() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,7 +87,7 @@ func (r *running) left() []string {
 	return names
 }
 
-// requests counts the requests that next answers among what is under way.
+// requests counts the requests that next answers as tasks under way.
 func (r *running) requests(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		defer r.begin(request.Method, request.URL.Path)()

@@ -41,7 +41,8 @@ database cannot be reached, or lacks its schema (see manifold migrate), the serv
 	return command
 }
 
-// wait runs until soft ends, or the process cannot go on, and stops then; the end of hard ends the waiting.
+// wait runs until soft ends or the process cannot go on, and then stops the process. The end of hard ends the
+// waiting.
 func (p *Process) wait(soft, hard context.Context, log *slog.Logger) error {
 	var failure error
 	select {

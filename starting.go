@@ -12,10 +12,10 @@ import (
 	"github.com/manifold-es/manifold/telemetry"
 )
 
-// startInterval is how long the start waits at most before it tries the database again.
+// startInterval is the longest time that the start waits before it tries the database again.
 const startInterval = 2 * time.Second
 
-// checkSettings refuses what cannot work whatever the database holds, before anything waits for it.
+// checkSettings refuses settings that cannot work with any database, before the process waits for one.
 func (p *Process) checkSettings(o settings) error {
 	if _, err := operatorKeys(p.config); err != nil {
 		return err
@@ -38,8 +38,8 @@ func (p *Process) checkSettings(o settings) error {
 	return nil
 }
 
-// assemble opens what keeps data and wires everything together. While Manifold's own database is not there it waits, and
-// begins again, until ctx ends.
+// assemble opens the store and the databases, and wires all parts together. While Manifold's own database is not
+// available, it waits and starts over, until ctx ends.
 func (p *Process) assemble(ctx context.Context, o settings) error {
 	began := time.Now()
 	said := make(map[string]bool)
@@ -63,7 +63,7 @@ func (p *Process) assemble(ctx context.Context, o settings) error {
 			return err
 		}
 		p.waiting.Store(&reason)
-		if !said[reason] { // each once, however they take turns
+		if !said[reason] { // log each reason once, even if reasons alternate
 			said[reason] = true
 			p.log.Warn("waiting for the database: "+reason, "address", p.Address(), "error", err)
 		}
@@ -75,7 +75,7 @@ func (p *Process) assemble(ctx context.Context, o settings) error {
 	}
 }
 
-// tryAssemble is one attempt to assemble the process. After a failure, what it has opened is to be closed.
+// tryAssemble makes one attempt to assemble the process. If it fails, the caller must close what it has opened.
 func (p *Process) tryAssemble(ctx context.Context, o settings) error {
 	if ctx.Err() != nil {
 		return errors.New("the start was ended")
@@ -103,7 +103,7 @@ func (p *Process) tryAssemble(ctx context.Context, o settings) error {
 	return nil
 }
 
-// connectionStats are the figures of the listeners, by their names.
+// connectionStats yields the statistics of each listener by name.
 func (p *Process) connectionStats(yield func(listener string, of telemetry.Connections)) {
 	for name, l := range map[string]*listener{"public": p.public, "admin": p.admin} {
 		if l != nil {

@@ -9,20 +9,24 @@ import (
 	"time"
 )
 
-// errStopped is the cause with which requests end that were not done in time.
+// errStopped is the cause with which requests end that miss the deadline.
 var errStopped = errors.New("the process was stopped")
 
-// stopMargin is how long what was cancelled may take to end.
+// stopMargin is how long cancelled work may take to end.
 const stopMargin = 3 * time.Second
 
-// Stop ends the process in order, and returns when nothing of it runs any more: it stops taking connections (and /readyz
-// says so on those that are open), lets those go who follow something and go on elsewhere, lets the requests under way
-// finish until the configured deadline, cancels the rest, and then ends the background's work, which goes on elsewhere, or
-// at the next start, from its checkpoints. When ctx ends first there is no more waiting. What was acknowledged is kept in
-// any case. It may be called more than once.
+// Stop ends the process in order, and returns when nothing of it runs any more. It takes these steps:
 //
-// Three seconds after the deadline it returns whatever still runs, such as code of the program's own that does not look at
-// its context: the error names that, and the program should exit.
+//   - It accepts no new connections, and /readyz reports that on the open ones.
+//   - It ends the requests of followers, which go on at another process.
+//   - It lets the requests under way finish until the configured deadline, and cancels the rest.
+//   - It ends the background work, which goes on in another process, or at the next start, from its checkpoints.
+//
+// When ctx ends first, Stop waits no longer. Acknowledged events are kept in any case. Stop may be called more than
+// once.
+//
+// Three seconds after the deadline, Stop returns even if something still runs, such as the program's own code that
+// ignores its context. The error names what still runs, and the program should exit.
 func (p *Process) Stop(ctx context.Context) error {
 	p.stopOnce.Do(func() { p.stopErr = p.stop(ctx) })
 	return p.stopErr
@@ -34,14 +38,14 @@ func (p *Process) stop(ctx context.Context) error {
 	begin := time.Now()
 	drain, cancel := context.WithTimeoutCause(ctx, p.config.ShutdownDeadline, errStopped)
 	defer cancel()
-	// The requests under way may wait for projections: those go on until the last request has been answered.
+	// Requests under way may wait for projections, so projections go on until the last request is answered.
 	p.api.Stop()
 	err := p.public.server.Shutdown(drain)
 	if err == nil {
 		err = p.api.Wait(drain)
 	}
 	if err == nil && p.admin != nil {
-		err = p.admin.server.Shutdown(drain) // the last, so that probes are answered meanwhile
+		err = p.admin.server.Shutdown(drain) // last, so that probes are answered meanwhile
 	}
 	if err != nil {
 		p.log.Warn("some requests were not done in time, and are cancelled", "waited", time.Since(begin).Round(time.Millisecond).String(), "requests", p.answering.left())
@@ -49,7 +53,7 @@ func (p *Process) stop(ctx context.Context) error {
 		p.endBackground()
 		err = p.closeListeners()
 	}
-	// Where all requests were answered, what works in the background has the rest of the time.
+	// If all requests were answered in time, the background work has the rest of the time.
 	last, cancelLast := context.WithCancel(context.Background())
 	defer cancelLast()
 	defer p.endOverdue()
@@ -58,7 +62,7 @@ func (p *Process) stop(ctx context.Context) error {
 		time.AfterFunc(stopMargin, cancelLast)
 	})()
 	var left []string
-	// What is left of the sockets ends by itself now, within moments.
+	// The remaining WebSockets end within moments.
 	if p.api.Wait(last) != nil {
 		left = append(left, "WebSockets")
 	}
@@ -67,7 +71,7 @@ func (p *Process) stop(ctx context.Context) error {
 	p.endBackground()
 	p.background.wait(last)
 	left = append(append(left, p.answering.left()...), p.background.left()...)
-	// Connections that are still used are waited for as well.
+	// Closing a database also waits for its connections in use.
 	var closing running
 	closing.spawn("close the databases", func() {
 		p.serving.Wait()
@@ -88,7 +92,7 @@ func (p *Process) stop(ctx context.Context) error {
 	return nil
 }
 
-// close closes what Start has opened, the last first.
+// close closes what Start has opened, in reverse order.
 func (p *Process) close() {
 	for _, undo := range slices.Backward(p.undo) {
 		undo()

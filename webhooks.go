@@ -7,7 +7,7 @@ import (
 	"github.com/manifold-es/manifold/webhook"
 )
 
-// wireWebhooks makes the webhooks. In a process that only answers requests they are asked for, and send test messages.
+// wireWebhooks creates the webhooks. A process that only answers requests uses them for queries and test messages.
 func (p *Process) wireWebhooks() error {
 	allowed, err := p.config.Webhooks.Allowed()
 	if err != nil {
@@ -29,7 +29,7 @@ func (p *Process) wireWebhooks() error {
 	return nil
 }
 
-// noticeWebhooks tells that a tenant's webhooks have changed.
+// noticeWebhooks is called when a tenant's webhooks have changed.
 func (p *Process) noticeWebhooks(tenant domain.TenantID) {
 	p.webhooks.Notice(tenant)
 	p.consumers.Notice(tenant)

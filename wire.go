@@ -17,7 +17,8 @@ import (
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// appendLog is the store's log, and tells of each append, so that the snapshots that it brings due are taken.
+// appendLog is the store's log. It reports each append to the states, which take the snapshots that the append makes
+// due.
 type appendLog struct {
 	*store.Store
 	states *aggregate.States
@@ -31,7 +32,7 @@ func (l appendLog) Append(ctx context.Context, tenant domain.TenantID, request d
 	return appended, err
 }
 
-// operatorKeys are the operator's keys of the configuration.
+// operatorKeys parses the operator's keys in the configuration.
 func operatorKeys(c config.Config) ([]auth.OperatorKey, error) {
 	operators := make([]auth.OperatorKey, len(c.OperatorKeys))
 	for i, text := range c.OperatorKeys {
@@ -43,7 +44,7 @@ func operatorKeys(c config.Config) ([]auth.OperatorKey, error) {
 	return operators, nil
 }
 
-// boundedUpcasters are upcasters whose previews cost requests.
+// boundedUpcasters are upcasters whose previews count against the budget of requests.
 type boundedUpcasters struct {
 	*upcasting.Upcasters
 	budget *budget.Requests
@@ -58,7 +59,7 @@ func (u boundedUpcasters) Preview(ctx context.Context, tenant domain.TenantID, t
 	return u.Upcasters.Preview(ctx, tenant, tried, source)
 }
 
-// wire makes the parts and gives them to one another.
+// wire creates the parts and connects them with each other.
 func (p *Process) wire(o settings) error {
 	operators, err := operatorKeys(p.config)
 	if err != nil {
@@ -90,12 +91,12 @@ func (p *Process) wire(o settings) error {
 	if err != nil {
 		return err
 	}
-	sources = append(sources, p.webhooks, p.reactors, p.changes) // of the consumers that the service is
+	sources = append(sources, p.webhooks, p.reactors, p.changes) // of the groups that the service itself consumes
 	p.consumers = dispatch.New(dispatch.Config{Store: p.store, Sources: sources, Owns: p.members.Owns, Log: p.log})
 	return p.wireAPI()
 }
 
-// wireSubscriptions makes what delivers events: to followers, and by groups.
+// wireSubscriptions creates the parts that deliver events to followers and through groups.
 func (p *Process) wireSubscriptions() {
 	p.tails = subscription.NewTails(subscription.TailsConfig{
 		Store: p.store, Bytes: int(p.config.Limits.TailBytes), Followers: p.config.Limits.TenantFollowers, Reads: max(1, p.config.Database.MaxConns/4), Log: p.log,
@@ -111,7 +112,7 @@ func (p *Process) wireSubscriptions() {
 	p.metrics.CollectEventsInFlight(p.groups.InFlight)
 }
 
-// wireAPI makes what answers requests.
+// wireAPI creates the API, which answers requests.
 func (p *Process) wireAPI() error {
 	var err error
 	p.api, err = api.New(api.Config{
