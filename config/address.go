@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// address is a database's URL in its parts. Package net/url does not do: a MongoDB URL may name several hosts, and what
-// stands behind the scheme is a custom driver's own affair.
+// address is a database's URL in its parts. Package net/url is not enough: a MongoDB URL may name several hosts, and
+// a custom driver decides what follows the scheme.
 type address struct {
 	scheme   string
-	user     string // as it is written, percent-encoded; with named
-	password string // likewise; empty where there is none
-	named    bool   // there is a user
+	user     string // percent-encoded, as written; valid if named is true
+	password string // likewise; empty if there is none
+	named    bool   // the URL has a user
 	rest     string // hosts, path and query
 }
 
@@ -21,7 +21,7 @@ var scheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*:`)
 
 var errNoURL = errors.New("it is not a URL such as postgres://host:5432/name, mongodb://host:27017/name or sqlserver://host:1433?database=name")
 
-// parseAddress reads a URL. Its errors do not repeat it, since a password may be in it.
+// parseAddress parses a URL. Its errors do not repeat the URL, since it may contain a password.
 func parseAddress(text string) (address, error) {
 	begin := scheme.FindString(text)
 	if begin == "" || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
@@ -54,7 +54,7 @@ func parseAddress(text string) (address, error) {
 	return a, nil
 }
 
-// hostsAlone is one host or several, each with or without a port.
+// hostsAlone matches one or several hosts, each with or without a port.
 var hostsAlone = regexp.MustCompile(`^([^:,@]*|\[[0-9A-Fa-f:.%]*\])(:[0-9]*)?(,([^:,@]*|\[[0-9A-Fa-f:.%]*\])(:[0-9]*)?)*$`)
 
 func (a address) String() string {
@@ -83,13 +83,13 @@ func (d *DocumentsDatabase) Address() (string, error) {
 	case a.password != "":
 		return "", errors.New("it has a password, and another one is given beside it; keep one")
 	}
-	// More is encoded than any of the drivers asks for: each of them decodes all of it.
+	// This encodes more than any driver needs, but every driver decodes all of it.
 	a.password = strings.ReplaceAll(url.QueryEscape(string(d.Password)), "+", "%20")
 	return a.String(), nil
 }
 
-// WithoutSecrets returns the error with the password of a database's URL made unreadable, wherever a driver's message
-// repeats it.
+// WithoutSecrets returns the error with the password of a database's URL masked, wherever a driver's message repeats
+// it.
 func WithoutSecrets(err error, url string) error {
 	if err == nil {
 		return nil
@@ -101,8 +101,8 @@ func WithoutSecrets(err error, url string) error {
 	return errors.New(text)
 }
 
-// secretParameter is a password that stands among a URL's parameters, as PostgreSQL, SQL Server and MongoDB's files of
-// keys have them: password, sslpassword, tlsCertificateKeyFilePassword, pwd.
+// secretParameter matches a password among a URL's parameters: password, sslpassword, tlsCertificateKeyFilePassword
+// or pwd, as PostgreSQL, SQL Server and MongoDB's key files use them.
 var secretParameter = regexp.MustCompile(`(?i)[?&;](?:[a-z]*password|pwd)=([^&;#]+)`)
 
 func hide(text, address string) string {

@@ -1,7 +1,8 @@
-// Package config reads Manifold's settings: from a YAML file, and from environment variables that win over it.
+// Package config reads Manifold's settings from a YAML file and from environment variables, which take precedence.
+// Start with Load, which returns a checked Config.
 //
-// It is strict: a setting that is not known is an error that names its place and the nearest one that is, and a value
-// that cannot work is refused here, before anything is started. Secrets may stand in files of their own (passwordFile,
+// The package is strict. An unknown setting is an error that names its place and the most similar setting. A value
+// that cannot work is refused here, before anything is started. Secrets may be in separate files (passwordFile,
 // operatorKeyFile), as orchestrators mount them.
 package config
 
@@ -18,14 +19,14 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Role says what a process does.
+// Role is what a process does.
 type Role string
 
 // The roles of a process.
 const (
 	RoleAll    Role = "all"    // both of the others
 	RoleWeb    Role = "web"    // answers requests
-	RoleWorker Role = "worker" // follows projections, rebuilds, erases; answers probes and metrics only
+	RoleWorker Role = "worker" // runs projections, rebuilds and erasures; answers only probes and metrics
 )
 
 // Web reports whether the role answers requests.
@@ -34,8 +35,9 @@ func (r Role) Web() bool { return r != RoleWorker }
 // Worker reports whether the role works in the background.
 func (r Role) Worker() bool { return r != RoleWeb }
 
-// Config is every setting. Each has an environment variable as well: MANIFOLD_ and the names on the way to it, so that
-// database.app.passwordFile is MANIFOLD_DATABASE_APP_PASSWORD_FILE. Default says what holds where one is not given.
+// Config contains every setting. Each setting also has an environment variable: MANIFOLD_ and the names on the path
+// to the setting. For example, database.app.passwordFile is MANIFOLD_DATABASE_APP_PASSWORD_FILE. Default returns the
+// values of settings that are not given.
 type Config struct {
 	Listen           string                       `yaml:"listen" env:"LISTEN"`
 	TLS              TLS                          `yaml:"tls" envPrefix:"TLS_"`
@@ -43,10 +45,10 @@ type Config struct {
 	Proxies          Proxies                      `yaml:"proxies" envPrefix:"PROXIES_"`
 	Role             Role                         `yaml:"role" env:"ROLE"`
 	Database         Database                     `yaml:"database" envPrefix:"DATABASE_"`
-	Databases        map[string]DocumentsDatabase `yaml:"databases" env:"DATABASES"` // by the name that definitions use
-	Egress           map[string]Egress            `yaml:"egress" env:"EGRESS"`       // which events are published to message brokers, by names of the operator's choosing
+	Databases        map[string]DocumentsDatabase `yaml:"databases" env:"DATABASES"` // by their names in definitions
+	Egress           map[string]Egress            `yaml:"egress" env:"EGRESS"`       // which events are published to message brokers, by names that the operator chooses
 	Projections      []string                     `yaml:"projections" env:"PROJECTIONS"`
-	Usage            bool                         `yaml:"usage" env:"USAGE"` // count each tenant's events and bytes by day
+	Usage            bool                         `yaml:"usage" env:"USAGE"` // count each tenant's events and bytes per day
 	OperatorKey      Secret                       `yaml:"operatorKey" env:"OPERATOR_KEY"`
 	OperatorKeyFile  string                       `yaml:"operatorKeyFile" env:"OPERATOR_KEY_FILE"`
 	Limits           Limits                       `yaml:"limits" envPrefix:"LIMITS_"`
@@ -56,90 +58,92 @@ type Config struct {
 	ShutdownDeadline time.Duration                `yaml:"shutdownDeadline" env:"SHUTDOWN_DEADLINE"`
 	RebuildKeep      time.Duration                `yaml:"rebuildKeep" env:"REBUILD_KEEP"`
 
-	// OperatorKeys are the keys of OperatorKey and of the lines of OperatorKeyFile, set by Load.
+	// OperatorKeys are OperatorKey and the lines of OperatorKeyFile. Load sets it.
 	OperatorKeys []string `yaml:"-" env:"-"`
 }
 
 // Database is Manifold's own PostgreSQL database: the log, tenants, keys and definitions.
 type Database struct {
-	URL       string `yaml:"url" env:"URL"` // postgres://host:port/database?...; the logins' names and passwords are put into it
+	URL       string `yaml:"url" env:"URL"` // postgres://host:port/database?...; each login's name and password are added
 	App       Login  `yaml:"app" envPrefix:"APP_"`
 	System    Login  `yaml:"system" envPrefix:"SYSTEM_"`
 	Documents Login  `yaml:"documents" envPrefix:"DOCUMENTS_"`
 	Retention Login  `yaml:"retention" envPrefix:"RETENTION_"`
 	Migrator  Login  `yaml:"migrator" envPrefix:"MIGRATOR_"` // for `manifold migrate` only
-	MaxConns  int    `yaml:"maxConns" env:"MAX_CONNS"`       // of the app login; the others have a part of it
+	MaxConns  int    `yaml:"maxConns" env:"MAX_CONNS"`       // of the app login; the other logins have a share of it
 }
 
-// Login is one login of the database. Where URL is given, it holds everything, user and password too. Without a password
-// the server's other ways hold (pg_hba's trust, certificates in the URL, ~/.pgpass).
+// Login is one login of the database. If URL is given, it contains everything, including user and password. Without a
+// password, the server's other ways to authenticate apply (pg_hba's trust, certificates in the URL, ~/.pgpass).
 type Login struct {
-	URL          string `yaml:"url" env:"URL"` // where this login alone connects elsewhere, as through a pooler
+	URL          string `yaml:"url" env:"URL"` // only if this login connects elsewhere, for example through a pooler
 	User         string `yaml:"user" env:"USER"`
 	Password     Secret `yaml:"password" env:"PASSWORD"`
 	PasswordFile string `yaml:"passwordFile" env:"PASSWORD_FILE"`
 }
 
-// DocumentsDatabase is a database that projections keep their documents in.
+// DocumentsDatabase is a database in which projections store their documents.
 type DocumentsDatabase struct {
 	Driver       string `yaml:"driver" json:"driver"`
 	URL          string `yaml:"url" json:"url"`
-	Password     Secret `yaml:"password" json:"password"` // put into the URL, where it has a user
+	Password     Secret `yaml:"password" json:"password"` // added to the URL, which must have a user
 	PasswordFile string `yaml:"passwordFile" json:"passwordFile"`
 	MaxConns     int    `yaml:"maxConns" json:"maxConns"` // 0: the driver's own default
-	Mongo        Mongo  `yaml:"mongo" json:"mongo"`       // for the driver mongo alone
+	Mongo        Mongo  `yaml:"mongo" json:"mongo"`       // for the driver mongo only
 }
 
-// Mongo is how documents are kept in a MongoDB.
+// Mongo configures how documents are stored in MongoDB.
 type Mongo struct {
-	Transactions  bool  `yaml:"transactions" json:"transactions"`   // save in transactions, so that no reader sees a part of a batch
-	WildcardIndex *bool `yaml:"wildcardIndex" json:"wildcardIndex"` // an index of everything in the documents of tenants' own projections; nil: true
-	ShardBuilds   bool  `yaml:"shardBuilds" json:"shardBuilds"`     // shard the collection of a shared projection's build when it is made
-	Layout        int   `yaml:"layout" json:"layout"`               // of the collections of shared projections' new builds, 1 or 2; 0: 1
+	Transactions  bool  `yaml:"transactions" json:"transactions"`   // save in transactions, so that no reader sees part of a batch
+	WildcardIndex *bool `yaml:"wildcardIndex" json:"wildcardIndex"` // index every field in the documents of tenants' own projections; nil: true
+	ShardBuilds   bool  `yaml:"shardBuilds" json:"shardBuilds"`     // shard the collection of a shared projection's build when it is created
+	Layout        int   `yaml:"layout" json:"layout"`               // of the collections of new builds of shared projections: 1 or 2; 0: 1
 }
 
-// Limits bound what one process takes on.
+// Limits bound the load of one process.
 type Limits struct {
-	QueueBytes        Size `yaml:"queueBytes" env:"QUEUE_BYTES"`                // requests that come in or wait, of all tenants together
-	TenantQueueBytes  Size `yaml:"tenantQueueBytes" env:"TENANT_QUEUE_BYTES"`   // requests that come in or wait, of one tenant
-	AnswerBytes       Size `yaml:"answerBytes" env:"ANSWER_BYTES"`              // large answers that are made or sent, of all tenants together
-	TenantAnswerBytes Size `yaml:"tenantAnswerBytes" env:"TENANT_ANSWER_BYTES"` // of one tenant
-	ProjectionWorkers int  `yaml:"projectionWorkers" env:"PROJECTION_WORKERS"`  // batches of projections at the same time, for each database; 0: by the processors
-	ProjectionCeiling int  `yaml:"projectionCeiling" env:"PROJECTION_CEILING"`  // of these, for one tenant; 0: all but one, where there are two or more
-	RebuildWorkers    int  `yaml:"rebuildWorkers" env:"REBUILD_WORKERS"`        // tenants that a rebuild replays at the same time; 0: by the processors
-	TailBytes         Size `yaml:"tailBytes" env:"TAIL_BYTES"`                  // of a tenant's newest events, for those who follow its log
-	TenantFollowers   int  `yaml:"tenantFollowers" env:"TENANT_FOLLOWERS"`      // of one tenant's log at the same time
-	GroupBytes        Size `yaml:"groupBytes" env:"GROUP_BYTES"`                // of events that all groups together read ahead of their delivery
-	Connections       int  `yaml:"connections" env:"CONNECTIONS"`               // HTTP connections at the same time
-	// TenantRequests is how many requests, followers and WebSockets of one tenant are under way.
+	QueueBytes        Size `yaml:"queueBytes" env:"QUEUE_BYTES"`                // requests being received or waiting, of all tenants together
+	TenantQueueBytes  Size `yaml:"tenantQueueBytes" env:"TENANT_QUEUE_BYTES"`   // requests being received or waiting, of one tenant
+	AnswerBytes       Size `yaml:"answerBytes" env:"ANSWER_BYTES"`              // large answers being built or sent, of all tenants together
+	TenantAnswerBytes Size `yaml:"tenantAnswerBytes" env:"TENANT_ANSWER_BYTES"` // the same, of one tenant
+	ProjectionWorkers int  `yaml:"projectionWorkers" env:"PROJECTION_WORKERS"`  // concurrent batches of projections for each database; 0: depends on the processors
+	ProjectionCeiling int  `yaml:"projectionCeiling" env:"PROJECTION_CEILING"`  // of these batches, for one tenant; 0: all but one, if there are two or more
+	RebuildWorkers    int  `yaml:"rebuildWorkers" env:"REBUILD_WORKERS"`        // tenants that a rebuild replays concurrently; 0: depends on the processors
+	TailBytes         Size `yaml:"tailBytes" env:"TAIL_BYTES"`                  // of a tenant's newest events, cached for followers of its log
+	TenantFollowers   int  `yaml:"tenantFollowers" env:"TENANT_FOLLOWERS"`      // of one tenant's log, at the same time
+	GroupBytes        Size `yaml:"groupBytes" env:"GROUP_BYTES"`                // of events that all groups together read ahead of delivery
+	Connections       int  `yaml:"connections" env:"CONNECTIONS"`               // concurrent HTTP connections
+	// TenantRequests is the largest number of concurrent requests, followers and WebSockets of one tenant.
 	TenantRequests int `yaml:"tenantRequests" env:"TENANT_REQUESTS"`
-	// AddressConnections is how many of these one client's address may have.
+	// AddressConnections is how many of the connections one client address may have.
 	AddressConnections int `yaml:"addressConnections" env:"ADDRESS_CONNECTIONS"`
 
-	// What requests may cost that fold events: states, snapshots, live projections, previews and plans.
+	// The following settings limit requests that fold events: states, snapshots, live projections, previews and
+	// plans.
 	Folds       int           `yaml:"folds" env:"FOLDS"`              // such requests at the same time
-	TenantFolds int           `yaml:"tenantFolds" env:"TENANT_FOLDS"` // of these, of one tenant
-	FoldSteps   int64         `yaml:"foldSteps" env:"FOLD_STEPS"`     // of one of them
-	FoldTime    time.Duration `yaml:"foldTime" env:"FOLD_TIME"`       // of one of them
+	TenantFolds int           `yaml:"tenantFolds" env:"TENANT_FOLDS"` // of these, for one tenant
+	FoldSteps   int64         `yaml:"foldSteps" env:"FOLD_STEPS"`     // for one such request
+	FoldTime    time.Duration `yaml:"foldTime" env:"FOLD_TIME"`       // for one such request
 }
 
-// minAnswerBytes is what the largest answer takes that waits for room before it is made (answerRoom of package api): with less
-// it would be refused for ever.
+// minAnswerBytes is the room for the largest answer that waits before it is built (answerRoom in package api). With
+// less, the service would always refuse that answer.
 const minAnswerBytes = 24 << 20
 
-// minTailBytes is what the largest event takes: with less a tail would keep nothing but one of those.
+// minTailBytes is the size of the largest event. With less, a tail could not keep even one such event.
 const minTailBytes = domain.MaxEventBytes
 
-// minFoldSteps is what one expression may take: a request that may not take as much could not fold what a worker can.
+// minFoldSteps is the number of steps that one expression may take. With a lower limit, a request could not fold
+// everything that a worker can.
 const minFoldSteps = 1_000_000
 
-// Log says how the program speaks.
+// Log configures the program's log.
 type Log struct {
 	Level  slog.Level `yaml:"level" env:"LEVEL"`
 	Format string     `yaml:"format" env:"FORMAT"` // text or json
 }
 
-// Default returns the settings that hold where none is given. Database.URL has no default.
+// Default returns the default settings. Database.URL has no default.
 func Default() Config {
 	return Config{
 		Listen:  "127.0.0.1:8080",
@@ -162,7 +166,7 @@ func Default() Config {
 	}
 }
 
-// Check reports everything that cannot work, each with its setting's name.
+// Check reports every setting that cannot work, by name.
 func (c *Config) Check() error {
 	var wrong []error
 	refuse := func(setting, format string, args ...any) {
@@ -238,7 +242,7 @@ func (c *Config) Check() error {
 	if c.Limits.ProjectionCeiling < 0 {
 		refuse("limits.projectionCeiling", "%d is negative; 0 leaves one worker to the other tenants", c.Limits.ProjectionCeiling)
 	}
-	// A request may be that large, and must not be refused for ever.
+	// A request may be that large, so a smaller limit would always refuse it.
 	for setting, size := range map[string]Size{
 		"limits.queueBytes":       c.Limits.QueueBytes,
 		"limits.tenantQueueBytes": c.Limits.TenantQueueBytes,
@@ -289,7 +293,7 @@ func (c *Config) Check() error {
 
 func checkURL(text string, schemes ...string) error {
 	parsed, err := url.Parse(text)
-	// url.Parse's own error repeats the URL, and with it a password.
+	// The error of url.Parse repeats the URL, which may contain a password.
 	if err != nil || parsed.Scheme == "" {
 		return errors.New("it is not a URL such as postgres://host:5432/name")
 	}
@@ -299,7 +303,7 @@ func checkURL(text string, schemes ...string) error {
 	return nil
 }
 
-// resolve reads the secrets that stand in files.
+// resolve reads the secrets from their files.
 func (c *Config) resolve() error {
 	var wrong []error
 	read := func(setting, file string, secret *Secret) {

@@ -10,27 +10,27 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// The kinds of brokers that events can be published to.
+// These are the kinds of brokers to which events can be published.
 const (
 	EgressNATS  = "nats"
 	EgressKafka = "kafka"
 )
 
-// Egress says which events are published to which message broker.
+// Egress configures which events are published to which message broker.
 type Egress struct {
 	Kind   string `yaml:"kind"`   // nats (JetStream) or kafka
-	Remove bool   `yaml:"remove"` // it is no more: its groups are removed
+	Remove bool   `yaml:"remove"` // the egress has ended: remove its groups
 
 	URLs    []string `yaml:"urls"`    // of NATS: nats://host:port, or tls://
 	Brokers []string `yaml:"brokers"` // of Kafka: host:port
-	Subject string   `yaml:"subject"` // of NATS: with the places {tenant}, {category}, {key} and {type}
-	Topic   string   `yaml:"topic"`   // of Kafka: with the same places
+	Subject string   `yaml:"subject"` // of NATS: with the placeholders {tenant}, {category}, {key} and {type}
+	Topic   string   `yaml:"topic"`   // of Kafka: with the same placeholders
 
 	Tenants    []string `yaml:"tenants"`    // ids; none: all
 	Categories []string `yaml:"categories"` // none: all
 	Types      []string `yaml:"types"`      // none: all
-	Filter     string   `yaml:"filter"`     // an expression of the event; empty: all
-	From       string   `yaml:"from"`       // start, or a time as RFC 3339 has it; empty: when a process has first had this setting
+	Filter     string   `yaml:"filter"`     // an expression over the event; empty: all
+	From       string   `yaml:"from"`       // start, or a time in RFC 3339; empty: when a process first had this setting
 
 	SASL            string    `yaml:"sasl"` // of Kafka: plain, scram-sha-256 or scram-sha-512; empty: none
 	User            string    `yaml:"user"`
@@ -38,24 +38,24 @@ type Egress struct {
 	PasswordFile    string    `yaml:"passwordFile"`
 	Token           Secret    `yaml:"token"` // of NATS
 	TokenFile       string    `yaml:"tokenFile"`
-	CredentialsFile string    `yaml:"credentialsFile"` // of NATS: as nsc makes it
+	CredentialsFile string    `yaml:"credentialsFile"` // of NATS: a file written by nsc
 	TLS             EgressTLS `yaml:"tls"`
 
-	MessageBytes Size `yaml:"messageBytes"` // of Kafka: what its brokers and topics accept at least; 0: their own default
+	MessageBytes Size `yaml:"messageBytes"` // of Kafka: the size that its brokers and topics accept; 0: their own default
 }
 
-// EgressTLS says how connections with a broker are encrypted.
+// EgressTLS configures how connections to a broker are encrypted.
 type EgressTLS struct {
-	Enabled  bool   `yaml:"enabled"`  // also where none of the others is given
-	CAFile   string `yaml:"caFile"`   // who may have signed the broker's certificate, as PEM; empty: those that the system trusts
-	CertFile string `yaml:"certFile"` // the client's certificate, and its key, as PEM
+	Enabled  bool   `yaml:"enabled"`  // needed only if no other field is given
+	CAFile   string `yaml:"caFile"`   // the CAs of the broker's certificate, as PEM; empty: the system's
+	CertFile string `yaml:"certFile"` // the client's certificate and its key, as PEM
 	KeyFile  string `yaml:"keyFile"`
 }
 
 // Used reports whether connections are encrypted whatever the URLs say.
 func (t EgressTLS) Used() bool { return t.Enabled || t.CAFile != "" || t.CertFile != "" }
 
-// TenantIDs are the tenants whose events are published; none: all. The setting must have been checked.
+// TenantIDs returns the tenants whose events are published, or none for all. The setting must have been checked.
 func (e Egress) TenantIDs() []domain.TenantID {
 	ids := make([]domain.TenantID, 0, len(e.Tenants))
 	for _, text := range e.Tenants {
@@ -66,7 +66,7 @@ func (e Egress) TenantIDs() []domain.TenantID {
 	return ids
 }
 
-// check says what cannot work, by refuse, which is given the setting's name within the egress.
+// check reports settings that cannot work. It passes refuse the setting's name within the egress.
 func (e Egress) check(refuse func(setting, format string, args ...any)) {
 	for _, text := range e.Tenants {
 		if id, err := domain.ParseTenantID(text); err != nil || id == domain.Everyone {
@@ -74,7 +74,7 @@ func (e Egress) check(refuse func(setting, format string, args ...any)) {
 		}
 	}
 	if e.Remove {
-		return // what else is there does not matter any more
+		return // the other settings no longer matter
 	}
 	of := func(kind, setting string, given bool) {
 		if given && e.Kind != kind {
@@ -138,7 +138,8 @@ func (e Egress) check(refuse func(setting, format string, args ...any)) {
 	}
 }
 
-// Place is where the egress begins: the zero time and start false where that is when a process has first had it.
+// Place returns where the egress begins. If it begins when a process first had the setting, it returns the zero time
+// and start false.
 func (e Egress) Place() (place EgressPlace, err error) {
 	if e.From == "" {
 		return EgressPlace{}, nil
@@ -153,7 +154,7 @@ func (e Egress) Place() (place EgressPlace, err error) {
 	return EgressPlace{Time: from.Time}, nil
 }
 
-// EgressPlace is where an egress begins, in each log.
+// EgressPlace is the place in each log where an egress begins.
 type EgressPlace struct {
 	Start bool
 	Time  time.Time

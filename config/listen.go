@@ -8,21 +8,21 @@ import (
 	"strconv"
 )
 
-// Admin is the listener for probes, metrics, profiles and the operator.
+// Admin configures the listener for probes, metrics, profiles and the operator.
 type Admin struct {
-	Listen    string `yaml:"listen" env:"LISTEN"`       // host:port; NoListener: there is none; empty: see Config.AdminListen
-	Exclusive bool   `yaml:"exclusive" env:"EXCLUSIVE"` // the operator's keys work here alone
+	Listen    string `yaml:"listen" env:"LISTEN"`       // host:port; NoListener: none; empty: see Config.AdminListen
+	Exclusive bool   `yaml:"exclusive" env:"EXCLUSIVE"` // the operator's keys work only here
 	TLS       TLS    `yaml:"tls" envPrefix:"TLS_"`
 }
 
-// NoListener as Admin.Listen says that there is no admin listener: then Config.Listen answers /metrics, too.
+// NoListener as Admin.Listen turns the admin listener off. Then Config.Listen also answers /metrics.
 const NoListener = "none"
 
-// adminOffset is by how much the admin listener's port is above that of Config.Listen where it is not configured.
+// adminOffset is added to the port of Config.Listen to get the admin listener's default port.
 const adminOffset = 1000
 
-// AdminListen is where the admin listener listens; empty: nowhere. Where Admin.Listen says nothing that is the loopback
-// address, at the port 1000 above that of Listen, or at any free port where Listen has port 0.
+// AdminListen returns the address of the admin listener, or "" if there is none. The default for Admin.Listen is the
+// loopback address. Its port is 1000 above that of Listen, or any free port if Listen has port 0.
 func (c *Config) AdminListen() string {
 	switch c.Admin.Listen {
 	case NoListener:
@@ -46,26 +46,27 @@ func (c *Config) AdminListen() string {
 	return c.Admin.Listen
 }
 
-// TLS is a listener's certificate with its key, as files of PEM. They are read again when they change.
+// TLS is a listener's certificate and key, as PEM files. They are read again when they change.
 type TLS struct {
-	CertFile string `yaml:"certFile" env:"CERT_FILE"` // with the certificates that vouch for it; empty: no TLS
+	CertFile string `yaml:"certFile" env:"CERT_FILE"` // with its intermediate certificates; empty: no TLS
 	KeyFile  string `yaml:"keyFile" env:"KEY_FILE"`
 }
 
-// Proxies are the reverse proxies and load balancers before the service, whose word is taken for who a client is.
+// Proxies are the reverse proxies and load balancers in front of the service that it trusts to report a client's
+// address.
 type Proxies struct {
 	Trusted  []string `yaml:"trusted" env:"TRUSTED"`   // networks and addresses
 	Protocol bool     `yaml:"protocol" env:"PROTOCOL"` // they send the PROXY protocol
-	Header   string   `yaml:"header" env:"HEADER"`     // HeaderForwardedFor or HeaderForwarded: where they write the client's address
+	Header   string   `yaml:"header" env:"HEADER"`     // HeaderForwardedFor or HeaderForwarded: the header with the client's address
 }
 
-// The headers in which proxies write clients' addresses.
+// Proxies write clients' addresses in these headers.
 const (
 	HeaderForwardedFor = "X-Forwarded-For"
 	HeaderForwarded    = "Forwarded"
 )
 
-// Networks are the trusted proxies' addresses.
+// Networks returns the networks of the trusted proxies.
 func (p *Proxies) Networks() ([]netip.Prefix, error) {
 	networks := make([]netip.Prefix, 0, len(p.Trusted))
 	for _, text := range p.Trusted {
@@ -82,7 +83,7 @@ func (p *Proxies) Networks() ([]netip.Prefix, error) {
 	return networks, nil
 }
 
-// checkListeners reports what cannot work of how the service is reached.
+// checkListeners reports settings of the listeners that cannot work.
 func (c *Config) checkListeners(refuse func(setting, format string, args ...any)) {
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
 		refuse("listen", "%q is not host:port; write 127.0.0.1:8080, or :8080 for every address", c.Listen)
@@ -114,8 +115,8 @@ func (c *Config) checkListeners(refuse func(setting, format string, args ...any)
 	}
 }
 
-// Exposed reports whether the service listens on an address that is not this machine's alone, without TLS and without
-// a trusted proxy before it.
+// Exposed reports whether other machines can reach the service without TLS and without a trusted proxy in front of
+// it.
 func (c *Config) Exposed() bool {
 	if c.TLS.CertFile != "" || len(c.Proxies.Trusted) > 0 {
 		return false
@@ -123,13 +124,13 @@ func (c *Config) Exposed() bool {
 	return !isLoopback(c.Listen)
 }
 
-// AdminExposed reports whether the admin listener can be reached from elsewhere without TLS.
+// AdminExposed reports whether other machines can reach the admin listener without TLS.
 func (c *Config) AdminExposed() bool {
 	listen := c.AdminListen()
 	return listen != "" && c.Admin.TLS.CertFile == "" && !isLoopback(listen)
 }
 
-// isLoopback reports whether host:port is this machine's alone.
+// isLoopback reports whether only this machine can reach host:port.
 func isLoopback(listen string) bool {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil || host == "localhost" {

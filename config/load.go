@@ -19,11 +19,11 @@ import (
 	"github.com/goccy/go-yaml/parser"
 )
 
-// Prefix begins the name of each of Manifold's environment variables.
+// Prefix is the prefix of all of Manifold's environment variables.
 const Prefix = "MANIFOLD_"
 
-// Load reads the settings: Default, then the YAML file (none where file is empty), then the environment (as os.Environ
-// gives it), then the secrets' files. The result is checked.
+// Load reads the settings. It applies Default, the YAML file (unless file is empty), the environment (in the form of
+// os.Environ) and the files with secrets, in this order. It checks the result.
 func Load(file string, environ []string) (Config, error) {
 	c := Default()
 	if file != "" {
@@ -62,7 +62,7 @@ func (c *Config) readYAML(text []byte) error {
 		return errors.Join(wrong...)
 	}
 	if empty {
-		return nil // nothing but comments: decoding would clear the defaults
+		return nil // only comments: decoding would clear the defaults
 	}
 	if err := yaml.UnmarshalWithOptions(text, c, yaml.Strict()); err != nil {
 		return errors.New(yaml.FormatError(err, false, true))
@@ -70,12 +70,12 @@ func (c *Config) readYAML(text []byte) error {
 	return nil
 }
 
-// wrongSettings compares a YAML mapping with the type that it is for. It says of every name that is not known where it
-// stands and what may have been meant, and of every value that cannot be read what it must be.
+// wrongSettings compares a YAML mapping with the type of its settings. For each unknown name, the error gives the
+// place and a suggestion. For each value that cannot be parsed, it gives the expected form.
 func wrongSettings(node ast.Node, shape reflect.Type, path string) []error {
 	mapping, ok := node.(ast.MapNode)
 	if !ok {
-		return nil // a value of the wrong kind: decoding says so
+		return nil // a value of the wrong kind: the decoder reports it
 	}
 	var wrong []error
 	for entries := mapping.MapRange(); entries.Next(); {
@@ -102,20 +102,20 @@ func wrongSettings(node ast.Node, shape reflect.Type, path string) []error {
 	return wrong
 }
 
-// checkValue checks a scalar of YAML. Of what is no scalar the decoder says that it is of the wrong kind.
+// checkValue checks a YAML scalar. For anything else, the decoder reports the wrong kind.
 func checkValue(node ast.Node, shape reflect.Type) error {
 	switch n := node.(type) {
 	case *ast.StringNode:
 		return checkText(n.Value, shape)
 	case *ast.IntegerNode, *ast.FloatNode:
-		if shape.Kind() != reflect.Int { // which the decoder reads in each of YAML's ways to write a number
+		if shape.Kind() != reflect.Int { // the decoder accepts every YAML notation for numbers
 			return checkText(n.GetToken().Value, shape)
 		}
 	}
 	return nil
 }
 
-// checkText says what must stand in the place of a value that cannot be read.
+// checkText reports the expected form of a value that cannot be parsed.
 func checkText(text string, shape reflect.Type) error {
 	switch shape {
 	case reflect.TypeFor[time.Duration]():
@@ -157,7 +157,7 @@ func nearest[V any](path, name string, known map[string]V) string {
 	return fmt.Sprintf("the nearest is %s%s", path, best)
 }
 
-// distance is Levenshtein's: how many bytes to insert, remove or replace to make b of a.
+// distance returns the Levenshtein distance: how many bytes to insert, remove or replace to turn a into b.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -178,15 +178,15 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// TestPrefix begins the names of the environment variables of Manifold's own tests. They are no settings of the service.
+// TestPrefix is the prefix of the environment variables of Manifold's own tests. They are not settings of the
+// service.
 const TestPrefix = Prefix + "TEST_"
 
-// ClientVariables are the environment variables of the commands that are clients of a service. They are no settings of
-// the service.
+// ClientVariables are the environment variables of the client commands. They are not settings of the service.
 var ClientVariables = [...]string{"MANIFOLD_URL", "MANIFOLD_KEY", "MANIFOLD_CONFIG"}
 
-// Kubernetes gives every container of a namespace variables for each service of it: a service named manifold, or
-// manifold-something, makes these.
+// kubernetes matches the variables that Kubernetes sets in every container of a namespace for a service named
+// manifold or manifold-something.
 var kubernetes = regexp.MustCompile(`^MANIFOLD_([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_\d+_(TCP|UDP|SCTP)(_[A-Z]+)?)?)$`)
 
 func (c *Config) readEnviron(environ []string) error {
@@ -226,9 +226,9 @@ func (c *Config) readEnviron(environ []string) error {
 			continue
 		}
 		if given[name] == "" {
-			continue // as orchestrators give what is not set
+			continue // orchestrators pass unset variables as empty ones
 		}
-		// One by one, since the parser's errors do not name the variable.
+		// Parse one variable at a time, since the parser's errors do not name it.
 		options.Environment = map[string]string{name: given[name]}
 		err := checkText(given[name], shape)
 		if err == nil {
@@ -244,10 +244,10 @@ func (c *Config) readEnviron(environ []string) error {
 	return errors.Join(wrong...)
 }
 
-// Variables returns the environment variable of every setting, in the order of their names.
+// Variables returns the environment variable of every setting, sorted by name.
 func Variables() []string { return slices.Sorted(maps.Keys(variables())) }
 
-// variables are the environment variables of the settings, with what is read from them.
+// variables returns the environment variables of the settings, with the types of their values.
 func variables() map[string]reflect.Type {
 	all := make(map[string]reflect.Type)
 	var walk func(shape reflect.Type, prefix string)
@@ -264,8 +264,8 @@ func variables() map[string]reflect.Type {
 	return all
 }
 
-// Settings returns the path of every setting in the file, such as database.app.user, in their order. The name of a documents
-// database, and of an egress, stands as NAME.
+// Settings returns the path of every setting in the file, such as database.app.user, sorted. NAME represents the name
+// of a documents database or an egress.
 func Settings() []string {
 	var paths []string
 	var walk func(shape reflect.Type, prefix string)

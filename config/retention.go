@@ -2,13 +2,13 @@ package config
 
 import "time"
 
-// Retention says how events are removed that a policy says nobody needs.
+// Retention configures the removal of events that a policy no longer keeps.
 type Retention struct {
-	// Grace is how long every event stays, whatever a policy says: an append whose answer was lost is recognised by its
-	// events' ids while they are there.
+	// Grace is the minimum time that every event stays, whatever a policy says. When the answer to an append is lost,
+	// the retry is recognised by its events' ids only while those events exist.
 	Grace time.Duration `yaml:"grace" env:"GRACE"`
-	Every time.Duration `yaml:"every" env:"EVERY"` // between two runs of a policy
-	// Share is which part of one database connection's time a process removes events, at most.
+	Every time.Duration `yaml:"every" env:"EVERY"` // time between two runs of a policy
+	// Share is the largest share of one database connection's time in which a process removes events.
 	Share float64 `yaml:"share" env:"SHARE"`
 }
 

@@ -2,12 +2,12 @@ package config
 
 import "log/slog"
 
-// Secret is a password or key: it prints and logs as stars, so that it ends up in no log by accident.
+// Secret is a password or key. It prints and logs as stars, so that it cannot end up in a log by accident.
 type Secret string
 
 const stars = "***"
 
-// String returns stars, or nothing for no secret.
+// String returns stars, or "" for an empty secret.
 func (s Secret) String() string {
 	if s == "" {
 		return ""
@@ -15,11 +15,11 @@ func (s Secret) String() string {
 	return stars
 }
 
-// GoString is String, for %#v.
+// GoString returns String, for %#v.
 func (s Secret) GoString() string { return s.String() }
 
-// LogValue is String, for slog.
+// LogValue returns String, for slog.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// MarshalText is String, for JSON and YAML.
+// MarshalText returns String, for JSON and YAML.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }

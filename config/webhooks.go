@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// Webhooks says where webhooks may send events to.
+// Webhooks configures the allowed targets of webhooks.
 type Webhooks struct {
-	// Allow are addresses and networks (CIDR) that are not public and may be sent to all the same.
+	// Allow lists addresses and networks (CIDR) that webhooks may call although they are not public.
 	Allow     []string `yaml:"allow" env:"ALLOW"`
-	AllowHTTP bool     `yaml:"allowHttp" env:"ALLOW_HTTP"` // URLs may begin with http://, unencrypted
+	AllowHTTP bool     `yaml:"allowHttp" env:"ALLOW_HTTP"` // allow unencrypted URLs (http://)
 }
 
-// Allowed returns the networks of Allow; an address is a network of its own.
+// Allowed returns the networks of Allow. A single address becomes a network with one address.
 func (w Webhooks) Allowed() ([]netip.Prefix, error) {
 	var all []netip.Prefix
 	for i, text := range w.Allow {
