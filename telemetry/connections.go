@@ -2,14 +2,14 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Connections are the figures of a listener.
+// Connections are the statistics of a listener.
 type Connections struct {
 	Open    int
-	Closed  int64 // so far, to make room for others
-	Refused int64 // so far, connections and requests
+	Closed  int64 // total closed to make room for others
+	Refused int64 // total refused, connections and requests
 }
 
-// CollectConnections has each collection ask for the figures of the listeners, by their names.
+// CollectConnections adds metrics that call now at each scrape for the statistics of the listeners, by name.
 func (m *Metrics) CollectConnections(now func(yield func(listener string, of Connections))) {
 	m.registry.MustRegister(&connections{
 		now:     now,
@@ -24,14 +24,14 @@ type connections struct {
 	open, closed, refused *prometheus.Desc
 }
 
-// Describe describes the metrics, for the registry.
+// Describe implements prometheus.Collector.
 func (c *connections) Describe(descs chan<- *prometheus.Desc) {
 	descs <- c.open
 	descs <- c.closed
 	descs <- c.refused
 }
 
-// Collect asks for the figures, for the registry.
+// Collect implements prometheus.Collector.
 func (c *connections) Collect(metrics chan<- prometheus.Metric) {
 	c.now(func(listener string, of Connections) {
 		metrics <- prometheus.MustNewConstMetric(c.open, prometheus.GaugeValue, float64(of.Open), listener)

@@ -2,8 +2,8 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// CollectDatabases adds a metric that is asked for at each scrape: for each database of documents, by its name in the
-// configuration, whether it is believed to answer. It may be called once.
+// CollectDatabases adds a metric that calls each at every scrape. It reports for each database of documents, by its
+// configured name, whether the process considers it up. It may be called once.
 func (m *Metrics) CollectDatabases(each func(yield func(database string, up bool))) {
 	m.registry.MustRegister(&databases{
 		each: each,
@@ -17,10 +17,10 @@ type databases struct {
 	up   *prometheus.Desc
 }
 
-// Describe is prometheus.Collector's.
+// Describe implements prometheus.Collector.
 func (d *databases) Describe(out chan<- *prometheus.Desc) { out <- d.up }
 
-// Collect is prometheus.Collector's.
+// Collect implements prometheus.Collector.
 func (d *databases) Collect(out chan<- prometheus.Metric) {
 	d.each(func(database string, up bool) {
 		value := 0.0

@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// egresses are the metrics of what publishes events to message brokers. An egress's name is a label: it comes from the
-// configuration.
+// egresses are the metrics of the egresses, which publish events to message brokers. An egress's name is a label,
+// since it comes from the configuration.
 type egresses struct {
 	messages *prometheus.CounterVec
 	delay    *prometheus.HistogramVec
@@ -30,24 +30,25 @@ func (e *egresses) collectors() []prometheus.Collector {
 	return []prometheus.Collector{e.messages, e.delay}
 }
 
-// EgressPublished counts messages of an egress that a broker has acknowledged. delay is since the oldest of them was recorded.
+// EgressPublished counts an egress's messages that a broker has acknowledged. delay is the time since the oldest of
+// them was recorded.
 func (m *Metrics) EgressPublished(egress string, messages int, delay time.Duration) {
 	m.egresses.messages.WithLabelValues(egress, "acked").Add(float64(messages))
 	m.egresses.delay.WithLabelValues(egress).Observe(delay.Seconds())
 }
 
-// EgressRefused counts messages of an egress that a broker will never take.
+// EgressRefused counts an egress's messages that a broker will never accept.
 func (m *Metrics) EgressRefused(egress string, messages int) {
 	m.egresses.messages.WithLabelValues(egress, "refused").Add(float64(messages))
 }
 
-// EgressFailed counts messages of an egress that a broker has not acknowledged.
+// EgressFailed counts an egress's messages that a broker has not acknowledged.
 func (m *Metrics) EgressFailed(egress string, messages int) {
 	m.egresses.messages.WithLabelValues(egress, "failed").Add(float64(messages))
 }
 
-// CollectEgress adds metrics that are asked for at each scrape: for each egress whether its broker answers, and for how long
-// the event has waited that waits for longest, as far as this process knows. It may be called once.
+// CollectEgress adds metrics that call each at every scrape. They report for each egress whether its broker answers,
+// and how long its oldest waiting event has waited, as far as this process knows. It may be called once.
 func (m *Metrics) CollectEgress(each func(yield func(egress string, up bool, lag time.Duration))) {
 	m.registry.MustRegister(&egressStates{
 		each: each,
@@ -63,13 +64,13 @@ type egressStates struct {
 	up, lag *prometheus.Desc
 }
 
-// Describe is prometheus.Collector's.
+// Describe implements prometheus.Collector.
 func (e *egressStates) Describe(out chan<- *prometheus.Desc) {
 	out <- e.up
 	out <- e.lag
 }
 
-// Collect is prometheus.Collector's.
+// Collect implements prometheus.Collector.
 func (e *egressStates) Collect(out chan<- prometheus.Metric) {
 	e.each(func(egress string, up bool, lag time.Duration) {
 		value := 0.0

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 )
 
-// NewLogger writes to w, as lines of JSON where format is "json", else as text for people.
+// NewLogger returns a logger that writes to w: JSON lines if format is "json", and otherwise text for people.
 func NewLogger(w io.Writer, level slog.Level, format string) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
 	if format == "json" {

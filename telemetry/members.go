@@ -2,8 +2,8 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// CollectMembers adds two metrics that are asked for at each scrape: how many processes work on projections, as this one
-// knows, and how many tenants' are this one's. It may be called once.
+// CollectMembers adds two metrics that call now at each scrape: the number of processes that work on projections, as
+// far as this process knows, and the number of tenants that this process owns. It may be called once.
 func (m *Metrics) CollectMembers(now func() (alive, tenants int)) {
 	m.registry.MustRegister(&membership{
 		now: now,
@@ -18,10 +18,10 @@ type membership struct {
 	alive, tenants *prometheus.Desc
 }
 
-// Describe is prometheus.Collector's.
+// Describe implements prometheus.Collector.
 func (m *membership) Describe(out chan<- *prometheus.Desc) { out <- m.alive; out <- m.tenants }
 
-// Collect is prometheus.Collector's.
+// Collect implements prometheus.Collector.
 func (m *membership) Collect(out chan<- prometheus.Metric) {
 	alive, tenants := m.now()
 	out <- prometheus.MustNewConstMetric(m.alive, prometheus.GaugeValue, float64(alive))

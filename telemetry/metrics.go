@@ -1,8 +1,9 @@
-// Package telemetry is what a process tells of itself: Prometheus metrics and structured logs.
+// Package telemetry contains a process's observability: Prometheus metrics (Metrics) and structured logs (NewLogger,
+// Outages).
 //
-// The metrics' methods fit the hooks that other packages declare, without either knowing the other. A shared
-// projection's name is a label; tenants and the names of their own projections never are: a tenant's own projections
-// count together, as Own.
+// The methods of Metrics fit the hooks that other packages declare, so neither side imports the other. The name of a
+// shared projection is a label. Tenants and the names of their private projections are never labels: all private
+// projections count together, as Own.
 package telemetry
 
 import (
@@ -15,7 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Own is the label under which all tenants' own projections count together. No projection can have that name.
+// Own is the label under which the private projections of all tenants count together. No projection can have that
+// name.
 const Own = "(own)"
 
 // Metrics are one process's metrics. All methods may be called concurrently.
@@ -40,7 +42,7 @@ type Metrics struct {
 	eventsRemoved prometheus.Counter
 }
 
-// NewMetrics returns metrics with a registry of their own, with the Go runtime's and the process's in it.
+// NewMetrics returns metrics in a new registry, which also contains the metrics of the Go runtime and the process.
 func NewMetrics(version string) *Metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
@@ -107,7 +109,7 @@ func NewMetrics(version string) *Metrics {
 	return m
 }
 
-// Handler answers /metrics, in the format that the asker prefers.
+// Handler answers /metrics in the format that the client prefers.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry})
 }
@@ -117,7 +119,7 @@ func (m *Metrics) CountInFlight(next http.Handler) http.Handler {
 	return promhttp.InstrumentHandlerInFlight(m.inFlight, next)
 }
 
-// Appended counts one commit of so many events, out of so many requests.
+// Appended counts one commit of the given number of events, from the given number of requests.
 func (m *Metrics) Appended(events, requests int, took time.Duration) {
 	m.appends.Add(float64(requests))
 	m.appendedEvents.Add(float64(events))
@@ -126,13 +128,13 @@ func (m *Metrics) Appended(events, requests int, took time.Duration) {
 	m.commitSeconds.Observe(took.Seconds())
 }
 
-// Request counts an answered request. route must be a pattern, not a path that a client made up.
+// Request counts an answered request. route must be a pattern, not a path chosen by a client.
 func (m *Metrics) Request(method, route string, status int, took time.Duration) {
 	m.requestSeconds.WithLabelValues(method, route, strconv.Itoa(status)).Observe(took.Seconds())
 }
 
-// Read counts events that were given to a reader.
+// Read counts events returned to a reader.
 func (m *Metrics) Read(events int) { m.readEvents.Add(float64(events)) }
 
-// Imported counts events that an import has appended.
+// Imported counts events appended by an import.
 func (m *Metrics) Imported(events int) { m.importedEvents.Add(float64(events)) }

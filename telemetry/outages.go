@@ -11,9 +11,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Outages keeps a log readable while a database does not answer. Every loop and every request then fails again and again, for each tenant:
-// the first warning of a kind is logged, those that follow are counted, and one line says when it was over and how many they were. Warnings
-// about anything else are logged as they come. Methods may be called concurrently.
+// Outages keeps a log readable while a database does not answer. During an outage every loop and every request fails
+// repeatedly, for each tenant. Outages logs the first warning of a kind and counts the following ones. When the
+// outage is over, one line reports the count. Outages logs all other warnings as they come. Methods may be called
+// concurrently.
 type Outages struct {
 	cause   func(err error) (cause string, outage bool)
 	counted atomic.Int64
@@ -23,46 +24,47 @@ type Outages struct {
 	ended bool
 }
 
-// outage is a kind of warning that is being logged again and again.
+// outage is a kind of warning that is being repeated.
 type outage struct {
-	to          slog.Handler // of the first
+	to          slog.Handler // the handler of the first warning
 	message     string
 	first, last time.Time
-	count       int // those that were not logged
+	count       int // warnings that were not logged
 	timer       *time.Timer
 }
 
 const (
-	// outageOver is how long a warning must not come again for its outage to be over. Loops try again more often than that.
+	// outageOver is how long a warning must be absent for its outage to be over. Loops retry more often than that.
 	outageOver = 30 * time.Second
-	// maxOutages bounds what is remembered. Warnings of more kinds are told apart by their message alone.
+	// maxOutages bounds the number of outages in memory. Beyond it, warnings are distinguished only by message.
 	maxOutages = 1000
 )
 
-// outageOf are the attributes that tell outages apart: they name things of the configuration, never of tenants.
+// outageOf are the attributes that distinguish outages. They name configured things, never tenants.
 var outageOf = map[string]bool{"database": true, "egress": true}
 
-// NewOutages returns Outages. cause says whether an error is that a database does not answer, and names the cause in few words.
+// NewOutages returns Outages. cause reports whether an error means that a database does not answer, and names the
+// cause in a few words.
 func NewOutages(cause func(err error) (string, bool)) *Outages {
 	return &Outages{cause: cause, open: make(map[string]*outage)}
 }
 
-// Counted is how many warnings were counted, and not logged.
+// Counted returns how many warnings were counted instead of logged.
 func (o *Outages) Counted() int64 { return o.counted.Load() }
 
-// CollectOutages has each collection ask for the number of warnings that were not logged.
+// CollectOutages adds a metric that reports the number of warnings that were not logged, at each scrape.
 func (m *Metrics) CollectOutages(o *Outages) {
 	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "manifold_log_repeated_warnings_total", Help: "Warnings that were not logged, since the same had been logged in the same outage of a database.",
 	}, func() float64 { return float64(o.Counted()) }))
 }
 
-// Logger is a logger that logs outages in this way.
+// Logger returns a logger that handles outages in this way.
 func (o *Outages) Logger(log *slog.Logger) *slog.Logger {
 	return slog.New(outageHandler{Handler: log.Handler(), outages: o})
 }
 
-// End says of all outages that are not over how many warnings were counted. Nothing is counted any more from then on.
+// End logs the count of every outage that is not over. After that, nothing is counted any more.
 func (o *Outages) End() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -73,7 +75,7 @@ func (o *Outages) End() {
 	}
 }
 
-// repeated reports whether a warning of a kind is to be counted, and not logged.
+// repeated reports whether to count a warning instead of logging it.
 func (o *Outages) repeated(key, message string, to slog.Handler) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -95,7 +97,7 @@ func (o *Outages) repeated(key, message string, to slog.Handler) bool {
 	return false
 }
 
-// look ends an outage whose warning has not come again.
+// look ends an outage whose warning has not been repeated for outageOver.
 func (o *Outages) look(key string, out *outage) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -109,7 +111,7 @@ func (o *Outages) look(key string, out *outage) {
 	o.over(key, out, "over: ")
 }
 
-// over forgets an outage, and logs its end where anything was counted. o.mu must be held.
+// over removes an outage, and logs its end if any warning was counted. The caller must hold o.mu.
 func (o *Outages) over(key string, out *outage, how string) {
 	delete(o.open, key)
 	if out.count == 0 || !out.to.Enabled(context.Background(), slog.LevelWarn) {
@@ -120,14 +122,14 @@ func (o *Outages) over(key string, out *outage, how string) {
 	_ = out.to.Handle(context.Background(), end)
 }
 
-// outageHandler leaves out what is repeated during an outage.
+// outageHandler leaves out warnings that are repeated during an outage.
 type outageHandler struct {
 	slog.Handler
 	outages *Outages
-	within  string // what With has added that tells outages apart
+	within  string // attributes added by With that distinguish outages
 }
 
-// Handle is as in slog.Handler.
+// Handle implements slog.Handler.
 func (h outageHandler) Handle(ctx context.Context, record slog.Record) error {
 	if record.Level < slog.LevelWarn {
 		return h.Handler.Handle(ctx, record)
@@ -161,7 +163,7 @@ func tellsApart(attr slog.Attr) string {
 	return "\x00" + attr.Key + "=" + attr.Value.String()
 }
 
-// WithAttrs is as in slog.Handler.
+// WithAttrs implements slog.Handler.
 func (h outageHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	h.Handler = h.Handler.WithAttrs(attrs)
 	for _, attr := range attrs {
@@ -170,7 +172,7 @@ func (h outageHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return h
 }
 
-// WithGroup is as in slog.Handler.
+// WithGroup implements slog.Handler.
 func (h outageHandler) WithGroup(name string) slog.Handler {
 	h.Handler = h.Handler.WithGroup(name)
 	return h

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// label is the name of a shared projection; Own for every other.
+// label returns the name of a shared projection, and Own for every other.
 func label(name string, shared bool) string {
 	if shared {
 		return name
@@ -30,19 +30,19 @@ func (m *Metrics) Turned(projection string, shared bool) {
 	m.turns.WithLabelValues(label(projection, shared)).Inc()
 }
 
-// Lag notes how old the oldest event was that a projection's batch folded, when the batch was saved.
+// Lag records the age of the oldest event in a projection's batch at the time the batch was saved.
 func (m *Metrics) Lag(projection string, shared bool, lag time.Duration) {
 	m.lag.note(label(projection, shared), lag, time.Now())
 }
 
-// Rebuilding notes how far a running rebuild has come.
+// Rebuilding records the progress of a running rebuild.
 func (m *Metrics) Rebuilding(projection string, shared bool, done, total int64) {
 	name := label(projection, shared)
 	m.rebuildDone.WithLabelValues(name).Set(float64(done))
 	m.rebuildTotal.WithLabelValues(name).Set(float64(total))
 }
 
-// Rebuilt counts a rebuild that has ended: swapped, cancelled or failed.
+// Rebuilt counts an ended rebuild. Its outcome is swapped, cancelled or failed.
 func (m *Metrics) Rebuilt(projection string, shared bool, outcome string) {
 	name := label(projection, shared)
 	m.rebuildDone.DeleteLabelValues(name)
@@ -50,11 +50,12 @@ func (m *Metrics) Rebuilt(projection string, shared bool, outcome string) {
 	m.rebuilds.WithLabelValues(name, outcome).Inc()
 }
 
-// lagWindow is how long the greatest lag is shown after it was noted: longer than what is usual between two scrapes.
+// lagWindow is how long the greatest lag is shown after it was recorded. It is longer than the usual time between two
+// scrapes.
 const lagWindow = 2 * time.Minute
 
-// lag shows, for each projection, the greatest lag over all tenants of the last minutes. A projection that has had
-// nothing to do since is shown without lag.
+// lag reports, for each projection, the greatest recent lag over all tenants. A projection that has had nothing to do
+// since is shown without lag.
 type lag struct {
 	greatest *prometheus.Desc
 
@@ -62,7 +63,7 @@ type lag struct {
 	noted map[string]*window
 }
 
-// window is the greatest lag of two adjacent halves of lagWindow.
+// window contains the greatest lag of two adjacent halves of lagWindow.
 type window struct {
 	begin         time.Time // of the current half
 	current, last time.Duration
@@ -88,7 +89,7 @@ func (l *lag) note(name string, by time.Duration, now time.Time) {
 	w.current = max(w.current, by)
 }
 
-// turn begins a new half where the current one is over.
+// turn begins a new half if the current one is over.
 func (w *window) turn(now time.Time) {
 	switch age := now.Sub(w.begin); {
 	case age >= lagWindow:
@@ -109,19 +110,19 @@ func (l *lag) read(now time.Time) map[string]time.Duration {
 	return greatest
 }
 
-// Describe is prometheus.Collector's.
+// Describe implements prometheus.Collector.
 func (l *lag) Describe(out chan<- *prometheus.Desc) { out <- l.greatest }
 
-// Collect is prometheus.Collector's.
+// Collect implements prometheus.Collector.
 func (l *lag) Collect(out chan<- prometheus.Metric) {
 	for name, by := range l.read(time.Now()) {
 		out <- prometheus.MustNewConstMetric(l.greatest, prometheus.GaugeValue, by.Seconds(), name)
 	}
 }
 
-// CollectBehind adds metrics that are asked for at each scrape: for each shared projection, and with an empty name for
-// all others together, how many positions it is behind the logs and for how many tenants it stands still. It may be
-// called once.
+// CollectBehind adds metrics that call each at every scrape. They report how many positions each shared projection
+// lags behind the logs, and for how many tenants it is faulted. An empty name represents all other projections
+// together. It may be called once.
 func (m *Metrics) CollectBehind(each func(yield func(projection string, positions int64, faulted int))) {
 	m.registry.MustRegister(&behind{
 		each: each,
@@ -139,14 +140,14 @@ type behind struct {
 	positions, events, faulted *prometheus.Desc
 }
 
-// Describe is prometheus.Collector's.
+// Describe implements prometheus.Collector.
 func (b *behind) Describe(out chan<- *prometheus.Desc) {
 	out <- b.positions
 	out <- b.events
 	out <- b.faulted
 }
 
-// Collect is prometheus.Collector's.
+// Collect implements prometheus.Collector.
 func (b *behind) Collect(out chan<- prometheus.Metric) {
 	b.each(func(projection string, positions int64, faulted int) {
 		name := label(projection, projection != "")

@@ -6,7 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// reactors are the metrics of what follows from events. A reactor's name is the program's own, and so one of few.
+// reactors are the metrics of reactors and published changes. The program chooses the reactors' names, so there are
+// few.
 type reactors struct {
 	calls   *prometheus.CounterVec
 	seconds *prometheus.HistogramVec
@@ -31,7 +32,7 @@ func (r *reactors) collectors() []prometheus.Collector {
 	return []prometheus.Collector{r.calls, r.seconds, r.changes}
 }
 
-// ReactorCalled counts a call of a reactor that has ended.
+// ReactorCalled counts an ended call of a reactor.
 func (m *Metrics) ReactorCalled(reactor string, failed bool, took time.Duration) {
 	outcome := "ok"
 	if failed {

@@ -6,14 +6,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// The kinds of subscriptions that the metrics tell apart.
+// These are the kinds of subscriptions that the metrics distinguish.
 const (
 	kindFollow = "follow"
 	kindGroup  = "group"
 )
 
-// subscriptions are the metrics of what delivers events. Their names are those that such services commonly have; their
-// labels are closed sets: no tenant, group, stream or category is ever one.
+// subscriptions are the metrics of event delivery. Their names are the usual ones for such services. Their labels are
+// closed sets, and never contain a tenant, group, stream or category.
 type subscriptions struct {
 	delivered    *prometheus.CounterVec
 	acked        prometheus.Counter
@@ -61,56 +61,56 @@ func (s *subscriptions) collectors() []prometheus.Collector {
 	return []prometheus.Collector{s.published, s.delivered, s.acked, s.nacked, s.expired, s.deadLettered, s.pollSeconds, s.handling, s.tails, s.followers}
 }
 
-// Published counts events that were published, those left out that were there already. transport is one of a closed set.
+// Published counts published events, without those that already existed. transport is one of a closed set.
 func (m *Metrics) Published(transport string, events int) {
 	m.subscriptions.published.WithLabelValues(transport).Add(float64(events))
 }
 
-// Followed counts events that were sent to a follower. transport is one of a closed set.
+// Followed counts events sent to a follower. transport is one of a closed set.
 func (m *Metrics) Followed(transport string, events int) {
 	m.subscriptions.delivered.WithLabelValues(kindFollow, transport).Add(float64(events))
 }
 
-// Delivered counts events that were sent to a consumer of a group. transport is one of a closed set.
+// Delivered counts events sent to a consumer of a group. transport is one of a closed set.
 func (m *Metrics) Delivered(transport string, events int) {
 	m.subscriptions.delivered.WithLabelValues(kindGroup, transport).Add(float64(events))
 }
 
-// Acked counts events that were acknowledged together. held is how long ago the oldest of them was delivered.
+// Acked counts events that were acknowledged together. held is the time since the oldest of them was delivered.
 func (m *Metrics) Acked(events int, held time.Duration) {
 	m.subscriptions.acked.Add(float64(events))
 	m.subscriptions.handling.Observe(held.Seconds())
 }
 
-// Nacked counts events that could not be handled. action is retry, park or skip.
+// Nacked counts events that a consumer could not handle. action is retry, park or skip.
 func (m *Metrics) Nacked(action string, events int) {
 	m.subscriptions.nacked.WithLabelValues(action).Add(float64(events))
 }
 
-// Expired counts deliveries that nobody answered in time.
+// Expired counts deliveries whose lease expired before the consumer answered.
 func (m *Metrics) Expired(events int) { m.subscriptions.expired.Add(float64(events)) }
 
-// DeadLettered counts events that groups have put to the dead letters.
+// DeadLettered counts events that groups have moved to the dead letters.
 func (m *Metrics) DeadLettered(events int) { m.subscriptions.deadLettered.Add(float64(events)) }
 
-// Polled notes how long a tail's reading of its log took.
+// Polled records how long a tail took to read its log.
 func (m *Metrics) Polled(took time.Duration, _ int) {
 	m.subscriptions.pollSeconds.WithLabelValues(kindFollow).Observe(took.Seconds())
 }
 
-// Received notes how long a receive took that has given events, its waiting left out.
+// Received records how long a receive that returned events took, without its waiting time.
 func (m *Metrics) Received(took time.Duration, _ int) {
 	m.subscriptions.pollSeconds.WithLabelValues(kindGroup).Observe(took.Seconds())
 }
 
-// Followers notes how many followers of logs this process serves now.
+// Followers records how many followers of logs this process serves now.
 func (m *Metrics) Followers(now int) { m.subscriptions.followers.Set(float64(now)) }
 
-// Tails notes of how many tenants this process reads the log for followers now.
+// Tails records for how many tenants this process reads the log for followers now.
 func (m *Metrics) Tails(now int) { m.subscriptions.tails.Set(float64(now)) }
 
-// CollectEventsInFlight adds a gauge that is asked for at each scrape: the events that this process has delivered for
-// groups and that are in flight as far as it knows. It may be called once.
+// CollectEventsInFlight adds a gauge that calls now at each scrape: the number of events in flight that this process
+// has delivered for groups, as far as it knows. It may be called once.
 func (m *Metrics) CollectEventsInFlight(now func() int) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "events_inflight",

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// webhooks are the metrics of what sends events to URLs. Outcomes are a closed set; no tenant, webhook or host is ever a label.
+// webhooks are the metrics of webhooks. Outcomes are a closed set. A label never contains a tenant, webhook or host.
 type webhooks struct {
 	attempts *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
@@ -33,7 +33,7 @@ func (w *webhooks) collectors() []prometheus.Collector {
 	return []prometheus.Collector{w.attempts, w.seconds, w.delay}
 }
 
-// WebhookAttempted counts an attempt of a webhook. outcome is one of a closed set; took is 0 where nothing was sent.
+// WebhookAttempted counts an attempt of a webhook. outcome is one of a closed set. took is 0 if nothing was sent.
 func (m *Metrics) WebhookAttempted(outcome string, took time.Duration) {
 	m.webhooks.attempts.WithLabelValues(outcome).Inc()
 	if took > 0 {
@@ -41,11 +41,11 @@ func (m *Metrics) WebhookAttempted(outcome string, took time.Duration) {
 	}
 }
 
-// WebhookDelayed notes how late an event's first request began.
+// WebhookDelayed records how late an event's first request began.
 func (m *Metrics) WebhookDelayed(delay time.Duration) { m.webhooks.delay.Observe(delay.Seconds()) }
 
-// CollectWebhookBreakers adds a gauge that is asked for at each scrape: how many webhooks' URLs do not answer. It may be called
-// once.
+// CollectWebhookBreakers adds a gauge that calls now at each scrape: the number of webhooks whose URLs do not answer.
+// It may be called once.
 func (m *Metrics) CollectWebhookBreakers(now func() (open int)) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "webhook_breakers_open",
