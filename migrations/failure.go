@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// up brings the schema to the newest version, one migration after the other: golang-migrate would read the next ones
-// ahead, and leave them half read where one fails. A newer schema stays: the release before runs on it.
+// up brings the schema to the newest version, one migration at a time. golang-migrate would read the next migrations
+// ahead, and leave them half read when one fails. A newer schema stays, since the previous release can run on it.
 func up(m *migrate.Migrate) error {
 	for {
 		version, dirty, err := m.Version()
@@ -24,7 +24,7 @@ func up(m *migrate.Migrate) error {
 		}
 		err = m.Steps(1)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // another process was at it, and has done the last one
+			continue // another process is migrating, and has applied the last migration
 		}
 		if halfWay, ok := errors.AsType[migrate.ErrDirty](err); ok {
 			return fmt.Errorf("a migration to version %[1]d was cut off half-way: look whether what %04[1]d makes is there; then set dirty to false in the table manifold_schema, and version to the one before where it is not", halfWay.Version)
@@ -38,8 +38,8 @@ func up(m *migrate.Migrate) error {
 	}
 }
 
-// takenBack notes that a migration that PostgreSQL has refused left nothing behind: a file is sent as one query, which is
-// one transaction, so that it is there whole or not at all. The next attempt begins with it again.
+// takenBack records that a migration refused by PostgreSQL left nothing in place. A file is sent as one query, which
+// is one transaction, so it is applied completely or not at all. The next attempt starts with that migration.
 func takenBack(m *migrate.Migrate, cause error) error {
 	version, dirty, err := m.Version()
 	if err != nil || !dirty {
@@ -52,7 +52,7 @@ func takenBack(m *migrate.Migrate, cause error) error {
 	return errors.Join(fmt.Errorf("the migration to version %d was refused, and nothing of it is left: %w", version, cause), err)
 }
 
-// before is the version before another one, as Force takes it: -1 before the first.
+// before returns the version before the given one, as Force expects it: -1 before the first.
 func before(version uint) (int, error) {
 	source, err := iofs.New(files, ".")
 	if err != nil {
@@ -67,13 +67,14 @@ func before(version uint) (int, error) {
 	return int(previous), err
 }
 
-// answered reports whether PostgreSQL has answered with the error, so that nothing is uncertain.
+// answered reports whether the error is PostgreSQL's own answer, so that the outcome is certain.
 func answered(err error) bool {
 	_, ok := errors.AsType[*pgconn.PgError](err)
 	return ok
 }
 
-// plain leaves away what golang-migrate puts around an error of the database: the whole text of the query.
+// plain removes what golang-migrate adds to a database error: the whole text of the query. For a missing permission,
+// it adds what to do.
 func plain(err error) error {
 	const insufficientPrivilege = "42501"
 	cause := err

@@ -1,9 +1,9 @@
-// Package migrations holds the schema of Manifold's own PostgreSQL database as golang-migrate pairs, embedded, and runs
-// them.
+// Package migrations contains the schema of Manifold's own PostgreSQL database as embedded golang-migrate pairs, and
+// runs them. Start with Up and Role.
 //
-// The pairs make the schema "manifold", its tables with row-level security enabled and forced, and the logins of
-// Manifold's roles (see Role). A released pair is never edited; a change is a new pair, and the previous release must
-// run on the schema that it leaves, so that processes are replaced one by one.
+// The pairs create the schema "manifold", its tables with row-level security enabled and forced, and the logins of
+// Manifold's roles (see Role). A released pair is never edited; each change is a new pair. The previous release must
+// run on the new schema, so that processes can be replaced one by one.
 package migrations
 
 import (
@@ -22,26 +22,27 @@ import (
 //go:embed *.sql
 var files embed.FS
 
-// Role is a login of Manifold's own. The roles are separate logins, never reached by SET ROLE, so that what one of them
-// may not do cannot be done on its connections.
+// Role is one of Manifold's own logins. The roles are separate logins, never reached by SET ROLE, so a connection can
+// never do what its role is not permitted to do.
 type Role string
 
-// The roles. The migrator is whoever runs the migrations and owns the schema; it needs CREATEROLE, or the
-// logins and manifold_views must have been made before, and that been granted to manifold_documents.
+// These are the roles. The migrator runs the migrations and owns the schema. It needs CREATEROLE. Otherwise the
+// logins and manifold_views must exist before, and manifold_views must have been granted to manifold_documents.
 const (
-	RoleApp       Role = "manifold_app"       // under a tenant: reads and appends events, and keeps the tenant's own rows
+	RoleApp       Role = "manifold_app"       // for one tenant: reads and appends events, writes the tenant's rows
 	RoleSystem    Role = "manifold_system"    // across tenants: reads heads and lists, writes tenants and keys; never events or documents
 	RoleDocuments Role = "manifold_documents" // owns the projection tables in PostgreSQL
-	RoleRetention Role = "manifold_retention" // removes events, and everything of a deleted tenant
+	RoleRetention Role = "manifold_retention" // removes events, and all data of a deleted tenant
 )
 
-// Roles are the logins that the migrations make.
+// Roles are the logins that the migrations create.
 var Roles = [...]Role{RoleApp, RoleSystem, RoleDocuments, RoleRetention}
 
-// Up brings the database at url (a pgx connection string of the migrator) to the newest version and then sets the
-// password of each role in passwords; roles that are not in it keep theirs. The server is sent a SCRAM-SHA-256 verifier,
-// never the password, so its log and pg_stat_statements cannot hold one. Several processes may call it at once: one
-// migrates, the others wait. A migration that PostgreSQL refuses leaves nothing behind, and may be tried again.
+// Up brings the database at url (a pgx connection string of the migrator) to the newest version. Then it sets the
+// password of each role in passwords; other roles keep theirs. It sends the server a SCRAM-SHA-256 verifier, never
+// the password, so the server's log and pg_stat_statements cannot contain one. Several processes may call it
+// concurrently: one migrates, and the others wait. A migration that PostgreSQL refuses leaves nothing in place, and
+// may be retried.
 func Up(ctx context.Context, url string, passwords map[Role]string) error {
 	if err := run(ctx, url, up); err != nil {
 		return err
@@ -49,8 +50,8 @@ func Up(ctx context.Context, url string, passwords map[Role]string) error {
 	return setPasswords(ctx, url, passwords)
 }
 
-// Down takes back every migration: all tables, and everything in them, are gone. The roles stay, since other databases
-// of the server may use them.
+// Down reverts every migration: it removes all tables with their data. The roles stay, since other databases of the
+// server may use them.
 func Down(ctx context.Context, url string) error {
 	return run(ctx, url, func(m *migrate.Migrate) error {
 		if version, _, err := m.Version(); err == nil && version > Latest() {
@@ -60,8 +61,8 @@ func Down(ctx context.Context, url string) error {
 	})
 }
 
-// Version returns the schema's version, 0 where nothing was migrated; dirty means that a migration was cut off half-way and
-// somebody has to look.
+// Version returns the schema's version, or 0 if nothing was migrated. dirty means that a migration was interrupted,
+// and an operator must check the schema.
 func Version(ctx context.Context, url string) (version uint, dirty bool, err error) {
 	err = run(ctx, url, func(m *migrate.Migrate) error {
 		version, dirty, err = m.Version()
@@ -73,11 +74,11 @@ func Version(ctx context.Context, url string) (version uint, dirty bool, err err
 	return version, dirty, err
 }
 
-// Latest returns the version that Up migrates to.
+// Latest returns the version to which Up migrates.
 func Latest() uint {
 	source, err := iofs.New(files, ".")
 	if err != nil {
-		panic(err) // the files are embedded: a test sees this, never a user
+		panic(err) // the files are embedded, so only a test can see this panic
 	}
 	defer source.Close()
 	latest, _ := source.First()
@@ -136,7 +137,7 @@ func setPasswords(ctx context.Context, url string, passwords map[Role]string) er
 		if err != nil {
 			return fmt.Errorf("set the password of role %s, which the configuration has: %w", role, err)
 		}
-		// ALTER ROLE takes no parameters. The role is a constant, and a verifier has no quotes in it.
+		// ALTER ROLE takes no parameters. The role is a constant, and a verifier contains no quotes.
 		statement := fmt.Sprintf("alter role %s login password '%s'", role, verifier)
 		if _, err := conn.Exec(ctx, statement); err != nil {
 			return fmt.Errorf("set the password of role %s, which the configuration has: %w", role, plain(err))

@@ -8,14 +8,14 @@ import (
 	"github.com/xdg-go/scram"
 )
 
-// scramIterations is PostgreSQL's own default.
+// scramIterations is PostgreSQL's default.
 const scramIterations = 4096
 
-// scramVerifier returns what PostgreSQL keeps of a password: SCRAM-SHA-256$iterations:salt$StoredKey:ServerKey. It proves
-// a login's password, but cannot be used as one.
+// scramVerifier returns what PostgreSQL stores for a password: SCRAM-SHA-256$iterations:salt$StoredKey:ServerKey. The
+// server can check a password with the verifier, but nobody can log in with it.
 func scramVerifier(password string) (string, error) {
 	client, err := scram.SHA256.NewClient("", password, "")
-	if err != nil { // PostgreSQL, too, takes a password that SASLprep refuses as it stands
+	if err != nil { // like PostgreSQL, use the password unchanged if SASLprep refuses it
 		if client, err = scram.SHA256.NewClientUnprepped("", password, ""); err != nil {
 			return "", fmt.Errorf("make a SCRAM verifier: %w", err)
 		}
