@@ -1,7 +1,8 @@
-// Package client calls Manifold's HTTP API. It is generated from openapi.yaml: a method for each operation, which
-// gives the *http.Response as it comes, and in ClientWithResponses one that reads and decodes it.
+// Package client calls Manifold's HTTP API. It is generated from openapi.yaml. Client has a method for each
+// operation, which returns the *http.Response unread. ClientWithResponses has methods that also read and decode the
+// response.
 //
-// Reading a long answer (export, or events as NDJSON) calls for the plain Client, whose response body is a stream.
+// Use the plain Client to read long answers (an export, or events as NDJSON), since its response body is a stream.
 package client
 
 import (
