@@ -59,7 +59,7 @@ func (f *flags) appendName() string {
 	return f.loadName("append")
 }
 
-// loadName is a command with the flags that tell it from others.
+// loadName returns the command with the flags that distinguish its runs.
 func (f *flags) loadName(name string) string {
 	name += fmt.Sprintf(" --clients %d", f.clients)
 	for _, extra := range []struct {
@@ -123,7 +123,7 @@ func appendDirect(ctx context.Context, f *flags, progress io.Writer) (_ Result, 
 	return result.finish(ctx, measured, db.super, progress)
 }
 
-// length says how long a run is, for people.
+// length describes, for people, how long a run is.
 func (f *flags) length() string {
 	if f.events > 0 {
 		return fmt.Sprintf("%d events", f.events)
@@ -131,7 +131,7 @@ func (f *flags) length() string {
 	return f.duration.String()
 }
 
-// finish fills in what was measured, and the limit of appending.
+// finish fills in the measurements, and the limit of appending.
 func (r Result) finish(ctx context.Context, measured load, super string, progress io.Writer) (Result, error) {
 	r.take(measured)
 	var err error
@@ -146,7 +146,7 @@ func (r Result) finish(ctx context.Context, measured load, super string, progres
 	return r, nil
 }
 
-// appendStore drives clients on a store of its own. begin is called when everything is ready.
+// appendStore runs clients on a separate store. It calls begin when everything is ready.
 func appendStore(ctx context.Context, f *flags, super string, tenants []domain.TenantID, clients int, begin func() error) (load, error) {
 	open := func() (*store.Store, func(), error) { return openInline(ctx, f, super) }
 	if f.inline == 0 {
@@ -160,7 +160,7 @@ func appendStore(ctx context.Context, f *flags, super string, tenants []domain.T
 		return load{}, err
 	}
 	defer closeAll()
-	run := os.Getpid() + f.round<<24 // streams of two processes differ, and of two rounds
+	run := os.Getpid() + f.round<<24 // the streams of two processes must differ, and those of two rounds
 	all := make([]client, clients)
 	for i := range all {
 		tenant, goods, at := tenants[i%len(tenants)], newSales(i), newCursor(run, i, f.streamLength)

@@ -53,8 +53,8 @@ func appendHTTP(ctx context.Context, f *flags, progress io.Writer) (_ Result, er
 	return result, err
 }
 
-// appender returns what sends a client's next request of batch events; it gives the stream, and the answer's body, which
-// is valid until the next call.
+// appender returns a function that sends a client's next request with batch events. It returns the stream and the
+// answer's body, which is valid until the next call.
 func appender(w *wire, number, streamLength, batch int) func() (stream string, answer []byte, err error) {
 	goods, at := newSales(number), newCursor(os.Getpid(), number, streamLength)
 	var body []byte

@@ -13,7 +13,7 @@ import (
 	"github.com/manifold-es/manifold/store"
 )
 
-// inline is what folds with the appends of a store, as it does in a process of the service.
+// inline are the folds that a store applies during appends, as in a process of the service.
 type inline struct{ of *projection.Inline }
 
 func (i *inline) Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (store.InlineFolds, []domain.Statement, []domain.TenantBuild, error) {

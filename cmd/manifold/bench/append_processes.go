@@ -18,30 +18,30 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// roleAppend is the child of `bench append --direct --processes`.
+// roleAppend is the child process of `bench append --direct --processes`.
 const roleAppend = "append"
 
-// A child is given what must not stand among its arguments, a password, in the environment.
+// These environment variables pass a child what must not be in its arguments, such as a password.
 const (
 	childDatabase = "MANIFOLD_BENCH_DATABASE"
 	childTenants  = "MANIFOLD_BENCH_TENANTS"
 )
 
-// report is what a child prints when it has measured.
+// report is what a child prints after its measurement.
 type report struct {
 	Events    int64         `json:"events"`
 	Took      time.Duration `json:"took"`
-	Latencies []byte        `json:"latencies"` // HdrHistogram's compressed form
+	Latencies []byte        `json:"latencies"` // in HdrHistogram's compressed form
 }
 
-// appendProcesses starts the children, lets them begin together, and adds up what they report.
+// appendProcesses starts the children, lets them begin at the same time, and adds up their reports.
 func appendProcesses(ctx context.Context, f *flags, db *database, tenants []domain.TenantID) (load, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return load{}, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // which ends children that are still there
+	defer cancel() // ends children that still run
 	type child struct {
 		cmd *exec.Cmd
 		in  io.WriteCloser
@@ -103,7 +103,7 @@ func appendProcesses(ctx context.Context, f *flags, db *database, tenants []doma
 	return total, nil
 }
 
-// appendChild is such a child: it says that it is ready, waits for a line, measures and reports.
+// appendChild is such a child. It reports that it is ready, waits for a line, measures and reports.
 func appendChild(ctx context.Context, f *flags) error {
 	var tenants []domain.TenantID
 	for name := range strings.SplitSeq(os.Getenv(childTenants), ",") {

@@ -14,11 +14,11 @@ import (
 	"github.com/manifold-es/manifold/retention"
 )
 
-// keptByRetention is how many events the policy of the benchmark leaves.
+// keptByRetention is how many events the benchmark's policy keeps.
 const keptByRetention = 1000
 
-// appendUnderRetention appends once more, with clients as before, while retention removes all but the newest events of each log as
-// fast as it can, and tells how that went beside the run without it.
+// appendUnderRetention appends again with the same number of clients, while retention removes all but the newest
+// events of each log as fast as it can. It reports the result next to that of the run without retention.
 func appendUnderRetention(ctx context.Context, f *flags, super string, tenants []domain.TenantID, result *Result, alone load, progress io.Writer) (err error) {
 	s, err := openStore(ctx, super)
 	if err != nil {

@@ -1,8 +1,10 @@
-// Package bench is `manifold bench`: how fast this machine is with Manifold, as commands that a user can run too.
+// Package bench is `manifold bench`: commands with which users measure how fast Manifold is on their machine. Start
+// with Command and Result.
 //
-// Each works on a private PostgreSQL that it starts itself and removes again, with commits synced, unless a flag names a
-// server or a service; and each measures, in the same run and on the same rows, the limit that it is held against: what
-// PostgreSQL alone does with them. Load is closed-loop: a client sends its next request when the last was answered.
+// Each command starts a private PostgreSQL with synced commits and removes it afterwards, unless a flag names a
+// server or a service. In the same run and on the same rows, each command also measures the limit for comparison:
+// what PostgreSQL alone achieves. The load is closed-loop: a client sends its next request after the last was
+// answered.
 package bench
 
 import (
@@ -16,30 +18,30 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// flags are what the commands have in common; a command shows those that fit it.
+// flags are the flags of all commands. Each command has those that apply to it.
 type flags struct {
 	clients, batch, tenants, processes int
 	events, documents, preload         int
 	streamLength                       int
-	inline                             int   // projections that appends fold into
-	backlog                            int   // events that a tenant is behind
+	inline                             int   // projections into which appends fold
+	backlog                            int   // events that a tenant lags behind
 	partitions                         int   // of a group; 0: none
-	gateway                            bool  // consume over it
+	gateway                            bool  // consume over the gateway
 	members                            int   // worker processes
-	projections                        int   // of each tenant
+	projections                        int   // per tenant
 	dead                               int   // webhooks
 	sizes                              []int // of logs
 	rate                               float64
 	duration, warmUp                   time.Duration
 	saveDelay                          time.Duration // of a slow driver
 	direct, json, inlineForget         bool
-	retention                          bool // append once more while retention removes
-	round                              int  // of appending, so that its streams are others
+	retention                          bool // append again while retention removes events
+	round                              int  // of appending, so that each round has other streams
 	url, key, databaseURL              string
-	config, database                   string // the database of a configuration file that documents are to be kept in
+	config, database                   string // a configuration file, and its database for the documents
 	scenario, transport, ordering      string // of followers and groups
 	subscribers, consumers, streams    int
-	reading                            string // what is read
+	reading                            string // what to read
 	role                               string // "" for the command that a user runs; else what a child of it does
 }
 
@@ -59,14 +61,14 @@ against: what PostgreSQL alone does with the same rows.`,
 	return command
 }
 
-// serviceFlags are those of benchmarks that can use a running service; use says what they do with it.
+// serviceFlags adds the flags of benchmarks that can use a running service. use says what they do with it.
 func serviceFlags(f *flags, command *cobra.Command, use string) {
 	command.Flags().StringVar(&f.url, "url", "", use)
 	command.Flags().StringVar(&f.key, "key", os.Getenv("MANIFOLD_KEY"), "with --url: the tenant's key (MANIFOLD_KEY)")
-	command.Flags().Lookup("key").DefValue = "" // what is from the environment must not be shown by --help
+	command.Flags().Lookup("key").DefValue = "" // --help must not show values from the environment
 }
 
-// newCommand makes a benchmark's command. run returns the result to be printed; progress goes to standard error.
+// newCommand creates a benchmark's command. run returns the result to print, and writes progress to standard error.
 func newCommand(f *flags, use, short string, run func(ctx context.Context, f *flags, progress io.Writer) (Result, error)) *cobra.Command {
 	command := &cobra.Command{
 		Use:   use,
@@ -81,7 +83,7 @@ func newCommand(f *flags, use, short string, run func(ctx context.Context, f *fl
 				return err
 			}
 			if f.role != "" {
-				return nil // a child has answered its parent already
+				return nil // a child has already answered its parent
 			}
 			if f.json {
 				return result.writeJSON(command.OutOrStdout())

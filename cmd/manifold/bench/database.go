@@ -17,14 +17,14 @@ import (
 	"github.com/manifold-es/manifold/migrations"
 )
 
-// database is one for a benchmark alone, with Manifold's schema in it.
+// database is a database with Manifold's schema that only one benchmark uses.
 type database struct {
 	super string // the superuser's URL
 	close func() error
 }
 
-// openDatabase makes a database on the server at serverURL (a superuser's URL), or on a private server where that is
-// empty. Closing it drops it.
+// openDatabase creates a database on the server at serverURL (a superuser's URL), or on a private server if serverURL
+// is empty. Closing it drops the database.
 func openDatabase(ctx context.Context, serverURL string, progress io.Writer) (*database, error) {
 	var undo []func() error
 	closeAll := func() error {
@@ -46,7 +46,7 @@ func openDatabase(ctx context.Context, serverURL string, progress io.Writer) (*d
 			return nil, errors.Join(err, closeAll())
 		}
 		undo = append(undo, func() error {
-			// What it holds is of no use to anybody: it need not write it out.
+			// The data is not needed any more, so the server need not write it to disk.
 			now, cancel := context.WithCancel(context.Background())
 			cancel()
 			err := server.Stop(now)
@@ -91,8 +91,8 @@ func execute(ctx context.Context, url string, statements ...string) error {
 	return nil
 }
 
-// as returns the URL under which the superuser acts with a role's privileges, and under its row-level security. So the
-// logins' passwords, which the server's other databases share, are left alone.
+// as returns the URL under which the superuser acts with a role's privileges and row-level security. It needs no
+// login's password, so it does not change the passwords shared with the server's other databases.
 func (db *database) as(role migrations.Role) string { return asRole(db.super, role) }
 
 func asRole(super string, role migrations.Role) string {
@@ -103,7 +103,7 @@ func asRole(super string, role migrations.Role) string {
 	return super + separator + "role=" + string(role)
 }
 
-// synced reports whether a commit is on disk before it is answered.
+// synced reports whether the server writes a commit to disk before it answers.
 func synced(ctx context.Context, url string) (bool, error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {

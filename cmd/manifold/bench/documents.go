@@ -12,7 +12,7 @@ import (
 	"github.com/manifold-es/manifold/config"
 )
 
-// defaultDatabase is the name that definitions have for the log's own database.
+// defaultDatabase is the name of the log's own database in definitions.
 const defaultDatabase = "default"
 
 func databaseFlags(f *flags, command *cobra.Command) {
@@ -27,7 +27,7 @@ func (f *flags) databaseName() string {
 	return f.database
 }
 
-// documentsDatabase returns the settings of the database that documents are to be kept in; none for the benchmark's own.
+// documentsDatabase returns the settings of the database for the documents, or none for the benchmark's own database.
 func (f *flags) documentsDatabase() (map[string]config.DocumentsDatabase, error) {
 	if f.config == "" {
 		if f.databaseName() != defaultDatabase {

@@ -8,11 +8,11 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// sales makes events like those of a shop, of some 200 to 300 bytes of data each. One is used by one goroutine.
+// sales generates events like those of a shop, each with some 200 to 300 bytes of data. Each goroutine needs its own.
 type sales struct {
 	random *rand.Rand
-	rare   int // when a log is filled in, one event in so many is of rareType; 0: none
-	front  int // when a log is filled in, so many events of slowStream come first
+	rare   int // in a preloaded log, one event in this many is of rareType; 0: none
+	front  int // in a preloaded log, this many events of slowStream come first
 }
 
 const rareType = "OrderDisputed"
@@ -25,7 +25,7 @@ var eventTypes = [...]string{"OrderPlaced", "ItemAdded", "ItemAdded", "ItemAdded
 
 var cities = [...]string{"Utrecht", "Lisbon", "Gdansk", "Nagoya", "Valparaiso", "Tromso"}
 
-// kind returns the type of a stream's event of that version.
+// kind returns the type of a stream's event with that version.
 func kind(version int64) string { return eventTypes[(version-1)%int64(len(eventTypes))] }
 
 // data appends an event's data to b.
@@ -37,7 +37,7 @@ func (s *sales) data(b []byte) []byte {
 		1+r.IntN(200), cities[r.IntN(len(cities))], r.IntN(10_000), r.IntN(30), r.Uint64(), r.Uint64())
 }
 
-// cursor is the stream that a client appends to: after length events (0: never) it goes on to the next one.
+// cursor is the stream to which a client appends. After length events (0: never) it moves to the next stream.
 type cursor struct {
 	name    string
 	prefix  string
@@ -46,12 +46,12 @@ type cursor struct {
 	streams int
 }
 
-// newCursor returns the cursor of a client; no two clients of a benchmark have the same streams.
+// newCursor returns the cursor of a client. No two clients of a benchmark have the same streams.
 func newCursor(run, client, length int) *cursor {
 	return &cursor{prefix: "order-" + strconv.Itoa(run) + "." + strconv.Itoa(client) + ".", length: int64(length)}
 }
 
-// advance returns the stream and its version for the next n events.
+// advance returns the stream and version for the next n events.
 func (c *cursor) advance(n int) (stream string, version int64) {
 	if c.name == "" || c.length > 0 && c.version >= c.length {
 		c.streams++
@@ -62,7 +62,7 @@ func (c *cursor) advance(n int) (stream string, version int64) {
 	return c.name, version
 }
 
-// request makes the next append of a client.
+// request returns a client's next append.
 func (c *cursor) request(s *sales, batch int) domain.Append {
 	stream, version := c.advance(batch)
 	events := make([]domain.NewEvent, batch)

@@ -11,16 +11,16 @@ import (
 	"syscall"
 )
 
-// follower is one connection that follows a log. It looks at no more of a frame than its position, and it checks that there
-// is no gap and no repeat. It is for one goroutine.
+// follower is one connection that follows a log. It reads only the position of a frame, and checks that there are no
+// gaps or repeats. Only one goroutine may use it.
 type follower struct {
 	wire *wire
 	in   *bufio.Reader
 	next func() (what frameKind, frame []byte, err error) // the frame is valid until the next call
-	at   int64                                            // the last position; -1: nothing has come
+	at   int64                                            // the last position; -1: nothing has arrived
 }
 
-// frameKind says what a frame is of.
+// frameKind is the kind of a frame.
 type frameKind int
 
 const (
@@ -29,23 +29,23 @@ const (
 	checkpointFrame
 )
 
-// The transports of followers.
+// These are the transports of followers.
 const (
 	transportSocket = "ws"
 	transportEvents = "sse"
 	transportLines  = "ndjson"
 )
 
-// upgradeHeaders ask for a WebSocket.
+// upgradeHeaders request a WebSocket.
 const upgradeHeaders = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: bWFuaWZvbGQgYmVuY2htYQ==\r\n"
 
-// errNothing is what a reader that does not wait finds where nothing has come.
+// errNothing is the error of a reader that does not wait when no data has arrived.
 var errNothing = errors.New("nothing has come")
 
-// mostFrame is how long a frame may be.
+// mostFrame is the largest size of a frame, in bytes.
 const mostFrame = 64 << 10
 
-// follow begins to follow the whole log, from where the service is asked to begin.
+// follow starts to follow the whole log from the given place.
 func (s *service) follow(transport, from string) (*follower, error) {
 	w, err := dial(s.url, s.key)
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *service) follow(transport, from string) (*follower, error) {
 	return f, nil
 }
 
-// step takes the next frame. Events must come one after the other.
+// step reads the next frame. Events must arrive in order.
 func (f *follower) step() (what frameKind, frame []byte, err error) {
 	if what, frame, err = f.next(); err != nil {
 		return 0, nil, err
@@ -104,7 +104,7 @@ func (f *follower) step() (what frameKind, frame []byte, err error) {
 	return what, frame, nil
 }
 
-// numberIn is the number behind a name in JSON, where the name comes first.
+// numberIn returns the number after the first occurrence of a name in JSON.
 func numberIn(text []byte, name string) (int64, bool) {
 	begin := bytes.Index(text, []byte(name))
 	if begin < 0 {
@@ -125,7 +125,7 @@ func numberIn(text []byte, name string) (int64, bool) {
 	return number, digits > 0
 }
 
-// objectKind tells a frame by how its JSON begins.
+// objectKind recognizes a frame's kind by the first bytes of its JSON.
 func objectKind(frame []byte) (frameKind, error) {
 	switch {
 	case bytes.HasPrefix(frame, []byte(`{"event":`)):
@@ -138,7 +138,7 @@ func objectKind(frame []byte) (frameKind, error) {
 	return 0, fmt.Errorf("there came %.200q, which is no frame", frame)
 }
 
-// line takes a frame that is a line.
+// line reads a frame that is a line.
 func (f *follower) line() (what frameKind, frame []byte, err error) {
 	if frame, err = f.in.ReadSlice('\n'); err != nil {
 		return 0, nil, err
@@ -147,7 +147,7 @@ func (f *follower) line() (what frameKind, frame []byte, err error) {
 	return what, frame, err
 }
 
-// serverSent takes a frame that is a server-sent event.
+// serverSent reads a frame that is a server-sent event.
 func (f *follower) serverSent() (what frameKind, frame []byte, err error) {
 	for {
 		line, err := f.in.ReadSlice('\n')
@@ -168,7 +168,7 @@ func (f *follower) serverSent() (what frameKind, frame []byte, err error) {
 	}
 }
 
-// message takes a frame that is a message of a WebSocket. The service sends each as one frame, and masks none.
+// message reads a frame that is a WebSocket message. The service sends each message as one frame, without a mask.
 func (f *follower) message() (what frameKind, frame []byte, err error) {
 	payload, err := f.text()
 	if err != nil {
@@ -178,7 +178,7 @@ func (f *follower) message() (what frameKind, frame []byte, err error) {
 	return what, payload, err
 }
 
-// text takes the next message of a WebSocket, and answers what is no message.
+// text returns the next WebSocket message, and answers control frames.
 func (f *follower) text() ([]byte, error) {
 	for {
 		opcode, payload, err := f.socketFrame()
@@ -194,7 +194,7 @@ func (f *follower) text() ([]byte, error) {
 			}
 			return nil, fmt.Errorf("the service has closed the WebSocket with %d: %s", binary.BigEndian.Uint16(payload), payload[2:])
 		case 9:
-			// A client masks what it sends; a mask of zeroes changes nothing.
+			// A client must mask what it sends, but a mask of zeroes changes nothing.
 			pong := append([]byte{0x8a, 0x80 | byte(len(payload)), 0, 0, 0, 0}, payload...)
 			if _, err := f.wire.conn.Write(pong); err != nil {
 				return nil, err
@@ -206,7 +206,8 @@ func (f *follower) text() ([]byte, error) {
 	}
 }
 
-// socketFrame takes a frame of a WebSocket whole, or, where it is not there whole and the reader does not wait, nothing.
+// socketFrame reads a whole WebSocket frame. If the frame is incomplete and the reader does not wait, it reads
+// nothing.
 func (f *follower) socketFrame() (opcode byte, payload []byte, err error) {
 	head, err := f.in.Peek(2)
 	if err != nil {
@@ -239,13 +240,13 @@ func (f *follower) socketFrame() (opcode byte, payload []byte, err error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	// What was peeked at stays where it is until the next reading.
+	// Peeked bytes stay valid until the next read.
 	_, err = f.in.Discard(begin + size)
 	return opcode, whole[begin:], err
 }
 
-// unwaiting makes a follower over WebSocket one that does not wait: step fails with errNothing where nothing is there, and
-// looks for more only after a call of the function that is returned.
+// unwaiting makes a WebSocket follower non-blocking. If no data is buffered, step fails with errNothing. It looks for
+// more data only after a call of the returned function.
 func (f *follower) unwaiting() (look func(), err error) {
 	conn, ok := f.wire.conn.(*net.TCPConn)
 	if !ok {
@@ -255,7 +256,7 @@ func (f *follower) unwaiting() (look func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	var rest []byte // of what was read already
+	var rest []byte // bytes that were already read
 	for _, in := range []*bufio.Reader{f.in, f.wire.in} {
 		there, err := in.Peek(in.Buffered())
 		if err != nil {
@@ -269,14 +270,14 @@ func (f *follower) unwaiting() (look func(), err error) {
 	return func() { source.looked = false }, nil
 }
 
-// unwaitingReader reads what a connection has received, and fails with errNothing where that is nothing.
+// unwaitingReader reads what a connection has received. It fails with errNothing if there is nothing.
 type unwaitingReader struct {
 	raw    syscall.RawConn
 	rest   []byte
-	looked bool // there was nothing more
+	looked bool // nothing more has arrived
 }
 
-// Read is io.Reader's.
+// Read implements io.Reader.
 func (r *unwaitingReader) Read(p []byte) (n int, err error) {
 	if len(r.rest) > 0 {
 		n = copy(p, r.rest)
@@ -307,7 +308,7 @@ func (r *unwaitingReader) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// awaitEnd steps until the log's head was reached.
+// awaitEnd steps until it reaches the log's head.
 func (f *follower) awaitEnd() error {
 	for {
 		if what, _, err := f.step(); err != nil || what == caughtUpFrame {
@@ -318,7 +319,8 @@ func (f *follower) awaitEnd() error {
 
 func (f *follower) close() { f.wire.close() }
 
-// textIn is the text behind a name in JSON that has no character that would be escaped, and what is behind it.
+// textIn returns the text after a name in JSON, and the rest after that text. The text must not contain escaped
+// characters.
 func textIn(text []byte, name string) (value, rest []byte, ok bool) {
 	_, behind, found := bytes.Cut(text, []byte(name))
 	if !found {

@@ -34,10 +34,10 @@ time and blocks of a replay from the first event, as a rebuild does it. Blocks a
 	return command
 }
 
-// rare is how many events there are for each of the rare type.
+// rare is how many events there are for each event of the rare type.
 const rare = 10_000
 
-// more is how many events are followed at a time.
+// more is how many events are followed in one measurement.
 const more = 1000
 
 func growth(ctx context.Context, f *flags, progress io.Writer) (Result, error) {
@@ -74,7 +74,7 @@ func growthOf(ctx context.Context, f *flags, size int, result *Result, progress 
 	if err := fillLog(ctx, conn, goods, tenants[0], size, max(1, size/100)); err != nil {
 		return err
 	}
-	// What a vacuum touches is not to be counted.
+	// Blocks touched by a vacuum must not count.
 	for _, statement := range []string{"vacuum analyze manifold.events", "alter table manifold.events set (autovacuum_enabled = false)"} {
 		if _, err := conn.Exec(ctx, statement); err != nil {
 			return err
@@ -170,7 +170,7 @@ func (g *grown) open(ctx context.Context) (*engine, error) {
 
 func (e *engine) run(ctx context.Context) {
 	ctx, e.end = context.WithCancel(ctx)
-	e.done.Go(func() { _ = e.runner.Run(ctx) }) // which returns nil
+	e.done.Go(func() { _ = e.runner.Run(ctx) }) // always returns nil
 }
 
 func (e *engine) close() {
@@ -203,7 +203,7 @@ func (e *engine) reached(ctx context.Context) error {
 	}
 }
 
-// follow lets a new projection catch up, and then measures what it costs to follow.
+// follow lets a new projection catch up, and then measures the cost of following.
 func (g *grown) follow(ctx context.Context, d domain.Definition) (took time.Duration, blocks int64, err error) {
 	e, err := g.open(ctx)
 	if err != nil {
@@ -250,7 +250,8 @@ func (g *grown) follow(ctx context.Context, d domain.Definition) (took time.Dura
 	return took, max(0, blocks-starting), err
 }
 
-// start starts a runner when there are so many more events, and returns how many blocks it touches until it has followed them.
+// start starts a runner when there are this many more events. It returns how many blocks the runner touches until it
+// has caught up.
 func (g *grown) start(ctx context.Context, more int) (int64, error) {
 	if err := g.grow(ctx, more); err != nil {
 		return 0, err
@@ -261,7 +262,7 @@ func (g *grown) start(ctx context.Context, more int) (int64, error) {
 	})
 }
 
-// replay measures what a rebuild costs.
+// replay measures the cost of a rebuild.
 func (g *grown) replay(ctx context.Context, d domain.Definition) (took time.Duration, blocks int64, err error) {
 	fold, err := projection.Compile(d)
 	if err != nil {
@@ -278,7 +279,7 @@ func (g *grown) replay(ctx context.Context, d domain.Definition) (took time.Dura
 	return took, blocks, err
 }
 
-// touched returns how many blocks of the table of events, and of its indexes, are touched by what an engine does.
+// touched returns how many blocks of the events table and its indexes an engine touches during do.
 func (g *grown) touched(ctx context.Context, do func(*engine) error) (int64, error) {
 	before, err := g.blocks(ctx)
 	if err != nil {
@@ -297,7 +298,7 @@ func (g *grown) touched(ctx context.Context, do func(*engine) error) (int64, err
 	return after - before, err
 }
 
-// blocks is what was counted of all sessions that have ended: a session that goes on tells of its blocks when it likes.
+// blocks returns the count for all ended sessions. A session that is still open reports its blocks late.
 func (g *grown) blocks(ctx context.Context) (blocks int64, err error) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -319,9 +320,9 @@ func (g *grown) blocks(ctx context.Context) (blocks int64, err error) {
 	return blocks, err
 }
 
-// grow makes the log longer, by a connection of its own, whose end tells what it has touched. The last event is of the rare
-// type, so that each projection has something to follow; and they are large enough for none to fit into what is left of an
-// earlier block.
+// grow makes the log longer over a separate connection, which reports its touched blocks when it closes. The last
+// event is of the rare type, so each projection has something to follow. The events are so large that none fits into
+// the free space of an earlier block.
 func (g *grown) grow(ctx context.Context, more int) error {
 	g.rounds++
 	err := execute(ctx, g.db.super, fmt.Sprintf(

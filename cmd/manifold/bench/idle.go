@@ -45,7 +45,7 @@ func idle(ctx context.Context, f *flags, progress io.Writer) (_ Result, err erro
 	if err != nil {
 		return Result{}, err
 	}
-	// A service of its own lets them catch up; its end leaves the database to the other.
+	// A separate service lets the projections catch up. Then it ends, and leaves the database to the measured one.
 	first := &service{db: db, name: "first", close: func() error { return nil }}
 	if err := first.start(ctx, nil, progress, nil); err != nil {
 		return Result{}, errors.Join(err, first.close())
@@ -85,7 +85,7 @@ func idle(ctx context.Context, f *flags, progress io.Writer) (_ Result, err erro
 	return result, err
 }
 
-// makeProjections gives each tenant projections of its own, straight in the database.
+// makeProjections creates private projections for each tenant, directly in the database.
 func (db *database) makeProjections(ctx context.Context, each int) error {
 	conn, err := pgx.Connect(ctx, db.super)
 	if err != nil {
@@ -104,7 +104,7 @@ func (db *database) makeProjections(ctx context.Context, each int) error {
 	return nil
 }
 
-// awaitOwn waits until that many builds of tenants' own projections have a checkpoint.
+// awaitOwn waits until count builds of private projections have a checkpoint.
 func (db *database) awaitOwn(ctx context.Context, count int) error {
 	conn, err := pgx.Connect(ctx, db.super)
 	if err != nil {
@@ -129,7 +129,7 @@ func (db *database) awaitOwn(ctx context.Context, count int) error {
 	}
 }
 
-// postmaster returns the process that all sessions of the database's server are children of.
+// postmaster returns the parent process of all sessions of the database's server.
 func (db *database) postmaster(ctx context.Context) (int, error) {
 	conn, err := pgx.Connect(ctx, db.super)
 	if err != nil {

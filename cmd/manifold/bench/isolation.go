@@ -128,7 +128,7 @@ func isolation(ctx context.Context, f *flags, progress io.Writer) (_ Result, err
 	return result, err
 }
 
-// brokenTenant is a tenant whose projection stands before its first event.
+// brokenTenant is a tenant whose projection is stopped at its first event.
 type brokenTenant struct {
 	wire *wire
 	post func() (string, []byte, error)
@@ -180,7 +180,7 @@ func (b *brokenTenant) stillStands() error {
 	return nil
 }
 
-// appendOn lets the log grow until ctx ends.
+// appendOn appends to the log until ctx ends.
 func (b *brokenTenant) appendOn(ctx context.Context, rate float64) error {
 	tick := time.NewTicker(time.Duration(float64(time.Second) / rate))
 	defer tick.Stop()
@@ -198,7 +198,7 @@ func (b *brokenTenant) appendOn(ctx context.Context, rate float64) error {
 
 func (b *brokenTenant) close() { b.wire.close() }
 
-// backlog is how far the documents of the tenant are that is behind.
+// backlog is the progress of the documents of a tenant that lags behind.
 type backlog struct {
 	conn       *pgx.Conn
 	query      string
@@ -207,7 +207,7 @@ type backlog struct {
 	checkpoint atomic.Int64
 }
 
-// fillBacklog makes a tenant with so many events of which the service learns in the end, all at once.
+// fillBacklog creates a tenant with many events, which become visible to the service all at once at the end.
 func (s *service) fillBacklog(ctx context.Context, f *flags, progress io.Writer) (*backlog, error) {
 	fmt.Fprintf(progress, "loading a backlog of %d events ...\n", f.backlog)
 	tenants, err := s.db.makeTenants(ctx, 1)
@@ -250,12 +250,12 @@ func (b *backlog) look(ctx context.Context) error {
 	return nil
 }
 
-// begun returns when the service has begun with the backlog.
+// begun returns when the service has started to process the backlog.
 func (b *backlog) begun(ctx context.Context) error {
 	return b.until(ctx, func() bool { return b.checkpoint.Load() > 0 })
 }
 
-// follow returns errEnough when nothing is left of the backlog, or ctx has ended.
+// follow returns errEnough when the backlog is empty or ctx has ended.
 func (b *backlog) follow(ctx context.Context) error {
 	if err := b.until(ctx, func() bool { return !b.left() }); err != nil && ctx.Err() == nil {
 		return err
@@ -263,7 +263,7 @@ func (b *backlog) follow(ctx context.Context) error {
 	return errEnough
 }
 
-// left reports whether there was a backlog when that was last looked at.
+// left reports whether there was still a backlog at the last check.
 func (b *backlog) left() bool { return b.checkpoint.Load() < b.events }
 
 func (b *backlog) until(ctx context.Context, done func() bool) error {

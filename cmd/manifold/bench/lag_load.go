@@ -10,30 +10,32 @@ import (
 	"time"
 )
 
-// lagLoad appends to a tenant's log at a steady rate, one event a request, and reads documents as soon as what was appended
-// is in them. The lag is the time from an append's answer until the read with minPosition gives the document.
+// lagLoad appends to a tenant's log at a steady rate, one event per request. It reads each document as soon as it
+// contains the appended event. The lag is the time from the answer to the append until the read with minPosition
+// returns the document.
 type lagLoad struct {
-	appenders, readers []*wire // readers read one after another: that many waits are under way at most
-	path               string  // of the projection, whose documents have the streams' names
-	rate               float64 // appends a second
+	appenders, readers []*wire // each reader has one read at a time, which limits the waits under way
+	path               string  // of the projection, whose documents are named after streams
+	rate               float64 // appends per second
 	streamLength       int
-	run                int // tells the streams of several loads on one log apart
-	// every: each append is read, and the time that it waits for a reader counts. Otherwise those for which a reader is free.
+	run                int // distinguishes the streams of several loads on one log
+	// every means that each append is read, and that the time waiting for a reader counts. Otherwise an append is
+	// read only if a reader is free.
 	every  bool
-	record func(at time.Time, lag time.Duration) // is told of each lag, and when it began; by several goroutines
+	record func(at time.Time, lag time.Duration) // called with each lag and its start, by several goroutines
 }
 
-// written is an append that a reader is to find.
+// written is an append that a reader must find.
 type written struct {
 	stream   string
 	position int64
 	at       time.Time
 }
 
-// drive runs the load for a duration behind its warm-up, or until ctx ends with errEnough as its cause, and returns what was
-// appended behind the warm-up.
+// drive runs the load for a duration after its warm-up, or until ctx ends with errEnough as its cause. It returns
+// what was appended after the warm-up.
 func (l *lagLoad) drive(ctx context.Context, warmUp, duration time.Duration) (appended load, err error) {
-	tickets := make(chan struct{}, len(l.appenders)) // a ticket allows an append
+	tickets := make(chan struct{}, len(l.appenders)) // a ticket permits one append
 	room := len(l.readers)
 	if l.every {
 		room = max(room, int(l.rate*(warmUp+min(duration, time.Minute)).Seconds()))
@@ -60,7 +62,7 @@ func (l *lagLoad) drive(ctx context.Context, warmUp, duration time.Duration) (ap
 			select {
 			case latest <- wrote:
 				return 1, nil
-			default: // the readers are busy
+			default: // all readers are busy
 			}
 			if l.every {
 				select {
@@ -99,7 +101,7 @@ func (l *lagLoad) drive(ctx context.Context, warmUp, duration time.Duration) (ap
 	}
 	appended, err = drive(running, clients, warmUp, duration, 0)
 	stop(errEnough) // unless a reader has failed
-	close(latest)   // nobody appends any more
+	close(latest)   // no more appends follow
 	done.Wait()
 	if cause := context.Cause(running); err == nil && !errors.Is(cause, errEnough) {
 		err = cause
@@ -107,7 +109,7 @@ func (l *lagLoad) drive(ctx context.Context, warmUp, duration time.Duration) (ap
 	return appended, err
 }
 
-// giveTickets hands out rate tickets a second, and no more later for those that could not be handed out in time.
+// giveTickets issues rate tickets per second. It does not make up for tickets that it could not issue in time.
 func giveTickets(ctx context.Context, tickets chan<- struct{}, rate float64) {
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()

@@ -12,12 +12,12 @@ import (
 
 const copied = "tenant_id, position, event_id, stream_id, stream_version, event_type, event_data, metadata, occurred_at, created_at"
 
-// mostCopied bounds the memory that the rows take while they are copied.
+// mostCopied bounds the memory for the rows during the copy.
 const mostCopied = 500_000
 
-// copyLimit returns how many rows a second COPY writes into a table like events, with its indexes and constraints, without
-// row-level security: the rows of the log themselves in the order in which they were appended, at most mostCopied, already
-// in COPY's own form, over one connection in one transaction.
+// copyLimit returns how many rows per second COPY writes into a table like events, with its indexes and constraints
+// but without row-level security. It copies the log's own rows in the order of appending, at most mostCopied, already
+// in COPY's format, over one connection in one transaction.
 func copyLimit(ctx context.Context, super string, progress io.Writer) (perSecond float64, err error) {
 	fmt.Fprintln(progress, "measuring the limit: COPY of the same rows ...")
 	conn, err := pgx.Connect(ctx, super)
@@ -45,8 +45,8 @@ func copyLimit(ctx context.Context, super string, progress io.Writer) (perSecond
 	return float64(tag.RowsAffected()) / took.Seconds(), err
 }
 
-// selectLimit returns how many rows a second a plain select reads of the log, all columns that a reader needs, as text
-// over one connection, without looking at them.
+// selectLimit returns how many rows per second a plain select reads from the log. It reads all columns that a reader
+// needs, as text over one connection, and ignores their content.
 func selectLimit(ctx context.Context, super string, progress io.Writer) (perSecond float64, err error) {
 	fmt.Fprintln(progress, "measuring the limit: SELECT of the same rows ...")
 	conn, err := pgx.Connect(ctx, super)

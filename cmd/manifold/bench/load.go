@@ -11,7 +11,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Latencies are kept in microseconds from 1 to a minute, to three digits.
+// These are the bounds of recorded latencies: from 1 microsecond to a minute, with three digits.
 const (
 	lowest  = 1
 	highest = 60_000_000
@@ -20,7 +20,7 @@ const (
 
 func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(lowest, highest, digits) }
 
-// milliseconds returns a quantile in percent.
+// milliseconds returns a percentile in milliseconds.
 func milliseconds(h *hdrhistogram.Histogram, percent float64) float64 {
 	return round(float64(h.ValueAtPercentile(percent))/1000, 3)
 }
@@ -30,16 +30,16 @@ type load struct {
 	events    int64
 	took      time.Duration
 	latencies *hdrhistogram.Histogram
-	processor time.Duration // that this process used meanwhile
+	processor time.Duration // used by this process meanwhile
 }
 
 func (l load) perSecond() float64 { return round(float64(l.events)/l.took.Seconds(), 0) }
 
-// client does one request and returns the number of its events. It is called by one goroutine.
+// client makes one request and returns the number of its events. Only one goroutine calls it.
 type client func(ctx context.Context) (events int, err error)
 
-// drive runs the clients, warming up first, until the duration is over or (with most > 0) that many events were counted.
-// The first error ends it.
+// drive runs the clients, after a warm-up, until the duration is over or (with most > 0) until they have counted most
+// events. It ends at the first error.
 func drive(ctx context.Context, clients []client, warmUp, duration time.Duration, most int) (load, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -77,7 +77,7 @@ func drive(ctx context.Context, clients []client, warmUp, duration time.Duration
 				}
 				took := time.Since(start)
 				shard.Lock()
-				// A latency beyond the highest counts as the highest.
+				// A latency above the highest counts as the highest.
 				_ = shard.RecordValue(min(max(took.Microseconds(), lowest), highest))
 				shard.Unlock()
 				if total := events.Add(int64(n)); most > 0 && total >= int64(most) {
@@ -116,7 +116,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// together lets every client do one request, all at the same time.
+// together makes every client send one request, all at the same time.
 func together(ctx context.Context, clients []client) (load, error) {
 	var mu sync.Mutex
 	round := load{latencies: newHistogram()}
@@ -143,11 +143,11 @@ func (l *load) count(events int, took time.Duration) {
 	if l.latencies == nil {
 		l.latencies = newHistogram()
 	}
-	// A latency beyond the highest counts as the highest.
+	// A latency above the highest counts as the highest.
 	_ = l.latencies.RecordValue(min(max(took.Microseconds(), lowest), highest))
 }
 
-// add adds what another load has counted.
+// add adds the counts of another load.
 func (l *load) add(other load) {
 	l.events += other.events
 	if l.latencies == nil {
@@ -156,7 +156,7 @@ func (l *load) add(other load) {
 	l.latencies.Merge(other.latencies)
 }
 
-// generatorShare is what share of all processors' time this process took.
+// generatorShare returns the share of all processors' time that this process used.
 func generatorShare(l load) float64 {
 	return round(l.processor.Seconds()/l.took.Seconds()/float64(runtime.NumCPU()), 3)
 }

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// plain is a database by itself, asked through its own client: what a driver is held against. It keeps documents in a
-// table of its own, by id.
+// plain is a database that the benchmark calls through its native client, for comparison with Manifold's driver. It
+// keeps documents in a separate table, by id.
 type plain interface {
-	// insert makes the table anew and fills it by the database's way of inserting in bulk. What the client needs to have
-	// the documents in its own form is not counted.
+	// insert creates the table again and fills it with the database's bulk insert. The time does not include
+	// converting the documents for the client.
 	insert(ctx context.Context, documents []plainDocument) (took time.Duration, err error)
 	// get reads one document.
 	get(ctx context.Context, id string) error
@@ -23,14 +23,14 @@ type plain interface {
 	close(ctx context.Context) error
 }
 
-// plainDocument is a document as the service gives it.
+// plainDocument is a document as the service returns it.
 type plainDocument struct {
 	ID       string          `json:"id"`
 	Document json.RawMessage `json:"document"`
 }
 
-// openPlain opens the database that f names; super is the URL of the benchmark's own. It returns nil for a driver that is
-// not one of Manifold's: its client is not known here.
+// openPlain opens the database selected by f. super is the URL of the benchmark's own database. It returns nil for a
+// driver that does not come with Manifold, since its client is unknown.
 func openPlain(ctx context.Context, f *flags, super string) (plain, error) {
 	databases, err := f.documentsDatabase()
 	if err != nil {
@@ -51,11 +51,11 @@ func openPlain(ctx context.Context, f *flags, super string) (plain, error) {
 	return nil, nil
 }
 
-// leastInserted is how many documents a bulk insert has, so that it takes long enough to be measured.
+// leastInserted is the least number of documents in a bulk insert, so that it takes long enough to measure.
 const leastInserted = 100_000
 
-// insertLimit returns how many documents a second the database takes by its own bulk insert: the projection's, again and
-// again under other ids where they are few.
+// insertLimit returns how many documents per second the database accepts in its bulk insert. It inserts the
+// projection's documents, repeated with other ids if they are few.
 func insertLimit(ctx context.Context, f *flags, s *service, progress io.Writer) (perSecond float64, err error) {
 	database, err := openPlain(ctx, f, s.db.super)
 	if err != nil || database == nil {

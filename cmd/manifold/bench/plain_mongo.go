@@ -14,14 +14,14 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
 )
 
-// plainMongo inserts by InsertMany, unordered, acknowledged by the majority as Manifold's saves are.
+// plainMongo inserts with InsertMany, unordered and acknowledged by the majority, like Manifold's saves.
 type plainMongo struct {
 	client     *mongo.Client
 	collection *mongo.Collection
 }
 
-// insertedAtOnce is how many documents one insert has: no server that speaks the protocol takes fewer, and a larger one is
-// not faster.
+// insertedAtOnce is the number of documents per insert. Every compatible server accepts that many, and more are not
+// faster.
 const insertedAtOnce = 10_000
 
 func openPlainMongo(_ context.Context, url string) (plain, error) {

@@ -14,7 +14,7 @@ const (
 	plainTenant = "0190d3a4-5b6c-7def-8123-456789abcdef"
 )
 
-// plainPostgres inserts by COPY, into a table with the columns and the key of the driver's.
+// plainPostgres inserts with COPY, into a table with the same columns and key as the driver's.
 type plainPostgres struct{ conn *pgx.Conn }
 
 func openPlainPostgres(ctx context.Context, url string) (plain, error) {

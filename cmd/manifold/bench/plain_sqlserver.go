@@ -10,7 +10,7 @@ import (
 	mssql "github.com/microsoft/go-mssqldb"
 )
 
-// plainSQLServer inserts by the protocol's bulk copy.
+// plainSQLServer inserts with the protocol's bulk copy.
 type plainSQLServer struct{ db *sql.DB }
 
 func openPlainSQLServer(_ context.Context, url string) (plain, error) {
@@ -50,7 +50,7 @@ func (p plainSQLServer) insert(ctx context.Context, documents []plainDocument) (
 			return 0, err
 		}
 	}
-	if _, err := bulk.ExecContext(ctx); err != nil { // without values: what was gathered goes out
+	if _, err := bulk.ExecContext(ctx); err != nil { // no values: sends the collected rows
 		return 0, err
 	}
 	if err := errors.Join(bulk.Close(), tx.Commit()); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// makeTenants makes tenants straight in the database.
+// makeTenants creates tenants directly in the database.
 func (db *database) makeTenants(ctx context.Context, count int) ([]domain.TenantID, error) {
 	conn, err := pgx.Connect(ctx, db.super)
 	if err != nil {
@@ -29,14 +29,14 @@ func (db *database) makeTenants(ctx context.Context, count int) ([]domain.Tenant
 	return tenants, nil
 }
 
-// preload fills an empty log with events over a number of streams by COPY, one a stream where there are as many, and lets
-// the database take note of it as it would have in time (statistics, visibility).
+// preload fills an empty log with events over a number of streams with COPY: one event per stream if there are as
+// many streams. Then it lets the database update its statistics and visibility, as it would later by itself.
 func (db *database) preload(ctx context.Context, tenant domain.TenantID, events, streams int, progress io.Writer) error {
 	fmt.Fprintf(progress, "loading %d events of %d streams ...\n", events, max(streams, 1))
 	return db.fill(ctx, newSales(0), []domain.TenantID{tenant}, events, streams)
 }
 
-// preloadBehind is preload with so many further events of the one stream slowStream at the front.
+// preloadBehind is preload with additional events of the stream slowStream before all others.
 func (db *database) preloadBehind(ctx context.Context, tenant domain.TenantID, front, events, streams int, progress io.Writer) error {
 	fmt.Fprintf(progress, "loading %d events of one stream, and behind them %d of %d streams ...\n", front, events, max(streams, 1))
 	goods := newSales(0)
@@ -44,7 +44,7 @@ func (db *database) preloadBehind(ctx context.Context, tenant domain.TenantID, f
 	return db.fill(ctx, goods, []domain.TenantID{tenant}, front+events, streams)
 }
 
-// slowStream is the stream whose events preloadBehind puts at the front.
+// slowStream is the stream whose events preloadBehind puts first.
 const slowStream = "slow-1"
 
 // preloadAll is preload for several logs, which share the events and the streams evenly.
@@ -68,7 +68,7 @@ func (db *database) fill(ctx context.Context, goods *sales, tenants []domain.Ten
 	return err
 }
 
-// shareOf is part i of so many even parts of a number.
+// shareOf returns part i when whole is divided into even parts.
 func shareOf(whole, i, parts int) int { return whole*(i+1)/parts - whole*i/parts }
 
 func fillLog(ctx context.Context, conn *pgx.Conn, goods *sales, tenant domain.TenantID, events, streams int) error {
@@ -80,10 +80,10 @@ func fillLog(ctx context.Context, conn *pgx.Conn, goods *sales, tenant domain.Te
 	return err
 }
 
-// setHead shows the events of a log that were filled in.
+// setHead makes the preloaded events of a log visible.
 const setHead = "insert into manifold.logs (tenant_id, head, last_at) values ($1, $2, $3)"
 
-// fillEvents fills in the events of a log, which nobody sees before it has its head.
+// fillEvents writes the events of a log. They are invisible until the log has its head.
 func fillEvents(ctx context.Context, conn *pgx.Conn, goods *sales, tenant domain.TenantID, events, streams int, now time.Time) error {
 	versions := make([]int64, max(streams, 1))
 	var position int64
@@ -94,7 +94,7 @@ func fillEvents(ctx context.Context, conn *pgx.Conn, goods *sales, tenant domain
 		position++
 		name, version := slowStream, position
 		if position > int64(goods.front) {
-			// Neighbours in the log are of different streams, as they are in a busy one.
+			// Adjacent events are of different streams, as in a busy log.
 			stream := int(position-1) - goods.front
 			if len(versions) < events-goods.front {
 				stream = goods.random.IntN(len(versions))

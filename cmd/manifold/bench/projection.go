@@ -15,7 +15,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// orders is the projection of the benchmarks: a document per stream, changed by every event. %s is the database.
+// orders is the projection of the benchmarks: one document per stream, changed by every event. %s is the database.
 const orders = `{"name":"bench-orders","database":%q,"source":{"categories":["order"]},"initial":{"events":0,"total":0},"on":{` +
 	`"ItemAdded":"merge(doc, {\"events\": doc.events + 1, \"total\": doc.total + event.data.price * event.data.quantity, \"sku\": event.data.sku})",` +
 	`"OrderPlaced":"merge(doc, {\"events\": doc.events + 1, \"customer\": event.data.customer})",` +
@@ -41,7 +41,7 @@ the configuration file, and the limit is the database's own bulk insert of such 
 	return projectionFlags(f, command)
 }
 
-// named is a benchmark's name with what it was run on.
+// named returns a benchmark's name with the database on which it ran.
 func (f *flags) named(command string) string {
 	name := fmt.Sprintf("%s --events %d --documents %d", command, f.events, f.documents)
 	if f.tenants > 1 {
@@ -50,8 +50,9 @@ func (f *flags) named(command string) string {
 	return name
 }
 
-// loaded starts a service with f.events events of f.documents streams, in one log, or evenly in those of f.tenants. What
-// it returns with it speaks as whose projection it is: the tenant, or the operator where they are several.
+// loaded starts a service with f.events events of f.documents streams, in one log or evenly in the logs of f.tenants
+// tenants. The returned wire acts as the owner of the projection: the tenant, or the operator if there are several
+// tenants.
 func loaded(ctx context.Context, f *flags, progress io.Writer) (*service, *wire, error) {
 	switch {
 	case f.events < 1 || f.documents < 1:
@@ -119,8 +120,8 @@ func project(ctx context.Context, f *flags, progress io.Writer) (_ Result, err e
 	return result, err
 }
 
-// drop deletes a projection through one of the service's connections. Where its documents are in a database that is not
-// the benchmark's own, it waits until they are gone.
+// drop deletes a projection through one of the service's connections. If its documents are not in the benchmark's own
+// database, it waits until they are gone.
 func (s *service) drop(ctx context.Context, f *flags, w *wire, path string) error {
 	status, answer, err := w.do("DELETE", path, "", nil)
 	if err := want(status, http.StatusNoContent, answer, err); err != nil || f.config == "" {
@@ -146,7 +147,7 @@ func (s *service) drop(ctx context.Context, f *flags, w *wire, path string) erro
 	}
 }
 
-// catchUp creates the projection and waits until it is as far as the log, or all logs.
+// catchUp creates the projection and waits until it has caught up with the log, or with all logs.
 func (s *service) catchUp(ctx context.Context, f *flags, w *wire) error {
 	status, answer, err := w.do("POST", "/v1/projections", "", fmt.Appendf(nil, orders, f.databaseName()))
 	if err := want(status, http.StatusCreated, answer, err); err != nil {
@@ -158,8 +159,8 @@ func (s *service) catchUp(ctx context.Context, f *flags, w *wire) error {
 	return w.awaitPosition(ctx, ordersPath, f.events)
 }
 
-// awaitCheckpoints waits until the checkpoints of all tenants in the live build come to a sum. It looks at the database:
-// asking the service for each of a thousand tenants would be a load of its own.
+// awaitCheckpoints waits until the checkpoints of all tenants in the live build reach a sum. It reads the database,
+// since a request to the service for each of a thousand tenants would add load.
 func (s *service) awaitCheckpoints(ctx context.Context, sum int) error {
 	conn, err := pgx.Connect(ctx, s.db.super)
 	if err != nil {
@@ -188,7 +189,7 @@ func (s *service) awaitCheckpoints(ctx context.Context, sum int) error {
 	}
 }
 
-// liveTable is the table of the shared projection's live build.
+// liveTable returns the table of the shared projection's live build.
 func liveTable(ctx context.Context, conn *pgx.Conn) (string, error) {
 	var build int64
 	if err := conn.QueryRow(ctx, "select build from manifold.projections where name = 'bench-orders'").Scan(&build); err != nil {

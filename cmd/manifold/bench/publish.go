@@ -63,7 +63,7 @@ func publish(ctx context.Context, f *flags, progress io.Writer) (_ Result, err e
 	return result, err
 }
 
-// publisher returns what sends a client's next request of batch messages.
+// publisher returns a function that sends a client's next request with batch messages.
 func publisher(w *wire, number, streamLength, batch int) func() error {
 	goods, at := newSales(number), newCursor(os.Getpid(), number, streamLength)
 	var body []byte

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// sold is the shared projection that is asked: a document per stream. %s is the database.
+// sold is the shared projection for queries: one document per stream. %s is the database.
 const sold = `{"name":"bench-sold","database":%q,"source":{"categories":["order"]},"indexes":["customer","total","city"],"on":{` +
 	`"*":"{\"customer\": event.data.customer, \"sku\": event.data.sku, \"total\": event.data.price * event.data.quantity, ` +
 	`\"city\": event.data.address.city, \"channel\": event.data.channel}"}}`
@@ -37,13 +37,13 @@ The same question by id is put to the database itself, too, to a table with the 
 	return command
 }
 
-// question is one kind of question; path draws the next one.
+// question is one kind of query. path returns the next random one.
 type question struct {
 	name string
 	path func(random *rand.Rand) string
 }
 
-// questions are put to documents of count streams.
+// questions returns the queries over documents of count streams.
 func questions(count int) []question {
 	list := func(values ...string) string {
 		v := url.Values{}
@@ -100,7 +100,7 @@ func query(ctx context.Context, f *flags, progress io.Writer) (_ Result, err err
 	if err := w.awaitPosition(ctx, soldPath, f.events); err != nil {
 		return Result{}, err
 	}
-	// Statistics come in time by themselves, some minute after so much was written.
+	// Statistics would be updated automatically, but only about a minute after so many writes.
 	if err := execute(ctx, s.db.super, "vacuum analyze"); err != nil {
 		return Result{}, err
 	}
@@ -129,7 +129,7 @@ func query(ctx context.Context, f *flags, progress io.Writer) (_ Result, err err
 	return result, err
 }
 
-// ask puts questions of one kind until the duration is over. A question's events are the question itself.
+// ask sends queries of one kind until the duration is over. Each query counts as one event.
 func (s *service) ask(ctx context.Context, f *flags, q question) (load, error) {
 	wires, err := s.connect(f.clients)
 	if err != nil {
@@ -147,11 +147,12 @@ func (s *service) ask(ctx context.Context, f *flags, q question) (load, error) {
 	return drive(ctx, clients, f.warmUp, f.duration, 0)
 }
 
-// plainRows bounds the table that the database itself is asked in: an index of that many is as deep as one of millions.
+// plainRows bounds the table for queries to the database itself. An index with that many rows is as deep as one with
+// millions.
 const plainRows = 100_000
 
-// plainByID returns the median of asking the database itself for a document by id, in milliseconds; 0 where its client is
-// not known.
+// plainByID returns the median time in milliseconds of reading a document by id from the database itself. It returns
+// 0 if the database's client is unknown.
 func plainByID(ctx context.Context, f *flags, s *service, progress io.Writer) (p50 float64, err error) {
 	database, err := openPlain(ctx, f, s.db.super)
 	if err != nil || database == nil {
@@ -167,7 +168,7 @@ func plainByID(ctx context.Context, f *flags, s *service, progress io.Writer) (p
 	if _, err := database.insert(ctx, slices.Clone(all)); err != nil {
 		return 0, fmt.Errorf("fill the database's own table: %w", err)
 	}
-	// The last question is answered, too: a connection that was broken off is of no use for what follows.
+	// Let the last query finish: a connection that was cut off cannot be used afterwards.
 	measured, err := drive(ctx, []client{func(context.Context) (int, error) {
 		return 1, database.get(ctx, all[goods.random.IntN(len(all))].ID)
 	}}, f.warmUp, f.duration, 0)

@@ -58,7 +58,7 @@ func readHTTP(ctx context.Context, f *flags, progress io.Writer) (_ Result, err 
 		}
 	}
 	fmt.Fprintf(progress, "reading for %s ...\n", f.duration)
-	// The first reading of all is the warm-up: with it the log is in the database's memory.
+	// The very first read is the warm-up: it loads the log into the database's memory.
 	if _, err := wires[0].readEvents(readings["log"](0)); err != nil {
 		return Result{}, err
 	}
@@ -83,14 +83,14 @@ func readHTTP(ctx context.Context, f *flags, progress io.Writer) (_ Result, err 
 	return result, err
 }
 
-// readings are where one reads, by what --of says; of streams that of a number.
+// readings are the paths to read, by the value of --of. For streams, the argument is the stream's number.
 var readings = map[string]func(stream int) string{
 	"log":      func(int) string { return "/v1/streams/$all" },
 	"category": func(int) string { return "/v1/categories/order/events" },
 	"stream":   func(stream int) string { return fmt.Sprintf("/v1/streams/order-%d", stream) },
 }
 
-// readEvents reads all events of a log, a category or a stream, and returns their number.
+// readEvents reads all events of a log, a category or a stream, and returns how many there are.
 func (w *wire) readEvents(path string) (events int, err error) {
 	if err := w.send("GET", path, "Accept: application/x-ndjson\r\n", nil); err != nil {
 		return 0, err
@@ -108,7 +108,7 @@ func (w *wire) readEvents(path string) (events int, err error) {
 	}
 	if status == http.StatusNotFound {
 		_, err := io.Copy(io.Discard, body)
-		return 0, errors.Join(err, whole()) // streams are drawn by chance: not each has an event
+		return 0, errors.Join(err, whole()) // streams are chosen at random, so some have no event
 	}
 	buffer := make([]byte, 256<<10)
 	for {

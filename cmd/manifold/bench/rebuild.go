@@ -69,7 +69,7 @@ func rebuild(ctx context.Context, f *flags, progress io.Writer) (_ Result, err e
 	return result, err
 }
 
-// rebuildTimes are the moments of a rebuild, as whoever asks for it sees them.
+// rebuildTimes are the times of a rebuild as its caller sees them.
 type rebuildTimes struct{ asked, built, ended time.Time }
 
 // runRebuild rebuilds the projection and returns when the new build is live.
@@ -101,7 +101,7 @@ func runRebuild(ctx context.Context, w *wire) (times rebuildTimes, err error) {
 	}
 	times.ended = time.Now()
 	if times.built.IsZero() {
-		times.built = times.ended // it was faster than it was looked at
+		times.built = times.ended // it ended between two polls
 	}
 	if domain.RebuildState(r.State) != domain.RebuildSwapped {
 		return times, fmt.Errorf("the rebuild %s: %s", r.State, r.Error)
@@ -109,9 +109,9 @@ func runRebuild(ctx context.Context, w *wire) (times rebuildTimes, err error) {
 	return times, nil
 }
 
-// besideRebuild is the load of a live tenant, beside a rebuild. Without --rate there is none.
+// besideRebuild is the load of a live tenant during a rebuild. Without --rate there is none.
 type besideRebuild struct {
-	began       time.Time // behind the warm-up
+	began       time.Time // after the warm-up
 	lags, reads samples
 	stop        context.CancelCauseFunc
 	running     context.Context
@@ -119,10 +119,10 @@ type besideRebuild struct {
 	wires       []*wire
 }
 
-// behindSwap is how long the swap is looked at after it has taken place.
+// behindSwap is how long the load goes on after the swap.
 const behindSwap = time.Second
 
-// beside starts the load, and returns when there is enough of it to compare with.
+// beside starts the load, and returns when there are enough measurements for comparison.
 func (s *service) beside(ctx context.Context, f *flags) (*besideRebuild, error) {
 	b := &besideRebuild{}
 	b.running, b.stop = context.WithCancelCause(ctx)
@@ -145,7 +145,7 @@ func (s *service) beside(ctx context.Context, f *flags) (*besideRebuild, error) 
 			b.stop(err)
 		}
 	})
-	documents := max(1, f.documents/max(1, f.tenants)) // of this tenant, as they were filled in
+	documents := max(1, f.documents/max(1, f.tenants)) // of this tenant, as they were preloaded
 	for i, w := range b.wires[appenders+waiting:] {
 		b.done.Go(func() {
 			if err := b.read(w, i, documents, time.Duration(reading/(2*f.rate)*float64(time.Second))); err != nil {
@@ -160,7 +160,7 @@ func (s *service) beside(ctx context.Context, f *flags) (*besideRebuild, error) 
 	return b, nil
 }
 
-// read reads a document in each interval. What it waits counts from when it should have begun.
+// read reads a document in each interval. Its latency counts from the time when the read should have begun.
 func (b *besideRebuild) read(w *wire, seed, documents int, interval time.Duration) error {
 	random := rand.New(rand.NewPCG(uint64(seed), 21))
 	tick := time.NewTicker(interval)
@@ -172,7 +172,7 @@ func (b *besideRebuild) read(w *wire, seed, documents int, interval time.Duratio
 		case due := <-tick.C:
 			status, answer, err := w.do("GET", fmt.Sprintf("%s/documents/order-%d", ordersPath, random.IntN(documents)), "", nil)
 			if status == http.StatusNotFound {
-				status = http.StatusOK // streams are drawn by chance: not each has an event
+				status = http.StatusOK // streams are chosen at random, so some have no event
 			}
 			if err := want(status, http.StatusOK, answer, err); err != nil {
 				return err
@@ -182,7 +182,8 @@ func (b *besideRebuild) read(w *wire, seed, documents int, interval time.Duratio
 	}
 }
 
-// end ends the load, after a look at what is behind the swap where there was one, and returns why it could not go on.
+// end ends the load, after observing the time after the swap if there was one. It returns the error that stopped the
+// load, if any.
 func (b *besideRebuild) end(ctx context.Context, swapped bool) error {
 	if swapped && len(b.wires) > 0 {
 		pause(b.running, behindSwap)

@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 )
 
-// Result is what a benchmark found. Its JSON is what --json prints.
+// Result is what a benchmark found. --json prints it as JSON.
 type Result struct {
 	Name            string  `json:"name"`
 	Clients         int     `json:"clients"`
@@ -19,32 +19,32 @@ type Result struct {
 	P99             float64 `json:"p99ms"`
 	LimitPerSecond  float64 `json:"limitPerSecond"` // 0: the benchmark has no such limit
 	Ratio           float64 `json:"ratio"`          // EventsPerSecond / LimitPerSecond
-	RSS             float64 `json:"rssMB"`          // the most memory that the measured process had
+	RSS             float64 `json:"rssMB"`          // the measured process's peak memory
 	SyncedCommits   bool    `json:"syncedCommits"`
-	// GeneratorCPU is the processor time that the load generator itself took, as a share of all processors; 0 where it
-	// was not measured. A large one says that the figures are the generator's, not the service's.
+	// GeneratorCPU is the load generator's processor time as a share of all processors, or 0 if it was not measured.
+	// If it is large, the figures show the limits of the generator rather than of the service.
 	GeneratorCPU float64 `json:"generatorCPU"`
-	// Queries is what was asked, each by itself.
+	// Queries are the kinds of queries, each measured separately.
 	Queries []Query `json:"queries,omitempty"`
-	// Figures is what else was measured.
+	// Figures are all other measurements.
 	Figures []Figure `json:"figures,omitempty"`
 
-	limit string // what the limit is
-	what  string // what P50 and P99 are of
-	// unknown: the database belongs to a service that was there already, so that nothing is known of it.
+	limit string // what the limit measures
+	what  string // what P50 and P99 measure
+	// unknown means that the database belongs to a service that was already running, so its properties are not known.
 	unknown bool
 }
 
-// Query is how long one kind of question takes, in milliseconds.
+// Query is the latency of one kind of query, in milliseconds.
 type Query struct {
 	Name  string  `json:"name"`
-	Asked int64   `json:"asked"` // how often
+	Asked int64   `json:"asked"` // number of queries
 	P50   float64 `json:"p50ms"`
 	P99   float64 `json:"p99ms"`
-	Plain float64 `json:"plainP50ms,omitempty"` // the median of the same question to the database itself; 0: not measured
+	Plain float64 `json:"plainP50ms,omitempty"` // the median of the same query to the database itself; 0: not measured
 }
 
-// Figure is one thing that was measured.
+// Figure is one measurement.
 type Figure struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
@@ -56,7 +56,7 @@ func (r *Result) tell(value float64, unit, name string, args ...any) {
 	r.Figures = append(r.Figures, Figure{fmt.Sprintf(name, args...), round(value, 3), unit})
 }
 
-// take fills in what was counted.
+// take fills in the counts.
 func (r *Result) take(measured load) {
 	r.Events, r.EventsPerSecond = measured.events, measured.perSecond()
 	if measured.latencies != nil {

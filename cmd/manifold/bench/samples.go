@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// samples are latencies with the moments at which they began, so that they can be told apart by what went on then. add may
-// be called by several goroutines.
+// samples are latencies with their start times, so that they can be assigned to what happened at that time. Several
+// goroutines may call add.
 type samples struct {
 	mu  sync.Mutex
 	all []sample
@@ -23,8 +23,8 @@ func (s *samples) add(at time.Time, took time.Duration) {
 	s.all = append(s.all, sample{at, took})
 }
 
-// between returns those that began at or after from and before to; a zero time is no bound. latencies is nil where there is
-// none.
+// between returns the samples that began at or after from and before to. A zero time is no bound. latencies is nil if
+// there are no samples.
 func (s *samples) between(from, to time.Time) load {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -37,7 +37,7 @@ func (s *samples) between(from, to time.Time) load {
 	return l
 }
 
-// tellLatencies adds the median and the 99th percentile of what was counted; nothing where that is nothing.
+// tellLatencies adds the median and the 99th percentile of the load, or nothing if the load is empty.
 func (r *Result) tellLatencies(l load, name string) {
 	if l.latencies == nil {
 		return

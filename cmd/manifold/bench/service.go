@@ -21,24 +21,24 @@ import (
 	"github.com/manifold-es/manifold/migrations"
 )
 
-// service is what a benchmark over HTTP measures: one that was there already, or one started for it as a child process
-// on a database of its own.
+// service is the service that a benchmark over HTTP measures: a running one, or a child process started with its own
+// database.
 type service struct {
 	url, key string // the key of a tenant, with every scope
-	operator string // the operator's key; empty where the service was there already
+	operator string // the operator's key; empty if the service was already running
 	tenant   domain.TenantID
-	db       *database   // nil: the service was there already, and its database is not known
+	db       *database   // nil: the service was already running, and its database is unknown
 	role     config.Role // empty: both
 	name     string      // of the tenant; empty: bench
-	quiet    bool        // no projections but those of the benchmark
-	settings []string    // further variables of its environment
+	quiet    bool        // no projections except those of the benchmark
+	settings []string    // additional environment variables
 	process  *exec.Cmd
 	said     *tail
 	close    func() error
 }
 
-// startService starts a service for a benchmark, or takes the one that --url names. prepare is called with the database
-// and a new tenant before the service starts; it is not called for a service that runs already.
+// startService starts a service for a benchmark, or uses the one named by --url. It calls prepare with the database
+// and a new tenant before the service starts, but not for a running service.
 func startService(ctx context.Context, f *flags, progress io.Writer, prepare func(*database, domain.TenantID) error) (*service, error) {
 	if f.url != "" {
 		return &service{url: strings.TrimSuffix(f.url, "/"), key: f.key, close: func() error { return nil }}, nil
@@ -58,7 +58,7 @@ func startService(ctx context.Context, f *flags, progress io.Writer, prepare fun
 	return s, nil
 }
 
-// start starts the service as a child process; documents are its settings for databases of documents, may be nil.
+// start starts the service as a child process. documents are its settings for databases of documents, and may be nil.
 func (s *service) start(ctx context.Context, documents map[string]config.DocumentsDatabase, progress io.Writer, prepare func(*database, domain.TenantID) error) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -76,10 +76,10 @@ func (s *service) start(ctx context.Context, documents map[string]config.Documen
 		s.process.Env = append(s.process.Env, "MANIFOLD_ROLE="+string(s.role))
 	}
 	if len(documents) > 0 {
-		// What is deleted goes at once: nothing is to stay in a database that is not the benchmark's own.
+		// Remove deleted builds at once, so that nothing stays in a database that is not the benchmark's own.
 		s.process.Env = append(s.process.Env, "MANIFOLD_DATABASES="+string(databases), "MANIFOLD_REBUILD_KEEP=0s")
 	}
-	// A Ctrl-C is for this process, which stops the service when it has measured, or not.
+	// A Ctrl-C must reach only this process, which stops the service itself.
 	s.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	output, err := s.process.StderrPipe()
 	if err != nil {
@@ -97,7 +97,7 @@ func (s *service) start(ctx context.Context, documents map[string]config.Documen
 		err := s.process.Process.Signal(syscall.SIGTERM)
 		patience := time.AfterFunc(20*time.Second, func() { _ = s.process.Process.Kill() })
 		reading.Wait()
-		// How it ends says nothing about what was measured.
+		// How the process exits does not affect the measurements.
 		_ = s.process.Wait()
 		patience.Stop()
 		if errors.Is(err, os.ErrProcessDone) {
@@ -123,7 +123,7 @@ func (s *service) start(ctx context.Context, documents map[string]config.Documen
 	return prepare(s.db, s.tenant)
 }
 
-// environ is the environment of a process of the service.
+// environ returns the environment of a process of the service.
 func (s *service) environ() []string {
 	own := withoutSettings(os.Environ())
 	if s.quiet {
@@ -142,7 +142,7 @@ func (s *service) environ() []string {
 	)
 }
 
-// withoutSettings leaves out what would be settings of the service.
+// withoutSettings removes the variables that are settings of the service.
 func withoutSettings(environ []string) []string {
 	var others []string
 	for _, entry := range environ {
@@ -200,7 +200,7 @@ func disconnect(wires []*wire) {
 	}
 }
 
-// rss is the most memory that the service has had; 0 where it is not a child of this process.
+// rss returns the service's peak memory, or 0 if it is not a child of this process.
 func (s *service) rss() float64 {
 	if s.process == nil {
 		return 0
@@ -208,7 +208,7 @@ func (s *service) rss() float64 {
 	return peakMemory(s.process.Process.Pid)
 }
 
-// finish fills in what only the database can tell: nothing where it is not known.
+// finish fills in what only the database knows, or nothing if the database is unknown.
 func (s *service) finish(ctx context.Context, r *Result, what string, limit func(ctx context.Context, super string, progress io.Writer) (float64, error), progress io.Writer) error {
 	r.RSS = s.rss()
 	if s.db == nil {
@@ -227,7 +227,7 @@ func (s *service) finish(ctx context.Context, r *Result, what string, limit func
 	return nil
 }
 
-// tail keeps the last of what a service says, and finds out where it listens.
+// tail keeps the last output of a service, and finds out where the service listens.
 type tail struct {
 	mu    sync.Mutex
 	lines []string
@@ -254,7 +254,7 @@ func (t *tail) follow(r io.Reader, listening chan<- string) {
 		}
 		t.mu.Unlock()
 	}
-	// A line that is too long ends the scanner, and must not stop the service by a full pipe.
+	// A line that is too long ends the scanner. Go on reading, so that a full pipe does not block the service.
 	_, _ = io.Copy(io.Discard, r)
 }
 

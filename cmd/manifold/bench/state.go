@@ -22,7 +22,7 @@ loading is measured. Snapshots are taken as always, every 100 events.`
 	return command
 }
 
-// orderState is the aggregate of the benchmark.
+// orderState is the benchmark's aggregate.
 const orderState = `{"initial":{"events":0,"total":0},"on":{` +
 	`"ItemAdded":"merge(state, {\"events\": state.events + 1, \"total\": state.total + event.data.price * event.data.quantity})",` +
 	`"*":"merge(state, {\"events\": state.events + 1})"}}`
@@ -46,7 +46,7 @@ func state(ctx context.Context, f *flags, progress io.Writer) (_ Result, err err
 		return Result{}, err
 	}
 	fmt.Fprintf(progress, "appending %d events to one stream ...\n", f.events)
-	single := appender(w, 0, 0, 1) // which fixes the stream's name
+	single := appender(w, 0, 0, 1) // this determines the stream's name
 	stream, _, err := single()
 	for i := 1; i < f.events && err == nil && ctx.Err() == nil; i++ {
 		_, _, err = single()

@@ -74,7 +74,7 @@ func subscribe(ctx context.Context, f *flags, progress io.Writer) (Result, error
 	}
 }
 
-// orElse fills in what was not given: it depends on the scenario.
+// orElse fills in the missing flags. The defaults depend on the scenario.
 func (f *flags) orElse(subscribers int, rate float64, clients, batch, events int) {
 	for _, number := range []struct {
 		to *int
@@ -89,7 +89,7 @@ func (f *flags) orElse(subscribers int, rate float64, clients, batch, events int
 	}
 }
 
-// quietService is a service without any projection: what is measured here has the machine for itself.
+// quietService starts a service without any projection, so that the measured work has the machine to itself.
 func quietService(ctx context.Context, f *flags, progress io.Writer) (*service, error) {
 	if f.url != "" {
 		return startService(ctx, f, progress, nil)
@@ -105,14 +105,14 @@ func quietService(ctx context.Context, f *flags, progress io.Writer) (*service, 
 	return s, nil
 }
 
-// usage is the processor time of service and database, from a moment on.
+// usage is the processor time of the service and the database since a start time.
 type usage struct {
-	service, server int // processes; 0: not known
+	service, server int // process ids; 0: unknown
 	began           time.Time
 	before          [2]time.Duration
 }
 
-// watch begins to measure processor time.
+// watch starts to measure processor time.
 func (s *service) watch(ctx context.Context) *usage {
 	u := &usage{began: time.Now()}
 	if s.process == nil {
@@ -120,19 +120,19 @@ func (s *service) watch(ctx context.Context) *usage {
 	}
 	u.service = s.process.Process.Pid
 	u.before[0] = processTime(u.service)
-	if server, err := s.db.postmaster(ctx); err == nil { // it may be another machine's
+	if server, err := s.db.postmaster(ctx); err == nil { // the server may be on another machine
 		u.server = server
 		u.before[1] = familyTime(server)
 	}
 	return u
 }
 
-// tellUsage adds what was used since, of one processor.
+// tellUsage adds the usage since then, in processors.
 func (r *Result) tellUsage(u *usage) {
 	r.tellScaled(u, 100/time.Since(u.began).Seconds(), "% of a processor", "")
 }
 
-// tellUsageOf adds what was used since for each of so many events.
+// tellUsageOf adds the usage since then per event.
 func (r *Result) tellUsageOf(u *usage, events int64) {
 	r.tellScaled(u, 1e6/float64(max(events, 1)), "µs", ", processor time for each event")
 }
@@ -146,7 +146,7 @@ func (r *Result) tellScaled(u *usage, scale float64, unit, what string) {
 	}
 }
 
-// subscribeName is what was run, without what is as always.
+// subscribeName returns the name of the run, without the default parts.
 func (f *flags) subscribeName(parts ...string) string {
 	return strings.Join(append([]string{"subscribe --scenario " + f.scenario}, parts...), " ")
 }

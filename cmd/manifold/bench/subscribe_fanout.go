@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// sweepEvery is how often subscribers that do not wait look for what has come.
+// sweepEvery is how often non-blocking subscribers look for new data.
 const sweepEvery = 20 * time.Millisecond
 
 func followFanout(ctx context.Context, f *flags, progress io.Writer) (_ Result, err error) {
@@ -75,7 +75,7 @@ func followFanout(ctx context.Context, f *flags, progress io.Writer) (_ Result, 
 	return result, err
 }
 
-// sweep is many subscribers whom one goroutine looks after, since as many goroutines that wait would take the processors from
+// sweep is a set of many subscribers in one goroutine. One waiting goroutine for each would take processor time from
 // the service. watch.at is the position that all of them have reached.
 type sweep struct {
 	all   []*follower
@@ -91,11 +91,11 @@ func (s *sweep) prepare() error {
 		}
 		s.looks = append(s.looks, look)
 	}
-	runtime.GC() // of the buffers that they had
+	runtime.GC() // frees their buffers
 	return nil
 }
 
-// run looks after the subscribers until stop is closed.
+// run reads for the subscribers until stop is closed.
 func (s *sweep) run(stop <-chan struct{}) error {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
@@ -117,7 +117,7 @@ func (s *sweep) run(stop <-chan struct{}) error {
 	}
 }
 
-// take takes what has come to one.
+// take reads what has arrived for one subscriber.
 func (s *sweep) take(subscriber *follower) error {
 	now := time.Now()
 	for {

@@ -12,33 +12,34 @@ import (
 	"time"
 )
 
-// Bounds of a consumer over the gateway: it takes 200 messages a second, and has 100 events in flight.
+// These are the bounds of a consumer over the gateway. It may send 200 messages a second, and have 100 events in
+// flight.
 const (
 	gatewayFlight = 100
 	gatewayLinger = 10 * time.Millisecond // before fewer than half a batch are acknowledged
-	gatewayLook   = time.Second           // between two looks whether all is done
+	gatewayLook   = time.Second           // between two checks for the end of the run
 )
 
-// gatewayConsumer is one connection of the gateway that consumes a group. It is for one goroutine.
+// gatewayConsumer is one gateway connection that consumes a group. Only one goroutine may use it.
 type gatewayConsumer struct {
 	socket *follower
 	check  *groupCheck
-	batch  int // events that are acknowledged together
+	batch  int // events acknowledged together
 
 	acks    []byte
 	frame   []byte
-	pending int // events that are in acks
+	pending int // events in acks
 	events  []settled
 	waiting []acknowledging // in the order in which they were sent
 }
 
-// acknowledging is an ACK whose answer is to come.
+// acknowledging is an ACK that is not answered yet.
 type acknowledging struct {
 	events, measured int
 	sent             time.Time
 }
 
-// consumeOverGateway makes a connection one of the gateway, and subscribes it to the group.
+// consumeOverGateway upgrades a connection to the gateway, and subscribes it to the group.
 func (s *service) consumeOverGateway(w *wire, batch int, check *groupCheck) (*gatewayConsumer, error) {
 	err := w.send("GET", "/v1/ws", upgradeHeaders, nil)
 	status, length := 0, 0
@@ -65,7 +66,7 @@ func (c *gatewayConsumer) say(text []byte) error {
 	switch n := len(text); {
 	case n < 126:
 		c.frame = append(c.frame, 0x80|byte(n))
-	default: // no acknowledgement has 64 KiB
+	default: // no acknowledgement is as large as 64 KiB
 		c.frame = binary.BigEndian.AppendUint16(append(c.frame, 0x80|126), uint16(n))
 	}
 	c.frame = append(append(c.frame, 0, 0, 0, 0), text...)
@@ -73,7 +74,7 @@ func (c *gatewayConsumer) say(text []byte) error {
 	return err
 }
 
-// turn takes a message, or acknowledges what has come where none comes.
+// turn reads a message. If there is none, it acknowledges the events received so far.
 func (c *gatewayConsumer) turn() error {
 	patience := gatewayLook
 	if c.pending > 0 {
@@ -102,7 +103,7 @@ func (c *gatewayConsumer) turn() error {
 	}
 }
 
-// take notes an event, and acknowledges those that have come when they are enough.
+// take records an event, and acknowledges the received events if there are enough.
 func (c *gatewayConsumer) take(text []byte) error {
 	event, _, found, err := nextDelivery(text)
 	if err != nil || !found {
@@ -112,7 +113,7 @@ func (c *gatewayConsumer) take(text []byte) error {
 		return err
 	}
 	if event.position == 1 && c.check.front > 0 {
-		return nil // the one that is never acknowledged
+		return nil // the event that is never acknowledged
 	}
 	if c.pending > 0 {
 		c.acks = append(c.acks, ',')
@@ -120,7 +121,7 @@ func (c *gatewayConsumer) take(text []byte) error {
 	c.acks = append(append(append(c.acks, `{"id":"`...), event.id...), `","attempt":1}`...)
 	c.pending++
 	if event.position > c.check.front {
-		number, _ := strconv.Atoi(string(bytes.TrimPrefix(event.stream, []byte("order-")))) // take has looked at it
+		number, _ := strconv.Atoi(string(bytes.TrimPrefix(event.stream, []byte("order-")))) // take has already checked it
 		c.events = append(c.events, settled{number, event.version})
 	}
 	if c.pending >= c.batch {
@@ -137,7 +138,7 @@ func (c *gatewayConsumer) acknowledge() error {
 	return c.say(text)
 }
 
-// answered notes what has become of the ACK that was sent first.
+// answered records the answer to the oldest ACK.
 func (c *gatewayConsumer) answered(text []byte) error {
 	if !bytes.Contains(text, []byte(`"results"`)) {
 		return nil // the subscription has begun

@@ -16,7 +16,7 @@ import (
 // groupPath is the group of the benchmark.
 const groupPath = "/v1/subscriptions/bench"
 
-// stalled is how long nobody may get anything before a run is given up.
+// stalled is how long a run may go on without any delivery before it is given up.
 const stalled = time.Minute
 
 func consume(ctx context.Context, f *flags, progress io.Writer) (_ Result, err error) {
@@ -40,7 +40,7 @@ func consume(ctx context.Context, f *flags, progress io.Writer) (_ Result, err e
 	}
 	defer disconnect(wires)
 	operator, wires := wires[0], wires[1:]
-	// Nothing may come again by itself while it is measured.
+	// Nothing may be redelivered automatically during the measurement.
 	definition := fmt.Appendf(nil, `{"ordering":%q,"ackTimeout":3600}`, f.ordering)
 	if f.partitions > 0 {
 		definition = fmt.Appendf(nil, `{"ordering":%q,"ackTimeout":3600,"partitions":%d}`, f.ordering, f.partitions)
@@ -101,14 +101,14 @@ func consume(ctx context.Context, f *flags, progress io.Writer) (_ Result, err e
 		return Result{}, err
 	}
 	result.take(measured)
-	measured.took = g.moved.Sub(begin) // the generator has worked on the front, too
+	measured.took = g.moved.Sub(begin) // the generator has processed the front, too
 	result.GeneratorCPU = generatorShare(measured)
 	err = s.finish(ctx, &result, "", nil, progress)
 	return result, err
 }
 
-// consumers are those of a group, each with what it does again and again: over HTTP, where they join if the group has partitions, or over
-// the gateway, which joins for them.
+// consumers returns a function for each consumer of a group, which the consumer repeats. Over HTTP, consumers join if
+// the group has partitions. Over the gateway, the gateway joins for them.
 func (s *service) consumers(f *flags, wires []*wire, check *groupCheck) (turns []func() error, err error) {
 	for _, w := range wires {
 		if f.gateway {
@@ -133,7 +133,7 @@ func (s *service) consumers(f *flags, wires []*wire, check *groupCheck) (turns [
 	return turns, nil
 }
 
-// checkGroup looks whether the service agrees that everything was acknowledged, but for what never is.
+// checkGroup checks that the service also considers everything acknowledged, except what is never acknowledged.
 func (w *wire) checkGroup(f *flags) error {
 	status, answer, err := w.do("GET", groupPath, "", nil)
 	var group struct {
@@ -159,27 +159,27 @@ func (w *wire) checkGroup(f *flags) error {
 	if f.backlog > 0 {
 		checkpoint = 0
 	}
-	// How far a partition has looked behind its last event need not be kept yet.
+	// A partition may not have stored yet how far it has read after its last event.
 	if held != 0 || f.partitions == 0 && p.Checkpoint != checkpoint {
 		return fmt.Errorf("the group ends with %+v; its checkpoint should be %d", group.Progress, checkpoint)
 	}
 	return nil
 }
 
-// groupCheck is what all consumers know together.
+// groupCheck is the shared state of all consumers.
 type groupCheck struct {
 	front   int64 // events up to this position are not measured; the first of them is never acknowledged
 	ordered bool
 
 	mu        sync.Mutex
 	delivered []bool  // by position
-	versions  []int64 // of streams, by their numbers: the last one acknowledged
-	left      int64   // to be acknowledged, the front left out
+	versions  []int64 // the last acknowledged version of each stream, by stream number
+	left      int64   // events still to acknowledge, without the front
 	began     time.Time
-	moved     time.Time // when something was acknowledged last
+	moved     time.Time // time of the last acknowledgement
 	measured  load
 
-	acknowledged int64 // the front included
+	acknowledged int64 // including the front
 }
 
 func (g *groupCheck) isDone() bool {
@@ -188,7 +188,7 @@ func (g *groupCheck) isDone() bool {
 	return g.left == 0
 }
 
-// take notes a delivery, and refuses one that may not be.
+// take records a delivery, and returns an error if the delivery is not permitted.
 func (g *groupCheck) take(stream []byte, position, version, attempt int64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -215,11 +215,11 @@ func (g *groupCheck) take(stream []byte, position, version, attempt int64) error
 	if last := g.versions[number]; g.ordered && version != last+1 {
 		return fmt.Errorf("of %s version %d was delivered when version %d was acknowledged", stream, version, last)
 	}
-	// It is settled as soon as its answer is sent, which this consumer does next.
+	// The event counts as settled when its answer is sent, which this consumer does next.
 	return nil
 }
 
-// settle notes that answers are about to be sent.
+// settle records that answers are about to be sent.
 func (g *groupCheck) settle(all []settled) {
 	if !g.ordered {
 		return
@@ -231,7 +231,7 @@ func (g *groupCheck) settle(all []settled) {
 	}
 }
 
-// count notes that answers have taken effect.
+// count records that answers have taken effect.
 func (g *groupCheck) count(acknowledged, measured int, took time.Duration) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -249,13 +249,13 @@ func (g *groupCheck) count(acknowledged, measured int, took time.Duration) error
 	return nil
 }
 
-// settled is an event of a stream of the benchmark, by the stream's number.
+// settled is an event of a benchmark stream, identified by the stream's number.
 type settled struct {
 	stream  int
 	version int64
 }
 
-// consumer is one connection that receives and acknowledges. It is for one goroutine.
+// consumer is one connection that receives and acknowledges. Only one goroutine may use it.
 type consumer struct {
 	wire   *wire
 	check  *groupCheck
@@ -264,7 +264,7 @@ type consumer struct {
 	events []settled
 }
 
-// turn receives once, and acknowledges what has come.
+// turn receives once, and acknowledges the received events.
 func (c *consumer) turn() error {
 	begin := time.Now()
 	status, answer, err := c.wire.do("POST", groupPath+"/receive", "", c.wanted)
@@ -286,7 +286,7 @@ func (c *consumer) turn() error {
 			return err
 		}
 		if event.position == 1 && c.check.front > 0 {
-			continue // the one that is never acknowledged
+			continue // the event that is never acknowledged
 		}
 		if acknowledged > 0 {
 			c.acks = append(c.acks, ',')
@@ -297,7 +297,7 @@ func (c *consumer) turn() error {
 		acknowledged++
 		if event.position > c.check.front {
 			measured++
-			number, _ := strconv.Atoi(string(bytes.TrimPrefix(event.stream, []byte("order-")))) // take has looked at it
+			number, _ := strconv.Atoi(string(bytes.TrimPrefix(event.stream, []byte("order-")))) // take has already checked it
 			c.events = append(c.events, settled{number, event.version})
 		}
 	}
@@ -314,13 +314,13 @@ func (c *consumer) turn() error {
 	return c.check.count(acknowledged, measured, time.Since(begin))
 }
 
-// delivered is what a consumer looks at of a delivery. Its texts are parts of the answer.
+// delivered is the part of a delivery that a consumer reads. Its texts are slices of the answer.
 type delivered struct {
 	id, stream                 []byte
 	version, position, attempt int64
 }
 
-// nextDelivery finds the next delivery of an answer, without decoding it, and returns what is behind it.
+// nextDelivery finds the next delivery in an answer without decoding it, and returns the rest after it.
 func nextDelivery(answer []byte) (d delivered, rest []byte, found bool, err error) {
 	if d.id, rest, found = textIn(answer, `"event":{"id":"`); !found {
 		return d, nil, false, nil
@@ -329,7 +329,7 @@ func nextDelivery(answer []byte) (d delivered, rest []byte, found bool, err erro
 	d.stream, rest, ok[0] = textIn(rest, `"stream":"`)
 	d.version, ok[1] = numberIn(rest, `"version":`)
 	d.position, ok[2] = numberIn(rest, `"position":`)
-	// The attempt is behind the event, whose data has no such field.
+	// The attempt follows the event, whose data has no such field.
 	d.attempt, ok[3] = numberIn(rest, `"attempt":`)
 	if ok != [4]bool{true, true, true, true} {
 		return d, nil, false, fmt.Errorf("a delivery lacks a field: %.600q", answer)

@@ -91,7 +91,7 @@ func followLatency(ctx context.Context, f *flags, progress io.Writer) (_ Result,
 	return result, err
 }
 
-// causeOf is why a context has ended, where that is not what err says already.
+// causeOf returns the cause of a context's end, unless err already contains it.
 func causeOf(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 		return cause
@@ -99,10 +99,10 @@ func causeOf(ctx context.Context, err error) error {
 	return nil
 }
 
-// latencyWatch counts what comes to one subscriber. count is for one goroutine.
+// latencyWatch measures what arrives at one subscriber. Only one goroutine may call count.
 type latencyWatch struct {
 	latencies *hdrhistogram.Histogram
-	begin     time.Time // what was sent before does not count
+	begin     time.Time // events sent before do not count
 	at        atomic.Int64
 }
 
@@ -111,12 +111,12 @@ func (w *latencyWatch) count(frame []byte, now time.Time) error {
 	if err != nil || sent.Before(w.begin) {
 		return err
 	}
-	// A latency beyond the highest counts as the highest.
+	// A latency above the highest counts as the highest.
 	_ = w.latencies.RecordValue(min(max(now.Sub(sent).Microseconds(), lowest), highest))
 	return nil
 }
 
-// followEnd opens connections that follow the log from its end on, and returns when they do.
+// followEnd opens connections that follow the log from its end, and returns when all of them follow.
 func (s *service) followEnd(transport string, count int, progress io.Writer) (all []*follower, err error) {
 	fmt.Fprintf(progress, "connecting %d subscribers ...\n", count)
 	defer func() {

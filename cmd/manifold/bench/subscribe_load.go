@@ -15,21 +15,22 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// stampedLoad appends at a steady rate events that say when they were sent.
+// stampedLoad appends events at a steady rate. Each event contains the time when it was sent.
 type stampedLoad struct {
 	appenders []*wire
-	rate      float64 // events a second
-	batch     int     // events of a request
+	rate      float64 // events per second
+	batch     int     // events per request
 	last      atomic.Int64
-	took      samples // by the appends, from when they were sent
+	took      samples // latencies of the appends by send time
 }
 
-// sentField is what stamped events have in their data: nanoseconds since 1970.
+// sentField is the field in the data of stamped events, in nanoseconds since 1970.
 const sentField = `"sent":`
 
-// drive runs the load for a duration behind its warm-up, and returns what was appended behind the warm-up. ctx's end ends it.
+// drive runs the load for a duration after its warm-up, or until ctx ends. It returns what was appended after the
+// warm-up.
 func (l *stampedLoad) drive(ctx context.Context, warmUp, duration time.Duration) (load, error) {
-	tickets := make(chan struct{}, len(l.appenders)) // a ticket allows an append
+	tickets := make(chan struct{}, len(l.appenders)) // a ticket permits one append
 	clients := make([]client, len(l.appenders))
 	for i, w := range l.appenders {
 		goods, at := newSales(i), newCursor(os.Getpid(), i, 100)
@@ -82,7 +83,7 @@ func (l *stampedLoad) drive(ctx context.Context, warmUp, duration time.Duration)
 	return drive(ctx, clients, warmUp, duration, 0)
 }
 
-// sentAt is when an event was sent that stampedLoad has appended.
+// sentAt returns when stampedLoad sent an event.
 func sentAt(frame []byte) (time.Time, error) {
 	nanoseconds, ok := numberIn(frame, sentField)
 	if !ok {
@@ -91,13 +92,13 @@ func sentAt(frame []byte) (time.Time, error) {
 	return time.Unix(0, nanoseconds), nil
 }
 
-// patience is how long subscribers may take for what is left when nothing is appended any more.
+// patience is how long subscribers may take for the remaining events after the last append.
 const patience = 30 * time.Second
 
-// errLate is why a run fails whose subscribers do not come to its end.
+// errLate is the error of a run whose subscribers do not receive all events in time.
 var errLate = errors.New("some subscribers have not had all events " + patience.String() + " behind the last append")
 
-// awaitLast waits until reached says that all have come to the last position.
+// awaitLast waits until reached reports that all subscribers have received the last position.
 func (l *stampedLoad) awaitLast(ctx context.Context, reached func(position int64) bool) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

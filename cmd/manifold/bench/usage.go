@@ -19,8 +19,8 @@ func processorTime() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// peakMemory returns the most resident memory that a process has had, in megabytes of a million bytes; 0 where the
-// system does not tell (it is read from /proc).
+// peakMemory returns a process's peak resident memory in megabytes (a million bytes). It reads /proc, and returns 0
+// if the system has none.
 func peakMemory(pid int) float64 {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -38,20 +38,20 @@ func peakMemory(pid int) float64 {
 	return 0
 }
 
-// stat is what /proc tells of a process.
+// stat is what /proc reports for a process.
 type stat struct {
 	parent int
 	own    time.Duration // processor time
-	ended  time.Duration // that of its children that have ended
+	ended  time.Duration // processor time of its children that have ended
 }
 
-// readStat reads /proc; ok is false where there is no such process, or no /proc.
+// readStat reads /proc. ok is false if there is no such process or no /proc.
 func readStat(pid int) (s stat, ok bool) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return stat{}, false
 	}
-	// The second field, a name in parentheses, may have blanks and parentheses in it.
+	// The second field, a name in parentheses, may contain blanks and parentheses.
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	if len(fields) < 15 {
 		return stat{}, false
@@ -61,7 +61,7 @@ func readStat(pid int) (s stat, ok bool) {
 		if err != nil {
 			return 0
 		}
-		return time.Duration(n) * (time.Second / 100) // USER_HZ is 100 wherever Linux tells of it
+		return time.Duration(n) * (time.Second / 100) // USER_HZ in /proc is always 100 on Linux
 	}
 	if s.parent, err = strconv.Atoi(fields[1]); err != nil {
 		return stat{}, false
@@ -70,13 +70,13 @@ func readStat(pid int) (s stat, ok bool) {
 	return s, true
 }
 
-// processTime is the processor time of a process; 0 where it is not known.
+// processTime returns the processor time of a process, or 0 if it is unknown.
 func processTime(pid int) time.Duration {
 	s, _ := readStat(pid)
 	return s.own
 }
 
-// familyTime is the processor time of a process and its children, those that have ended among them.
+// familyTime returns the processor time of a process and its children, including those that have ended.
 func familyTime(pid int) time.Duration {
 	s, _ := readStat(pid)
 	total := s.own + s.ended

@@ -60,7 +60,7 @@ func webhook(ctx context.Context, f *flags, progress io.Writer) (_ Result, err e
 	return deliverLatency(ctx, f, s, progress)
 }
 
-// webhookService is a quiet service that may send to this machine.
+// webhookService starts a quiet service that may send to this machine.
 func webhookService(ctx context.Context, f *flags, progress io.Writer) (*service, error) {
 	if f.url != "" {
 		return startService(ctx, f, progress, nil)
@@ -87,13 +87,13 @@ func (f *flags) webhookName(parts string) string {
 	return name
 }
 
-// putWebhook makes a webhook from a place on.
+// putWebhook creates a webhook that begins at the given place.
 func (w *wire) putWebhook(name, url, from, ordering string) error {
 	status, answer, err := w.do("PUT", "/v1/webhooks/"+name, "", fmt.Appendf(nil, `{"url":%q,"from":%q,"ordering":%q}`, url, from, ordering))
 	return want(status, http.StatusCreated, answer, err)
 }
 
-// putDead makes the webhooks whose URLs are dead.
+// putDead creates the webhooks whose URLs are dead.
 func putDead(w *wire, dead *deadURLs, f *flags, from string, progress io.Writer) error {
 	if f.dead > 0 {
 		fmt.Fprintf(progress, "making %d webhooks that are dead ...\n", f.dead)
@@ -165,7 +165,7 @@ func deliverAll(ctx context.Context, f *flags, s *service, progress io.Writer) (
 	return result, err
 }
 
-// awaitWebhook waits until the service says, too, that the good webhook has had everything up to a position.
+// awaitWebhook waits until the service also reports that the good webhook has received everything up to a position.
 func awaitWebhook(ctx context.Context, w *wire, position int64) error {
 	over := time.After(patience)
 	for {

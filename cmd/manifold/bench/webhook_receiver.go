@@ -18,8 +18,8 @@ type receiver struct {
 	done   chan struct{}
 }
 
-// startReceiver starts a server that answers each request with 204, after a time, when take has had its body, and with 500 where take
-// does not understand it. take is called by many goroutines.
+// startReceiver starts a server that answers each request after a delay. It passes the body to take, and answers 204,
+// or 500 if take returns an error. Many goroutines call take.
 func startReceiver(after time.Duration, take func(body []byte, now time.Time) error) (*receiver, error) {
 	return serveWebhooks(func(w http.ResponseWriter, r *http.Request) {
 		now := time.Now()
@@ -61,7 +61,7 @@ func (r *receiver) close() {
 
 // deadURLs are URLs to which nothing can be sent.
 type deadURLs struct {
-	urls     []string // one that hangs, one that fails, one that refuses, and one that redirects
+	urls     []string // URLs that hang, fail, refuse and redirect
 	requests atomic.Int64
 	servers  []*receiver
 	over     chan struct{}
@@ -93,7 +93,7 @@ func startDead() (*deadURLs, error) {
 		}
 		d.urls = append(d.urls, s.url)
 		if answer == nil {
-			s.close() // its port refuses connections
+			s.close() // so that its port refuses connections
 			continue
 		}
 		d.servers = append(d.servers, s)
@@ -108,11 +108,11 @@ func (d *deadURLs) close() {
 	}
 }
 
-// webhookCheck counts what comes to a webhook. It may be used by several goroutines.
+// webhookCheck counts what arrives at a webhook. Several goroutines may use it.
 type webhookCheck struct {
-	arrived []atomic.Int32 // how often, by position
+	arrived []atomic.Int32 // number of arrivals, by position
 	all     atomic.Int64
-	done    chan struct{} // closed when each has come
+	done    chan struct{} // closed when each event has arrived
 
 	mu   sync.Mutex
 	left int64

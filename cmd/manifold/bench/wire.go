@@ -12,14 +12,14 @@ import (
 	"strconv"
 )
 
-// wire is one HTTP/1.1 connection that is kept alive, for one goroutine. It does as little as a client can: a load
-// generator on the machine that it loads must cost next to nothing beside the service.
+// wire is one HTTP/1.1 connection with keep-alive. Only one goroutine may use it. It does as little as a client can:
+// a load generator on the same machine must cost almost nothing compared with the service.
 type wire struct {
 	conn net.Conn
 	in   *bufio.Reader
 	out  []byte
 	body []byte
-	head string // the lines that every request has
+	head string // the lines of every request
 }
 
 // dial connects to a service (http:// only) as the holder of key.
@@ -45,7 +45,7 @@ func dial(service, key string) (*wire, error) {
 
 func (w *wire) close() { w.conn.Close() }
 
-// do sends a request and reads its answer. headers is whole lines, each ended by CRLF. The body that it returns is valid
+// do sends a request and reads its answer. headers are whole lines, each ended by CRLF. The returned body is valid
 // until the next call.
 func (w *wire) do(method, path, headers string, body []byte) (status int, answer []byte, err error) {
 	if err := w.send(method, path, headers, body); err != nil {
@@ -88,7 +88,7 @@ func (w *wire) send(method, path, headers string, body []byte) error {
 	return err
 }
 
-// header reads the status line and the header; length is -1 for a chunked body.
+// header reads the status line and the headers. length is -1 for a chunked body.
 func (w *wire) header() (status, length int, err error) {
 	line, err := w.in.ReadSlice('\n')
 	if err != nil {
@@ -121,7 +121,7 @@ func (w *wire) header() (status, length int, err error) {
 	}
 }
 
-// chunks is the body of an answer whose length is -1. Behind its end there is the trailer.
+// chunks returns the body of an answer whose length is -1. The trailer follows its end.
 func (w *wire) chunks() io.Reader { return httputil.NewChunkedReader(w.in) }
 
 func (w *wire) trailer() error {
@@ -136,7 +136,7 @@ func (w *wire) trailer() error {
 	}
 }
 
-// want turns an answer with another status into an error that says what the service said.
+// want turns an answer with an unexpected status into an error with the service's message.
 func want(status, expected int, answer []byte, err error) error {
 	switch {
 	case err != nil:

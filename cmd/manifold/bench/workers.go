@@ -131,10 +131,11 @@ func workers(ctx context.Context, f *flags, progress io.Writer) (_ Result, err e
 	return result, err
 }
 
-// takeOver is how many tenants get an event more when a process was killed: few, since each save takes its time.
+// takeOver is how many tenants get another event after a process was killed. The number is small, since each save
+// takes time.
 const takeOver = 40
 
-// appendToSome gives the logs of some tenants one more event, as an append does.
+// appendToSome appends one more event to the logs of some tenants.
 func (s *service) appendToSome(ctx context.Context, tenants int) error {
 	some := fmt.Sprintf("(select tenant_id from manifold.logs order by tenant_id limit %d)", tenants)
 	return execute(ctx, s.db.super,
@@ -144,7 +145,7 @@ func (s *service) appendToSome(ctx context.Context, tenants int) error {
 		"update manifold.logs set head = head + 1, last_at = now() where tenant_id in "+some)
 }
 
-// awaitMembers waits until that many processes work on projections.
+// awaitMembers waits until count processes work on projections.
 func (w *wire) awaitMembers(ctx context.Context, count int) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -185,12 +186,12 @@ func (s *service) startWorker(f *flags) (*worker, error) {
 func (w *worker) kill() error { return w.process.Process.Kill() }
 
 func (w *worker) end() {
-	// How it ends says nothing about what was measured.
+	// How the process exits does not affect the measurements.
 	_ = w.kill()
 	_ = w.process.Wait()
 }
 
-// workerChild is such a process, until it is killed.
+// workerChild is such a process. It runs until it is killed.
 func workerChild(ctx context.Context, f *flags) error {
 	c, err := config.Load("", os.Environ())
 	if err != nil {
@@ -214,13 +215,13 @@ func workerChild(ctx context.Context, f *flags) error {
 	return errors.Join(err, process.Stop(context.WithoutCancel(ctx)))
 }
 
-// slowDriver takes its time before each save, and nobody's processor.
+// slowDriver waits before each save, without using a processor.
 type slowDriver struct {
 	drivers.Driver
 	delay time.Duration
 }
 
-// Save waits, and saves.
+// Save waits, and then saves.
 func (d *slowDriver) Save(ctx context.Context, build domain.Build, tenant domain.TenantID, batch drivers.Batch) error {
 	wait := time.NewTimer(d.delay)
 	defer wait.Stop()
