@@ -62,7 +62,7 @@ It ends with 0 when all is done, and with 1 where something could not be.`,
 	return command
 }
 
-// ask waits for a yes; anything else is an error.
+// ask waits for the answer yes. Any other answer is an error.
 func ask(in io.Reader, out io.Writer) error {
 	if !isTerminal(in) {
 		return errNotAsked
@@ -81,7 +81,7 @@ func ask(in io.Reader, out io.Writer) error {
 	return errors.New("nothing is changed")
 }
 
-// apply does what was planned. What fails does not keep the rest from being done.
+// apply carries out the plan. If one step fails, the others are still carried out.
 func (d *deployment) apply(ctx context.Context, service *client.ClientWithResponses, wait bool, out, errs io.Writer) error {
 	var rebuilds []client.Rebuild
 	failed := 0
@@ -125,7 +125,7 @@ func (d *deployment) apply(ctx context.Context, service *client.ClientWithRespon
 	return nil
 }
 
-// putProjection puts a file's definition in, and says what came of it.
+// putProjection stores a file's definition in the service, and prints the result.
 func putProjection(ctx context.Context, service *client.ClientWithResponses, file *manifold.DefinitionFile) (done string, rebuild *client.Rebuild, err error) {
 	body, err := json.Marshal(file.Definition)
 	if err != nil {

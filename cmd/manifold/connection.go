@@ -16,17 +16,19 @@ import (
 	"github.com/manifold-es/manifold/client"
 )
 
-// connection says which service a command is a client of, and with which key.
+// connection describes which service a command calls, and with which key.
 type connection struct {
 	url, key string
-	variable string // the environment variable that the key comes from; empty: none is set
+	variable string // the environment variable that contains the key; empty: none is set
 }
 
-// operatorKey is where the operator's commands find their key: the same variable that gives it to the service.
+// operatorKey is the environment variable with the key for the operator's commands. The service reads the same
+// variable.
 const operatorKey = "MANIFOLD_OPERATOR_KEY"
 
-// bind adds the flags. variables are the environment variables that may hold the key; the first that is set counts. One that
-// is set but empty is a mistake in the environment, and must not make the next one's key, the operator's perhaps, act instead.
+// bind adds the flags. variables are the environment variables that may contain the key; the first one that is set
+// applies. A variable that is set but empty is a mistake in the environment. It must not make the key of the next
+// variable, possibly the operator's, apply instead.
 func (c *connection) bind(command *cobra.Command, variables ...string) {
 	service := os.Getenv("MANIFOLD_URL")
 	if service == "" {
@@ -41,11 +43,12 @@ func (c *connection) bind(command *cobra.Command, variables ...string) {
 	}
 	command.PersistentFlags().StringVar(&c.url, "url", service, "the service (MANIFOLD_URL)")
 	command.PersistentFlags().StringVar(&c.key, "key", key, "the key ("+strings.Join(variables, ", ")+")")
-	// A key from the environment must not be shown by --help.
+	// --help must not show a key from the environment.
 	command.PersistentFlags().Lookup("key").DefValue = ""
 }
 
-// asOperator takes the operator's key where the environment has it, unless --key is given: for what nobody else may.
+// asOperator uses the operator's key from the environment, if there is one and --key is not given. It is for calls
+// that only the operator may make.
 func (c *connection) asOperator(command *cobra.Command) {
 	if key := os.Getenv(operatorKey); key != "" && !command.Flags().Changed("key") {
 		c.key = key
@@ -78,10 +81,10 @@ func (c *connection) options() []client.ClientOption {
 	return []client.ClientOption{client.WithKey(c.key), client.WithHTTPClient(reaching{c.url})}
 }
 
-// reaching sends requests, and says what to do where nobody is there to take them.
+// reaching sends requests. If the service is unreachable, its error says what to do.
 type reaching struct{ url string }
 
-// Do is client.HttpRequestDoer's.
+// Do implements client.HttpRequestDoer.
 func (r reaching) Do(request *http.Request) (*http.Response, error) {
 	response, err := http.DefaultClient.Do(request)
 	if unknown, ok := errors.AsType[*net.DNSError](err); ok || errors.Is(err, syscall.ECONNREFUSED) {
@@ -94,7 +97,7 @@ func (r reaching) Do(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// refusal turns an answer that is not as wanted into an error, for people.
+// refusal turns an unexpected answer into an error for people.
 func refusal(status string, body []byte) error {
 	var problem client.Problem
 	if err := json.Unmarshal(body, &problem); err != nil || problem.Code == "" {
@@ -117,7 +120,7 @@ func problemError(problem client.Problem) error {
 	return fmt.Errorf("%s (%s)", text, problem.Code)
 }
 
-// answered is what a call of the generated client gave: want is its field for the status that is expected.
+// answered returns the result of a call of the generated client. want is the client's field for the expected status.
 func answered[T any](want *T, response *http.Response, body []byte) (T, error) {
 	if want == nil {
 		var none T

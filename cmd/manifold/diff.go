@@ -17,7 +17,7 @@ import (
 	"github.com/manifold-es/manifold/client"
 )
 
-// differ is the exit code of `manifold diff` where there is something to change.
+// differ is the exit code of `manifold diff` if there are differences.
 const differ = 2
 
 func diffCommand() *cobra.Command {
@@ -56,25 +56,25 @@ service does not answer.`,
 	return command
 }
 
-// bindFiles adds the flags that say which projections are meant.
+// bindFiles adds the flags that select projections.
 func bindFiles(command *cobra.Command, files *string, remove *bool) {
 	command.Flags().StringVarP(files, "file", "f", "", "the folder with the definitions: a YAML or JSON file each")
-	_ = command.MarkFlagRequired("file") // it is there: one line above
+	_ = command.MarkFlagRequired("file") // the flag exists: see the line above
 	command.Flags().BoolVar(remove, "remove", false, "remove projections that no file defines")
 }
 
-// deployment is what deploying a folder of definitions does.
+// deployment is the plan for deploying a folder of definitions.
 type deployment struct {
 	files   []manifold.DefinitionFile
 	changes []client.PlannedChange
 }
 
-// planDeployment reads a folder and asks the service what deploying it would do.
+// planDeployment reads a folder and asks the service what deploying it would change.
 func planDeployment(ctx context.Context, service *client.ClientWithResponses, folder string, remove bool, errs io.Writer) (deployment, error) {
 	d := deployment{}
 	var err error
 	if d.files, err = manifold.ReadDefinitions(folder); err != nil {
-		fmt.Fprintln(errs, err) // a line for each thing that is wrong, with its file
+		fmt.Fprintln(errs, err) // one line for each mistake, with its file
 		return d, manifold.ErrShown
 	}
 	if len(d.files) == 0 && !remove {
@@ -97,7 +97,7 @@ func planDeployment(ctx context.Context, service *client.ClientWithResponses, fo
 	return d, err
 }
 
-// file returns the file that defines a projection; nil where none does.
+// file returns the file that defines a projection, or nil if there is none.
 func (d *deployment) file(name string) *manifold.DefinitionFile {
 	for i := range d.files {
 		if d.files[i].Definition.Name == name {
@@ -107,7 +107,7 @@ func (d *deployment) file(name string) *manifold.DefinitionFile {
 	return nil
 }
 
-// differences is how many projections are not as they are to be.
+// differences returns how many projections differ from their definitions.
 func (d *deployment) differences() (n int) {
 	for _, change := range d.changes {
 		if change.Action != "none" {
@@ -117,7 +117,7 @@ func (d *deployment) differences() (n int) {
 	return n
 }
 
-// show prints what is to be done, and what is wrong with file and line, which is an error.
+// show prints the plan. It also prints each mistake with file and line, and returns an error if there is any.
 func (d *deployment) show(out, errs io.Writer) error {
 	p := painter{out: out, colour: isTerminal(out) && os.Getenv("NO_COLOR") == ""}
 	counts := map[string]int{}
@@ -154,7 +154,7 @@ type painter struct {
 	err    error
 }
 
-// The colours of a plan: of what comes, goes, and changes.
+// These are the colours of a plan for additions, removals and changes.
 const (
 	green  = "\x1b[32m"
 	red    = "\x1b[31m"
@@ -189,13 +189,13 @@ func (p *painter) change(c client.PlannedChange) {
 	case "remove":
 		p.line(red, "- %s: remove, with its documents", c.Name)
 		return
-	default: // a newer service's
+	default: // from a newer service
 		p.line(yellow, "~ %s: %s%s", c.Name, c.Action, events)
 	}
 	p.fields(c.Changes)
 }
 
-// fields writes how definitions differ.
+// fields writes the differences between definitions.
 func (p *painter) fields(changes []client.FieldChange) {
 	for _, f := range changes {
 		p.line("", "    %s", f.Field)
@@ -204,7 +204,7 @@ func (p *painter) fields(changes []client.FieldChange) {
 	}
 }
 
-// value writes a field's value, an expression as it is written, over as many lines as it has.
+// value writes a field's value. It writes an expression as its author did, over as many lines as it has.
 func (p *painter) value(colour, mark string, value json.RawMessage) {
 	if value == nil {
 		return
@@ -234,11 +234,11 @@ func (p *painter) summary(counts map[string]int) {
 	p.line("", "%s", strings.Join(parts, ", "))
 }
 
-// isTerminal reports whether somebody looks at a file, or types into it.
+// isTerminal reports whether a file is a terminal, to which a person writes or from which a person reads.
 func isTerminal(file any) bool {
 	f, ok := file.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// errNotAsked is why nothing is changed without a word.
+// errNotAsked is the error when there is no confirmation and no terminal to ask for it.
 var errNotAsked = errors.New("nothing is changed: this is no terminal to ask at; say --yes if it is meant")

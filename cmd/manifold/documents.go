@@ -14,7 +14,7 @@ import (
 	"github.com/manifold-es/manifold/client"
 )
 
-// documentsFlags say which documents are asked for, and what of them is shown.
+// documentsFlags select documents and the fields to show.
 type documentsFlags struct {
 	filter, orderBy, fields string
 	pageSize                int
@@ -66,7 +66,7 @@ With --explain and the operator's key, show how the database of the projection a
 	return command
 }
 
-// params asks for a page.
+// params returns the parameters of a request for one page.
 func (f *documentsFlags) params() *client.ListDocumentsParams {
 	p := &client.ListDocumentsParams{
 		Filter: given(f.filter), OrderBy: given(f.orderBy), Fields: given(f.fields), PageSize: &f.pageSize,
@@ -77,7 +77,7 @@ func (f *documentsFlags) params() *client.ListDocumentsParams {
 	return p
 }
 
-// given is a parameter that is left out where it is empty, or not true.
+// given returns a parameter, or nil for the zero value, which is left out of the request.
 func given[T comparable](value T) *T {
 	if value == *new(T) {
 		return nil
@@ -85,7 +85,7 @@ func given[T comparable](value T) *T {
 	return &value
 }
 
-// listDocuments asks for a page, and returns the token of the next one; "" behind the last.
+// listDocuments requests a page. It returns the token of the next page, or "" after the last one.
 func listDocuments(ctx context.Context, service *client.ClientWithResponses, name string, params *client.ListDocumentsParams) (client.DocumentList, string, error) {
 	r, err := service.ListDocumentsWithResponse(ctx, name, params)
 	if err != nil {
@@ -106,7 +106,7 @@ func writeDocuments(ctx context.Context, service *client.ClientWithResponses, na
 			return err
 		}
 		for _, warning := range page.Warnings {
-			if params.PageToken == nil { // each page has them
+			if params.PageToken == nil { // every page has the same count
 				fmt.Fprintln(warn, "warning:", warning)
 			}
 		}
@@ -124,7 +124,7 @@ func writeDocuments(ctx context.Context, service *client.ClientWithResponses, na
 
 func countDocuments(ctx context.Context, service *client.ClientWithResponses, name string, f *documentsFlags, out io.Writer) error {
 	params, exact, one := f.params(), "exact", 1
-	// What the order and the fields are does not matter, but that they are wrong is said.
+	// The order and fields do not affect the count, but the service must still report mistakes in them.
 	params.Count, params.PageSize = &exact, &one
 	page, _, err := listDocuments(ctx, service, name, params)
 	if err != nil {

@@ -10,20 +10,20 @@ import (
 	"github.com/manifold-es/manifold/client"
 )
 
-// toTheMillisecond is how moments of events are shown, in the local time.
+// toTheMillisecond is the format for the times of events, in local time.
 const toTheMillisecond = "2006-01-02T15:04:05.000Z07:00"
 
-// eventHead is what a line about an event begins with: position, time, stream and type.
+// eventHead returns the start of an event's line: position, time, stream and type.
 func eventHead(e client.Event) string {
 	return fmt.Sprintf("%d  %s  %s  %s", e.Position, e.RecordedAt.Local().Format(toTheMillisecond), e.Stream, e.Type)
 }
 
-// eventLine is an event on one line, for people.
+// eventLine formats an event on one line, for people.
 func eventLine(e client.Event) string {
 	return eventHead(e) + "  " + string(bytes.TrimSpace(e.Data))
 }
 
-// writePretty writes an event over as many lines as its data has.
+// writePretty writes an event over as many lines as its data needs.
 func writePretty(out io.Writer, e client.Event) error {
 	var text bytes.Buffer
 	fmt.Fprintf(&text, "%s\n    version %d, id %s", eventHead(e), e.Version, e.Id)

@@ -46,7 +46,7 @@ a file, which appears under its name only when it is complete. A file named .gz 
 			if err != nil {
 				return err
 			}
-			defer os.Remove(half.Name()) // where it is still there, it is of no use
+			defer os.Remove(half.Name()) // if the file still exists, it is incomplete
 			err = runExport(command, to, half, from, compress)
 			if err == nil {
 				err = half.Sync()
@@ -87,14 +87,14 @@ func runExport(command *cobra.Command, to *connection, out io.Writer, from int64
 	}
 	bar := newProgress(-1, "exporting", true)
 	_, err = io.Copy(into, io.TeeReader(response.Body, byteCounter{bar}))
-	_ = bar.Finish() // nothing but the screen depends on it
+	_ = bar.Finish() // affects only the screen
 	if err != nil {
 		return fmt.Errorf("the export was cut off: %w", err)
 	}
 	return into.Close()
 }
 
-// compressionOf is how a file of this name is compressed: gzip, zstd, or none.
+// compressionOf returns the compression for a file of this name: gzip, zstd, or none.
 func compressionOf(file string) string {
 	switch strings.ToLower(filepath.Ext(file)) {
 	case ".gz":
@@ -106,7 +106,7 @@ func compressionOf(file string) string {
 	}
 }
 
-// compressor compresses what is written to it; closing it does not close out.
+// compressor compresses what is written to it. Closing it does not close out.
 func compressor(out io.Writer, how string) (io.WriteCloser, error) {
 	switch how {
 	case "none":

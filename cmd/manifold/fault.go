@@ -13,7 +13,7 @@ import (
 	"github.com/manifold-es/manifold/client"
 )
 
-// showFault prints what stands in a projection's way, for people.
+// showFault prints, for people, what stops a projection.
 func showFault(out io.Writer, fault client.Fault) {
 	fmt.Fprintf(out, "  event:      %d, %s", fault.Position, fault.EventId)
 	if fault.Type != "" {
@@ -30,8 +30,8 @@ func showFault(out io.Writer, fault client.Fault) {
 	fmt.Fprintf(out, "  message:    %s\n", fault.Message)
 }
 
-// onBehalf makes a command do something for a tenant: the key's own or, with the operator's key, the one that the flag
-// --tenant names. do is given that one's id, as it is sent.
+// onBehalf makes a command act for a tenant: the key's own, or, with the operator's key, the one named by the flag
+// --tenant. do receives the tenant's id in the form of a request parameter.
 func (to *connection) onBehalf(command *cobra.Command, do func(command *cobra.Command, args []string, service *client.ClientWithResponses, tenant *string) error) *cobra.Command {
 	name := command.Flags().String("tenant", "", "with the operator's key: the name or id of the tenant that is meant")
 	command.RunE = func(command *cobra.Command, args []string) error {
@@ -124,7 +124,7 @@ func projectionSkipped(to *connection) *cobra.Command {
 	})
 }
 
-// positionOf reads a position among a command's arguments.
+// positionOf parses a position in a command's arguments.
 func positionOf(text string) (int64, error) {
 	position, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || position < 1 {

@@ -50,19 +50,19 @@ dead letters, which show events, events:consume or events:read.`,
 	return command
 }
 
-// jsonFlag adds --json to a command that prints a table without.
+// jsonFlag adds --json to a command that otherwise prints a table.
 func jsonFlag(command *cobra.Command, asJSON *bool, of string) {
 	command.Flags().BoolVar(asJSON, "json", false, "print "+of+", one JSON object a line, as the service answers")
 }
 
-// writeJSON writes a value on a line.
+// writeJSON writes a value on one line.
 func writeJSON(out io.Writer, value any) error {
 	lines := json.NewEncoder(out)
 	lines.SetEscapeHTML(false) // people read it
 	return lines.Encode(value)
 }
 
-// groups yields all groups. An error ends it.
+// groups yields all groups. It stops at the first error.
 func groups(ctx context.Context, service *client.ClientWithResponses) iter.Seq2[client.Subscription, error] {
 	size := pageSize
 	return pages(func(token *string) ([]client.Subscription, *http.Response, error) {
@@ -98,7 +98,7 @@ func groupList(to *connection) *cobra.Command {
 	return command
 }
 
-// progressOf is a group's progress over all its partitions: sums, and the lowest of the positions.
+// progressOf returns a group's progress over all its partitions: sums, and the lowest position.
 func progressOf(group client.Subscription) client.SubscriptionProgress {
 	sum := client.SubscriptionProgress{Checkpoint: math.MaxInt64}
 	for _, p := range group.Progress {
@@ -110,12 +110,13 @@ func progressOf(group client.Subscription) client.SubscriptionProgress {
 	return sum
 }
 
-// behind is how many positions lie between a group and the head: none where it was moved beyond that.
+// behind returns how many positions a group lags behind the head. The result is 0 if the group was moved beyond the
+// head.
 func behind(group client.Subscription) int64 {
 	return max(group.Head-progressOf(group).Checkpoint, 0)
 }
 
-// howMany is a number of things: 1 event, 2 events.
+// howMany formats a number of things: 1 event, 2 events.
 func howMany(number int64, thing string) string {
 	if number != 1 {
 		thing += "s"
@@ -130,7 +131,7 @@ func stateOf(group client.Subscription) string {
 	return "active"
 }
 
-// sourceOf names what a group is of.
+// sourceOf describes a group's source.
 func sourceOf(source client.SubscriptionSource) string {
 	switch {
 	case source.Stream != "":
@@ -142,7 +143,7 @@ func sourceOf(source client.SubscriptionSource) string {
 	}
 }
 
-// orZero is a number that may be missing.
+// orZero returns the number, or 0 if it is missing.
 func orZero[T any](number *T) T {
 	if number == nil {
 		var zero T
@@ -190,7 +191,7 @@ func groupGet(to *connection) *cobra.Command {
 	return command
 }
 
-// showGroup prints a group for people; labels are its members', by their ids.
+// showGroup prints a group for people. labels are the labels of its members by id.
 func showGroup(out io.Writer, group client.Subscription, labels map[string]string) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s: %s, of %s from %s", group.Name, stateOf(group), sourceOf(group.Source), group.From)
@@ -232,7 +233,7 @@ func showGroup(out io.Writer, group client.Subscription, labels map[string]strin
 	return t.Flush()
 }
 
-// seconds is a time that the service tells in seconds.
+// seconds converts a number of seconds from the service to a duration.
 func seconds(number float64) time.Duration {
 	return time.Duration(number * float64(time.Second)).Round(time.Millisecond)
 }
@@ -248,7 +249,7 @@ func groupDelete(to *connection) *cobra.Command {
 		})
 }
 
-// groupChange is a command that does something with a group, and says how it is then.
+// groupChange returns a command that changes a group, and then prints the group's state.
 func groupChange(to *connection, use, short, what string, do func(context.Context, *client.ClientWithResponses, string) (client.Subscription, error)) *cobra.Command {
 	return &cobra.Command{
 		Use:   use + " NAME",

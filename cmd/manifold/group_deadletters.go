@@ -44,7 +44,7 @@ func groupDeadLetters(to *connection) *cobra.Command {
 	return command
 }
 
-// oneOrAll checks that a command's arguments name one event, or all.
+// oneOrAll checks that a command's arguments name either one event or all.
 func oneOrAll(args []string, all bool) error {
 	if (len(args) == 2) == all {
 		return errors.New("say which dead letter: its event's id, or --all")

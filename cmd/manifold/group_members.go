@@ -58,7 +58,7 @@ func groupMembers(to *connection) *cobra.Command {
 	return command
 }
 
-// numbers are written with commas between.
+// numbers formats numbers with commas between them.
 func numbers(all []int) string {
 	parts := make([]string, len(all))
 	for i, n := range all {

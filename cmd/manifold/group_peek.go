@@ -82,10 +82,10 @@ func peek(ctx context.Context, service *client.ClientWithResponses, name string,
 	return nil
 }
 
-// stillSearching is said once while a group passes over very many events of others.
+// stillSearching is printed once while a group skips many events that are not its own.
 const stillSearching = "still searching the log for the group's events"
 
-// peekedLine is an event that a group has to do with, on one line.
+// peekedLine formats an event that a group has peeked at, on one line.
 func peekedLine(e client.PeekedEvent) string {
 	what := fmt.Sprintf("attempt %d", e.Attempt)
 	if e.AckDeadline != nil {

@@ -15,12 +15,12 @@ import (
 	"github.com/manifold-es/manifold/client"
 )
 
-// groupFields are the fields of a group's definition, in the order in which changes are shown.
+// groupFields are the fields of a group's definition, in the order in which changes are printed.
 var groupFields = []string{
 	"source", "types", "filter", "from", "batchSize", "maxInFlight", "ackTimeout", "maxAttempts", "backoff", "ordering", "partitions",
 }
 
-// groupFlags are the fields of a definition that have been given as flags.
+// groupFlags are the fields of a definition that were given as flags.
 type groupFlags struct {
 	selectionFlags
 	file                                            string
@@ -93,7 +93,7 @@ made.`,
 	return command
 }
 
-// onTopOf returns the definition with the flags that were given, as it is sent.
+// onTopOf returns the definition for the request, with the given flags applied.
 func (f *groupFlags) onTopOf(definition map[string]json.RawMessage, changed func(flag string) bool) ([]byte, error) {
 	body := f.selectionFlags.onTopOf(definition, changed,
 		field{"batch-size", "batchSize", f.batchSize}, field{"max-in-flight", "maxInFlight", f.maxInFlight},
@@ -117,7 +117,7 @@ func (f *groupFlags) onTopOf(definition map[string]json.RawMessage, changed func
 	return json.Marshal(body)
 }
 
-// groupDefinition is a group's definition as the service has it; nil where there is no such group.
+// groupDefinition returns a group's stored definition, or nil if there is no such group.
 func groupDefinition(ctx context.Context, service *client.ClientWithResponses, name string) (map[string]json.RawMessage, error) {
 	r, err := service.GetSubscriptionWithResponse(ctx, name)
 	if err != nil {
@@ -133,7 +133,7 @@ func groupDefinition(ctx context.Context, service *client.ClientWithResponses, n
 	return definitionOf(group, groupFields)
 }
 
-// definitionOf are those fields of what the service has answered that are of its definition.
+// definitionOf returns those fields of the service's answer that belong to the definition.
 func definitionOf(answer any, fields []string) (map[string]json.RawMessage, error) {
 	text, err := json.Marshal(answer)
 	if err != nil {
@@ -149,7 +149,8 @@ func definitionOf(answer any, fields []string) (map[string]json.RawMessage, erro
 	return definition, nil
 }
 
-// readNamed reads the definition of a group or a webhook as it is written: the service is who checks it. It may have its name.
+// readNamed reads the definition of a group or a webhook without checking it, since the service does that. The
+// definition may contain the name.
 func readNamed(what, path, name string, stdin io.Reader) (map[string]json.RawMessage, error) {
 	var text []byte
 	var err error
@@ -178,7 +179,7 @@ func readNamed(what, path, name string, stdin io.Reader) (map[string]json.RawMes
 	return definition, nil
 }
 
-// tellPut says what has become of a group or a webhook, whose definition has these fields.
+// tellPut prints what has changed in a group or a webhook, whose definition has these fields.
 func tellPut(out io.Writer, name string, fields []string, created bool, before, after map[string]json.RawMessage) error {
 	p := painter{out: out, colour: isTerminal(out) && os.Getenv("NO_COLOR") == ""}
 	if created {

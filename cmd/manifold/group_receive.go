@@ -12,14 +12,14 @@ import (
 	"github.com/manifold-es/manifold/client"
 )
 
-// receiveFlags say what is received, and what becomes of it.
+// receiveFlags say what to receive, and what to do with it.
 type receiveFlags struct {
 	batch             int
 	wait, delay       time.Duration
 	ack, keep         bool
 	nack, reason      string
 	join, asJSON      bool
-	delayed, nackSaid bool // --delay and --nack were given
+	delayed, nackSaid bool // --delay or --nack was given
 }
 
 func groupReceive(to *connection) *cobra.Command {
@@ -60,7 +60,8 @@ Of a group with partitions only members receive: with --join it becomes one, and
 	return command
 }
 
-// check refuses what the service would: behind a receive it is too late, since that was a delivery.
+// check refuses what the service would refuse. After a receive it would be too late, since the events were already
+// delivered.
 func (f *receiveFlags) check() error {
 	switch {
 	case f.batch < 1:
@@ -79,7 +80,7 @@ func (f *receiveFlags) check() error {
 	return nil
 }
 
-// longestReason is how many bytes of a reason the service takes.
+// longestReason is the largest number of bytes that the service accepts in a reason.
 const longestReason = 1000
 
 func (f *receiveFlags) receive(ctx context.Context, service *client.ClientWithResponses, name string, out, people io.Writer) (err error) {
@@ -138,7 +139,7 @@ func (f *receiveFlags) receive(ctx context.Context, service *client.ClientWithRe
 	return f.answer(ctx, service, name, attempts)
 }
 
-// leave ends a membership, also where a signal has ended the command.
+// leave ends a membership, even if a signal has ended the command.
 func leave(ctx context.Context, service *client.ClientWithResponses, name, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
@@ -152,7 +153,7 @@ func leave(ctx context.Context, service *client.ClientWithResponses, name, id st
 	return nil
 }
 
-// whyNothing says what a group that has given nothing waits for, if that can be told.
+// whyNothing returns what a group that returned no events is waiting for, if that can be found out.
 func whyNothing(ctx context.Context, service *client.ClientWithResponses, name string) string {
 	r, err := service.GetSubscriptionWithResponse(ctx, name)
 	if err != nil || r.JSON200 == nil {
@@ -172,7 +173,8 @@ func whyNothing(ctx context.Context, service *client.ClientWithResponses, name s
 	}
 }
 
-// deliveryLine is a delivery on one line, for people: with its deadline where it is kept until then.
+// deliveryLine formats a delivery on one line, for people. If the delivery is kept until its lease expires, the line
+// contains that deadline.
 func deliveryLine(d client.Delivery, kept bool) string {
 	what := fmt.Sprintf("attempt %d", d.Attempt)
 	if kept {
@@ -184,7 +186,7 @@ func deliveryLine(d client.Delivery, kept bool) string {
 	return eventHead(d.Event) + "  (" + what + ")  " + string(d.Event.Data)
 }
 
-// answer says what becomes of what was received. What is too late is an error.
+// answer acknowledges or rejects the received events. An answer after the lease has expired is an error.
 func (f *receiveFlags) answer(ctx context.Context, service *client.ClientWithResponses, name string, attempts []client.Attempt) error {
 	var answers client.Answers
 	if f.ack {

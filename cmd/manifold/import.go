@@ -78,7 +78,7 @@ type importing struct {
 	to     connection
 	name   string
 	strict bool
-	size   int64 // of the file; -1: not known
+	size   int64 // of the file; -1: unknown
 }
 
 // importProgress is one line of the service's answer: ImportProgress in the contract.
@@ -96,14 +96,14 @@ type importProgress struct {
 	Error    *client.Problem `json:"error"`
 }
 
-// run sends what it reads from in, to be checked only or to be appended.
+// run sends the input for a check or for an append.
 func (j *importing) run(command *cobra.Command, in io.Reader, check bool) error {
 	buffered := bufio.NewReaderSize(in, 256<<10)
 	service, err := client.NewClient(j.to.url, j.to.options()...)
 	if err != nil {
 		return err
 	}
-	// The service is told how the file is compressed, and gets it as it is.
+	// The file is sent unchanged, with its compression in a header.
 	encoding := compression(buffered)
 	params := &client.ImportEventsParams{Strict: &j.strict, Check: &check}
 	if j.name != "" {
@@ -131,7 +131,7 @@ func (j *importing) run(command *cobra.Command, in io.Reader, check bool) error 
 		return errors.Join(refusal(response.Status, answer), err)
 	}
 	last, err := followImport(response.Body, bar, command.ErrOrStderr())
-	_ = bar.Finish() // nothing but the screen depends on it
+	_ = bar.Finish() // affects only the screen
 	if err != nil {
 		return err
 	}
@@ -159,10 +159,10 @@ func (j *importing) run(command *cobra.Command, in io.Reader, check bool) error 
 	return fmt.Errorf("%d bad lines were skipped", last.BadLines)
 }
 
-// badLinesShown is how many bad lines are shown.
+// badLinesShown is the largest number of bad lines to print.
 const badLinesShown = 20
 
-// followImport reads the progress to its end and reports the first bad lines as they come.
+// followImport reads the progress to its end, and prints the first bad lines as they arrive.
 func followImport(body io.Reader, bar *progressbar.ProgressBar, report io.Writer) (last importProgress, err error) {
 	shown := 0
 	for decoder := json.NewDecoder(body); ; {
@@ -188,9 +188,9 @@ func followImport(body io.Reader, bar *progressbar.ProgressBar, report io.Writer
 	}
 }
 
-// compression looks at how a file begins: gzip, zstd, or "" for neither.
+// compression detects the compression from a file's first bytes: gzip, zstd, or "" for neither.
 func compression(in *bufio.Reader) string {
-	begin, _ := in.Peek(4) // a shorter file is not compressed; an error comes again when it is read
+	begin, _ := in.Peek(4) // a shorter file is not compressed; reading it returns any error again
 	switch {
 	case bytes.HasPrefix(begin, []byte{0x1f, 0x8b}):
 		return "gzip"
@@ -201,10 +201,10 @@ func compression(in *bufio.Reader) string {
 	}
 }
 
-// byteCounter moves a bar by what is written to it.
+// byteCounter advances a progress bar by the number of bytes written to it.
 type byteCounter struct{ bar *progressbar.ProgressBar }
 
 func (c byteCounter) Write(p []byte) (int, error) {
-	_ = c.bar.Add(len(p)) // nothing but the screen depends on it
+	_ = c.bar.Add(len(p)) // affects only the screen
 	return len(p), nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/manifold-es/manifold/client"
 )
 
-// keyCommand is for an operator, who names a tenant, and for a tenant's administrator, who does not.
+// keyCommand is for operators, who name a tenant, and for a tenant's administrators, who do not.
 func keyCommand() *cobra.Command {
 	to, tenant := &connection{}, ""
 	command := &cobra.Command{
@@ -26,7 +26,7 @@ tenant, with a key that has the scope tenant:admin.`,
 	}
 	to.bind(command, "MANIFOLD_KEY", operatorKey)
 	command.PersistentPreRun = func(command *cobra.Command, _ []string) {
-		// Who names a tenant means to be its operator, where the environment has both keys.
+		// If the environment has both keys, a tenant's name means that the caller acts as operator.
 		if tenant != "" {
 			to.asOperator(command)
 		}
@@ -117,7 +117,8 @@ func keyList(to *connection, of *string) *cobra.Command {
 	}
 }
 
-// keysOf yields the keys of the tenant with that name or id; of the caller's own where it is empty.
+// keysOf yields the keys of the tenant with that name or id. If nameOrID is empty, it yields the keys of the caller's
+// tenant.
 func keysOf(ctx context.Context, service *client.ClientWithResponses, nameOrID string) (iter.Seq2[client.Key, error], error) {
 	size := pageSize
 	if nameOrID == "" {

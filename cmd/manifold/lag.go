@@ -47,7 +47,7 @@ interested in, and how long ago the first of these was recorded.`,
 				if c.Error != "" {
 					fault = oneLine(c.Error)
 				}
-				if c.Seconds != nil { // where the position cannot be told, nor can this
+				if c.Seconds != nil { // unknown if the position is
 					seconds = strconv.FormatFloat(*c.Seconds, 'f', 1, 64)
 				}
 				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Kind, c.Name, known(c.Partition), known(c.Position), known(c.Events), seconds,
@@ -61,7 +61,7 @@ interested in, and how long ago the first of these was recorded.`,
 	return command
 }
 
-// known is a number that may be missing, as it is shown in a table.
+// known formats a number for a table, or "" if it is missing.
 func known[T int | int64](number *T) string {
 	if number == nil {
 		return ""

@@ -7,10 +7,11 @@ import (
 	"strings"
 )
 
-// pageSize is how many things a command asks for at a time that wants all of them.
+// pageSize is how many items per page a command requests when it needs all items.
 const pageSize = 1000
 
-// pages yields the things of all pages of a list, of which ask asks for one: nil is the first page's token. An error ends it.
+// pages yields the items of all pages of a list. ask requests one page, with nil as the first page's token. pages
+// stops at the first error.
 func pages[T any](ask func(token *string) (things []T, response *http.Response, err error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for token := (*string)(nil); ; {
@@ -34,7 +35,7 @@ func pages[T any](ask func(token *string) (things []T, response *http.Response, 
 	}
 }
 
-// nextPage returns the page token of an answer's Link header; empty where there is no further page.
+// nextPage returns the page token in an answer's Link header, or "" if there is no further page.
 func nextPage(response *http.Response) string {
 	for _, link := range response.Header.Values("Link") {
 		target, rest, found := strings.Cut(strings.TrimPrefix(strings.TrimSpace(link), "<"), ">")

@@ -59,8 +59,8 @@ It ends with 1 where an event cannot be folded.`,
 	return command
 }
 
-// oneSource refuses a command that was not given exactly one of the flags that say which events to take, or --last with less
-// than one.
+// oneSource returns an error unless exactly one of the flags that select events is given. It also refuses --last with
+// less than one.
 func oneSource(command *cobra.Command, flags ...string) error {
 	given := 0
 	for _, flag := range flags {
@@ -77,7 +77,7 @@ func oneSource(command *cobra.Command, flags ...string) error {
 	return nil
 }
 
-// showSteps prints what each event did; one that could not be folded is an error.
+// showSteps prints what each event did. It returns an error if an event could not be folded.
 func showSteps(out io.Writer, steps []client.PreviewStep) error {
 	faults := 0
 	for _, step := range steps {

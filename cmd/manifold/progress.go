@@ -6,8 +6,8 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// newProgress returns a bar on standard error, which is silent where that is no terminal. total is -1 where it is not
-// known.
+// newProgress returns a progress bar on standard error, which prints nothing if that is not a terminal. total is -1
+// if it is unknown.
 func newProgress(total int64, what string, bytes bool) *progressbar.ProgressBar {
 	visible := false
 	if info, err := os.Stderr.Stat(); err == nil {

@@ -71,7 +71,7 @@ present documents serve until the new ones are ready.`,
 	return command
 }
 
-// readDefinition returns a definition as JSON, as it is written: the service is who checks it.
+// readDefinition returns a definition as JSON without checking it, since the service does that.
 func readDefinition(path string, stdin io.Reader) (name string, definition []byte, err error) {
 	var text []byte
 	if path == "-" {
@@ -92,7 +92,8 @@ func readDefinition(path string, stdin io.Reader) (name string, definition []byt
 	return named.Name, definition, nil
 }
 
-// definitionJSON returns a definition, which is written in YAML or, where the first character is "{" or "[", in JSON, as JSON.
+// definitionJSON converts a definition to JSON. If the first character is "{" or "[", the definition is JSON already;
+// otherwise it is YAML.
 func definitionJSON(path string, text []byte) ([]byte, error) {
 	if start := bytes.TrimLeft(text, " \t\r\n"); len(start) > 0 && (start[0] == '{' || start[0] == '[') {
 		var value json.RawMessage
@@ -156,7 +157,7 @@ func projectionState(to *connection) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			line := fmt.Sprintf("%s: %s, build %d", state.Name, state.State, state.Build) // how far it has come may not be known
+			line := fmt.Sprintf("%s: %s, build %d", state.Name, state.State, state.Build) // the progress may be unknown
 			if state.Checkpoint != nil && state.LagEvents != nil && state.LagSeconds != nil {
 				line = fmt.Sprintf("%s: %s at position %d of %d, build %d, %s and %.1f s behind, %s to fold",
 					state.Name, state.State, *state.Checkpoint, state.Head, state.Build,
@@ -187,7 +188,7 @@ func projectionState(to *connection) *cobra.Command {
 	}
 }
 
-// at is a moment with words before it; nothing where it is not known.
+// at formats a time with words before it, or returns "" if the time is unknown.
 func at(words string, moment *time.Time) string {
 	if moment == nil {
 		return ""

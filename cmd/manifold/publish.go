@@ -17,16 +17,16 @@ import (
 	"github.com/manifold-es/manifold/client"
 )
 
-// The service's limits of a publish request.
+// These limits keep publish requests within the service's own limits.
 const (
 	publishMessages = 1000
-	publishBytes    = 4 << 20 // below the service's limit, whatever stands around the payloads
-	publishLine     = 2 << 20 // above an event's limit: the service says what is wrong with it
+	publishBytes    = 4 << 20 // below the service's limit, with room for everything around the payloads
+	publishLine     = 2 << 20 // above an event's limit, so that the service reports the error
 )
 
 var errPayloadTooLarge = errors.New("it is too large; a payload has at most 1 MiB")
 
-// publishFlags are what a message has beside its topic and its payload.
+// publishFlags are the parts of a message besides its topic and payload.
 type publishFlags struct {
 	message client.Message
 	key     string
@@ -104,7 +104,7 @@ nothing, and prints where it is. The service's key is in MANIFOLD_KEY: --key is 
 	return command
 }
 
-// read makes the message, without its payload. What is no name or no UUID the service says.
+// read builds the message without its payload. The service reports invalid names and UUIDs.
 func (f *publishFlags) read(topic string) error {
 	m := &f.message
 	m.Topic = topic
@@ -139,14 +139,15 @@ func (f *publishFlags) read(topic string) error {
 	return nil
 }
 
-// publisher publishes messages and prints where their events are.
+// publisher publishes messages and prints the positions of their events.
 type publisher struct {
 	service *client.ClientWithResponses
 	out     io.Writer
 	asJSON  bool
 }
 
-// lines publishes a message for each line, in requests of many. What was published stays where a later line is bad.
+// lines publishes one message per line, with many messages per request. If a later line is invalid, the messages
+// already published stay.
 func (p publisher) lines(ctx context.Context, as client.Message, in io.Reader) error {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, publishLine)
@@ -189,7 +190,7 @@ func (p publisher) publish(ctx context.Context, messages []client.Message) error
 		return nil
 	}
 	var body any = messages
-	if len(messages) == 1 { // so that what is wrong is told of the message, and of no list
+	if len(messages) == 1 { // so that an error refers to the message, not to a list
 		body = messages[0]
 	}
 	r, err := p.service.PublishWithResponse(ctx, nil, body)

@@ -97,12 +97,12 @@ means the last one that was swapped in, and show the newest.`,
 	return command
 }
 
-// acceptLoss is the flag of commands that events may be missing for.
+// acceptLoss adds the flag for commands that may run although events are missing.
 func acceptLoss(command *cobra.Command, loss *bool) {
 	command.Flags().BoolVar(loss, "accept-loss", false, "go on where retention has removed events that the documents need: they are made of what is left")
 }
 
-// rebuildFlags are what a rebuild is asked for with.
+// rebuildFlags are the parameters of a rebuild.
 type rebuildFlags struct {
 	definition, database, approve, keep string
 	tenants, assertions                 []string
@@ -111,7 +111,7 @@ type rebuildFlags struct {
 	dryRun, detach, loss, faulted       bool
 }
 
-// body is the request. What is wrong with it is the service's to say.
+// body returns the request. The service reports mistakes in it.
 func (f rebuildFlags) body(ctx context.Context, service *client.ClientWithResponses, projection string, stdin io.Reader) ([]byte, error) {
 	body := map[string]any{}
 	set := func(name string, value any, given bool) {
@@ -158,11 +158,11 @@ func (f rebuildFlags) body(ctx context.Context, service *client.ClientWithRespon
 	return json.Marshal(body)
 }
 
-// pollEvery is how often a rebuild's progress is asked for.
+// pollEvery is the time between two requests for a rebuild's progress.
 const pollEvery = 200 * time.Millisecond
 
-// followRebuild shows a rebuild's progress until its end, or until it waits for people. One that came to nothing is an
-// error.
+// followRebuild prints a rebuild's progress until the rebuild ends or waits for a person. It returns an error if the
+// rebuild has failed.
 func followRebuild(ctx context.Context, service *client.ClientWithResponses, rebuild client.Rebuild, detach bool, out io.Writer) error {
 	if detach {
 		_, err := fmt.Fprintf(out, "rebuild %s of %s is under way\n", rebuild.Id, rebuild.Projection)
@@ -189,13 +189,13 @@ func followRebuild(ctx context.Context, service *client.ClientWithResponses, reb
 		}
 		bar.Describe(rebuild.State)
 		bar.ChangeMax64(max(rebuild.EventsTotal, 1))
-		_ = bar.Set64(min(rebuild.EventsDone, max(rebuild.EventsTotal, 1))) // nothing but the screen depends on it
+		_ = bar.Set64(min(rebuild.EventsDone, max(rebuild.EventsTotal, 1))) // affects only the screen
 	}
 	_ = bar.Finish()
 	return tellOutcome(rebuild, out)
 }
 
-// waits reports whether a rebuild waits for somebody to do something.
+// waits reports whether a rebuild waits for a person to act.
 func waits(rebuild client.Rebuild) bool {
 	return rebuild.Paused || rebuild.State == "awaiting-approval" && !rebuild.Approved
 }

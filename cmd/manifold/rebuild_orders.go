@@ -23,11 +23,11 @@ func rebuildRollback(to *connection) *cobra.Command {
 	return command
 }
 
-// meant says which rebuild is meant where a command is not given the id of one: the newest that fits. none is what is said
-// where there is none.
+// meant selects the rebuild for a command without a rebuild id: the newest one that matches. none is the error if
+// none matches.
 type meant struct {
 	fits func(client.Rebuild) bool
-	none string // the projection's name goes in for %s
+	none string // %s is replaced with the projection's name
 }
 
 func underWay() meant {
@@ -38,7 +38,8 @@ func swappedIn() meant {
 	return meant{func(r client.Rebuild) bool { return r.State == "swapped" }, "no rebuild of %s was swapped in that could be rolled back"}
 }
 
-// leavesBehind is the last rebuild for all that was swapped in: its tenants are those that are left behind now.
+// leavesBehind selects the newest rebuild of all tenants that was swapped in. It knows which tenants still have old
+// documents.
 func leavesBehind() meant {
 	return meant{func(r client.Rebuild) bool { return r.State == "swapped" && len(r.Tenants) == 0 }, "no rebuild of %s was swapped in"}
 }
@@ -47,10 +48,11 @@ func newest() meant {
 	return meant{func(client.Rebuild) bool { return true }, "%s was never rebuilt"}
 }
 
-// order asks the service to do something with a rebuild.
+// order makes one request to the service about a rebuild.
 type order func(ctx context.Context, service *client.ClientWithResponses, name, id string) (client.Rebuild, error)
 
-// rebuildOrder is a command that does something with a rebuild, and then, where follow is set, follows it.
+// rebuildOrder returns a command that makes a request about a rebuild. If follow is set, the command then follows the
+// rebuild.
 func rebuildOrder(to *connection, use, short string, follow bool, which meant, do order) *cobra.Command {
 	detach := false
 	command := &cobra.Command{
@@ -83,8 +85,8 @@ func rebuildOrder(to *connection, use, short string, follow bool, which meant, d
 	return command
 }
 
-// rebuildMeant is the id of the rebuild that a command's arguments name: its second one, or that of the newest rebuild that
-// can be meant.
+// rebuildMeant returns the second argument of a command as the rebuild's id. Without one, it returns the id of the
+// newest rebuild that matches.
 func rebuildMeant(ctx context.Context, service *client.ClientWithResponses, args []string, which meant) (string, error) {
 	if len(args) > 1 {
 		return args[1], nil

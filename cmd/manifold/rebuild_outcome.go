@@ -10,7 +10,7 @@ import (
 	"github.com/manifold-es/manifold/client"
 )
 
-// tellLoss says what was missing when documents were made.
+// tellLoss prints which events were missing when documents were built.
 func tellLoss(losses []client.Loss, out io.Writer) error {
 	for _, loss := range losses {
 		if _, err := fmt.Fprintf(out, "events of %s up to position %d were removed by retention: the documents lack them\n", loss.Category, loss.RemovedTo); err != nil {
@@ -20,7 +20,7 @@ func tellLoss(losses []client.Loss, out io.Writer) error {
 	return nil
 }
 
-// tellFaulted says which tenants stay on their old documents, and why.
+// tellFaulted prints which tenants keep their old documents, and why.
 func tellFaulted(rebuild client.Rebuild, out io.Writer) error {
 	faulted := rebuild.FaultedTenants
 	if faulted == nil {
@@ -42,7 +42,7 @@ func tellFaulted(rebuild client.Rebuild, out io.Writer) error {
 	return err
 }
 
-// tellOutcome says what became of a rebuild.
+// tellOutcome prints the result of a rebuild.
 func tellOutcome(rebuild client.Rebuild, out io.Writer) error {
 	if rebuild.EndedAt == nil {
 		if err := tellFaulted(rebuild, out); err != nil {
@@ -85,7 +85,7 @@ func tellOutcome(rebuild client.Rebuild, out io.Writer) error {
 	return fmt.Errorf("the rebuild of %s is %s: %s", rebuild.Projection, rebuild.State, rebuild.Error)
 }
 
-// tellDifference says how the new documents differ from the live ones.
+// tellDifference prints how the new documents differ from the live ones.
 func tellDifference(rebuild client.Rebuild, out io.Writer) error {
 	d := rebuild.Difference
 	if d == nil {
@@ -114,7 +114,7 @@ func tellDifference(rebuild client.Rebuild, out io.Writer) error {
 
 func fieldsOf(text json.RawMessage) map[string]json.RawMessage {
 	fields := map[string]json.RawMessage{}
-	_ = json.Unmarshal(text, &fields) // where they are too long to be shown there are none
+	_ = json.Unmarshal(text, &fields) // empty if they are too long to be shown
 	return fields
 }
 

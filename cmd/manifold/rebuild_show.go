@@ -98,7 +98,7 @@ swapped in. Once the cause is seen to (an event skipped, an upcaster put, the de
 	}
 }
 
-// faultedTenants are the tenants that the rebuild which a command's arguments name has left behind.
+// faultedTenants returns the tenants that keep their old documents after the rebuild in a command's arguments.
 func faultedTenants(ctx context.Context, service *client.ClientWithResponses, args []string) ([]client.TenantProgress, error) {
 	id, err := rebuildMeant(ctx, service, args, leavesBehind())
 	if err != nil {

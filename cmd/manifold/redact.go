@@ -53,6 +53,6 @@ are immutable, and refused. manifold doctor --events lists those that cannot.`,
 	to.bind(command, operatorKey, "MANIFOLD_KEY")
 	command.Flags().StringVar(&reason, "reason", "", "why, for everybody who reads the event")
 	command.Flags().BoolVar(&yes, "yes", false, "confirm that the data is to go for good")
-	_ = command.MarkFlagRequired("reason") // the flag is there
+	_ = command.MarkFlagRequired("reason") // the flag exists
 	return command
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/manifold-es/manifold/client"
 )
 
-// removal is a command that removes something by its name, with what belongs to it, once that was confirmed.
+// removal returns a command that removes something by name, with everything that belongs to it, after confirmation.
 func removal(to *connection, use, short, what string, remove func(ctx context.Context, service *client.ClientWithResponses, name string) (response *http.Response, body []byte, err error)) *cobra.Command {
 	yes := false
 	command := &cobra.Command{

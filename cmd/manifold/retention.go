@@ -29,7 +29,7 @@ tenant:admin.`,
 	return command
 }
 
-// rulesFlags are the rules of a policy on the command line.
+// rulesFlags are the rules of a policy as flags.
 type rulesFlags struct {
 	maxAge   time.Duration
 	maxCount int64
@@ -47,7 +47,7 @@ func (f *rulesFlags) bind(command *cobra.Command) {
 	flags.StringSliceVar(&f.force.Rebuilds, "force-rebuild", nil, "a projection whose rebuilds are not waited for; may be repeated")
 }
 
-// given reports whether the command line has a rule.
+// given reports whether any rule is given as a flag.
 func (f *rulesFlags) given() bool { return f.maxAge != 0 || f.maxCount != 0 || f.compact }
 
 func (f *rulesFlags) rules() (client.RetentionRules, error) {
@@ -105,7 +105,7 @@ func retentionList(to *connection) *cobra.Command {
 	return command
 }
 
-// keeps says in a word what a policy lets stay.
+// keeps summarizes in a few words which events a policy keeps.
 func keeps(p client.RetentionPolicy) string {
 	var rules []string
 	if p.MaxAge > 0 {
@@ -251,7 +251,7 @@ func retentionDelete(to *connection) *cobra.Command {
 	}
 }
 
-// retentionPoll is how often a run that was asked for is looked at.
+// retentionPoll is the time between two requests for the state of a run.
 const retentionPoll = 200 * time.Millisecond
 
 func retentionRun(to *connection) *cobra.Command {
@@ -308,7 +308,7 @@ rules, as by a policy of these, which need not be there.`,
 	return command
 }
 
-// runRetention asks for a run, and waits until it has come to its end.
+// runRetention requests a run, and waits until it ends.
 func runRetention(ctx context.Context, service *client.ClientWithResponses, category string, out io.Writer) error {
 	r, err := service.RunRetentionWithResponse(ctx, category, client.RetentionRun{})
 	if err != nil {

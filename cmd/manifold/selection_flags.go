@@ -6,15 +6,15 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// selectionFlags say which events a group or a webhook is of, and where it begins: what the definitions of both have.
+// selectionFlags are the flags that groups and webhooks share: which events to select, and where to begin.
 type selectionFlags struct {
 	stream, filter, from, ordering string
 	categories, types              []string
 	all                            bool
 }
 
-// bind adds the flags to a command. what is a group or a webhook, from the words with which it can begin, and ordered what it
-// does in the order of streams.
+// bind adds the flags to a command. what is a group or a webhook, from lists the keywords with which it can begin,
+// and ordered is what it does in the order of streams.
 func (f *selectionFlags) bind(command *cobra.Command, what, from, ordered string) {
 	flags := command.Flags()
 	flags.StringVar(&f.stream, "stream", "", "of one stream")
@@ -26,13 +26,13 @@ func (f *selectionFlags) bind(command *cobra.Command, what, from, ordered string
 	flags.StringVar(&f.ordering, "ordering", "", "none (default); or stream: "+ordered)
 }
 
-// field is a field of a definition that a flag gives.
+// field is a field of a definition that a flag sets.
 type field struct {
 	flag, name string
 	value      any
 }
 
-// onTopOf returns a definition with the flags that were given, of a selection and further ones. The definition stays as it is.
+// onTopOf returns a copy of a definition with the given flags applied: those of a selection, and further ones.
 func (f *selectionFlags) onTopOf(definition map[string]json.RawMessage, changed func(flag string) bool, further ...field) map[string]any {
 	body := map[string]any{}
 	for name, value := range definition {
@@ -53,7 +53,7 @@ func (f *selectionFlags) onTopOf(definition map[string]json.RawMessage, changed 
 		}
 	}
 	if changed("types") && len(f.types) == 0 {
-		delete(body, "types") // all: an empty list is refused, since a program might send one by mistake
+		delete(body, "types") // means all: the service refuses an empty list, since a program might send one by mistake
 	}
 	return body
 }

@@ -7,8 +7,8 @@ import (
 	"text/tabwriter"
 )
 
-// writeList prints the things of a list: as a table with a header, of which row gives the columns, or with asJSON an object a
-// line. Of an empty list nothing is printed.
+// writeList prints the items of a list. It prints a table with a header, whose columns row returns, or with asJSON
+// one object per line. For an empty list it prints nothing.
 func writeList[T any](out io.Writer, asJSON bool, header string, all iter.Seq2[T, error], row func(T) []any) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for thing, err := range all {
@@ -36,7 +36,7 @@ func writeList[T any](out io.Writer, asJSON bool, header string, all iter.Seq2[T
 	return t.Flush()
 }
 
-// writeTable prints a list that has come whole, as writeList does.
+// writeTable prints a complete list as a table, like writeList.
 func writeTable[T any](out io.Writer, header string, list []T, row func(T) []any) error {
 	return writeList(out, false, header, func(yield func(T, error) bool) {
 		for _, thing := range list {
@@ -47,7 +47,7 @@ func writeTable[T any](out io.Writer, header string, list []T, row func(T) []any
 	}, row)
 }
 
-// upTo yields the first of a list, at most limit of them; 0: all.
+// upTo yields at most limit items of a list, or all if limit is 0.
 func upTo[T any](all iter.Seq2[T, error], limit int) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		left := limit

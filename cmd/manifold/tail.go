@@ -20,12 +20,12 @@ import (
 	"github.com/manifold-es/manifold/client"
 )
 
-// tailFlags say what is followed, and how it is shown.
+// tailFlags say what to follow, and how to show it.
 type tailFlags struct {
 	from, filter, format string
 	types                []string
 	asJSON               bool
-	count                int64 // events after which it ends; 0: never
+	count                int64 // number of events after which it ends; 0: never
 	untilCaughtUp        bool
 }
 
@@ -62,7 +62,7 @@ and none comes twice. What the service refuses ends it.`,
 				source = args[0]
 			}
 			if source == "" {
-				// A variable of the shell that is not set, often $all itself.
+				// An unset shell variable is a likely cause, often $all itself.
 				return errors.New("the name of what to follow is empty: give a category, a stream or '$all', in single quotes")
 			}
 			t := &tail{service: service, source: source, flags: f, out: bufio.NewWriterSize(command.OutOrStdout(), 64<<10), people: command.ErrOrStderr()}
@@ -94,32 +94,32 @@ func (f *tailFlags) check(command *cobra.Command) error {
 	return nil
 }
 
-// allStreams names the whole log, as the service does.
+// allStreams is the service's name for the whole log.
 const allStreams = "$all"
 
-// tail follows a log until it has shown what was asked for.
+// tail follows a log until it has shown the requested events.
 type tail struct {
 	service *client.Client
 	source  string // allStreams, a category or a stream
 	flags   *tailFlags
 	out     *bufio.Writer
-	people  io.Writer // for what is not an event
+	people  io.Writer // for everything except events
 
-	next   int64 // the position to go on at; 0: nothing was seen, and --from says it
-	events int64 // shown
-	// answered: the service has begun to send once. Before that a connection that fails is an error, as it is for other
-	// commands; behind it, it is made again.
+	next   int64 // the position to continue from; 0: nothing was received yet, so --from applies
+	events int64 // number of events shown
+	// answered is set after the service has answered once. Before that, a failed connection is an error, as for other
+	// commands. After that, the command reconnects.
 	answered bool
-	broken   bool // the connection is, and that was said
+	broken   bool // the connection has failed, and a message said so
 }
 
-// The pauses before a connection is made again: doubled from the first to the longest.
+// These are the pauses before a reconnect: doubled from the first to the longest.
 const (
 	firstPause   = 200 * time.Millisecond
 	longestPause = 15 * time.Second
 )
 
-// silence is how long nothing may come before the connection is taken for broken: the service sends something every 15 s.
+// silence is how long a connection may be silent before it counts as broken. The service sends something every 15 s.
 const silence = 45 * time.Second
 
 var (
@@ -128,10 +128,10 @@ var (
 	errSilent   = fmt.Errorf("nothing has come for %s", silence)
 )
 
-// brokenError is why a connection ended that may be made again.
+// brokenError is the reason why a connection has ended, if the command may reconnect.
 type brokenError struct {
 	error
-	pause time.Duration // what the service asks to wait at least
+	pause time.Duration // the minimum pause that the service requests
 }
 
 func (t *tail) run(ctx context.Context) error {
@@ -163,7 +163,7 @@ func (t *tail) run(ctx context.Context) error {
 			t.broken = true
 			fmt.Fprintf(t.people, "the connection broke (%v); it is made again ...\n", cut.error)
 		}
-		// By chance up to a half longer, so that not all come back at the same time.
+		// Add a random part of up to a half, so that not all clients reconnect at the same time.
 		timer := time.NewTimer(max(pause+rand.N(pause/2), cut.pause))
 		select {
 		case <-timer.C:
@@ -174,7 +174,8 @@ func (t *tail) run(ctx context.Context) error {
 	}
 }
 
-// follow shows what comes over one connection. Its error is errShownAll, a brokenError, or what ends the command.
+// follow shows what one connection receives. Its error is errShownAll, a brokenError, or an error that ends the
+// command.
 func (t *tail) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -189,7 +190,7 @@ func (t *tail) follow(ctx context.Context) error {
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		answer, _ := io.ReadAll(io.LimitReader(response.Body, 1<<20)) // what is missing of it is of no use
+		answer, _ := io.ReadAll(io.LimitReader(response.Body, 1<<20)) // an incomplete error body is good enough
 		err := refusal(response.Status, answer)
 		if response.StatusCode == http.StatusTooManyRequests || response.StatusCode >= 500 {
 			seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))
@@ -202,11 +203,11 @@ func (t *tail) follow(ctx context.Context) error {
 		t.broken = false
 		fmt.Fprintln(t.people, "connected again")
 	}
-	told := false // that it is caught up
+	told := false // whether the message about catching up was printed
 	lines := bufio.NewReaderSize(&patientReader{response.Body, patience}, 64<<10)
 	for {
 		line, err := lines.ReadBytes('\n')
-		if err != nil { // what there is of a line is sent again
+		if err != nil { // an incomplete line is sent again
 			switch {
 			case context.Cause(ctx) == errSilent:
 				err = errSilent
@@ -219,7 +220,7 @@ func (t *tail) follow(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// What was read already is written together.
+		// Write all lines that were already read together.
 		if rest, _ := lines.Peek(lines.Buffered()); bytes.IndexByte(rest, '\n') < 0 || caughtUp {
 			if err := t.out.Flush(); err != nil {
 				return err
@@ -237,7 +238,7 @@ func (t *tail) follow(ctx context.Context) error {
 	}
 }
 
-// ask begins to follow, behind what was seen already.
+// ask starts to follow after the events already seen.
 func (t *tail) ask(ctx context.Context) (*http.Response, error) {
 	from := t.flags.from
 	if t.next > 0 {
@@ -262,7 +263,8 @@ func (t *tail) ask(ctx context.Context) (*http.Response, error) {
 	}
 }
 
-// frame is one line of the service's answer: Frame in the contract. One with none of these fields is of a newer service.
+// frame is one line of the service's answer: Frame in the contract. A frame with none of these fields comes from a
+// newer service.
 type frame struct {
 	Event      json.RawMessage `json:"event"`
 	CaughtUp   *place          `json:"caughtUp"`
@@ -270,12 +272,12 @@ type frame struct {
 	Gap        *client.Gap     `json:"gap"`
 }
 
-// place is up to where everything was sent or passed over.
+// place is the position up to which every event was sent or skipped.
 type place struct {
 	Position int64 `json:"position"`
 }
 
-// show writes the event of a frame, if it is one, and moves to behind it.
+// show writes the event of a frame, if there is one, and advances the position.
 func (t *tail) show(line []byte) (caughtUp bool, err error) {
 	var f frame
 	if err := json.Unmarshal(line, &f); err != nil {
@@ -310,18 +312,18 @@ func (t *tail) show(line []byte) (caughtUp bool, err error) {
 	return false, err
 }
 
-// gapLine says what retention has removed.
+// gapLine describes what retention has removed.
 func gapLine(gap client.Gap) string {
 	return fmt.Sprintf("from position %d to %d events of %s were removed by retention", gap.From, gap.To, strings.Join(gap.Categories, ", "))
 }
 
-// patientReader gives each reading its time, and none to what happens between.
+// patientReader limits the time of each read, but not the time between reads.
 type patientReader struct {
 	from     io.Reader
 	patience *time.Timer
 }
 
-// Read is io.Reader's.
+// Read implements io.Reader.
 func (r *patientReader) Read(p []byte) (int, error) {
 	r.patience.Reset(silence)
 	defer r.patience.Stop()

@@ -69,7 +69,7 @@ func tenantList(to *connection) *cobra.Command {
 	}
 }
 
-// tenants yields all tenants. An error ends it.
+// tenants yields all tenants. It stops at the first error.
 func tenants(ctx context.Context, service *client.ClientWithResponses) iter.Seq2[client.Tenant, error] {
 	size := pageSize
 	return pages(func(token *string) ([]client.Tenant, *http.Response, error) {
@@ -82,7 +82,7 @@ func tenants(ctx context.Context, service *client.ClientWithResponses) iter.Seq2
 	})
 }
 
-// findTenant takes an id or a name; a deleted tenant has no name any more.
+// findTenant finds a tenant by id or name. A deleted tenant has no name any more.
 func findTenant(ctx context.Context, service *client.ClientWithResponses, nameOrID string) (client.Tenant, error) {
 	for tenant, err := range tenants(ctx, service) {
 		if err != nil {

@@ -124,7 +124,8 @@ func upcasterDelete(to *connection) *cobra.Command {
 	return command
 }
 
-// printTouches says what became of an upcaster. That a projection could not be rebuilt is an error, behind all the others.
+// printTouches prints the result for an upcaster. After that, it returns an error if a projection could not be
+// rebuilt.
 func printTouches(out io.Writer, eventType string, version int64, what string, touches client.UpcasterTouches, rebuild bool) error {
 	fmt.Fprintf(out, "%s/%d: %s\n", eventType, version, what)
 	failed := 0
@@ -214,7 +215,7 @@ list. With a type, a version and an expression, that upcaster is tried in the pl
 	return command
 }
 
-// printUpcasts prints what became of events. Those that do not go through are an error, behind all of them.
+// printUpcasts prints the results for events. After that, it returns an error if some events could not be upcast.
 func printUpcasts(out io.Writer, steps []client.UpcastStep) error {
 	failed := 0
 	for _, step := range steps {
@@ -246,7 +247,7 @@ func schemaVersion(text string) (int64, error) {
 	return version, nil
 }
 
-// upcasterExpression is the expression of a command line: an argument, or in a file.
+// upcasterExpression returns the expression of a command line, from an argument or a file.
 func upcasterExpression(args []string, file string, stdin io.Reader) (string, error) {
 	if (len(args) == 0) == (file == "") {
 		return "", errors.New("give the expression as an argument, or in a file: --file")

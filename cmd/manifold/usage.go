@@ -58,7 +58,7 @@ It needs the operator's key.`,
 	return command
 }
 
-// period is days from one to another, both included, as YYYY-MM-DD; empty: no bound.
+// period is a range of days as YYYY-MM-DD, both included. An empty value means no bound.
 type period struct{ from, to string }
 
 func (p period) check() error {
@@ -73,7 +73,7 @@ func (p period) check() error {
 	return nil
 }
 
-// filter is the period as an expression over a document of `usage`.
+// filter returns the period as an expression over a document of `usage`.
 func (p period) filter() string {
 	var parts []string
 	if p.from != "" {
@@ -85,7 +85,7 @@ func (p period) filter() string {
 	return strings.Join(parts, " && ")
 }
 
-// tenantUsage is what a tenant has appended: on a day, or in all, where Day is empty.
+// tenantUsage is what a tenant has appended on one day, or in total if Day is empty.
 type tenantUsage struct {
 	Tenant string
 	Day    string
@@ -93,7 +93,7 @@ type tenantUsage struct {
 	Bytes  int64
 }
 
-// readUsage returns a row for each tenant, or for each of its days, in the order of the tenants' ids and the days.
+// readUsage returns a row for each tenant, or for each day of each tenant, sorted by tenant id and day.
 func readUsage(ctx context.Context, service *client.ClientWithResponses, period period, days bool) ([]tenantUsage, error) {
 	var rows []tenantUsage
 	size := 1000
@@ -171,7 +171,7 @@ func writeUsageCSV(out io.Writer, rows []tenantUsage, names map[string]string, d
 		if days {
 			fields = []string{tenant, name, day, events, bytes}
 		}
-		_ = w.Write(fields) // the writer keeps its error for the end
+		_ = w.Write(fields) // the writer returns its error at the end
 	}
 	record("tenant", "name", "day", "events", "bytes")
 	for _, row := range rows {

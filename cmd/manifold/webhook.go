@@ -46,7 +46,7 @@ the first three. What could not be delivered is with the group webhook.NAME: see
 	return command
 }
 
-// webhooks yields all webhooks. An error ends it.
+// webhooks yields all webhooks. It stops at the first error.
 func webhooks(ctx context.Context, service *client.ClientWithResponses) iter.Seq2[client.Webhook, error] {
 	size := pageSize
 	return pages(func(token *string) ([]client.Webhook, *http.Response, error) {
@@ -81,7 +81,7 @@ func webhookList(to *connection) *cobra.Command {
 	return command
 }
 
-// sourceOfWebhook names what a webhook is of.
+// sourceOfWebhook describes a webhook's source.
 func sourceOfWebhook(source client.WebhookSource) string {
 	if source.Projection != "" {
 		return "projection " + source.Projection
@@ -100,7 +100,7 @@ func stateOfWebhook(webhook client.Webhook) string {
 	}
 }
 
-// webhookBehind is how many positions lie between a webhook and the head.
+// webhookBehind returns how many positions a webhook lags behind the head.
 func webhookBehind(webhook client.Webhook) int64 {
 	return max(webhook.Head-webhook.Progress.Checkpoint, 0)
 }
@@ -185,7 +185,7 @@ func webhookDelete(to *connection) *cobra.Command {
 		})
 }
 
-// webhookChange is a command that does something with a webhook, and says how it is then.
+// webhookChange returns a command that changes a webhook, and then prints the webhook's state.
 func webhookChange(to *connection, use, short, what string, do func(context.Context, *client.ClientWithResponses, string) (client.Webhook, error)) *cobra.Command {
 	return &cobra.Command{
 		Use:   use + " NAME",

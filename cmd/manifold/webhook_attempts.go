@@ -60,7 +60,7 @@ func webhookAttempts(to *connection) *cobra.Command {
 	return command
 }
 
-// outcomeOf is an attempt's outcome, with the status of the answer where there was one.
+// outcomeOf returns an attempt's outcome, with the status of the answer if there was one.
 func outcomeOf(attempt client.WebhookAttempt) string {
 	if attempt.Status == 0 {
 		return attempt.Outcome
@@ -68,7 +68,7 @@ func outcomeOf(attempt client.WebhookAttempt) string {
 	return attempt.Outcome + " " + strconv.Itoa(attempt.Status)
 }
 
-// said is why there was no answer, or what was said in one that was no 2xx.
+// said returns why there was no answer, or the text of an answer other than 2xx.
 func said(attempt client.WebhookAttempt) string {
 	text := oneLine(attempt.Error)
 	if text == "" {
@@ -80,7 +80,8 @@ func said(attempt client.WebhookAttempt) string {
 	return text
 }
 
-// refused is why a message was not taken, as a sentence: an excerpt by itself would read as the service's own word.
+// refused returns, as a sentence, why a message was not accepted. A bare excerpt would read like the service's own
+// message.
 func refused(attempt client.WebhookAttempt) string {
 	if attempt.Status == 0 || attempt.Error != "" {
 		return said(attempt)
@@ -92,7 +93,7 @@ func refused(attempt client.WebhookAttempt) string {
 	return text
 }
 
-// milliseconds is a time that the service tells in milliseconds.
+// milliseconds converts a number of milliseconds from the service to a duration.
 func milliseconds(number float64) time.Duration {
 	return time.Duration(number * float64(time.Millisecond)).Round(100 * time.Microsecond)
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/manifold-es/manifold/client"
 )
 
-// webhookFields are the fields of a webhook's definition, in the order in which changes are shown.
+// webhookFields are the fields of a webhook's definition, in the order in which changes are printed.
 var webhookFields = []string{
 	"source", "types", "filter", "url", "delay", "dedupe", "from", "format", "ordering", "timeout",
 }
 
-// webhookFlags are the fields of a definition that have been given as flags.
+// webhookFlags are the fields of a definition that were given as flags.
 type webhookFlags struct {
 	selectionFlags
 	file, url, projection, format, dedupe string
@@ -103,7 +103,7 @@ was made. A webhook that the service has disabled goes on.`,
 	return command
 }
 
-// onTopOf returns the definition with the flags that were given, as it is sent.
+// onTopOf returns the definition for the request, with the given flags applied.
 func (f *webhookFlags) onTopOf(definition map[string]json.RawMessage, changed func(flag string) bool) ([]byte, error) {
 	body := f.selectionFlags.onTopOf(definition, changed,
 		field{"to", "url", f.url}, field{"delay", "delay", f.delay.Seconds()}, field{"format", "format", f.format},
@@ -132,7 +132,7 @@ func (f *webhookFlags) onTopOf(definition map[string]json.RawMessage, changed fu
 	return json.Marshal(body)
 }
 
-// webhookDefinition is a webhook's definition as the service has it; nil where there is no such webhook.
+// webhookDefinition returns a webhook's stored definition, or nil if there is no such webhook.
 func webhookDefinition(ctx context.Context, service *client.ClientWithResponses, name string) (map[string]json.RawMessage, error) {
 	r, err := service.GetWebhookWithResponse(ctx, name)
 	if err != nil {

@@ -78,7 +78,7 @@ a range the command shows the last replay, and how far it has come. There is one
 	return command
 }
 
-// showReplay says how far a replay has come.
+// showReplay prints the progress of a replay.
 func showReplay(out io.Writer, name string, replay client.WebhookReplay) error {
 	state := "under way"
 	if replay.DoneAt != nil {

@@ -24,7 +24,7 @@ it to the receiver, and remove the old one.`,
 	return command
 }
 
-// tellSecret shows a secret that was just made.
+// tellSecret prints a newly created secret.
 func tellSecret(out io.Writer, secret client.WebhookSecret) error {
 	_, err := fmt.Fprintf(out, "secret %s, shown this once:\n%s\n", secret.Id, secret.Secret)
 	return err
