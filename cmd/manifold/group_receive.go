@@ -19,7 +19,7 @@ type receiveFlags struct {
 	ack, keep         bool
 	nack, reason      string
 	join, asJSON      bool
-	delayed, nackSaid bool // --delay or --nack was given
+	delayed, nackSaid bool // whether --delay and --nack were given
 }
 
 func groupReceive(to *connection) *cobra.Command {

@@ -38,7 +38,7 @@ func swappedIn() meant {
 	return meant{func(r client.Rebuild) bool { return r.State == "swapped" }, "no rebuild of %s was swapped in that could be rolled back"}
 }
 
-// leavesBehind selects the newest rebuild of all tenants that was swapped in. It knows which tenants still have old
+// leavesBehind selects the newest rebuild of all tenants that was swapped in. It lists which tenants still have old
 // documents.
 func leavesBehind() meant {
 	return meant{func(r client.Rebuild) bool { return r.State == "swapped" && len(r.Tenants) == 0 }, "no rebuild of %s was swapped in"}

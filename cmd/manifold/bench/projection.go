@@ -41,7 +41,7 @@ the configuration file, and the limit is the database's own bulk insert of such 
 	return projectionFlags(f, command)
 }
 
-// named returns a benchmark's name with the database on which it ran.
+// named returns a benchmark's name with its numbers of events, documents and tenants.
 func (f *flags) named(command string) string {
 	name := fmt.Sprintf("%s --events %d --documents %d", command, f.events, f.documents)
 	if f.tenants > 1 {

@@ -121,7 +121,7 @@ func (c *gatewayConsumer) take(text []byte) error {
 	c.acks = append(append(append(c.acks, `{"id":"`...), event.id...), `","attempt":1}`...)
 	c.pending++
 	if event.position > c.check.front {
-		number, _ := strconv.Atoi(string(bytes.TrimPrefix(event.stream, []byte("order-")))) // take has already checked it
+		number, _ := strconv.Atoi(string(bytes.TrimPrefix(event.stream, []byte("order-")))) // take has checked it
 		c.events = append(c.events, settled{number, event.version})
 	}
 	if c.pending >= c.batch {

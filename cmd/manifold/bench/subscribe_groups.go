@@ -297,7 +297,7 @@ func (c *consumer) turn() error {
 		acknowledged++
 		if event.position > c.check.front {
 			measured++
-			number, _ := strconv.Atoi(string(bytes.TrimPrefix(event.stream, []byte("order-")))) // take has already checked it
+			number, _ := strconv.Atoi(string(bytes.TrimPrefix(event.stream, []byte("order-")))) // take has checked it
 			c.events = append(c.events, settled{number, event.version})
 		}
 	}

@@ -18,8 +18,8 @@ type receiver struct {
 	done   chan struct{}
 }
 
-// startReceiver starts a server that answers each request after a delay. It passes the body to take, and answers 204,
-// or 500 if take returns an error. Many goroutines call take.
+// startReceiver starts a server that passes the body of each request to take. It answers 204 after a delay, or 500 at
+// once if take returns an error. Many goroutines call take.
 func startReceiver(after time.Duration, take func(body []byte, now time.Time) error) (*receiver, error) {
 	return serveWebhooks(func(w http.ResponseWriter, r *http.Request) {
 		now := time.Now()
