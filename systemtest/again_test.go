@@ -6,8 +6,8 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// A projection that is removed and made again under the same name is followed at once, whatever the service was just doing
-// with the one before.
+// A projection that is removed and created again under the same name is followed at once, whatever the service was
+// doing with the previous one.
 func TestProjectionThatIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	_, u := newTenant(t, newUser(t, inside(t, configuration(pgtest.Database(t))), operatorKey), "acme")

@@ -21,7 +21,7 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// cutter passes connections on, and cuts each of the first after so many bytes of answers.
+// cutter forwards connections. It cuts each of the first ones after a given number of bytes of answers.
 type cutter struct {
 	to     string
 	listen net.Listener
@@ -74,7 +74,7 @@ func (c *cutter) pass(conn net.Conn) {
 	_, _ = io.CopyN(conn, behind, most)
 }
 
-// told is what follow.mjs tells.
+// told is the output of follow.mjs.
 type told struct {
 	Served, Socket struct {
 		Error            string
@@ -93,8 +93,8 @@ type told struct {
 	}
 }
 
-// A log is followed, and a group consumed, by clients that others wrote: EventSource and WebSocket of Node's packages
-// and of a browser. Connections break meanwhile; every position comes once and in order.
+// Third-party clients follow a log and consume a group: EventSource and WebSocket of Node's packages and of a
+// browser. Connections break meanwhile, but every position arrives once and in order.
 func TestForeignClients(t *testing.T) {
 	t.Parallel()
 	for name, run := range map[string]func(t *testing.T, folder string, given []byte) []byte{"node": runNode, "chromium": runChromium} {
@@ -161,7 +161,7 @@ func TestForeignClients(t *testing.T) {
 	}
 }
 
-// needed skips a test where a program is not there, unless MANIFOLD_TEST_CLIENTS says that it must be.
+// needed skips a test if a program is missing, unless MANIFOLD_TEST_CLIENTS requires it.
 func needed(t *testing.T, programs ...string) (path string) {
 	t.Helper()
 	for _, name := range programs {
@@ -178,7 +178,7 @@ func needed(t *testing.T, programs ...string) (path string) {
 
 func runNode(t *testing.T, folder string, given []byte) []byte {
 	node, npm := needed(t, "node"), needed(t, "npm")
-	// The packages are put beside a copy: the sources stay as they are.
+	// The packages are installed next to a copy, so that the sources stay unchanged.
 	copied := t.TempDir()
 	for _, name := range []string{"package.json", "package-lock.json", ".npmrc", "follow.mjs", "node.mjs"} {
 		content, err := os.ReadFile(filepath.Join(folder, name))
@@ -207,7 +207,7 @@ func runNode(t *testing.T, folder string, given []byte) []byte {
 	return out
 }
 
-// output runs a command to its end, for a minute at most.
+// output runs a command to its end, for at most a minute.
 func output(t *testing.T, command *exec.Cmd) ([]byte, error) {
 	t.Helper()
 	stop := time.AfterFunc(time.Minute, func() { _ = command.Process.Kill() })

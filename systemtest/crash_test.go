@@ -11,9 +11,11 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// crashes runs a workload, and beside it kills something at random moments. In the first rounds that is when a rebuild
-// has begun, and a few more appends were answered: what dies with a rebuild in its hands is taken over by others only
-// later, so that each of these rounds has a target of its own. In the rounds behind them it is whenever it comes.
+// crashes runs a workload and kills something at random moments.
+//
+// In the first rounds the kill happens after a rebuild has begun and a few more appends were answered. Other
+// processes take over a dead process's rebuild only later, so each of these rounds has a separate target. In later
+// rounds the kill happens at any time.
 func crashes(t *testing.T, w *workload, r *rand.Rand, more int, kill func(round int)) {
 	t.Helper()
 	w.load(3, r.Uint64())
@@ -66,7 +68,7 @@ func TestKillOneOfTwoServices(t *testing.T) {
 	crashes(t, w, r, 3, func(round int) {
 		one := both[r.IntN(2)]
 		one.kill()
-		if round == 3 { // the other one, too
+		if round == 3 { // kill the other one, too
 			for _, s := range both {
 				if s != one {
 					s.kill()
@@ -88,7 +90,7 @@ func TestKillBackends(t *testing.T) {
 	w := newWorkload(t, services{s})
 	super := db.Pool(t, pgtest.RoleSuperuser, 1)
 	crashes(t, w, r, 9, func(round int) {
-		// Some rounds all of them, others half of them, others one.
+		// The rounds kill all of them, half of them, or one.
 		share := []float64{1, 0.5, 0.1}[round%3]
 		_, err := super.Exec(context.Background(), `select pg_terminate_backend(pid) from pg_stat_activity
 			where datname = current_database() and pid <> pg_backend_pid() and usename like 'manifold_%' and random() <= $1`, share)
@@ -115,8 +117,8 @@ func TestKillPostgreSQL(t *testing.T) {
 	})
 }
 
-// What a crash of the database takes back of the documents comes again by itself, also where nothing is appended any
-// more: who reads the position that was acknowledged gets it.
+// Document saves that a database crash has reverted are repeated automatically, even if nothing more is appended: a
+// read with the acknowledged position returns them.
 func TestSavesThatACrashTookBack(t *testing.T) {
 	t.Parallel()
 	r := chance(t)

@@ -1,8 +1,8 @@
-// Package systemtest holds the tests of Manifold as a whole: processes that are killed, databases that crash, rebuilds
-// under load, tenants that must not see one another, imports that are cut off, requests that nobody thought of. There is
-// nothing in it but tests.
+// Package systemtest tests Manifold as a whole: killed processes, crashed databases, rebuilds under load, isolation
+// of tenants, interrupted imports, and unexpected requests. It contains only tests. Start with workload, and with
+// site, which represents the processes under test.
 //
-// The processes are the real binary, built once for each test run, where something is killed; else the service runs in
-// the test's own process. Every test has a database of its own, and those that kill PostgreSQL a server of their own.
-// What is random follows a seed, which a failure prints, and which MANIFOLD_TEST_SEED repeats.
+// Tests that kill processes run the real binary, built once for each test run. Otherwise the service runs in the
+// test's process. Every test has a separate database, and tests that kill PostgreSQL have a separate server. Random
+// choices follow a seed. A failure prints the seed, and MANIFOLD_TEST_SEED repeats it.
 package systemtest

@@ -13,8 +13,8 @@ import (
 	"github.com/manifold-es/manifold/client"
 )
 
-// rule is a projection as the model knows it: what its definition says, and what a fold from scratch makes, by code that
-// shares nothing with the service.
+// rule is the model of a projection: the meaning of its definition, and a fold from scratch in code that shares
+// nothing with the service.
 type rule struct {
 	maps  bool   // each event makes a record by itself; else events are folded
 	byKey bool   // documents are over many streams, by what the data names; else by stream, or of a map by event
@@ -45,7 +45,7 @@ func (u rule) String() string {
 	return text + ", " + u.mode
 }
 
-// definition writes the rule's edition: documents say by which edition they were made, and so does its assertion.
+// definition returns the definition of an edition. The documents and the assertion contain the edition.
 func (u rule) definition(name, database string, edition int64) map[string]any {
 	d := map[string]any{
 		"name": name, "mode": u.mode, "onError": "stop", "database": database,
@@ -82,7 +82,7 @@ func editionOf(d client.Definition) (edition int64, err error) {
 	return edition, err
 }
 
-// made is a document as it must be.
+// made is an expected document.
 type made struct {
 	Document map[string]any
 	Position int64
@@ -142,7 +142,7 @@ func readMade(documents []client.Document) (map[string]made, error) {
 	return all, nil
 }
 
-// compareMade reports where documents are not as a fold from scratch makes them.
+// compareMade reports documents that differ from a fold from scratch.
 func compareMade(t *testing.T, what string, got, want map[string]made) {
 	t.Helper()
 	ids := maps.Clone(got)

@@ -17,11 +17,13 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// The engine's model test: projections drawn at random, tenants whose clients append, other tenants that come and go, and
-// rebuilds of all kinds that are started, held, paused, cancelled and rolled back, until a number of them has ended. One tenant
-// has events that cannot be folded, and skips and discards them, which must hold up nobody else. All the
-// while readers page through the documents and never see those of two editions beside one another. In the end documents are
-// those of a fold from scratch.
+// The engine's model test draws projections at random. Tenants' clients append, and other tenants are created and
+// deleted. Rebuilds of all kinds are started, held, paused, cancelled and rolled back, until a number of them has
+// ended.
+//
+// One tenant has events that cannot be folded, and skips and discards them. This must not delay any other tenant.
+// Meanwhile readers page through the documents, and must never see documents of two editions together. In the end the
+// documents must equal those of a fold from scratch.
 
 func TestEngine(t *testing.T) {
 	t.Parallel()
@@ -36,7 +38,8 @@ func TestEngineWithoutTransactions(t *testing.T) {
 	r := chance(t)
 	c := configuration(pgtest.Database(t))
 	c.Databases = map[string]config.DocumentsDatabase{"elsewhere": otherDatabases[ferretDB](t)}
-	// A tenant's own alone: FerretDB 1.24 stands still for good while collections are made and dropped beside many writes.
+	// Only private projections: FerretDB 1.24 hangs permanently if collections are created and dropped during many
+	// writes.
 	engineModel(t, inside(t, c), r, engineOptions{modes: []string{"async"}, places: []string{"elsewhere", "default"}, own: true, deeds: 2}, nil)
 }
 
@@ -53,7 +56,7 @@ func TestEngineKilled(t *testing.T) {
 	})
 }
 
-// PostgreSQL itself is killed, which has the log and the documents.
+// The test kills PostgreSQL itself, which has the log and the documents.
 func TestEngineDatabaseKilled(t *testing.T) {
 	t.Parallel()
 	r := chance(t)
@@ -204,7 +207,7 @@ func (s *subject) next() map[string]any {
 	return s.rule.definition(s.name, database, s.last)
 }
 
-// settle finds out how the projection is now: what was put last may have been cancelled, or rolled back.
+// settle finds the projection's current edition, since the latest definition may have been cancelled or rolled back.
 func (s *subject) settle(ctx context.Context) error {
 	a, err := s.by.call(ctx, 0, "GET", "/v1/projections/"+s.name, nil)
 	if err != nil {
@@ -221,7 +224,8 @@ func (s *subject) settle(ctx context.Context) error {
 	return err
 }
 
-// holdAgainst compares a tenant's documents with a fold from scratch, by the edition that the service says is the present.
+// holdAgainst compares a tenant's documents with a fold from scratch, in the edition that the service reports as
+// current.
 func (s *subject) holdAgainst(t *testing.T, p *party, log []client.Event) {
 	t.Helper()
 	if err := s.settle(t.Context()); err != nil {
@@ -240,8 +244,8 @@ func (s *subject) holdAgainst(t *testing.T, p *party, log []client.Event) {
 	compareMade(t, fmt.Sprintf("%s, %s (%s), edition %d", p.name, s.name, s.rule, s.edition), got, s.fold(t, log, s.edition))
 }
 
-// walk reads a tenant's documents page by page all the time: those of one reading are of one edition. Where another build
-// went live the answer says so, and the reading begins again.
+// walk repeatedly reads a tenant's documents page by page. The documents of one walk must be of one edition. If
+// another build goes live, the answer says so, and the walk starts again.
 func (s *subject) walk(ctx, quit context.Context, p *party) error {
 	for quit.Err() == nil {
 		breathe(quit)
@@ -319,7 +323,8 @@ func (s *subject) deed(ctx, quit context.Context) error {
 	return s.through(ctx, quit, "POST", path+"/rebuilds", body, true)
 }
 
-// through starts a rebuild, and sees it through to whatever end it comes to. By the same definition it must find no difference.
+// through starts a rebuild, and follows it to its end, whatever that is. With the same definition it must find no
+// difference.
 func (s *subject) through(ctx, quit context.Context, method, path string, body any, same bool) error {
 	a, err := s.by.call(ctx, 0, method, path, body)
 	if err != nil {
@@ -344,7 +349,7 @@ func (s *subject) through(ctx, quit context.Context, method, path string, body a
 	return s.see(ctx, quit, r, same)
 }
 
-// see gives a rebuild orders at random until it has come to its end.
+// see gives a rebuild random orders until it ends.
 func (s *subject) see(ctx, quit context.Context, r client.Rebuild, same bool) error {
 	cancelled := false
 	order := func(verb string) error {
@@ -394,8 +399,8 @@ func (s *subject) see(ctx, quit context.Context, r client.Rebuild, same bool) er
 			return fmt.Errorf("nobody has cancelled it: %+v", r)
 		}
 	default:
-		// A document that only the new build has to park is no reason to swap; the live one may be a moment behind. Of a shared
-		// projection that concerns one tenant.
+		// A document that only the new build must park does not permit a swap; the live build may lag for a moment.
+		// In a shared projection this affects one tenant.
 		if s.shared || !s.parks || !strings.Contains(r.Error, "park") {
 			return fmt.Errorf("it ended so: %+v", r)
 		}
@@ -414,7 +419,7 @@ func (s *subject) see(ctx, quit context.Context, r client.Rebuild, same bool) er
 	return nil
 }
 
-// rollback undoes the last rebuild that was swapped in, where that can be.
+// rollback reverts the last rebuild that was swapped in, if that is possible.
 func (s *subject) rollback(ctx, quit context.Context) error {
 	rebuilds, err := s.list(ctx)
 	if err != nil {
@@ -469,7 +474,7 @@ func (s *subject) newest(ctx context.Context) (client.Rebuild, error) {
 	return rebuilds[0], nil
 }
 
-// comeAndGo makes tenants that append a little and are deleted.
+// comeAndGo creates tenants that append a little and are deleted.
 func (w *workload) comeAndGo(ctx context.Context, subjects []*subject) error {
 	for n := 0; w.quit.Err() == nil; n++ {
 		name := fmt.Sprint("passing-", n)

@@ -11,8 +11,9 @@ import (
 	"github.com/manifold-es/manifold/client"
 )
 
-// troubled is the tenant of the model whose events cannot be folded, and which skips, discards and withdraws at random. All
-// others must not notice: no rebuild of a shared projection fails for its sake, and none leaves another tenant behind.
+// troubled is the model's tenant with events that cannot be folded. It skips, discards and withdraws at random. Other
+// tenants must not notice: no rebuild of a shared projection fails because of it, and none leaves another tenant on
+// old documents.
 type troubled struct {
 	user
 	id string

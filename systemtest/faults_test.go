@@ -24,8 +24,8 @@ import (
 // faultsFor is how long TestFaults goes on: a duration such as 30m.
 const faultsFor = "MANIFOLD_TEST_FAULTS"
 
-// recoversWithin is how long after a fault both processes have to serve everything again. Connections that hung are found out
-// after 10 s; the rest is for a machine that does other things, too.
+// recoversWithin is how long after a fault both processes may take until they serve everything again. Hung
+// connections are detected after 10 s; the rest is for a busy machine.
 const recoversWithin = 40 * time.Second
 
 // account is the inline projection: nothing can be taken that is not there.
@@ -61,8 +61,8 @@ type accountSeen struct {
 	position, n int64
 }
 
-// change appends one event by the nth process, or another one where that is down, and reads its document. It reports whether
-// the event was appended.
+// change appends one event through the nth process, or through another one if that is down, and reads the event's
+// document. It reports whether the event was appended.
 func (w *faultWorkload) change(ctx context.Context, u user, n int, kind, k string, by int64) (bool, error) {
 	id := eventID("faults", w.requests.Add(1))
 	a, err := u.call(ctx, n, "POST", "/v1/append", client.AppendRequest{Streams: []client.StreamAppend{
@@ -147,7 +147,7 @@ func (w *faultWorkload) consume(ctx, quit context.Context, n int) error {
 			attempts = append(attempts, client.Attempt{Id: d.Event.Id, Attempt: d.Attempt})
 		}
 		w.mu.Unlock()
-		// Whatever comes of it: what is not acknowledged is delivered again.
+		// The result does not matter: an event that is not acknowledged is redelivered.
 		_, _ = w.user.once(ctx, n, "POST", "/v1/subscriptions/all/ack", map[string]any{"ids": attempts})
 	}
 	return nil
@@ -247,7 +247,7 @@ func (w *faultWorkload) check() {
 	t.Logf("%d events, %d acknowledged by clients, %d refused; %d reads", head, w.acked.Load(), w.refused.Load(), len(w.seen))
 }
 
-// behind is a process with a network of its own to the log, and to the documents beside it.
+// behind is a process with a separate network to the log and to the documents in the same database.
 type behind struct {
 	*service
 	log, documents *proxy.Proxy
@@ -271,8 +271,8 @@ func serveBehind(t *testing.T, db pgtest.DB) behind {
 	return behind{s, log, documents}
 }
 
-// TestFaults breaks everything between two processes and their database, and the processes and the database themselves, one
-// after the other and some together. It goes on for as long as MANIFOLD_TEST_FAULTS says.
+// TestFaults breaks every connection between two processes and their database, and the processes and the database
+// themselves, one after another and some together. It runs for the duration in MANIFOLD_TEST_FAULTS.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	length := 20 * time.Second

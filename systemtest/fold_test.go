@@ -11,8 +11,8 @@ import (
 	"github.com/manifold-es/manifold/client"
 )
 
-// The tests' definitions come in editions that differ in a factor: a document tells which made it. What they make is
-// worked out here a second time, by code that shares nothing with the service.
+// The editions of the tests' definitions differ in a factor, so each document shows which edition made it. The code
+// below computes the expected documents a second time, and shares nothing with the service.
 
 // sumsDefinition adds up by what the events' data names, over many streams of one category. Documents come and go.
 func sumsDefinition(name string, edition int64) json.RawMessage {

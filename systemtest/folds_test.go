@@ -87,7 +87,7 @@ func occupy(ctx context.Context, t *testing.T, tenant user, abandonAfter time.Du
 	return all.Wait
 }
 
-// However much one tenant asks to be folded, and gives up, another one's document of one event is answered at once.
+// However many folds one tenant requests and abandons, another tenant's document of one event is returned at once.
 func TestATenantThatFoldsDoesNotHoldOthersUp(t *testing.T) {
 	t.Parallel()
 	s := serve(t, pgtest.Database(t))
@@ -119,7 +119,7 @@ func TestATenantThatFoldsDoesNotHoldOthersUp(t *testing.T) {
 	}
 }
 
-// terminated has a process end by a signal, and says how long that took.
+// terminated ends a process by a signal, and logs how long that took.
 func (s *service) terminated(t *testing.T, most time.Duration) {
 	t.Helper()
 	s.mu.Lock()
@@ -140,11 +140,11 @@ func (s *service) terminated(t *testing.T, most time.Duration) {
 	}
 }
 
-// shutdownMargin is how long behind its deadline a process may be gone: three seconds that it gives what was cancelled, and some for
-// a machine that is busy.
+// shutdownMargin is how long after its deadline a process may take to exit: the three seconds for cancelled work, and
+// some more for a busy machine.
 const shutdownMargin = 8 * time.Second
 
-// Whatever is folded, a process is gone by its deadline.
+// A process exits by its deadline, whatever it folds.
 func TestAProcessThatFoldsEndsByItsDeadline(t *testing.T) {
 	t.Parallel()
 	s := serve(t, pgtest.Database(t), "MANIFOLD_SHUTDOWN_DEADLINE=1s", "MANIFOLD_LIMITS_FOLD_STEPS=1000000000000", "MANIFOLD_LIMITS_FOLD_TIME=1h")
@@ -204,7 +204,7 @@ func serveStuck() {
 	})))
 }
 
-// A worker that never comes to its end does not keep its process alive, which says what is left.
+// A worker that never returns does not keep its process alive. The process reports what is left.
 func TestAWorkerThatNeverReturnsEndsWithItsProcess(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()

@@ -112,7 +112,7 @@ func followServerSent(ctx context.Context, u user, path string, from int64, each
 		case "checkpoint":
 			f.Checkpoint = &at
 			err = json.Unmarshal([]byte(fields["data"]), &at)
-		case "": // a comment, or what the client is told of itself
+		case "": // a comment, or a message about the client itself
 			clear(fields)
 			continue
 		default:
@@ -161,9 +161,9 @@ func followWebSocket(ctx context.Context, u user, path string, from int64, each 
 
 var errKilled = errors.New("this follower is killed")
 
-// resumed follows, is cut off at each of the moments given (numbers of events that it has seen), and goes on each time by its own
-// checkpoint, over another transport. It ends when it has everything up to last. It must see each
-// of the wanted positions once and in order.
+// resumed follows, and is disconnected at each of the given moments (numbers of events seen). Each time it resumes
+// from its own checkpoint over another transport. It ends when it has everything up to last. It must see each of the
+// wanted positions once and in order.
 func resumed(ctx context.Context, u user, path string, moments []int, last int64, wanted func(position int64) bool, seen func(position int64, event *client.Event)) error {
 	checkpoint, events, kills := int64(0), 0, 0
 	ended := errors.New("everything was seen")
@@ -201,7 +201,7 @@ func resumed(ctx context.Context, u user, path string, moments []int, last int64
 				return errKilled
 			}
 			if checkpoint >= last {
-				return ended // by whichever frame: who was at the head all the time is not told that it has caught up
+				return ended // either frame: a follower that was at the head all the time receives no caught-up frame
 			}
 			return nil
 		})
@@ -217,8 +217,9 @@ func resumed(ctx context.Context, u user, path string, moments []int, last int64
 	}
 }
 
-// A follower that is killed a hundred times while the real events are imported, and each time goes on by its own checkpoint, over
-// the next transport, sees each position once and in order; one of a rare type with a filter sees just those.
+// A follower is killed a hundred times during the import of the real events. Each time it resumes from its own
+// checkpoint over the next transport. It must see each position once and in order. A follower of a rare type with a
+// filter must see only the matching events.
 func TestFollowersThatAreKilled(t *testing.T) {
 	t.Parallel()
 	_, lines := realLines(t)

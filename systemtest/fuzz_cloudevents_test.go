@@ -9,8 +9,8 @@ import (
 	"github.com/manifold-es/manifold/client"
 )
 
-// Whatever comes as a CloudEvent is taken or refused with good reason; what was taken is given again, in each form, and is there already
-// when it is sent again.
+// The service accepts a CloudEvent, or refuses it for a good reason. It returns an accepted event in each form, and
+// recognises it when it is sent again.
 func FuzzCloudEvents(f *testing.F) {
 	const structured = "application/cloudevents+json"
 	for _, seed := range []struct{ kind, body, topic, key, header, value string }{
@@ -61,7 +61,7 @@ func FuzzCloudEvents(f *testing.F) {
 		if got.status != 200 {
 			t.Fatalf("%q is given as %s", body, got)
 		}
-		// What is given can be sent, and is there already.
+		// A returned event can be sent again, and is recognised.
 		again := u.send(t, "POST", "/v1/streams/"+url.PathEscape(published.Events[0].Stream)+"/events", got.body, "Content-Type", structured)
 		if again.status != 200 {
 			t.Fatalf("%q is given as %s, which is answered %s", body, got.body, again)

@@ -18,8 +18,8 @@ func fuzzed(f *testing.F) user {
 	return u
 }
 
-// send sends what nobody thought of. Whatever it is, it is taken, or refused with a problem that says why: the connection
-// does not break, as where a handler panics, and nothing is the service's fault.
+// send sends an arbitrary request. The service must accept it, or refuse it with a problem that says why. The
+// connection must not break, as it does after a panic, and the service must not return a 5xx.
 func (u user) send(t *testing.T, method, path string, body any, header ...string) answer {
 	t.Helper()
 	a, err := u.once(t.Context(), 0, method, path, body, header...)

@@ -11,8 +11,8 @@ import (
 // extendBy is how much more time consumers ask for.
 const extendBy = time.Second
 
-// groupRule holds what consumers of one group saw, and what they answered, against what groups promise. It knows no more than
-// a consumer does: an answer that was lost may have taken effect or not. It may be used concurrently.
+// groupRule checks what consumers of one group saw and answered against the guarantees of groups. It knows only what
+// a consumer knows: an answer that was lost may have taken effect or not. It may be used concurrently.
 type groupRule struct {
 	name        string
 	ordered     bool
@@ -31,8 +31,9 @@ type groupRule struct {
 type observed struct {
 	event    client.Event
 	attempts map[int]*observedAttempt
-	// overtaken: a later event of its ordered stream was delivered while this one was not settled, as far as consumers know.
-	// That is right only if it had used up its attempts, in answers that were lost among them.
+	// overtaken is set if a later event of the ordered stream was delivered before this one was settled, as far as
+	// consumers know. That is correct only if the event had used up its attempts, including some whose answers were
+	// lost.
 	overtaken string
 }
 
@@ -59,7 +60,7 @@ func newGroupRule(name string, ordered bool, maxAttempts int, wants func(client.
 	}
 }
 
-// appending tells of an event that is about to be appended. Those of a stream come in its order.
+// appending records an event that is about to be appended. Events of a stream must be reported in order.
 func (g *groupRule) appending(event client.Event) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -77,14 +78,14 @@ func (g *groupRule) broken(format string, args ...any) {
 	}
 }
 
-// leaving tells that a member is about to leave, or to be swept.
+// leaving records that a member is about to leave, or to be swept.
 func (g *groupRule) leaving(member string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.gone[member] = true
 }
 
-// delivered tells of an answer to a receive, of a member where the group has partitions.
+// delivered records the answer to a receive, with its member if the group has partitions.
 func (g *groupRule) delivered(asked time.Time, member string, deliveries []client.Delivery) {
 	got := time.Now()
 	g.mu.Lock()
@@ -92,7 +93,7 @@ func (g *groupRule) delivered(asked time.Time, member string, deliveries []clien
 	seen := make(map[string]int)
 	for i := range deliveries {
 		d := &deliveries[i]
-		// Half of its time may have gone by before the answer left, and as much here.
+		// Half of the lease may have passed before the answer was sent, and as much here.
 		if late := got.Sub(d.AckDeadline); late > groupTimeout/2 {
 			g.broken("attempt %d of event %s comes %s after its deadline", d.Attempt, d.Event.Id, late)
 		}
@@ -157,7 +158,7 @@ func (g *groupRule) again(o *observed, n int, earlier *observedAttempt, d *clien
 	}
 }
 
-// alone checks that nobody else works on the partition of a delivery.
+// alone checks that no other member works on the partition of a delivery.
 func (g *groupRule) alone(now *observedAttempt) {
 	for _, o := range g.events {
 		for n, other := range o.attempts {
@@ -197,7 +198,7 @@ func (g *groupRule) inOrder(o *observed, got time.Time) {
 	}
 }
 
-// answering tells that an answer is about to be sent; what it returns is to be told of what came back.
+// answering records that an answer is about to be sent. Pass the results to the returned function.
 func (g *groupRule) answering(kind string, attempts []client.Attempt) (answered func(results []client.Answer)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -256,15 +257,15 @@ func (g *groupRule) outcome(o *observed, n int, answer *observedAnswer) {
 	}
 }
 
-// replay tells that all dead letters are about to be replayed.
+// replay records that all dead letters are about to be replayed.
 func (g *groupRule) replay() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.replayed = time.Now()
 }
 
-// end checks what has become of every event, when nothing is in flight and nothing waits. It returns what is wrong, from the
-// beginning.
+// end checks the final state of every event, when nothing is in flight or waiting. It returns all violations since
+// the beginning.
 func (g *groupRule) end(dead map[client.UUID]client.DeadLetter) []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -34,8 +34,8 @@ type groupWorkload struct {
 	user   user
 	groups []*groupRule
 	paths  []string // of the groups
-	// silence makes a member of the group with partitions one that was silent for long; without one, all of them: those that
-	// are not will join again. It does nothing where the database is down.
+	// silence makes a member of the group with partitions look silent for a long time. Without a member it does so
+	// for all of them; those that still run join again. It does nothing while the database is down.
 	silence func(member string)
 	joined  sync.Map // members' rules
 	seed    atomic.Uint64
@@ -82,7 +82,7 @@ func newGroupWorkload(t *testing.T, db pgtest.DB, at site, r *rand.Rand) *groupW
 
 func (w *groupWorkload) chance() *rand.Rand { return rand.New(rand.NewPCG(w.seed.Add(1), 0)) }
 
-// appendSome appends to streams of its own, so that it knows in which order, until quit ends.
+// appendSome appends until quit ends, to streams that only it uses, so that it knows their order.
 func (w *groupWorkload) appendSome(ctx context.Context, quit context.Context, n int) error {
 	r := w.chance()
 	versions := make([]int64, groupStreams)
@@ -133,7 +133,7 @@ func (w *groupWorkload) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// consume is one consumer of a group: it receives, and answers well, badly, late or never.
+// consume is one consumer of a group. It receives, and answers correctly, wrongly, late or never.
 func (w *groupWorkload) consume(ctx context.Context, g int, n int) error {
 	r, rule, path := w.chance(), w.groups[g], w.paths[g]
 	member := ""
@@ -149,7 +149,7 @@ func (w *groupWorkload) consume(ctx context.Context, g int, n int) error {
 		asked := time.Now()
 		a, err := w.user.once(ctx, n+r.IntN(2), "POST", path+"/receive", body)
 		if err != nil || a.status == http.StatusServiceUnavailable {
-			continue // what it delivered is lost, and comes again
+			continue // the delivery is lost, and is redelivered
 		}
 		if member != "" && a.status == http.StatusNotFound {
 			rule.leaving(member) // it was silent for too long
@@ -168,7 +168,8 @@ func (w *groupWorkload) consume(ctx context.Context, g int, n int) error {
 	return nil
 }
 
-// membership joins a group with partitions, where a consumer is no member; some leave it, or are swept, and join anew.
+// membership joins a group with partitions if a consumer is not a member. Some members leave or are swept, and join
+// again.
 func (w *groupWorkload) membership(ctx context.Context, r *rand.Rand, rule *groupRule, path, member string) (string, error) {
 	if chance := r.IntN(40); member != "" && chance < 2 && !w.good.Load() {
 		rule.leaving(member)
@@ -305,7 +306,7 @@ func (w *groupWorkload) run(disturb func(await func(events int64))) {
 		w.t.Fatal(appenders.Wait(), consumers.Wait())
 	}
 	w.good.Store(true)
-	// Some may have joined whose answer was lost: all of them are swept, and who is there joins anew.
+	// The answers to some joins may have been lost. All members are swept, and those that still run join again.
 	w.joined.Range(func(member, rule any) bool {
 		rule.(*groupRule).leaving(member.(string))
 		return true
@@ -324,7 +325,7 @@ func (w *groupWorkload) run(disturb func(await func(events int64))) {
 		_ = consumers.Wait()
 		return
 	}
-	// All that failed is delivered again, and acknowledged now.
+	// Everything that failed is redelivered, and is acknowledged now.
 	for g, rule := range w.groups {
 		rule.replay()
 		w.user.must(w.t, http.StatusAccepted, nil, "POST", w.paths[g]+"/dead-letters/replay", nil)
@@ -360,7 +361,7 @@ func (w *groupWorkload) until(ctx context.Context, holds func() bool) {
 	}
 }
 
-// drained waits until every group has looked at the whole log, and nothing is in flight or waits.
+// drained waits until every group has read the whole log, and nothing is in flight or waiting.
 func (w *groupWorkload) drained(ctx context.Context) {
 	w.t.Helper()
 	for _, path := range w.paths {

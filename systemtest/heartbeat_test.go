@@ -22,7 +22,7 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// processState is the state of each process by its heartbeats, as docs/guides/heartbeat.md has it.
+// processState is the state of each process from its heartbeats, as in docs/guides/heartbeat.md.
 const processState = `{
   "name": "process.state", "source": {"categories": ["heartbeat.received"]}, "publishChanges": true,
   "key": "event.data.host + ':' + event.data.name + ':' + string(event.data.pid)",
@@ -34,7 +34,7 @@ type fleet struct {
 	t     *testing.T
 	user  user
 	mu    sync.Mutex
-	state map[string]string // of each process, by its key, as it was published last; none: it has stopped
+	state map[string]string // the last published state of each process by key; missing: it has stopped
 
 	mended  atomic.Bool // the pager answers
 	rings   sync.Map    // event id -> true: those that the pager has taken
@@ -84,13 +84,14 @@ type processChange struct {
 	Data     *struct{ Status string }
 }
 
-// page receives as the pager does, until ctx ends: out of order, it fails for every process that does, or has gone.
+// page acts as the pager until ctx ends. While it is out of order, it fails for every process that is out of order or
+// gone.
 func (f *fleet) page(ctx context.Context, n int) error {
 	for ctx.Err() == nil {
 		a, err := f.user.once(ctx, n, "POST", "/v1/subscriptions/pager/receive", map[string]any{"batch": 20, "wait": 0.5})
 		if err != nil || a.status == http.StatusServiceUnavailable {
 			n++
-			continue // what it delivered is lost, and comes again
+			continue // the delivery is lost, and is redelivered
 		}
 		var received client.Deliveries
 		if err := a.decode(http.StatusOK, &received); err != nil {
@@ -112,7 +113,7 @@ func (f *fleet) page(ctx context.Context, n int) error {
 			}
 		}
 		if len(good) > 0 {
-			_, _ = f.user.once(ctx, n, "POST", "/v1/subscriptions/pager/ack", map[string]any{"ids": good}) // lost: it comes again
+			_, _ = f.user.once(ctx, n, "POST", "/v1/subscriptions/pager/ack", map[string]any{"ids": good}) // if it is lost, the event is redelivered
 		}
 		if len(bad) > 0 {
 			_, _ = f.user.once(ctx, n, "POST", "/v1/subscriptions/pager/nack", map[string]any{"ids": bad, "reason": "the pager does not answer"})
@@ -228,9 +229,11 @@ func (f *fleet) deadLetters() ([]string, error) {
 	return ids, nil
 }
 
-// Heartbeats are published, folded into the state of each process, read one by one, published again where the state has changed,
-// and delivered to a pager that is out of order at first; meanwhile processes of the service are killed. What was published,
-// folded, is the documents; each change is there once; the pager gets each of them, those that it failed for from the dead letters.
+// Heartbeats are published, folded into the state of each process, and read one by one. Changed states are published
+// again, and delivered to a pager that is out of order at first. Meanwhile processes of the service are killed.
+//
+// The folded heartbeats must equal the documents, and each change must exist once. The pager must receive every
+// change, and those for which it failed from the dead letters.
 func TestHeartbeats(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -257,7 +260,7 @@ func TestHeartbeats(t *testing.T) {
 		victim.kill()
 		victim.start()
 	}
-	// Of a slow machine's documents fewer versions are told of: the hosts go on until there is enough to look at.
+	// A slow machine publishes fewer versions of the documents, so the hosts go on until there are enough changes.
 	f.until("enough changes", func() (bool, error) {
 		events, _, err := f.changes(t.Context())
 		trouble, err2 := troubleOf(events)
@@ -324,7 +327,7 @@ func TestHeartbeats(t *testing.T) {
 		t.Error(err)
 	}
 
-	// A rebuild tells nobody.
+	// A rebuild publishes no changes.
 	var rebuild client.Rebuild
 	operator.must(t, http.StatusAccepted, &rebuild, "POST", "/v1/projections/process.state/rebuilds", []byte(`{}`))
 	f.until("the rebuild", func() (bool, error) {

@@ -62,13 +62,13 @@ func (h *history) await(ctx context.Context, more int) error {
 	return nil
 }
 
-// check holds a tenant's log against its history. What must be true of it, whatever was killed meanwhile:
+// check compares a tenant's log with its history. These properties must hold, whatever was killed meanwhile:
 //
-//   - positions are 1, 2, 3 ..., and so are each stream's versions; recorded times do not run backwards;
-//   - each event that was acknowledged is there, once, where the answer said; none that was refused is, and no other;
-//   - an expected version was the stream's when the request's events were put behind it;
-//   - the log's order is that in which requests were answered, as far as they did not overlap. With the point before
-//     that is linearisability: positions say what the order is, so that it need not be searched for.
+//   - Positions are 1, 2, 3 ..., and so are each stream's versions. Recorded times never decrease.
+//   - Each acknowledged event exists once, at the position in the answer. No refused or unknown event exists.
+//   - An expected version was the stream's version when the request's events were appended.
+//   - The log's order is the order in which non-overlapping requests were answered. Together with the previous point
+//     this is linearisability: positions give the order, so the check need not search for it.
 func (h *history) check(t *testing.T, log []client.Event) {
 	t.Helper()
 	versions := make(map[string]int64)
@@ -124,8 +124,8 @@ func (h *history) check(t *testing.T, log []client.Event) {
 	}
 }
 
-// check holds one acknowledged request against the log, and notes which positions are its own. A repeat leaves them to
-// whoever appended them.
+// check compares one acknowledged request with the log, and records which positions it owns. A repeated request
+// leaves them to the request that appended them.
 func (o *operation) check(t *testing.T, byID map[string]client.Event, owners []*operation) {
 	t.Helper()
 	if len(o.answer.Streams) != len(o.request.Streams) {

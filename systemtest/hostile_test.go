@@ -37,7 +37,7 @@ const (
 	hostileStop   = 5 * time.Second
 )
 
-// assault is what the attacker, a process of its own, needs to know. It gets it as JSON on its standard input.
+// assault is what the attacker process needs to know. It reads this as JSON from its standard input.
 type assault struct {
 	Address    string
 	Key        string
@@ -51,10 +51,11 @@ type attempted struct {
 	Method, Path, Query, Body, Kind string
 }
 
-// A hostile tenant does the worst that the contract allows, beside a quiet one: each attack by itself, then all together.
-// The quiet tenant is answered promptly, the service stays small, nothing is a fault of the service, and it ends in time.
+// A hostile tenant does the worst that the contract allows while a quiet tenant works: first each attack separately,
+// then all together. The quiet tenant must get prompt answers, the service must stay small and return no 5xx, and it
+// must end in time.
 //
-// MANIFOLD_TEST_ALONE=1 says that nothing else uses the machine: then the limits are lower, and the attacks longer.
+// MANIFOLD_TEST_ALONE=1 means that nothing else uses the machine. Then the limits are lower, and the attacks longer.
 func TestHostileTenant(t *testing.T) { // not parallel: it measures
 	alone, phase := os.Getenv("MANIFOLD_TEST_ALONE") != "", time.Second
 	if alone {
@@ -101,7 +102,7 @@ func TestHostileTenant(t *testing.T) { // not parallel: it measures
 	attacker := strike(t, "all together", assault{Address: s.address, Key: hostile.key, Operations: operationsOf(t, mine), Phase: phase})
 	<-time.After(phase / 2)
 	s.terminated(t, hostileStop+shutdownMargin)
-	attacker() // what it is told by a service that ends does not count
+	attacker() // answers of a service that is ending do not count
 }
 
 // prepare gives a tenant one of each thing, and some events.
@@ -126,7 +127,7 @@ func operationsOf(t *testing.T, s *side) []attempted {
 	var all []attempted
 	for id, e := range endpoints(t) {
 		if strings.HasPrefix(e.path, "/v1/subscribe/") || e.path == "/v1/ws" {
-			continue // they last; floods of them have a limit of their own
+			continue // they last, and floods of them have a separate limit
 		}
 		try := tries[id]
 		a := attempted{Method: e.method, Path: s.path(e.path), Query: strings.ReplaceAll(try.query, "timeout=30", "timeout=1"), Kind: "application/json"}
@@ -205,8 +206,8 @@ func (s *service) peakMemory(t *testing.T) int64 {
 // attackerProgram makes the tests' binary the attacker; its value is the attack's name.
 const attackerProgram = "MANIFOLD_TEST_ATTACK"
 
-// strike starts an attack in a process of its own, which gets less of the processor than the service. The function that it
-// returns waits for the end, and returns what the attacker was told that it should not have been.
+// strike starts an attack in a separate process, with less processor time than the service. The returned function
+// waits for the end, and returns the answers that the attacker should not have received.
 func strike(t *testing.T, name string, a assault) (faults func() []string) {
 	t.Helper()
 	self, err := os.Executable()
@@ -296,7 +297,7 @@ func (x *attacker) times(ctx context.Context, n int, do func(ctx context.Context
 	all.Wait()
 }
 
-// send sends a request and reads the answer. A 5xx is a fault unless it is a 503 that says when to come again.
+// send sends a request and reads the answer. A 5xx is a fault unless it is a 503 with Retry-After.
 func (x *attacker) send(ctx context.Context, method, path string, body []byte, header ...string) int {
 	request, err := http.NewRequestWithContext(ctx, method, "http://"+x.Address+path, bytes.NewReader(body))
 	if err != nil {

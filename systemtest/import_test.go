@@ -75,8 +75,8 @@ func readLines(t *testing.T, in *bufio.Scanner) (lines []importLine) {
 	return lines
 }
 
-// An import that is cut off, by its own end and by the service's, is repeated until it comes to its end: the log is the
-// file then, each line once, and in the file's order.
+// An import that is cut off, by its own end or by the service's, is repeated until it completes. Then the log must
+// equal the file, with each line once and in the file's order.
 func TestImportThatIsCutOff(t *testing.T) {
 	t.Parallel()
 	for name, file := range map[string]func(*testing.T) (string, []importLine){"real events": realLines, "lines without ids": madeLines} {

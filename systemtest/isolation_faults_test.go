@@ -15,8 +15,8 @@ import (
 // lagSeconds is what grows by itself in a projection's state.
 var lagSeconds = regexp.MustCompile(`"lagSeconds":[^,}]*`)
 
-// Two tenants have the same faults, at the same positions, in shared projections and in their own, but for a mark. What one
-// does about its own, or the operator on its behalf, leaves the other's as they were.
+// Two tenants have the same faults, at the same positions, in shared and in private projections, except for a mark.
+// What one tenant or the operator on its behalf does about its faults must not change the other tenant's.
 func TestFaultsAreApart(t *testing.T) {
 	t.Parallel()
 	operator := newUser(t, inside(t, configuration(pgtest.Database(t))), operatorKey)

@@ -110,8 +110,8 @@ func (l *line) event(subscription string) gatewayMessage {
 	}
 }
 
-// Two tenants do the same over connections that are open at the same time, under the same names and ids: each gets its own events, and
-// what one answers changes nothing of the other's.
+// Two tenants do the same over concurrent connections, under the same names and ids. Each must receive only its own
+// events, and its answers must not affect the other.
 func TestTenantsAreApartOverTheGateway(t *testing.T) {
 	t.Parallel()
 	operator := newUser(t, inside(t, configuration(pgtest.Database(t))), operatorKey)

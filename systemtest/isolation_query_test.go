@@ -13,8 +13,9 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// Two tenants have documents with the same ids and the same values in the same projections, but for a mark. Whatever one
-// asks for, by filters, orders, counts and page tokens, also the other's tokens, it gets its own documents or nothing.
+// Two tenants have documents with the same ids and values in the same projections, except for a mark. Whatever one
+// requests, by filters, orders, counts and page tokens (even the other's tokens), it gets its own documents or
+// nothing.
 func TestTenantsAreApartInQueries(t *testing.T) {
 	t.Parallel()
 	operator := newUser(t, inside(t, configuration(pgtest.Database(t))), operatorKey)
@@ -72,7 +73,7 @@ func TestTenantsAreApartInQueries(t *testing.T) {
 					t.Errorf("with a forged token %s is answered %s", s.mark, a)
 				}
 			}
-			// Nobody is explained another tenant's queries, or its own, but by the operator.
+			// Only the operator may have queries explained. No tenant may, not even for its own queries.
 			for _, of := range sides {
 				if a := s.read(t, path, "explain", "true", "tenant", of.id); a.status != http.StatusForbidden {
 					t.Errorf("%s explains a query of %s: %s", s.mark, of.mark, a)

@@ -72,8 +72,8 @@ func endpoints(t *testing.T) map[string]endpoint {
 // forOperator reports whether the operator alone may.
 func (e endpoint) forOperator() bool { return slices.Equal(e.scopes, []string{"operator"}) }
 
-// side is one of two tenants who have everything under the same names and ids, and what is their own: a mark in every
-// text that they choose, and the ids that the service chose for them.
+// side is one of two tenants that use the same names and ids for everything. Each has a mark in every text that it
+// chooses, and the ids that the service chose for it.
 type side struct {
 	user
 	mark     string
@@ -85,7 +85,7 @@ type side struct {
 	secret   string // the id of one of its webhook's
 }
 
-// secrets are what nobody else may be told.
+// secrets are the texts that no other tenant may receive.
 func (s *side) secrets() []string {
 	all := []string{s.mark, s.id}
 	for _, id := range []string{s.rebuild, s.key, s.spareKey, s.member, s.secret} {
@@ -117,7 +117,7 @@ type try struct {
 const (
 	sharedID    = "0190d3a4-5b6c-7def-8123-456789abcde0"
 	sharedEvent = `{"id":"` + sharedID + `","type":"Placed","data":{"by":%q}}`
-	// sharedAnswer is a consumer's answer to its first delivery; what stands behind it is in the same object.
+	// sharedAnswer is a consumer's answer to its first delivery, followed by more fields of the same object.
 	sharedAnswer = `{"ids":[{"id":"` + sharedID + `","attempt":1}]`
 )
 
@@ -402,14 +402,14 @@ func newSides(t *testing.T, operator user, marks ...string) []*side {
 	var sides []*side
 	for _, mark := range marks {
 		id, u := newTenant(t, operator, mark)
-		u.must(t, 201, nil, "PUT", "/v1/subscriptions/"+mark, map[string]any{"source": map[string]any{"categories": []string{"none"}}}) // which a policy forces
+		u.must(t, 201, nil, "PUT", "/v1/subscriptions/"+mark, map[string]any{"source": map[string]any{"categories": []string{"none"}}}) // a policy forces its removal
 		sides = append(sides, &side{user: u, mark: mark, id: id})
 	}
 	return sides
 }
 
-// Two tenants have the same names and ids for everything. What one does, through whatever endpoint, is not seen by the
-// other and changes nothing of the other's; with the other's ids it finds nothing.
+// Two tenants have the same names and ids for everything. What one does through any endpoint is invisible to the
+// other and does not change the other's data. With the other's ids it finds nothing.
 func TestTenantsAreApartInEveryEndpoint(t *testing.T) {
 	t.Parallel()
 	c := configuration(pgtest.Database(t))
@@ -516,8 +516,8 @@ func (s *side) keep(t *testing.T, operation string, a answer) {
 	}
 }
 
-// trespass calls the operation with what is the other's: its ids in the path, a tenant's key where the operator's is
-// needed, and no key at all.
+// trespass calls the operation with the other side's ids in the path, with a tenant's key where the operator's is
+// required, and without a key.
 func (s *side) trespass(t *testing.T, e endpoint, operation string, try try, other *side) {
 	t.Helper()
 	if len(e.scopes) == 0 {

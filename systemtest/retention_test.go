@@ -521,7 +521,7 @@ func (w *retentionWorkload) run(disturb func(await func(events int64))) {
 		fail()
 		return fmt.Sprint(w.left()) == fmt.Sprint(w.shouldBeLeft())
 	})
-	// Whoever begins now is given what is left, and told of all the rest.
+	// A follower that begins now receives the remaining events, and is notified of the gaps.
 	late := newRetainedFollower()
 	others.Go(func() error { return watched(w.follow(reading, late)) })
 	w.until("that the followers are there", func() bool {
@@ -546,7 +546,8 @@ func (w *retentionWorkload) run(disturb func(await func(events int64))) {
 	w.force()
 }
 
-// drain lets the group come to its end: what it was to be given was delivered, and nothing of it went before.
+// drain lets the group finish. It must have received all of its events, and none of them may have been removed
+// before.
 func (w *retentionWorkload) drain(fail func()) {
 	w.t.Helper()
 	w.good.Store(true)
@@ -602,7 +603,7 @@ func (w *retentionWorkload) acceptLoss() {
 	}
 }
 
-// force has retention wait for a group no more, which is told.
+// force makes retention stop waiting for a group, and the group must be notified.
 func (w *retentionWorkload) force() {
 	w.t.Helper()
 	w.user.must(w.t, 201, nil, "PUT", "/v1/subscriptions/absent", map[string]any{"source": map[string]any{"categories": []string{countedCategory}}, "from": "end"})

@@ -54,8 +54,8 @@ func denied(err error) bool {
 	return ok && native.Code == "42501"
 }
 
-// Straight SQL with each of the service's logins: without a tenant nothing is seen, with one only its own, and of others
-// nothing can be changed; in every table that there is.
+// The test runs SQL with each of the service's logins, on every table. Without a tenant, a login sees nothing. With a
+// tenant, it sees only that tenant's rows, and cannot change those of others.
 func TestEveryLoginInSQL(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -75,7 +75,7 @@ func TestEveryLoginInSQL(t *testing.T) {
 		conn := db.Pool(t, role, 1)
 		seen := 0
 		for _, table := range tables {
-			// Each statement has a transaction of its own, which is rolled back.
+			// Each statement runs in a separate transaction, which is rolled back.
 			try := func(tenant, statement string, args ...any) (rows int64, err error) {
 				err = pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
 					if tenant != "" {

@@ -12,8 +12,9 @@ import (
 	"github.com/manifold-es/manifold/client"
 )
 
-// rebuild makes the projection's documents anew, by the next edition of its definition or by the present one, and waits
-// for the end: it must be swapped in, whatever is killed meanwhile. started is called as soon as it runs.
+// rebuild builds the projection's documents again, by the next edition of its definition or by the current one, and
+// waits for the end. It must be swapped in, whatever is killed meanwhile. It calls started as soon as the rebuild
+// runs.
 func (g *target) rebuild(ctx context.Context, changed bool, started func()) error {
 	method, path, body := "POST", "/v1/projections/"+g.name+"/rebuilds", any(nil)
 	if changed {

@@ -79,7 +79,7 @@ func TestScopesInEveryEndpoint(t *testing.T) {
 	}
 }
 
-// A suspended tenant is refused in every endpoint, and has everything again afterwards; nobody else notices.
+// A suspended tenant is refused in every endpoint, and has everything back afterwards. Other tenants do not notice.
 func TestSuspendedTenant(t *testing.T) {
 	t.Parallel()
 	c := configuration(pgtest.Database(t))
@@ -111,7 +111,7 @@ func TestSuspendedTenant(t *testing.T) {
 	}
 }
 
-// Of a deleted tenant nothing is left but the record that it was there; nobody else notices.
+// After a tenant is deleted, only the record of its existence is left. Other tenants do not notice.
 func TestDeletedTenant(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)

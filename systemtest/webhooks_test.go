@@ -43,7 +43,7 @@ type hook struct {
 	order    map[string][]int64           // versions as they were taken, by stream
 	under    map[string]int               // requests that are under way, by stream
 	faults   []string                     // what no endpoint should see
-	killed   *atomic.Bool                 // a process was killed: what was taken may come again
+	killed   *atomic.Bool                 // a process was killed: accepted events may be sent again
 	replayed atomic.Pointer[map[client.UUID]int]
 }
 
@@ -109,7 +109,8 @@ func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		defer func() { h.under[event.Stream]-- }()
 	}
-	// Where processes are killed, an event's first request may be of a later attempt: refused, it would come again after minutes.
+	// If processes are killed, an event's first request may belong to a later attempt. A refusal would then delay the
+	// next attempt by minutes.
 	if !h.plain && !h.killed.Load() && h.seen[event.Id] == 1 {
 		switch crc32.ChecksumIEEE([]byte(event.Id)) % 40 {
 		case 0:
@@ -250,7 +251,7 @@ func (w *hookWorkload) appendSome(ctx, quit context.Context, n int, r *rand.Rand
 	return nil
 }
 
-// run appends, with disturb beside it; then all must come, and come again by a replay.
+// run appends, with disturb running concurrently. Then every event must arrive, and arrive again in a replay.
 func (w *hookWorkload) run(r *rand.Rand, disturb func(await func(events int64))) {
 	t := w.t
 	ctx, cancel := context.WithCancel(t.Context())

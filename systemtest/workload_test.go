@@ -26,8 +26,8 @@ type workload struct {
 	tenants  []*party
 	targets  []*target
 
-	// How often the database's crash may have taken the documents' last saves back, each with its checkpoint, as the
-	// contract of drivers allows: it grows before and after each crash, and is odd meanwhile.
+	// crashes counts events around crashes of the database that may revert the documents' last saves, each with its
+	// checkpoint, as the contract of drivers permits. It grows before and after each crash, and is odd in between.
 	crashes atomic.Int64
 
 	quit     context.Context // ended: the clients bring to its end what they are at
@@ -164,7 +164,7 @@ func (w *workload) finish() {
 	}
 }
 
-// check compares documents with a fold from scratch, and sees to it that the definition is the one put last.
+// check compares documents with a fold from scratch, and makes sure that the definition is the latest one.
 func (g *target) check(t *testing.T, p *party, log []client.Event) {
 	t.Helper()
 	documents, err := p.documents(t.Context(), g.name, 4, int64(len(log)))
