@@ -243,7 +243,7 @@ var tries = map[string]try{
 	"createTenant":     {body: text(`{"name":"third-of-%s"}`), status: []int{201}},
 	"listTenants":      {status: []int{200}},
 	"listMembers":      {status: []int{200}},
-	"listAllDocuments": {status: []int{404}}, // both have a projection orders of their own, and there is no shared one
+	"listAllDocuments": {status: []int{404}}, // each has a private projection orders, and there is no shared one
 	"getTenant":        {status: []int{200}, own: true},
 	"changeTenant":     {body: text(`{"state":"active"}`), status: []int{200}, own: true},
 	"createTenantKey":  {body: text(`{"name":%q,"scopes":["events:read"]}`), status: []int{201}, own: true},
@@ -361,7 +361,7 @@ func (u user) untilCaughtUp(t *testing.T, path string) answer {
 	}
 }
 
-// view is everything that a side can read of its own, as long as nobody works on it.
+// view returns everything that a side can read of its data, while nothing changes it.
 func (s *side) view(t *testing.T, all map[string]endpoint) string {
 	t.Helper()
 	var seen strings.Builder

@@ -30,8 +30,8 @@ const (
 	floodedCeiling                     = 200 + 2*(floodedQueue+floodedAnswer+floodedGroups+16*floodedTail) + 150*floodedFolds
 )
 
-// Whatever is sent to whichever operation, by several tenants and by clients without a key, the process stays below the
-// ceiling that its settings give, and a tenant beside them is served.
+// Whatever several tenants and clients without a key send to any operation, the process stays below the ceiling that
+// follows from its settings, and serves another tenant.
 func TestMemoryHasACeiling(t *testing.T) {
 	t.Parallel()
 	mib := func(n int) string { return strconv.Itoa(n) + "MiB" }
@@ -200,7 +200,7 @@ func (f *flood) send(key, method, path, kind string, body io.Reader) *http.Respo
 	return response
 }
 
-// judge looks at an answer: whatever was asked, it is no fault of the service.
+// judge checks an answer: no request may cause a 5xx.
 func (f *flood) judge(status int, header http.Header, what string) {
 	if status == 429 || status == 503 {
 		f.refused.Add(1)
@@ -210,8 +210,8 @@ func (f *flood) judge(status int, header http.Header, what string) {
 	}
 }
 
-// attack asks for one operation in the ways that cost most: with the largest body and with half of one, and without
-// reading the answer.
+// attack calls one operation in the most costly ways: with the largest body, with half of one, and without reading
+// the answer.
 func (f *flood) attack(key, method, path string, item *openapi3.PathItem, op *openapi3.Operation) {
 	target := path
 	query := "?"
@@ -287,7 +287,7 @@ func (f *flood) open(key, method, target, kind string, length, come int) net.Con
 	return conn
 }
 
-// unread asks several times, reads the beginning of the answers, and leaves them at that.
+// unread sends several requests, and reads only the beginning of the answers.
 func (f *flood) unread(key, method, target string) {
 	var open []net.Conn
 	for range 4 {

@@ -93,8 +93,8 @@ type figures struct {
 	Units            map[string]unit  `json:"units"`
 }
 
-// Projections of real events move to another database while the events arrive, and back: the figures are right in each
-// place, and nothing is left where they came from.
+// Projections of real events move to another database and back while the events arrive. The figures must be right in
+// each place, and nothing may be left in the previous one.
 func TestMoveOfRealEvents(t *testing.T) {
 	t.Parallel()
 	file, lines := realLines(t)

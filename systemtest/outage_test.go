@@ -27,8 +27,8 @@ func behindProxy(t *testing.T, address string) (network *proxy.Proxy, through st
 	return network, parsed.String()
 }
 
-// A database of documents is cut off, comes back, hangs, and comes back: its projections wait in sight and go on by
-// themselves, and those of the other database never lag.
+// A database of documents is cut off, comes back, hangs, and comes back. Its projections report that they wait, and
+// continue automatically. Those of the other database never lag.
 func TestDatabaseThatGoesDown(t *testing.T) {
 	t.Parallel()
 	c := configuration(pgtest.Database(t))
@@ -86,7 +86,8 @@ func TestDatabaseThatGoesDown(t *testing.T) {
 			position = add()
 			begin := time.Now()
 			sees("here", position)
-			// Who hangs with the database is let go when that is known to be out of reach, 10 s later at the earliest.
+			// A caller that hangs with the database is released when the database is known to be unreachable, after
+			// at least 10 s.
 			if took := time.Since(begin); took > 9*time.Second {
 				t.Errorf("what is here took %s to follow", took)
 			}
@@ -136,8 +137,8 @@ func TestDatabaseThatGoesDown(t *testing.T) {
 	everywhere(add())
 }
 
-// The documents beside the log cannot be reached, while the log can. Reads of documents and inline appends are refused, and
-// /readyz says so for as long as they are.
+// The documents in the log's database are unreachable, while the log is not. Reads of documents and inline appends
+// are refused meanwhile, and /readyz reports that.
 func TestReadinessAgreesWithInlineRequests(t *testing.T) {
 	t.Parallel()
 	c := configuration(pgtest.Database(t))

@@ -96,8 +96,8 @@ func (d *drainer) kill() {
 	_ = d.cmd.Wait()
 }
 
-// Producers change their tables and add events in the same transactions, some of which are rolled back, while the drainers' processes are
-// killed again and again: what was committed is in the log once, in its order, and nothing else.
+// Producers change their tables and add events in the same transactions, and roll some of them back, while the
+// drainers' processes are killed repeatedly. The log must contain only what was committed, once and in order.
 func TestKillDrainers(t *testing.T) {
 	t.Parallel()
 	r := chance(t)

@@ -148,7 +148,7 @@ func (a *appender) repeat(ctx context.Context) error {
 	return nil
 }
 
-// readFrom reads the log from a position on until it ends or breaks off. It fails for good where a position is missing.
+// readFrom reads the log from a position until it ends or the connection breaks. A missing position is a final error.
 func (p *party) readFrom(ctx context.Context, n int, from int64, yield func(client.Event)) (broken, wrong error) {
 	address, err := p.site.address(ctx, n)
 	if err != nil {
@@ -226,8 +226,8 @@ func (p *party) log(ctx context.Context) ([]client.Event, error) {
 	return all, errors.Join(broken, wrong)
 }
 
-// watch reads a projection's documents all the time. Whatever happens, an answer is of one build, whole, and no further
-// back than the one before, unless the database has crashed.
+// watch reads a projection's documents repeatedly. Whatever happens, an answer must be of one complete build, and not
+// older than the one before, unless the database has crashed.
 func (p *party) watch(ctx context.Context, w *workload, name string) error {
 	var edition, events, crashes int64
 	for n := 0; w.quit.Err() == nil; n++ {

@@ -12,9 +12,9 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// While events are appended as fast as it goes, projections are rebuilt again and again, by new definitions and by the
-// present ones: readers of single documents, of whole lists and of pages see no gap, no half and no step back, and in the
-// end the documents are those of a fold from scratch.
+// While events are appended as fast as possible, projections are rebuilt repeatedly, with new definitions and with
+// the current ones. Readers of single documents, lists and pages must see no gap, no partial result and no step back.
+// In the end the documents must equal those of a fold from scratch.
 func TestRebuildUnderLoad(t *testing.T) {
 	t.Parallel()
 	for name, keep := range map[string]time.Duration{"old tables stay": time.Hour, "old tables go at once": 0} {
@@ -77,8 +77,8 @@ func rebuildUnderLoad(t *testing.T, c config.Config, databases ...string) {
 	}
 }
 
-// page reads documents page by page all the time. The pages of one reading are of one build; where that has been replaced
-// the answer says so, and the reading begins again.
+// page reads documents page by page repeatedly. All pages of one pass are of one build. If that build was replaced,
+// the answer says so, and the pass starts again.
 func (p *party) page(ctx, quit context.Context, name string) error {
 	var edition int64
 	for whole := 0; quit.Err() == nil || whole == 0; breathe(quit) {
@@ -121,7 +121,7 @@ func (p *party) page(ctx, quit context.Context, name string) error {
 	return nil
 }
 
-// get reads single documents all the time, some of them as they must be behind an append of its own.
+// get reads single documents repeatedly. Some reads must include an append that it made before.
 func (p *party) get(ctx, quit context.Context, name string) error {
 	seen := make([]sums, keys)
 	for n := 0; quit.Err() == nil; n++ {

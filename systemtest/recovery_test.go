@@ -83,8 +83,8 @@ func (h *hanging) await(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// How long after the death of a process the other one does what the dead one did. An idle machine keeps these bounds; the tests
-// run beside one another, and are given twice as long.
+// These bound how long after the death of a process the other one takes over its work. An idle machine keeps these
+// bounds. The tests run concurrently, and have twice as long.
 const (
 	hangsFor      = 15 * time.Second // a request, at most
 	appendsAgain  = time.Second
@@ -93,8 +93,8 @@ const (
 	slowMachine   = 2
 )
 
-// One of two processes is killed with requests of webhooks under way. The other one takes appends at once, and soon everything
-// else that the dead one did.
+// One of two processes is killed while it has webhook requests under way. The other one accepts appends at once, and
+// soon does everything else that the dead one did.
 func TestRecoveryAfterAKilledProcess(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)

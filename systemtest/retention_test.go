@@ -22,10 +22,13 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// Retention beside everybody who reads: clients append to categories of which one keeps its newest events, one the newest event of
-// each stream, and one all. A projection follows, another one is rebuilt, a group lags behind, and its consumers fail; somebody follows the log.
-// Nothing goes that one of them still has to read; documents are those of all that was ever appended; whoever is not waited for, or by
-// force no more, is told what is gone.
+// These tests run retention together with every kind of reader. Clients append to three categories: one keeps its
+// newest events, one keeps the newest event of each stream, and one keeps all. A projection follows, another one is
+// rebuilt, a group lags behind and its consumers fail, and a follower reads the log.
+//
+// Retention must not remove an event that one of them still has to read. Documents must equal those of all events
+// ever appended. Readers for which retention does not wait, or no longer waits by force, must be notified of what is
+// gone.
 
 const (
 	countedCategory, compactCategory, keptCategory = "counted", "compact", "kept"
@@ -56,8 +59,8 @@ type retentionWorkload struct {
 // retainedFollower follows the whole log. Its fields are under the workload's lock.
 type retainedFollower struct {
 	seen    map[int64]bool
-	covered map[int64]bool // by gaps that it was told of
-	next    int64          // where it goes on
+	covered map[int64]bool // by the gaps that it received
+	next    int64          // where it continues
 }
 
 func newRetainedFollower() *retainedFollower {
@@ -97,8 +100,8 @@ func (w *retentionWorkload) at(position int64, e retained) error {
 	return nil
 }
 
-// append is one client, which has streams of its own. What it repeats may be gone already, and its id with it: then the stream's
-// version says that it was appended.
+// append is one client with separate streams. When it repeats a request, the event and its id may already be removed.
+// Then the stream's version shows that it was appended.
 func (w *retentionWorkload) append(ctx, quit context.Context, n int) error {
 	r := w.chance()
 	versions := make(map[string]int64)
@@ -198,7 +201,7 @@ func (w *retentionWorkload) consume(ctx context.Context, n int) error {
 			case "ack":
 				path, body = "/ack", map[string]any{"ids": attempts}
 			}
-			// What is lost comes again.
+			// An event whose answer is lost is redelivered.
 			if a, err := w.user.once(ctx, n, "POST", "/v1/subscriptions/lagging"+path, body); err == nil && a.status/100 == 4 {
 				return fmt.Errorf("%s: %s", how, a)
 			}
@@ -235,7 +238,8 @@ func (w *retentionWorkload) follow(ctx context.Context, f *retainedFollower) err
 	return nil
 }
 
-// followOnce follows until it breaks, or had so many frames. Its error is one that must not be.
+// followOnce follows until the connection breaks, or until it has received that many frames. It returns an error only
+// for a violation.
 func (w *retentionWorkload) followOnce(ctx context.Context, f *retainedFollower, n, frames int) error {
 	address, err := w.user.site.address(ctx, n)
 	if err != nil {
@@ -382,7 +386,8 @@ func (w *retentionWorkload) shouldBeLeft() map[string][]retained {
 	return all
 }
 
-// documents holds a projection's documents against a fold of the events that are given: all that was appended, or what is left.
+// documents compares a projection's documents with a fold of the given events: all that were appended, or those that
+// are left.
 func (w *retentionWorkload) documents(name string, edition int64, of func(retained) bool) {
 	w.t.Helper()
 	documents, err := w.user.documents(w.t.Context(), name, 100, w.head)
@@ -470,7 +475,7 @@ func (w *retentionWorkload) run(disturb func(await func(events int64))) {
 		fail()
 	}
 
-	// While a rebuild is under way nothing goes.
+	// Nothing is removed while a rebuild is under way.
 	await(60)
 	held := w.rebuild(map[string]any{"definition": retainedDefinition(2), "approve": "manual"})
 	w.put(countedCategory, map[string]any{"maxCount": countKept})
@@ -494,7 +499,7 @@ func (w *retentionWorkload) run(disturb func(await func(events int64))) {
 		t.Errorf("it has lost %v", r.Loss)
 	}
 
-	// From here on events go, as far as the group has come.
+	// From here on, events are removed up to the group's position.
 	for _, category := range []string{countedCategory, compactCategory} {
 		w.until("that events of "+category+" go", func() bool {
 			fail()
