@@ -22,7 +22,7 @@ func (d deployed) write(name, text string) {
 	}
 }
 
-// manifold runs a command, and wants its code and all of the texts in what it says, in their order.
+// manifold runs a command, and checks its exit code and that its output contains all of the texts, in order.
 func (d deployed) manifold(code int, args []string, texts ...string) {
 	d.t.Helper()
 	o := run(d.t, d.environ, nil, args...)

@@ -22,7 +22,7 @@ func withDuration(args []string, duration string) []string {
 	return args
 }
 
-// Every benchmark runs, on little, and prints one object that makes sense. How fast it is, is not for a test.
+// Every benchmark runs with little load, and prints one plausible object. The tests do not check its speed.
 func TestBench(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t)

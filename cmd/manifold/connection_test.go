@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// A variable that is set to nothing is most often a secret that could not be read. The operator's key must not act instead.
+// A variable with an empty value is usually a secret that could not be read. The operator's key must not apply
+// instead.
 func TestAnEmptyKeyIsNotReplacedByTheOperators(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"key", "list"}, {"projection", "list"}, {"upcaster", "list"}} {

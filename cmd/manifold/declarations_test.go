@@ -37,8 +37,8 @@ type figures struct {
 	Units            map[string]unit  `json:"units"`
 }
 
-// Real events, imported by the CLI, projected three ways: the figures are those that another program worked out from the
-// same file, also after a rebuild.
+// The CLI imports real events, and three projections fold them. The figures match those computed from the same file
+// by another program, also after a rebuild.
 func TestDeclarations(t *testing.T) {
 	t.Parallel()
 	folder := realEvents(t)
@@ -63,7 +63,7 @@ func TestDeclarations(t *testing.T) {
 	if out := must(t, environ, "import", file); !strings.Contains(out, " 0 appended") {
 		t.Errorf("the same import again: %s", out)
 	}
-	// One projection is there before the events, another comes behind them.
+	// One projection exists before the events, and another is created after them.
 	must(t, environ, "projection", "apply", filepath.Join("..", "..", "testdata", "projections", names[2]+".yaml"))
 	compare := func(when string) {
 		t.Helper()

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A definition that was cut off says so: it is no definition without a name.
+// The error for a definition that was cut off says so, rather than that the name is missing.
 func TestDefinitionsThatAreCutOffSaySo(t *testing.T) {
 	t.Parallel()
 	const whole = `{"on": {"A": "doc", "B": {"x": [1, 2]}}, "name": "orders"}`

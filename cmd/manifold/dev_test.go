@@ -38,7 +38,7 @@ func folderForDev(t *testing.T) string {
 	return folder
 }
 
-// What a newcomer does: start it, try the lines that it shows, stop it, start it again, and find everything.
+// The test follows a newcomer: start it, try the printed lines, stop it, start it again, and find everything.
 func TestDev(t *testing.T) {
 	t.Parallel()
 	folder := folderForDev(t)
@@ -113,7 +113,7 @@ func TestDevSaysWhatIsInTheWay(t *testing.T) {
 		t.Errorf("with its port taken it says %s", o.err)
 	}
 
-	// kill -9 leaves a lock and a database behind, and neither is in the way.
+	// kill -9 leaves a lock and a database in place, and neither prevents the next start.
 	d, url, key := dev(t, folder)
 	environ := []string{"MANIFOLD_URL=" + url, "MANIFOLD_KEY=" + key}
 	before := must(t, environ, "export")
@@ -156,7 +156,7 @@ func TestDevSaysWhatIsInTheWay(t *testing.T) {
 	if o.code == 0 || !strings.Contains(o.err, "secrets.json is damaged") {
 		t.Errorf("with damaged secrets it says %s", o.err)
 	}
-	// Without the secrets the data is found all the same, by a new tenant's key.
+	// Without the secrets the data still exists, and a new tenant's key works.
 	if err := os.Remove(filepath.Join(folder, ".manifold", "secrets.json")); err != nil {
 		t.Fatal(err)
 	}

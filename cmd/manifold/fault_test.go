@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Each command about faults sends what it says, and says what it is answered.
+// Each command about faults sends what its flags say, and prints the answer.
 func TestFaultCommands(t *testing.T) {
 	t.Parallel()
 	const fault = `{"position":4,"eventId":"0190d3a4-5b6c-7def-8123-456789abcde0","where":"key","message":"no such field","at":"2026-03-01T10:00:00Z"}`

@@ -24,7 +24,7 @@ const peekEvent = `{"event":{"id":"0190d3a4-5b6c-7def-8123-456789abcde0","stream
 const peekAnswer = `200 {"next":[` + peekEvent + `"attempt":1,"partition":1}],"inFlight":[` + peekEvent + `"attempt":2,"ackDeadline":"2026-03-01T10:00:30Z"}],` +
 	`"retrying":[` + peekEvent + `"attempt":3,"dueAt":"2026-03-01T10:00:30Z","reason":"no\n such address"}]}`
 
-// Each command about groups sends what it says, and says what it is answered.
+// Each command about groups sends what its flags say, and prints the answer.
 func TestGroupCommands(t *testing.T) {
 	t.Parallel()
 	const event = "0190d3a4-5b6c-7def-8123-456789abcde0"
@@ -58,7 +58,7 @@ func TestGroupCommands(t *testing.T) {
 		{[]string{"group", "receive", "mail"}, received + "POST " + path + "/nack " + ids + `,"action":"retry","delay":0,"reason":"given back by manifold group receive"}` + "\n",
 			map[string]string{"POST " + path + "/receive": `200 {"deliveries":[` + deliveryAnswer + `]}`, "POST " + path + "/nack": "200 " + answers}, 0,
 			[]string{"9  2026-", "  order-1  Placed  (attempt 3, replayed 2 times)  {\"n\":7}\n"}},
-		// A search that is not finished is no word that nothing is due.
+		// An unfinished search does not mean that no event is due.
 		{[]string{"group", "receive", "mail", "--keep"}, received + received, map[string]string{"POST " + path + "/receive": `200 {"deliveries":[],"searching":true}` + "\n" + `200 {"deliveries":[` + deliveryAnswer + `]}`}, 0,
 			[]string{"still searching the log", "  order-1  Placed  (attempt 3, until 2026-"}},
 		{[]string{"group", "peek", "mail"}, "GET " + path + "/peek?limit=10\nGET " + path + "/peek?limit=10\n", map[string]string{"GET " + path + "/peek": `200 {"next":[],"inFlight":[],"retrying":[],"searching":true}` + "\n" + peekAnswer}, 0,
@@ -72,7 +72,7 @@ func TestGroupCommands(t *testing.T) {
 		{[]string{"group", "receive", "mail", "--nack", "park", "--reason", "why"}, received + "POST " + path + "/nack " + ids + `,"action":"park","reason":"why"}` + "\n",
 			map[string]string{"POST " + path + "/receive": `200 {"deliveries":[` + deliveryAnswer + `]}`, "POST " + path + "/nack": "200 " + answers}, 0, nil},
 		{[]string{"group", "receive", "mail", "--keep"}, received, map[string]string{"POST " + path + "/receive": `200 {"deliveries":[` + deliveryAnswer + `]}`}, 0, []string{"(attempt 3, until 2026-"}},
-		// What is wrong is said before anything is delivered.
+		// Mistakes are reported before anything is delivered.
 		{[]string{"group", "receive", "mail", "--delay", "1s"}, "", nil, 1, []string{"go with --nack"}},
 		{[]string{"group", "receive", "mail", "--nack", "drop"}, "", nil, 1, []string{"retry, park or skip"}},
 		{[]string{"group", "receive", "mail", "--nack", "park", "--delay", "1s"}, "", nil, 1, []string{"goes with --nack retry"}},
@@ -102,7 +102,7 @@ func TestGroupCommands(t *testing.T) {
 			body, _ := io.ReadAll(request.Body)
 			line := strings.TrimSpace(request.Method + " " + request.URL.RequestURI() + " " + string(body))
 			got.WriteString(line + "\n")
-			// Several answers to the same request stand one after the other.
+			// Several answers to the same request follow each other.
 			answer, more, several := strings.Cut(c.answers[request.Method+" "+request.URL.Path], "\n")
 			if several {
 				c.answers[request.Method+" "+request.URL.Path] = more
@@ -128,7 +128,7 @@ func TestGroupCommands(t *testing.T) {
 	}
 }
 
-// A put changes what is named and nothing else, takes a file as the whole definition, and says what has changed.
+// A put changes only the given fields, or takes a file as the whole definition, and prints what has changed.
 func TestGroupPut(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "mail.yaml")

@@ -14,8 +14,8 @@ func TestGuideToProjections(t *testing.T) {
 	runGuide(t, "write-a-projection.md", 10)
 }
 
-// runGuide writes a guide's files and runs its commands, at least so many, in the guide's order, for a tenant of its own; each says
-// what stands below it, line by line, and ends as the guide says.
+// runGuide writes a guide's files and runs its commands (at least that many) in the guide's order, for a new tenant.
+// Each command must print the output below it, line by line, and exit as the guide says.
 func runGuide(t *testing.T, name string, least int) {
 	t.Helper()
 	guide, err := os.ReadFile(filepath.Join("..", "..", "docs", "guides", name))

@@ -90,7 +90,7 @@ func withEnviron(more []string) []string {
 	return append(environ, more...)
 }
 
-// running is a command that goes on until it is told to end.
+// running is a command that runs until it is ended.
 type running struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -184,7 +184,7 @@ func (r *running) end(signals ...os.Signal) int {
 
 const operatorKey = "the operator's key of the tests, long enough"
 
-// serve runs `manifold serve` on a database of its own, and returns its URL.
+// serve runs `manifold serve` on a separate database, and returns its URL.
 func serve(t *testing.T, settings ...string) (url string, service *running) {
 	t.Helper()
 	db := pgtest.Database(t)

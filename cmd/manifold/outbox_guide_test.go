@@ -56,7 +56,7 @@ func guideDrains(ctx context.Context, pool *pgxpool.Pool, url, key string) error
 	return err
 }
 
-// guideAddsInMongoDB is run by nothing: what it calls is tested with outbox/mongo. That it compiles is what matters here.
+// guideAddsInMongoDB never runs: the tests of outbox/mongo test what it calls. Here it only has to compile.
 var _ = func(ctx context.Context, session *driver.Session, database *driver.Database, id string, payload []byte) error {
 	orders, paid := database.Collection("orders"), bson.M{"$set": bson.M{"state": "paid"}}
 	box := mongo.New(database, "") // the collection manifold_outbox, and two beside it
@@ -100,7 +100,7 @@ func TestGuideToTheOutbox(t *testing.T) {
 	fine(pool.QueryRow(ctx, "select event_id::text from manifold_outbox where stream = 'order-1002'").Scan(&taken))
 	must(t, environ, "publish", "order", `"other"`, "--key", "1003", "--id", taken)
 
-	// Who waits for the refusal is told of it by the database.
+	// The database notifies the test of the refusal.
 	_, err = pool.Exec(ctx, `create function tell() returns trigger language plpgsql as $$ begin perform pg_notify('refused', new.event_id::text); return new; end $$;
 		create trigger tell after update on manifold_outbox for each row when (new.attempts > 0) execute function tell()`)
 	fine(err)
@@ -136,7 +136,7 @@ func TestGuideToTheOutbox(t *testing.T) {
 	}
 }
 
-// guideCode holds the guide's Go against this file, line by line, and returns its SQL.
+// guideCode compares the guide's Go code with this file, line by line, and returns its SQL.
 func guideCode(t *testing.T) (statements []string) {
 	t.Helper()
 	guide, err := os.ReadFile(filepath.Join("..", "..", "docs", "guides", "outbox.md"))

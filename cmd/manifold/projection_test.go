@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What keeps a projection from going on is said, and is a failure of the command.
+// The command prints what stops a projection, and fails.
 func TestProjectionState(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -19,8 +19,8 @@ func TestGuideToCloudEvents(t *testing.T) {
 	runPage(t, "reference/cloudevents.md", 5)
 }
 
-// runPage runs the commands of a page of docs, at least so many, in its order, on a service of their own: each says what stands below
-// it, piece by piece.
+// runPage runs the commands of a page (at least that many) in its order, on a separate service. Each command must
+// print the output below it, piece by piece.
 func runPage(t *testing.T, name string, least int) {
 	t.Helper()
 	if _, err := exec.LookPath("curl"); err != nil {

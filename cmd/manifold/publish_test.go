@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What is published is where the command says, with all that was given.
+// The position that the command prints contains the published event, with everything that was given.
 func TestPublish(t *testing.T) {
 	t.Parallel()
 	url, _ := serve(t)

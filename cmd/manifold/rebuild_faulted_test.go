@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A tenant whose event the new definition cannot fold is left behind, which the operator and the tenant see; it skips the event,
-// and the operator brings it along.
+// A tenant whose event the new definition cannot fold keeps its old documents. The operator and the tenant see that.
+// The tenant skips the event, and the operator then includes the tenant.
 func TestARebuildLeavesATenantBehind(t *testing.T) {
 	t.Parallel()
 	url, _ := serve(t)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// What retention has removed is said, and a loss is accepted in the way that each request has for it.
+// Commands report what retention has removed, and each request has a way to accept the loss.
 func TestWhatIsRemovedIsSaid(t *testing.T) {
 	t.Parallel()
 	const loss = `"loss":[{"category":"order","removedTo":812}]`

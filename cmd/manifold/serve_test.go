@@ -103,8 +103,8 @@ func TestTenantsAndKeys(t *testing.T) {
 	}
 }
 
-// Without its database the service waits, and a signal ends it as it ends one that works; what is wrong in its
-// configuration it says at once.
+// Without its database the service waits, and a signal ends it like a working one. It reports mistakes in its
+// configuration at once.
 func TestServeWithoutItsDatabase(t *testing.T) {
 	t.Parallel()
 	const nowhere = "postgres://127.0.0.1:1/manifold"

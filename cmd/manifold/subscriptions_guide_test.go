@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The commands of docs/guides/subscriptions.md about groups run in the page's order, and each says what stands below it, piece by piece.
-// The first one is what the others begin with.
+// The commands of docs/guides/subscriptions.md about groups run in the page's order, and each prints the output below
+// it, piece by piece. The first command prepares the others.
 func TestGuideToGroups(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("curl"); err != nil {

@@ -18,8 +18,8 @@ func frameOf(position int64) string {
 	return fmt.Sprintf(`{"event":{"id":"0190d3a4-5b6c-7def-8123-456789abcde0","stream":"order-7","version":%d,"position":%[1]d,"type":"Placed","data":{"n":%[1]d},"recordedAt":"2026-03-01T09:30:00.1Z"}}`+"\n", position)
 }
 
-// A connection that breaks is made again behind what was shown: a half line, a refusal for want of room, an end, and events
-// that were passed over lose nothing and repeat nothing.
+// A broken connection is made again after what was shown. Half a line, a refusal for lack of room, an end, and
+// skipped events must not lose or repeat anything.
 func TestTailGoesOn(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int32

@@ -21,7 +21,7 @@ func TestUsage(t *testing.T) {
 				t.Fatal(err, string(r.Body))
 			}
 		}
-		// Who waits for it has it at once.
+		// A reader that waits gets it at once.
 		if events == 0 {
 			continue
 		}

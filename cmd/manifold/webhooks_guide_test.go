@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// The commands of docs/guides/webhooks.md run in the page's order, its receiver is built and takes what is sent, and each command says what
-// stands below it, piece by piece; one that is noted as soon says it a moment later.
+// The commands of docs/guides/webhooks.md run in the page's order. Its receiver is built and accepts what is sent,
+// and each command prints the output below it, piece by piece. Commands marked as eventual may print it a moment
+// later.
 func TestGuideToWebhooks(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("curl"); err != nil {
@@ -81,7 +82,8 @@ func TestGuideToWebhooks(t *testing.T) {
 	}
 }
 
-// missingLine is the first of a page's lines that a command has not said, in their order; ok is true where it has said all.
+// missingLine returns the first of a page's lines that a command has not printed, in order. ok is true if it has
+// printed all.
 func missingLine(said, page string) (line string, ok bool) {
 	for line := range strings.Lines(page) {
 		line = strings.TrimSuffix(line, "\n")
@@ -94,7 +96,7 @@ func missingLine(said, page string) (line string, ok bool) {
 	return "", true
 }
 
-// freeAddress is one that nobody listens on.
+// freeAddress returns an address on which nothing listens.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -117,7 +119,7 @@ func buildReceiver(t *testing.T, folder, name, source string) {
 	}
 }
 
-// endReceiver ends the page's receiver where the page has not come so far.
+// endReceiver ends the page's receiver if the page did not get that far.
 func endReceiver(t *testing.T, folder string) {
 	text, err := os.ReadFile(filepath.Join(folder, "receiver.pid"))
 	if err != nil {
