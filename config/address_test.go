@@ -54,7 +54,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// Whatever a password is, the drivers' own way to read a URL gives it back, and no error shows it.
+// Whatever the password is, the drivers' URL parsers return it unchanged, and no error shows it.
 func TestAnyPassword(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -112,7 +112,7 @@ rebuildKeep: 0s
 	}
 }
 
-// An empty variable is one that is not set: the setting's default holds.
+// An empty variable counts as not set: the setting's default applies.
 func TestEmptyVariables(t *testing.T) {
 	t.Parallel()
 	c, err := config.Load("", []string{url, "MANIFOLD_DATABASE_MAX_CONNS=", "MANIFOLD_LOG_LEVEL=", "MANIFOLD_LISTEN="})
@@ -202,7 +202,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Without a word about it the admin listener is on this machine alone, beside the other one.
+// By default the admin listener accepts connections only from this machine, next to the public listener.
 func TestAdminListen(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ listen, admin, want string }{
@@ -217,7 +217,7 @@ func TestAdminListen(t *testing.T) {
 	}
 }
 
-// Who listens for others without TLS, and with no proxy before it, is to be told.
+// A warning is due if the service listens for other machines without TLS and without a proxy in front of it.
 func TestExposed(t *testing.T) {
 	t.Parallel()
 	for listen, want := range map[string]bool{"127.0.0.1:1": false, "[::1]:1": false, "localhost:1": false, ":1": true, "0.0.0.0:1": true, "10.0.0.1:1": true, "name:1": true} {
@@ -258,7 +258,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// Any text is a configuration or an error, and no text makes it panic.
+// Any text is a configuration or an error, and none causes a panic.
 func TestAnyText(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

@@ -8,7 +8,7 @@ import (
 	"github.com/manifold-es/manifold/migrations"
 )
 
-// Whatever PostgreSQL refuses, the next attempt goes on from there, once the reason is gone.
+// Whatever PostgreSQL refuses, the next attempt continues from there, once the reason is gone.
 func TestRefusedMigrationMayBeTriedAgain(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -61,7 +61,7 @@ func TestNewerSchemaIsLeftAlone(t *testing.T) {
 	}
 }
 
-// What was cut off half-way is for people to look at.
+// A person must check a migration that was interrupted.
 func TestHalfWay(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -80,7 +80,7 @@ func TestTablesKeepTenantsApart(t *testing.T) {
 	}
 }
 
-// What a role may not do, it cannot do, whatever the code above it asks for.
+// A role cannot do what it must not do, whatever the code above it requests.
 func TestRolesLackWhatTheyMustNotDo(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -137,7 +137,7 @@ func TestRolesLackWhatTheyMustNotDo(t *testing.T) {
 	}
 }
 
-// Where an administrator has made the roles, the migrator needs no right to make or grant any.
+// If an administrator has created the roles, the migrator needs no right to create or grant any.
 func TestMigratorMayHaveNothingToDoWithRoles(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

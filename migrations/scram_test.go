@@ -97,8 +97,8 @@ func TestPasswordsAreNotSentInClear(t *testing.T) {
 	conn.Close(ctx)
 }
 
-// Passwords of every kind work after the migration: PostgreSQL prepares them as SASLprep asks, and takes as they are those
-// that it refuses.
+// Passwords of every kind work after the migration. PostgreSQL prepares them with SASLprep, and uses those that
+// SASLprep refuses unchanged.
 func TestRolesLogInWithUnusualPasswords(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -47,7 +47,7 @@ func TestOutageIsLoggedAtItsStartAndEnd(t *testing.T) {
 		if text.String() != want {
 			t.Errorf("logged is\n%swant\n%s", text, want)
 		}
-		// Another outage begins anew; one warning alone has no end of its own.
+		// Another outage begins. A single warning gets no line for its end.
 		text.Reset()
 		log.Warn("it failed", "tenant", 7, "error", errRefused)
 		<-time.After(time.Hour)

@@ -126,7 +126,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// The greatest lag is shown for at least half of the window, at most the whole, and then no more.
+// The greatest lag is shown for at least half of the window, at most for all of it, and then no longer.
 func TestLagIsForgotten(t *testing.T) {
 	t.Parallel()
 	l, start := newLag(), time.Now()
