@@ -20,8 +20,8 @@ import (
 
 const module = "github.com/manifold-es/manifold"
 
-// imports is the law: which of our packages may import which others of ours. "manifold" is the root package. A package
-// that is not here may not be there; a change here is a change of the architecture (docs/architecture.md).
+// imports says which of our packages may import which others of ours. "manifold" is the root package. Every package
+// must be listed here. A change here is a change of the architecture (docs/architecture.md).
 var imports = map[string][]string{
 	"domain":     {},
 	"migrations": {},
@@ -42,7 +42,7 @@ var imports = map[string][]string{
 	"egress/kafka": {"egress"},
 	"webhook":      {"domain", "cloudevents", "dispatch", "expr", "projection", "subscription"},
 
-	// For producers, who need nothing of the service.
+	// For producers, which need nothing from the service.
 	"outbox":          {"domain"},
 	"outbox/postgres": {"outbox"},
 	"outbox/mongo":    {"outbox"},
@@ -63,7 +63,7 @@ var imports = map[string][]string{
 	"reactor":      {"domain", "dispatch", "projection", "subscription"},
 
 	"api": {"domain", "auth", "aggregate", "budget", "fairshare", "cloudevents", "expr", "projection", "rebuild", "subscription", "upcasting", "api/openapi"},
-	// What openapi.yaml generates for the server.
+	// The code generated from openapi.yaml for the server.
 	"api/openapi": {"domain"},
 
 	"embedded": {},
@@ -74,11 +74,12 @@ var imports = map[string][]string{
 		"projection", "rebuild", "subscription", "aggregate", "budget", "upcasting", "erasure", "retention", "api", "api/openapi", "embedded", "listen", "dispatch", "egress", "egress/nats", "egress/kafka", "webhook", "reactor",
 	},
 	"cmd/manifold": {"manifold", "client", "embedded", "config", "cmd/manifold/bench"},
-	// The benchmarks measure the store by itself, too, on a database of their own.
+	// The benchmarks also measure the store alone, on a separate database.
 	"cmd/manifold/bench": {"manifold", "client", "embedded", "config", "domain", "migrations", "store", "projection", "drivers", "drivers/postgres", "retention"},
 }
 
-// testPackages are for tests alone: nothing but tests and each other may import them. What is below internal is so, too.
+// testPackages are only for tests: only tests and these packages may import them. The same applies to packages below
+// internal.
 var testPackages = map[string][]string{
 	"drivers/drivertest":       {"domain", "drivers", "drivers/drivertest/proxy"},
 	"drivers/drivertest/proxy": {},
@@ -90,8 +91,8 @@ var testPackages = map[string][]string{
 	"examples":                 {},
 }
 
-// foreign says which of our packages may import a module of others'. A package stands for those below it, too. What is
-// not here may be imported anywhere but in domain.
+// foreign says which of our packages may import a third-party module. A package represents those below it, too.
+// Modules that are not listed may be imported anywhere except in domain.
 var foreign = map[string][]string{
 	"github.com/labstack/echo":                              {"api"},
 	"github.com/oapi-codegen/runtime/strictmiddleware/echo": {"api"},
@@ -100,7 +101,7 @@ var foreign = map[string][]string{
 	"cel.dev":                                               {"expr"},
 	"github.com/jackc/pgx":                                  {"store", "migrations", "embedded", "drivers/postgres", "cmd/manifold", "outbox/postgres"},
 	"github.com/golang-migrate/migrate":                     {"migrations"},
-	// The benchmarks hold a driver against its database itself.
+	// The benchmarks compare a driver with its database.
 	"go.mongodb.org/mongo-driver":                {"drivers/mongo", "cmd/manifold", "outbox/mongo"},
 	"github.com/microsoft/go-mssqldb":            {"drivers/sqlserver", "cmd/manifold"},
 	"github.com/fergusstrange/embedded-postgres": {"embedded"},
@@ -112,7 +113,7 @@ var foreign = map[string][]string{
 	"github.com/pires/go-proxyproto":             {"listen"},
 }
 
-// goPackage is what these tests read of what `go list -json` prints.
+// goPackage is the part of the output of `go list -json` that these tests read.
 type goPackage struct {
 	ImportPath   string
 	Dir          string
@@ -123,10 +124,10 @@ type goPackage struct {
 	Imports      []string
 }
 
-// name is the package's path below the module, as the tables above have it.
+// name returns the package's path below the module, as in the tables above.
 func (p goPackage) name() string { return ours(p.ImportPath) }
 
-// ours is the name of one of our packages, and "" for another's.
+// ours returns the name of one of our packages, or "" for a third-party package.
 func ours(path string) string {
 	if path == module {
 		return "manifold"
@@ -221,7 +222,7 @@ func TestForeignImports(t *testing.T) {
 	}
 }
 
-// within says whether path is the folder itself or below it.
+// within reports whether path is the folder itself or below it.
 func within(path, folder string) bool {
 	return path == folder || strings.HasPrefix(path, folder+"/")
 }

@@ -29,7 +29,7 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// Idle connections without a key, as many as there may be and more, keep neither probes nor clients out.
+// Idle connections without a key, as many as permitted and more, must not keep out probes or clients.
 func TestIdleConnectionsHoldUpNobody(t *testing.T) {
 	t.Parallel()
 	c := configuration(pgtest.Database(t))
@@ -75,7 +75,7 @@ func TestIdleConnectionsHoldUpNobody(t *testing.T) {
 	awaitMetric(t, p, `manifold_connections_refused_total{listener="public"} 0`)
 }
 
-// Whoever has no key has little time to send a body.
+// A client without a key has little time to send a body.
 func TestSlowBodyWithoutAKey(t *testing.T) {
 	t.Parallel()
 	p := start(t, configuration(pgtest.Database(t)))
@@ -99,7 +99,7 @@ func TestSlowBodyWithoutAKey(t *testing.T) {
 	}
 }
 
-// asks is one request with a key.
+// asks makes one request with a key.
 func asks(t *testing.T, address, method, path, key string) (status int, body string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, "http://"+address+path, nil)
@@ -121,7 +121,7 @@ func asks(t *testing.T, address, method, path, key string) (status int, body str
 	return r.StatusCode, string(text)
 }
 
-// What the operator needs is at the admin listener, and profiles are nowhere else; tenants have no business there.
+// The admin listener serves what the operator needs. Profiles are available only there, and tenants have no access.
 func TestAdminListener(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -187,7 +187,7 @@ func TestAdminListener(t *testing.T) {
 	}
 }
 
-// A client that has too many connections is told so in the words of the API.
+// A client with too many connections gets an error in the API's format.
 func TestRefusedConnection(t *testing.T) {
 	t.Parallel()
 	c := configuration(pgtest.Database(t))
@@ -257,8 +257,8 @@ func certificate(t *testing.T) (files config.TLS, trusted *tls.Config) {
 	return files, &tls.Config{RootCAs: pool}
 }
 
-// Over TLS everything works that works without: requests and followers by HTTP/2, and WebSockets; and so does the admin
-// listener. Files that are no certificate are refused at the start.
+// Everything works over TLS: requests and followers over HTTP/2, WebSockets, and the admin listener. The start
+// refuses files that contain no certificate.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -328,7 +328,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// A tenant has so many requests, followers and WebSockets under way, and no more; others do not notice.
+// A tenant may have only a limited number of requests, followers and WebSockets under way. Others do not notice.
 func TestRequestsOfOneTenant(t *testing.T) {
 	t.Parallel()
 	c := configuration(pgtest.Database(t))

@@ -14,7 +14,7 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// answering is a driver that answers as a test says.
+// answering is a driver whose answers the test determines.
 type answering struct {
 	drivers.Driver
 	pings  atomic.Int64
@@ -51,7 +51,7 @@ func save(ctx context.Context, d *database) error {
 	return d.Save(ctx, domain.Build{}, domain.TenantID{}, drivers.Batch{})
 }
 
-// A database that does not answer is asked again until it does, and everything fails with the reason meanwhile.
+// A database that does not answer is retried until it does. Meanwhile everything fails with the reason.
 func TestDatabaseThatComesLate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestDatabaseThatNeverComes(t *testing.T) {
 	})
 }
 
-// A database that takes the connection and answers nothing holds up nobody for long, and it is told.
+// A database that accepts the connection but answers nothing blocks no caller for long, and its outage is reported.
 func TestDatabaseThatAnswersNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -145,7 +145,7 @@ func TestDatabaseThatAnswersNothing(t *testing.T) {
 	})
 }
 
-// watched is a database that is open and watched over; what it answers with is told by the channel.
+// watched returns an open, monitored database. The channel receives a value each time the database answers.
 func watched(t *testing.T, driver *answering) (d *database, answers chan struct{}) {
 	d = newDatabase("reports", func(context.Context) (drivers.Driver, error) { return driver, nil }, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -163,8 +163,8 @@ func watched(t *testing.T, driver *answering) (d *database, answers chan struct{
 	return d, answers
 }
 
-// A database that goes down after the start is found out by the first call; from then on nothing is tried on it but a
-// ping, until it is back.
+// The first call detects that a database has gone down after the start. From then on, the process only pings it until
+// it is back.
 func TestDatabaseThatGoesDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -198,8 +198,8 @@ func TestDatabaseThatGoesDown(t *testing.T) {
 	})
 }
 
-// However long a database was out, and whether it refused or hung, calls get through again within a second of its return.
-// When a login of the log connects, its own database of documents is asked at once.
+// However long a database was out, and whether it refused or hung, calls succeed again within a second of its return.
+// When a login of the log connects, the log's own database of documents is pinged at once.
 func TestOutageEndsWithTheDatabases(t *testing.T) {
 	t.Parallel()
 	for name, broken := range map[string]func(*answering) *atomic.Bool{
@@ -239,7 +239,7 @@ func TestOutageEndsWithTheDatabases(t *testing.T) {
 	}
 }
 
-// A dead network holds nobody for long: what hangs is ended when the database does not answer others either.
+// A dead network blocks no caller for long: hanging calls are ended if the database does not answer others either.
 func TestDatabaseThatHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -263,7 +263,7 @@ func TestDatabaseThatHangs(t *testing.T) {
 	})
 }
 
-// stuck is a driver of which a save gets stuck, and nothing else.
+// stuck is a driver on which only a save gets stuck.
 type stuck struct {
 	*answering
 }
@@ -273,7 +273,7 @@ func (s stuck) Save(ctx context.Context, _ domain.Build, _ domain.TenantID, _ dr
 	return ctx.Err()
 }
 
-// One call that gets stuck ends by its own time, and the database is not taken for dead.
+// A single call that gets stuck ends at its own timeout, and the database is not considered down.
 func TestCallThatGetsStuck(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -295,7 +295,7 @@ func TestCallThatGetsStuck(t *testing.T) {
 		if outage, out := d.Outage(); out || driver.pings.Load() == 0 {
 			t.Errorf("after %d pings it is taken for dead: %+v", driver.pings.Load(), outage)
 		}
-		// A caller who goes is no sign of anything.
+		// A caller that gives up says nothing about the database.
 		short, stop := context.WithTimeout(ctx, time.Second)
 		defer stop()
 		if err := save(short, d); domain.IsCode(err, domain.CodeUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
@@ -306,8 +306,8 @@ func TestCallThatGetsStuck(t *testing.T) {
 	})
 }
 
-// busy is a driver whose connections are all taken: a save waits for one for long, and comes to its end, and a ping waits
-// for longer than it may.
+// busy is a driver whose connections are all in use. A save waits long for a connection but succeeds, and a ping
+// waits longer than its timeout.
 type busy struct {
 	*answering
 }
@@ -321,7 +321,7 @@ func (b busy) Save(ctx context.Context, _ domain.Build, _ domain.TenantID, _ dri
 	}
 }
 
-// A database that has more to do than it has connections is not taken for dead as long as it gets anything done.
+// A database with more work than connections is not considered down as long as it completes any work.
 func TestDatabaseThatIsBusy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -16,7 +16,7 @@ var (
 	notSlug  = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 )
 
-// TestLinksInTheDocumentation follows every link from one page of this repository to another, to its heading also.
+// TestLinksInTheDocumentation follows every link between pages of this repository, including the link's heading.
 func TestLinksInTheDocumentation(t *testing.T) {
 	t.Parallel()
 	pages := pagesOf(t)
@@ -42,7 +42,7 @@ func TestLinksInTheDocumentation(t *testing.T) {
 	}
 }
 
-// TestDecisionsAreListed tells of a decision that nobody finds.
+// TestDecisionsAreListed reports decisions that no page links to.
 func TestDecisionsAreListed(t *testing.T) {
 	t.Parallel()
 	pages := pagesOf(t)
@@ -77,7 +77,7 @@ func pagesOf(t *testing.T) map[string]string {
 	return pages
 }
 
-// headings are a page's headings as links name them.
+// headings returns a page's headings in the form that links use.
 func headings(page string) map[string]bool {
 	all := make(map[string]bool)
 	code := false

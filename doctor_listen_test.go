@@ -42,7 +42,7 @@ func expiring(t *testing.T, left time.Duration) (files config.TLS) {
 	return files
 }
 
-// The doctor says what is wrong with a listener before the service is started, or a client finds it out.
+// The doctor reports problems of a listener before the service starts, or before a client notices them.
 func TestDoctorOfListeners(t *testing.T) {
 	t.Parallel()
 	good := expiring(t, 90*24*time.Hour)

@@ -48,7 +48,7 @@ func found(t *testing.T, findings []finding, check string) finding {
 	return findings[i]
 }
 
-// On an installation that works every check is fine, and nothing that the doctor made is left.
+// In a working installation every check is fine, and nothing that the doctor created is left.
 func TestDoctorOfTheHealthy(t *testing.T) {
 	t.Parallel()
 	db, reports, folder := pgtest.Database(t), pgtest.Database(t), t.TempDir()
@@ -103,7 +103,7 @@ func TestDoctorOfTheHealthy(t *testing.T) {
 	}
 }
 
-// What a driver warns of when a service opens it, doctor tells as well: here that the login is above row-level security.
+// The doctor reports what a driver warns about when a service opens it. Here the login bypasses row-level security.
 func TestDoctorTellsWhatDriversWarnOf(t *testing.T) {
 	t.Parallel()
 	db, reports := pgtest.Database(t), pgtest.Database(t)
@@ -116,7 +116,7 @@ func TestDoctorTellsWhatDriversWarnOf(t *testing.T) {
 	}
 }
 
-// Whatever is wrong is found at once, each with what to do, and no password is shown.
+// All problems are found at once, each with what to do, and no password is shown.
 func TestDoctorOfTheSick(t *testing.T) {
 	t.Parallel()
 	db, folder := pgtest.Database(t), t.TempDir()
@@ -187,7 +187,7 @@ func TestDoctorOfTheSick(t *testing.T) {
 	}
 }
 
-// The command prints a line for each check, or JSON, and fails where a check does.
+// The command prints a line for each check, or JSON. It fails if any check fails.
 func TestDoctorCommand(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -248,7 +248,7 @@ func (m mute) DropTable(ctx context.Context, build domain.Build) error {
 
 func (m mute) Version(context.Context) (string, error) { return "7.1", nil }
 
-// A driver that lacks public names is no failure; one that leaves things behind is.
+// A driver without public names is no failure, but one that leaves objects in the database is.
 func TestDoctorOfADriver(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -265,7 +265,7 @@ func TestDoctorOfADriver(t *testing.T) {
 	}
 }
 
-// Events that cannot be read are found without printing them, and stay as they are.
+// The doctor finds unreadable events without printing them, and does not change them.
 func TestDoctorFindsUnreadableEvents(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -292,7 +292,7 @@ func TestDoctorFindsUnreadableEvents(t *testing.T) {
 		t.Errorf("of the healthy log it says %+v", healthy)
 	}
 	super := db.Pool(t, pgtest.RoleSuperuser, 1)
-	// Long whole numbers, long fractions, and what costs little when it is stored: each 1 GB and more when it is printed.
+	// Long whole numbers, long fractions, and numbers that are small in storage but 1 GB or more when printed.
 	for position, data := range map[int]string{2: "1e131071", 4: "1e-16383"} {
 		_, err := super.Exec(t.Context(), "update manifold.events set event_data = $2::jsonb where position = $1", position, `{"l":[1`+strings.Repeat(","+data, 70_000)+`]}`)
 		if err != nil {

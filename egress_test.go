@@ -46,8 +46,8 @@ func jetStream(t *testing.T) (url string, stream jetstream.Stream) {
 	return s.ClientURL(), stream
 }
 
-// What a web process appends, a worker publishes; how far that has come can be seen by the tenant. When the egress is removed
-// from the configuration, so are its groups.
+// A worker publishes what a web process appends, and the tenant can see the progress. When the egress is removed from
+// the configuration, its groups are removed, too.
 func TestEgressOfAWorker(t *testing.T) {
 	t.Parallel()
 	url, stream := jetStream(t)

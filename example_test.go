@@ -11,7 +11,7 @@ import (
 	"github.com/manifold-es/manifold/reactor"
 )
 
-// A program with a fold of its own, in Go: it keeps for every tenant how much each customer has spent.
+// A program with a Go fold: it sums up for every tenant how much each customer has spent.
 func ExampleMain() {
 	type customer struct {
 		Orders int   `json:"orders"`
@@ -41,8 +41,8 @@ func ExampleMain() {
 	manifold.Main(manifold.WithProjection(domain.Definition{Name: "customer-spend"}, spend))
 }
 
-// A program that tells another system of every order as it is now, once the projection order-summary has stored it. The call is
-// repeated until it succeeds, and never made by a rebuild.
+// A program that sends the current state of every order to another system, after the projection order-summary has
+// stored it. The call is repeated until it succeeds. A rebuild never makes it.
 func ExampleWithReactor() {
 	index := func(ctx context.Context, tenant domain.TenantID, event reactor.Event) error {
 		if event.Document == nil {

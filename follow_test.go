@@ -12,7 +12,8 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// A process that stops lets its followers go in order and soon, and waits for them: also for one that does not answer.
+// A process that stops disconnects its followers in order and promptly, and waits for them, even for one that does
+// not answer.
 func TestStopLetsFollowersGo(t *testing.T) {
 	t.Parallel()
 	p := start(t, configuration(pgtest.Database(t)))

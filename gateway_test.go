@@ -15,8 +15,8 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// A process that stops puts back what groups have in flight over its gateway, also for a client that does not answer, and carries out
-// what it was told before: another process delivers the rest at once.
+// A process that stops returns what groups have in flight over its gateway, even for a client that does not answer.
+// It carries out the messages that it received before. Another process delivers the rest at once.
 func TestStopPutsBackWhatTheGatewayHasInFlight(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)

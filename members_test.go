@@ -51,7 +51,7 @@ func (a *announcing) sees(id domain.MemberID) (seen domain.Member, ok bool) {
 	return domain.Member{}, false
 }
 
-// isAlive reports whether it takes another process for alive.
+// isAlive reports whether it considers another process alive.
 func (a *announcing) isAlive(other *announcing) bool {
 	return slices.ContainsFunc(a.members.Alive(), func(m domain.Member) bool { return m.ID == other.id })
 }
@@ -109,8 +109,9 @@ func await(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// PostgreSQL restarts. A process whose connections have ended with it, and that announces itself later than others, is alive.
-// Later it falls silent: others work for its tenants soon, but take what it holds only when it has stepped down.
+// PostgreSQL restarts. A process that lost its connections and announces itself later than others still counts as
+// alive. Later it falls silent: others soon work for its tenants, but take over what it holds only when it has
+// stepped down.
 func TestProcessesOutliveARestartOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Private(t, pgtest.Options{})

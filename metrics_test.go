@@ -12,7 +12,7 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// What delivers events shows in /metrics, and nothing there names a tenant, or what a tenant has named.
+// Event delivery shows in /metrics, and no metric contains the name of a tenant, or a name that a tenant chose.
 func TestMetricsOfSubscriptions(t *testing.T) {
 	t.Parallel()
 	p := start(t, configuration(pgtest.Database(t)))
@@ -47,7 +47,7 @@ func TestMetricsOfSubscriptions(t *testing.T) {
 		`events_nacked_total{action="park"} 1`,
 		`subscribe_poll_duration_seconds_count{kind="group"} 1`,
 		`delivery_handler_duration_seconds_count 1`,
-		// The last one's time is over soon, and it had one attempt only.
+		// The lease of the last event expires soon, and the event had only one attempt.
 		`events_expired_total 1`,
 		`events_dead_lettered_total 2`,
 		`events_inflight 0`,

@@ -13,7 +13,7 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// Each of many groups has something to look after that the database does not let it.
+// Each of many groups has maintenance work that fails because the database does not answer.
 func TestOutageDoesNotFloodTheLog(t *testing.T) {
 	t.Parallel()
 	const groups = 30
@@ -69,7 +69,7 @@ func TestOutageDoesNotFloodTheLog(t *testing.T) {
 			kinds[strings.SplitN(rest, "\"", 3)[1]]++
 		}
 	}
-	// Causes follow one another: connections break, the server is starting or gone.
+	// Causes alternate: connections break, and the server is starting or gone.
 	for kind, lines := range kinds {
 		if lines > 4 {
 			t.Errorf("%q is logged %d times", kind, lines)

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 const operatorKey = "the operator's key of the tests, long enough"
 
-// configuration is that of a process on a test's database, at a free port.
+// configuration returns the configuration of a process on a test's database, at a free port.
 func configuration(db pgtest.DB) config.Config {
 	c := config.Default()
 	c.Listen = "127.0.0.1:0"
@@ -77,7 +77,7 @@ func as(t *testing.T, p *manifold.Process, key string) user {
 	return user{t, c}
 }
 
-// newTenant makes a tenant with a key for everything.
+// newTenant creates a tenant with a key for everything.
 func newTenant(t *testing.T, p *manifold.Process, name string) (key string) {
 	t.Helper()
 	operator := as(t, p, operatorKey)
@@ -106,7 +106,8 @@ func (u user) add(stream, eventType, data string) int64 {
 	return r.JSON201.Position
 }
 
-// document returns a document as JSON with its keys sorted, once the projection is at position; "" where it is not there.
+// document returns a document as JSON with its keys sorted, after the projection has reached position. It returns ""
+// if there is no document.
 func (u user) document(name, id string, position int64) string {
 	u.t.Helper()
 	wait := 20
@@ -144,7 +145,7 @@ func (u user) put(definition string) *client.PutProjectionResponse {
 	return r
 }
 
-// swapped waits until a rebuild has ended, and says whether it was swapped in.
+// swapped waits until a rebuild has ended, and reports whether it was swapped in.
 func (u user) swapped(rebuild client.Rebuild) bool {
 	u.t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -165,8 +166,8 @@ const (
 	doubling = `{"name":"counts","on":{"Added":"{\"n\": doc.?n.orValue(0) + 2 * event.data.n}"}}`
 )
 
-// One event's whole way: appended, projected, read, rebuilt by another definition, and all of it found again by the next
-// process.
+// The whole path of one event: it is appended, projected, read, rebuilt with another definition, and found again by
+// the next process.
 func TestTheWholePath(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -212,8 +213,8 @@ func TestTheWholePath(t *testing.T) {
 	awaitMetric(t, p, `manifold_http_request_seconds_count{method="POST",route="/v1/tenants",status="201"} 1`)
 }
 
-// An event that is for no document is waited for as every other: its reader cannot know that it is for none, and there
-// may be no further event for long.
+// A reader waits also for an event that is for no document. The reader cannot know that, and there may be no further
+// event for long.
 func TestMinPositionOfAnEventForNoDocument(t *testing.T) {
 	t.Parallel()
 	p := start(t, configuration(pgtest.Database(t)))
@@ -283,7 +284,8 @@ func TestSharedProjections(t *testing.T) {
 	}
 }
 
-// Web processes answer, worker processes work; two of a kind share it.
+// Web processes answer requests, and worker processes do the background work. Two processes with the same role share
+// it.
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -309,7 +311,7 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// get asks a process; for its metrics at the admin listener.
+// get sends a request to a process. For metrics, it uses the admin listener.
 func get(t *testing.T, p *manifold.Process, path string) (int, string) {
 	t.Helper()
 	address := p.Address()
@@ -392,7 +394,7 @@ func TestRefusedAtStart(t *testing.T) {
 	}
 }
 
-// A database of documents that does not answer is shown, and hinders nothing else.
+// A database of documents that does not answer is reported, and affects nothing else.
 func TestDocumentsDatabaseThatIsDown(t *testing.T) {
 	t.Parallel()
 	c := configuration(pgtest.Database(t))
@@ -421,7 +423,7 @@ func TestDocumentsDatabaseThatIsDown(t *testing.T) {
 	}
 }
 
-// A shared projection whose table has vanished says so, and is rebuilt by itself as soon as somebody reads it.
+// A shared projection whose table has vanished reports that. It is rebuilt automatically as soon as someone reads it.
 func TestTableThatVanishes(t *testing.T) {
 	t.Parallel()
 	db, folder := pgtest.Database(t), t.TempDir()
@@ -442,7 +444,7 @@ func TestTableThatVanishes(t *testing.T) {
 	if r, err := acme.GetDocumentWithResponse(t.Context(), "counts", "thing-1", nil); err != nil || r.StatusCode() != http.StatusServiceUnavailable || !strings.Contains(string(r.Body), "rebuild") {
 		t.Errorf("a read is answered %d %s, %v", r.StatusCode(), r.Body, err)
 	}
-	// That read is what the worker knows it by: no event comes.
+	// The worker learns of it only from that read, since no event arrives.
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for late := time.After(time.Minute); ; {
@@ -465,7 +467,7 @@ func TestTableThatVanishes(t *testing.T) {
 	}
 }
 
-// What cannot work is refused when it is declared, by a request and by a file alike, and the message says what there is.
+// A request or a file that declares an impossible definition is refused, and the message lists what exists.
 func TestDefinitionsThatCannotWork(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -501,7 +503,7 @@ func TestDefinitionsThatCannotWork(t *testing.T) {
 	}
 }
 
-// A request that does not come to its end in time is cancelled, and one that does is answered.
+// A request that does not finish in time is cancelled, and one that does is answered.
 func TestStopDrainsThenCancels(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -553,7 +555,7 @@ func TestStopDrainsThenCancels(t *testing.T) {
 	}
 }
 
-// Code of the program's own that never comes to its end does not hold Stop up, which says what is left.
+// A program's own code that never returns does not block Stop, which reports what is left.
 func TestStopReturnsWhateverStillRuns(t *testing.T) {
 	t.Parallel()
 	entered, release := make(chan struct{}, 100), make(chan struct{})
@@ -584,7 +586,7 @@ func TestStopReturnsWhateverStillRuns(t *testing.T) {
 	}
 }
 
-// A process that stops is one of those that work until its consumers have ended: others would do their work a second time.
+// A process that stops counts as working until its consumers have ended. Otherwise others would repeat their work.
 func TestStopLeavesAfterTheConsumers(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -626,7 +628,7 @@ func TestStopLeavesAfterTheConsumers(t *testing.T) {
 	}
 }
 
-// A consumer that never comes to its end does not keep the process among those that work, for which others wait.
+// A consumer that never ends does not keep the process among the working ones, for which others wait.
 func TestStopLeavesWhateverStillRuns(t *testing.T) {
 	t.Parallel()
 	entered, release := make(chan struct{}, 1), make(chan struct{})

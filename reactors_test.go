@@ -16,8 +16,8 @@ import (
 	"github.com/manifold-es/manifold/reactor"
 )
 
-// A program's reactor is called as a projection has stored what an event makes, from its birth on; its dead letters are the tenant's to
-// see; what it counts is in the metrics, under the program's own names alone.
+// A program's reactor is called after a projection has stored what an event changes, from the reactor's creation on.
+// The tenant can see its dead letters. Its metrics use only names chosen by the program.
 func TestReactorOfAProgram(t *testing.T) {
 	t.Parallel()
 	called := make(chan reactor.Event, 10)

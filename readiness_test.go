@@ -9,7 +9,7 @@ import (
 	"github.com/manifold-es/manifold/api"
 )
 
-// However many ask at the same time, the checks run once, and again when their result is old.
+// However many clients request the checks concurrently, they run once, and again only when their result is old.
 func TestReadinessChecksAreShared(t *testing.T) {
 	t.Parallel()
 	var r readiness

@@ -53,7 +53,7 @@ func (s *starting) isUp() *manifold.Process {
 	return s.process
 }
 
-// waits waits until the process says that it waits for a reason, and returns its address.
+// waits waits until the process reports that it is waiting for a reason, and returns its address.
 func (s *starting) waits(reason string) (address string) {
 	s.t.Helper()
 	for late := time.After(time.Minute); ; {
@@ -96,7 +96,7 @@ func (n *notes) String() string {
 	return n.text.String()
 }
 
-// A process whose database is not there listens, says why it waits, and goes on by itself.
+// A process without its database listens, reports why it waits, and continues automatically.
 func TestStartWaitsForItsDatabase(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Private(t, pgtest.Options{})
@@ -142,7 +142,7 @@ func TestStartWaitsForItsDatabase(t *testing.T) {
 	}
 }
 
-// Beside a `manifold migrate up` that has not run yet, a process waits for what that makes: the logins, and the schema.
+// If `manifold migrate up` has not run yet, a process waits for what it creates: the logins and the schema.
 func TestStartWaitsForTheMigration(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Private(t, pgtest.Options{})
@@ -192,7 +192,7 @@ func ofServer(server *embedded.Server, passwords map[migrations.Role]string) con
 	return c
 }
 
-// A process that waits can be ended, and says what for it has waited.
+// A process that waits can be stopped, and reports what it was waiting for.
 func TestStartEndsWhileItWaits(t *testing.T) {
 	t.Parallel()
 	c := configuration(pgtest.Database(t))
@@ -217,7 +217,7 @@ func TestStartEndsWhileItWaits(t *testing.T) {
 	}
 }
 
-// Who listens for others without TLS, and behind no proxy, is told at the start.
+// The start logs a warning if the service listens for other machines without TLS and without a proxy in front of it.
 func TestListeningForOthersIsWarnedOf(t *testing.T) {
 	t.Parallel()
 	for _, listen := range []string{":0", "127.0.0.1:0"} {

@@ -17,8 +17,8 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// A webhook that one process is told of is sent to by another one, and that is counted; nothing that is counted names a tenant or
-// what a tenant has named.
+// One process creates a webhook and another one sends its events, which the metrics count. No metric contains the
+// name of a tenant, or a name that a tenant chose.
 func TestWebhooksOverProcesses(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -81,7 +81,7 @@ func TestWebhooksOverProcesses(t *testing.T) {
 	} {
 		awaitMetric(t, worker, line)
 	}
-	// The worker tells the others that it has disabled one.
+	// The worker notifies the others that it has disabled a webhook.
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for disabled, over := false, time.After(time.Minute); !disabled; {
@@ -96,7 +96,7 @@ func TestWebhooksOverProcesses(t *testing.T) {
 			t.Fatalf("it is not disabled: %s", found.Body)
 		}
 	}
-	// A test message is sent by whoever is asked.
+	// The process that receives the request sends the test message.
 	tested, err := u.TestWebhookWithResponse(t.Context(), "secret-good")
 	if err != nil || tested.JSON200 == nil || tested.JSON200.Status != 204 {
 		t.Fatalf("%v, %s", err, tested.Body)
