@@ -126,7 +126,7 @@ func (u rule) fold(t *testing.T, log []client.Event, edition int64) map[string]m
 	return all
 }
 
-// readMade reads documents as what fold makes.
+// readMade converts documents to the form that fold returns.
 func readMade(documents []client.Document) (map[string]made, error) {
 	all := make(map[string]made, len(documents))
 	for _, document := range documents {

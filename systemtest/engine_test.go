@@ -94,7 +94,7 @@ func engineModel(t *testing.T, at site, r *rand.Rand, o engineOptions, kill func
 	w := &workload{t: t, operator: newUser(t, at, operatorKey)}
 	w.quit, w.end = context.WithCancel(t.Context())
 	w.calm, w.calmDown = context.WithCancel(w.quit)
-	w.calmDown() // what is tested is the engine, not how much it bears
+	w.calmDown() // the test is about the engine, not about its load limits
 	t.Cleanup(func() {
 		w.end()
 		w.all.Wait()
@@ -280,7 +280,7 @@ func (s *subject) walk(ctx, quit context.Context, p *party) error {
 	return nil
 }
 
-// deed does something to the projection, and waits for the end of it.
+// deed does something to the projection, and waits until it ends.
 func (s *subject) deed(ctx, quit context.Context) error {
 	path := "/v1/projections/" + s.name
 	deed := s.chance.IntN(10)

@@ -20,7 +20,7 @@ type troubled struct {
 	r  *rand.Rand
 }
 
-// trouble does what a tenant's own key may do, until the end.
+// trouble does what a tenant's key permits, until the end.
 func (tr *troubled) trouble(ctx, quit context.Context, subjects []*subject) error {
 	for n := 0; quit.Err() == nil; n++ {
 		if err := tr.appendOne(ctx, n); err != nil {
@@ -40,7 +40,7 @@ func (tr *troubled) trouble(ctx, quit context.Context, subjects []*subject) erro
 	return nil
 }
 
-// appendOne appends an event: one that no rule folds, one that those that park do not fold, or one that is well.
+// appendOne appends an event: one that no rule can fold, one that the rules with parks cannot fold, or a good one.
 func (tr *troubled) appendOne(ctx context.Context, n int) error {
 	data := fmt.Sprintf(`{"k": "key-%d", "n": %s}`, tr.r.IntN(5), []string{`"many"`, "13", "1", "2"}[tr.r.IntN(4)])
 	stream := fmt.Sprint("account-", tr.r.IntN(3))

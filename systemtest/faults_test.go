@@ -28,7 +28,7 @@ const faultsFor = "MANIFOLD_TEST_FAULTS"
 // connections are detected after 10 s; the rest is for a busy machine.
 const recoversWithin = 40 * time.Second
 
-// account is the inline projection: nothing can be taken that is not there.
+// account is the inline projection. It refuses to withdraw more than there is.
 const account = `{
 	"name": "account", "mode": "inline", "key": "event.data.k", "source": {"categories": ["account"]},
 	"on": {
@@ -37,8 +37,8 @@ const account = `{
 	}
 }`
 
-// faultWorkload is what goes on while things break: clients append events that an inline projection folds, and read what they
-// have appended; consumers receive from a group.
+// faultWorkload is the load while things break. Clients append events that an inline projection folds, and read the
+// result. Consumers receive from a group.
 type faultWorkload struct {
 	t     *testing.T
 	both  services
@@ -51,7 +51,7 @@ type faultWorkload struct {
 
 	mu        sync.Mutex
 	positions map[string]int64   // of acknowledged events, by id
-	seen      []accountSeen      // that somebody has read
+	seen      []accountSeen      // read by a client
 	delivered map[int64]struct{} // positions
 }
 
@@ -169,7 +169,7 @@ func (w *faultWorkload) recovers(after string) (took time.Duration) {
 	return time.Since(began)
 }
 
-// check holds what was answered against the log.
+// check compares the answers with the log.
 func (w *faultWorkload) check() {
 	t := w.t
 	log, err := w.party.log(t.Context()) // positions have no gaps, or it fails

@@ -14,7 +14,8 @@ import (
 // The editions of the tests' definitions differ in a factor, so each document shows which edition made it. The code
 // below computes the expected documents a second time, and shares nothing with the service.
 
-// sumsDefinition adds up by what the events' data names, over many streams of one category. Documents come and go.
+// sumsDefinition adds up by a key in the events' data, over many streams of one category. Documents are created and
+// deleted.
 func sumsDefinition(name string, edition int64) json.RawMessage {
 	return json.RawMessage(fmt.Sprintf(`{
 		"name": %q, "source": {"categories": ["account"]}, "key": "event.data.k",
@@ -62,7 +63,7 @@ func foldSums(t *testing.T, log []client.Event, edition int64) map[string]sums {
 	return all
 }
 
-// readSums reads documents as what foldSums makes.
+// readSums converts documents to the form that foldSums returns.
 func readSums(documents []client.Document) (map[string]sums, error) {
 	all := make(map[string]sums)
 	for _, document := range documents {

@@ -24,8 +24,8 @@ import (
 // costly is an expression that takes almost all that one evaluation may.
 const costly = `{'n': lists.range(900).all(x, lists.range(100).all(y, x + y >= 0))}`
 
-// occupant makes a tenant that has a stream which takes minutes to fold, and something of each kind that folds it: on request,
-// and in the background.
+// occupant creates a tenant with a stream that takes minutes to fold, and one of each kind of object that folds it:
+// on request, and in the background.
 func occupant(t *testing.T, operator user) user {
 	t.Helper()
 	_, tenant := newTenant(t, operator, "occupant")
@@ -62,8 +62,8 @@ func folding() []struct {
 	}
 }
 
-// occupy sends requests of each kind that folds, again and again, until ctx ends. Every second one is abandoned after a
-// moment, and nobody waits for it. What is answered is held against what may be.
+// occupy repeatedly sends requests of each kind that folds, until ctx ends. It abandons every second request after a
+// moment. It checks the answers of the others.
 func occupy(ctx context.Context, t *testing.T, tenant user, abandonAfter time.Duration) (wait func()) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -187,7 +187,7 @@ func (s *service) awaitInFlight(t *testing.T, least int) {
 // stuckProgram makes the tests' binary a service with a projection in Go that never comes to its end.
 const stuckProgram = "MANIFOLD_TEST_STUCK"
 
-// stuckNow is what that prints when it begins.
+// stuckNow is what that program prints when it begins.
 const stuckNow = "stuck from now on"
 
 func serveStuck() {

@@ -21,7 +21,7 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// frame is what a follower is sent: one of its fields is there.
+// frame is a message to a follower. Exactly one of its fields is set.
 type frame struct {
 	Event                *client.Event
 	CaughtUp, Checkpoint *place
@@ -68,7 +68,7 @@ func followLines(ctx context.Context, u user, path string, from int64, each func
 	for {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
-			return err // what stands before it is half a line
+			return err // the incomplete line before it is dropped
 		}
 		var f frame
 		if err := json.Unmarshal(line, &f); err != nil {
@@ -80,7 +80,7 @@ func followLines(ctx context.Context, u user, path string, from int64, each func
 	}
 }
 
-// followServerSent goes on as an EventSource does, by what it has seen last.
+// followServerSent resumes like an EventSource, after the last id that it has seen.
 func followServerSent(ctx context.Context, u user, path string, from int64, each func(frame) error) error {
 	response, err := open(ctx, u, path+"&from=start", "text/event-stream", "Last-Event-ID", strconv.FormatInt(from-1, 10))
 	if err != nil {
@@ -179,7 +179,7 @@ func resumed(ctx context.Context, u user, path string, moments []int, last int64
 			case f.Checkpoint != nil:
 				position = f.Checkpoint.Position
 			}
-			// What lies between must be none of what is wanted.
+			// The positions in between must not be wanted ones.
 			between := position
 			if f.Event != nil {
 				if between--; !wanted(position) {
@@ -226,7 +226,7 @@ func TestFollowersThatAreKilled(t *testing.T) {
 	r := chance(t)
 	_, u := newTenant(t, newUser(t, inside(t, configuration(pgtest.Database(t))), operatorKey), "acme")
 
-	var all atomic.Int64 // what the follower of everything has seen
+	var all atomic.Int64 // events that the follower of everything has seen
 	const rare = "DeclarationRejectedByEmployee"
 	isRare := func(p int64) bool { return lines[p-1].Type == rare && lines[p-1].Stream != lines[0].Stream }
 	rares := 0

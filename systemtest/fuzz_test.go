@@ -158,8 +158,8 @@ func FuzzDefinitionBody(f *testing.F) {
 	})
 }
 
-// FuzzDocumentQuery asks for documents in ways that nobody thought of. What is taken as a query is a query to its last
-// page, and can be counted and explained.
+// FuzzDocumentQuery queries documents with arbitrary parameters. A query that is accepted must work to its last page,
+// and must be countable and explainable.
 func FuzzDocumentQuery(f *testing.F) {
 	for _, seed := range []struct{ filter, orderBy, fields, pageToken string }{
 		{`doc.n > 1 && "a" in doc.list`, "n desc,text", "n,deep.a", ""}, {`doc.text.startsWith("ü")`, "deep.a.b", "", "AQ"},

@@ -21,13 +21,13 @@ type groupRule struct {
 
 	mu         sync.Mutex
 	events     map[client.UUID]*observed
-	gone       map[string]bool        // members that have left, or were swept: what they have goes to others at once
+	gone       map[string]bool        // members that have left or were swept: their deliveries go to others at once
 	streams    map[string][]*observed // by version
-	replayed   time.Time              // when a replay of all dead letters was asked for; zero: never
+	replayed   time.Time              // when a replay of all dead letters was requested; zero: never
 	violations []string
 }
 
-// observed is all that is known of one event.
+// observed is everything known about one event.
 type observed struct {
 	event    client.Event
 	attempts map[int]*observedAttempt
@@ -37,7 +37,7 @@ type observed struct {
 	overtaken string
 }
 
-// observedAttempt is one delivery and what was answered to it.
+// observedAttempt is one delivery and the answers to it.
 type observedAttempt struct {
 	asked, got time.Time // when the receive was sent, and answered
 	member     string    // who has it, in a group with partitions
@@ -226,7 +226,7 @@ func (g *groupRule) answering(kind string, attempts []client.Attempt) (answered 
 	}
 }
 
-// outcome checks what came back.
+// outcome checks the result of an answer.
 func (g *groupRule) outcome(o *observed, n int, answer *observedAnswer) {
 	a := o.attempts[n]
 	switch answer.outcome {
@@ -248,7 +248,7 @@ func (g *groupRule) outcome(o *observed, n int, answer *observedAnswer) {
 			}
 		}
 	case "stale", "not-in-flight":
-		// What a member had that left, or was swept, is somebody else's at once.
+		// The deliveries of a member that left or was swept go to another member at once.
 		if len(a.answers) == 1 && !g.gone[a.member] && answer.answered.Before(a.deadline) {
 			g.broken("event %s: the %s of attempt %d is %s, %s before its deadline", o.event.Id, answer.kind, n, answer.outcome, a.deadline.Sub(answer.answered))
 		}

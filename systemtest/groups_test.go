@@ -245,7 +245,7 @@ func (w *groupWorkload) handle(ctx context.Context, r *rand.Rand, rule *groupRul
 	return nil
 }
 
-// answer sends one answer. Where none comes back it is not known what became of it.
+// answer sends one answer. If no result comes back, the outcome is unknown.
 func (w *groupWorkload) answer(ctx context.Context, rule *groupRule, path string, n int, kind string, attempts []client.Attempt) error {
 	body := map[string]any{"ids": attempts}
 	switch kind {
@@ -271,7 +271,7 @@ func (w *groupWorkload) answer(ctx context.Context, rule *groupRule, path string
 	return nil
 }
 
-// run runs appenders and consumers, and disturb beside them; then all comes to an end, and is looked at.
+// run runs appenders and consumers, with disturb running concurrently. Then everything ends and is checked.
 func (w *groupWorkload) run(disturb func(await func(events int64))) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	defer cancel()

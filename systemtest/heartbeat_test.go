@@ -29,7 +29,7 @@ const processState = `{
   "on": {"heartbeat.received": "event.data.status == 'stopped' ? null : {'host': event.data.host, 'name': event.data.name, 'pid': event.data.pid, 'status': event.data.status}"}
 }`
 
-// fleet is some hosts whose processes send heartbeats, what they have sent, and a pager.
+// fleet is a set of hosts whose processes send heartbeats, the heartbeats sent, and a pager.
 type fleet struct {
 	t     *testing.T
 	user  user
@@ -122,7 +122,8 @@ func (f *fleet) page(ctx context.Context, n int) error {
 	return nil
 }
 
-// changes folds what was published of process.state: each change once, in order, caused by a heartbeat.
+// changes folds the published events of process.state. Each change must exist once, in order, and must be caused by a
+// heartbeat.
 func (f *fleet) changes(ctx context.Context) (events []client.Event, states map[string]string, err error) {
 	states, versions, heartbeats := make(map[string]string), make(map[string]int64), make(map[string]bool)
 	for from := int64(1); ; {
@@ -271,7 +272,7 @@ func TestHeartbeats(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// The documents are what was published last; one by one, too.
+	// The documents must equal the last published states, also when read one by one.
 	f.until("the documents", func() (bool, error) {
 		documents, err := u.documents(t.Context(), "process.state", 1000, 0)
 		got := make(map[string]string)

@@ -13,7 +13,7 @@ import (
 	"github.com/manifold-es/manifold/client"
 )
 
-// operation is an append that was answered for good, and everything that is known of it.
+// operation is an append with a final answer, and everything known about it.
 type operation struct {
 	request    client.AppendRequest
 	answer     client.Appended

@@ -26,9 +26,9 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// What the hostile tenant may cost. On two processors, which the attacker's program and PostgreSQL share with the service, a
-// quiet tenant's p99 was 8 to 94 ms under one attack and 140 to 240 ms under all together. The limits leave room for a slow
-// machine; beside other tests there is more of it.
+// These limits bound the cost of the hostile tenant. On two processors, shared by the attacker's program, PostgreSQL
+// and the service, a quiet tenant's p99 was 8 to 94 ms under one attack and 140 to 240 ms under all together. The
+// limits leave room for a slow machine, and more when other tests run at the same time.
 const (
 	quietP99      = 250 * time.Millisecond
 	togetherP99   = 500 * time.Millisecond
@@ -142,7 +142,7 @@ func operationsOf(t *testing.T, s *side) []attempted {
 	return all
 }
 
-// gauge measures what a tenant gets of the service.
+// gauge measures the service that a tenant gets.
 type gauge struct {
 	took   []time.Duration
 	faults []string
@@ -150,7 +150,7 @@ type gauge struct {
 
 func newGauge() *gauge { return &gauge{} }
 
-// during makes a request of each kind that a tenant makes all day, one every few milliseconds.
+// during makes a request of each common kind, one every few milliseconds.
 func (g *gauge) during(t *testing.T, u user, d time.Duration) {
 	t.Helper()
 	requests := []func(n int) (method, path string, body any){
@@ -238,7 +238,7 @@ func strike(t *testing.T, name string, a assault) (faults func() []string) {
 	}
 }
 
-// attacks are what the attacker does, each from many goroutines until ctx ends.
+// attacks are the attacker's actions. Many goroutines run each until ctx ends.
 var attacks = map[string]func(x *attacker, ctx context.Context){
 	"worst inputs":   (*attacker).everyOperation,
 	"folds":          (*attacker).folds,
@@ -324,7 +324,7 @@ func (x *attacker) send(ctx context.Context, method, path string, body []byte, h
 	return response.StatusCode
 }
 
-// fault prints what is wrong, each once and not too many.
+// fault prints a violation, each only once, and not too many.
 func (x *attacker) fault(text string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -370,7 +370,7 @@ func (x *attacker) everyOperation(ctx context.Context) {
 	})
 }
 
-// folds asks for what is folded on request, and gives up.
+// folds requests folds, and abandons the requests.
 func (x *attacker) folds(ctx context.Context) {
 	x.send(ctx, "PUT", "/v1/projections/heavy", fmt.Appendf(nil, `{"mode":"live","on":{"*":%q}}`, costly))
 	x.send(ctx, "PUT", "/v1/aggregates/heavy", fmt.Appendf(nil, `{"on":{"*":%q}}`, costly))
@@ -430,7 +430,7 @@ func (x *attacker) halfBodies(ctx context.Context) {
 		defer conn.Close()
 		key := x.Key
 		if i%4 == 0 {
-			key = "nobody's" // who has no key must not occupy anything
+			key = "nobody's" // a client without a key must not occupy anything
 		}
 		fmt.Fprintf(conn, "POST /v1/streams/half-%d/events HTTP/1.1\r\nHost: m\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
 			i, key, 8<<20, strings.Repeat(" ", 7<<20))
@@ -473,7 +473,7 @@ func (x *attacker) appends(ctx context.Context) {
 	})
 }
 
-// numbers tries to store what is small as it is sent, and large as it is printed.
+// numbers tries to store numbers that are small when sent, and large when printed.
 func (x *attacker) numbers(ctx context.Context) {
 	texts := []string{"1e131071", "1e308", "-1e-308", "1e400", "0e999999999", "123456789012345678901234567890123456789012345678901234567890"}
 	x.times(ctx, 4, func(ctx context.Context, chance *rand.Rand, i int) {

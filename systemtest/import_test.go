@@ -104,7 +104,7 @@ func TestImportThatIsCutOff(t *testing.T) {
 				func(*exec.Cmd) { s.kill() },
 			} {
 				cmd, out, ended := start()
-				// At some moment between what the last attempt left and two thirds of the file.
+				// This happens between the end of the last attempt and two thirds of the file.
 				p.awaitHead(t, int64(len(lines)*i/3+r.IntN(len(lines)/3)+1))
 				kill(cmd)
 				if err := <-ended; err == nil {

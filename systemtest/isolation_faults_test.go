@@ -12,7 +12,7 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// lagSeconds is what grows by itself in a projection's state.
+// lagSeconds matches the part of a projection's state that changes by itself.
 var lagSeconds = regexp.MustCompile(`"lagSeconds":[^,}]*`)
 
 // Two tenants have the same faults, at the same positions, in shared and in private projections, except for a mark.
@@ -40,7 +40,7 @@ func TestFaultsAreApart(t *testing.T) {
 			s.must(t, 201, nil, "POST", "/v1/streams/doc-1/events", fmt.Appendf(nil, `[{"type":"Set","data":{"n":%s,"mark":%q}}]`, n, s.mark))
 		}
 	}
-	// view is what a side sees of its faults, once its projections have come as far as they can.
+	// view returns what a side sees of its faults, after its projections have come as far as they can.
 	view := func(s *side) string {
 		t.Helper()
 		var seen strings.Builder

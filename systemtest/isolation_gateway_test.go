@@ -20,10 +20,10 @@ type line struct {
 	other *side
 	asked int
 
-	events []gatewayMessage // that came and nobody has asked for
+	events []gatewayMessage // received, but not requested yet
 }
 
-// dial opens a connection; whose key it has is said in the first message.
+// dial opens a connection. The first message contains the key.
 func (s *side) dial(t *testing.T, other *side) *line {
 	t.Helper()
 	address, err := s.site.address(t.Context(), 0)
@@ -155,7 +155,7 @@ func TestTenantsAreApartOverTheGateway(t *testing.T) {
 			}
 		}
 	}
-	// A member of the other side is nobody.
+	// A member of the other side does not exist for this side.
 	for i, l := range lines {
 		text := fmt.Sprintf(`{"op":"SUBSCRIBE","id":"x","subscription":"x","group":"group16","memberId":%q}`, lines[1-i].side.member)
 		if err := l.ws.Write(t.Context(), websocket.MessageText, []byte(text)); err != nil {

@@ -67,7 +67,8 @@ func TestTenantsAreApartInQueries(t *testing.T) {
 				if a := s.read(t, path, "orderBy", orderBy, "pageSize", "3", "pageToken", tokens[other][k]); a.status != http.StatusBadRequest || strings.Contains(string(a.body), other.mark) {
 					t.Errorf("with a token of %s %s is answered %s", other.mark, s.mark, a)
 				}
-				// Also with one that is made up: the place of the other's, as if it had been given to this tenant.
+				// A forged token must not work either: one with the place of the other's token, as if it had been
+				// issued to this tenant.
 				forged := transplant(t, tokens[s][k], tokens[other][k])
 				if a := s.read(t, path, "orderBy", orderBy, "pageSize", "3", "pageToken", forged); a.status != http.StatusBadRequest || strings.Contains(string(a.body), other.mark) {
 					t.Errorf("with a forged token %s is answered %s", s.mark, a)
@@ -142,8 +143,8 @@ func (s *side) wantOwn(t *testing.T, path, filter, orderBy string, want int) {
 	}
 }
 
-// transplant is a page token with the head of one, which says what it is good for, and the place of another. Both are of
-// builds whose numbers are small.
+// transplant returns a page token with the head of one token, which says where it is valid, and the place of another.
+// The numbers of both builds must be small.
 func transplant(t *testing.T, head, place string) string {
 	t.Helper()
 	const headBytes = 1 + 1 + 8

@@ -23,7 +23,7 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// contract is what these tests read of openapi.yaml.
+// contract is the part of openapi.yaml that these tests read.
 type contract struct {
 	Paths map[string]map[string]any
 }
@@ -110,7 +110,7 @@ type try struct {
 	query  string
 	body   func(s *side) string
 	accept string
-	status []int // what may be answered to its owner
+	status []int // statuses that its owner may receive
 	own    bool  // the answer has the side's mark or one of its ids
 }
 
@@ -262,7 +262,7 @@ var tries = map[string]try{
 	"asyncContract": {status: []int{200}},
 }
 
-// sequence is the order in which an operation finds what it needs.
+// sequence is an order in which each operation finds what it needs.
 var sequence = []string{
 	"appendToStream", "append", "importEvents", "publish", "readStream", "readAll", "readCategory", "readEvent", "readLatest", "exportEvents", "listStreams", "getStreamMetadata",
 	"putAggregate", "getAggregate", "listAggregates", "getState", "takeSnapshot", "getLatestSnapshot",
@@ -297,7 +297,7 @@ func TestEveryEndpointIsTried(t *testing.T) {
 	}
 }
 
-// call makes an operation's request with a key. The path's ids are those of whose.
+// call makes an operation's request with a key. The ids in the path belong to whose.
 func (s *side) call(t *testing.T, e endpoint, try try, key string, whose *side) answer {
 	t.Helper()
 	u := s.user
@@ -327,7 +327,7 @@ func (s *side) call(t *testing.T, e endpoint, try try, key string, whose *side) 
 	return a
 }
 
-// untilCaughtUp follows a log up to its head: what it is sent until then is the answer.
+// untilCaughtUp follows a log up to its head. The answer is everything received until then.
 func (u user) untilCaughtUp(t *testing.T, path string) answer {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -378,8 +378,8 @@ func (s *side) view(t *testing.T, all map[string]endpoint) string {
 	return seen.String()
 }
 
-// inPassing is what differs from one answer to the next where nothing has changed: what names a problem, how far somebody is
-// behind, when a member was heard of last, and when retention has run by itself.
+// inPassing matches what differs between two answers although nothing has changed: the id of a problem, the lag, the
+// time when a member last sent a sign of life, and the time when retention last ran by itself.
 var inPassing = regexp.MustCompile(`,?("requestId":"[^"]*"|"seconds":[0-9.e+-]+|"(aliveAt|askedAt|lastRunAt)":"[^"]*")`)
 
 // changed are the lines in which two views differ.

@@ -21,7 +21,8 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// Limits of the flooded service, in MiB, and what its process may have at most by the formula of docs/guides/operations.md.
+// These are the limits of the flooded service in MiB, and its process's maximum by the formula in
+// docs/guides/operations.md.
 const (
 	floodedQueue, floodedTenantQueue   = 64, 16
 	floodedAnswer, floodedTenantAnswer = 64, 24
@@ -146,7 +147,7 @@ func newFlood(t *testing.T, s *service) *flood {
 	return f
 }
 
-// tenant makes a tenant, and returns a key for all that it can do.
+// tenant creates a tenant, and returns a key with all scopes.
 func (f *flood) tenant(name string) string {
 	f.t.Helper()
 	var made struct{ ID, Key string }

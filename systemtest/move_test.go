@@ -28,7 +28,7 @@ import (
 
 const ferretDB = "ferretdb"
 
-// otherDatabases make a database of documents that is not the log's own, empty and for one test, for each driver.
+// otherDatabases creates, for each driver, an empty database of documents for one test that is not the log's own.
 var otherDatabases = map[string]func(t *testing.T) config.DocumentsDatabase{
 	"postgres": func(t *testing.T) config.DocumentsDatabase {
 		return config.DocumentsDatabase{Driver: "postgres", URL: pgtest.Database(t).URL(migrations.RoleDocuments)}
@@ -42,7 +42,7 @@ var otherDatabases = map[string]func(t *testing.T) config.DocumentsDatabase{
 	"sqlserver": sqlServerDatabase,
 }
 
-// sqlServerDatabase makes a database on the SQL Server that the environment names.
+// sqlServerDatabase creates a database on the SQL Server that the environment names.
 func sqlServerDatabase(t *testing.T) config.DocumentsDatabase {
 	t.Helper()
 	const variable = "MANIFOLD_TEST_SQLSERVER_URL"
@@ -78,13 +78,13 @@ func sqlServerDatabase(t *testing.T) config.DocumentsDatabase {
 	return config.DocumentsDatabase{Driver: "sqlserver", URL: address.String()}
 }
 
-// unit is what an organisational unit's declarations amount to, in cents.
+// unit contains the totals of an organisational unit's declarations, in cents.
 type unit struct {
 	Declarations int64 `json:"declarations"`
 	Requested    int64 `json:"requested"`
 }
 
-// figures are what the real events amount to, as another program has worked it out.
+// figures are the totals of the real events, as computed by another program.
 type figures struct {
 	Streams          int              `json:"streams"`
 	ByStatus         map[string]int64 `json:"byStatus"`
@@ -272,7 +272,7 @@ func readFigures(t *testing.T, u user, position int64) figures {
 	return f
 }
 
-// declared is what the documents of the three projections hold.
+// declared contains the documents of the three projections.
 type declared struct {
 	Status                                                json.RawMessage
 	Rejections, AmountCents, Declarations, RequestedCents int64

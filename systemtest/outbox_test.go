@@ -126,7 +126,7 @@ func TestKillDrainers(t *testing.T) {
 				if err := count(t.Context(), pool, choose, keys); err != nil {
 					t.Error(err)
 				}
-				// There is something to do all the time, and not much more than that.
+				// There is always some work, but not much more.
 				select {
 				case <-killed.Done():
 				case <-time.After(2 * time.Millisecond):

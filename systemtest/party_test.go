@@ -37,7 +37,7 @@ func (p *party) append(ctx context.Context, n int, request client.AppendRequest)
 	return o, nil
 }
 
-// appender is one client. It has a stream that nobody else appends to, whose version it knows, and races for the next
+// appender is one client. It alone appends to one stream, whose version it knows, and it competes for the next
 // version of another one.
 type appender struct {
 	*party
@@ -88,7 +88,7 @@ func (a *appender) events(stream, most int) []client.NewEvent {
 	return some
 }
 
-// version is what the body of an append says.
+// version is the expected version in the body of an append.
 func version(n int64) client.Expectation {
 	if n == 0 {
 		return "none"

@@ -65,7 +65,7 @@ func (h *hanging) tell() {
 	}
 }
 
-// await waits until something holds of the endpoint.
+// await waits until a condition holds for the endpoint.
 func (h *hanging) await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for late := time.After(time.Minute); ; {

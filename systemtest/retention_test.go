@@ -213,7 +213,7 @@ func (w *retentionWorkload) consume(ctx context.Context, n int) error {
 	return nil
 }
 
-// mustBe holds an event against what was appended. w.mu is held.
+// mustBe compares an event with what was appended. The caller must hold w.mu.
 func (w *retentionWorkload) mustBe(e client.Event) error {
 	number, ok := w.events[retained{e.Stream, e.Version}]
 	if !ok {
@@ -328,7 +328,8 @@ func (w *retentionWorkload) until(what string, holds func() bool) {
 	}
 }
 
-// left is what is left of the log, by category; its order, versions and positions are those of what was appended.
+// left returns the remaining events of the log, by category. Their order, versions and positions must be those of the
+// appended events.
 func (w *retentionWorkload) left() map[string][]retained {
 	w.t.Helper()
 	left := map[string][]retained{}
@@ -364,7 +365,7 @@ func (w *retentionWorkload) left() map[string][]retained {
 	return left
 }
 
-// shouldBeLeft is what policies leave of all that was appended.
+// shouldBeLeft returns the events that the policies keep.
 func (w *retentionWorkload) shouldBeLeft() map[string][]retained {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -589,7 +590,7 @@ func (w *retentionWorkload) drain(fail func()) {
 	}
 }
 
-// acceptLoss rebuilds over what is gone.
+// acceptLoss rebuilds although events are missing.
 func (w *retentionWorkload) acceptLoss() {
 	w.t.Helper()
 	r := w.swapped(w.rebuild(map[string]any{"definition": retainedDefinition(3), "acceptLoss": true}).Id)

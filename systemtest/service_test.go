@@ -123,7 +123,8 @@ func (s *service) kill() {
 	<-ended
 }
 
-// end has the process end in order. Where the test failed, it prints what the process said, and what all of its goroutines do.
+// end makes the process end in order. If the test has failed, it prints the process's output and the stacks of its
+// goroutines.
 func (s *service) end() {
 	s.mu.Lock()
 	cmd, ended := s.cmd, s.ended
@@ -156,7 +157,7 @@ func (s *service) end() {
 	}
 }
 
-// tellAll prints what the process has said, and ends it in the way that has it print its goroutines.
+// tellAll prints the process's output, and ends the process in a way that prints its goroutines.
 func (s *service) tellAll(cmd *exec.Cmd, ended <-chan struct{}) {
 	said := s.output()
 	_ = cmd.Process.Signal(syscall.SIGQUIT)
@@ -179,7 +180,7 @@ func (s *service) output() string {
 	return s.said.String()
 }
 
-// state is the process's address, and what is closed while it can be reached there.
+// state returns the process's address, and a channel that is closed while it can be reached there.
 func (s *service) state() (address string, up <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,7 +222,7 @@ func inside(t testing.TB, c config.Config) site {
 	return fixed(p.Address())
 }
 
-// transcript is the last of what a service says.
+// transcript is the last part of a service's output.
 type transcript struct {
 	mu   sync.Mutex
 	text []byte

@@ -18,7 +18,8 @@ import (
 
 // site is where requests go: one or several processes over one database.
 type site interface {
-	// address is the nth process's, or another's where that is down; where all are down it waits for one.
+	// address returns the address of the nth process, or of another one if that is down. If all are down, it waits
+	// for one.
 	address(ctx context.Context, n int) (string, error)
 }
 
@@ -91,8 +92,8 @@ func (a answer) decode(status int, to any) error {
 	return json.Unmarshal(a.body, to)
 }
 
-// once sends a request to the nth process. A body that is no []byte is sent as JSON. A connection that breaks, also in
-// the middle of an answer, is an error.
+// once sends a request to the nth process. A body other than []byte is sent as JSON. A connection that breaks, even
+// in the middle of an answer, is an error.
 func (u user) once(ctx context.Context, n int, method, path string, body any, header ...string) (answer, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 40*time.Second, errors.New("no answer in 40 s"))
 	defer cancel()
@@ -146,7 +147,7 @@ func (u user) call(ctx context.Context, n int, method, path string, body any, he
 	}
 }
 
-// must is call for what is no part of the property that is tested: the test ends where it fails.
+// must is call for requests that are not part of the tested property: the test ends if they fail.
 func (u user) must(t testing.TB, status int, to any, method, path string, body any, header ...string) {
 	t.Helper()
 	a, err := u.call(t.Context(), 0, method, path, body, header...)
@@ -164,7 +165,7 @@ func (u user) must(t testing.TB, status int, to any, method, path string, body a
 	}
 }
 
-// newTenant makes a tenant with a key for everything.
+// newTenant creates a tenant with a key with all scopes.
 func newTenant(t testing.TB, operator user, name string) (id string, tenant user) {
 	t.Helper()
 	var made client.Tenant

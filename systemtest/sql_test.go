@@ -15,7 +15,7 @@ import (
 	"github.com/manifold-es/manifold/migrations"
 )
 
-// tenantTables are all tables of ours whose rows belong to tenants.
+// tenantTables returns all of Manifold's tables with rows of tenants.
 func tenantTables(t *testing.T, super *pgxpool.Pool) []string {
 	t.Helper()
 	rows, err := super.Query(t.Context(), `select c.oid::regclass::text from pg_class c

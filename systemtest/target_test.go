@@ -68,7 +68,7 @@ func (g *target) rebuild(ctx context.Context, changed bool, started func()) erro
 	return nil
 }
 
-// definition is the present edition's, in the database whose turn it is.
+// definition returns the current edition's definition, in the database whose turn it is.
 func (g *target) definition() json.RawMessage {
 	definition := sumsDefinition(g.name, g.edition)
 	if len(g.databases) == 0 {

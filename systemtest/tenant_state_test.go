@@ -42,7 +42,7 @@ func furnish(t *testing.T, all map[string]endpoint, s *side) {
 	}
 }
 
-// shareProjection makes a shared projection, which has documents for every tenant.
+// shareProjection creates a shared projection, which has documents for every tenant.
 func shareProjection(t *testing.T, operator user) {
 	t.Helper()
 	operator.must(t, 201, nil, "PUT", "/v1/projections/everyones", []byte(`{"name":"everyones","on":{"*":"{'by': event.data.by}"}}`))
@@ -176,7 +176,7 @@ func TestDeletedTenant(t *testing.T) {
 	if now := other.settled(t, all); now != view {
 		t.Errorf("another tenant sees a change:%s", changed(view, now))
 	}
-	// Its name is free again, and who takes it finds nothing.
+	// Its name is free again, and the tenant that takes it finds no data.
 	_, again := newTenant(t, operator, deleted.mark)
 	var log client.EventList
 	again.must(t, 200, &log, "GET", "/v1/streams/$all", nil)

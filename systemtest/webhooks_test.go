@@ -22,10 +22,10 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// hooksDelay is what the webhook "later" waits for.
+// hooksDelay is the delay of the webhook "later".
 const hooksDelay = 2 * time.Second
 
-// hook is the endpoint of one webhook, and what it knows of what it should be sent.
+// hook is the endpoint of one webhook, with the rules for what it should receive.
 type hook struct {
 	name       string
 	definition string
@@ -42,7 +42,7 @@ type hook struct {
 	taken    map[client.UUID]client.Event // that were answered with 200
 	order    map[string][]int64           // versions as they were taken, by stream
 	under    map[string]int               // requests that are under way, by stream
-	faults   []string                     // what no endpoint should see
+	faults   []string                     // violations that no endpoint should see
 	killed   *atomic.Bool                 // a process was killed: accepted events may be sent again
 	replayed atomic.Pointer[map[client.UUID]int]
 }
@@ -65,11 +65,11 @@ type hookMessage struct {
 	}
 }
 
-// ServeHTTP is what an endpoint does: it verifies, and takes the event, or not.
+// ServeHTTP acts as an endpoint: it verifies the request, and accepts the event or not.
 func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // who sends was killed
+		return // the sender was killed
 	}
 	var message hookMessage
 	h.mu.Lock()
@@ -128,7 +128,7 @@ func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.order[event.Stream] = append(h.order[event.Stream], event.Version)
 }
 
-// end says what is wrong with what came, once everything should have.
+// end returns what is wrong with the received requests, after all should have arrived.
 func (h *hook) end(events []client.Event) (faults []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -217,7 +217,7 @@ func newHookWorkload(t *testing.T, at site) *hookWorkload {
 		h.verifier = verifier
 		h.mu.Unlock()
 	}
-	// An endpoint that is dead, and one that wants no more, are beside them.
+	// A dead endpoint, and one that wants no more events, run at the same time.
 	dead := httptest.NewServer(nil)
 	dead.Close()
 	u.must(t, http.StatusCreated, nil, "PUT", "/v1/webhooks/dead", []byte(fmt.Sprintf(`{"source": {"categories": ["a"]}, "url": %q}`, dead.URL)))

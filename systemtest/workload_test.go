@@ -30,14 +30,14 @@ type workload struct {
 	// checkpoint, as the contract of drivers permits. It grows before and after each crash, and is odd in between.
 	crashes atomic.Int64
 
-	quit     context.Context // ended: the clients bring to its end what they are at
+	quit     context.Context // ended: the clients finish their current work
 	end      context.CancelFunc
-	calm     context.Context // ended: the clients do less, so that those of other tests have something of the machine
+	calm     context.Context // ended: the clients do less, and leave processor time to other tests
 	calmDown context.CancelFunc
 	all      sync.WaitGroup
 }
 
-// party is one tenant and what its clients did.
+// party is one tenant and the operations of its clients.
 type party struct {
 	user
 	name    string
@@ -47,11 +47,11 @@ type party struct {
 	followed []client.Event
 }
 
-// target is a projection that is rebuilt again and again.
+// target is a projection that is rebuilt repeatedly.
 type target struct {
-	by       user // who rebuilds it
+	by       user // the user that rebuilds it
 	name     string
-	tenants  []*party // who has documents of it
+	tenants  []*party // the tenants with documents in it
 	edition  int64    // of the definition that was put last
 	rebuilds int      // that were swapped in
 
@@ -130,7 +130,7 @@ func (w *workload) load(appenders int, seed uint64) {
 	}
 }
 
-// finish ends the load, and holds logs and documents against what was done.
+// finish ends the load, and compares logs and documents with what was done.
 func (w *workload) finish() {
 	t := w.t
 	t.Helper()
