@@ -61,12 +61,12 @@ drift: ## fail where the generated code is not what its source gives
 		echo "generated code has drifted from its source: run make generate, and commit what it changes"; exit 1; \
 	fi
 
-lint: ## gofmt, go vet, staticcheck, and the prose of contracts and pages
+lint: ## gofmt, go vet, staticcheck, and the prose of comments, contracts and pages
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then \
 		echo "not formatted (gofmt -w):"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	$(STATICCHECK) ./...
-	$(VALE) $(PROSE)
+	@echo vale; $(VALE) $(PROSE) $$(git ls-files '*.go' | grep -v '\.gen\.go$$')
 	@for module in $(NESTED); do echo "$(GO) vet, staticcheck $$module"; \
 		(cd $$module && $(GO) vet ./... && $(STATICCHECK) ./...) || exit 1; done
 
