@@ -319,7 +319,7 @@ func (w *retentionWorkload) policy(category string) (p client.RetentionPolicy) {
 // until waits for something that can only be looked at.
 func (w *retentionWorkload) until(what string, holds func() bool) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 40*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Minute)
 	defer cancel()
 	for !holds() {
 		if rest(ctx, 50*time.Millisecond); ctx.Err() != nil {
