@@ -160,7 +160,7 @@ func sameJSON(t rapid.TB, a, b []byte) bool {
 }
 
 // meaning returns the content of a structured CloudEvent without Manifold's own extensions: each attribute, and the
-// data as JSON or as bytes.
+// data as JSON or as bytes. A time in UTC is written without trailing zeros, because they are not kept.
 func meaning(t rapid.TB, text []byte) map[string]any {
 	t.Helper()
 	all := unmarshal(t, text).(map[string]any)
@@ -168,6 +168,11 @@ func meaning(t rapid.TB, text []byte) map[string]any {
 	for name, value := range all {
 		if value != nil && !strings.HasPrefix(name, "manifold") && !strings.HasPrefix(name, "data_") && name != "data" {
 			said[name] = value
+		}
+	}
+	if text, ok := said["time"].(string); ok {
+		if at, err := time.Parse(time.RFC3339Nano, text); err == nil && strings.HasSuffix(text, "Z") {
+			said["time"] = at.Format(time.RFC3339Nano)
 		}
 	}
 	kind, _ := all["datacontenttype"].(string)

@@ -316,15 +316,21 @@ func (w *retentionWorkload) policy(category string) (p client.RetentionPolicy) {
 	return p
 }
 
-// until waits for something that can only be looked at.
+// until waits for something that can only be looked at. If it waits in vain, it logs what keeps the policies from
+// removing more.
 func (w *retentionWorkload) until(what string, holds func() bool) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Minute)
 	defer cancel()
 	for !holds() {
-		if rest(ctx, 50*time.Millisecond); ctx.Err() != nil {
-			w.t.Fatalf("waited in vain: %s", what)
+		if rest(ctx, 50*time.Millisecond); ctx.Err() == nil {
+			continue
 		}
+		for _, category := range []string{countedCategory, compactCategory} {
+			a, err := w.user.call(w.t.Context(), 0, "GET", "/v1/retention/"+category, nil)
+			w.t.Logf("the policy of %s: %s, %v", category, a, err)
+		}
+		w.t.Fatalf("waited in vain: %s", what)
 	}
 }
 
