@@ -332,6 +332,38 @@ func (r *Runner) delay(p *pair, wait time.Duration) {
 	})
 }
 
+// Retry gives a faulted pair a turn, because a retry or a skip of its event was requested. What is set aside is read
+// again. The zero values mean every pair, for when a request may have been missed. It returns at once and is safe for
+// concurrent use, even before and after Run.
+func (r *Runner) Retry(of domain.TenantID, id domain.ProjectionID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if id == (domain.ProjectionID{}) {
+		for p := range r.allPairs() {
+			r.retry(p)
+		}
+		return
+	}
+	if f, t := r.followed[id], r.tenants[of]; f != nil && t != nil {
+		if p := f.pair(t); p != nil {
+			r.retry(p)
+		}
+	}
+}
+
+// retry is Retry for one pair. The caller holds the lock.
+func (r *Runner) retry(p *pair) {
+	switch p.state {
+	case pairRunning:
+		p.again = true
+	case pairFaulted:
+		p.at.known, p.aside = false, nil
+		r.enqueue(p)
+	default:
+		p.aside = nil
+	}
+}
+
 // drop forgets a deleted projection and its pairs. A later projection of the same name is a different one.
 func (r *Runner) drop(f *followed) {
 	if r.followed[f.id] == f {
