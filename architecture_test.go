@@ -68,11 +68,14 @@ var imports = map[string][]string{
 
 	"embedded": {},
 
-	"manifold": {
-		"domain", "migrations", "telemetry", "config", "expr", "drivers", "auth", "members",
-		"drivers/postgres", "drivers/mongo", "drivers/sqlserver", "store",
-		"projection", "rebuild", "subscription", "aggregate", "budget", "upcasting", "erasure", "retention", "api", "api/openapi", "embedded", "listen", "dispatch", "egress", "egress/nats", "egress/kafka", "webhook", "reactor",
+	// The composition root.
+	"service": {
+		"domain", "config", "telemetry", "listen", "store", "auth", "budget", "upcasting", "aggregate", "projection", "rebuild", "members",
+		"drivers", "drivers/postgres", "drivers/mongo", "drivers/sqlserver", "subscription", "dispatch", "webhook", "reactor",
+		"egress", "egress/nats", "egress/kafka", "retention", "erasure", "api",
 	},
+	"manifold": {"service", "domain", "config", "drivers", "embedded", "listen", "migrations", "projection", "reactor", "store", "telemetry"},
+
 	"cmd/manifold": {"manifold", "client", "embedded", "config", "cmd/manifold/bench"},
 	// The benchmarks also measure the store alone, on a separate database.
 	"cmd/manifold/bench": {"manifold", "client", "embedded", "config", "domain", "migrations", "store", "projection", "drivers", "drivers/postgres", "retention"},

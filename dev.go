@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/manifold-es/manifold/embedded"
 	"github.com/manifold-es/manifold/listen"
 	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/service"
 	"github.com/manifold-es/manifold/telemetry"
 )
 
@@ -35,7 +37,7 @@ acknowledged is lost, however often it is pressed.`,
 				level = slog.LevelDebug
 			}
 			log := telemetry.NewLogger(command.ErrOrStderr(), level, "text")
-			return runDev(command.Context(), hard, dir, address, command.OutOrStdout(), log, options)
+			return runDev(command.Context(), hard, dir, address, command.OutOrStdout(), log, newProgram(options).Extensions)
 		},
 	}
 	command.Flags().StringVar(&address, "listen", "127.0.0.1:8080", "where to answer, as host:port; port 0 takes a free one")
@@ -47,7 +49,7 @@ acknowledged is lost, however often it is pressed.`,
 // devDatabase is the name of the database on the server of `manifold dev`.
 const devDatabase = "manifold"
 
-func runDev(soft, hard context.Context, dir, address string, out io.Writer, log *slog.Logger, options []Option) (err error) {
+func runDev(soft, hard context.Context, dir, address string, out io.Writer, log *slog.Logger, extensions service.Extensions) (err error) {
 	dir, err = filepath.Abs(dir)
 	if err != nil {
 		return err
@@ -92,15 +94,15 @@ func runDev(soft, hard context.Context, dir, address string, out io.Writer, log 
 	if err := migrations.Up(soft, server.URL(devDatabase), secrets.passwords()); err != nil {
 		return err
 	}
-	process, err := Start(soft, devConfig(server, secrets, address), log, options...)
+	process, err := service.Start(soft, devConfig(server, secrets, address), log, extensions)
 	if err != nil {
 		return err
 	}
-	guide, err := process.prepareDev(soft, dir, secrets)
+	err = process.PrepareDemo(soft, &secrets.Demo, func() error { return secrets.save(dir) })
 	if err != nil {
 		return errors.Join(err, process.Stop(hard))
 	}
-	if _, err := io.WriteString(out, guide); err != nil {
+	if _, err := io.WriteString(out, devGuide(process.Address(), secrets)); err != nil {
 		return errors.Join(err, process.Stop(hard))
 	}
 	soft, cancel := context.WithCancelCause(soft)
@@ -114,7 +116,7 @@ func runDev(soft, hard context.Context, dir, address string, out io.Writer, log 
 		case <-over:
 		}
 	}()
-	err = process.wait(soft, hard, log)
+	err = waitForEnd(process, soft, hard, log)
 	select {
 	case <-server.Exited():
 		return errors.Join(err, fmt.Errorf("PostgreSQL has ended unexpectedly; it said why in %s", filepath.Join(server.Dir, "server.log")))
@@ -149,4 +151,38 @@ func devConfig(server *embedded.Server, secrets *devSecrets, address string) con
 	// Receivers that a developer tries out run on this machine.
 	c.Webhooks = config.Webhooks{Allow: []string{"127.0.0.0/8", "::1"}, AllowHTTP: true}
 	return c
+}
+
+func devGuide(address string, secrets *devSecrets) string {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || net.ParseIP(host).IsUnspecified() {
+		host = "localhost"
+	}
+	url := "http://" + net.JoinHostPort(host, port)
+	header := fmt.Sprintf("-H 'Authorization: Bearer %s'", secrets.Key)
+	return fmt.Sprintf(`
+Manifold is ready.
+
+  URL           %[1]s        (contract: %[1]s/docs)
+  key           %[2]s
+  operator key  %[3]s
+
+Try it:
+
+  # append an event
+  curl -s %[1]s/v1/streams/%[4]s/events %[5]s -H 'Content-Type: application/json' -d '[{"type":"ItemAdded","data":{"sku":"C-9","price":4.5,"qty":2}}]'
+
+  # read the order's document, which a projection keeps
+  curl -s %[1]s/v1/projections/%[6]s/documents/%[4]s %[5]s
+
+  # read the whole log
+  curl -s '%[1]s/v1/streams/$all' %[5]s -H 'Accept: application/x-ndjson'
+
+For the other commands of manifold, in another terminal:
+
+  export MANIFOLD_URL=%[1]s MANIFOLD_KEY=%[2]s
+  export MANIFOLD_OPERATOR_KEY=%[3]s    # for tenants, keys and usage
+
+Ctrl-C stops it; everything is found again.
+`, url, secrets.Key, secrets.OperatorKey, service.DemoStream, header, service.DemoProjection)
 }

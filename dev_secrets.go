@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/service"
 )
 
 // devSecrets are the secrets that `manifold dev` generates at its first start and reads again at later ones. They are
@@ -16,9 +17,7 @@ import (
 type devSecrets struct {
 	Passwords   map[string]string `json:"passwords"` // by login name
 	OperatorKey string            `json:"operatorKey"`
-	Tenant      string            `json:"tenant,omitempty"` // the demo tenant's id
-	Key         string            `json:"key,omitempty"`    // its key
-	Sample      bool              `json:"sample,omitempty"` // the sample was loaded
+	service.Demo
 }
 
 func devSecretsFile(dir string) string { return filepath.Join(dir, "secrets.json") }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/manifold-es/manifold/config"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/service"
 	"github.com/manifold-es/manifold/store"
 )
 
@@ -31,7 +32,7 @@ It is the first thing to try where manifold serve does not start, and may be run
 nothing, but makes and removes a table of its own in each database of documents. A failure makes the exit code 1.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			findings := examine(command.Context(), file, os.Environ(), newSettings(options), allEvents)
+			findings := examine(command.Context(), file, os.Environ(), newProgram(options).Extensions, allEvents)
 			write := writeFindings
 			if asJSON {
 				write = writeFindingsJSON
@@ -104,22 +105,22 @@ func writeFindingsJSON(out io.Writer, findings []finding) error {
 
 // doctor examines an installation. Later checks use what earlier checks have found.
 type doctor struct {
-	config    config.Config
-	settings  settings
-	allEvents bool // check every event
-	findings  []finding
+	config     config.Config
+	extensions service.Extensions
+	allEvents  bool // check every event
+	findings   []finding
 
 	store     *store.Store              // nil if it cannot be opened
 	databases map[string]drivers.Driver // only those that can be opened
-	logIn     string                    // as in Process
+	logIn     string                    // as in service.Process
 }
 
 // checkupTimeout bounds each check that calls another system.
 const checkupTimeout = 15 * time.Second
 
 // examine runs every check that is possible. With allEvents it checks every event, however many there are.
-func examine(ctx context.Context, file string, environ []string, s settings, allEvents bool) []finding {
-	d := &doctor{settings: s, allEvents: allEvents, databases: make(map[string]drivers.Driver)}
+func examine(ctx context.Context, file string, environ []string, e service.Extensions, allEvents bool) []finding {
+	d := &doctor{extensions: e, allEvents: allEvents, databases: make(map[string]drivers.Driver)}
 	from := "the environment"
 	if file != "" {
 		from = file + " and the environment"

@@ -16,6 +16,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/service"
 )
 
 // versioned is an optional interface of drivers that can report their database's version.
@@ -29,13 +30,13 @@ func (d *doctor) documents(ctx context.Context) {
 	if err != nil {
 		return // already reported by the login's check
 	}
-	configured, logIn := documentsDatabases(d.config, own)
+	configured, logIn := service.DocumentsDatabases(d.config, own)
 	d.logIn = logIn
 	for _, name := range slices.Sorted(maps.Keys(configured)) {
 		check := "documents " + name
 		of := configured[name]
 		said := new(warnings)
-		open, err := opener(d.settings, name, of, slog.New(said))
+		open, err := d.extensions.Opener(name, of, slog.New(said))
 		if err != nil {
 			d.fail(check, err.Error(), "mend the configuration")
 			continue
@@ -162,8 +163,8 @@ func tryTable(ctx context.Context, driver drivers.Driver) (step string, err erro
 
 // definitions reads the definition files and compiles them. It checks that they name known databases.
 func (d *doctor) definitions(context.Context) {
-	rules := projection.Rules{LogIn: d.logIn, Handlers: d.settings.handlers}
-	configured, _ := documentsDatabases(d.config, "")
+	rules := projection.Rules{LogIn: d.logIn, Handlers: d.extensions.Handlers()}
+	configured, _ := service.DocumentsDatabases(d.config, "")
 	rules.Databases = slices.Sorted(maps.Keys(configured))
 	places := make(map[string]string)
 	check := func(place string, definitions []domain.Definition) (bad bool) {
@@ -190,10 +191,11 @@ func (d *doctor) definitions(context.Context) {
 			d.ok("definitions", "%d in %s compile, and name known databases", len(files), folder)
 		}
 	}
-	if len(d.settings.definitions) > 0 && !check("the program", d.settings.definitions) {
-		d.ok("definitions", "%d in the program compile, and name known databases", len(d.settings.definitions))
+	own := d.extensions.Definitions()
+	if len(own) > 0 && !check("the program", own) {
+		d.ok("definitions", "%d in the program compile, and name known databases", len(own))
 	}
-	if len(d.config.Projections)+len(d.settings.definitions) == 0 {
+	if len(d.config.Projections)+len(own) == 0 {
 		d.ok("definitions", "none are configured for all tenants")
 	}
 }
@@ -235,7 +237,7 @@ const (
 func (d *doctor) projection(ctx context.Context, p *domain.Projection, heads map[domain.TenantID]int64) {
 	check := "projection " + p.Name
 	build := p.LiveBuild()
-	configured, _ := documentsDatabases(d.config, "")
+	configured, _ := service.DocumentsDatabases(d.config, "")
 	driver := d.databases[build.Database]
 	if _, known := configured[build.Database]; !known {
 		d.fail(check, fmt.Sprintf("its documents are in database %q, which is not in the configuration", build.Database), "configure it again, or change the definition's database: it is rebuilt there from the log")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/manifold-es/manifold/config"
 	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/service"
 	"github.com/manifold-es/manifold/store"
 )
 
@@ -91,7 +92,7 @@ func (d *doctor) server(found store.Login) {
 func (d *doctor) schema(ctx context.Context) {
 	const check = "schema"
 	err := within(ctx, func(ctx context.Context) error {
-		c, err := storeConfig(d.config, quietLog)
+		c, err := service.StoreConfig(d.config, quietLog)
 		if err != nil {
 			return err
 		}

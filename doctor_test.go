@@ -15,10 +15,14 @@ import (
 	"github.com/manifold-es/manifold/config"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/drivers/postgres"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/service"
 	"github.com/manifold-es/manifold/store"
 )
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // doctorEnviron is the environment of a service on a database.
 func doctorEnviron(db pgtest.DB) []string {
@@ -29,6 +33,17 @@ func doctorEnviron(db pgtest.DB) []string {
 		"MANIFOLD_DATABASE_DOCUMENTS_URL=" + db.URL(migrations.RoleDocuments),
 		"MANIFOLD_DATABASE_RETENTION_URL=" + db.URL(migrations.RoleRetention),
 	}
+}
+
+func openStore(t *testing.T, db pgtest.DB) *store.Store {
+	t.Helper()
+	s, err := store.Open(t.Context(), store.Config{
+		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 func definitionFile(t *testing.T, folder, text string) {
@@ -60,7 +75,7 @@ func TestDoctorOfTheHealthy(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Listen = "127.0.0.1:0"
-	p, err := Start(t.Context(), c, slog.New(slog.DiscardHandler))
+	p, err := service.Start(t.Context(), c, slog.New(slog.DiscardHandler), service.Extensions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +84,7 @@ func TestDoctorOfTheHealthy(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	findings := examine(t.Context(), "", environ, newSettings(nil), false)
+	findings := examine(t.Context(), "", environ, service.Extensions{}, false)
 	for _, f := range findings {
 		want := fine
 		if f.Check == "commits" {
@@ -92,7 +107,7 @@ func TestDoctorOfTheHealthy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f := found(t, examine(t.Context(), "", environ, newSettings(nil), false), "projection counts"); f.Verdict != warning ||
+	if f := found(t, examine(t.Context(), "", environ, service.Extensions{}, false), "projection counts"); f.Verdict != warning ||
 		!strings.Contains(f.Message, "left 1 tenants on their old documents") || !strings.Contains(f.Message, "event 7 cannot be folded") || f.Todo == "" {
 		t.Errorf("of the tenant that was left behind it says %+v", f)
 	}
@@ -108,7 +123,7 @@ func TestDoctorTellsWhatDriversWarnOf(t *testing.T) {
 	t.Parallel()
 	db, reports := pgtest.Database(t), pgtest.Database(t)
 	findings := examine(t.Context(), "", append(doctorEnviron(db),
-		"MANIFOLD_DATABASES={reports: {driver: postgres, url: '"+reports.URL(pgtest.RoleSuperuser)+"'}}"), newSettings(nil), false)
+		"MANIFOLD_DATABASES={reports: {driver: postgres, url: '"+reports.URL(pgtest.RoleSuperuser)+"'}}"), service.Extensions{}, false)
 	if !slices.ContainsFunc(findings, func(f finding) bool {
 		return f.Check == "documents reports" && f.Verdict == warning && strings.Contains(f.Message, "above row-level security") && f.Todo != ""
 	}) {
@@ -126,22 +141,25 @@ func TestDoctorOfTheSick(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := Start(t.Context(), c, slog.New(slog.DiscardHandler))
+	p, err := service.Start(t.Context(), c, slog.New(slog.DiscardHandler), service.Extensions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	live, err := p.catalog.Get(t.Context(), domain.Everyone, "counts")
-	if err == nil {
-		err = p.Stop(context.Background())
+	if err := p.Stop(context.Background()); err != nil {
+		t.Fatal(err)
 	}
+	s := openStore(t, db)
+	shared, err := s.Projections(t.Context(), domain.Everyone)
+	s.Close()
+	counts := slices.IndexFunc(shared, func(p domain.Projection) bool { return p.Name == "counts" })
+	if err != nil || counts < 0 {
+		t.Fatalf("the shared projections are %+v, %v", shared, err)
+	}
+	driver, err := postgres.Open(t.Context(), postgres.Config{URL: db.URL(migrations.RoleDocuments)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	driver, err := openPostgres(t.Context(), DriverConfig{URL: db.URL(migrations.RoleDocuments)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = driver.DropTable(t.Context(), live.LiveBuild())
+	err = driver.DropTable(t.Context(), shared[counts].LiveBuild())
 	driver.Close()
 	if err != nil {
 		t.Fatal(err)
@@ -152,7 +170,7 @@ func TestDoctorOfTheSick(t *testing.T) {
 		"MANIFOLD_DATABASE_SYSTEM_URL="+db.URL(pgtest.RoleMigrator),
 		"MANIFOLD_DATABASE_RETENTION_URL="+db.Server.URLAs(db.Name, "manifold_retention", "topsecret"),
 		"MANIFOLD_DATABASES={far: {driver: postgres, url: 'postgres://u:topsecret@127.0.0.1:1/x'}, odd: {driver: oracle, url: 'o://x'}}")
-	findings := examine(t.Context(), "", environ, newSettings(nil), false)
+	findings := examine(t.Context(), "", environ, service.Extensions{}, false)
 	for check, want := range map[string]string{
 		"login app":         "is a superuser",
 		"login system":      "owns Manifold's tables",
@@ -174,14 +192,14 @@ func TestDoctorOfTheSick(t *testing.T) {
 		t.Errorf("it says, %v:\n%s", err, said.String())
 	}
 
-	findings = examine(t.Context(), "", doctorEnviron(db), newSettings(nil), false)
+	findings = examine(t.Context(), "", doctorEnviron(db), service.Extensions{}, false)
 	if f := found(t, findings, "projection counts"); f.Verdict != failure || !strings.Contains(f.Message, "the table of its live build") {
 		t.Errorf("%+v", f)
 	}
 	if err := migrations.Down(t.Context(), db.URL(pgtest.RoleMigrator)); err != nil {
 		t.Fatal(err)
 	}
-	findings = examine(t.Context(), "", doctorEnviron(db), newSettings(nil), false)
+	findings = examine(t.Context(), "", doctorEnviron(db), service.Extensions{}, false)
 	if f := found(t, findings, "schema"); f.Verdict != failure || !strings.Contains(f.Message, "manifold migrate up") {
 		t.Errorf("%+v", f)
 	}
@@ -253,12 +271,12 @@ func TestDoctorOfADriver(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
 	for stays, want := range map[bool]verdict{false: warning, true: failure} {
-		open := func(ctx context.Context, c DriverConfig) (drivers.Driver, error) {
-			driver, err := openPostgres(ctx, c)
+		open := func(ctx context.Context, c service.DriverConfig) (drivers.Driver, error) {
+			driver, err := postgres.Open(ctx, postgres.Config{URL: c.URL, MaxConns: c.MaxConns, Log: c.Log})
 			return mute{driver, stays}, err
 		}
 		environ := append(doctorEnviron(db), "MANIFOLD_DATABASES={own: {driver: mute, url: '"+db.URL(migrations.RoleDocuments)+"'}}")
-		findings := examine(t.Context(), "", environ, newSettings([]Option{WithDriver("mute", open)}), false)
+		findings := examine(t.Context(), "", environ, service.Extensions{Drivers: map[string]service.OpenDriver{"mute": open}}, false)
 		if f := found(t, findings, "documents own"); f.Verdict != want || !strings.Contains(f.Message, "mute 7.1 answers") {
 			t.Errorf("%+v; want %s", f, want)
 		}
@@ -269,12 +287,7 @@ func TestDoctorOfADriver(t *testing.T) {
 func TestDoctorFindsUnreadableEvents(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
-	s, err := store.Open(t.Context(), store.Config{
-		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := openStore(t, db)
 	defer s.Close()
 	tenant := domain.NewTenantID()
 	if err := s.CreateTenant(t.Context(), domain.Tenant{ID: tenant, Name: "acme"}); err != nil {
@@ -287,7 +300,7 @@ func TestDoctorFindsUnreadableEvents(t *testing.T) {
 	if _, err := s.Append(t.Context(), tenant, domain.Append{Streams: []domain.StreamAppend{{Stream: "order-1", Expected: domain.Any, Events: events}}}); err != nil {
 		t.Fatal(err)
 	}
-	healthy := found(t, examine(t.Context(), "", doctorEnviron(db), newSettings(nil), true), "events")
+	healthy := found(t, examine(t.Context(), "", doctorEnviron(db), service.Extensions{}, true), "events")
 	if healthy.Verdict != fine || healthy.Message != "all 5 of them can be read" {
 		t.Errorf("of the healthy log it says %+v", healthy)
 	}
@@ -302,7 +315,7 @@ func TestDoctorFindsUnreadableEvents(t *testing.T) {
 	if _, err := super.Exec(t.Context(), "update manifold.events set metadata = $1::jsonb where position = 5", `[1`+strings.Repeat(",1e131071", 300)+`]`); err != nil {
 		t.Fatal(err)
 	}
-	sick := found(t, examine(t.Context(), "", doctorEnviron(db), newSettings(nil), true), "events")
+	sick := found(t, examine(t.Context(), "", doctorEnviron(db), service.Extensions{}, true), "events")
 	for _, want := range []string{"3 events of tenant " + tenant.String(), "position 2 (Counted, version 2 of order-1), position 4", "position 5"} {
 		if sick.Verdict != warning || !strings.Contains(sick.Message, want) || !strings.Contains(sick.Todo, "manifold redact "+tenant.String()) {
 			t.Errorf("of the sick log it says %+v, want %q", sick, want)

@@ -32,8 +32,8 @@ make of them. A file of examples is named like the projection's file: order-summ
 It needs no service and no database. It ends with 1 where an example fails.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(command *cobra.Command, folders []string) error {
-			s := newSettings(options)
-			e := exampleRun{out: command.OutOrStdout(), handlers: s.handlers, registered: s.definitions}
+			own := newProgram(options).Extensions
+			e := exampleRun{out: command.OutOrStdout(), handlers: own.Handlers(), registered: own.Definitions()}
 			for _, folder := range folders {
 				if err := e.folder(command.Context(), folder); err != nil {
 					fmt.Fprintln(command.ErrOrStderr(), err) // one line for each mistake, with its file

@@ -1,7 +1,7 @@
 // Package manifold is Manifold as a library: an event store and projection service for many tenants.
 //
-// Start turns a configuration into a running Process. This package is the one place where all parts are wired
-// together. Main runs the whole program, and an Option adds a driver, a projection, a reactor or commands to it.
+// Start turns a configuration into a running Process. Main runs the whole program. An Option adds a driver, a
+// projection, a reactor or commands. All parts are wired together in package service.
 //
 // A team that brings its own driver builds its own binary:
 //
@@ -17,14 +17,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"regexp"
-	"runtime/debug"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/manifold-es/manifold/config"
+	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/service"
 )
 
 // Main runs the program with this process's arguments and exits. The first SIGINT or SIGTERM ends it in order: it
@@ -42,6 +46,27 @@ func Main(options ...Option) {
 		}
 		os.Exit(1)
 	}
+}
+
+// Process is one running process of the service, wired together from a configuration. Any number of processes may run
+// on one database, even in one program.
+type Process = service.Process
+
+// Start starts a process, and returns when it answers requests. ctx bounds only the start. The process runs until
+// Stop, which the caller must call. If the process cannot go on, Failed reports that. See service.Start.
+func Start(ctx context.Context, c config.Config, log *slog.Logger, options ...Option) (*Process, error) {
+	return service.Start(ctx, c, log, newProgram(options).Extensions)
+}
+
+// Version returns the version of this build: the module's version, or the revision from which it was built.
+func Version() string { return service.Version() }
+
+// DefinitionFile is a file that contains the definition of a projection.
+type DefinitionFile = projection.DefinitionFile
+
+// ReadDefinitions reads the definitions in a folder, as the setting `projections` does: see projection.ReadDefinitions.
+func ReadDefinitions(folder string) ([]DefinitionFile, error) {
+	return projection.ReadDefinitions(folder)
 }
 
 // ExitError makes the program exit with the given code. A command returns it after it has already printed everything.
@@ -63,7 +88,7 @@ func command(options []Option, hard context.Context) *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(devCommand(options, hard), serveCommand(options, hard), migrateCommand(), doctorCommand(options), testCommand(options), versionCommand())
-	root.AddCommand(newSettings(options).commands...)
+	root.AddCommand(newProgram(options).commands...)
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {
 		return fmt.Errorf("%w; see %s --help", err, command.CommandPath())
 	})
@@ -144,28 +169,4 @@ func interrupts() (soft, hard context.Context) {
 		os.Exit(130)
 	}()
 	return soft, hard
-}
-
-// Version returns the version of this build: the module's version, or the revision from which it was built.
-func Version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return v
-	}
-	revision, modified := "", ""
-	for _, setting := range info.Settings {
-		switch {
-		case setting.Key == "vcs.revision":
-			revision = setting.Value
-		case setting.Key == "vcs.modified" && setting.Value == "true":
-			modified = "+changes"
-		}
-	}
-	if revision == "" {
-		return "development"
-	}
-	return revision[:min(12, len(revision))] + modified
 }

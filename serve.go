@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/manifold-es/manifold/config"
+	"github.com/manifold-es/manifold/service"
 	"github.com/manifold-es/manifold/telemetry"
 )
 
@@ -26,7 +27,7 @@ database cannot be reached, or lacks its schema (see manifold migrate), the serv
 				return err
 			}
 			log := telemetry.NewLogger(command.ErrOrStderr(), c.Log.Level, c.Log.Format)
-			process, err := Start(command.Context(), c, log, options...)
+			process, err := service.Start(command.Context(), c, log, newProgram(options).Extensions)
 			if cause := context.Cause(command.Context()); err != nil && cause != nil {
 				log.Info(fmt.Sprint(cause), "while", "the process was starting")
 				return nil
@@ -34,16 +35,16 @@ database cannot be reached, or lacks its schema (see manifold migrate), the serv
 			if err != nil {
 				return fmt.Errorf("%w\n`manifold doctor` with the same configuration looks at everything, and says what to do", err)
 			}
-			return process.wait(command.Context(), hard, log)
+			return waitForEnd(process, command.Context(), hard, log)
 		},
 	}
 	command.Flags().StringVar(&file, "config", os.Getenv("MANIFOLD_CONFIG"), "the configuration file (MANIFOLD_CONFIG)")
 	return command
 }
 
-// wait runs until soft ends or the process cannot go on, and then stops the process. The end of hard ends the
+// waitForEnd waits until soft ends or the process cannot go on, and then stops the process. The end of hard ends the
 // waiting.
-func (p *Process) wait(soft, hard context.Context, log *slog.Logger) error {
+func waitForEnd(p *service.Process, soft, hard context.Context, log *slog.Logger) error {
 	var failure error
 	select {
 	case <-soft.Done():

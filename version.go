@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/service"
 )
 
 func versionCommand() *cobra.Command {
@@ -16,7 +17,7 @@ func versionCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintf(command.OutOrStdout(), "manifold %s, %s %s/%s, schema %d\n",
-				Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, migrations.Latest())
+				service.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, migrations.Latest())
 			return err
 		},
 	}

@@ -1,0 +1,89 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/manifold-es/manifold/api"
+	"github.com/manifold-es/manifold/domain"
+)
+
+// onlyHealth allows only probe and metrics requests, for a process that answers no others.
+func onlyHealth(all http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		switch path := request.URL.Path; {
+		case path == "/livez", path == "/readyz", path == "/metrics", strings.HasPrefix(path, "/debug/pprof/"):
+			all.ServeHTTP(w, request)
+		default:
+			http.Error(w, "this process has the role worker; ask one with the role web", http.StatusNotFound)
+		}
+	})
+}
+
+// checkTimeout bounds the check of one dependency for /readyz.
+const checkTimeout = 2 * time.Second
+
+// checksKept is how long the results of the checks are reused. Anyone may request them, and each run takes a
+// connection from each pool.
+const checksKept = time.Second
+
+// readiness holds the latest result of the checks. Only one run is under way at a time.
+type readiness struct {
+	mu     sync.Mutex
+	ran    time.Time
+	result []api.Check
+}
+
+// checks returns the state of each of the process's dependencies.
+func (p *Process) checks(ctx context.Context) []api.Check {
+	all := p.readiness.latest(func() []api.Check { return p.check(context.WithoutCancel(ctx)) })
+	if p.stopping.Load() {
+		all = append(all, api.Check{Name: "stopping", Err: errors.New("the process is about to end")})
+	}
+	return all
+}
+
+// latest runs the checks, unless they have just been run. The caller owns the result.
+func (r *readiness) latest(run func() []api.Check) []api.Check {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ran.IsZero() || time.Since(r.ran) >= checksKept {
+		r.result, r.ran = run(), time.Now()
+	}
+	return slices.Clone(r.result)
+}
+
+// check checks each dependency.
+func (p *Process) check(ctx context.Context) []api.Check {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	names := slices.Sorted(maps.Keys(p.databases))
+	all := make([]api.Check, 1+len(names))
+	var done sync.WaitGroup
+	done.Go(func() { all[0] = api.Check{Name: "database", Err: forAnybody(p.store.Ping(ctx))} })
+	for i, name := range names {
+		done.Go(func() {
+			all[1+i] = api.Check{Name: "documents: " + name, Err: forAnybody(p.databases[name].Ping(ctx)), Optional: name != p.logIn}
+		})
+	}
+	done.Wait()
+	return all
+}
+
+// forAnybody returns the part of a ping's error that any client may see. The log and `manifold doctor` show more.
+func forAnybody(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("it did not answer within %s", checkTimeout)
+	}
+	return errors.New(domain.ClientMessage(err))
+}

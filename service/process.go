@@ -1,0 +1,219 @@
+// Package service wires all parts of Manifold together and runs them.
+//
+// Start turns a configuration, and the Extensions of a program, into a running Process. The process opens the log and
+// the databases of documents (process.go, databases.go), connects the parts with each other (wire.go), answers
+// requests (listeners.go), and works in the background (run.go) until Stop.
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/manifold-es/manifold/aggregate"
+	"github.com/manifold-es/manifold/api"
+	"github.com/manifold-es/manifold/auth"
+	"github.com/manifold-es/manifold/budget"
+	"github.com/manifold-es/manifold/config"
+	"github.com/manifold-es/manifold/dispatch"
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/egress"
+	"github.com/manifold-es/manifold/members"
+	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/reactor"
+	"github.com/manifold-es/manifold/rebuild"
+	"github.com/manifold-es/manifold/retention"
+	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/subscription"
+	"github.com/manifold-es/manifold/telemetry"
+	"github.com/manifold-es/manifold/upcasting"
+	"github.com/manifold-es/manifold/webhook"
+)
+
+// Process is one running process of the service, wired together from a configuration. Any number of processes may run
+// on one database, even in one program.
+type Process struct {
+	config  config.Config
+	log     *slog.Logger
+	metrics *telemetry.Metrics
+
+	store     *store.Store
+	databases map[string]*database      // of documents, by their names in definitions
+	drivers   map[string]drivers.Driver // the same databases, as plain drivers
+	logIn     string                    // the name of the log's own database; empty: none
+	logsOwn   atomic.Pointer[database]  // the log's own database; nil: none, or not open yet
+	keys      *auth.Keys
+	budget    *budget.Requests // limits the cost of requests that fold
+	upcasters *upcasting.Upcasters
+	states    *aggregate.States
+	inline    *projection.Inline
+	catalog   *projection.Catalog
+	runner    *projection.Runner
+	id        domain.MemberID
+	members   *members.Members
+	rebuilds  *rebuild.Rebuilds
+	retention *retention.Retention
+	tails     *subscription.Tails
+	groups    *subscription.Groups
+	webhooks  *webhook.Webhooks
+	reactors  *reactor.Reactors
+	changes   *reactor.Changes
+	egresses  []*egress.Egress
+	consumers *dispatch.Dispatcher // of the groups that the service itself consumes
+
+	public     *listener
+	admin      *listener // nil: none
+	handlers   atomic.Pointer[handlers]
+	waiting    atomic.Pointer[string] // why the process waits for its database; nil when it does not
+	api        *api.Server
+	requests   context.Context // parent of every request's context; ended, with a cause, when waiting is over
+	endWaiting context.CancelCauseFunc
+
+	answering     running // requests under way
+	background    running
+	endBackground context.CancelFunc
+	overdue       context.Context // ends at the deadline of Stop: from then on, background work waits for nothing
+	endOverdue    context.CancelFunc
+	outages       *telemetry.Outages
+	serving       sync.WaitGroup
+	failed        chan error // at most one error: why the process cannot go on
+	stopping      atomic.Bool
+	readiness     readiness
+	deployLater   []domain.Definition
+	undo          []func() // closes what Start has opened; run in reverse order
+	stopOnce      sync.Once
+	stopErr       error
+}
+
+// Start starts a process, and returns when it answers requests. ctx bounds only the start. The process runs until
+// Stop, which the caller must call. If the process cannot go on, Failed reports that.
+//
+// Start returns an error for what cannot work: a wrong configuration or definition, or a login that the database
+// refuses while it accepts another. While Manifold's own database is unreachable, or lacks what `manifold migrate up`
+// creates, Start waits for it until ctx ends. Meanwhile the process listens: /livez answers 200, /readyz answers 503
+// with the reason, and everything else answers 503. Start does not wait for a database of documents that does not
+// answer, unless it is the log's own. The process retries such a database until it answers.
+func Start(ctx context.Context, c config.Config, log *slog.Logger, extensions Extensions) (*Process, error) {
+	if err := c.Check(); err != nil {
+		return nil, fmt.Errorf("the configuration cannot work:\n%w", err)
+	}
+	p := &Process{config: c, outages: telemetry.NewOutages(causeOfOutage), id: domain.NewMemberID(), failed: make(chan error, 1)}
+	p.log = p.outages.Logger(log)
+	p.requests, p.endWaiting = context.WithCancelCause(context.Background())
+	background, endBackground := context.WithCancel(context.Background())
+	p.endBackground = endBackground
+	p.overdue, p.endOverdue = context.WithCancel(context.Background())
+	err := p.checkSettings(extensions)
+	if err == nil {
+		err = p.listen(background)
+	}
+	if err == nil {
+		err = p.assemble(ctx, extensions)
+	}
+	if err != nil {
+		p.endWaiting(err)
+		endBackground()
+		p.closeListeners()
+		p.serving.Wait()
+		ending, cancel := context.WithTimeout(context.Background(), stopMargin)
+		defer cancel()
+		p.background.wait(ending)
+		p.close()
+		p.outages.End()
+		return nil, err
+	}
+	p.run(background)
+	p.answer()
+	listening := []any{"address", p.Address(), "role", string(c.Role), "version", Version()}
+	if p.admin != nil {
+		listening = append(listening, "admin", p.AdminAddress())
+	}
+	log.Info("listening", listening...)
+	return p, nil
+}
+
+// causeOfOutage reports whether an error means that a database does not answer. During such an outage, every loop and
+// every request fails with that error.
+func causeOfOutage(err error) (cause string, outage bool) {
+	if failure, ok := errors.AsType[*domain.Error](err); ok && failure.Code == domain.CodeOutcomeUnknown {
+		return string(failure.Code), true
+	}
+	cause = store.Absence(err)
+	return cause, cause != ""
+}
+
+// Address returns the address where the process answers requests, as host:port.
+func (p *Process) Address() string { return p.public.Addr().String() }
+
+// AdminAddress returns the address where the process answers the operator, as host:port. It is empty if there is no
+// admin listener, and only Address answers.
+func (p *Process) AdminAddress() string {
+	if p.admin == nil {
+		return ""
+	}
+	return p.admin.Addr().String()
+}
+
+// Failed returns a channel that receives an error when the process cannot go on. The caller should then call Stop.
+func (p *Process) Failed() <-chan error { return p.failed }
+
+// StoreConfig returns the store's connection settings.
+func StoreConfig(c config.Config, log *slog.Logger) (store.Config, error) {
+	s := store.Config{
+		MaxConns: c.Database.MaxConns, Log: log,
+		QueueBytes: int64(c.Limits.TenantQueueBytes), TotalQueueBytes: int64(c.Limits.QueueBytes),
+	}
+	for _, login := range []struct {
+		url *string
+		of  config.Login
+	}{{&s.AppURL, c.Database.App}, {&s.SystemURL, c.Database.System}, {&s.RetentionURL, c.Database.Retention}} {
+		url, err := c.Database.URLFor(login.of)
+		if err != nil {
+			return store.Config{}, err
+		}
+		*login.url = url
+	}
+	return s, nil
+}
+
+// connect opens the store and the databases of documents.
+func (p *Process) connect(ctx context.Context, e Extensions) error {
+	c, err := StoreConfig(p.config, p.log)
+	if err != nil {
+		return err
+	}
+	own, err := p.config.Database.URLFor(p.config.Database.Documents)
+	if err != nil {
+		return err
+	}
+	c.Member = p.id
+	c.Observer = store.Observer{Appended: p.metrics.Appended, Connected: p.loginConnected}
+	c.Inline = inlineFolds{&p.inline}
+	p.store, err = store.Open(ctx, c)
+	if err != nil {
+		return err
+	}
+	p.undo = append(p.undo, p.store.Close)
+	if err := p.store.CheckSchema(ctx); err != nil {
+		return err
+	}
+	synced, err := p.store.Synced(ctx)
+	if err != nil {
+		return err
+	}
+	if !synced {
+		p.log.Warn("the database does not sync its commits: a crash of its machine can lose what was acknowledged; set fsync and synchronous_commit on")
+	}
+	return p.openDatabases(ctx, e, own)
+}
+
+func (p *Process) fail(err error) {
+	select {
+	case p.failed <- err:
+	default: // the first error says why
+	}
+}

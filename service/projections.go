@@ -1,0 +1,84 @@
+package service
+
+import (
+	"context"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/members"
+	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/rebuild"
+	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/upcasting"
+)
+
+// wireProjections creates the parts that fold events (inline and asynchronously), the rebuilds, and the list of
+// processes that share this work.
+func (p *Process) wireProjections(e Extensions) error {
+	handlers := e.Handlers()
+	inlineUpcasters, err := upcasting.New(store.BySystem{Store: p.store})
+	if err != nil {
+		return err
+	}
+	// A configured zero means no time at all, but rebuild's zero means the default.
+	keep := max(p.config.RebuildKeep, time.Nanosecond)
+	progress := projection.NewProgress()
+	lost := func(id domain.ProjectionID, build int64) { p.rebuilds.Lost(id, build) }
+	if !p.config.Role.Worker() {
+		lost = nil // this process would not start the rebuild
+	}
+	p.inline = projection.NewInline(projection.InlineConfig{
+		Store: p.store, Drivers: p.drivers, Handlers: handlers, Upcasters: inlineUpcasters, Log: p.log,
+	})
+	p.catalog = projection.NewCatalog(projection.CatalogConfig{
+		Lost:  lost,
+		Store: p.store, Drivers: p.drivers, Handlers: handlers, Progress: progress, Keep: keep, Log: p.log,
+		Outages: p.outage, LogIn: p.logIn, Upcasters: p.upcasters, Requests: p.budget,
+	})
+	p.members = members.New(members.Config{
+		Store: p.store, ID: p.id, Name: p.memberName, Version: Version(), Changed: p.rebalance, Log: p.log,
+	})
+	p.runner = projection.NewRunner(projection.RunnerConfig{
+		Owns: p.members.Owns, Ceiling: p.config.Limits.ProjectionCeiling,
+		Store: p.store, Drivers: p.drivers, Handlers: handlers, Progress: progress, Outages: p.outage,
+		Workers: p.config.Limits.ProjectionWorkers, Upcasters: p.upcasters, Inline: p.inline, Log: p.log,
+		Observer: projection.Observer{
+			Turn: func(id domain.ProjectionID) { p.metrics.Turned(id.Name, id.Shared()) },
+			Batch: func(b projection.BatchInfo) {
+				p.metrics.Projected(b.Projection.Name, b.Projection.Shared(), b.Events)
+				p.metrics.Lag(b.Projection.Name, b.Projection.Shared(), b.Lag)
+			},
+			Fault: func(f domain.Fault) { p.metrics.Faulted(f.Name, f.Shared()) },
+			Lost:  lost,
+		},
+	})
+	p.metrics.CollectBehind(func(yield func(projection string, positions int64, faulted int)) {
+		for _, lag := range p.runner.Lags() {
+			yield(lag.Projection, lag.Positions, lag.Faulted)
+		}
+	})
+	if p.config.Role.Worker() {
+		p.metrics.CollectMembers(func() (alive, tenants int) { return len(p.members.Alive()), p.runner.Owned() })
+	}
+	p.metrics.CollectDatabases(func(yield func(database string, up bool)) {
+		for name, d := range p.databases {
+			_, out := d.Outage()
+			yield(name, !out)
+		}
+	})
+	p.rebuilds = rebuild.New(rebuild.Config{
+		Store: p.store, Drivers: p.drivers, Handlers: handlers, Catalog: p.catalog, Outages: p.outage,
+		Tenants: p.config.Limits.RebuildWorkers, Keep: keep, Upcasters: p.upcasters, Log: p.log,
+		Yield: func(ctx context.Context, database string) error {
+			p.runner.Yield(ctx, database)
+			return ctx.Err()
+		},
+		Observer: rebuild.Observer{
+			Progress: func(r domain.Rebuild) {
+				p.metrics.Rebuilding(r.Name, r.Shared(), r.EventsDone, r.EventsTotal)
+			},
+			Ended: func(r domain.Rebuild) { p.metrics.Rebuilt(r.Name, r.Shared(), string(r.State)) },
+		},
+	})
+	return nil
+}

@@ -1,0 +1,120 @@
+package service
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/erasure"
+)
+
+// run starts the background work.
+func (p *Process) run(ctx context.Context) {
+	ctx = p.budget.Background(ctx)
+	start := func(what string, run func(context.Context) error) {
+		p.background.spawn(what, func() {
+			if err := run(ctx); err != nil && ctx.Err() == nil {
+				p.fail(fmt.Errorf("%s: %w", what, err))
+			}
+		})
+	}
+	start("follow changes of keys", func(ctx context.Context) error {
+		return p.store.ListenKeys(ctx, p.keys.Forget)
+	})
+	// Appends make snapshots due in every role.
+	start("take snapshots", p.states.Run)
+	for name, d := range p.databases {
+		p.background.spawn("watch over database "+name, func() {
+			d.run(ctx, func() {
+				p.runner.Answers(name)
+				p.rebuilds.Answers(name)
+			})
+		})
+	}
+	start("follow logs", func(ctx context.Context) error {
+		return p.store.Listen(ctx, p.wake)
+	})
+	start("look after webhooks", p.webhooks.Run)
+	start("follow changes of webhooks", func(ctx context.Context) error {
+		return p.store.ListenWebhooks(ctx, p.noticeWebhooks)
+	})
+	consumed := make(chan struct{}) // closed when no consumer of this process receives from a group any more
+	startLonger := func(what string, run func(context.Context) error) {
+		start(what, func(ctx context.Context) error {
+			longer, end := context.WithCancel(context.WithoutCancel(ctx))
+			defer end()
+			defer context.AfterFunc(ctx, func() {
+				select {
+				case <-consumed:
+				case <-p.overdue.Done():
+				}
+				end()
+			})()
+			return run(longer)
+		})
+	}
+	startLonger("look after groups", p.groups.Run) // the groups still record what the consumers have finished
+	start("follow changes of groups", func(ctx context.Context) error {
+		return p.store.ListenGroups(ctx, p.noticeGroup)
+	})
+	if !p.config.Role.Worker() {
+		close(consumed)
+		return
+	}
+	start("run consumers", func(ctx context.Context) error {
+		defer close(consumed)
+		return p.consumers.Run(ctx)
+	})
+	start("follow changes of projections", func(ctx context.Context) error {
+		return p.store.ListenProjections(ctx, func() {
+			p.runner.Refresh()
+			p.rebuilds.Wake()
+			p.changes.Refresh()
+		})
+	})
+	start("follow what publishes changes", p.changes.Run)
+	start("follow what is to be tried again", func(ctx context.Context) error {
+		return p.store.ListenRetries(ctx, p.runner.Retry)
+	})
+	// Other processes take over after the consumers here have ended. Until then this process owns the tenants.
+	startLonger("follow projections", p.runner.Run)
+	startLonger("announce the process", p.members.Run)
+	start("work on rebuilds", p.rebuilds.Run)
+	start("remove events", p.retention.Run)
+	start("follow changes of retention policies", p.listenRetention)
+	start("erase tenants", erasure.New(erasure.Options{Store: p.store, Drivers: p.drivers, Log: p.log}).Run)
+	p.background.spawn("deploy projections", func() { p.deployRest(ctx) })
+}
+
+// wake notifies all followers of logs that a log has grown.
+func (p *Process) wake(head domain.Head) {
+	p.groups.Wake(head)
+	if p.config.Role.Worker() {
+		p.runner.Wake(head)
+		p.consumers.Wake(head)
+	}
+	if p.config.Role.Web() {
+		p.tails.Wake(head)
+	}
+}
+
+// rebalance notifies all parts that work per tenant that this process may own other tenants now.
+func (p *Process) rebalance() {
+	p.runner.Rebalance()
+	p.consumers.Rebalance()
+	p.retention.Rebalance()
+}
+
+// noticeGroup is called when another process has changed a group. Without a name, any of the tenant's groups may have
+// changed.
+func (p *Process) noticeGroup(tenant domain.TenantID, name string) {
+	p.groups.Notice(tenant, name)
+	p.groupChanged(tenant, name)
+}
+
+// groupChanged notifies a group's consumers that the group was changed.
+func (p *Process) groupChanged(tenant domain.TenantID, name string) {
+	if _, _, ours := domain.ParseServiceGroup(name); ours || name == "" {
+		p.consumers.Notice(tenant)
+	}
+}

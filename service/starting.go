@@ -1,0 +1,114 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/telemetry"
+)
+
+// startInterval is the longest time that the start waits before it tries the database again.
+const startInterval = 2 * time.Second
+
+// checkSettings refuses settings that cannot work with any database, before the process waits for one.
+func (p *Process) checkSettings(e Extensions) error {
+	if _, err := operatorKeys(p.config); err != nil {
+		return err
+	}
+	own, err := p.config.Database.URLFor(p.config.Database.Documents)
+	if err != nil {
+		return err
+	}
+	configured, _ := DocumentsDatabases(p.config, own)
+	for name, database := range configured {
+		if _, err := e.Opener(name, database, p.log); err != nil {
+			return err
+		}
+	}
+	for _, folder := range p.config.Projections {
+		if _, err := projection.ReadDefinitions(folder); err != nil {
+			return fmt.Errorf("projections: %w", err)
+		}
+	}
+	return nil
+}
+
+// assemble opens the store and the databases, and wires all parts together. While Manifold's own database is not
+// available, it waits and starts over, until ctx ends.
+func (p *Process) assemble(ctx context.Context, e Extensions) error {
+	began := time.Now()
+	said := make(map[string]bool)
+	for tries := 1; ; tries++ {
+		err := p.tryAssemble(ctx, e)
+		if err == nil {
+			if len(said) > 0 {
+				p.log.Info("the database is there", "waited", time.Since(began).Round(time.Millisecond).String())
+			}
+			return nil
+		}
+		p.close()
+		if ctx.Err() != nil {
+			if reason := p.waiting.Load(); reason != nil {
+				return fmt.Errorf("%w, while the start was waiting: %s", context.Cause(ctx), *reason)
+			}
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
+		reason := store.Absence(err)
+		if reason == "" {
+			return err
+		}
+		p.waiting.Store(&reason)
+		if !said[reason] { // log each reason once, even if reasons alternate
+			said[reason] = true
+			p.log.Warn("waiting for the database: "+reason, "address", p.Address(), "error", err)
+		}
+		wait := min(time.Duration(tries)*startInterval/8, startInterval)
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait - rand.N(wait/4)):
+		}
+	}
+}
+
+// tryAssemble makes one attempt to assemble the process. If it fails, the caller must close what it has opened.
+func (p *Process) tryAssemble(ctx context.Context, e Extensions) error {
+	if ctx.Err() != nil {
+		return errors.New("the start was ended")
+	}
+	p.metrics = telemetry.NewMetrics(Version())
+	p.egresses, p.deployLater = nil, nil
+	p.logsOwn.Store(nil)
+	if err := p.connect(ctx, e); err != nil {
+		return err
+	}
+	if err := p.wire(e); err != nil {
+		return err
+	}
+	p.metrics.CollectConnections(p.connectionStats)
+	p.metrics.CollectOutages(p.outages)
+	if err := p.reactors.Declare(ctx); err != nil {
+		return err
+	}
+	if err := p.declareEgress(ctx); err != nil {
+		return err
+	}
+	if p.config.Role.Worker() {
+		return p.deploy(ctx, e)
+	}
+	return nil
+}
+
+// connectionStats yields the statistics of each listener by name.
+func (p *Process) connectionStats(yield func(listener string, of telemetry.Connections)) {
+	for name, l := range map[string]*listener{"public": p.public, "admin": p.admin} {
+		if l != nil {
+			stats := l.Stats()
+			yield(name, telemetry.Connections{Open: stats.Open, Closed: stats.Closed, Refused: stats.Refused})
+		}
+	}
+}

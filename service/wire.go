@@ -1,0 +1,130 @@
+package service
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/manifold-es/manifold/aggregate"
+	"github.com/manifold-es/manifold/api"
+	"github.com/manifold-es/manifold/auth"
+	"github.com/manifold-es/manifold/budget"
+	"github.com/manifold-es/manifold/config"
+	"github.com/manifold-es/manifold/dispatch"
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/listen"
+	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/subscription"
+	"github.com/manifold-es/manifold/upcasting"
+)
+
+// appendLog is the store's log. It reports each append to the states, which take the snapshots that the append makes
+// due.
+type appendLog struct {
+	*store.Store
+	states *aggregate.States
+}
+
+func (l appendLog) Append(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error) {
+	appended, err := l.Store.Append(ctx, tenant, request)
+	if err == nil {
+		l.states.Appended(tenant, appended)
+	}
+	return appended, err
+}
+
+// operatorKeys parses the operator's keys in the configuration.
+func operatorKeys(c config.Config) ([]auth.OperatorKey, error) {
+	operators := make([]auth.OperatorKey, len(c.OperatorKeys))
+	for i, text := range c.OperatorKeys {
+		var err error
+		if operators[i], err = auth.ParseOperatorKey(text); err != nil {
+			return nil, fmt.Errorf("operatorKey: %w", err)
+		}
+	}
+	return operators, nil
+}
+
+// boundedUpcasters are upcasters whose previews count against the budget of requests.
+type boundedUpcasters struct {
+	*upcasting.Upcasters
+	budget *budget.Requests
+}
+
+func (u boundedUpcasters) Preview(ctx context.Context, tenant domain.TenantID, tried *domain.Upcaster, source upcasting.Source) ([]upcasting.Step, error) {
+	ctx, end, err := u.budget.Begin(ctx, tenant, "try it on fewer events")
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	return u.Upcasters.Preview(ctx, tenant, tried, source)
+}
+
+// wire creates the parts and connects them with each other.
+func (p *Process) wire(e Extensions) error {
+	operators, err := operatorKeys(p.config)
+	if err != nil {
+		return err
+	}
+	if p.keys, err = auth.NewKeys(auth.Config{Store: p.store, Operators: operators}); err != nil {
+		return err
+	}
+	limits := p.config.Limits
+	p.budget = budget.New(budget.Limits{Places: limits.Folds, TenantPlaces: limits.TenantFolds, Steps: limits.FoldSteps, Time: limits.FoldTime})
+	if p.upcasters, err = upcasting.New(p.store); err != nil {
+		return err
+	}
+	if p.states, err = aggregate.New(aggregate.Config{Store: p.store, Upcasters: p.upcasters, Requests: p.budget, Log: p.log}); err != nil {
+		return err
+	}
+	if err := p.wireProjections(e); err != nil {
+		return err
+	}
+	p.wireSubscriptions()
+	p.wireRetention(e)
+	if err := p.wireWebhooks(); err != nil {
+		return err
+	}
+	if err := p.wireReactors(e); err != nil {
+		return err
+	}
+	sources, err := p.wireEgress()
+	if err != nil {
+		return err
+	}
+	sources = append(sources, p.webhooks, p.reactors, p.changes) // of the groups that the service itself consumes
+	p.consumers = dispatch.New(dispatch.Config{Store: p.store, Sources: sources, Owns: p.members.Owns, Log: p.log})
+	return p.wireAPI()
+}
+
+// wireSubscriptions creates the parts that deliver events to followers and through groups.
+func (p *Process) wireSubscriptions() {
+	p.tails = subscription.NewTails(subscription.TailsConfig{
+		Store: p.store, Bytes: int(p.config.Limits.TailBytes), Followers: p.config.Limits.TenantFollowers, Reads: max(1, p.config.Database.MaxConns/4), Log: p.log,
+		Observer: subscription.TailsObserver{Followers: p.metrics.Followers, Tails: p.metrics.Tails, Read: p.metrics.Polled},
+	})
+	p.groups = subscription.NewGroups(subscription.GroupsConfig{
+		Store: p.store, Bytes: int(p.config.Limits.GroupBytes), Log: p.log, Changed: p.groupChanged,
+		Observer: subscription.GroupObserver{
+			Acked: p.metrics.Acked, Expired: p.metrics.Expired, Parked: p.metrics.DeadLettered, Received: p.metrics.Received,
+			Nacked: func(action domain.NackAction, events int) { p.metrics.Nacked(string(action), events) },
+		},
+	})
+	p.metrics.CollectEventsInFlight(p.groups.InFlight)
+}
+
+// wireAPI creates the API, which answers requests.
+func (p *Process) wireAPI() error {
+	var err error
+	p.api, err = api.New(api.Config{
+		Log: appendLog{p.store, p.states}, Streams: p.store, Keys: p.keys, Tenants: p.store, Members: memberList{p.store}, Aggregates: p.states,
+		Projections: p.catalog, Rebuilds: p.rebuilds, Upcasters: boundedUpcasters{p.upcasters, p.budget},
+		Tickets: p.store, Follower: p.tails, Groups: p.groups, Webhooks: p.webhooks, Retention: p.retention,
+		Ready: p.checks, Metrics: p.metrics.Handler(), AdminMetrics: p.admin != nil, AdminOperator: p.config.Admin.Exclusive, Known: listen.Known, TenantRequests: p.config.Limits.TenantRequests, Logger: p.log,
+		BodyBytes: int64(p.config.Limits.QueueBytes), TenantBodyBytes: int64(p.config.Limits.TenantQueueBytes),
+		AnswerBytes: int64(p.config.Limits.AnswerBytes), TenantAnswerBytes: int64(p.config.Limits.TenantAnswerBytes),
+		Observer: api.Observer{
+			Request: p.metrics.Request, Read: p.metrics.Read, Imported: p.metrics.Imported, Published: p.metrics.Published, Followed: p.metrics.Followed, Delivered: p.metrics.Delivered,
+		},
+	})
+	return err
+}
