@@ -35,7 +35,7 @@ func TestBench(t *testing.T) {
 		}
 	})
 	for name, args := range map[string][]string{
-		"direct":    {"append", "--direct", "--clients", "3", "--batch", "2", "--tenants", "2", "--stream-length", "5", "--preload", "100"},
+		"direct":    {"append", "--direct", "--clients", "3", "--batch", "2", "--tenants", "2", "--preload", "100"},
 		"processes": {"append", "--direct", "--clients", "3", "--processes", "2"},
 		"append":    {"append", "--clients", "3", "--batch", "4", "--preload", "100"},
 		"publish":   {"publish", "--clients", "3", "--batch", "4"},
@@ -45,9 +45,7 @@ func TestBench(t *testing.T) {
 		"rebuild":   {"rebuild", "--events", "2000", "--documents", "100"},
 		"beside":    {"rebuild", "--events", "2000", "--documents", "100", "--tenants", "3", "--rate", "100", "--warm-up", "1ms", "--duration", short},
 		"isolation": {"isolation", "--backlog", "150000", "--documents", "150000", "--rate", "100", "--warm-up", "1ms", "--duration", "2s"},
-		"workers":   {"workers", "--events", "300", "--documents", "100", "--tenants", "20", "--save-delay", "5ms"},
 		"growth":    {"growth", "--sizes", "2000,3000"},
-		"idle":      {"idle", "--tenants", "5", "--projections", "3", "--duration", short},
 		"query":     {"query", "--documents", "500", "--warm-up", "1ms"},
 		"lag":       {"lag", "--rate", "200", "--clients", "4", "--warm-up", "100ms"},
 		"state":     {"state", "--events", "250"},
@@ -66,8 +64,8 @@ func TestBench(t *testing.T) {
 			subscribes, sends := args[0] == "subscribe", args[0] == "webhook"
 			args := append([]string{"bench"}, args...)
 			args = append(args, "--json", "--database-url", server.URL("postgres"))
-			figures := name == "rebuild" || name == "beside" || name == "isolation" || name == "workers" || name == "growth" || name == "idle" || subscribes || sends
-			noEvents := name == "query" || name == "growth" || name == "idle"
+			figures := name == "rebuild" || name == "beside" || name == "isolation" || name == "growth" || subscribes || sends
+			noEvents := name == "query" || name == "growth"
 			measuresTime := !figures && name != "project" && name != "database" && name != "query"
 			if measuresTime || name == "query" {
 				args = append(args, "--duration", short)
@@ -120,7 +118,7 @@ func TestBench(t *testing.T) {
 			if hasLimit := name != "lag" && name != "state" && name != "isolation" && !sends && !noEvents && (!subscribes || name == "catchup"); (limit > 0) != hasLimit || (ratio > 0) != hasLimit {
 				t.Errorf("the limit is %v, the ratio %v", limit, ratio)
 			}
-			if rss := number("rssMB"); rss == 0 && name != "processes" && name != "workers" && name != "growth" {
+			if rss := number("rssMB"); rss == 0 && name != "processes" && name != "growth" {
 				t.Error("no memory was measured")
 			}
 			if got["syncedCommits"] != false { // the tests' server does not

@@ -24,8 +24,6 @@ func appendCommand() *cobra.Command {
 			return Result{}, appendChild(ctx, f)
 		case f.direct:
 			return appendDirect(ctx, f, progress)
-		case f.retention:
-			return Result{}, errors.New("--retention needs --direct")
 		default:
 			return appendHTTP(ctx, f, progress)
 		}
@@ -40,12 +38,9 @@ The limit is COPY of the same rows into a table like the log's, with its indexes
 	command.Flags().IntVar(&f.events, "events", 0, "end after this many events instead of after the duration")
 	command.Flags().IntVar(&f.tenants, "tenants", 1, "tenants that the clients are spread over")
 	command.Flags().IntVar(&f.preload, "preload", 0, "events that are in the first tenant's log before")
-	command.Flags().IntVar(&f.streamLength, "stream-length", 100, "events after which a client begins another stream; 0: never")
 	command.Flags().BoolVar(&f.direct, "direct", false, "append to the store, without HTTP")
 	command.Flags().IntVar(&f.processes, "processes", 1, "with --direct: processes that the clients are spread over")
 	command.Flags().IntVar(&f.inline, "inline", 0, "with --direct: inline projections, each with a document for each stream, that the appends fold into")
-	command.Flags().BoolVar(&f.inlineForget, "inline-forget", false, "with --inline: load the documents for each append anew")
-	command.Flags().BoolVar(&f.retention, "retention", false, "with --direct: append once more while retention removes events at a full connection's share, and compare")
 	serviceFlags(f, command, "append over HTTP to this running service")
 	command.Flags().StringVar(&f.role, "child", "", "")
 	command.Flags().MarkHidden("child")
@@ -80,9 +75,6 @@ func appendDirect(ctx context.Context, f *flags, progress io.Writer) (_ Result, 
 	if f.processes > 1 && f.inline > 0 {
 		return Result{}, errors.New("--inline is measured in one process")
 	}
-	if f.retention && f.processes > 1 {
-		return Result{}, errors.New("--retention is measured in one process")
-	}
 	if f.processes > f.clients {
 		return Result{}, fmt.Errorf("--processes %d needs as many clients, and there are %d", f.processes, f.clients)
 	}
@@ -114,11 +106,6 @@ func appendDirect(ctx context.Context, f *flags, progress io.Writer) (_ Result, 
 	}
 	if err != nil {
 		return Result{}, err
-	}
-	if f.retention {
-		if err := appendUnderRetention(ctx, f, db.super, tenants, &result, measured, progress); err != nil {
-			return Result{}, err
-		}
 	}
 	return result.finish(ctx, measured, db.super, progress)
 }
@@ -160,10 +147,10 @@ func appendStore(ctx context.Context, f *flags, super string, tenants []domain.T
 		return load{}, err
 	}
 	defer closeAll()
-	run := os.Getpid() + f.round<<24 // the streams of two processes must differ, and those of two rounds
+	run := os.Getpid() // the streams of two processes must differ
 	all := make([]client, clients)
 	for i := range all {
-		tenant, goods, at := tenants[i%len(tenants)], newSales(i), newCursor(run, i, f.streamLength)
+		tenant, goods, at := tenants[i%len(tenants)], newSales(i), newCursor(run, i, streamLength)
 		all[i] = func(ctx context.Context) (int, error) {
 			_, err := opened.Append(ctx, tenant, at.request(goods, f.batch))
 			return f.batch, err

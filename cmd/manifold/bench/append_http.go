@@ -35,7 +35,7 @@ func appendHTTP(ctx context.Context, f *flags, progress io.Writer) (_ Result, er
 	defer disconnect(wires)
 	clients := make([]client, f.clients)
 	for i := range clients {
-		post := appender(wires[i], i, f.streamLength, f.batch)
+		post := appender(wires[i], i, streamLength, f.batch)
 		clients[i] = func(context.Context) (int, error) {
 			_, _, err := post()
 			return f.batch, err
@@ -55,8 +55,8 @@ func appendHTTP(ctx context.Context, f *flags, progress io.Writer) (_ Result, er
 
 // appender returns a function that sends a client's next request with batch events. It returns the stream and the
 // answer's body, which is valid until the next call.
-func appender(w *wire, number, streamLength, batch int) func() (stream string, answer []byte, err error) {
-	goods, at := newSales(number), newCursor(os.Getpid(), number, streamLength)
+func appender(w *wire, number, length, batch int) func() (stream string, answer []byte, err error) {
+	goods, at := newSales(number), newCursor(os.Getpid(), number, length)
 	var body []byte
 	return func() (string, []byte, error) {
 		stream, version := at.advance(batch)

@@ -47,11 +47,7 @@ func openInline(ctx context.Context, f *flags, super string) (_ *store.Store, cl
 		driver.Close()
 	}
 	quiet, databases := slog.New(slog.DiscardHandler), map[string]drivers.Driver{projection.DefaultDatabase: driver}
-	inlineConfig := projection.InlineConfig{Store: opened, Drivers: databases, Log: quiet}
-	if f.inlineForget {
-		inlineConfig.Keep = -1
-	}
-	folds.of = projection.NewInline(inlineConfig)
+	folds.of = projection.NewInline(projection.InlineConfig{Store: opened, Drivers: databases, Log: quiet})
 	catalog := projection.NewCatalog(projection.CatalogConfig{
 		Store: opened, Drivers: databases, Progress: projection.NewProgress(), LogIn: projection.DefaultDatabase, Log: quiet,
 	})

@@ -58,7 +58,7 @@ func appendProcesses(ctx context.Context, f *flags, db *database, tenants []doma
 			clients++
 		}
 		cmd := exec.CommandContext(ctx, self, "bench", "append", "--direct", "--child", roleAppend,
-			"--clients", strconv.Itoa(clients), "--batch", strconv.Itoa(f.batch), "--stream-length", strconv.Itoa(f.streamLength),
+			"--clients", strconv.Itoa(clients), "--batch", strconv.Itoa(f.batch),
 			"--duration", f.duration.String(), "--warm-up", f.warmUp.String(), "--events", strconv.Itoa(f.events/f.processes))
 		cmd.Env = append(os.Environ(), childDatabase+"="+db.super, childTenants+"="+strings.Join(names, ","))
 		cmd.Stderr = os.Stderr

@@ -22,21 +22,16 @@ import (
 type flags struct {
 	clients, batch, tenants, processes int
 	events, documents, preload         int
-	streamLength                       int
 	inline                             int   // projections into which appends fold
 	backlog                            int   // events that a tenant lags behind
 	partitions                         int   // of a group; 0: none
 	gateway                            bool  // consume over the gateway
-	members                            int   // worker processes
-	projections                        int   // per tenant
 	dead                               int   // webhooks
 	sizes                              []int // of logs
 	rate                               float64
 	duration, warmUp                   time.Duration
-	saveDelay                          time.Duration // of a slow driver
-	direct, json, inlineForget         bool
-	retention                          bool // append again while retention removes events
-	round                              int  // of appending, so that each round has other streams
+	answerAfter                        time.Duration // of a webhook
+	direct, json                       bool
 	url, key, databaseURL              string
 	config, database                   string // a configuration file, and its database for the documents
 	scenario, transport, ordering      string // of followers and groups
@@ -57,7 +52,7 @@ Each benchmark works on a private PostgreSQL that it starts itself and removes a
 against: what PostgreSQL alone does with the same rows.`,
 		Args: cobra.NoArgs,
 	}
-	command.AddCommand(appendCommand(), publishCommand(), readCommand(), projectCommand(), rebuildCommand(), queryCommand(), lagCommand(), isolationCommand(), workersCommand(), growthCommand(), idleCommand(), stateCommand(), subscribeCommand(), webhookCommand())
+	command.AddCommand(appendCommand(), publishCommand(), readCommand(), projectCommand(), rebuildCommand(), queryCommand(), lagCommand(), isolationCommand(), growthCommand(), stateCommand(), subscribeCommand(), webhookCommand())
 	return command
 }
 
@@ -98,7 +93,7 @@ func newCommand(f *flags, use, short string, run func(ctx context.Context, f *fl
 
 func (f *flags) check() error {
 	switch {
-	case f.clients < 0, f.batch < 0, f.tenants < 0, f.processes < 0, f.events < 0, f.documents < 0, f.preload < 0, f.streamLength < 0, f.inline < 0, f.backlog < 0,
+	case f.clients < 0, f.batch < 0, f.tenants < 0, f.processes < 0, f.events < 0, f.documents < 0, f.preload < 0, f.inline < 0, f.backlog < 0,
 		f.subscribers < 0, f.consumers < 0, f.streams < 0, f.dead < 0, f.rate < 0:
 		return errors.New("numbers must not be negative")
 	case f.batch > 1000:

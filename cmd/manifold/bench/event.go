@@ -37,6 +37,9 @@ func (s *sales) data(b []byte) []byte {
 		1+r.IntN(200), cities[r.IntN(len(cities))], r.IntN(10_000), r.IntN(30), r.Uint64(), r.Uint64())
 }
 
+// streamLength is the usual length of a client's streams.
+const streamLength = 100
+
 // cursor is the stream to which a client appends. After length events (0: never) it moves to the next stream.
 type cursor struct {
 	name    string

@@ -62,7 +62,7 @@ func isolation(ctx context.Context, f *flags, progress io.Writer) (_ Result, err
 		return Result{}, err
 	}
 	defer disconnect(wires)
-	quiet := lagLoad{appenders: wires[:appenders], readers: wires[appenders:], path: ordersPath, rate: f.rate, streamLength: 100, every: true}
+	quiet := lagLoad{appenders: wires[:appenders], readers: wires[appenders:], path: ordersPath, rate: f.rate, every: true}
 	var alone, lags samples
 	quiet.record = alone.add
 	begin := time.Now().Add(f.warmUp)
@@ -143,7 +143,7 @@ func (s *service) breakTenant(ctx context.Context) (*brokenTenant, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &brokenTenant{w, appender(w, 0, 100, 1)}
+	b := &brokenTenant{w, appender(w, 0, streamLength, 1)}
 	status, answer, err := w.do("POST", "/v1/streams/order-broken/events", "", []byte(`[{"type":"Broken","data":{}}]`))
 	err = want(status, http.StatusCreated, answer, err)
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)

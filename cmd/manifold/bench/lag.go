@@ -22,7 +22,6 @@ what they have just written.`
 	command.Flags().IntVar(&f.clients, "clients", 64, "clients that append")
 	command.Flags().DurationVar(&f.duration, "duration", 10*time.Second, "how long to measure")
 	command.Flags().DurationVar(&f.warmUp, "warm-up", 2*time.Second, "how long to run before measuring")
-	command.Flags().IntVar(&f.streamLength, "stream-length", 100, "events after which a client begins another stream; 0: never")
 	return command
 }
 
@@ -50,7 +49,7 @@ func lag(ctx context.Context, f *flags, progress io.Writer) (_ Result, err error
 	fmt.Fprintf(progress, "appending %.0f events/s for %s ...\n", f.rate, f.duration)
 	var lags samples
 	busy := lagLoad{
-		appenders: wires[:f.clients], readers: wires[f.clients:], path: ordersPath, rate: f.rate, streamLength: f.streamLength, record: lags.add,
+		appenders: wires[:f.clients], readers: wires[f.clients:], path: ordersPath, rate: f.rate, record: lags.add,
 	}
 	begin := time.Now().Add(f.warmUp)
 	measured, err := busy.drive(ctx, f.warmUp, f.duration)

@@ -17,8 +17,7 @@ type lagLoad struct {
 	appenders, readers []*wire // each reader has one read at a time, which limits the waits under way
 	path               string  // of the projection, whose documents are named after streams
 	rate               float64 // appends per second
-	streamLength       int
-	run                int // distinguishes the streams of several loads on one log
+	run                int     // distinguishes the streams of several loads on one log
 	// every means that each append is read, and that the time waiting for a reader counts. Otherwise an append is
 	// read only if a reader is free.
 	every  bool
@@ -43,7 +42,7 @@ func (l *lagLoad) drive(ctx context.Context, warmUp, duration time.Duration) (ap
 	latest := make(chan written, room)
 	clients := make([]client, len(l.appenders))
 	for i := range clients {
-		post := appender(l.appenders[i], l.run*1000+i, l.streamLength, 1)
+		post := appender(l.appenders[i], l.run*1000+i, streamLength, 1)
 		clients[i] = func(ctx context.Context) (int, error) {
 			select {
 			case <-tickets:

@@ -27,7 +27,6 @@ The limit is COPY of the same rows into a table like the log's, with its indexes
 	command.Flags().DurationVar(&f.duration, "duration", 10*time.Second, "how long to measure")
 	command.Flags().DurationVar(&f.warmUp, "warm-up", time.Second, "how long to run before measuring")
 	command.Flags().IntVar(&f.events, "events", 0, "end after this many messages instead of after the duration")
-	command.Flags().IntVar(&f.streamLength, "stream-length", 100, "messages after which a client begins another key; 0: never")
 	serviceFlags(f, command, "publish to this running service")
 	return command
 }
@@ -48,7 +47,7 @@ func publish(ctx context.Context, f *flags, progress io.Writer) (_ Result, err e
 	defer disconnect(wires)
 	clients := make([]client, f.clients)
 	for i := range clients {
-		post := publisher(wires[i], i, f.streamLength, f.batch)
+		post := publisher(wires[i], i, f.batch)
 		clients[i] = func(context.Context) (int, error) { return f.batch, post() }
 	}
 	fmt.Fprintf(progress, "publishing for %s ...\n", f.length())
@@ -64,7 +63,7 @@ func publish(ctx context.Context, f *flags, progress io.Writer) (_ Result, err e
 }
 
 // publisher returns a function that sends a client's next request with batch messages.
-func publisher(w *wire, number, streamLength, batch int) func() error {
+func publisher(w *wire, number, batch int) func() error {
 	goods, at := newSales(number), newCursor(os.Getpid(), number, streamLength)
 	var body []byte
 	return func() error {

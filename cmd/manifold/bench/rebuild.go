@@ -137,7 +137,7 @@ func (s *service) beside(ctx context.Context, f *flags) (*besideRebuild, error) 
 	}
 	live := lagLoad{
 		appenders: b.wires[:appenders], readers: b.wires[appenders : appenders+waiting], path: ordersPath,
-		rate: f.rate, streamLength: 100, every: true, record: b.lags.add,
+		rate: f.rate, every: true, record: b.lags.add,
 	}
 	b.began = time.Now().Add(f.warmUp)
 	b.done.Go(func() {

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -27,11 +26,9 @@ type service struct {
 	url, key string // the key of a tenant, with every scope
 	operator string // the operator's key; empty if the service was already running
 	tenant   domain.TenantID
-	db       *database   // nil: the service was already running, and its database is unknown
-	role     config.Role // empty: both
-	name     string      // of the tenant; empty: bench
-	quiet    bool        // no projections except those of the benchmark
-	settings []string    // additional environment variables
+	db       *database // nil: the service was already running, and its database is unknown
+	quiet    bool      // no projections except those of the benchmark
+	settings []string  // additional environment variables
 	process  *exec.Cmd
 	said     *tail
 	close    func() error
@@ -72,9 +69,6 @@ func (s *service) start(ctx context.Context, documents map[string]config.Documen
 	s.operator = rand.Text() + rand.Text()
 	s.process = exec.Command(self, "serve")
 	s.process.Env = s.environ()
-	if s.role != "" {
-		s.process.Env = append(s.process.Env, "MANIFOLD_ROLE="+string(s.role))
-	}
 	if len(documents) > 0 {
 		// Remove deleted builds at once, so that nothing stays in a database that is not the benchmark's own.
 		s.process.Env = append(s.process.Env, "MANIFOLD_DATABASES="+string(databases), "MANIFOLD_REBUILD_KEEP=0s")
@@ -114,7 +108,7 @@ func (s *service) start(ctx context.Context, documents map[string]config.Documen
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if s.tenant, s.key, err = makeTenant(s.url, s.operator, cmp.Or(s.name, "bench")); err != nil {
+	if s.tenant, s.key, err = makeTenant(s.url, s.operator, "bench"); err != nil {
 		return fmt.Errorf("make a tenant: %w", err)
 	}
 	if prepare == nil {

@@ -33,7 +33,7 @@ func (l *stampedLoad) drive(ctx context.Context, warmUp, duration time.Duration)
 	tickets := make(chan struct{}, len(l.appenders)) // a ticket permits one append
 	clients := make([]client, len(l.appenders))
 	for i, w := range l.appenders {
-		goods, at := newSales(i), newCursor(os.Getpid(), i, 100)
+		goods, at := newSales(i), newCursor(os.Getpid(), i, streamLength)
 		var body []byte
 		clients[i] = func(ctx context.Context) (int, error) {
 			select {

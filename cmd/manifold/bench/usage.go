@@ -2,12 +2,16 @@ package bench
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // processorTime returns how much processor time this process has used.
@@ -92,4 +96,22 @@ func familyTime(pid int) time.Duration {
 		}
 	}
 	return total
+}
+
+// postmaster returns the parent process of all sessions of the database's server.
+func (db *database) postmaster(ctx context.Context) (int, error) {
+	conn, err := pgx.Connect(ctx, db.super)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	var pid int
+	if err := conn.QueryRow(ctx, "select pg_backend_pid()").Scan(&pid); err != nil {
+		return 0, err
+	}
+	stat, ok := readStat(pid)
+	if !ok {
+		return 0, errors.New("the database's server is not a process of this machine")
+	}
+	return stat.parent, nil
 }

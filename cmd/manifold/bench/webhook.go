@@ -30,7 +30,7 @@ redirect: a quarter each. They should change nothing for the good one.`
 	flags.IntVar(&f.events, "events", 50_000, "deliver: events that are there")
 	flags.IntVar(&f.streams, "streams", 5000, "deliver: streams that they are of")
 	flags.StringVar(&f.ordering, "ordering", "none", "none, or stream")
-	flags.DurationVar(&f.saveDelay, "answer-after", 0, "how long the good URL takes for its answer")
+	flags.DurationVar(&f.answerAfter, "answer-after", 0, "how long the good URL takes for its answer")
 	flags.Float64Var(&f.rate, "rate", 500, "latency: events appended a second")
 	flags.IntVar(&f.clients, "clients", 16, "latency: clients that append")
 	flags.DurationVar(&f.duration, "duration", 20*time.Second, "latency: how long to measure")
@@ -81,8 +81,8 @@ func (f *flags) webhookName(parts string) string {
 	if f.dead > 0 {
 		name += fmt.Sprintf(" --dead %d", f.dead)
 	}
-	if f.saveDelay > 0 {
-		name += " --answer-after " + f.saveDelay.String()
+	if f.answerAfter > 0 {
+		name += " --answer-after " + f.answerAfter.String()
 	}
 	return name
 }
@@ -119,7 +119,7 @@ func deliverAll(ctx context.Context, f *flags, s *service, progress io.Writer) (
 	}
 	defer dead.close()
 	check := &webhookCheck{arrived: make([]atomic.Int32, f.events+1), left: int64(f.events), done: make(chan struct{})}
-	good, err := startReceiver(f.saveDelay, check.take)
+	good, err := startReceiver(f.answerAfter, check.take)
 	if err != nil {
 		return Result{}, err
 	}
@@ -203,7 +203,7 @@ func deliverLatency(ctx context.Context, f *flags, s *service, progress io.Write
 	defer dead.close()
 	var came samples
 	var highest atomic.Int64
-	good, err := startReceiver(f.saveDelay, func(body []byte, now time.Time) error {
+	good, err := startReceiver(f.answerAfter, func(body []byte, now time.Time) error {
 		sent, err := sentAt(body)
 		if err != nil {
 			return err
