@@ -30,7 +30,9 @@ var imports = map[string][]string{
 
 	"config":       {"domain"},
 	"listen":       {},
-	"expr":         {"domain"},
+	"expr":         {"domain", "expr/scan"},
+	"expr/filter":  {"domain", "expr", "expr/scan"},
+	"expr/scan":    {},
 	"drivers":      {"domain"},
 	"auth":         {"domain"},
 	"fairshare":    {"domain"},
@@ -57,12 +59,12 @@ var imports = map[string][]string{
 	"aggregate":    {"domain", "expr", "budget", "upcasting"},
 	"erasure":      {"domain", "drivers"},
 	"retention":    {"domain"},
-	"projection":   {"domain", "expr", "budget", "drivers", "members", "upcasting", "fairshare"},
+	"projection":   {"domain", "expr", "expr/filter", "budget", "drivers", "members", "upcasting", "fairshare"},
 	"rebuild":      {"domain", "drivers", "projection", "upcasting"},
 	"subscription": {"domain", "expr", "members"},
 	"reactor":      {"domain", "dispatch", "projection", "subscription"},
 
-	"api": {"domain", "auth", "aggregate", "budget", "fairshare", "cloudevents", "expr", "projection", "rebuild", "subscription", "upcasting", "api/openapi"},
+	"api": {"domain", "auth", "aggregate", "budget", "fairshare", "cloudevents", "expr", "expr/filter", "projection", "rebuild", "subscription", "upcasting", "api/openapi"},
 	// The code generated from openapi.yaml for the server.
 	"api/openapi": {"domain"},
 
@@ -84,6 +86,7 @@ var imports = map[string][]string{
 // testPackages are only for tests: only tests and these packages may import them. The same applies to packages below
 // internal.
 var testPackages = map[string][]string{
+	"expr/exprtest":            {"domain"},
 	"drivers/drivertest":       {"domain", "drivers", "drivers/drivertest/proxy"},
 	"drivers/drivertest/proxy": {},
 	"drivers/mongo/mongotest":  {"embedded/pgtest"},

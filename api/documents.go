@@ -12,6 +12,7 @@ import (
 	"github.com/manifold-es/manifold/api/openapi"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/expr/filter"
 	"github.com/manifold-es/manifold/projection"
 )
 
@@ -148,7 +149,7 @@ func (s generated) GetDocument(ctx context.Context, request openapi.GetDocumentR
 func pickerOf(fields *string) (paths []domain.Path, picker func(domain.Document) (openapi.Document, error), err error) {
 	pick := func(data json.RawMessage) (json.RawMessage, error) { return data, nil }
 	if fields != nil {
-		paths, err = expr.CompileFields(*fields)
+		paths, err = filter.CompileFields(*fields)
 		if wrong, ok := errors.AsType[*expr.CompileError](err); ok {
 			return nil, nil, domain.Errorf(domain.CodeInvalidRequest, "fields", "%s", wrong)
 		} else if err != nil {

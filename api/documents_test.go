@@ -13,7 +13,7 @@ import (
 
 	"github.com/manifold-es/manifold/api"
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/expr/filter"
 	"github.com/manifold-es/manifold/projection"
 )
 
@@ -202,17 +202,17 @@ func TestDocumentQueries(t *testing.T) {
 }
 
 // meant returns the expected documents according to the meaning of the expression, which package domain defines.
-func meant(t *testing.T, all []domain.Document, filter, orderBy string) []domain.Document {
+func meant(t *testing.T, all []domain.Document, condition, orderBy string) []domain.Document {
 	t.Helper()
 	var where domain.Predicate
 	var order []domain.Order
 	var err error
-	if filter != "" {
-		where, err = expr.CompileFilter(filter)
+	if condition != "" {
+		where, err = filter.Compile(condition)
 		must(t, err)
 	}
 	if orderBy != "" {
-		order, err = expr.CompileOrder(orderBy)
+		order, err = filter.CompileOrder(orderBy)
 		must(t, err)
 	}
 	var matching []domain.Document

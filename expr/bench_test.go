@@ -87,13 +87,3 @@ func BenchmarkCompile(b *testing.B) {
 		}
 	}
 }
-
-// BenchmarkCompileFilter measures what a filter costs beside the database's work.
-func BenchmarkCompileFilter(b *testing.B) {
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := CompileFilter(`doc.status == "open" && doc.total > 100 && "vip" in doc.tags`); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

@@ -11,6 +11,8 @@ import (
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/types"
+
+	"github.com/manifold-es/manifold/expr/scan"
 )
 
 // Program is a compiled expression. It is immutable: any number of goroutines may evaluate it at once.
@@ -48,7 +50,7 @@ func compile(scope Scope, source string) (program *Program, c *compiler, err err
 	// A bug in the parser must not crash the service.
 	defer func() {
 		if r := recover(); r != nil {
-			program, c, err = nil, nil, &CompileError{Line: 1, Column: 1, Message: fmt.Sprintf("the expression cannot be compiled: %v", r), source: source}
+			program, c, err = nil, nil, &CompileError{Line: 1, Column: 1, Message: fmt.Sprintf("the expression cannot be compiled: %v", r), Source: source}
 		}
 	}()
 	// Do not use issues.Err(): it joins all errors, each with its line of the source, in time and memory quadratic in
@@ -68,7 +70,7 @@ func compile(scope Scope, source string) (program *Program, c *compiler, err err
 	c.slots = len(c.names)
 	root, failure := c.node(c.ast.Expr())
 	if failure != nil {
-		failure.source = source
+		failure.Source = source
 		return nil, nil, failure
 	}
 	compiled := &Program{scope: scope, source: source, root: root, variables: c.slots, cost: MaxCost, use: useOf(c.ast.Expr())}
@@ -298,7 +300,7 @@ func (c *compiler) object(e ast.Expr) (node, *CompileError) {
 			return nil, c.fail(entry.Key(), "quote it", "the keys of an object are strings")
 		}
 		if _, twice := record[text]; twice {
-			return nil, c.fail(entry.Key(), "", "the key %q stands twice in one object", clip(text))
+			return nil, c.fail(entry.Key(), "", "the key %q stands twice in one object", scan.Clip(text))
 		}
 		record[text] = value
 		isRecord = isRecord && !entry.IsOptional()
@@ -321,7 +323,7 @@ func (c *compiler) object(e ast.Expr) (node, *CompileError) {
 
 func (c *compiler) call(e ast.Expr) (node, *CompileError) {
 	written := e.AsCall()
-	exprs := operands(written)
+	exprs := Operands(written)
 	// The second argument of .? is a name, not an expression.
 	if written.FunctionName() == operators.OptSelect {
 		operand, err := c.node(exprs[0])
@@ -340,7 +342,7 @@ func (c *compiler) call(e ast.Expr) (node, *CompileError) {
 // operation compiles a call for any kind of operands.
 func (c *compiler) operation(e ast.Expr, args []node) (node, *CompileError) {
 	written, at := e.AsCall(), c.at(e)
-	exprs := operands(written)
+	exprs := Operands(written)
 	switch name := written.FunctionName(); name {
 	case operators.Conditional:
 		return &conditional{args[0], args[1], args[2], at}, nil
@@ -386,14 +388,6 @@ func (c *compiler) operation(e ast.Expr, args []node) (node, *CompileError) {
 		}
 	}
 	return n, nil
-}
-
-// operands returns the operands of a call, the target of a member function first.
-func operands(call ast.CallExpr) []ast.Expr {
-	if call.IsMemberFunction() {
-		return append([]ast.Expr{call.Target()}, call.Args()...)
-	}
-	return call.Args()
 }
 
 // constantText returns a constant string.

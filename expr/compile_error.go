@@ -11,7 +11,7 @@ type CompileError struct {
 	Column  int    // from 1, in code points
 	Message string // what is wrong
 	Hint    string // what to write instead; empty if unknown
-	source  string
+	Source  string // the whole expression
 }
 
 // Error returns place, message and hint in one line.
@@ -26,7 +26,7 @@ func (e *CompileError) Error() string {
 // Snippet returns the line of the error, with a caret below the column; empty if the text has no such line. It cuts
 // long lines around the column.
 func (e *CompileError) Snippet() string {
-	lines := strings.Split(e.source, "\n")
+	lines := strings.Split(e.Source, "\n")
 	if e.Line < 1 || e.Line > len(lines) {
 		return ""
 	}

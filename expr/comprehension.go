@@ -67,7 +67,7 @@ func (n *comprehension) collect(ev *evaluation, source Value) (Value, *EvalError
 			}
 			keep, ok := v.(Bool)
 			if !ok {
-				return false, n.at.fault(KindType, "", "what filters elements is a bool, not %s", describe(v))
+				return false, n.at.fault(KindType, "", "what filters elements is a bool, not %s", Describe(v))
 			}
 			if !keep {
 				return true, nil
@@ -83,7 +83,7 @@ func (n *comprehension) collect(ev *evaluation, source Value) (Value, *EvalError
 		}
 		added, ok := v.(*Object)
 		if !ok {
-			return false, n.at.fault(KindType, "", "transformMapEntry needs an object with the entry, not %s", describe(v))
+			return false, n.at.fault(KindType, "", "transformMapEntry needs an object with the entry, not %s", Describe(v))
 		}
 		for i, key := range added.keys {
 			if fault := ev.allocate(2*entryBytes, n.at); fault != nil {
@@ -129,7 +129,7 @@ func (n *comprehension) walk(ev *evaluation, source Value, visit func() (bool, *
 	case Null:
 		return n.at.fault(KindType, "", "%s is null: there are no elements to walk over", n.path)
 	default:
-		return n.at.fault(KindType, "", "%s is %s: only lists and objects have elements to walk over", n.path, describe(source))
+		return n.at.fault(KindType, "", "%s is %s: only lists and objects have elements to walk over", n.path, Describe(source))
 	}
 	for i, value := range values {
 		if fault := ev.spend(1, n.at); fault != nil {

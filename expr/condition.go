@@ -10,7 +10,7 @@ import (
 
 // Condition is a compiled filter of events: event -> bool. It is safe for concurrent use.
 //
-// It is evaluated here, event by event, so it may use the whole language. CompileFilter compiles filters of documents,
+// It is evaluated here, event by event, so it may use the whole language. Package filter compiles filters of documents,
 // which databases answer.
 type Condition struct{ program *Program }
 
@@ -30,7 +30,7 @@ func CompileCondition(source string) (*Condition, error) {
 			hint = "unwrap it: event.data.?field.orValue(false)"
 		}
 		at := c.fail(c.ast.Expr(), hint, "a filter gives true or false; this one gives %s", kind)
-		at.source = source
+		at.Source = source
 		return nil, at
 	}
 	program.cost = MaxConditionCost
@@ -62,7 +62,7 @@ func (c *Condition) Eval(event *Event) (bool, error) {
 	}
 	holds, ok := v.(Bool)
 	if !ok {
-		return false, &EvalError{Kind: KindResult, Message: fmt.Sprintf("a filter gives true or false; this one gave %s", describe(v))}
+		return false, &EvalError{Kind: KindResult, Message: fmt.Sprintf("a filter gives true or false; this one gave %s", Describe(v))}
 	}
 	return bool(holds), nil
 }

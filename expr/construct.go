@@ -50,7 +50,7 @@ func (n *objectLiteral) eval(ev *evaluation) (Value, *EvalError) {
 		}
 		key, ok := k.(String)
 		if !ok {
-			return nil, n.at.fault(KindType, "write string(...) around it", "the keys of an object are strings, not %s", describe(k))
+			return nil, n.at.fault(KindType, "write string(...) around it", "the keys of an object are strings, not %s", Describe(k))
 		}
 		v, fault := n.values[i].eval(ev)
 		if fault != nil {
@@ -102,7 +102,7 @@ func (n *recordLiteral) eval(ev *evaluation) (Value, *EvalError) {
 func unwrap(v Value, at position) (Value, *EvalError) {
 	optional, ok := v.(*Optional)
 	if !ok {
-		return nil, at.fault(KindType, "write x.?field, or leave the ? before the entry out", "an entry marked with ? needs an optional value, not %s", describe(v))
+		return nil, at.fault(KindType, "write x.?field, or leave the ? before the entry out", "an entry marked with ? needs an optional value, not %s", Describe(v))
 	}
 	return optional.value, nil
 }

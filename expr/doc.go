@@ -14,8 +14,7 @@
 //   - Each evaluation has a budget of steps and one of memory, charged before work is done or memory taken.
 //   - A fault says where in the text it happened, what was wrong, and what to write instead.
 //
-// CompileFilter compiles an expression of a document to a domain.Predicate, in the part of the language that every
-// database can answer. CompileOrder and CompileFields read the paths that accompany a filter.
+// Package filter compiles expressions of a document to predicates for databases.
 //
 // docs/reference/expressions.md describes the language for authors of definitions, docs/reference/filters.md for
 // clients that query documents; their examples are tests.

@@ -83,8 +83,8 @@ func (p position) place(err error) *EvalError {
 	return p.fault(KindInput, "", "%s", err.Error())
 }
 
-// describe names a value's kind for a message: "a string", "an int".
-func describe(v Value) string {
+// Describe names a value's kind for a message: "a string", "an int".
+func Describe(v Value) string {
 	switch v.(type) {
 	case Null:
 		return "null"

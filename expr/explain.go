@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"cel.dev/cel-go/cel"
+
+	"github.com/manifold-es/manifold/expr/scan"
 )
 
 // Messages of cel-go's parser and checker; explain rewords them in terms of this language.
@@ -27,7 +29,7 @@ var (
 func (l *language) explain(source string, issues *cel.Issues) *CompileError {
 	all := issues.Errors()
 	if len(all) == 0 {
-		return &CompileError{Line: 1, Column: 1, Message: issues.Err().Error(), source: source}
+		return &CompileError{Line: 1, Column: 1, Message: issues.Err().Error(), Source: source}
 	}
 	first := all[0]
 	for _, other := range all[1:] {
@@ -35,9 +37,9 @@ func (l *language) explain(source string, issues *cel.Issues) *CompileError {
 			first = other
 		}
 	}
-	e := &CompileError{Line: max(1, first.Location.Line()), Column: max(0, first.Location.Column()) + 1, source: source}
+	e := &CompileError{Line: max(1, first.Location.Line()), Column: max(0, first.Location.Column()) + 1, Source: source}
 	e.Message = strings.TrimPrefix(first.Message, "Syntax error: ")
-	at := newCursor(source, e.Line, e.Column)
+	at := scan.At(source, e.Line, e.Column)
 	match := func(report *regexp.Regexp) []string { return report.FindStringSubmatch(first.Message) }
 	switch {
 	case match(undeclaredReport) != nil:
@@ -91,9 +93,9 @@ func (l *language) explain(source string, issues *cel.Issues) *CompileError {
 const compareHint = "compare it: x != null, x > 0, x != ''"
 
 // undeclared explains a name that is neither a variable nor a function.
-func (l *language) undeclared(e *CompileError, name string, at cursor) {
+func (l *language) undeclared(e *CompileError, name string, at scan.Cursor) {
 	short := name[strings.LastIndexByte(name, '.')+1:]
-	if at.here() != '(' {
+	if at.Here() != '(' {
 		e.Message = fmt.Sprintf("there is no variable %q here", name)
 		known := l.scope.variables()
 		fallback := "there are " + strings.Join(known, " and ")
@@ -101,11 +103,11 @@ func (l *language) undeclared(e *CompileError, name string, at cursor) {
 			fallback = "there is " + known[0] + " alone"
 		}
 		switch {
-		case at.skip(len([]rune(name))).here() == ':' && at.before() != '?':
+		case at.Skip(len([]rune(name))).Here() == ':' && at.Before() != '?':
 			e.Hint = fmt.Sprintf("the keys of an object are quoted: {\"%s\": ...}", name)
 		case name == "math" || name == "strings" || name == "lists" || name == "optional" || name == "cel":
 			e.Message = fmt.Sprintf("there is no such function in %s", name)
-			called := at.skip(len([]rune(name)) + 1).word()
+			called := at.Skip(len([]rune(name)) + 1).Word()
 			e.Hint = cmp.Or(foreignWords[called], suggest(name+"."+called, l.functionNames(), "its functions are "+strings.Join(l.functionsOf(name), ", ")))
 		case foreignWords[name] != "":
 			e.Hint = l.foreign(name)
@@ -133,7 +135,7 @@ func (l *language) undeclared(e *CompileError, name string, at cursor) {
 		}
 		return
 	}
-	e.Column = at.nameStart(e.Column)
+	e.Column = at.NameStart(e.Column)
 	if usages := l.usages(short); len(usages) > 0 {
 		e.Message = fmt.Sprintf("%s is not called like this", short)
 		e.Hint = "it is called as " + strings.Join(usages, " or ")
@@ -153,7 +155,7 @@ func (l *language) foreign(word string) string {
 }
 
 // overload explains arguments of the wrong kinds.
-func (l *language) overload(e *CompileError, name, types string, at cursor) {
+func (l *language) overload(e *CompileError, name, types string, at scan.Cursor) {
 	receiver, list, isMember := strings.Cut(types, ".(")
 	kinds := []string{}
 	if isMember {
@@ -169,7 +171,7 @@ func (l *language) overload(e *CompileError, name, types string, at cursor) {
 		e.Hint = operatorHint(symbol, kinds)
 		return
 	}
-	e.Column = at.nameStart(e.Column)
+	e.Column = at.NameStart(e.Column)
 	e.Message = fmt.Sprintf("%s does not take %s", name, strings.Join(kinds, ", "))
 	if len(kinds) == 0 {
 		e.Message = name + " needs something in its parentheses"
@@ -252,7 +254,7 @@ func splitTypes(text string) []string {
 }
 
 // badToken explains a character that cannot begin a token of the language.
-func (l *language) badToken(token string, at cursor) (message, hint string) {
+func (l *language) badToken(token string, at scan.Cursor) (message, hint string) {
 	assign := "nothing is assigned here: an expression gives the whole new document, as in merge(doc, {\"field\": value})"
 	switch l.scope {
 	case ScopeDocument:
@@ -265,16 +267,16 @@ func (l *language) badToken(token string, at cursor) (message, hint string) {
 	case strings.HasPrefix(token, "=>"):
 		return "=> is not part of the language", "write list.map(x, x.price)"
 	case strings.HasPrefix(token, "="):
-		if at.offset >= 2 && string(at.text[at.offset-2:at.offset]) == "!=" {
+		if at.Offset >= 2 && string(at.Text[at.Offset-2:at.Offset]) == "!=" {
 			return "!== is not part of the language", "write !="
 		}
-		switch at.before() {
+		switch at.Before() {
 		case '=':
 			return "=== is not part of the language", "write =="
 		case '!':
 			return "!= is written without a blank", "write !="
 		case '+', '-', '*', '/':
-			return "there is no " + string(at.before()) + "=", assign
+			return "there is no " + string(at.Before()) + "=", assign
 		}
 		return "a single = is not part of the language", "to compare, write ==; " + assign
 	case strings.HasPrefix(token, "&"):
@@ -293,39 +295,39 @@ func (l *language) badToken(token string, at cursor) (message, hint string) {
 	case strings.HasPrefix(token, "#"):
 		return "# is not part of the language", "a comment begins with //"
 	}
-	return fmt.Sprintf("%q is not part of the language", clip(token)), ""
+	return fmt.Sprintf("%q is not part of the language", scan.Clip(token)), ""
 }
 
 // badInput explains a word in the wrong place.
-func badInput(word, expected string, at cursor) (message, hint string) {
-	source := string(at.text)
-	message = fmt.Sprintf("%q cannot stand here", clip(word))
+func badInput(word, expected string, at scan.Cursor) (message, hint string) {
+	source := string(at.Text)
+	message = fmt.Sprintf("%q cannot stand here", scan.Clip(word))
 	switch {
 	case strings.Contains(source, "??"):
 		hint = "for a value to use where a field is missing, write doc.?field.orValue(0)"
 	case strings.Contains(source, "?.") && !strings.Contains(source, ".?"):
 		hint = "an optional field is written doc.?field"
-	case foreignWords[at.previousWord()] != "":
-		message += " behind " + at.previousWord()
-		hint = foreignWords[at.previousWord()]
+	case foreignWords[at.PreviousWord()] != "":
+		message += " behind " + at.PreviousWord()
+		hint = foreignWords[at.PreviousWord()]
 	case foreignWords[word] != "":
 		hint = foreignWords[word]
 	case foreignWords[strings.ToLower(word)] != "": // SQL keywords are often uppercase
 		hint = foreignWords[strings.ToLower(word)]
-	case word == ">" && at.before() == '<':
+	case word == ">" && at.Before() == '<':
 		hint = "write !="
-	case word != "<EOF>" && at.before() == '.':
+	case word != "<EOF>" && at.Before() == '.':
 		hint = "a field whose name is a word of the language is written doc['" + word + "']"
-	case word == "," && openBracket(at.text[:at.offset]) == '(':
+	case word == "," && openBracket(at.Text[:at.Offset]) == '(':
 		hint = "a list is written [a, b]"
 	case expected == "':'":
 		hint = "write condition ? a : b"
-	case word == ")" && at.before() == ',', word == ")" && strings.HasSuffix(strings.TrimSpace(string(at.text[:at.offset])), ","):
+	case word == ")" && at.Before() == ',', word == ")" && strings.HasSuffix(strings.TrimSpace(string(at.Text[:at.Offset])), ","):
 		hint = "leave out the comma before it"
 	}
 	if word == "<EOF>" {
 		message = "the expression ends too early"
-		if open := openBracket(at.text); hint == "" && open != 0 {
+		if open := openBracket(at.Text); hint == "" && open != 0 {
 			hint = fmt.Sprintf("a %c is missing", closing[open])
 		}
 		return message, hint

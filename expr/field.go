@@ -1,6 +1,10 @@
 package expr
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/manifold-es/manifold/expr/scan"
+)
 
 // selectField is operand.field.
 type selectField struct {
@@ -45,7 +49,7 @@ func (n *selectField) eval(ev *evaluation) (Value, *EvalError) {
 		return nil, n.at.fault(KindMissingField, fmt.Sprintf("where it may be null, write %s.?%s.orValue(...)", n.path, n.field),
 			"%s is null and has no field %q", n.path, n.field)
 	default:
-		return nil, n.at.fault(KindType, "", "%s is %s and has no field %q", n.path, describe(operand), n.field)
+		return nil, n.at.fault(KindType, "", "%s is %s and has no field %q", n.path, Describe(operand), n.field)
 	}
 }
 
@@ -96,7 +100,7 @@ func optionalField(operand Value, field, path string, at position) (Value, *Eval
 		}
 		return optionalField(operand.value, field, path, at)
 	default:
-		return nil, at.fault(KindType, "", "%s is %s and has no field %q", path, describe(operand), field)
+		return nil, at.fault(KindType, "", "%s is %s and has no field %q", path, Describe(operand), field)
 	}
 }
 
@@ -182,7 +186,7 @@ func (n *index) look(operand, key Value, optional bool) (Value, *EvalError) {
 	case List:
 		i, ok := key.(Int)
 		if !ok {
-			return nil, n.at.fault(KindType, "", "%s is a list; its places are counted by an int from 0, not by %s", n.path, describe(key))
+			return nil, n.at.fault(KindType, "", "%s is a list; its places are counted by an int from 0, not by %s", n.path, Describe(key))
 		}
 		if i >= 0 && int64(i) < int64(len(operand.items)) {
 			return operand.items[i], nil
@@ -195,7 +199,7 @@ func (n *index) look(operand, key Value, optional bool) (Value, *EvalError) {
 	case *Object, *Event:
 		field, ok := key.(String)
 		if !ok {
-			return nil, n.at.fault(KindType, "write string(...) around it", "%s is an object; its keys are strings, not %s", n.path, describe(key))
+			return nil, n.at.fault(KindType, "write string(...) around it", "%s is an object; its keys are strings, not %s", n.path, Describe(key))
 		}
 		v, fault := optionalField(operand, string(field), n.path, n.at)
 		if fault != nil {
@@ -205,26 +209,13 @@ func (n *index) look(operand, key Value, optional bool) (Value, *EvalError) {
 			return value, nil
 		}
 		return nil, n.at.fault(KindMissingField, fmt.Sprintf("where it may be missing, write %s[?key].orValue(...) or test key in %[1]s", n.path),
-			"%s has no field %q", n.path, clip(string(field)))
+			"%s has no field %q", n.path, scan.Clip(string(field)))
 	case Null:
 		if optional {
 			return nil, nil
 		}
 		return nil, n.at.fault(KindMissingField, fmt.Sprintf("where it may be null, write %s[?key].orValue(...)", n.path), "%s is null and has nothing inside", n.path)
 	default:
-		return nil, n.at.fault(KindType, "", "%s is %s and has nothing inside", n.path, describe(operand))
+		return nil, n.at.fault(KindType, "", "%s is %s and has nothing inside", n.path, Describe(operand))
 	}
-}
-
-// clip shortens text from data for a message.
-func clip(text string) string {
-	const most = 80
-	n := 0
-	for i := range text {
-		if n == most {
-			return text[:i] + "..."
-		}
-		n++
-	}
-	return text
 }

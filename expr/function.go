@@ -53,7 +53,7 @@ func (n *call) fault(kind Kind, hint, format string, args ...any) (Value, *EvalE
 func (n *call) mismatch(args []Value) (Value, *EvalError) {
 	kinds := make([]string, len(args))
 	for i, arg := range args {
-		kinds[i] = describe(arg)
+		kinds[i] = Describe(arg)
 	}
 	hint := "it is called as " + n.function.usage
 	if slices.ContainsFunc(args, func(v Value) bool { _, null := v.(Null); return null }) {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"cel.dev/cel-go/cel"
+
+	"github.com/manifold-es/manifold/expr/scan"
 )
 
 func conversionFunctions() []*function {
@@ -54,7 +56,7 @@ func toInt(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	case String:
 		i, err := strconv.ParseInt(string(v), 10, 64)
 		if err != nil {
-			return c.fault(KindValue, "", "%q is not a whole number of 64 bits", clip(string(v)))
+			return c.fault(KindValue, "", "%q is not a whole number of 64 bits", scan.Clip(string(v)))
 		}
 		return Int(i), nil
 	case Timestamp:
@@ -77,12 +79,12 @@ func toDouble(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 		return v, nil
 	case String:
 		if len(v) > mostDigits {
-			return c.fault(KindValue, "", "%q is not a number", clip(string(v)))
+			return c.fault(KindValue, "", "%q is not a number", scan.Clip(string(v)))
 		}
 		// Go accepts more than JSON numbers: hexadecimal, infinities, underscores.
 		f, err := strconv.ParseFloat(string(v), 64)
 		if err != nil || strings.Trim(string(v), "0123456789+-.eE") != "" {
-			return c.fault(KindValue, "", "%q is not a number", clip(string(v)))
+			return c.fault(KindValue, "", "%q is not a number", scan.Clip(string(v)))
 		}
 		return finiteAt(c, f)
 	}
@@ -118,7 +120,7 @@ func textOf(v Value) (string, *EvalError) {
 		text, _ := timeText(v)
 		return text, nil
 	}
-	return "", &EvalError{Kind: KindType, Message: describe(v) + " has no form as text"}
+	return "", &EvalError{Kind: KindType, Message: Describe(v) + " has no form as text"}
 }
 
 func toBool(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
@@ -132,7 +134,7 @@ func toBool(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 		if v == "true" || v == "false" {
 			return Bool(v == "true"), nil
 		}
-		return c.fault(KindValue, "", "%q is neither 'true' nor 'false'", clip(string(v)))
+		return c.fault(KindValue, "", "%q is neither 'true' nor 'false'", scan.Clip(string(v)))
 	}
 	return c.mismatch(args)
 }
@@ -153,7 +155,7 @@ func toTimestamp(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	case String:
 		t, err := time.Parse(time.RFC3339Nano, string(v))
 		if err != nil {
-			return c.fault(KindValue, "write it as in 2026-01-31T12:00:00Z or 2026-01-31T12:00:00+01:00", "%q is not a time", clip(string(v)))
+			return c.fault(KindValue, "write it as in 2026-01-31T12:00:00Z or 2026-01-31T12:00:00+01:00", "%q is not a time", scan.Clip(string(v)))
 		}
 		return c.at.moment(t)
 	}
@@ -170,7 +172,7 @@ func toDuration(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	case String:
 		d, err := time.ParseDuration(string(v))
 		if err != nil {
-			return c.fault(KindValue, "write it with units: 1h30m, 90s, 250ms", "%q is not a duration", clip(string(v)))
+			return c.fault(KindValue, "write it with units: 1h30m, 90s, 250ms", "%q is not a duration", scan.Clip(string(v)))
 		}
 		return Duration(d), nil
 	}

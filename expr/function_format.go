@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/ncruces/go-strftime"
+
+	"github.com/manifold-es/manifold/expr/scan"
 )
 
 // maxFormatPrecision is how many digits after the point a format may have.
@@ -56,7 +58,7 @@ func formatTime(c *call, ev *evaluation, moment time.Time, args []Value) (Value,
 			clause = rest[1:]
 		}
 		if clause == "" || !strings.Contains(timeClauses, clause[:1]) {
-			return c.fault(KindValue, "clauses are those of strftime, such as %Y-%m-%dT%H:%M:%S.%f%:z; write %% for a percent sign", "%q does not begin with a clause", clip("%"+rest))
+			return c.fault(KindValue, "clauses are those of strftime, such as %Y-%m-%dT%H:%M:%S.%f%:z; write %% for a percent sign", "%q does not begin with a clause", scan.Clip("%"+rest))
 		}
 		rest = clause[1:]
 	}
@@ -148,7 +150,7 @@ func (n *call) clause(out []byte, verb byte, precision int, v Value) ([]byte, *E
 		if i, ok := v.(Int); ok {
 			return strconv.AppendInt(out, int64(i), 10), nil
 		}
-		return nil, n.at.fault(KindType, "write %s, %f or %.2f for other numbers", "%%d needs an int, not %s", describe(v))
+		return nil, n.at.fault(KindType, "write %s, %f or %.2f for other numbers", "%%d needs an int, not %s", Describe(v))
 	case 'f', 'e':
 		switch v := v.(type) {
 		case Int:
@@ -159,11 +161,11 @@ func (n *call) clause(out []byte, verb byte, precision int, v Value) ([]byte, *E
 		case Double:
 			return strconv.AppendFloat(out, float64(v), verb, precision, 64), nil
 		}
-		return nil, n.at.fault(KindType, "", "%%%c needs a number, not %s", verb, describe(v))
+		return nil, n.at.fault(KindType, "", "%%%c needs a number, not %s", verb, Describe(v))
 	case 'x', 'X', 'o', 'b':
 		i, ok := v.(Int)
 		if !ok {
-			return nil, n.at.fault(KindType, "", "%%%c needs an int, not %s", verb, describe(v))
+			return nil, n.at.fault(KindType, "", "%%%c needs an int, not %s", verb, Describe(v))
 		}
 		text := strconv.FormatInt(int64(i), map[byte]int{'x': 16, 'X': 16, 'o': 8, 'b': 2}[verb])
 		if verb == 'X' {

@@ -194,7 +194,7 @@ func (n *call) sorted(ev *evaluation, list, keys List) (Value, *EvalError) {
 		}
 		result, ok := order(x, y)
 		if !ok {
-			_, failed = n.fault(KindType, "sort by keys that are all numbers, all texts or all times", "%s and %s have no order", describe(x), describe(y))
+			_, failed = n.fault(KindType, "sort by keys that are all numbers, all texts or all times", "%s and %s have no order", Describe(x), Describe(y))
 		}
 		return result
 	})
@@ -218,7 +218,7 @@ func sumList(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	var sum Value = Int(0)
 	for i, item := range list.items {
 		if !isNumber(item) {
-			return c.fault(KindType, "", "the list has %s at place %d; only numbers are added", describe(item), i)
+			return c.fault(KindType, "", "the list has %s at place %d; only numbers are added", Describe(item), i)
 		}
 		var fault *EvalError
 		if sum, fault = c.at.number(arithmetic('+', sum, item)); fault != nil {

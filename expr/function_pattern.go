@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"regexp"
 	"regexp/syntax"
+
+	"github.com/manifold-es/manifold/expr/scan"
 )
 
 // compilePattern compiles an RE2 regular expression that is no larger than MaxPatternInstructions, and returns its
@@ -41,7 +43,7 @@ func matchText(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	}
 	compiled, size, err := compilePattern(pattern)
 	if err != nil {
-		return c.fault(KindValue, "", "%s", clip(err.Error()))
+		return c.fault(KindValue, "", "%s", scan.Clip(err.Error()))
 	}
 	return c.match(ev, compiled, size, text)
 }

@@ -304,7 +304,7 @@ func joinTexts(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	for i, item := range list.items {
 		text, ok := item.(String)
 		if !ok {
-			return c.fault(KindType, "write list.map(x, string(x)).join(', ')", "the list has %s at place %d; only texts are joined", describe(item), i)
+			return c.fault(KindType, "write list.map(x, string(x)).join(', ')", "the list has %s at place %d; only texts are joined", Describe(item), i)
 		}
 		if i > 0 {
 			b.WriteString(string(separator))

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"cel.dev/cel-go/cel"
+
+	"github.com/manifold-es/manifold/expr/scan"
 )
 
 func timeFunctions() []*function {
@@ -62,7 +64,7 @@ func timePart(of func(time.Time) int, whole func(time.Duration) int) func(*call,
 }
 
 func (n *call) badZone(name string) (Value, *EvalError) {
-	return n.fault(KindValue, "write UTC or an offset such as '+01:00'", "%q is not a time zone that expressions know", clip(name))
+	return n.fault(KindValue, "write UTC or an offset such as '+01:00'", "%q is not a time zone that expressions know", scan.Clip(name))
 }
 
 // zoneOffset reads UTC, Z, or an offset such as +01:00 or -0530. It deliberately has no zone names: their rules change,

@@ -4,17 +4,14 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/manifold-es/manifold/expr/exprtest"
 )
 
 // seeds are texts from which the fuzzer makes others.
 func seeds(f *testing.F, add func(source string)) {
-	for _, source := range []string{
-		itemAdded, `doc.?a.?b.orValue(0)`, `doc.lines.map(l, l.qty).sum()`, `doc.lines.sortBy(l, -l.qty)`, `doc.tags.transformMap(k, v, v + 1)`, `cel.bind(a, doc.total, a * a)`,
-		`'%s %d %.2f'.format([doc.name, 3, 2.5])`, `'abc'.substring(1, 2).matches('b+')`, `event.occurredAt.getHours('+01:00')`, `timestamp('2026-01-31T12:00:00Z') - event.recordedAt`,
-		`{?'a': doc.?x, event.type: [?doc.?y, 1]}`, `doc.items.exists(x, x > 2) && !has(doc.nope) || doc.total % 2 == 0`, `math.greatest(1, 2.5, doc.total)`, `without(doc, ['a', 'b'])`,
-		`doc.items.slice(0, 2) + [[1], [2]].flatten()`, `type(doc.total) == int ? 1 : 'a'`, `doc["a"][0][?"b"]`, `-9223372036854775808 / -1`, `5u + b'a'`, `.doc.a`, `Foo{a: 1}`, `optional.of(1).or(optional.none())`,
-		`lists.range(3).transformMapEntry(i, x, {string(i): x})`, "1 //\n + \"\\u00e4\"", `"""a\n"""`, "r'\\'", `doc.__result__`, `[1].map(__result__, 1)`, `x.y.z()`, `doc.map(`, `1e400`, `0xfffffffffffffffff`,
-	} {
+	add(itemAdded)
+	for _, source := range exprtest.Expressions {
 		add(source)
 	}
 }

@@ -32,7 +32,7 @@ func ParseDocument(raw []byte) (*Object, error) {
 	}
 	object, ok := v.(*Object)
 	if !ok {
-		return nil, fmt.Errorf("a document is a JSON object, not %s", describe(v))
+		return nil, fmt.Errorf("a document is a JSON object, not %s", Describe(v))
 	}
 	return object, nil
 }

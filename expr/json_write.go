@@ -103,7 +103,7 @@ func timeText(v Value) (string, error) {
 	case Duration:
 		return durationText(time.Duration(v)), nil
 	}
-	return "", fmt.Errorf("%s is not a time", describe(v))
+	return "", fmt.Errorf("%s is not a time", Describe(v))
 }
 
 // durationText uses CEL's form: seconds, with a fraction if necessary.

@@ -29,7 +29,7 @@ func (m *Map) Eval(event *Event) (*Object, error) {
 	case fault != nil:
 		return nil, fault
 	case !ok:
-		return nil, &EvalError{Kind: KindResult, Message: fmt.Sprintf("a map gives an object, or null for no record; this one gave %s", describe(v))}
+		return nil, &EvalError{Kind: KindResult, Message: fmt.Sprintf("a map gives an object, or null for no record; this one gave %s", Describe(v))}
 	}
 	return record, nil
 }

@@ -120,6 +120,10 @@ func isPartOfDocument(e ast.Expr, path domain.Path) bool {
 	return ok && key == name && isPartOfDocument(e.AsCall().Args()[0], above)
 }
 
+func isCall(e ast.Expr, function string) bool {
+	return e.Kind() == ast.CallKind && e.AsCall().FunctionName() == function
+}
+
 func textLiteral(e ast.Expr) (text string, ok bool) {
 	if e.Kind() != ast.LiteralKind {
 		return "", false

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/expr/exprtest"
 )
 
 // What documents can have is read off the expression where it shows, and only there.
@@ -106,7 +107,7 @@ func (w shapeWriter) object(depth int, path string) string {
 func TestShapesHaveWhatDocumentsHave(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		initial := drawDocument().Draw(t, "initial")
+		initial := exprtest.Document().Draw(t, "initial")
 		doc, err := ParseDocument([]byte(initial))
 		if err != nil {
 			t.Fatal(err)
@@ -134,7 +135,7 @@ func TestShapesHaveWhatDocumentsHave(t *testing.T) {
 		}
 		for range 6 {
 			look(nil, doc)
-			data := fmt.Sprintf(`{"n": %d, "a": %s}`, rapid.IntRange(0, 10).Draw(t, "n"), drawObject(t, 2))
+			data := fmt.Sprintf(`{"n": %d, "a": %s}`, rapid.IntRange(0, 10).Draw(t, "n"), exprtest.Object(t, 2))
 			fold := rapid.SampledFrom(folds).Draw(t, "fold")
 			if next, err := fold.Eval(doc, NewEvent(domain.Event{Type: "x", Data: json.RawMessage(data)})); err == nil && next != nil {
 				doc = next

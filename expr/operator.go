@@ -25,7 +25,7 @@ func (n *logical) eval(ev *evaluation) (Value, *EvalError) {
 			if ok {
 				continue
 			}
-			fault = n.at.fault(KindType, "compare it: x != null, x > 0, x != ''", "&& and || take bools, not %s", describe(v))
+			fault = n.at.fault(KindType, "compare it: x != null, x > 0, x != ''", "&& and || take bools, not %s", Describe(v))
 		}
 		if ev.exhausted != nil {
 			return nil, ev.exhausted
@@ -54,7 +54,7 @@ func (n *conditional) eval(ev *evaluation) (Value, *EvalError) {
 	ev.cost--
 	b, ok := v.(Bool)
 	if !ok {
-		return nil, n.at.fault(KindType, "compare it: x != null, x > 0, x != ''", "the condition before ? is a bool, not %s", describe(v))
+		return nil, n.at.fault(KindType, "compare it: x != null, x > 0, x != ''", "the condition before ? is a bool, not %s", Describe(v))
 	}
 	if b {
 		return n.yes.eval(ev)
@@ -76,7 +76,7 @@ func (n *not) eval(ev *evaluation) (Value, *EvalError) {
 	ev.cost--
 	b, ok := v.(Bool)
 	if !ok {
-		return nil, n.at.fault(KindType, "compare it: x == null, x == 0, x == ''", "! takes a bool, not %s", describe(v))
+		return nil, n.at.fault(KindType, "compare it: x == null, x == 0, x == ''", "! takes a bool, not %s", Describe(v))
 	}
 	return !b, nil
 }
@@ -138,7 +138,7 @@ func (n *comparison) eval(ev *evaluation) (Value, *EvalError) {
 	}
 	result, ok := order(left, right)
 	if !ok {
-		return nil, n.at.fault(KindType, "", "%s cannot compare %s with %s", n.symbol, describe(left), describe(right))
+		return nil, n.at.fault(KindType, "", "%s cannot compare %s with %s", n.symbol, Describe(left), Describe(right))
 	}
 	switch n.symbol {
 	case "<":
@@ -177,7 +177,7 @@ func (n *membership) eval(ev *evaluation) (Value, *EvalError) {
 		return nil, fault
 	}
 	if object == nil {
-		return nil, n.at.fault(KindType, "for a part of a text, write text.contains(part)", "`in` looks into a list or the keys of an object, not into %s", describe(container))
+		return nil, n.at.fault(KindType, "for a part of a text, write text.contains(part)", "`in` looks into a list or the keys of an object, not into %s", Describe(container))
 	}
 	key, ok := element.(String)
 	if !ok {
@@ -213,7 +213,7 @@ func (n *negation) eval(ev *evaluation) (Value, *EvalError) {
 		}
 		return -v, nil
 	}
-	return nil, n.at.fault(KindType, "", "- takes a number or duration, not %s", describe(v))
+	return nil, n.at.fault(KindType, "", "- takes a number or duration, not %s", Describe(v))
 }
 
 // number adds the place to an arithmetic problem.
@@ -260,7 +260,7 @@ func (n *calculation) eval(ev *evaluation) (Value, *EvalError) {
 			}
 		}
 	}
-	return nil, n.at.fault(KindType, n.hint(left, right), "%c does not take %s and %s", n.operator, describe(left), describe(right))
+	return nil, n.at.fault(KindType, n.hint(left, right), "%c does not take %s and %s", n.operator, Describe(left), Describe(right))
 }
 
 func (ev *evaluation) concatenate(left, right List, at position) (Value, *EvalError) {

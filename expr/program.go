@@ -111,7 +111,7 @@ func (f *Fold) Eval(doc *Object, event *Event) (*Object, error) {
 	case fault != nil:
 		return nil, fault
 	case !ok:
-		return nil, &EvalError{Kind: KindResult, Message: fmt.Sprintf("a fold gives an object, or null to remove it; this one gave %s", describe(v))}
+		return nil, &EvalError{Kind: KindResult, Message: fmt.Sprintf("a fold gives an object, or null to remove it; this one gave %s", Describe(v))}
 	}
 	return document, nil
 }
@@ -168,7 +168,7 @@ func (k *Key) Eval(event *Event) (id string, ok bool, err error) {
 		}
 		return string(v), true, nil
 	}
-	return "", false, &EvalError{Kind: KindResult, Hint: "write string(...) around it", Message: fmt.Sprintf("a key is a string, or null where the event is not for this projection; this one is %s", describe(v))}
+	return "", false, &EvalError{Kind: KindResult, Hint: "write string(...) around it", Message: fmt.Sprintf("a key is a string, or null where the event is not for this projection; this one is %s", Describe(v))}
 }
 
 // keyProblem says why a text cannot be a document's id.

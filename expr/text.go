@@ -25,6 +25,6 @@ func CheckText(source string) error {
 		hint = "unwrap it: event.data.?field.orValue(null)"
 	}
 	at := c.fail(root, hint, "it must give a text; this gives %s", kind)
-	at.source = source
+	at.Source = source
 	return at
 }

@@ -226,6 +226,9 @@ type Optional struct {
 	value Value // nil: missing
 }
 
+// Get returns the value; ok is false if it is missing.
+func (o *Optional) Get() (v Value, ok bool) { return o.value, o.value != nil }
+
 // settle turns v into the value that reading its JSON back would give: times become strings, an event an object. Only
 // settled values leave this package, so that folding on from a document in memory is the same as folding on from a
 // stored one.

@@ -10,6 +10,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/expr/filter"
 	"github.com/manifold-es/manifold/fairshare"
 )
 
@@ -40,8 +41,8 @@ const (
 
 // DocumentsQuery asks for a page of documents.
 type DocumentsQuery struct {
-	Filter    string        // an expression, as expr.CompileFilter takes it; selects documents; empty: all
-	OrderBy   string        // paths, as expr.CompileOrder takes them, such as "total desc,customer"; empty: by id as bytes
+	Filter    string        // an expression, as filter.Compile takes it; selects documents; empty: all
+	OrderBy   string        // paths, as filter.CompileOrder takes them, such as "total desc,customer"; empty: by id as bytes
 	PageSize  int           // at most this many, and fewer if they exceed some megabytes; at least 1
 	PageToken string        // DocumentsPage.Next of the previous page, for the same filter and order; empty: first page
 	Count     bool          // count all documents that match the filter, which may cost much more than the page
@@ -191,7 +192,7 @@ func (c *Catalog) compile(ctx context.Context, tenant domain.TenantID, name stri
 		}
 	}
 	if q.OrderBy != "" {
-		if asked.query.Order, err = expr.CompileOrder(q.OrderBy); err != nil {
+		if asked.query.Order, err = filter.CompileOrder(q.OrderBy); err != nil {
 			return asked, notCompiled("orderBy", err)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/expr/filter"
 )
 
 // Larger filters are compiled each time, which limits the memory that kept filters take.
@@ -38,7 +38,7 @@ type keptFilter struct {
 	predicate domain.Predicate
 }
 
-// compile is expr.CompileFilter with a cache. A long filter takes milliseconds to compile, so it waits for its turn as
+// compile is filter.Compile with a cache. A long filter takes milliseconds to compile, so it waits for its turn as
 // folds do.
 func (c *filterCache) compile(ctx context.Context, requests *budget.Requests, tenant domain.TenantID, source string) (predicate domain.Predicate, err error) {
 	key := filterKey{tenant, source}
@@ -46,7 +46,7 @@ func (c *filterCache) compile(ctx context.Context, requests *budget.Requests, te
 		return predicate, nil
 	}
 	compile := func() (err error) {
-		predicate, err = expr.CompileFilter(source)
+		predicate, err = filter.Compile(source)
 		return err
 	}
 	if len(source) > longFilter {
@@ -91,16 +91,16 @@ func (c *filterCache) look(key filterKey) (domain.Predicate, bool) {
 	return element.Value.(keptFilter).predicate, true
 }
 
-func (c *filterCache) keep(filter keptFilter) {
+func (c *filterCache) keep(kept keptFilter) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, ok := c.kept[filter.filterKey]; ok {
+	if _, ok := c.kept[kept.filterKey]; ok {
 		return // another goroutine has compiled it meanwhile
 	}
 	if c.kept == nil {
 		c.kept = make(map[filterKey]*list.Element)
 	}
-	c.kept[filter.filterKey] = c.recent.PushFront(filter)
+	c.kept[kept.filterKey] = c.recent.PushFront(kept)
 	if len(c.kept) > maxKeptFilters {
 		oldest := c.recent.Remove(c.recent.Back()).(keptFilter)
 		delete(c.kept, oldest.filterKey)

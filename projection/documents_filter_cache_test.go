@@ -11,7 +11,7 @@ import (
 
 	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/expr/filter"
 )
 
 // Whatever is asked for, by however many at once, is what compiling it gives; and no more is kept than may be.
@@ -25,7 +25,7 @@ func TestFilterCache(t *testing.T) {
 		asking.Go(func() {
 			for range 1000 {
 				source := fmt.Sprintf("doc.n == %d", rand.IntN(maxKeptFilters))
-				want, err := expr.CompileFilter(source)
+				want, err := filter.Compile(source)
 				if err != nil {
 					t.Error(err)
 				}

@@ -1,4 +1,4 @@
-package expr
+package filter
 
 import (
 	"errors"
@@ -11,54 +11,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/expr/exprtest"
 )
-
-// The names of drawn documents are few, so that filters meet them; some are no identifiers, one is a number, one empty.
-var memberNames = []string{"a", "b", "c", "odd name", "0", "ä", ""}
-
-// Texts and numbers that lie close to one another, in all the ways that JSON can write them.
-var (
-	drawnTexts   = []string{"", "a", "ab", "b", "A", "a ", "ä", "a\u0308", "\U0001F600", "\uFFFD", "%", "_", `\`, "'", "a\nb", "1", "true"}
-	drawnNumbers = []string{"0", "-0", "1", "1.0", "1e0", "10e-1", "-1", "0.5", "0.1", "0.30000000000000004", "9007199254740992", "9007199254740993", "9007199254740993.0",
-		"9223372036854775807", "-9223372036854775808", "9223372036854775808", "1e19", "1e300", "-1e300", "1e-300", "3"}
-)
-
-// drawDocument draws an object of all the kinds of JSON.
-func drawDocument() *rapid.Generator[string] {
-	return rapid.Custom(func(t *rapid.T) string { return drawObject(t, 3) })
-}
-
-func drawObject(t *rapid.T, depth int) string {
-	members := make([]string, 0, 4)
-	for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom(memberNames), 0, 5, rapid.ID[string]).Draw(t, "names") {
-		members = append(members, strconv.Quote(name)+":"+drawValue(t, depth-1))
-	}
-	return "{" + strings.Join(members, ",") + "}"
-}
-
-func drawValue(t *rapid.T, depth int) string {
-	kinds := []string{"text", "number", "null", "bool"}
-	if depth > 0 {
-		kinds = append(kinds, "object", "object", "list")
-	}
-	switch rapid.SampledFrom(kinds).Draw(t, "kind") {
-	case "object":
-		return drawObject(t, depth)
-	case "list":
-		items := make([]string, rapid.IntRange(0, 4).Draw(t, "length"))
-		for i := range items {
-			items[i] = drawValue(t, depth-1)
-		}
-		return "[" + strings.Join(items, ",") + "]"
-	case "text":
-		return domain.Scalar{Kind: domain.ScalarText, Text: rapid.SampledFrom(drawnTexts).Draw(t, "text")}.JSON()
-	case "number":
-		return rapid.SampledFrom(drawnNumbers).Draw(t, "number")
-	case "bool":
-		return rapid.SampledFrom([]string{"true", "false"}).Draw(t, "bool")
-	}
-	return "null"
-}
 
 // filterWriter draws filters of everything that they may be made of.
 type filterWriter struct{ t *rapid.T }
@@ -146,7 +101,7 @@ func (w filterWriter) operand(depth int, constants func() string) string {
 func (w filterWriter) path() string {
 	path := "doc"
 	for range rapid.IntRange(1, 3).Draw(w.t, "names") {
-		name := rapid.SampledFrom(memberNames).Draw(w.t, "name")
+		name := rapid.SampledFrom(exprtest.Names).Draw(w.t, "name")
 		if len(name) == 1 && name >= "a" && name <= "c" && w.pick("point", "brackets") == "point" {
 			path += "." + name
 		} else {
@@ -164,11 +119,11 @@ func (w filterWriter) optional() string {
 	return out
 }
 
-func (w filterWriter) text() string { return strconv.Quote(w.pick(drawnTexts...)) }
+func (w filterWriter) text() string { return strconv.Quote(w.pick(exprtest.Texts...)) }
 func (w filterWriter) bool() string { return w.pick("true", "false", "!true") }
 
 func (w filterWriter) number() string {
-	number := w.pick(append(drawnNumbers, "0.5 + 0.5", "60 * 60", "-(1)")...)
+	number := w.pick(append(exprtest.Numbers, "0.5 + 0.5", "60 * 60", "-(1)")...)
 	if strings.HasPrefix(number, "9223372036854775808") {
 		number += ".0"
 	}
@@ -193,14 +148,14 @@ func TestFiltersMeanWhatTheirEvaluationGives(t *testing.T) {
 	outcomes := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		source := filterWriter{t}.condition(3)
-		predicate, err := CompileFilter(source)
-		if failure, ok := errors.AsType[*CompileError](err); ok && (strings.Contains(failure.Message, "comparisons and tests") || strings.Contains(failure.Message, "nested deeper")) {
+		predicate, err := Compile(source)
+		if failure, ok := errors.AsType[*expr.CompileError](err); ok && (strings.Contains(failure.Message, "comparisons and tests") || strings.Contains(failure.Message, "nested deeper")) {
 			t.Skip("too large")
 		}
 		if err != nil {
 			t.Fatalf("%s: %v", source, err)
 		}
-		program, err := Compile(ScopeDocument, source)
+		program, err := expr.Compile(expr.ScopeDocument, source)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +163,7 @@ func TestFiltersMeanWhatTheirEvaluationGives(t *testing.T) {
 			t.Fatalf("%s: %v", source, err)
 		}
 		for range 20 {
-			document := drawDocument().Draw(t, "document")
+			document := exprtest.Document().Draw(t, "document")
 			outcomes[checkMatch(t, source, program, predicate, document)]++
 		}
 	})
@@ -220,11 +175,11 @@ func TestFiltersMeanWhatTheirEvaluationGives(t *testing.T) {
 // Every comparison and test of a field with every kind of constant, written both ways round, on every kind of value.
 func TestEveryTestOfAFieldOnEveryKindOfValue(t *testing.T) {
 	t.Parallel()
-	texts := make([]string, len(drawnTexts))
-	for i, text := range drawnTexts {
+	texts := make([]string, len(exprtest.Texts))
+	for i, text := range exprtest.Texts {
 		texts[i] = strconv.Quote(text)
 	}
-	numbers := slices.Clone(drawnNumbers)
+	numbers := slices.Clone(exprtest.Numbers)
 	for i, number := range numbers {
 		if strings.HasPrefix(number, "9223372036854775808") {
 			numbers[i] += ".0"
@@ -249,11 +204,11 @@ func TestEveryTestOfAFieldOnEveryKindOfValue(t *testing.T) {
 	sources = append(sources, "doc.x", "has(doc.x)", "has(doc.x.a)", "has(doc.?x.a)", "doc.x in []", "doc.x.matches('^a')", "doc.?x.?a.orValue(1) == 1", "doc.x.a == 1", "doc.x['0'] == 'a'", "doc.x.a.b == 1", "doc.?x.a.?b.hasValue()")
 	for _, source := range sources {
 		for _, source := range []string{source, "!(" + source + ")"} {
-			program, err := Compile(ScopeDocument, source)
+			program, err := expr.Compile(expr.ScopeDocument, source)
 			if err != nil {
 				t.Fatal(err)
 			}
-			predicate, err := CompileFilter(source)
+			predicate, err := Compile(source)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -271,24 +226,24 @@ type failer interface {
 }
 
 // checkMatch returns what the evaluation gives: true, false, fault or another value.
-func checkMatch(t failer, source string, program *Program, predicate domain.Predicate, document string) string {
+func checkMatch(t failer, source string, program *expr.Program, predicate domain.Predicate, document string) string {
 	t.Helper()
 	matches, err := domain.Match(predicate, domain.Document{ID: "d", Data: []byte(document)})
 	if err != nil {
 		t.Fatalf("%s: %v", document, err)
 	}
-	doc, err := ParseDocument([]byte(document))
+	doc, err := expr.ParseDocument([]byte(document))
 	if err != nil {
 		t.Fatalf("%s: %v", document, err)
 	}
 	value, fault := program.Eval(doc, nil)
-	if want := fault == nil && value == Bool(true); matches != want {
+	if want := fault == nil && value == expr.Bool(true); matches != want {
 		t.Fatalf("%s\non %s\ngives %v, %v; as a predicate %v:\n%#v", source, document, value, fault, matches, predicate)
 	}
 	switch {
 	case fault != nil:
 		return "fault"
-	case value == Bool(true), value == Bool(false):
+	case value == expr.Bool(true), value == expr.Bool(false):
 		return fmt.Sprint(value)
 	}
 	return "other"
@@ -296,7 +251,7 @@ func checkMatch(t failer, source string, program *Program, predicate domain.Pred
 
 // wellFormed checks what drivers rely on beside the meaning.
 func wellFormed(predicate domain.Predicate) error {
-	if n := leaves(predicate); n > MaxFilterLeaves {
+	if n := leaves(predicate); n > MaxLeaves {
 		return fmt.Errorf("it has %d leaves", n)
 	}
 	parts := func(list []domain.Predicate) error {

@@ -1,13 +1,13 @@
-package expr
+package filter
 
 import (
-	"slices"
 	"unicode/utf8"
 
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/operators"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/expr"
 )
 
 // comparisons are the operators. mirrored is the operator with its sides exchanged; opposite is true where the operator
@@ -29,7 +29,7 @@ var (
 )
 
 // relation translates a comparison with two sides, each of which may be one of several operands.
-func (f *filter) relation(e, left, right ast.Expr) (condition, *CompileError) {
+func (f *translator) relation(e, left, right ast.Expr) (condition, *expr.CompileError) {
 	lefts, err := f.operand(left)
 	if err != nil {
 		return condition{}, err
@@ -56,7 +56,7 @@ func (f *filter) relation(e, left, right ast.Expr) (condition, *CompileError) {
 }
 
 // leaf translates a comparison of two operands, each a field or a constant.
-func (f *filter) leaf(e ast.Expr, a, b operand) (condition, *CompileError) {
+func (f *translator) leaf(e ast.Expr, a, b operand) (condition, *expr.CompileError) {
 	function := e.AsCall().FunctionName()
 	switch {
 	case !a.isField() && !b.isField():
@@ -82,11 +82,11 @@ func (f *filter) leaf(e ast.Expr, a, b operand) (condition, *CompileError) {
 	case comparisons[function] != "":
 		return f.ordered(e, a, b, comparisons[function])
 	case !a.isField():
-		return condition{}, f.fail(e, "write doc.field."+function+"(...)", "%s looks into a field", function)
+		return condition{}, f.Fail(e, "write doc.field."+function+"(...)", "%s looks into a field", function)
 	}
-	text, isText := b.value.(String)
+	text, isText := b.value.(expr.String)
 	if !isText {
-		return condition{}, f.fail(b.at, "", "%s takes a text, not %s", function, describe(b.value))
+		return condition{}, f.Fail(b.at, "", "%s takes a text, not %s", function, expr.Describe(b.value))
 	}
 	if err := f.checkText(b.at, string(text)); err != nil {
 		return condition{}, err
@@ -94,7 +94,7 @@ func (f *filter) leaf(e ast.Expr, a, b operand) (condition, *CompileError) {
 	if function == "matches" {
 		pattern, err := domain.ParsePattern(string(text))
 		if err != nil {
-			return condition{}, f.fail(b.at, "", "%s", err.Error())
+			return condition{}, f.Fail(b.at, "", "%s", err.Error())
 		}
 		return condition{domain.Matches{Path: a.path, Pattern: pattern, Place: f.place(e)}, domain.Matches{Path: a.path, Pattern: pattern, Not: true, Place: f.place(e)}}, nil
 	}
@@ -104,24 +104,20 @@ func (f *filter) leaf(e ast.Expr, a, b operand) (condition, *CompileError) {
 }
 
 // fold evaluates a comparison with constants on both sides.
-func (f *filter) fold(e ast.Expr, a, b Value) (condition, *CompileError) {
-	n, err := f.operation(e, []node{&constant{a}, &constant{b}})
+func (f *translator) fold(e ast.Expr, a, b expr.Value) (condition, *expr.CompileError) {
+	v, err := f.Operation(e, a, b)
 	if err != nil {
 		return condition{}, err
 	}
-	v, err := f.evaluate(e, n)
-	if err != nil {
-		return condition{}, err
-	}
-	return known(v == Bool(true)), nil
+	return known(v == expr.Bool(true)), nil
 }
 
 // equal translates a == b, where one is a field or both are constants.
-func (f *filter) equal(e ast.Expr, a, b operand) (condition, *CompileError) {
+func (f *translator) equal(e ast.Expr, a, b operand) (condition, *expr.CompileError) {
 	if !a.isField() && !b.isField() {
-		same, fault := f.constants.equal(a.value, b.value, f.at(e))
-		if fault != nil {
-			return condition{}, f.faulty(e, fault)
+		same, err := f.Equal(e, a.value, b.value)
+		if err != nil {
+			return condition{}, err
 		}
 		return known(same), nil
 	}
@@ -133,36 +129,39 @@ func (f *filter) equal(e ast.Expr, a, b operand) (condition, *CompileError) {
 }
 
 // ordered translates a < b and similar comparisons, where one is a field.
-func (f *filter) ordered(e ast.Expr, a, b operand, comparison domain.Comparison) (condition, *CompileError) {
+func (f *translator) ordered(e ast.Expr, a, b operand, comparison domain.Comparison) (condition, *expr.CompileError) {
 	if b.isField() {
 		a, b, comparison = b, a, mirrored[comparison]
 	}
 	value, err := f.scalar(b)
 	if err == nil && value.Kind == domain.ScalarNull {
-		return condition{}, f.fail(b.at, "write doc.field == null or doc.field != null", "nothing is before or after null")
+		return condition{}, f.Fail(b.at, "write doc.field == null or doc.field != null", "nothing is before or after null")
 	}
 	return condition{f.compare(a, comparison, value, e), f.compare(a, opposite[comparison], value, e)}, err
 }
 
-func (f *filter) compare(field operand, comparison domain.Comparison, value domain.Scalar, e ast.Expr) domain.Predicate {
+func (f *translator) compare(field operand, comparison domain.Comparison, value domain.Scalar, e ast.Expr) domain.Predicate {
 	return domain.Compare{Path: field.path, Comparison: comparison, Value: value, Place: f.place(e)}
 }
 
 // oneOf translates field in constants. For an object, its keys count.
-func (f *filter) oneOf(e ast.Expr, field, constants operand) (condition, *CompileError) {
-	var items []Value
+func (f *translator) oneOf(e ast.Expr, field, constants operand) (condition, *expr.CompileError) {
+	var items []expr.Value
 	switch container := constants.value.(type) {
-	case List:
-		items = container.items
-	case *Object:
-		for _, key := range container.keys {
-			items = append(items, String(key))
+	case expr.List:
+		for i := range container.Len() {
+			items = append(items, container.At(i))
+		}
+	case *expr.Object:
+		for i := range container.Len() {
+			key, _ := container.Entry(i)
+			items = append(items, expr.String(key))
 		}
 	default:
-		return condition{}, f.fail(e, "write doc.field in [a, b]; for a part of a text, doc.field.contains(part)", "`in` looks into a list or the keys of an object, not into %s", describe(constants.value))
+		return condition{}, f.Fail(e, "write doc.field in [a, b]; for a part of a text, doc.field.contains(part)", "`in` looks into a list or the keys of an object, not into %s", expr.Describe(constants.value))
 	}
-	if len(items) > MaxFilterConstants {
-		return condition{}, f.fail(constants.at, "ask several times, each for a part of them", "the list has %d constants; a list in a filter may have %d", len(items), MaxFilterConstants)
+	if len(items) > MaxConstants {
+		return condition{}, f.Fail(constants.at, "ask several times, each for a part of them", "the list has %d constants; a list in a filter may have %d", len(items), MaxConstants)
 	}
 	if len(items) == 0 {
 		// No constant is equal, so it is false wherever there is a value.
@@ -170,7 +169,7 @@ func (f *filter) oneOf(e ast.Expr, field, constants operand) (condition, *Compil
 	}
 	values := make([]domain.Scalar, len(items))
 	for i, item := range items {
-		var err *CompileError
+		var err *expr.CompileError
 		if values[i], err = f.scalar(operand{value: item, at: constants.at}); err != nil {
 			return condition{}, err
 		}
@@ -179,11 +178,11 @@ func (f *filter) oneOf(e ast.Expr, field, constants operand) (condition, *Compil
 }
 
 // memberOfDocument translates "name" in doc.
-func (f *filter) memberOfDocument(e ast.Expr, name operand) (condition, *CompileError) {
+func (f *translator) memberOfDocument(e ast.Expr, name operand) (condition, *expr.CompileError) {
 	if name.isField() {
 		return condition{}, f.fieldWithField(e)
 	}
-	text, isText := name.value.(String)
+	text, isText := name.value.(expr.String)
 	if !isText {
 		return known(false), nil
 	}
@@ -192,55 +191,27 @@ func (f *filter) memberOfDocument(e ast.Expr, name operand) (condition, *Compile
 }
 
 // scalar converts a constant that a field is compared with.
-func (f *filter) scalar(constant operand) (domain.Scalar, *CompileError) {
+func (f *translator) scalar(constant operand) (domain.Scalar, *expr.CompileError) {
 	switch v := constant.value.(type) {
-	case Null:
+	case expr.Null:
 		return domain.Scalar{}, nil
-	case Bool:
+	case expr.Bool:
 		return domain.Scalar{Kind: domain.ScalarBool, Bool: bool(v)}, nil
-	case Int, Double:
-		return scalarOf(v), nil
-	case String:
+	case expr.Int:
+		return domain.Scalar{Kind: domain.ScalarInt, Int: int64(v)}, nil
+	case expr.Double:
+		return domain.Scalar{Kind: domain.ScalarDouble, Double: float64(v)}, nil
+	case expr.String:
 		if !utf8.ValidString(string(v)) {
-			return domain.Scalar{}, f.fail(constant.at, "", "the text is not UTF-8")
+			return domain.Scalar{}, f.Fail(constant.at, "", "the text is not UTF-8")
 		}
 		return domain.Scalar{Kind: domain.ScalarText, Text: string(v)}, f.checkText(constant.at, string(v))
 	}
 	return domain.Scalar{}, f.noScalar(constant)
 }
 
-// constant evaluates a part that does not depend on the document.
-func (f *filter) constant(e ast.Expr) (Value, *CompileError) {
-	n, err := f.node(e)
-	if err != nil {
-		return nil, err
-	}
-	return f.evaluate(e, n)
-}
-
-func (f *filter) evaluate(e ast.Expr, n node) (Value, *CompileError) {
-	f.constants.variables = slices.Grow(f.constants.variables[:0], f.slots)[:f.slots]
-	v, fault := n.eval(&f.constants)
-	if f.constants.exhausted != nil {
-		fault = f.constants.exhausted
-	}
-	if fault != nil {
-		return nil, f.faulty(e, fault)
-	}
-	return v, nil
-}
-
-// faulty refuses a constant part that is a fault: it could match no document.
-func (f *filter) faulty(e ast.Expr, fault *EvalError) *CompileError {
-	err := f.fail(e, fault.Hint, "%s", fault.Message)
-	if fault.Line > 0 {
-		err.Line, err.Column = fault.Line, fault.Column
-	}
-	return err
-}
-
 // mentionsDocument reports whether a part depends on the document.
-func (f *filter) mentionsDocument(e ast.Expr) bool {
+func mentionsDocument(e ast.Expr) bool {
 	found := false
 	ast.PreOrderVisit(e, ast.NewExprVisitor(func(part ast.Expr) {
 		if part.Kind() == ast.IdentKind && (part.AsIdent() == "doc" || part.AsIdent() == ".doc") {

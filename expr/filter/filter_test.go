@@ -1,4 +1,4 @@
-package expr
+package filter
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/expr"
 )
 
 // What a filter cannot ask is refused with its place, what is wrong, and what to write instead.
@@ -119,7 +120,7 @@ func TestWhatFiltersRefuse(t *testing.T) {
 		{`doc.a.matches("x{256}")`, 1, 15, "at most 255", ""},
 		{`doc.a.matches(doc.b)`, 1, 7, "not with another field", ""},
 		// Bounds.
-		{many(MaxFilterLeaves+1, "doc.a == 1", " || "), 1, 0, "more than 200", "in [a, b, c]"},
+		{many(MaxLeaves+1, "doc.a == 1", " || "), 1, 0, "more than 200", "in [a, b, c]"},
 		{"doc.a in lists.range(1001)", 1, 16, "1001 constants", "several times"},
 		{"doc.a in [" + many(1001, "1", ",") + "]", 1, 10, "1001 constants", "several times"},
 		{"doc.a in lists.range(100).map(x, '" + strings.Repeat("x", 200) + "')", 1, 0, "16384 bytes together", ""},
@@ -127,8 +128,8 @@ func TestWhatFiltersRefuse(t *testing.T) {
 		{"doc.a\n  && doc.tags.all(x, true)", 2, 15, "walk over a list", ""},
 		{"'ä' == 'ö' || doc.tags.all(x, true)", 1, 24, "walk over a list", ""},
 	} {
-		_, err := CompileFilter(c.source)
-		failure, ok := errors.AsType[*CompileError](err)
+		_, err := Compile(c.source)
+		failure, ok := errors.AsType[*expr.CompileError](err)
 		short := c.source[:min(len(c.source), 80)]
 		if !ok {
 			t.Errorf("%s\n  %v; want a compile error", short, err)
@@ -143,11 +144,11 @@ func TestWhatFiltersRefuse(t *testing.T) {
 func TestFiltersWithinTheirBounds(t *testing.T) {
 	t.Parallel()
 	for _, source := range []string{
-		strings.TrimSuffix(strings.Repeat("doc.a == 1 || ", MaxFilterLeaves), " || "),
+		strings.TrimSuffix(strings.Repeat("doc.a == 1 || ", MaxLeaves), " || "),
 		"doc.a in lists.range(1000)",
 		strings.Repeat("!", 50) + "doc.a",
 	} {
-		predicate, err := CompileFilter(source)
+		predicate, err := Compile(source)
 		if err == nil {
 			err = wellFormed(predicate)
 		}
@@ -160,10 +161,10 @@ func TestFiltersWithinTheirBounds(t *testing.T) {
 	for range 30 {
 		nested = "(" + nested + " ? doc.b : doc.c)"
 	}
-	if _, err := CompileFilter(nested); err == nil || !strings.Contains(err.Error(), "more than 200 comparisons") {
+	if _, err := Compile(nested); err == nil || !strings.Contains(err.Error(), "more than 200 comparisons") {
 		t.Errorf("nested conditionals: %v", err)
 	}
-	if _, err := CompileFilter("1 < " + nested); err == nil || !strings.Contains(err.Error(), "more than 200 comparisons") {
+	if _, err := Compile("1 < " + nested); err == nil || !strings.Contains(err.Error(), "more than 200 comparisons") {
 		t.Errorf("nested conditional values: %v", err)
 	}
 }
@@ -186,8 +187,18 @@ func TestConstantFilters(t *testing.T) {
 		`doc.a in ["a", "b"].map(x, x + "1")`: domain.OneOf{Path: domain.Path{"a"}, Place: "line 1, column 7",
 			Values: []domain.Scalar{{Kind: domain.ScalarText, Text: "a1"}, {Kind: domain.ScalarText, Text: "b1"}}},
 	} {
-		if predicate, err := CompileFilter(source); err != nil || !reflect.DeepEqual(predicate, want) {
+		if predicate, err := Compile(source); err != nil || !reflect.DeepEqual(predicate, want) {
 			t.Errorf("%s\n  gives %#v, %v\n  want  %#v", source, predicate, err, want)
+		}
+	}
+}
+
+// BenchmarkCompile measures what a filter costs beside the database's work.
+func BenchmarkCompile(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Compile(`doc.status == "open" && doc.total > 100 && "vip" in doc.tags`); err != nil {
+			b.Fatal(err)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package expr
+package filter
 
 import (
 	"errors"
@@ -6,12 +6,31 @@ import (
 	"testing"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/expr/exprtest"
 )
+
+// checkInternal fails on an error that no input may cause.
+func checkInternal(t *testing.T, source string, err error) {
+	t.Helper()
+	if err == nil {
+		return
+	}
+	failure, ok := errors.AsType[*expr.CompileError](err)
+	if !ok || strings.Contains(failure.Message, "cannot be compiled") || failure.Line < 1 || failure.Column < 1 || failure.Message == "" {
+		t.Fatalf("%q: %v", source, err)
+	}
+	_ = failure.Snippet()
+}
 
 // FuzzFilter compiles any text as a filter. What compiles must mean on any document what its evaluation gives.
 func FuzzFilter(f *testing.F) {
-	add := func(source string) { f.Add(source, []byte(orderDocument)) }
-	seeds(f, add)
+	add := func(source string) {
+		f.Add(source, []byte(`{"items": ["SKU-7", "SKU-9", "SKU-2"], "total": 104.5, "status": "placed", "customer": "c-77"}`))
+	}
+	for _, source := range exprtest.Expressions {
+		add(source)
+	}
 	for _, source := range []string{
 		`doc.status == "placed" && doc.total > 100 && "SKU-9" in doc.items`, `!(100 < doc.total || has(doc.a.b))`, `doc.total in [1, 104.5, 60 * 60]`, `doc.?a.?b.orValue(3) > 2`,
 		`doc.flag ? doc.a == 1 : doc.b`, `"SKU-9" in doc.?items.orValue([])`, `doc["odd name"].startsWith("a" + "b") || doc.customer.endsWith("7")`, `"items" in doc`, `!(doc.x in {})`,
@@ -21,7 +40,7 @@ func FuzzFilter(f *testing.F) {
 		add(source)
 	}
 	f.Fuzz(func(t *testing.T, source string, document []byte) {
-		predicate, err := CompileFilter(source)
+		predicate, err := Compile(source)
 		checkInternal(t, source, err)
 		if err != nil {
 			return
@@ -29,16 +48,16 @@ func FuzzFilter(f *testing.F) {
 		if err := wellFormed(predicate); err != nil {
 			t.Fatalf("%q: %v", source, err)
 		}
-		program, err := Compile(ScopeDocument, source)
+		program, err := expr.Compile(expr.ScopeDocument, source)
 		if err != nil {
 			t.Fatalf("%q is a filter and no expression: %v", source, err)
 		}
-		doc, err := ParseDocument(document)
+		doc, err := expr.ParseDocument(document)
 		if err != nil {
 			return
 		}
 		_, err = program.Eval(doc, nil)
-		if fault, ok := errors.AsType[*EvalError](err); ok && (fault.Kind == KindCost || fault.Kind == KindMemory) {
+		if fault, ok := errors.AsType[*expr.EvalError](err); ok && (fault.Kind == expr.KindCost || fault.Kind == expr.KindMemory) {
 			return // a database has no such limits
 		}
 		checkMatch(t, source, program, predicate, string(document))
@@ -60,7 +79,7 @@ func FuzzOrder(f *testing.F) {
 		}
 		for _, path := range fields {
 			text := path.String()
-			predicate, err := CompileFilter(text)
+			predicate, err := Compile(text)
 			if err != nil {
 				t.Fatalf("%q has the path %s: %v", source, text, err)
 			}

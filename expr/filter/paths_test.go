@@ -1,4 +1,4 @@
-package expr
+package filter
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/expr"
 )
 
 func TestOrdersAndFields(t *testing.T) {
@@ -67,12 +68,12 @@ func TestWhatListsOfPathsRefuse(t *testing.T) {
 		{`["x"`, 1, 5, "a ] is missing", ""},
 		{`["x" "y"]`, 1, 6, "a ] is missing", ""},
 		{"'a'", 1, 1, "a path is wanted", `["odd-name"]`},
-		{"a" + strings.Repeat(".a", MaxNesting), 1, 128, "at most 64 names", ""},
-		{strings.Repeat(" ", MaxSourceBytes+1), 1, 1, "16384 are allowed", ""},
+		{"a" + strings.Repeat(".a", expr.MaxNesting), 1, 128, "at most 64 names", ""},
+		{strings.Repeat(" ", expr.MaxSourceBytes+1), 1, 1, "16384 are allowed", ""},
 		{"a\xff", 1, 1, "UTF-8", ""},
 	} {
 		_, err := CompileOrder(c.source)
-		failure, ok := errors.AsType[*CompileError](err)
+		failure, ok := errors.AsType[*expr.CompileError](err)
 		if !ok {
 			t.Errorf("%.80s\n  %v; want a compile error", c.source, err)
 			continue
@@ -106,7 +107,7 @@ func TestPathsReadBackAsTheyAreWritten(t *testing.T) {
 				t.Fatalf("%s reads as %q, %v; want %q", source, fields, err, path)
 			}
 		}
-		predicate, err := CompileFilter(path.String() + " == 1")
+		predicate, err := Compile(path.String() + " == 1")
 		if compare, ok := predicate.(domain.Compare); err != nil || !ok || !reflect.DeepEqual(compare.Path, path) {
 			t.Fatalf("%s == 1 reads as %v, %v; want %q", path, predicate, err, path)
 		}

@@ -1,4 +1,4 @@
-package expr
+package filter
 
 import (
 	"cmp"
@@ -11,6 +11,8 @@ import (
 	"cel.dev/cel-go/common/types"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/expr/scan"
 )
 
 // MaxFields is how many paths CompileFields accepts.
@@ -21,33 +23,33 @@ const MaxFields = 100
 // error is a *CompileError, unless the language itself cannot be set up.
 func CompileOrder(source string) ([]domain.Order, error) {
 	var orders []domain.Order
-	err := readPaths(source, func(l *pathList) *CompileError {
-		start := l.cursor
+	err := readPaths(source, func(l *pathList) *expr.CompileError {
+		start := l.Cursor
 		path, err := l.path()
 		if err != nil {
 			return err
 		}
 		order := domain.Order{Path: path}
 		l.space()
-		at := l.cursor
-		switch word := at.word(); word {
+		at := l.Cursor
+		switch word := at.Word(); word {
 		case "":
 		case "asc", "desc":
 			order.Descending = word == "desc"
-			l.cursor = l.skip(len([]rune(word)))
+			l.Cursor = l.Skip(len([]rune(word)))
 		default:
 			hint := "write asc or desc, and a comma before the next path"
-			if isNameRune(l.before()) { // the name goes on with letters that it cannot have
+			if scan.IsNameRune(l.Before()) { // the name goes on with letters that it cannot have
 				hint = quotedHint
 			}
 			if lower := strings.ToLower(word); lower == "asc" || lower == "desc" {
 				hint = "write " + lower
 			}
-			return l.fail(at, hint, "%q cannot stand here", clip(word))
+			return l.fail(at, hint, "%q cannot stand here", scan.Clip(word))
 		}
 		switch {
 		case slices.ContainsFunc(orders, func(other domain.Order) bool { return slices.Equal(other.Path, path) }):
-			return l.fail(start, "", "the path %s stands twice", clip(l.between(start, at)))
+			return l.fail(start, "", "the path %s stands twice", scan.Clip(l.between(start, at)))
 		case len(orders) == domain.MaxOrderTerms:
 			return l.fail(start, "what is alike in them is ordered by the document's id", "an order has at most %d paths", domain.MaxOrderTerms)
 		}
@@ -64,8 +66,8 @@ func CompileOrder(source string) ([]domain.Order, error) {
 // customer.name. There are at most MaxFields. Errors are those of CompileOrder.
 func CompileFields(source string) ([]domain.Path, error) {
 	var paths []domain.Path
-	err := readPaths(source, func(l *pathList) *CompileError {
-		start := l.cursor
+	err := readPaths(source, func(l *pathList) *expr.CompileError {
+		start := l.Cursor
 		path, err := l.path()
 		if err != nil {
 			return err
@@ -83,18 +85,14 @@ func CompileFields(source string) ([]domain.Path, error) {
 }
 
 // readPaths calls term at the start of each element of a comma-separated list.
-func readPaths(source string, term func(*pathList) *CompileError) error {
-	if len(source) > MaxSourceBytes {
-		return &CompileError{Line: 1, Column: 1, Message: fmt.Sprintf("the list of paths has %d bytes; at most %d are allowed", len(source), MaxSourceBytes)}
+func readPaths(source string, term func(*pathList) *expr.CompileError) error {
+	if len(source) > expr.MaxSourceBytes {
+		return &expr.CompileError{Line: 1, Column: 1, Message: fmt.Sprintf("the list of paths has %d bytes; at most %d are allowed", len(source), expr.MaxSourceBytes)}
 	}
 	if !utf8.ValidString(source) {
-		return &CompileError{Line: 1, Column: 1, Message: "the list of paths is not text in UTF-8"}
+		return &expr.CompileError{Line: 1, Column: 1, Message: "the list of paths is not text in UTF-8"}
 	}
-	language, err := scopes[ScopeDocument]()
-	if err != nil {
-		return err
-	}
-	l := &pathList{language: language, source: source, cursor: newCursor(source, 1, 1)}
+	l := &pathList{source: source, Cursor: scan.At(source, 1, 1)}
 	for {
 		l.space()
 		if err := term(l); err != nil {
@@ -102,47 +100,46 @@ func readPaths(source string, term func(*pathList) *CompileError) error {
 		}
 		l.space()
 		switch {
-		case l.offset == len(l.text):
+		case l.Offset == len(l.Text):
 			return nil
-		case l.here() != ',':
-			return l.fail(l.cursor, l.hint(), "%q cannot stand here", clip(cmp.Or(l.word(), string(l.here()))))
+		case l.Here() != ',':
+			return l.fail(l.Cursor, l.hint(), "%q cannot stand here", scan.Clip(cmp.Or(l.Word(), string(l.Here()))))
 		}
-		l.cursor = l.skip(1)
+		l.Cursor = l.Skip(1)
 	}
 }
 
 // pathList reads paths and what separates them.
 type pathList struct {
-	language *language
-	source   string
-	cursor
+	source string
+	scan.Cursor
 }
 
-func (l *pathList) fail(at cursor, hint, format string, args ...any) *CompileError {
+func (l *pathList) fail(at scan.Cursor, hint, format string, args ...any) *expr.CompileError {
 	line, column := 1, 1
-	for _, r := range at.text[:at.offset] {
+	for _, r := range at.Text[:at.Offset] {
 		if column++; r == '\n' {
 			line, column = line+1, 1
 		}
 	}
-	return &CompileError{Line: line, Column: column, Message: fmt.Sprintf(format, args...), Hint: hint, source: l.source}
+	return &expr.CompileError{Line: line, Column: column, Message: fmt.Sprintf(format, args...), Hint: hint, Source: l.source}
 }
 
 func (l *pathList) space() {
-	for l.offset < len(l.text) && strings.ContainsRune(" \t\r\n", l.here()) {
-		l.cursor = l.skip(1)
+	for l.Offset < len(l.Text) && strings.ContainsRune(" \t\r\n", l.Here()) {
+		l.Cursor = l.Skip(1)
 	}
 }
 
-func (l *pathList) between(from, to cursor) string {
-	return strings.TrimSpace(string(l.text[from.offset:to.offset]))
+func (l *pathList) between(from, to scan.Cursor) string {
+	return strings.TrimSpace(string(l.Text[from.Offset:to.Offset]))
 }
 
 const quotedHint = `a name that is not made of A to Z, a to z, digits and _ is written ["odd-name"]`
 
 // hint returns a hint for what cannot follow a path.
 func (l *pathList) hint() string {
-	switch l.here() {
+	switch l.Here() {
 	case '-', ':', '$', '/', '@', '#', '\'', '"':
 		return quotedHint
 	case ';', '|', '+':
@@ -150,10 +147,10 @@ func (l *pathList) hint() string {
 	case '(':
 		return "only paths can be listed, no functions"
 	}
-	switch word := strings.ToLower(l.word()); {
+	switch word := strings.ToLower(l.Word()); {
 	case word == "":
 		return ""
-	case isNameRune(l.before()): // the name goes on with letters that it cannot have
+	case scan.IsNameRune(l.Before()): // the name goes on with letters that it cannot have
 		return quotedHint
 	case word == "asc" || word == "desc":
 		return "asc or desc stands once behind each path of an order, and nowhere else"
@@ -162,47 +159,47 @@ func (l *pathList) hint() string {
 }
 
 // path reads name.name["odd name"].
-func (l *pathList) path() (domain.Path, *CompileError) {
+func (l *pathList) path() (domain.Path, *expr.CompileError) {
 	const wanted = "a path is wanted here, such as total or customer.name"
 	var path domain.Path
 	for first := true; ; first = false {
-		at := l.cursor
+		at := l.Cursor
 		switch {
-		case l.here() == '[':
+		case l.Here() == '[':
 			name, err := l.bracket()
 			if err != nil {
 				return nil, err
 			}
 			path = append(path, name)
-		case first || l.here() == '.':
+		case first || l.Here() == '.':
 			if !first {
-				l.cursor = l.skip(1)
+				l.Cursor = l.Skip(1)
 			}
-			name := asciiWord(l.cursor)
+			name := asciiWord(l.Cursor)
 			if name == "" {
 				hint := l.hint()
-				if first && l.here() == '-' {
+				if first && l.Here() == '-' {
 					hint = "for a descending order write total desc"
 				}
-				return nil, l.fail(l.cursor, hint, "%s", wanted)
+				return nil, l.fail(l.Cursor, hint, "%s", wanted)
 			}
-			l.cursor = l.skip(len(name))
-			if first && name == "doc" && (l.here() == '.' || l.here() == '[') {
+			l.Cursor = l.Skip(len(name))
+			if first && name == "doc" && (l.Here() == '.' || l.Here() == '[') {
 				return nil, l.fail(at, `leave out doc and the point; a field that is called doc is written ["doc"]`, "paths are written without doc here")
 			}
 			path = append(path, name)
 		default:
 			return path, nil
 		}
-		if len(path) > MaxNesting {
-			return nil, l.fail(at, "", "a path has at most %d names", MaxNesting)
+		if len(path) > expr.MaxNesting {
+			return nil, l.fail(at, "", "a path has at most %d names", expr.MaxNesting)
 		}
 	}
 }
 
 // asciiWord returns the identifier that begins here.
-func asciiWord(c cursor) string {
-	word := []rune(c.word())
+func asciiWord(c scan.Cursor) string {
+	word := []rune(c.Word())
 	for i, r := range word {
 		if r >= utf8.RuneSelf || i == 0 && '0' <= r && r <= '9' {
 			return string(word[:i])
@@ -212,11 +209,11 @@ func asciiWord(c cursor) string {
 }
 
 // bracket reads ["name"], with the texts of expressions.
-func (l *pathList) bracket() (string, *CompileError) {
-	open := l.cursor
-	l.cursor = l.skip(1)
+func (l *pathList) bracket() (string, *expr.CompileError) {
+	open := l.Cursor
+	l.Cursor = l.Skip(1)
 	l.space()
-	at, quote := l.cursor, l.here()
+	at, quote := l.Cursor, l.Here()
 	if quote != '"' && quote != '\'' {
 		hint := `write ["odd name"]`
 		if '0' <= quote && quote <= '9' {
@@ -224,18 +221,18 @@ func (l *pathList) bracket() (string, *CompileError) {
 		}
 		return "", l.fail(at, hint, "a name in quotes is wanted here")
 	}
-	l.cursor = l.skip(1)
-	for l.here() != quote {
-		if l.here() == '\\' {
-			l.cursor = l.skip(1)
+	l.Cursor = l.Skip(1)
+	for l.Here() != quote {
+		if l.Here() == '\\' {
+			l.Cursor = l.Skip(1)
 		}
-		if l.offset >= len(l.text) {
+		if l.Offset >= len(l.Text) {
 			return "", l.fail(at, fmt.Sprintf("write %c behind it", quote), "this text does not end")
 		}
-		l.cursor = l.skip(1)
+		l.Cursor = l.Skip(1)
 	}
-	l.cursor = l.skip(1)
-	name, ok := l.literal(string(l.text[at.offset:l.offset]))
+	l.Cursor = l.Skip(1)
+	name, ok := literal(string(l.Text[at.Offset:l.Offset]))
 	if !ok {
 		return "", l.fail(at, `write \\ for a backslash`, "this text has an escape sequence that does not exist")
 	}
@@ -243,19 +240,19 @@ func (l *pathList) bracket() (string, *CompileError) {
 		return "", l.fail(at, "", "no document has a text with the character U+0000 in it")
 	}
 	l.space()
-	if l.here() != ']' {
-		return "", l.fail(l.cursor, "", "a ] is missing for the [ at column %d", l.fail(open, "", "").Column)
+	if l.Here() != ']' {
+		return "", l.fail(l.Cursor, "", "a ] is missing for the [ at column %d", l.fail(open, "", "").Column)
 	}
-	l.cursor = l.skip(1)
+	l.Cursor = l.Skip(1)
 	return name, nil
 }
 
-// literal reads a quoted text as the parser of expressions does.
-func (l *pathList) literal(quoted string) (text string, ok bool) {
-	parsed, issues := l.language.env.Parse(quoted)
-	if issues.Err() != nil || parsed.NativeRep().Expr().Kind() != ast.LiteralKind {
+// literal reads a quoted string as an expression does.
+func literal(quoted string) (text string, ok bool) {
+	tree, err := expr.Parse(expr.ScopeDocument, quoted)
+	if err != nil || tree.Root().Kind() != ast.LiteralKind {
 		return "", false
 	}
-	value, ok := parsed.NativeRep().Expr().AsLiteral().(types.String)
+	value, ok := tree.Root().AsLiteral().(types.String)
 	return string(value), ok
 }

@@ -1,4 +1,4 @@
-package expr
+package filter
 
 import (
 	"slices"
@@ -7,6 +7,7 @@ import (
 	"cel.dev/cel-go/common/operators"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/expr"
 )
 
 // operand is one possible meaning of a part of a filter: a field, or a constant. If the part is conditional or
@@ -15,7 +16,7 @@ import (
 type operand struct {
 	guard domain.Predicate
 	path  domain.Path // of a field; empty, not nil, for the document itself
-	value Value       // of a constant
+	value expr.Value  // of a constant
 	at    ast.Expr
 }
 
@@ -29,10 +30,10 @@ type optional struct {
 }
 
 // operand translates a part that is compared or tested.
-func (f *filter) operand(e ast.Expr) ([]operand, *CompileError) {
-	if !f.mentionsDocument(e) {
-		value, err := f.constant(e)
-		if _, isOptional := value.(*Optional); isOptional && err == nil {
+func (f *translator) operand(e ast.Expr) ([]operand, *expr.CompileError) {
+	if !mentionsDocument(e) {
+		value, err := f.Constant(e)
+		if _, isOptional := value.(*expr.Optional); isOptional && err == nil {
 			return nil, f.unwrapFirst(e)
 		}
 		return []operand{{guard: always, value: value, at: e}}, err
@@ -46,7 +47,7 @@ func (f *filter) operand(e ast.Expr) ([]operand, *CompileError) {
 	if e.Kind() != ast.CallKind {
 		return nil, f.refuse(e)
 	}
-	args := operands(e.AsCall())
+	args := expr.Operands(e.AsCall())
 	switch e.AsCall().FunctionName() {
 	case operators.Conditional:
 		when, err := f.condition(args[0])
@@ -59,7 +60,7 @@ func (f *filter) operand(e ast.Expr) ([]operand, *CompileError) {
 		}
 		no, err := f.guarded(args[2], when.fails)
 		return append(yes, no...), err
-	case orValueFunction.name:
+	case "orValue":
 		o, err := f.optional(args[0])
 		if err != nil {
 			return nil, err
@@ -74,7 +75,7 @@ func (f *filter) operand(e ast.Expr) ([]operand, *CompileError) {
 }
 
 // guarded translates a part that applies to some documents only.
-func (f *filter) guarded(e ast.Expr, guard domain.Predicate) ([]operand, *CompileError) {
+func (f *translator) guarded(e ast.Expr, guard domain.Predicate) ([]operand, *expr.CompileError) {
 	values, err := f.operand(e)
 	if err != nil {
 		return nil, err
@@ -82,7 +83,7 @@ func (f *filter) guarded(e ast.Expr, guard domain.Predicate) ([]operand, *Compil
 	return values, f.guard(e, values, guard)
 }
 
-func (f *filter) guard(e ast.Expr, values []operand, guard domain.Predicate) *CompileError {
+func (f *translator) guard(e ast.Expr, values []operand, guard domain.Predicate) *expr.CompileError {
 	for i := range values {
 		values[i].guard = allOf(guard, values[i].guard)
 		if err := f.bounded(e, values[i].guard); err != nil {
@@ -94,7 +95,7 @@ func (f *filter) guard(e ast.Expr, values []operand, guard domain.Predicate) *Co
 
 // path translates a chain of names after doc: `doc.a.b`, `doc["odd name"]`, and doc itself. ok is false for anything
 // else.
-func (f *filter) path(e ast.Expr) (path domain.Path, ok bool, err *CompileError) {
+func (f *translator) path(e ast.Expr) (path domain.Path, ok bool, err *expr.CompileError) {
 	var around ast.Expr
 	switch {
 	case e.Kind() == ast.IdentKind:
@@ -118,21 +119,21 @@ func (f *filter) path(e ast.Expr) (path domain.Path, ok bool, err *CompileError)
 }
 
 // memberName returns the last name of a chain, as in .name, ["name"], .?name or [?"name"].
-func (f *filter) memberName(e ast.Expr) (string, *CompileError) {
+func (f *translator) memberName(e ast.Expr) (string, *expr.CompileError) {
 	if e.Kind() == ast.SelectKind {
 		return e.AsSelect().FieldName(), f.checkText(e, e.AsSelect().FieldName())
 	}
 	key := e.AsCall().Args()[1]
-	if f.mentionsDocument(key) {
-		return "", f.fail(key, "write the name itself, as in doc.prices[\"EUR\"]", "the name of a field must be known when the filter is read")
+	if mentionsDocument(key) {
+		return "", f.Fail(key, "write the name itself, as in doc.prices[\"EUR\"]", "the name of a field must be known when the filter is read")
 	}
-	value, err := f.constant(key)
+	value, err := f.Constant(key)
 	if err != nil {
 		return "", err
 	}
-	name, isText := value.(String)
+	name, isText := value.(expr.String)
 	if !isText {
-		return "", f.fail(e, "to ask for an element, write \"vip\" in doc.tags; for a certain place, have the projection keep that element in a field of its own",
+		return "", f.Fail(e, "to ask for an element, write \"vip\" in doc.tags; for a certain place, have the projection keep that element in a field of its own",
 			"a filter cannot look at a place of a list")
 	}
 	return string(name), f.checkText(e, string(name))
@@ -140,14 +141,14 @@ func (f *filter) memberName(e ast.Expr) (string, *CompileError) {
 
 // isOptional reports whether a part returns an optional value: .?a or [?"a"], a field after one, or x.or(y). Its type
 // does not always show that, since the type of a field is unknown.
-func (f *filter) isOptional(e ast.Expr) bool {
+func (f *translator) isOptional(e ast.Expr) bool {
 	switch {
 	case e.Kind() == ast.SelectKind:
 		return !e.AsSelect().IsTestOnly() && f.isOptional(e.AsSelect().Operand())
 	case isCall(e, operators.Index):
 		return f.isOptional(e.AsCall().Args()[0])
 	}
-	return isCall(e, operators.OptSelect) || isCall(e, operators.OptIndex) || isCall(e, orFunction.name)
+	return isCall(e, operators.OptSelect) || isCall(e, operators.OptIndex) || isCall(e, "or")
 }
 
 func isCall(e ast.Expr, function string) bool {
@@ -155,23 +156,23 @@ func isCall(e ast.Expr, function string) bool {
 }
 
 // optional translates a part that returns an optional value: doc.?a, doc[?"a"], fields after them, and x.or(y).
-func (f *filter) optional(e ast.Expr) (optional, *CompileError) {
-	if !f.mentionsDocument(e) {
-		value, err := f.constant(e)
+func (f *translator) optional(e ast.Expr) (optional, *expr.CompileError) {
+	if !mentionsDocument(e) {
+		value, err := f.Constant(e)
 		if err != nil {
 			return optional{}, err
 		}
-		known, ok := value.(*Optional)
-		switch {
-		case !ok:
+		constant, ok := value.(*expr.Optional)
+		if !ok {
 			return optional{}, f.refuse(e)
-		case known.value == nil:
+		}
+		if value, ok = constant.Get(); !ok {
 			return optional{none: always}, nil
 		}
-		return optional{[]operand{{guard: always, value: known.value, at: e}}, never}, nil
+		return optional{[]operand{{guard: always, value: value, at: e}}, never}, nil
 	}
-	if isCall(e, orFunction.name) {
-		args := operands(e.AsCall())
+	if isCall(e, "or") {
+		args := expr.Operands(e.AsCall())
 		first, err := f.optional(args[0])
 		if err != nil {
 			return optional{}, err
@@ -206,7 +207,7 @@ func (f *filter) optional(e ast.Expr) (optional, *CompileError) {
 	}
 	if !isCall(e, operators.OptSelect) && !isCall(e, operators.OptIndex) {
 		// Its evaluation is a fault for every document. Do not treat it as the optional field that was meant.
-		return optional{}, f.fail(e, "write a ? before the field's name: doc.?field, doc[?'field']", "a field that may be missing is wanted here")
+		return optional{}, f.Fail(e, "write a ? before the field's name: doc.?field, doc[?'field']", "a field that may be missing is wanted here")
 	}
 	path, ok, err := f.path(around)
 	switch {
@@ -220,7 +221,7 @@ func (f *filter) optional(e ast.Expr) (optional, *CompileError) {
 
 // extend translates a field of an optional value. The result is empty if the value is missing, has no such field, or is
 // null. If the value cannot have fields, it is a fault.
-func (f *filter) extend(e ast.Expr, o optional, name string) (optional, *CompileError) {
+func (f *translator) extend(e ast.Expr, o optional, name string) (optional, *expr.CompileError) {
 	out := optional{none: o.none}
 	for _, v := range o.values {
 		if !v.isField() {

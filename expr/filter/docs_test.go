@@ -1,4 +1,4 @@
-package expr
+package filter
 
 import (
 	"encoding/json"
@@ -14,7 +14,7 @@ import (
 // TestExamplesOfFilters asks what docs/reference/filters.md asks of its documents.
 func TestExamplesOfFilters(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../docs/reference/filters.md")
+	page, err := os.ReadFile("../../docs/reference/filters.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func documentsOf(t *testing.T, text string) []domain.Document {
 }
 
 func filtered(source string, documents []domain.Document) (string, error) {
-	predicate, err := CompileFilter(source)
+	predicate, err := Compile(source)
 	if err != nil {
 		return "", err
 	}

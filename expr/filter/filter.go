@@ -1,4 +1,13 @@
-package expr
+// Package filter compiles filters of documents to predicates that every database answers.
+//
+// A filter is an expression of `doc` that returns a bool, in a part of the language that docs/reference/filters.md
+// describes. A document matches the predicate if and only if evaluating the expression on it, within the limits of an
+// evaluation, returns true. Compile returns the predicate. CompileOrder and CompileFields read the lists of paths that
+// accompany a filter in a query.
+//
+// Package expr parses and checks the text. translator turns the tree into conditions (filter.go), which consist of
+// comparisons (comparison.go) of operands (operand.go); it refuses everything else with a hint (refusal.go).
+package filter
 
 import (
 	"fmt"
@@ -8,49 +17,44 @@ import (
 	"cel.dev/cel-go/common/operators"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/expr"
 )
 
 // Limits of filters, in addition to those of every expression.
 const (
-	// MaxFilterLeaves is how many comparisons and field tests a filter may expand to. A conditional counts its
+	// MaxLeaves is how many comparisons and field tests a filter may expand to. A conditional counts its
 	// condition twice, and what it is compared with once for each branch.
-	MaxFilterLeaves = 200
-	// MaxFilterConstants is how many constants a list in a filter may contain.
-	MaxFilterConstants = 1_000
-	// MaxFilterTextBytes is the total length of a filter's constant texts.
-	MaxFilterTextBytes = MaxSourceBytes
+	MaxLeaves = 200
+	// MaxConstants is how many constants a list in a filter may contain.
+	MaxConstants = 1_000
+	// MaxTextBytes is the total length of a filter's constant texts.
+	MaxTextBytes = expr.MaxSourceBytes
 )
 
-// CompileFilter compiles a filter: an expression of `doc` that returns a bool, in the part of the language that every
-// database can answer. A document matches the predicate if and only if evaluating the expression on it, within the
-// limits of an evaluation, returns true. The error is a *CompileError, unless the language itself cannot be set up.
-//
-// docs/reference/filters.md says what a filter may contain.
-func CompileFilter(source string) (predicate domain.Predicate, err error) {
-	_, c, err := compile(ScopeDocument, source)
+// Compile compiles a filter. The error is a *expr.CompileError, unless the language itself cannot be set up.
+func Compile(source string) (predicate domain.Predicate, err error) {
+	tree, err := expr.Parse(expr.ScopeDocument, source)
 	if err != nil {
 		return nil, err
 	}
+	// A bug in this package must not crash the service.
 	defer func() {
 		if r := recover(); r != nil {
-			predicate, err = nil, &CompileError{Line: 1, Column: 1, Message: fmt.Sprintf("the filter cannot be compiled: %v", r), source: source}
+			predicate, err = nil, &expr.CompileError{Line: 1, Column: 1, Message: fmt.Sprintf("the filter cannot be compiled: %v", r), Source: source}
 		}
 	}()
-	f := &filter{compiler: c, constants: evaluation{cost: MaxCost, most: MaxCost, memory: MaxMemory}, source: source}
-	root, failure := f.condition(c.ast.Expr())
+	f := &translator{Tree: tree}
+	root, failure := f.condition(tree.Root())
 	if failure != nil {
-		failure.source = source
 		return nil, failure
 	}
 	return root.holds, nil
 }
 
-// filter translates a checked syntax tree into a predicate.
-type filter struct {
-	*compiler
-	constants evaluation // one budget for all constants
-	texts     int        // bytes of constant texts in leaves so far
-	source    string
+// translator turns a checked syntax tree into a predicate.
+type translator struct {
+	*expr.Tree
+	texts int // bytes of constant strings in leaves so far
 }
 
 // condition is a part of a filter that returns a bool: the documents for which it is true, and those for which it is
@@ -135,18 +139,18 @@ func leaves(p domain.Predicate) int {
 }
 
 // bounded refuses parts that have grown too large, before they grow further.
-func (f *filter) bounded(e ast.Expr, parts ...domain.Predicate) *CompileError {
+func (f *translator) bounded(e ast.Expr, parts ...domain.Predicate) *expr.CompileError {
 	for _, part := range parts {
-		if leaves(part) > MaxFilterLeaves {
-			return f.fail(e, "for one of many values write doc.field in [a, b, c]; a conditional counts its condition twice",
-				"the filter has more than %d comparisons and tests", MaxFilterLeaves)
+		if leaves(part) > MaxLeaves {
+			return f.Fail(e, "for one of many values write doc.field in [a, b, c]; a conditional counts its condition twice",
+				"the filter has more than %d comparisons and tests", MaxLeaves)
 		}
 	}
 	return nil
 }
 
 // condition translates a part that returns a bool.
-func (f *filter) condition(e ast.Expr) (condition, *CompileError) {
+func (f *translator) condition(e ast.Expr) (condition, *expr.CompileError) {
 	c, err := f.unbounded(e)
 	if err != nil {
 		return condition{}, err
@@ -154,16 +158,16 @@ func (f *filter) condition(e ast.Expr) (condition, *CompileError) {
 	return c, f.bounded(e, c.holds, c.fails)
 }
 
-func (f *filter) unbounded(e ast.Expr) (condition, *CompileError) {
+func (f *translator) unbounded(e ast.Expr) (condition, *expr.CompileError) {
 	switch {
-	case !f.mentionsDocument(e):
+	case !mentionsDocument(e):
 		return f.truth(e)
 	case e.Kind() == ast.SelectKind && e.AsSelect().IsTestOnly():
 		return f.has(e)
 	case e.Kind() != ast.CallKind:
 		return f.truth(e)
 	}
-	args := operands(e.AsCall())
+	args := expr.Operands(e.AsCall())
 	switch e.AsCall().FunctionName() {
 	case operators.LogicalNot:
 		c, err := f.condition(args[0])
@@ -207,10 +211,10 @@ func (f *filter) unbounded(e ast.Expr) (condition, *CompileError) {
 	return f.truth(e)
 }
 
-func (f *filter) conditions(list []ast.Expr) ([]condition, *CompileError) {
+func (f *translator) conditions(list []ast.Expr) ([]condition, *expr.CompileError) {
 	out := make([]condition, len(list))
 	for i, e := range list {
-		var err *CompileError
+		var err *expr.CompileError
 		if out[i], err = f.condition(e); err != nil {
 			return nil, err
 		}
@@ -219,7 +223,7 @@ func (f *filter) conditions(list []ast.Expr) ([]condition, *CompileError) {
 }
 
 // truth translates a value used directly as a bool.
-func (f *filter) truth(e ast.Expr) (condition, *CompileError) {
+func (f *translator) truth(e ast.Expr) (condition, *expr.CompileError) {
 	values, err := f.operand(e)
 	if err != nil {
 		return condition{}, err
@@ -227,7 +231,7 @@ func (f *filter) truth(e ast.Expr) (condition, *CompileError) {
 	out := condition{never, never}
 	for _, v := range values {
 		var c condition
-		switch constant, isBool := v.value.(Bool); {
+		switch constant, isBool := v.value.(expr.Bool); {
 		case v.isField() && len(v.path) == 0:
 			return condition{}, f.wholeDocument(v.at)
 		case v.isField():
@@ -236,7 +240,7 @@ func (f *filter) truth(e ast.Expr) (condition, *CompileError) {
 		case isBool:
 			c = known(bool(constant))
 		default:
-			return condition{}, f.fail(v.at, compareHint, "a filter gives true or false, and this is %s", describe(v.value))
+			return condition{}, f.Fail(v.at, "compare it: x != null, x > 0, x != ''", "a filter gives true or false, and this is %s", expr.Describe(v.value))
 		}
 		out = condition{anyOf(out.holds, allOf(v.guard, c.holds)), anyOf(out.fails, allOf(v.guard, c.fails))}
 		if err := f.bounded(e, out.holds, out.fails); err != nil {
@@ -247,7 +251,7 @@ func (f *filter) truth(e ast.Expr) (condition, *CompileError) {
 }
 
 // has translates has(doc.a.b).
-func (f *filter) has(e ast.Expr) (condition, *CompileError) {
+func (f *translator) has(e ast.Expr) (condition, *expr.CompileError) {
 	around := e.AsSelect().Operand()
 	name, err := f.memberName(e)
 	if err != nil {
@@ -272,7 +276,7 @@ func (f *filter) has(e ast.Expr) (condition, *CompileError) {
 }
 
 // hasValue translates x.hasValue() and x.hasValue(constant).
-func (f *filter) hasValue(e ast.Expr, args []ast.Expr) (condition, *CompileError) {
+func (f *translator) hasValue(e ast.Expr, args []ast.Expr) (condition, *expr.CompileError) {
 	o, err := f.optional(args[0])
 	if err != nil {
 		return condition{}, err
@@ -280,10 +284,10 @@ func (f *filter) hasValue(e ast.Expr, args []ast.Expr) (condition, *CompileError
 	if len(args) == 1 {
 		return f.present(e, o), nil
 	}
-	if f.mentionsDocument(args[1]) {
+	if mentionsDocument(args[1]) {
 		return condition{}, f.fieldWithField(args[1])
 	}
-	value, err := f.constant(args[1])
+	value, err := f.Constant(args[1])
 	if err != nil {
 		return condition{}, err
 	}
@@ -299,7 +303,7 @@ func (f *filter) hasValue(e ast.Expr, args []ast.Expr) (condition, *CompileError
 }
 
 // present returns the condition that an optional has a value.
-func (f *filter) present(e ast.Expr, o optional) condition {
+func (f *translator) present(e ast.Expr, o optional) condition {
 	out := condition{never, o.none}
 	for _, v := range o.values {
 		there := v.guard
@@ -311,31 +315,19 @@ func (f *filter) present(e ast.Expr, o optional) condition {
 	return out
 }
 
-// at returns the position of a part; for a call, that of its name.
-func (f *filter) at(e ast.Expr) position {
-	at := f.compiler.at(e)
-	at.column = int32(newCursor(f.source, int(at.line), int(at.column)).nameStart(int(at.column)))
-	return at
-}
-
-func (f *filter) fail(e ast.Expr, hint, format string, args ...any) *CompileError {
-	at := f.at(e)
-	return &CompileError{Line: int(at.line), Column: int(at.column), Message: fmt.Sprintf(format, args...), Hint: hint}
-}
-
 // place returns the position of a leaf.
-func (f *filter) place(e ast.Expr) domain.Place {
-	at := f.at(e)
-	return domain.Place(fmt.Sprintf("line %d, column %d", at.line, at.column))
+func (f *translator) place(e ast.Expr) domain.Place {
+	line, column := f.Place(e)
+	return domain.Place(fmt.Sprintf("line %d, column %d", line, column))
 }
 
 // checkText refuses a constant text that no document can contain.
-func (f *filter) checkText(e ast.Expr, text string) *CompileError {
+func (f *translator) checkText(e ast.Expr, text string) *expr.CompileError {
 	if strings.IndexByte(text, 0) >= 0 {
-		return f.fail(e, "", "no document has a text with the character U+0000 in it")
+		return f.Fail(e, "", "no document has a text with the character U+0000 in it")
 	}
-	if f.texts += len(text); f.texts > MaxFilterTextBytes {
-		return f.fail(e, "", "the constant texts of a filter may have %d bytes together", MaxFilterTextBytes)
+	if f.texts += len(text); f.texts > MaxTextBytes {
+		return f.Fail(e, "", "the constant texts of a filter may have %d bytes together", MaxTextBytes)
 	}
 	return nil
 }
