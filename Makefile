@@ -5,8 +5,8 @@ ARGS      ?=
 FUZZTIME  ?= 30s
 # Two packages at a time: each test binary has a PostgreSQL of its own.
 TESTFLAGS ?= -timeout=9m -p=2
-# Packages in which several goroutines share something; the one without a name is the root.
-RACE      ?= ^$(MODULE)(/(aggregate|api|auth|budget|console|dispatch|drivers/.*|egress|egress/kafka|egress/nats|embedded|erasure|fairshare|listen|members|outbox.*|projection|reactor|rebuild|retention|service|store|subscription|upcasting|webhook))?$$
+# Packages in which several goroutines share something.
+RACE      ?= ^$(MODULE)/(aggregate|api|auth|budget|cli/doctor|console|dispatch|drivers/.*|egress|egress/kafka|egress/nats|embedded|erasure|fairshare|listen|members|outbox.*|projection|reactor|rebuild|retention|service|store|subscription|upcasting|webhook)$$
 
 MODULE      := github.com/manifold-es/manifold
 STATICCHECK := $(GO) tool -modfile=$(CURDIR)/tools/go.mod staticcheck

@@ -76,7 +76,10 @@ var imports = map[string][]string{
 		"drivers", "drivers/postgres", "drivers/mongo", "drivers/sqlserver", "subscription", "dispatch", "webhook", "reactor",
 		"egress", "egress/nats", "egress/kafka", "retention", "erasure", "api",
 	},
-	"manifold": {"service", "domain", "config", "drivers", "embedded", "listen", "migrations", "projection", "reactor", "store", "telemetry"},
+	"cli":        {"cli/doctor", "service", "domain", "config", "embedded", "listen", "migrations", "projection", "telemetry"},
+	"cli/doctor": {"service", "domain", "config", "drivers", "listen", "migrations", "projection", "store"},
+	// The facade.
+	"manifold": {"cli", "service", "domain", "config", "projection", "reactor"},
 
 	"cmd/manifold": {"manifold", "client", "embedded", "config", "cmd/manifold/bench"},
 	// The benchmarks also measure the store alone, on a separate database.
@@ -114,7 +117,7 @@ var foreign = map[string][]string{
 	"github.com/nats-io":                         {"egress/nats"},
 	"github.com/twmb/franz-go":                   {"egress/kafka"},
 	"github.com/Shopify/toxiproxy":               {"drivers/drivertest/proxy"},
-	"github.com/spf13/cobra":                     {"cmd/manifold", "manifold"},
+	"github.com/spf13/cobra":                     {"cli", "cmd/manifold", "manifold"},
 	"code.dny.dev/ssrf":                          {"webhook"},
 	"github.com/pires/go-proxyproto":             {"listen"},
 }

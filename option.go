@@ -3,6 +3,7 @@ package manifold
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/manifold-es/manifold/cli"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/reactor"
@@ -10,16 +11,10 @@ import (
 )
 
 // Option changes what Main and Start set up.
-type Option func(*program)
+type Option func(*cli.Program)
 
-// program is what the options have added.
-type program struct {
-	service.Extensions
-	commands []*cobra.Command
-}
-
-func newProgram(options []Option) program {
-	var p program
+func newProgram(options []Option) cli.Program {
+	var p cli.Program
 	for _, option := range options {
 		option(&p)
 	}
@@ -36,7 +31,7 @@ type OpenDriver = service.OpenDriver
 // WithDriver adds a driver under a name, which a configured database uses in its `driver` setting. It may replace a
 // driver that comes with Manifold.
 func WithDriver(name string, open OpenDriver) Option {
-	return func(p *program) {
+	return func(p *cli.Program) {
 		if p.Drivers == nil {
 			p.Drivers = make(map[string]OpenDriver)
 		}
@@ -47,7 +42,7 @@ func WithDriver(name string, open OpenDriver) Option {
 // WithProjection adds a shared projection whose fold is written in Go: see projection.HandlerOf. The handler gets the
 // definition's name. Leave out definition.On and definition.Key.
 func WithProjection(definition domain.Definition, handler projection.Handler) Option {
-	return func(p *program) {
+	return func(p *cli.Program) {
 		p.Projections = append(p.Projections, service.Projection{Definition: definition, Handler: handler})
 	}
 }
@@ -57,12 +52,12 @@ func WithProjection(definition domain.Definition, handler projection.Handler) Op
 // reactor.Definition. The name must be the same in every process of a service. The function may be called more than
 // once for an event, so it must be idempotent by the event's id.
 func WithReactor(definition reactor.Definition, handler reactor.Handler) Option {
-	return func(p *program) {
+	return func(p *cli.Program) {
 		p.Reactors = append(p.Reactors, reactor.Reactor{Definition: definition, Handler: handler})
 	}
 }
 
 // WithCommands adds commands to the program.
 func WithCommands(commands ...*cobra.Command) Option {
-	return func(p *program) { p.commands = append(p.commands, commands...) }
+	return func(p *cli.Program) { p.Commands = append(p.Commands, commands...) }
 }

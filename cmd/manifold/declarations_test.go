@@ -54,7 +54,7 @@ func TestDeclarations(t *testing.T) {
 	environ := newTenant(t, url, "university")
 	names := []string{"declaration", "unit-spend", "status-counts"}
 	for _, name := range names[:2] {
-		must(t, environ, "projection", "apply", filepath.Join("..", "..", "testdata", "projections", name+".yaml"))
+		must(t, environ, "projection", "apply", filepath.Join("..", "..", "cli", "testdata", "projections", name+".yaml"))
 	}
 	file := filepath.Join(folder, "declarations.ndjson.gz")
 	if out := must(t, environ, "import", file, "--strict"); !strings.Contains(out, " 0 there already, 0 bad") {
@@ -64,7 +64,7 @@ func TestDeclarations(t *testing.T) {
 		t.Errorf("the same import again: %s", out)
 	}
 	// One projection exists before the events, and another is created after them.
-	must(t, environ, "projection", "apply", filepath.Join("..", "..", "testdata", "projections", names[2]+".yaml"))
+	must(t, environ, "projection", "apply", filepath.Join("..", "..", "cli", "testdata", "projections", names[2]+".yaml"))
 	compare := func(when string) {
 		t.Helper()
 		got := readFigures(t, environ, want.Events)

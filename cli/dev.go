@@ -1,4 +1,4 @@
-package manifold
+package cli
 
 import (
 	"context"
@@ -21,7 +21,7 @@ import (
 	"github.com/manifold-es/manifold/telemetry"
 )
 
-func devCommand(options []Option, hard context.Context) *cobra.Command {
+func devCommand(extensions service.Extensions, hard context.Context) *cobra.Command {
 	var address, dir string
 	var verbose bool
 	command := &cobra.Command{
@@ -37,7 +37,7 @@ acknowledged is lost, however often it is pressed.`,
 				level = slog.LevelDebug
 			}
 			log := telemetry.NewLogger(command.ErrOrStderr(), level, "text")
-			return runDev(command.Context(), hard, dir, address, command.OutOrStdout(), log, newProgram(options).Extensions)
+			return runDev(command.Context(), hard, dir, address, command.OutOrStdout(), log, extensions)
 		},
 	}
 	command.Flags().StringVar(&address, "listen", "127.0.0.1:8080", "where to answer, as host:port; port 0 takes a free one")

@@ -1,4 +1,4 @@
-package manifold
+package cli
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"github.com/manifold-es/manifold/telemetry"
 )
 
-func serveCommand(options []Option, hard context.Context) *cobra.Command {
+func serveCommand(extensions service.Extensions, hard context.Context) *cobra.Command {
 	var file string
 	command := &cobra.Command{
 		Use:   "serve",
@@ -27,7 +27,7 @@ database cannot be reached, or lacks its schema (see manifold migrate), the serv
 				return err
 			}
 			log := telemetry.NewLogger(command.ErrOrStderr(), c.Log.Level, c.Log.Format)
-			process, err := service.Start(command.Context(), c, log, newProgram(options).Extensions)
+			process, err := service.Start(command.Context(), c, log, extensions)
 			if cause := context.Cause(command.Context()); err != nil && cause != nil {
 				log.Info(fmt.Sprint(cause), "while", "the process was starting")
 				return nil

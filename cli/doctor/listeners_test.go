@@ -1,4 +1,4 @@
-package manifold
+package doctor
 
 import (
 	"crypto/ecdsa"
@@ -50,16 +50,16 @@ func TestDoctorOfListeners(t *testing.T) {
 		listen, admin string
 		tls           config.TLS
 		check         string
-		verdict       verdict
+		verdict       Verdict
 		want          string
 	}{
-		{"127.0.0.1:8080", "", config.TLS{}, "listen", fine, "127.0.0.1:8080"},
-		{":8080", "", config.TLS{}, "listen", warning, "as they are"},
-		{":8080", ":9080", config.TLS{}, "admin.listen", warning, "as they are"},
-		{":8080", "", good, "listen", fine, "with a certificate until"},
-		{":8080", "", config.TLS{CertFile: good.KeyFile, KeyFile: good.CertFile}, "listen", failure, "no certificate with its key"},
-		{":8080", "", expiring(t, 24*time.Hour), "listen", warning, "expires at"},
-		{":8080", "", expiring(t, -time.Minute), "listen", failure, "expired at"},
+		{"127.0.0.1:8080", "", config.TLS{}, "listen", Fine, "127.0.0.1:8080"},
+		{":8080", "", config.TLS{}, "listen", Warning, "as they are"},
+		{":8080", ":9080", config.TLS{}, "admin.listen", Warning, "as they are"},
+		{":8080", "", good, "listen", Fine, "with a certificate until"},
+		{":8080", "", config.TLS{CertFile: good.KeyFile, KeyFile: good.CertFile}, "listen", Failure, "no certificate with its key"},
+		{":8080", "", expiring(t, 24*time.Hour), "listen", Warning, "expires at"},
+		{":8080", "", expiring(t, -time.Minute), "listen", Failure, "expired at"},
 	} {
 		d := &doctor{config: config.Default()}
 		d.config.Listen, d.config.Admin.Listen, d.config.TLS = c.listen, c.admin, c.tls

@@ -1,4 +1,4 @@
-package manifold
+package cli
 
 import (
 	"crypto/rand"

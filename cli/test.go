@@ -1,4 +1,4 @@
-package manifold
+package cli
 
 import (
 	"context"
@@ -12,9 +12,10 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/service"
 )
 
-func testCommand(options []Option) *cobra.Command {
+func testCommand(extensions service.Extensions) *cobra.Command {
 	return &cobra.Command{
 		Use:   "test DIR...",
 		Short: "Run the examples that stand beside projections' definitions",
@@ -32,8 +33,7 @@ make of them. A file of examples is named like the projection's file: order-summ
 It needs no service and no database. It ends with 1 where an example fails.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(command *cobra.Command, folders []string) error {
-			own := newProgram(options).Extensions
-			e := exampleRun{out: command.OutOrStdout(), handlers: own.Handlers(), registered: own.Definitions()}
+			e := exampleRun{out: command.OutOrStdout(), handlers: extensions.Handlers(), registered: extensions.Definitions()}
 			for _, folder := range folders {
 				if err := e.folder(command.Context(), folder); err != nil {
 					fmt.Fprintln(command.ErrOrStderr(), err) // one line for each mistake, with its file

@@ -1,4 +1,4 @@
-package manifold
+package cli
 
 import (
 	"bytes"
@@ -11,13 +11,14 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/service"
 )
 
 // runCommand runs one of the program's commands.
-func runCommand(t *testing.T, options []Option, args ...string) (out, errs string, err error) {
+func runCommand(t *testing.T, extensions service.Extensions, args ...string) (out, errs string, err error) {
 	t.Helper()
 	var outs, errors bytes.Buffer
-	c := command(options, context.Background())
+	c := Program{Extensions: extensions}.command(context.Background())
 	c.SetArgs(args)
 	c.SetOut(&outs)
 	c.SetErr(&errors)
@@ -28,7 +29,7 @@ func runCommand(t *testing.T, options []Option, args ...string) (out, errs strin
 // The examples of the definitions that are here hold.
 func TestExamplesHold(t *testing.T) {
 	t.Parallel()
-	out, errs, err := runCommand(t, nil, "test", filepath.Join("testdata", "projections"))
+	out, errs, err := runCommand(t, service.Extensions{}, "test", filepath.Join("testdata", "projections"))
 	if err != nil || !strings.Contains(out, " examples passed\n") {
 		t.Errorf("%v\n%s%s", err, out, errs)
 	}
@@ -37,25 +38,25 @@ func TestExamplesHold(t *testing.T) {
 func TestTestCommand(t *testing.T) {
 	t.Parallel()
 	type counted struct{ N int }
-	counter := WithProjection(domain.Definition{Name: "counted"}, projection.HandlerOf(projection.Rule[counted]{
+	counter := service.Extensions{Projections: []service.Projection{{Definition: domain.Definition{Name: "counted"}, Handler: projection.HandlerOf(projection.Rule[counted]{
 		Key:  func(event domain.Event) (string, error) { return event.Stream, nil },
 		Fold: func(doc *counted, event domain.Event) (bool, error) { doc.N++; return true, nil },
-	}))
+	})}}}
 	const cases = "cases:\n  - name: counts\n    given: [{stream: order-1, type: A}, {stream: order-1, type: B}]\n    documents: {order-1: {N: 2}}\n"
 	for name, test := range map[string]struct {
-		options []Option
-		files   map[string]string
-		want    string
-		fails   bool
+		extensions service.Extensions
+		files      map[string]string
+		want       string
+		fails      bool
 	}{
-		"a Go handler": {[]Option{counter}, map[string]string{"counted.test.yaml": cases}, "ok    counted: counts\n1 examples passed\n", false},
-		"a Go handler named in a file": {[]Option{counter}, map[string]string{
+		"a Go handler": {counter, map[string]string{"counted.test.yaml": cases}, "ok    counted: counts\n1 examples passed\n", false},
+		"a Go handler named in a file": {counter, map[string]string{
 			"other.yaml": "name: other\nhandler: counted\n", "other.test.yaml": strings.Replace(cases, "N: 2", "N: 3", 1),
 		}, "FAIL  other: counts\n      other.test.yaml:4: document \"order-1\": N is 2, want 3\n1 of 1 examples failed\n", true},
-		"nothing of that name":       {nil, map[string]string{"counted.test.yaml": cases}, "no file beside it defines projection \"counted\"", true},
-		"a definition that is wrong": {nil, map[string]string{"a.yaml": "name: a\non: {A: 'dok'}\n", "a.test.yaml": cases}, "a.yaml: on.A: ", true},
-		"a file that is wrong":       {nil, map[string]string{"a.yaml": "name: a\nonn: {}\n"}, "a.yaml:2: there is no field \"onn\"", true},
-		"no examples":                {nil, map[string]string{"a.yaml": "name: a\non: {A: 'doc'}\n"}, "there are no examples", true},
+		"nothing of that name":       {service.Extensions{}, map[string]string{"counted.test.yaml": cases}, "no file beside it defines projection \"counted\"", true},
+		"a definition that is wrong": {service.Extensions{}, map[string]string{"a.yaml": "name: a\non: {A: 'dok'}\n", "a.test.yaml": cases}, "a.yaml: on.A: ", true},
+		"a file that is wrong":       {service.Extensions{}, map[string]string{"a.yaml": "name: a\nonn: {}\n"}, "a.yaml:2: there is no field \"onn\"", true},
+		"no examples":                {service.Extensions{}, map[string]string{"a.yaml": "name: a\non: {A: 'doc'}\n"}, "there are no examples", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -65,7 +66,7 @@ func TestTestCommand(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			out, errs, err := runCommand(t, test.options, "test", folder)
+			out, errs, err := runCommand(t, test.extensions, "test", folder)
 			said := strings.ReplaceAll(out+errs, folder+string(filepath.Separator), "")
 			if err != nil && !errors.Is(err, ErrShown) {
 				said += err.Error()

@@ -1,9 +1,8 @@
-package manifold
+package doctor
 
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"os"
@@ -54,9 +53,9 @@ func definitionFile(t *testing.T, folder, text string) {
 }
 
 // found returns the finding of a check.
-func found(t *testing.T, findings []finding, check string) finding {
+func found(t *testing.T, findings []Finding, check string) Finding {
 	t.Helper()
-	i := slices.IndexFunc(findings, func(f finding) bool { return f.Check == check })
+	i := slices.IndexFunc(findings, func(f Finding) bool { return f.Check == check })
 	if i < 0 {
 		t.Fatalf("there is no check %q in %+v", check, findings)
 	}
@@ -84,13 +83,13 @@ func TestDoctorOfTheHealthy(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	findings := examine(t.Context(), "", environ, service.Extensions{}, false)
+	findings := Examine(t.Context(), "", environ, service.Extensions{}, false)
 	for _, f := range findings {
-		want := fine
+		want := Fine
 		if f.Check == "commits" {
-			want = warning // the tests' server does not sync
+			want = Warning // the tests' server does not sync
 		}
-		if f.Verdict != want || f.Message == "" || (f.Todo == "") != (want == fine) {
+		if f.Verdict != want || f.Message == "" || (f.Todo == "") != (want == Fine) {
 			t.Errorf("%+v", f)
 		}
 	}
@@ -107,7 +106,7 @@ func TestDoctorOfTheHealthy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f := found(t, examine(t.Context(), "", environ, service.Extensions{}, false), "projection counts"); f.Verdict != warning ||
+	if f := found(t, Examine(t.Context(), "", environ, service.Extensions{}, false), "projection counts"); f.Verdict != Warning ||
 		!strings.Contains(f.Message, "left 1 tenants on their old documents") || !strings.Contains(f.Message, "event 7 cannot be folded") || f.Todo == "" {
 		t.Errorf("of the tenant that was left behind it says %+v", f)
 	}
@@ -122,10 +121,10 @@ func TestDoctorOfTheHealthy(t *testing.T) {
 func TestDoctorTellsWhatDriversWarnOf(t *testing.T) {
 	t.Parallel()
 	db, reports := pgtest.Database(t), pgtest.Database(t)
-	findings := examine(t.Context(), "", append(doctorEnviron(db),
+	findings := Examine(t.Context(), "", append(doctorEnviron(db),
 		"MANIFOLD_DATABASES={reports: {driver: postgres, url: '"+reports.URL(pgtest.RoleSuperuser)+"'}}"), service.Extensions{}, false)
-	if !slices.ContainsFunc(findings, func(f finding) bool {
-		return f.Check == "documents reports" && f.Verdict == warning && strings.Contains(f.Message, "above row-level security") && f.Todo != ""
+	if !slices.ContainsFunc(findings, func(f Finding) bool {
+		return f.Check == "documents reports" && f.Verdict == Warning && strings.Contains(f.Message, "above row-level security") && f.Todo != ""
 	}) {
 		t.Errorf("%+v", findings)
 	}
@@ -170,7 +169,7 @@ func TestDoctorOfTheSick(t *testing.T) {
 		"MANIFOLD_DATABASE_SYSTEM_URL="+db.URL(pgtest.RoleMigrator),
 		"MANIFOLD_DATABASE_RETENTION_URL="+db.Server.URLAs(db.Name, "manifold_retention", "topsecret"),
 		"MANIFOLD_DATABASES={far: {driver: postgres, url: 'postgres://u:topsecret@127.0.0.1:1/x'}, odd: {driver: oracle, url: 'o://x'}}")
-	findings := examine(t.Context(), "", environ, service.Extensions{}, false)
+	findings := Examine(t.Context(), "", environ, service.Extensions{}, false)
 	for check, want := range map[string]string{
 		"login app":         "is a superuser",
 		"login system":      "owns Manifold's tables",
@@ -180,67 +179,28 @@ func TestDoctorOfTheSick(t *testing.T) {
 		"documents odd":     `no driver "oracle"; there is mongo, postgres, sqlserver`,
 		"definition others": `there is no database "nowhere" in the configuration; there is default, far, odd`,
 	} {
-		if f := found(t, findings, check); f.Verdict != failure || !strings.Contains(f.Message, want) || f.Todo == "" {
+		if f := found(t, findings, check); f.Verdict != Failure || !strings.Contains(f.Message, want) || f.Todo == "" {
 			t.Errorf("%+v; want %q", f, want)
 		}
 	}
-	if f := found(t, findings, "login documents"); f.Verdict != fine {
+	if f := found(t, findings, "login documents"); f.Verdict != Fine {
 		t.Errorf("%+v", f)
 	}
 	var said bytes.Buffer
-	if err := errors.Join(writeFindings(&said, findings), writeFindingsJSON(&said, findings)); err != nil || strings.Contains(said.String(), "topsecret") {
+	if err := errors.Join(Write(&said, findings), WriteJSON(&said, findings)); err != nil || strings.Contains(said.String(), "topsecret") {
 		t.Errorf("it says, %v:\n%s", err, said.String())
 	}
 
-	findings = examine(t.Context(), "", doctorEnviron(db), service.Extensions{}, false)
-	if f := found(t, findings, "projection counts"); f.Verdict != failure || !strings.Contains(f.Message, "the table of its live build") {
+	findings = Examine(t.Context(), "", doctorEnviron(db), service.Extensions{}, false)
+	if f := found(t, findings, "projection counts"); f.Verdict != Failure || !strings.Contains(f.Message, "the table of its live build") {
 		t.Errorf("%+v", f)
 	}
 	if err := migrations.Down(t.Context(), db.URL(pgtest.RoleMigrator)); err != nil {
 		t.Fatal(err)
 	}
-	findings = examine(t.Context(), "", doctorEnviron(db), service.Extensions{}, false)
-	if f := found(t, findings, "schema"); f.Verdict != failure || !strings.Contains(f.Message, "manifold migrate up") {
+	findings = Examine(t.Context(), "", doctorEnviron(db), service.Extensions{}, false)
+	if f := found(t, findings, "schema"); f.Verdict != Failure || !strings.Contains(f.Message, "manifold migrate up") {
 		t.Errorf("%+v", f)
-	}
-}
-
-// The command prints a line for each check, or JSON. It fails if any check fails.
-func TestDoctorCommand(t *testing.T) {
-	t.Parallel()
-	db := pgtest.Database(t)
-	text := "database:\n  url: '" + db.URL(pgtest.RoleMigrator) + "'\n"
-	for name, role := range map[string]migrations.Role{"app": migrations.RoleApp, "system": migrations.RoleSystem, "documents": migrations.RoleDocuments, "retention": migrations.RoleRetention} {
-		text += "  " + name + ": {url: '" + db.URL(role) + "'}\n"
-	}
-	file := filepath.Join(t.TempDir(), "manifold.yaml")
-	run := func(text string, args ...string) (string, error) {
-		t.Helper()
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		command := command(nil, t.Context())
-		var out bytes.Buffer
-		command.SetOut(&out)
-		command.SetArgs(append([]string{"doctor", "--config", file}, args...))
-		err := command.ExecuteContext(t.Context())
-		return out.String(), err
-	}
-	said, err := run(text)
-	if err != nil || !strings.Contains(said, "\nok       login app: ") || !strings.Contains(said, "\nwarning  commits: ") {
-		t.Errorf("%v\n%s", err, said)
-	}
-	said, err = run(text, "--json")
-	var report struct {
-		OK     bool
-		Checks []finding
-	}
-	if jsonErr := json.Unmarshal([]byte(said), &report); err != nil || jsonErr != nil || !report.OK || len(report.Checks) < 8 {
-		t.Errorf("%v, %v\n%s", err, jsonErr, said)
-	}
-	said, err = run("listen: 1\nrolle: x\n")
-	if !errors.Is(err, ErrShown) || !strings.HasPrefix(said, "failed   configuration: ") || !strings.Contains(said, "there is no setting rolle") || strings.Count(said, "\n") != 1 {
-		t.Errorf("%v\n%s", err, said)
 	}
 }
 
@@ -270,13 +230,13 @@ func (m mute) Version(context.Context) (string, error) { return "7.1", nil }
 func TestDoctorOfADriver(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
-	for stays, want := range map[bool]verdict{false: warning, true: failure} {
+	for stays, want := range map[bool]Verdict{false: Warning, true: Failure} {
 		open := func(ctx context.Context, c service.DriverConfig) (drivers.Driver, error) {
 			driver, err := postgres.Open(ctx, postgres.Config{URL: c.URL, MaxConns: c.MaxConns, Log: c.Log})
 			return mute{driver, stays}, err
 		}
 		environ := append(doctorEnviron(db), "MANIFOLD_DATABASES={own: {driver: mute, url: '"+db.URL(migrations.RoleDocuments)+"'}}")
-		findings := examine(t.Context(), "", environ, service.Extensions{Drivers: map[string]service.OpenDriver{"mute": open}}, false)
+		findings := Examine(t.Context(), "", environ, service.Extensions{Drivers: map[string]service.OpenDriver{"mute": open}}, false)
 		if f := found(t, findings, "documents own"); f.Verdict != want || !strings.Contains(f.Message, "mute 7.1 answers") {
 			t.Errorf("%+v; want %s", f, want)
 		}
@@ -300,8 +260,8 @@ func TestDoctorFindsUnreadableEvents(t *testing.T) {
 	if _, err := s.Append(t.Context(), tenant, domain.Append{Streams: []domain.StreamAppend{{Stream: "order-1", Expected: domain.Any, Events: events}}}); err != nil {
 		t.Fatal(err)
 	}
-	healthy := found(t, examine(t.Context(), "", doctorEnviron(db), service.Extensions{}, true), "events")
-	if healthy.Verdict != fine || healthy.Message != "all 5 of them can be read" {
+	healthy := found(t, Examine(t.Context(), "", doctorEnviron(db), service.Extensions{}, true), "events")
+	if healthy.Verdict != Fine || healthy.Message != "all 5 of them can be read" {
 		t.Errorf("of the healthy log it says %+v", healthy)
 	}
 	super := db.Pool(t, pgtest.RoleSuperuser, 1)
@@ -315,9 +275,9 @@ func TestDoctorFindsUnreadableEvents(t *testing.T) {
 	if _, err := super.Exec(t.Context(), "update manifold.events set metadata = $1::jsonb where position = 5", `[1`+strings.Repeat(",1e131071", 300)+`]`); err != nil {
 		t.Fatal(err)
 	}
-	sick := found(t, examine(t.Context(), "", doctorEnviron(db), service.Extensions{}, true), "events")
+	sick := found(t, Examine(t.Context(), "", doctorEnviron(db), service.Extensions{}, true), "events")
 	for _, want := range []string{"3 events of tenant " + tenant.String(), "position 2 (Counted, version 2 of order-1), position 4", "position 5"} {
-		if sick.Verdict != warning || !strings.Contains(sick.Message, want) || !strings.Contains(sick.Todo, "manifold redact "+tenant.String()) {
+		if sick.Verdict != Warning || !strings.Contains(sick.Message, want) || !strings.Contains(sick.Todo, "manifold redact "+tenant.String()) {
 			t.Errorf("of the sick log it says %+v, want %q", sick, want)
 		}
 	}

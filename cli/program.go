@@ -1,0 +1,89 @@
+// Package cli has the commands of Manifold's programs: a file for each.
+//
+// Main runs a Program. Every program has the commands that run the service: serve, dev, migrate, doctor, test and
+// version.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/manifold-es/manifold/service"
+)
+
+// Program is what a program adds to Manifold.
+type Program struct {
+	service.Extensions
+	Commands []*cobra.Command
+}
+
+// Main runs the program with this process's arguments and exits. The first SIGINT or SIGTERM ends it in order: it
+// accepts no new work, lets work under way finish until the configured deadline, and then cancels the rest. The
+// second signal skips the waiting, and the third ends the process at once. Acknowledged events are kept in any case.
+func (p Program) Main() {
+	soft, hard := interrupts()
+	if err := p.command(hard).ExecuteContext(soft); err != nil {
+		if exit, ok := errors.AsType[ExitError](err); ok {
+			os.Exit(exit.Code)
+		}
+		if !errors.Is(err, ErrShown) {
+			fmt.Fprintln(os.Stderr, "manifold:", err)
+		}
+		os.Exit(1)
+	}
+}
+
+// ExitError makes the program exit with the given code. A command returns it after it has already printed everything.
+type ExitError struct{ Code int }
+
+// Error returns a message with the code.
+func (e ExitError) Error() string { return fmt.Sprintf("exit code %d", e.Code) }
+
+// ErrShown marks a command's error that the user has already seen. Wrap it in the error that the command returns.
+var ErrShown = errors.New("see above")
+
+// command creates the program's commands. The end of hard ends all waiting.
+func (p Program) command(hard context.Context) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "manifold",
+		Short:         "An event store and projection service for many tenants",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(devCommand(p.Extensions, hard), serveCommand(p.Extensions, hard), migrateCommand(), doctorCommand(p.Extensions), testCommand(p.Extensions), versionCommand())
+	root.AddCommand(p.Commands...)
+	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {
+		return fmt.Errorf("%w; see %s --help", err, command.CommandPath())
+	})
+	tellUse(root)
+	return root
+}
+
+// interrupted is the cause with which a signal ends a context.
+type interrupted struct{ signal os.Signal }
+
+func (i interrupted) Error() string { return "stopped by " + i.signal.String() }
+
+// interrupts returns two contexts: the first signal ends soft, and the second ends hard. The third signal ends the
+// process.
+func interrupts() (soft, hard context.Context) {
+	signals := make(chan os.Signal, 3)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	soft, cancelSoft := context.WithCancelCause(context.Background())
+	hard, cancelHard := context.WithCancelCause(context.Background())
+	// This goroutine runs until the process exits, so nothing waits for it.
+	go func() {
+		cancelSoft(interrupted{<-signals})
+		cancelHard(interrupted{<-signals})
+		<-signals
+		os.Exit(130)
+	}()
+	return soft, hard
+}
