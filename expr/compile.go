@@ -15,25 +15,8 @@ import (
 	"github.com/manifold-es/manifold/expr/scan"
 )
 
-// Program is a compiled expression. It is immutable: any number of goroutines may evaluate it at once.
-type Program struct {
-	scope     Scope
-	source    string
-	root      node
-	variables int // how many slots it needs
-	cost      int // what one evaluation may cost
-	use       eventUse
-	shape     Shape // of the results in ScopeProjection
-}
-
-// Compile compiles an expression. The error is a *CompileError, unless the language itself cannot be set up.
-func Compile(scope Scope, source string) (*Program, error) {
-	program, _, err := compile(scope, source)
-	return program, err
-}
-
-// compile also returns the compiler, for other uses of the syntax tree.
-func compile(scope Scope, source string) (program *Program, c *compiler, err error) {
+// compile returns the nodes of an expression, and the compiler with the syntax tree.
+func compile(scope Scope, source string) (root node, c *compiler, err error) {
 	if len(source) > MaxSourceBytes {
 		return nil, nil, &CompileError{Line: 1, Column: 1, Message: fmt.Sprintf("the expression has %d bytes; at most %d are allowed", len(source), MaxSourceBytes)}
 	}
@@ -50,7 +33,7 @@ func compile(scope Scope, source string) (program *Program, c *compiler, err err
 	// A bug in the parser must not crash the service.
 	defer func() {
 		if r := recover(); r != nil {
-			program, c, err = nil, nil, &CompileError{Line: 1, Column: 1, Message: fmt.Sprintf("the expression cannot be compiled: %v", r), Source: source}
+			root, c, err = nil, nil, &CompileError{Line: 1, Column: 1, Message: fmt.Sprintf("the expression cannot be compiled: %v", r), Source: source}
 		}
 	}()
 	// Do not use issues.Err(): it joins all errors, each with its line of the source, in time and memory quadratic in
@@ -73,9 +56,7 @@ func compile(scope Scope, source string) (program *Program, c *compiler, err err
 		failure.Source = source
 		return nil, nil, failure
 	}
-	compiled := &Program{scope: scope, source: source, root: root, variables: c.slots, cost: MaxCost, use: useOf(c.ast.Expr())}
-	compiled.shape.read(c.ast.Expr(), nil)
-	return compiled, c, nil
+	return root, c, nil
 }
 
 func emptyHint(scope Scope) string {
@@ -87,9 +68,6 @@ func emptyHint(scope Scope) string {
 	}
 	return "write event.stream, for example"
 }
-
-// Source returns the expression's text.
-func (p *Program) Source() string { return p.source }
 
 // compiler turns a checked syntax tree into nodes.
 type compiler struct {
@@ -397,4 +375,17 @@ func constantText(n node) (string, bool) {
 		return string(text), ok
 	}
 	return "", false
+}
+
+// never reports whether the whole expression can never return the kind, whatever its inputs. It also returns the kind
+// that it does return, for people.
+func (c *compiler) never(want types.Kind) (kind string, optional, never bool) {
+	switch t := c.ast.GetType(c.ast.Expr().ID()); t.Kind() {
+	case want, types.DynKind, types.TypeParamKind, types.AnyKind:
+		return "", false, false
+	case types.OpaqueKind:
+		return "an optional value", true, true
+	default:
+		return cel.FormatCELType(t), false, true
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/types"
 )
 
@@ -20,7 +19,7 @@ func CompileCondition(source string) (*Condition, error) {
 	if strings.TrimSpace(source) == "" {
 		return nil, &CompileError{Line: 1, Column: 1, Message: "the filter is empty", Hint: `write a condition, such as event.type == "OrderPlaced", or leave the filter out`}
 	}
-	program, c, err := compile(ScopeEvent, source)
+	root, c, err := compile(ScopeEvent, source)
 	if err != nil {
 		return nil, err
 	}
@@ -33,21 +32,9 @@ func CompileCondition(source string) (*Condition, error) {
 		at.Source = source
 		return nil, at
 	}
+	program := c.program(root, source)
 	program.cost = MaxConditionCost
 	return &Condition{program}, nil
-}
-
-// never reports whether the whole expression can never return the kind, whatever its inputs. It also returns the kind
-// that it does return, for people.
-func (c *compiler) never(want types.Kind) (kind string, optional, never bool) {
-	switch t := c.ast.GetType(c.ast.Expr().ID()); t.Kind() {
-	case want, types.DynKind, types.TypeParamKind, types.AnyKind:
-		return "", false, false
-	case types.OpaqueKind:
-		return "an optional value", true, true
-	default:
-		return cel.FormatCELType(t), false, true
-	}
 }
 
 // Source returns the filter's text.

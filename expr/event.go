@@ -2,7 +2,6 @@ package expr
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/manifold-es/manifold/domain"
 )
@@ -70,8 +69,6 @@ func (e *Event) field(name string) (v Value, found bool, err error) {
 	}
 	return nil, false, nil
 }
-
-func timestamp(t time.Time) Timestamp { return Timestamp(t.UTC()) }
 
 func parsePart(raw []byte, name string) (Value, error) {
 	if len(raw) == 0 {

@@ -87,9 +87,3 @@ var (
 func one(a *cel.Type) []*cel.Type         { return []*cel.Type{a} }
 func two(a, b *cel.Type) []*cel.Type      { return []*cel.Type{a, b} }
 func three(a, b, c *cel.Type) []*cel.Type { return []*cel.Type{a, b, c} }
-
-// functions returns all functions by name. A name that is called both as f(x) and as x.f() is listed twice.
-func functions() []*function {
-	return slices.Concat(conversionFunctions(), textFunctions(), listFunctions(), objectFunctions(), mathFunctions(),
-		timeFunctions(), optionalFunctions())
-}

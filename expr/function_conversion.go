@@ -105,24 +105,6 @@ func toText(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	return c.text(ev, text)
 }
 
-// textOf writes a value as text: numbers as in JSON, a string as it is.
-func textOf(v Value) (string, *EvalError) {
-	switch v := v.(type) {
-	case String:
-		return string(v), nil
-	case Bool:
-		return strconv.FormatBool(bool(v)), nil
-	case Int, Double:
-		return string(appendNumber(nil, v)), nil
-	case Type:
-		return string(v), nil
-	case Timestamp, Duration:
-		text, _ := timeText(v)
-		return text, nil
-	}
-	return "", &EvalError{Kind: KindType, Message: Describe(v) + " has no form as text"}
-}
-
 func toBool(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	if fault := ev.read(args[0], c.at); fault != nil {
 		return nil, fault

@@ -2,6 +2,7 @@ package expr
 
 import (
 	"slices"
+	"unicode/utf8"
 
 	"cel.dev/cel-go/cel"
 )
@@ -101,4 +102,19 @@ func withoutKeys(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	}
 	out.lost(dropped)
 	return out, nil
+}
+
+func sizeOf(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+	switch v := args[0].(type) {
+	case String:
+		if fault := ev.scan(string(v), c.at); fault != nil {
+			return nil, fault
+		}
+		return Int(utf8.RuneCountInString(string(v))), nil
+	case List:
+		return Int(len(v.items)), nil
+	case *Object:
+		return Int(len(v.keys)), nil
+	}
+	return c.mismatch(args)
 }

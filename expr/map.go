@@ -33,3 +33,9 @@ func (m *Map) Eval(event *Event) (*Object, error) {
 	}
 	return record, nil
 }
+
+// Uses reports whether the map may read the event's field, see Program.Uses.
+func (m *Map) Uses(field string) bool { return m.program.Uses(field) }
+
+// Shape returns what the map's record may contain.
+func (m *Map) Shape() *Shape { return &m.program.shape }

@@ -2,6 +2,42 @@ package expr
 
 import "fmt"
 
+// Program is a compiled expression. It is immutable: any number of goroutines may evaluate it at once.
+type Program struct {
+	scope     Scope
+	source    string
+	root      node
+	variables int // how many slots it needs
+	cost      int // what one evaluation may cost
+	use       eventUse
+	shape     Shape // of the results in ScopeProjection
+}
+
+// Compile compiles an expression. The error is a *CompileError, unless the language itself cannot be set up.
+func Compile(scope Scope, source string) (*Program, error) {
+	root, c, err := compile(scope, source)
+	if err != nil {
+		return nil, err
+	}
+	return c.program(root, source), nil
+}
+
+func (c *compiler) program(root node, source string) *Program {
+	p := &Program{scope: c.language.scope, source: source, root: root, variables: c.slots, cost: MaxCost, use: useOf(c.ast.Expr())}
+	p.shape.read(c.ast.Expr(), nil)
+	return p
+}
+
+// Source returns the expression's text.
+func (p *Program) Source() string { return p.source }
+
+// Uses reports whether the expression may read the event's field of that name. An expression that uses the whole event
+// as a value may read all of them.
+func (p *Program) Uses(field string) bool {
+	_, ok := p.use.fields[field]
+	return ok || p.use.whole
+}
+
 // Eval evaluates the expression. subject is the value of `doc` or `state`. It is ignored in ScopeEvent, and event is
 // ignored in ScopeDocument. The error is always an *EvalError. Eval never panics: a bug in this package becomes an
 // error of KindInternal.
@@ -79,43 +115,6 @@ func (p *Program) runWithin(meter *Meter, subject Value, event *Event) (result V
 	return result, fault
 }
 
-// Fold is a compiled fold: (document, event) -> document. It is safe for concurrent use.
-type Fold struct{ program *Program }
-
-// CompileFold compiles a fold; scope is ScopeProjection or ScopeAggregate. Errors are those of Compile.
-func CompileFold(scope Scope, source string) (*Fold, error) {
-	program, err := Compile(scope, source)
-	if err != nil {
-		return nil, err
-	}
-	return &Fold{program}, nil
-}
-
-// Source returns the fold's text.
-func (f *Fold) Source() string { return f.program.source }
-
-// Eval returns the document after event: an *Object, or nil if the expression gave null, which removes the document.
-// doc is the document so far, or the initial one. The result contains only JSON's kinds, equals what writing it with
-// AppendJSON and reading it back gives, and can be stored: AppendJSON does not fail on it. The error is always an
-// *EvalError; any result but an object or null is one.
-func (f *Fold) Eval(doc *Object, event *Event) (*Object, error) {
-	if doc == nil {
-		return nil, &EvalError{Kind: KindInternal, Message: "there is no " + f.program.scope.subject()}
-	}
-	v, fault := f.program.run(doc, event)
-	if fault != nil {
-		return nil, fault
-	}
-	document, ok, fault := stored(v)
-	switch {
-	case fault != nil:
-		return nil, fault
-	case !ok:
-		return nil, &EvalError{Kind: KindResult, Message: fmt.Sprintf("a fold gives an object, or null to remove it; this one gave %s", Describe(v))}
-	}
-	return document, nil
-}
-
 // stored returns a result in the form of a document: nil for null. ok is false if it is neither an object nor null.
 func stored(v Value) (document *Object, ok bool, fault *EvalError) {
 	switch v.(type) {
@@ -135,54 +134,4 @@ func stored(v Value) (document *Object, ok bool, fault *EvalError) {
 		return settled.(*Object), true, nil
 	}
 	return nil, false, nil
-}
-
-// Key is a compiled key of a projection: event -> the document's id. It is safe for concurrent use.
-type Key struct{ program *Program }
-
-// CompileKey compiles a key. Errors are those of Compile.
-func CompileKey(source string) (*Key, error) {
-	program, err := Compile(ScopeEvent, source)
-	if err != nil {
-		return nil, err
-	}
-	return &Key{program}, nil
-}
-
-// Source returns the key's text.
-func (k *Key) Source() string { return k.program.source }
-
-// Eval returns the id of the document that event belongs to: 1 to MaxKeyBytes bytes without U+0000. ok is false if the
-// expression gave null: the event is not for this projection. The error is always an *EvalError.
-func (k *Key) Eval(event *Event) (id string, ok bool, err error) {
-	v, fault := k.program.run(nil, event)
-	if fault != nil {
-		return "", false, fault
-	}
-	switch v := v.(type) {
-	case Null:
-		return "", false, nil
-	case String:
-		if problem := keyProblem(string(v)); problem != "" {
-			return "", false, &EvalError{Kind: KindResult, Message: problem}
-		}
-		return string(v), true, nil
-	}
-	return "", false, &EvalError{Kind: KindResult, Hint: "write string(...) around it", Message: fmt.Sprintf("a key is a string, or null where the event is not for this projection; this one is %s", Describe(v))}
-}
-
-// keyProblem says why a text cannot be a document's id.
-func keyProblem(id string) string {
-	switch {
-	case id == "":
-		return "the key is an empty string; write null where the event is not for this projection"
-	case len(id) > MaxKeyBytes:
-		return fmt.Sprintf("the key has %d bytes; at most %d are allowed", len(id), MaxKeyBytes)
-	}
-	for i := range len(id) {
-		if id[i] == 0 {
-			return "the key has a character U+0000, which databases cannot keep"
-		}
-	}
-	return ""
 }

@@ -67,3 +67,6 @@ func dataFault(m measure) *EvalError {
 func dataTooLarge() *EvalError {
 	return &EvalError{Kind: KindMemory, Message: fmt.Sprintf("the result is larger than %d bytes as JSON, which is what an event may have", domain.MaxEventBytes)}
 }
+
+// Uses reports whether the upcaster may read the event's field, see Program.Uses.
+func (u *Upcaster) Uses(field string) bool { return u.program.Uses(field) }

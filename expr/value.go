@@ -3,6 +3,7 @@ package expr
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -273,4 +274,55 @@ func settle(v Value) (Value, error) {
 		return nil, &EvalError{Kind: KindType, Message: "a type cannot be part of a document", Hint: "write string(type(x)) for its name"}
 	}
 	return v, nil
+}
+
+// textOf writes a value as text: numbers as in JSON, a string as it is.
+func textOf(v Value) (string, *EvalError) {
+	switch v := v.(type) {
+	case String:
+		return string(v), nil
+	case Bool:
+		return strconv.FormatBool(bool(v)), nil
+	case Int, Double:
+		return string(appendNumber(nil, v)), nil
+	case Type:
+		return string(v), nil
+	case Timestamp, Duration:
+		text, _ := timeText(v)
+		return text, nil
+	}
+	return "", &EvalError{Kind: KindType, Message: Describe(v) + " has no form as text"}
+}
+
+func timestamp(t time.Time) Timestamp { return Timestamp(t.UTC()) }
+
+// Describe names a value's kind for a message: "a string", "an int".
+func Describe(v Value) string {
+	switch v.(type) {
+	case Null:
+		return "null"
+	case Bool:
+		return "a bool"
+	case Int:
+		return "an int"
+	case Double:
+		return "a double"
+	case String:
+		return "a string"
+	case Timestamp:
+		return "a timestamp"
+	case Duration:
+		return "a duration"
+	case List:
+		return "a list"
+	case *Object:
+		return "an object"
+	case *Event:
+		return "an event"
+	case *Optional:
+		return "an optional value"
+	case Type:
+		return "a type"
+	}
+	return "nothing"
 }

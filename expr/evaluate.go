@@ -104,3 +104,61 @@ func (n *name) eval(ev *evaluation) (Value, *EvalError) {
 	ev.cost--
 	return v.value, v.fault
 }
+
+// weigh measures a value for a list or object under construction, and charges for it.
+func (ev *evaluation) weigh(v Value, at position) (measure, *EvalError) {
+	if text, ok := v.(String); ok {
+		if fault := ev.scan(string(text), at); fault != nil {
+			return measure{}, fault
+		}
+	}
+	return measureOf(v), nil
+}
+
+// newList returns a list of items whose memory was already charged.
+func (ev *evaluation) newList(items []Value, at position) (List, *EvalError) {
+	l := List{items: items}
+	for _, item := range items {
+		m, fault := ev.weigh(item, at)
+		if fault != nil {
+			return l, fault
+		}
+		l.inside.add(m)
+	}
+	return l, ev.spend(len(items)/8, at)
+}
+
+// newObject returns an object of entries in any order, whose memory was already charged; of equal keys the last counts.
+func (ev *evaluation) newObject(keys []string, values []Value, at position) (*Object, *EvalError) {
+	o := &Object{keys: keys, values: values}
+	// Sorting compares each key several times.
+	for _, key := range keys {
+		if fault := ev.scan(key, at); fault != nil {
+			return nil, fault
+		}
+	}
+	o.sortEntries()
+	for i, key := range o.keys {
+		if fault := ev.scan(key, at); fault != nil {
+			return nil, fault
+		}
+		m, fault := ev.weigh(o.values[i], at)
+		if fault != nil {
+			return nil, fault
+		}
+		o.inside.add(m)
+		o.inside.addKey(key)
+	}
+	return o, ev.spend(len(o.keys)/8, at)
+}
+
+// scan charges for scanning a text.
+func (ev *evaluation) scan(text string, at position) *EvalError { return ev.spend(len(text)/64, at) }
+
+// reserve allocates base + count*each bytes, even if the product overflows an int.
+func (ev *evaluation) reserve(base, count, each int, at position) *EvalError {
+	if each > 0 && count > MaxMemory/each {
+		return ev.allocate(MaxMemory+1, at)
+	}
+	return ev.allocate(base+count*each, at)
+}

@@ -82,53 +82,6 @@ func textLength(text string) int {
 	return n
 }
 
-// weigh measures a value for a list or object under construction, and charges for it.
-func (ev *evaluation) weigh(v Value, at position) (measure, *EvalError) {
-	if text, ok := v.(String); ok {
-		if fault := ev.scan(string(text), at); fault != nil {
-			return measure{}, fault
-		}
-	}
-	return measureOf(v), nil
-}
-
-// newList returns a list of items whose memory was already charged.
-func (ev *evaluation) newList(items []Value, at position) (List, *EvalError) {
-	l := List{items: items}
-	for _, item := range items {
-		m, fault := ev.weigh(item, at)
-		if fault != nil {
-			return l, fault
-		}
-		l.inside.add(m)
-	}
-	return l, ev.spend(len(items)/8, at)
-}
-
-// newObject returns an object of entries in any order, whose memory was already charged; of equal keys the last counts.
-func (ev *evaluation) newObject(keys []string, values []Value, at position) (*Object, *EvalError) {
-	o := &Object{keys: keys, values: values}
-	// Sorting compares each key several times.
-	for _, key := range keys {
-		if fault := ev.scan(key, at); fault != nil {
-			return nil, fault
-		}
-	}
-	o.sortEntries()
-	for i, key := range o.keys {
-		if fault := ev.scan(key, at); fault != nil {
-			return nil, fault
-		}
-		m, fault := ev.weigh(o.values[i], at)
-		if fault != nil {
-			return nil, fault
-		}
-		o.inside.add(m)
-		o.inside.addKey(key)
-	}
-	return o, ev.spend(len(o.keys)/8, at)
-}
-
 // fault says why a value of this measure cannot be a document.
 func (m measure) fault() *EvalError {
 	switch {
@@ -141,3 +94,7 @@ func (m measure) fault() *EvalError {
 	}
 	return nil
 }
+
+// Size returns about how many bytes v has as JSON: at least as many as AppendJSON writes, except for an event. It takes
+// time for a string only, and that in proportion to its length.
+func Size(v Value) int { return measureOf(v).bytes }

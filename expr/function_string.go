@@ -54,9 +54,6 @@ func texts(args []Value, n int) (a, b, c string, ok bool) {
 	return out[0], out[1], out[2], true
 }
 
-// scan charges for scanning a text.
-func (ev *evaluation) scan(text string, at position) *EvalError { return ev.spend(len(text)/64, at) }
-
 func searchText(found func(text, part string) bool) func(*call, *evaluation, []Value) (Value, *EvalError) {
 	return func(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 		text, part, _, ok := texts(args, 2)
@@ -94,21 +91,6 @@ func mapASCII(text string, from, to byte, shift int) string {
 		}
 	}
 	return string(out)
-}
-
-func sizeOf(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
-	switch v := args[0].(type) {
-	case String:
-		if fault := ev.scan(string(v), c.at); fault != nil {
-			return nil, fault
-		}
-		return Int(utf8.RuneCountInString(string(v))), nil
-	case List:
-		return Int(len(v.items)), nil
-	case *Object:
-		return Int(len(v.keys)), nil
-	}
-	return c.mismatch(args)
 }
 
 // offset converts a position in code points to one in bytes. It returns false for a position outside text; the position
@@ -243,14 +225,6 @@ func replaceText(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 		return nil, fault
 	}
 	return String(strings.Replace(text, old, replacement, limit)), nil
-}
-
-// reserve allocates base + count*each bytes, even if the product overflows an int.
-func (ev *evaluation) reserve(base, count, each int, at position) *EvalError {
-	if each > 0 && count > MaxMemory/each {
-		return ev.allocate(MaxMemory+1, at)
-	}
-	return ev.allocate(base+count*each, at)
 }
 
 // clampCount reads a count of pieces; negative means all.

@@ -132,11 +132,5 @@ func textLiteral(e ast.Expr) (text string, ok bool) {
 	return string(literal), ok
 }
 
-// Shape returns what the fold may add to a document.
-func (f *Fold) Shape() *Shape { return &f.program.shape }
-
-// Shape returns what the map's record may contain.
-func (m *Map) Shape() *Shape { return &m.program.shape }
-
 // Suggest proposes the known name nearest to a misspelled one, as a question; empty if none is near.
 func Suggest(name string, known []string) string { return suggest(name, known, "") }

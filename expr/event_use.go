@@ -39,22 +39,3 @@ func useOf(root ast.Expr) (use eventUse) {
 	}))
 	return use
 }
-
-// Uses reports whether the expression may read the event's field of that name. An expression that uses the whole event
-// as a value may read all of them.
-func (p *Program) Uses(field string) bool {
-	_, ok := p.use.fields[field]
-	return ok || p.use.whole
-}
-
-// Uses reports whether the fold may read the event's field, see Program.Uses.
-func (f *Fold) Uses(field string) bool { return f.program.Uses(field) }
-
-// Uses reports whether the key may read the event's field, see Program.Uses.
-func (k *Key) Uses(field string) bool { return k.program.Uses(field) }
-
-// Uses reports whether the map may read the event's field, see Program.Uses.
-func (m *Map) Uses(field string) bool { return m.program.Uses(field) }
-
-// Uses reports whether the upcaster may read the event's field, see Program.Uses.
-func (u *Upcaster) Uses(field string) bool { return u.program.Uses(field) }

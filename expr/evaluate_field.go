@@ -219,3 +219,44 @@ func (n *index) look(operand, key Value, optional bool) (Value, *EvalError) {
 		return nil, n.at.fault(KindType, "", "%s is %s and has nothing inside", n.path, Describe(operand))
 	}
 }
+
+// part is event.data or event.metadata with a field selected. Most expressions need few fields of an event, so only
+// those are parsed; an expression that uses the whole part has it parsed.
+type part struct {
+	slot int // of the event
+	name string
+}
+
+// partOf returns the part that an operand is; nil for anything else.
+func partOf(operand node) *part {
+	field, ok := operand.(*selectField)
+	if !ok || field.field != "data" && field.field != "metadata" {
+		return nil
+	}
+	event, ok := field.operand.(*name)
+	if !ok {
+		return nil
+	}
+	return &part{event.slot, field.field}
+}
+
+// member returns a field of the part; ok is false if the part must be evaluated like any other value. It charges what
+// that evaluation would have charged.
+func (p *part) member(ev *evaluation, field string) (v Value, found, ok bool) {
+	if p == nil {
+		return nil, false, false
+	}
+	event, ok := ev.variables[p.slot].value.(*Event)
+	if !ok || ev.variables[p.slot].fault != nil {
+		return nil, false, false
+	}
+	if p.name == "data" {
+		v, found, ok = event.dataIndex.member(event.data, event.event.Data, field)
+	} else {
+		v, found, ok = event.metadataIndex.member(event.metadata, event.event.Metadata, field)
+	}
+	if ok {
+		ev.cost -= 3 + len(field)/64 // the event's name and the part's as well
+	}
+	return v, found, ok
+}

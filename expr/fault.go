@@ -82,34 +82,3 @@ func (p position) place(err error) *EvalError {
 	}
 	return p.fault(KindInput, "", "%s", err.Error())
 }
-
-// Describe names a value's kind for a message: "a string", "an int".
-func Describe(v Value) string {
-	switch v.(type) {
-	case Null:
-		return "null"
-	case Bool:
-		return "a bool"
-	case Int:
-		return "an int"
-	case Double:
-		return "a double"
-	case String:
-		return "a string"
-	case Timestamp:
-		return "a timestamp"
-	case Duration:
-		return "a duration"
-	case List:
-		return "a list"
-	case *Object:
-		return "an object"
-	case *Event:
-		return "an event"
-	case *Optional:
-		return "an optional value"
-	case Type:
-		return "a type"
-	}
-	return "nothing"
-}

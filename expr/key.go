@@ -1,0 +1,87 @@
+package expr
+
+import (
+	"fmt"
+
+	"cel.dev/cel-go/common/types"
+)
+
+// Key is a compiled key of a projection: event -> the document's id. It is safe for concurrent use.
+type Key struct{ program *Program }
+
+// CompileKey compiles a key. Errors are those of Compile.
+func CompileKey(source string) (*Key, error) {
+	program, err := Compile(ScopeEvent, source)
+	if err != nil {
+		return nil, err
+	}
+	return &Key{program}, nil
+}
+
+// Source returns the key's text.
+func (k *Key) Source() string { return k.program.source }
+
+// Eval returns the id of the document that event belongs to: 1 to MaxKeyBytes bytes without U+0000. ok is false if the
+// expression gave null: the event is not for this projection. The error is always an *EvalError.
+func (k *Key) Eval(event *Event) (id string, ok bool, err error) {
+	v, fault := k.program.run(nil, event)
+	if fault != nil {
+		return "", false, fault
+	}
+	switch v := v.(type) {
+	case Null:
+		return "", false, nil
+	case String:
+		if problem := keyProblem(string(v)); problem != "" {
+			return "", false, &EvalError{Kind: KindResult, Message: problem}
+		}
+		return string(v), true, nil
+	}
+	return "", false, &EvalError{Kind: KindResult, Hint: "write string(...) around it", Message: fmt.Sprintf("a key is a string, or null where the event is not for this projection; this one is %s", Describe(v))}
+}
+
+// keyProblem says why a text cannot be a document's id.
+func keyProblem(id string) string {
+	switch {
+	case id == "":
+		return "the key is an empty string; write null where the event is not for this projection"
+	case len(id) > MaxKeyBytes:
+		return fmt.Sprintf("the key has %d bytes; at most %d are allowed", len(id), MaxKeyBytes)
+	}
+	for i := range len(id) {
+		if id[i] == 0 {
+			return "the key has a character U+0000, which databases cannot keep"
+		}
+	}
+	return ""
+}
+
+// Uses reports whether the key may read the event's field, see Program.Uses.
+func (k *Key) Uses(field string) bool { return k.program.Uses(field) }
+
+// CheckText refuses a key expression that can never return a text, whatever the event: such a key would not distinguish
+// events. Errors are those of Compile.
+func CheckText(source string) error {
+	_, c, err := compile(ScopeEvent, source)
+	if err != nil {
+		return err
+	}
+	kind, optional, never := c.never(types.StringKind)
+	if !never {
+		return nil
+	}
+	root := c.ast.Expr()
+	hint := "write string(...) around it"
+	switch c.ast.GetType(root.ID()).Kind() {
+	case types.NullTypeKind:
+		hint = "write a field of the event, such as event.data.order"
+	case types.ListKind, types.MapKind, types.StructKind:
+		hint = "take what tells them apart out of it, and write string(...) around that where it is no text: string(event.data.number)"
+	}
+	if optional {
+		hint = "unwrap it: event.data.?field.orValue(null)"
+	}
+	at := c.fail(root, hint, "it must give a text; this gives %s", kind)
+	at.Source = source
+	return at
+}
