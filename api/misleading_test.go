@@ -18,13 +18,13 @@ func TestAMisspeltFieldIsWarnedOf(t *testing.T) {
 		return a.get("/v1/projections/" + name + "/documents?minPosition=2&timeout=20&" + query).want(200).json()["warnings"]
 	}
 	equal(t, "misspelt", ask("shown", "filter=doc.totl+==+5+%7C%7C+has(doc.totl)&orderBy=frist,note"), list{
-		`filter: no document of projection "shown" can have a field "totl"; did you mean total?`,
-		`orderBy: no document of projection "shown" can have a field "frist"; did you mean first?`,
+		`filter: no document of projection "shown" can have a field "totl"; known are first, note, to, total`,
+		`orderBy: no document of projection "shown" can have a field "frist"; known are first, note, to, total`,
 	})
 	equal(t, "misspelt further down", ask("shown", "filter=doc.to.steet+==+'a'+%7C%7C+doc.to.any.n+==+1&orderBy=total.x&fields=first,to.stret,to.street,note.a"), list{
-		`filter: no document of projection "shown" can have a field "to.steet"; did you mean street?`,
+		`filter: no document of projection "shown" can have a field "to.steet"; known are any, street`,
 		`orderBy: no document of projection "shown" can have a field "total.x"`,
-		`fields: no document of projection "shown" can have a field "to.stret"; did you mean street?`,
+		`fields: no document of projection "shown" can have a field "to.stret"; known are any, street`,
 		`fields: no document of projection "shown" can have a field "note.a"`,
 	})
 	for name, query := range map[string]string{"shown": "filter=doc.total+==+5+%26%26+doc.first+==+1&orderBy=note", "hidden": "filter=doc.totl+==+5"} {
@@ -44,8 +44,8 @@ func TestAMisspeltFieldOfAllTenantsIsWarnedOf(t *testing.T) {
 	a.post("/v1/projections/totals/catch-up", nil).want(200)
 	answer := operator.get("/v1/admin/projections/totals/documents?filter=doc.totl+==+5&fields=toal").want(200).json()
 	equal(t, "warnings", answer["warnings"], list{
-		`filter: no document of projection "totals" can have a field "totl"; did you mean total?`,
-		`fields: no document of projection "totals" can have a field "toal"; did you mean total?`,
+		`filter: no document of projection "totals" can have a field "totl"; known are total`,
+		`fields: no document of projection "totals" can have a field "toal"; known are total`,
 	})
 	equal(t, "nothing to warn of", operator.get("/v1/admin/projections/totals/documents?filter=doc.total+==+5&fields=total").want(200).json()["warnings"], nil)
 }

@@ -1,7 +1,7 @@
 // Package config reads Manifold's settings from a YAML file and from environment variables, which take precedence.
 // Start with Load, which returns a checked Config.
 //
-// The package is strict. An unknown setting is an error that names its place and the most similar setting. A value
+// The package is strict. An unknown setting is an error that names its place and the settings there. A value
 // that cannot work is refused here, before anything is started. Secrets may be in separate files (passwordFile,
 // operatorKeyFile), as orchestrators mount them.
 package config

@@ -129,11 +129,11 @@ func TestRefusals(t *testing.T) {
 		env  []string
 		want string
 	}{
-		"unknown":          {"role: all\nlimits:\n  queuebytes: 1\n", nil, "line 3: there is no setting limits.queuebytes; the nearest is limits.queueBytes"},
-		"unknown on top":   {"lissten: ':1'\n", nil, "line 1: there is no setting lissten; the nearest is listen"},
-		"unknown database": {"databases: {r: {driver: postgres, uri: x}}\n", nil, "there is no setting databases.r.uri; the nearest is databases.r.url"},
-		"two unknown":      {"a: 1\nrolle: web\n", nil, "line 2: there is no setting rolle; the nearest is role"},
-		"unknown variable": {"", []string{"MANIFOLD_LOGLEVEL=x"}, "there is no setting MANIFOLD_LOGLEVEL; the nearest is MANIFOLD_LOG_LEVEL"},
+		"unknown":          {"role: all\nlimits:\n  queuebytes: 1\n", nil, "line 3: there is no setting limits.queuebytes; the settings there are addressConnections, "},
+		"unknown on top":   {"lissten: ':1'\n", nil, "line 1: there is no setting lissten; the settings there are admin, "},
+		"unknown database": {"databases: {r: {driver: postgres, uri: x}}\n", nil, "there is no setting databases.r.uri; the settings there are driver, "},
+		"two unknown":      {"a: 1\nrolle: web\n", nil, "line 2: there is no setting rolle; the settings there are admin, "},
+		"unknown variable": {"", []string{"MANIFOLD_LOGLEVEL=x"}, "there is no setting MANIFOLD_LOGLEVEL; the configuration reference lists"},
 		"variable's value": {"", []string{"MANIFOLD_LIMITS_QUEUE_BYTES=many"}, `MANIFOLD_LIMITS_QUEUE_BYTES: "many" is not a size`},
 		"variable's time":  {"", []string{"MANIFOLD_SHUTDOWN_DEADLINE=soon"}, `MANIFOLD_SHUTDOWN_DEADLINE: "soon" is no time to wait`},
 		"variable's level": {"", []string{"MANIFOLD_LOG_LEVEL=loud"}, `MANIFOLD_LOG_LEVEL: "loud" is not a level`},

@@ -60,8 +60,8 @@ func TestEgressThatCannotWork(t *testing.T) {
 		`a: {` + nats + `, credentialsFile: /nope}`:           `egress.a.credentialsFile: `,
 		`a: {kind: nats, urls: [a], subject: a}`:              `egress.a.urls: one of them is not a URL`,
 		`a: {kind: nats, urls: ["nats://u:p@a"], subject: a}`: `egress.a.urls: one of them has a user`,
-		`a: {` + nats + `, subjects: a}`:                      `there is no setting egress.a.subjects; the nearest is egress.a.subject`,
-		`a: {` + nats + `, tls: {ca: a}}`:                     `there is no setting egress.a.tls.ca; the nearest is egress.a.tls.caFile`,
+		`a: {` + nats + `, subjects: a}`:                      `there is no setting egress.a.subjects; the settings there are `,
+		`a: {` + nats + `, tls: {ca: a}}`:                     `there is no setting egress.a.tls.ca; the settings there are caFile, certFile, `,
 		`a: {` + nats + `, password: a, passwordFile: /nope}`: `egress.a.password: it and egress.a.passwordFile are both given`,
 	} {
 		_, err := config.Load(write(t, "manifold.yaml", "database: {url: postgres://db:5432/manifold}\negress:\n  "+egress+"\n"), nil)

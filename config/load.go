@@ -71,7 +71,7 @@ func (c *Config) readYAML(text []byte) error {
 }
 
 // wrongSettings compares a YAML mapping with the type of its settings. For each unknown name, the error gives the
-// place and a suggestion. For each value that cannot be parsed, it gives the expected form.
+// place and the known names. For each value that cannot be parsed, it gives the expected form.
 func wrongSettings(node ast.Node, shape reflect.Type, path string) []error {
 	mapping, ok := node.(ast.MapNode)
 	if !ok {
@@ -89,7 +89,8 @@ func wrongSettings(node ast.Node, shape reflect.Type, path string) []error {
 			field, ok := known[name]
 			if !ok {
 				line := entries.KeyValue().Key.GetToken().Position.Line
-				wrong = append(wrong, fmt.Errorf("line %d: there is no setting %s%s; %s", line, path, name, nearest(path, name, known)))
+				wrong = append(wrong, fmt.Errorf("line %d: there is no setting %s%s; the settings there are %s", line, path, name,
+					strings.Join(slices.Sorted(maps.Keys(known)), ", ")))
 				continue
 			}
 			if field.Kind() == reflect.Struct || field.Kind() == reflect.Map {
@@ -146,38 +147,6 @@ func fields(shape reflect.Type) map[string]reflect.Type {
 	return known
 }
 
-func nearest[V any](path, name string, known map[string]V) string {
-	best, least := "", 1<<30
-	for candidate := range known {
-		d := distance(strings.ToLower(name), strings.ToLower(candidate))
-		if d < least || d == least && candidate < best {
-			best, least = candidate, d
-		}
-	}
-	return fmt.Sprintf("the nearest is %s%s", path, best)
-}
-
-// distance returns the Levenshtein distance: how many bytes to insert, remove or replace to turn a into b.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := diagonal
-			if a[i] != b[j] {
-				replaced++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
-}
-
 // TestPrefix is the prefix of the environment variables of Manifold's own tests. They are not settings of the
 // service.
 const TestPrefix = Prefix + "TEST_"
@@ -221,7 +190,7 @@ func (c *Config) readEnviron(environ []string) error {
 		shape, ok := known[name]
 		if !ok {
 			if !slices.Contains(ClientVariables[:], name) && !strings.HasPrefix(name, TestPrefix) && !kubernetes.MatchString(name) {
-				wrong = append(wrong, fmt.Errorf("there is no setting %s; %s", name, nearest("", name, known)))
+				wrong = append(wrong, fmt.Errorf("there is no setting %s; the configuration reference lists all variables", name))
 			}
 			continue
 		}

@@ -51,7 +51,7 @@ func (l *language) explain(source string, issues *cel.Issues) *CompileError {
 		field := match(fieldReport)[1]
 		e.Column++ // from the point to the field
 		e.Message = fmt.Sprintf("an event has no field %q", field)
-		e.Hint = suggest(field, eventFields, "its fields are "+strings.Join(eventFields, ", ")+"; what the application sent is in event.data")
+		e.Hint = "its fields are " + strings.Join(eventFields, ", ") + "; what the application sent is in event.data"
 	case match(reservedReport) != nil:
 		word := match(reservedReport)[1]
 		e.Message = fmt.Sprintf("%q is a reserved word", word)
@@ -100,7 +100,7 @@ func (l *language) undeclared(e *CompileError, name string, at scan.Cursor) {
 		known := l.scope.variables()
 		fallback := "there are " + strings.Join(known, " and ")
 		if len(known) == 1 {
-			fallback = "there is " + known[0] + " alone"
+			fallback = "there is only " + known[0]
 		}
 		switch {
 		case at.Skip(len([]rune(name))).Here() == ':' && at.Before() != '?':
@@ -108,7 +108,7 @@ func (l *language) undeclared(e *CompileError, name string, at scan.Cursor) {
 		case name == "math" || name == "strings" || name == "lists" || name == "optional" || name == "cel":
 			e.Message = fmt.Sprintf("there is no such function in %s", name)
 			called := at.Skip(len([]rune(name)) + 1).Word()
-			e.Hint = cmp.Or(foreignWords[called], suggest(name+"."+called, l.functionNames(), "its functions are "+strings.Join(l.functionsOf(name), ", ")))
+			e.Hint = cmp.Or(foreignWords[called], l.listFunctions(name))
 		case foreignWords[name] != "":
 			e.Hint = l.foreign(name)
 		case name == "event":
@@ -129,9 +129,9 @@ func (l *language) undeclared(e *CompileError, name string, at scan.Cursor) {
 				if l.scope.event() {
 					field += " or event.data." + name
 				}
-				fallback = fmt.Sprintf("a field is written %s, a text %q", field, name)
+				fallback += fmt.Sprintf("; a field is written %s, a text %q", field, name)
 			}
-			e.Hint = suggest(name, known, fallback)
+			e.Hint = fallback
 		}
 		return
 	}
@@ -142,7 +142,10 @@ func (l *language) undeclared(e *CompileError, name string, at scan.Cursor) {
 		return
 	}
 	e.Message = fmt.Sprintf("there is no function %q", name)
-	e.Hint = cmp.Or(l.foreign(short), suggest(name, l.functionNames(), ""))
+	e.Hint = l.foreign(short)
+	if space, _, found := strings.Cut(name, "."); found && e.Hint == "" {
+		e.Hint = l.listFunctions(space)
+	}
 }
 
 // foreign returns the hint of foreignWords, adapted to the language's scope.

@@ -67,7 +67,7 @@ func TestConditionRefuses(t *testing.T) {
 		`{"a": true}`:         "this one gives map",
 		`event.data.?express`: "this one gives an optional value; unwrap it",
 		`[event]`:             "this one gives list",
-		`event.typ == "Paid"`: `an event has no field "typ"; did you mean type?`,
+		`event.typ == "Paid"`: `an event has no field "typ"; its fields are category, data`,
 		`doc.total > 1`:       `doc`,
 		`event.type ==`:       "line 1",
 	} {

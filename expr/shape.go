@@ -131,6 +131,3 @@ func textLiteral(e ast.Expr) (text string, ok bool) {
 	literal, ok := e.AsLiteral().(types.String)
 	return string(literal), ok
 }
-
-// Suggest proposes the known name nearest to a misspelled one, as a question; empty if none is near.
-func Suggest(name string, known []string) string { return suggest(name, known, "") }

@@ -14,6 +14,9 @@ import (
 // mostWarnings limits the warnings of a page of documents.
 const mostWarnings = 10
 
+// mostFieldBytes limits the list of fields in a warning.
+const mostFieldBytes = 200
+
 // shape returns which fields documents can have. It returns nil for Go code: documents stored by an earlier version of
 // the code may have other fields than its types.
 func (f *Fold) shape() *expr.Shape {
@@ -66,8 +69,8 @@ func (c *Catalog) warnings(ctx context.Context, p domain.Projection, query domai
 			above += "."
 		}
 		warning := fmt.Sprintf("%s: no document of projection %q can have a field %q", where, p.Name, clip(above+path[names-1]))
-		if near := expr.Suggest(path[names-1], known); near != "" {
-			warning += "; " + near
+		if list := strings.Join(known, ", "); list != "" && len(list) <= mostFieldBytes {
+			warning += "; known are " + list
 		}
 		if !slices.Contains(warnings, warning) {
 			warnings = append(warnings, warning)

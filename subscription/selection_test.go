@@ -88,7 +88,7 @@ func TestSelectionRefuses(t *testing.T) {
 		"both":            {domain.Selection{Stream: "order-1", Categories: []string{"order"}}, domain.CodeInvalidRequest, "source", "one or the other"},
 		"a type":          {domain.Selection{Types: []string{""}}, domain.CodeInvalidRequest, "types[0]", "0 bytes"},
 		"types":           {domain.Selection{Types: many}, domain.CodeInvalidRequest, "types", "at most 100"},
-		"a filter":        {domain.Selection{Filter: "event.dat > 1"}, domain.CodeInvalidDefinition, "filter", "did you mean data?"},
+		"a filter":        {domain.Selection{Filter: "event.dat > 1"}, domain.CodeInvalidDefinition, "filter", "its fields are category, data"},
 		"no condition":    {domain.Selection{Filter: "event.key"}, domain.CodeInvalidDefinition, "filter", "true or false"},
 		"a long filter":   {domain.Selection{Filter: "true" + strings.Repeat(" ", 8000)}, domain.CodeInvalidDefinition, "filter", "at most 8000"},
 	} {

@@ -168,7 +168,7 @@ func TestMigrate(t *testing.T) {
 	if o := run(t, nil, nil, "serve", "--config", filepath.Join(t.TempDir(), "none.yaml")); o.code != 1 || !strings.Contains(o.err, "none.yaml") {
 		t.Errorf("serve without its file: %+v", o)
 	}
-	if o := run(t, []string{"MANIFOLD_LISSTEN=x"}, nil, "serve", "--config", config); o.code != 1 || !strings.Contains(o.err, "the nearest is MANIFOLD_LISTEN") {
+	if o := run(t, []string{"MANIFOLD_LISSTEN=x"}, nil, "serve", "--config", config); o.code != 1 || !strings.Contains(o.err, "there is no setting MANIFOLD_LISSTEN") {
 		t.Errorf("serve with a variable that is no setting: %+v", o)
 	}
 }

@@ -25,10 +25,10 @@ func TestWhatFiltersRefuse(t *testing.T) {
 		// What is no expression, or no condition.
 		{"", 1, 1, "empty", "doc.total > 0"},
 		{"doc.a = 3", 1, 7, "single =", "write =="},
-		{"event.stream == 'a'", 1, 1, `no variable "event"`, "there is doc alone"},
+		{"event.stream == 'a'", 1, 1, `no variable "event"`, "there is only doc"},
 		{`status == "open"`, 1, 1, `no variable "status"`, "doc.status"},
 		{"doc.status == open", 1, 15, `no variable "open"`, `a text "open"`},
-		{"dok.status == 'open'", 1, 1, `no variable "dok"`, "did you mean doc?"},
+		{"dok.status == 'open'", 1, 1, `no variable "dok"`, "there is only doc"},
 		{"doc.a and doc.b", 1, 7, `"and"`, "&&"},
 		{"doc.a == 1 AND doc.b == 2", 1, 12, `"AND"`, "&&"},
 		{"not doc.a", 1, 5, `"doc" cannot stand here behind not`, "write !"},

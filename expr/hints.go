@@ -1,7 +1,6 @@
 package expr
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -23,6 +22,7 @@ var foreignWords = map[string]string{
 	"push": "write list + [element]", "append": "write list + [element]", "add": "write list + [element]", "concat": "write a + b",
 	"max": "write math.greatest(a, b)", "min": "write math.least(a, b)", "abs": "write math.abs(x)", "round": "write math.round(x, digits)", "floor": "write math.floor(x)", "ceil": "write math.ceil(x)", "sqrt": "write math.sqrt(x)",
 	"toLowerCase": "write text.lowerAscii()", "lower": "write text.lowerAscii()", "toUpperCase": "write text.upperAscii()", "upper": "write text.upperAscii()", "strip": "write text.trim()",
+	"startswith": "write text.startsWith(part)", "endswith": "write text.endsWith(part)",
 	"includes": "write element in list, or text.contains(part)", "substr": "write text.substring(start, end)",
 	"parseInt": "write int(x)", "Number": "write double(x)", "parseFloat": "write double(x)", "float": "write double(x)", "str": "write string(x)", "toString": "write string(x)", "String": "write string(x)", "uint": "write int(x): there are no unsigned numbers",
 	"delete": "write without(object, 'key')", "remove": "write without(object, 'key')", "unset": "write without(object, 'key')",
@@ -60,71 +60,18 @@ func (l *language) usages(name string) []string {
 	return out
 }
 
-// functionNames returns all names that can be called.
-func (l *language) functionNames() []string {
+// listFunctions returns the functions whose names begin with space and a point as a hint, or "" if there are none.
+func (l *language) listFunctions(space string) string {
 	names := map[string]bool{}
 	for key := range l.functions {
-		if !strings.HasPrefix(key.name, "@") {
-			names[key.name] = true
-		}
+		names[key.name] = true
 	}
 	for name := range macros {
 		names[name] = true
 	}
-	return slices.Sorted(maps.Keys(names))
-}
-
-// functionsOf returns the functions whose names begin with space and a point.
-func (l *language) functionsOf(space string) []string {
-	var out []string
-	for _, name := range l.functionNames() {
-		if strings.HasPrefix(name, space+".") {
-			out = append(out, name)
-		}
+	maps.DeleteFunc(names, func(name string, _ bool) bool { return !strings.HasPrefix(name, space+".") })
+	if len(names) == 0 {
+		return ""
 	}
-	return out
-}
-
-// suggest proposes the known name nearest to a misspelled one, or returns the fallback.
-func suggest(name string, known []string, fallback string) string {
-	best, distance := "", max(1, len([]rune(name))/3)+1
-	for _, candidate := range known {
-		if d := editDistance(strings.ToLower(name), strings.ToLower(candidate)); d < distance {
-			best, distance = candidate, d
-		}
-	}
-	if best == "" {
-		return fallback
-	}
-	return fmt.Sprintf("did you mean %s?", best)
-}
-
-// editDistance counts the letters to add, drop, change or swap with their neighbor to turn a into b (optimal string
-// alignment).
-func editDistance(a, b string) int {
-	x, y := []rune(a), []rune(b)
-	if len(x) > 64 || len(y) > 64 {
-		return 64
-	}
-	rows := make([][]int, len(x)+1)
-	for i := range rows {
-		rows[i] = make([]int, len(y)+1)
-		rows[i][0] = i
-	}
-	for j := range rows[0] {
-		rows[0][j] = j
-	}
-	for i := 1; i <= len(x); i++ {
-		for j := 1; j <= len(y); j++ {
-			change := rows[i-1][j-1]
-			if x[i-1] != y[j-1] {
-				change++
-			}
-			rows[i][j] = min(change, rows[i-1][j]+1, rows[i][j-1]+1)
-			if i > 1 && j > 1 && x[i-1] == y[j-2] && x[i-2] == y[j-1] {
-				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
-			}
-		}
-	}
-	return rows[len(x)][len(y)]
+	return "its functions are " + strings.Join(slices.Sorted(maps.Keys(names)), ", ")
 }
