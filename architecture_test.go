@@ -76,14 +76,14 @@ var imports = map[string][]string{
 		"drivers", "drivers/postgres", "drivers/mongo", "drivers/sqlserver", "subscription", "dispatch", "webhook", "reactor",
 		"egress", "egress/nats", "egress/kafka", "retention", "erasure", "api",
 	},
-	"cli":        {"cli/doctor", "service", "domain", "config", "embedded", "listen", "migrations", "projection", "telemetry"},
+	"cli":        {"cli/doctor", "service", "client", "domain", "config", "embedded", "listen", "migrations", "projection", "telemetry"},
 	"cli/doctor": {"service", "domain", "config", "drivers", "listen", "migrations", "projection", "store"},
 	// The facade.
 	"manifold": {"cli", "service", "domain", "config", "projection", "reactor"},
 
-	"cmd/manifold": {"manifold", "client", "embedded", "config", "cmd/manifold/bench"},
+	"cmd/manifold": {"manifold", "cli", "cmd/manifold/bench"},
 	// The benchmarks also measure the store alone, on a separate database.
-	"cmd/manifold/bench": {"manifold", "client", "embedded", "config", "domain", "migrations", "store", "projection", "drivers", "drivers/postgres", "retention"},
+	"cmd/manifold/bench": {"embedded", "config", "domain", "migrations", "store", "projection", "drivers", "drivers/postgres"},
 }
 
 // testPackages are only for tests: only tests and these packages may import them. The same applies to packages below
@@ -105,7 +105,7 @@ var testPackages = map[string][]string{
 var foreign = map[string][]string{
 	"github.com/labstack/echo":                              {"api"},
 	"github.com/oapi-codegen/runtime/strictmiddleware/echo": {"api"},
-	"github.com/coder/websocket":                            {"api", "cmd/manifold"},
+	"github.com/coder/websocket":                            {"api"},
 	"github.com/cloudevents/sdk-go":                         {}, // the tests' other end
 	"cel.dev":                                               {"expr"},
 	"github.com/jackc/pgx":                                  {"store", "migrations", "embedded", "drivers/postgres", "cmd/manifold", "outbox/postgres"},

@@ -14,8 +14,6 @@ import (
 	"github.com/manifold-es/manifold/migrations"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
-
 // The command prints a line for each check, or JSON. It fails if any check fails.
 func TestDoctorCommand(t *testing.T) {
 	t.Parallel()

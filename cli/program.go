@@ -1,7 +1,7 @@
 // Package cli has the commands of Manifold's programs: a file for each.
 //
 // Main runs a Program. Every program has the commands that run the service: serve, dev, migrate, doctor, test and
-// version.
+// version. ClientCommands call a service over HTTP.
 package cli
 
 import (
@@ -36,6 +36,16 @@ func (p Program) Main() {
 			fmt.Fprintln(os.Stderr, "manifold:", err)
 		}
 		os.Exit(1)
+	}
+}
+
+// ClientCommands returns the commands that call a service over HTTP. They work with every service, whatever its program
+// has added.
+func ClientCommands() []*cobra.Command {
+	return []*cobra.Command{
+		tenantCommand(), keyCommand(), projectionCommand(), diffCommand(), applyCommand(), rebuildCommand(), publishCommand(),
+		tailCommand(), groupCommand(), webhookCommand(), lagCommand(), usageCommand(), upcasterCommand(), retentionCommand(),
+		redactCommand(), importCommand(), exportCommand(),
 	}
 }
 

@@ -3,11 +3,10 @@ package main
 
 import (
 	"github.com/manifold-es/manifold"
+	"github.com/manifold-es/manifold/cli"
 	"github.com/manifold-es/manifold/cmd/manifold/bench"
 )
 
 func main() {
-	manifold.Main(manifold.WithCommands(
-		tenantCommand(), keyCommand(), projectionCommand(), diffCommand(), applyCommand(), rebuildCommand(), publishCommand(), tailCommand(), groupCommand(), webhookCommand(), lagCommand(), usageCommand(), upcasterCommand(), retentionCommand(), redactCommand(), importCommand(), exportCommand(), bench.Command(),
-	))
+	manifold.Main(manifold.WithCommands(append(cli.ClientCommands(), bench.Command())...))
 }

@@ -1,0 +1,177 @@
+package cli_test
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/manifold-es/manifold/embedded/pgtest"
+)
+
+// short is how long a benchmark that goes by time measures in a test.
+const short = "300ms"
+
+// withDuration is a benchmark's arguments with another duration in place of the short one.
+func withDuration(args []string, duration string) []string {
+	args = slices.Clone(args)
+	if i := slices.Index(args, short); i >= 0 {
+		args[i] = duration
+	}
+	return args
+}
+
+// Every benchmark runs with little load, and prints one plausible object. The tests do not check its speed.
+func TestBench(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t)
+	super := pgtest.Database(t).Pool(t, pgtest.RoleSuperuser, 1)
+	t.Cleanup(func() { // when all of them have ended
+		var left int
+		err := super.QueryRow(context.Background(), "select count(*) from pg_database where datname like 'manifold_bench_%'").Scan(&left)
+		if err != nil || left != 0 {
+			t.Errorf("%d databases are left behind, %v", left, err)
+		}
+	})
+	for name, args := range map[string][]string{
+		"direct":    {"append", "--direct", "--clients", "3", "--batch", "2", "--tenants", "2", "--preload", "100"},
+		"processes": {"append", "--direct", "--clients", "3", "--processes", "2"},
+		"append":    {"append", "--clients", "3", "--batch", "4", "--preload", "100"},
+		"publish":   {"publish", "--clients", "3", "--batch", "4"},
+		"read":      {"read", "--events", "3000", "--documents", "100", "--clients", "2"},
+		"project":   {"project", "--events", "2000", "--documents", "100"},
+		"database":  {"project", "--events", "2000", "--documents", "2000", "--database", "default"},
+		"rebuild":   {"rebuild", "--events", "2000", "--documents", "100"},
+		"beside":    {"rebuild", "--events", "2000", "--documents", "100", "--tenants", "3", "--rate", "100", "--warm-up", "1ms", "--duration", short},
+		"isolation": {"isolation", "--backlog", "150000", "--documents", "150000", "--rate", "100", "--warm-up", "1ms", "--duration", "2s"},
+		"growth":    {"growth", "--sizes", "2000,3000"},
+		"query":     {"query", "--documents", "500", "--warm-up", "1ms"},
+		"lag":       {"lag", "--rate", "200", "--clients", "4", "--warm-up", "100ms"},
+		"state":     {"state", "--events", "250"},
+		"latency":   {"subscribe", "--rate", "200", "--clients", "4", "--subscribers", "3", "--transport", "ndjson", "--warm-up", "100ms", "--duration", short},
+		"fanout":    {"subscribe", "--scenario", "fanout", "--subscribers", "20", "--warm-up", "100ms", "--duration", short},
+		"catchup":   {"subscribe", "--scenario", "catchup", "--events", "3000", "--streams", "100", "--transport", "sse"},
+		"groups":    {"subscribe", "--scenario", "groups", "--events", "1000", "--streams", "50", "--batch", "20", "--backlog", "300"},
+		"webhook":   {"webhook", "--events", "2000", "--streams", "50", "--dead", "4"},
+		"late":      {"webhook", "--scenario", "latency", "--rate", "200", "--clients", "4", "--dead", "8", "--warm-up", "100ms", "--duration", short},
+		"shared":    {"subscribe", "--scenario", "groups", "--events", "1000", "--streams", "50", "--batch", "20", "--partitions", "4", "--consumers", "3"},
+		"gateway":   {"subscribe", "--scenario", "groups", "--events", "1000", "--streams", "50", "--batch", "20", "--gateway", "--consumers", "3"},
+		"ordered":   {"subscribe", "--scenario", "groups", "--events", "1000", "--streams", "50", "--ordering", "stream", "--backlog", "300"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			subscribes, sends := args[0] == "subscribe", args[0] == "webhook"
+			args := append([]string{"bench"}, args...)
+			args = append(args, "--json", "--database-url", server.URL("postgres"))
+			figures := name == "rebuild" || name == "beside" || name == "isolation" || name == "growth" || subscribes || sends
+			noEvents := name == "query" || name == "growth"
+			measuresTime := !figures && name != "project" && name != "database" && name != "query"
+			if measuresTime || name == "query" {
+				args = append(args, "--duration", short)
+			}
+			measuresTime = measuresTime || name == "isolation" || name == "late" || subscribes && name != "catchup"
+			var got map[string]any
+			for _, duration := range []string{short, "3s", "30s"} { // on a slow machine nothing may happen in the shortest
+				got = nil
+				if out := must(t, nil, withDuration(args, duration)...); json.Unmarshal([]byte(out), &got) != nil || strings.Count(out, "\n") != 1 {
+					t.Fatalf("it prints %s", out)
+				}
+				if events, _ := got["events"].(float64); events > 0 || !slices.Contains(args, short) || noEvents {
+					break
+				}
+			}
+			number := func(key string) float64 {
+				value, ok := got[key].(float64)
+				if !ok {
+					t.Errorf("%s is %v", key, got[key])
+				}
+				return value
+			}
+			for _, key := range []string{"clients", "events", "eventsPerSecond"} {
+				if number(key) <= 0 && (!noEvents || key == "clients" || name == "query" && key == "events") {
+					t.Errorf("%s is %v", key, got[key])
+				}
+			}
+			told, _ := got["figures"].([]any)
+			if (len(told) > 0) != (figures || name == "read") {
+				t.Errorf("the figures are %v", got["figures"])
+			}
+			for _, one := range told {
+				if f := one.(map[string]any); f["name"] == "" || f["value"].(float64) < 0 {
+					t.Errorf("a figure is %v", f)
+				}
+			}
+			queries, _ := got["queries"].([]any)
+			if (len(queries) > 0) != (name == "query") {
+				t.Errorf("the queries are %v", got["queries"])
+			}
+			for _, one := range queries {
+				if q := one.(map[string]any); q["p50ms"].(float64) <= 0 || q["p99ms"].(float64) < q["p50ms"].(float64) {
+					t.Errorf("a query is %v", q)
+				}
+			}
+			if p50, p99 := number("p50ms"), number("p99ms"); measuresTime && (p50 <= 0 || p99 < p50) {
+				t.Errorf("the median is %v, and 99 of 100 are below %v", p50, p99)
+			}
+			limit, ratio := number("limitPerSecond"), number("ratio")
+			if hasLimit := name != "lag" && name != "state" && name != "isolation" && !sends && !noEvents && (!subscribes || name == "catchup"); (limit > 0) != hasLimit || (ratio > 0) != hasLimit {
+				t.Errorf("the limit is %v, the ratio %v", limit, ratio)
+			}
+			if rss := number("rssMB"); rss == 0 && name != "processes" && name != "growth" {
+				t.Error("no memory was measured")
+			}
+			if got["syncedCommits"] != false { // the tests' server does not
+				t.Errorf("syncedCommits is %v", got["syncedCommits"])
+			}
+			if !strings.HasPrefix(got["name"].(string), args[1]) {
+				t.Errorf("the name is %v", got["name"])
+			}
+		})
+	}
+}
+
+func TestBenchOfARunningService(t *testing.T) {
+	t.Parallel()
+	url, _ := serve(t)
+	environ := newTenant(t, url, "acme")
+	out := must(t, environ, "bench", "append", "--url", url, "--clients", "2", "--events", "50", "--warm-up", "0s")
+	if !strings.Contains(out, "events/s") || strings.Contains(out, "durability") {
+		t.Errorf("it prints\n%s", out)
+	}
+	if log := must(t, environ, "export"); strings.Count(log, "\n") < 50 {
+		t.Errorf("the service has %d events", strings.Count(log, "\n"))
+	}
+	for _, refused := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"append", "--url", url, "--direct"}, "--direct works on a database"},
+		{[]string{"append", "--batch", "1001"}, "at most 1000"},
+		{[]string{"append", "--processes", "2"}, "--processes needs --direct"},
+		{[]string{"append", "--clients", "0"}, "at least 1"},
+		{[]string{"subscribe", "--scenario", "party"}, "say latency, fanout, catchup or groups"},
+		{[]string{"subscribe", "--transport", "fax"}, "say ws, sse or ndjson"},
+		{[]string{"subscribe", "--scenario", "groups", "--url", url}, "--url goes with"},
+		{[]string{"webhook", "--scenario", "party"}, "say deliver or latency"},
+		{[]string{"webhook", "--url", url}, "--url goes with"},
+		{[]string{"append", "--direct", "--database-url", "postgres://nobody@127.0.0.1:1/x"}, "benchmark's database"},
+	} {
+		if o := run(t, environ, nil, append([]string{"bench"}, refused.args...)...); o.code != 1 || !strings.Contains(o.err, refused.want) {
+			t.Errorf("%v: %+v; it should say %s", refused.args, o, refused.want)
+		}
+	}
+	if o := run(t, nil, nil, "bench", "append", "--url", url); o.code != 1 || !strings.Contains(o.err, "--url needs --key") {
+		t.Errorf("without a key: %+v", o)
+	}
+}
+
+// A key from the environment is not shown.
+func TestBenchHelpShowsNoKey(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"append", "publish", "read", "subscribe", "webhook"} {
+		if help := must(t, []string{"MANIFOLD_KEY=secret"}, "bench", name, "--help"); strings.Contains(help, "secret") || !strings.Contains(help, "--key") {
+			t.Errorf("bench %s --help says %s", name, help)
+		}
+	}
+}

@@ -1,0 +1,163 @@
+package cli_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/manifold-es/manifold/client"
+)
+
+// frameOf is an event as a follower is sent it.
+func frameOf(position int64) string {
+	return fmt.Sprintf(`{"event":{"id":"0190d3a4-5b6c-7def-8123-456789abcde0","stream":"order-7","version":%d,"position":%[1]d,"type":"Placed","data":{"n":%[1]d},"recordedAt":"2026-03-01T09:30:00.1Z"}}`+"\n", position)
+}
+
+// A broken connection is made again after what was shown. Half a line, a refusal for lack of room, an end, and
+// skipped events must not lose or repeat anything.
+func TestTailGoesOn(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int32
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		call := calls.Add(1)
+		if from, want := request.URL.Query().Get("from"), []string{"start", "3", "3", "11"}[min(call, 4)-1]; from != want {
+			t.Errorf("call %d begins at %s, not at %s", call, from, want)
+		}
+		if call == 2 {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		text := map[int32]string{
+			1: frameOf(1) + frameOf(2) + frameOf(3)[:100],
+			3: frameOf(3) + `{"checkpoint":{"position":10}}` + "\n" + `{"some":{"newer":"frame"}}` + "\n" + `{"gap":{"from":11,"to":14,"categories":["order","user"]}}` + "\n",
+			4: frameOf(11) + frameOf(12) + `{"caughtUp":{"position":12}}` + "\n" + frameOf(13),
+		}[call]
+		if _, err := io.WriteString(w, text); err != nil {
+			t.Error(err)
+		}
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			t.Error(err)
+		}
+		if call == 1 {
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	t.Cleanup(service.Close)
+	environ := []string{"MANIFOLD_URL=" + service.URL, "MANIFOLD_KEY=k"}
+	o := run(t, environ, nil, "tail", "--from", "start", "--until-caught-up")
+	var got []string
+	for line := range strings.Lines(o.out) {
+		position, rest, _ := strings.Cut(line, "  ")
+		got = append(got, position)
+		if want := fmt.Sprintf("  order-7  Placed  {\"n\":%s}\n", position); !strings.HasSuffix(rest, want) {
+			t.Errorf("a line is %q", line)
+		}
+	}
+	if o.code != 0 || strings.Join(got, " ") != "1 2 3 11 12" {
+		t.Errorf("it shows %s: %+v", got, o)
+	}
+	if strings.Count(o.err, "the connection broke") != 2 || strings.Count(o.err, "connected again") != 2 {
+		t.Errorf("it says %s", o.err)
+	}
+	if !strings.Contains(o.err, "from position 11 to 14 events of order, user were removed by retention\n") {
+		t.Errorf("it says nothing of what is gone: %s", o.err)
+	}
+}
+
+// A log, a category and a stream are followed as is asked, and each format shows what it should.
+func TestTailAsks(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args []string
+		path string
+		want string
+	}{
+		{nil, "/v1/subscribe/$all?from=end", "7  "},
+		{[]string{"$all", "--from", "7", "--json"}, "/v1/subscribe/$all?from=7", strings.TrimSuffix(strings.TrimPrefix(frameOf(7), `{"event":`), "}\n") + "\n"},
+		{[]string{"order", "--types", "Placed,Sent"}, "/v1/subscribe/categories/order?from=end&types=Placed,Sent", "  order-7  Placed  {\"n\":7}\n"},
+		{[]string{"order-7", "--filter", "event.data.n > 1", "--format", "pretty"}, "/v1/subscribe/streams/order-7?from=end&filter=event.data.n > 1",
+			"  order-7  Placed\n    version 7, id 0190d3a4-5b6c-7def-8123-456789abcde0\n    {\n      \"n\": 7\n    }\n"},
+	} {
+		service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+			query := strings.NewReplacer("%20", " ", "+", " ", "%2C", ",", "%3E", ">").Replace(request.URL.RawQuery)
+			if got := request.URL.Path + "?" + query; got != c.path || request.Header.Get("Accept") != "application/x-ndjson" {
+				t.Errorf("%v asks for %s as %s, not for %s", c.args, got, request.Header.Get("Accept"), c.path)
+			}
+			_, _ = io.WriteString(w, frameOf(7)+frameOf(8)) // it may be gone already
+		}))
+		t.Cleanup(service.Close)
+		o := run(t, []string{"MANIFOLD_URL=" + service.URL, "MANIFOLD_KEY=k"}, nil, append([]string{"tail", "--count", "1"}, c.args...)...)
+		if o.code != 0 || o.err != "" || !strings.Contains(o.out, c.want) || strings.Contains(o.out, `"n":8`) {
+			t.Errorf("%v: %+v; it should show %q", c.args, o, c.want)
+		}
+	}
+}
+
+func TestTailRefused(t *testing.T) {
+	t.Parallel()
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, `{"type":"t","title":"t","status":400,"code":"invalid-request","where":"filter","detail":"no such field"}`)
+	}))
+	t.Cleanup(service.Close)
+	for _, c := range []struct {
+		url  string
+		args []string
+		want string
+	}{
+		{service.URL, nil, "filter: no such field (invalid-request)"},
+		{"http://127.0.0.1:1", nil, "is it running?"},
+		{service.URL, []string{"--format", "xml"}, "say lines, json or pretty"},
+		{service.URL, []string{"--count", "0"}, "at least 1"},
+		{service.URL, []string{"order", "invoice"}, "its use is"},
+		{service.URL, []string{""}, "'$all', in single quotes"},
+		{service.URL, []string{"--json", "--format", "pretty"}, "--format and --json do not go together: say one of them"},
+	} {
+		if o := run(t, []string{"MANIFOLD_URL=" + c.url, "MANIFOLD_KEY=k"}, nil, append([]string{"tail"}, c.args...)...); o.code != 1 || !strings.Contains(o.err, c.want) {
+			t.Errorf("%v: %+v; it should say %q", c.args, o, c.want)
+		}
+	}
+}
+
+// What is appended while it runs is shown at once, and Ctrl-C ends it as it should end.
+func TestTailOfAService(t *testing.T) {
+	t.Parallel()
+	url, _ := serve(t)
+	environ := newTenant(t, url, "acme")
+	c := clientOf(t, environ)
+	add := func(stream string) {
+		t.Helper()
+		r, err := c.AppendToStreamWithBodyWithResponse(t.Context(), stream, &client.AppendToStreamParams{}, "application/json", strings.NewReader(`[{"type":"Placed","data":{"of":"`+stream+`"}}]`))
+		if err != nil || r.JSON201 == nil {
+			t.Fatal(err, string(r.Body))
+		}
+	}
+	add("order-1")
+	add("invoice-1")
+	tail := launch(t, environ, "", "tail", "order", "--from", "start")
+	tail.await("  order-1  Placed  ")
+	add("invoice-2")
+	add("order-2")
+	if line := tail.await("  order-2  Placed  "); !strings.HasPrefix(line, "4  ") {
+		t.Errorf("it shows %s", line)
+	}
+	if code := tail.end(syscall.SIGINT); code != 0 {
+		t.Errorf("it ends with %d:\n%s", code, tail.output())
+	}
+	if strings.Contains(tail.output(), "invoice") {
+		t.Errorf("it shows\n%s", tail.output())
+	}
+	if out := must(t, environ, "tail", "order-2", "--from", "start", "--until-caught-up", "--json"); strings.Count(out, "\n") != 1 || !strings.HasPrefix(out, `{"id":"`) {
+		t.Errorf("one stream is shown as\n%s", out)
+	}
+	if out := must(t, environ, "tail", "--until-caught-up"); out != "" {
+		t.Errorf("behind the end there is\n%s", out)
+	}
+}

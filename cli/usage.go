@@ -1,0 +1,182 @@
+package cli
+
+import (
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/manifold-es/manifold/client"
+)
+
+func usageCommand() *cobra.Command {
+	to, from, until, asCSV, days := &connection{}, "", "", false, false
+	command := &cobra.Command{
+		Use:   "usage",
+		Short: "Show how many events and bytes each tenant has appended",
+		Long: `Show how many events each tenant has appended, and the bytes of their data and metadata, by the UTC days on which they were
+recorded: what the shared projection "usage" has counted. It is up to date to within some seconds.
+
+It needs the operator's key.`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			to.asOperator(command)
+			period := period{from, until}
+			if err := period.check(); err != nil {
+				return err
+			}
+			service, err := to.open()
+			if err != nil {
+				return err
+			}
+			names, err := tenantNames(command.Context(), service)
+			if err != nil {
+				return err
+			}
+			rows, err := readUsage(command.Context(), service, period, days)
+			if err != nil {
+				return err
+			}
+			if asCSV {
+				return writeUsageCSV(command.OutOrStdout(), rows, names, days)
+			}
+			return writeUsage(command.OutOrStdout(), rows, names, days)
+		},
+	}
+	to.bind(command, "MANIFOLD_KEY", operatorKey)
+	command.Flags().StringVar(&from, "from", "", "the first day, such as 2026-03-01; the first that there is")
+	command.Flags().StringVar(&until, "to", "", "the last day, included; today")
+	command.Flags().BoolVar(&days, "by-day", false, "a line for each day")
+	command.Flags().BoolVar(&asCSV, "csv", false, "write CSV, for a spreadsheet or a program")
+	return command
+}
+
+// period is a range of days as YYYY-MM-DD, both included. An empty value means no bound.
+type period struct{ from, to string }
+
+func (p period) check() error {
+	for flag, day := range map[string]string{"--from": p.from, "--to": p.to} {
+		if _, err := time.Parse(time.DateOnly, day); day != "" && err != nil {
+			return fmt.Errorf("%s: %q is not a day such as 2026-03-01", flag, day)
+		}
+	}
+	if p.from != "" && p.to != "" && p.from > p.to {
+		return fmt.Errorf("--from %s is behind --to %s", p.from, p.to)
+	}
+	return nil
+}
+
+// filter returns the period as an expression over a document of `usage`.
+func (p period) filter() string {
+	var parts []string
+	if p.from != "" {
+		parts = append(parts, fmt.Sprintf("doc.day >= %q", p.from))
+	}
+	if p.to != "" {
+		parts = append(parts, fmt.Sprintf("doc.day <= %q", p.to))
+	}
+	return strings.Join(parts, " && ")
+}
+
+// tenantUsage is what a tenant has appended on one day, or in total if Day is empty.
+type tenantUsage struct {
+	Tenant string
+	Day    string
+	Events int64
+	Bytes  int64
+}
+
+// readUsage returns a row for each tenant, or for each day of each tenant, sorted by tenant id and day.
+func readUsage(ctx context.Context, service *client.ClientWithResponses, period period, days bool) ([]tenantUsage, error) {
+	var rows []tenantUsage
+	size := 1000
+	params := client.ListAllDocumentsParams{PageSize: &size}
+	if filter := period.filter(); filter != "" {
+		params.Filter = &filter
+	}
+	for {
+		r, err := service.ListAllDocumentsWithResponse(ctx, "usage", &params)
+		if err != nil {
+			return nil, err
+		}
+		page, err := answered(r.JSON200, r.HTTPResponse, r.Body)
+		if err != nil {
+			return nil, err
+		}
+		for _, document := range page.Documents {
+			row := tenantUsage{Tenant: document.Tenant}
+			if err := json.Unmarshal(document.Document, &row); err != nil {
+				return nil, fmt.Errorf("the usage of tenant %s on %s: %w", document.Tenant, document.Id, err)
+			}
+			if !days {
+				row.Day = ""
+			}
+			if last := len(rows) - 1; !days && last >= 0 && rows[last].Tenant == row.Tenant {
+				rows[last].Events += row.Events
+				rows[last].Bytes += row.Bytes
+				continue
+			}
+			rows = append(rows, row)
+		}
+		next := nextPage(r.HTTPResponse)
+		if next == "" {
+			return rows, nil
+		}
+		params.PageToken = &next
+	}
+}
+
+// tenantNames returns the names of all tenants by their ids.
+func tenantNames(ctx context.Context, service *client.ClientWithResponses) (map[string]string, error) {
+	names := make(map[string]string)
+	for tenant, err := range tenants(ctx, service) {
+		if err != nil {
+			return nil, err
+		}
+		names[tenant.Id] = tenant.Name
+	}
+	return names, nil
+}
+
+func writeUsage(out io.Writer, rows []tenantUsage, names map[string]string, days bool) error {
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	day := func(text string) string {
+		if !days {
+			return ""
+		}
+		return text + "\t"
+	}
+	fmt.Fprintf(t, "TENANT\tNAME\t%sEVENTS\tBYTES\n", day("DAY"))
+	var events, bytes int64
+	for _, row := range rows {
+		fmt.Fprintf(t, "%s\t%s\t%s%d\t%d\n", row.Tenant, names[row.Tenant], day(row.Day), row.Events, row.Bytes)
+		events += row.Events
+		bytes += row.Bytes
+	}
+	fmt.Fprintf(t, "all\t\t%s%d\t%d\n", day(""), events, bytes)
+	return t.Flush()
+}
+
+func writeUsageCSV(out io.Writer, rows []tenantUsage, names map[string]string, days bool) error {
+	w := csv.NewWriter(out)
+	record := func(tenant, name, day, events, bytes string) {
+		fields := []string{tenant, name, events, bytes}
+		if days {
+			fields = []string{tenant, name, day, events, bytes}
+		}
+		_ = w.Write(fields) // the writer returns its error at the end
+	}
+	record("tenant", "name", "day", "events", "bytes")
+	for _, row := range rows {
+		record(row.Tenant, names[row.Tenant], row.Day, strconv.FormatInt(row.Events, 10), strconv.FormatInt(row.Bytes, 10))
+	}
+	w.Flush()
+	return w.Error()
+}
