@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 
 	"github.com/manifold-es/manifold/api"
 	"github.com/manifold-es/manifold/config"
@@ -142,4 +143,16 @@ func (p *Process) closeListeners() error {
 		}
 	}
 	return errors.Join(wrong...)
+}
+
+// onlyHealth allows only probe and metrics requests, for a process that answers no others.
+func onlyHealth(all http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		switch path := request.URL.Path; {
+		case path == "/livez", path == "/readyz", path == "/metrics", strings.HasPrefix(path, "/debug/pprof/"):
+			all.ServeHTTP(w, request)
+		default:
+			http.Error(w, "this process has the role worker; ask one with the role web", http.StatusNotFound)
+		}
+	})
 }

@@ -1,8 +1,8 @@
 // Package service wires all parts of Manifold together and runs them.
 //
-// Start turns a configuration, and the Extensions of a program, into a running Process. The process opens the log and
-// the databases of documents (process.go, databases.go), connects the parts with each other (wire.go), answers
-// requests (listeners.go), and works in the background (run.go) until Stop.
+// Start turns a configuration, and the Extensions of a program, into a running Process. It listens (listeners.go),
+// opens the log and the databases of documents (start.go, database_open.go), and connects the parts with each other
+// (wire.go). Then the process answers requests, and works in the background (background.go) until Stop.
 package service
 
 import (
@@ -73,8 +73,8 @@ type Process struct {
 	requests   context.Context // parent of every request's context; ended, with a cause, when waiting is over
 	endWaiting context.CancelCauseFunc
 
-	answering     running // requests under way
-	background    running
+	answering     tasks // requests under way
+	background    tasks
 	endBackground context.CancelFunc
 	overdue       context.Context // ends at the deadline of Stop: from then on, background work waits for nothing
 	endOverdue    context.CancelFunc
@@ -126,7 +126,7 @@ func Start(ctx context.Context, c config.Config, log *slog.Logger, extensions Ex
 		p.outages.End()
 		return nil, err
 	}
-	p.run(background)
+	p.startBackground(background)
 	p.answer()
 	listening := []any{"address", p.Address(), "role", string(c.Role), "version", Version()}
 	if p.admin != nil {
@@ -160,56 +160,6 @@ func (p *Process) AdminAddress() string {
 
 // Failed returns a channel that receives an error when the process cannot go on. The caller should then call Stop.
 func (p *Process) Failed() <-chan error { return p.failed }
-
-// StoreConfig returns the store's connection settings.
-func StoreConfig(c config.Config, log *slog.Logger) (store.Config, error) {
-	s := store.Config{
-		MaxConns: c.Database.MaxConns, Log: log,
-		QueueBytes: int64(c.Limits.TenantQueueBytes), TotalQueueBytes: int64(c.Limits.QueueBytes),
-	}
-	for _, login := range []struct {
-		url *string
-		of  config.Login
-	}{{&s.AppURL, c.Database.App}, {&s.SystemURL, c.Database.System}, {&s.RetentionURL, c.Database.Retention}} {
-		url, err := c.Database.URLFor(login.of)
-		if err != nil {
-			return store.Config{}, err
-		}
-		*login.url = url
-	}
-	return s, nil
-}
-
-// connect opens the store and the databases of documents.
-func (p *Process) connect(ctx context.Context, e Extensions) error {
-	c, err := StoreConfig(p.config, p.log)
-	if err != nil {
-		return err
-	}
-	own, err := p.config.Database.URLFor(p.config.Database.Documents)
-	if err != nil {
-		return err
-	}
-	c.Member = p.id
-	c.Observer = store.Observer{Appended: p.metrics.Appended, Connected: p.loginConnected}
-	c.Inline = inlineFolds{&p.inline}
-	p.store, err = store.Open(ctx, c)
-	if err != nil {
-		return err
-	}
-	p.undo = append(p.undo, p.store.Close)
-	if err := p.store.CheckSchema(ctx); err != nil {
-		return err
-	}
-	synced, err := p.store.Synced(ctx)
-	if err != nil {
-		return err
-	}
-	if !synced {
-		p.log.Warn("the database does not sync its commits: a crash of its machine can lose what was acknowledged; set fsync and synchronous_commit on")
-	}
-	return p.openDatabases(ctx, e, own)
-}
 
 func (p *Process) fail(err error) {
 	select {

@@ -48,7 +48,7 @@ func (p *Process) stop(ctx context.Context) error {
 		err = p.admin.server.Shutdown(drain) // last, so that probes are answered meanwhile
 	}
 	if err != nil {
-		p.log.Warn("some requests were not done in time, and are cancelled", "waited", time.Since(begin).Round(time.Millisecond).String(), "requests", p.answering.left())
+		p.log.Warn("some requests were not done in time, and are cancelled", "waited", time.Since(begin).Round(time.Millisecond).String(), "requests", p.answering.names())
 		p.endWaiting(context.Cause(drain))
 		p.endBackground()
 		err = p.closeListeners()
@@ -70,15 +70,15 @@ func (p *Process) stop(ctx context.Context) error {
 	p.endWaiting(errStopped)
 	p.endBackground()
 	p.background.wait(last)
-	left = append(append(left, p.answering.left()...), p.background.left()...)
+	left = append(append(left, p.answering.names()...), p.background.names()...)
 	// Closing a database also waits for its connections in use.
-	var closing running
+	var closing tasks
 	closing.spawn("close the databases", func() {
 		p.serving.Wait()
 		p.close()
 	})
 	closing.wait(last)
-	left = append(left, closing.left()...)
+	left = append(left, closing.names()...)
 	p.outages.End()
 	took := time.Since(begin).Round(time.Millisecond)
 	if len(left) > 0 {

@@ -3,6 +3,8 @@ package service
 import (
 	"context"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/manifold-es/manifold/aggregate"
 	"github.com/manifold-es/manifold/api"
@@ -12,8 +14,9 @@ import (
 	"github.com/manifold-es/manifold/dispatch"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/listen"
+	"github.com/manifold-es/manifold/reactor"
+	"github.com/manifold-es/manifold/retention"
 	"github.com/manifold-es/manifold/store"
-	"github.com/manifold-es/manifold/subscription"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
@@ -96,22 +99,6 @@ func (p *Process) wire(e Extensions) error {
 	return p.wireAPI()
 }
 
-// wireSubscriptions creates the parts that deliver events to followers and through groups.
-func (p *Process) wireSubscriptions() {
-	p.tails = subscription.NewTails(subscription.TailsConfig{
-		Store: p.store, Bytes: int(p.config.Limits.TailBytes), Followers: p.config.Limits.TenantFollowers, Reads: max(1, p.config.Database.MaxConns/4), Log: p.log,
-		Observer: subscription.TailsObserver{Followers: p.metrics.Followers, Tails: p.metrics.Tails, Read: p.metrics.Polled},
-	})
-	p.groups = subscription.NewGroups(subscription.GroupsConfig{
-		Store: p.store, Bytes: int(p.config.Limits.GroupBytes), Log: p.log, Changed: p.groupChanged,
-		Observer: subscription.GroupObserver{
-			Acked: p.metrics.Acked, Expired: p.metrics.Expired, Parked: p.metrics.DeadLettered, Received: p.metrics.Received,
-			Nacked: func(action domain.NackAction, events int) { p.metrics.Nacked(string(action), events) },
-		},
-	})
-	p.metrics.CollectEventsInFlight(p.groups.InFlight)
-}
-
 // wireAPI creates the API, which answers requests.
 func (p *Process) wireAPI() error {
 	var err error
@@ -127,4 +114,28 @@ func (p *Process) wireAPI() error {
 		},
 	})
 	return err
+}
+
+// wireRetention creates the part that removes events. Before it removes any, it asks groups, projections and
+// rebuilds.
+func (p *Process) wireRetention(e Extensions) {
+	settings := p.config.Retention
+	if settings.Grace == 0 {
+		settings.Grace = -time.Nanosecond // a configured zero means none at all, but retention's zero means the default
+	}
+	p.retention = retention.New(retention.Config{
+		Store: p.store, Holders: []retention.Holder{p.store, p.catalog}, Owns: p.members.Owns, Log: p.log,
+		Grace: settings.Grace, Every: settings.Every, Share: settings.Share,
+		Observer: retention.Observer{Removed: p.metrics.EventsRemoved},
+		Service: func(group string) bool {
+			switch kind, name, _ := domain.ParseServiceGroup(group); kind {
+			case domain.ServiceReactor:
+				return slices.ContainsFunc(e.Reactors, func(r reactor.Reactor) bool { return r.Name == name })
+			case domain.ServiceEgress:
+				of, ok := p.config.Egress[name]
+				return ok && !of.Remove
+			}
+			return false
+		},
+	})
 }

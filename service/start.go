@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 
+	"github.com/manifold-es/manifold/config"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/telemetry"
@@ -111,4 +113,54 @@ func (p *Process) connectionStats(yield func(listener string, of telemetry.Conne
 			yield(name, telemetry.Connections{Open: stats.Open, Closed: stats.Closed, Refused: stats.Refused})
 		}
 	}
+}
+
+// StoreConfig returns the store's connection settings.
+func StoreConfig(c config.Config, log *slog.Logger) (store.Config, error) {
+	s := store.Config{
+		MaxConns: c.Database.MaxConns, Log: log,
+		QueueBytes: int64(c.Limits.TenantQueueBytes), TotalQueueBytes: int64(c.Limits.QueueBytes),
+	}
+	for _, login := range []struct {
+		url *string
+		of  config.Login
+	}{{&s.AppURL, c.Database.App}, {&s.SystemURL, c.Database.System}, {&s.RetentionURL, c.Database.Retention}} {
+		url, err := c.Database.URLFor(login.of)
+		if err != nil {
+			return store.Config{}, err
+		}
+		*login.url = url
+	}
+	return s, nil
+}
+
+// connect opens the store and the databases of documents.
+func (p *Process) connect(ctx context.Context, e Extensions) error {
+	c, err := StoreConfig(p.config, p.log)
+	if err != nil {
+		return err
+	}
+	own, err := p.config.Database.URLFor(p.config.Database.Documents)
+	if err != nil {
+		return err
+	}
+	c.Member = p.id
+	c.Observer = store.Observer{Appended: p.metrics.Appended, Connected: p.loginConnected}
+	c.Inline = inlineFolds{&p.inline}
+	p.store, err = store.Open(ctx, c)
+	if err != nil {
+		return err
+	}
+	p.undo = append(p.undo, p.store.Close)
+	if err := p.store.CheckSchema(ctx); err != nil {
+		return err
+	}
+	synced, err := p.store.Synced(ctx)
+	if err != nil {
+		return err
+	}
+	if !synced {
+		p.log.Warn("the database does not sync its commits: a crash of its machine can lose what was acknowledged; set fsync and synchronous_commit on")
+	}
+	return p.openDatabases(ctx, e, own)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/manifold-es/manifold/erasure"
 )
 
-// run starts the background work.
-func (p *Process) run(ctx context.Context) {
+// startBackground starts the background work.
+func (p *Process) startBackground(ctx context.Context) {
 	ctx = p.budget.Background(ctx)
 	start := func(what string, run func(context.Context) error) {
 		p.background.spawn(what, func() {
@@ -81,7 +81,9 @@ func (p *Process) run(ctx context.Context) {
 	startLonger("announce the process", p.members.Run)
 	start("work on rebuilds", p.rebuilds.Run)
 	start("remove events", p.retention.Run)
-	start("follow changes of retention policies", p.listenRetention)
+	start("follow changes of retention policies", func(ctx context.Context) error {
+		return p.store.ListenRetention(ctx, p.retention.Notice)
+	})
 	start("erase tenants", erasure.New(erasure.Options{Store: p.store, Drivers: p.drivers, Log: p.log}).Run)
 	p.background.spawn("deploy projections", func() { p.deployRest(ctx) })
 }
@@ -117,4 +119,10 @@ func (p *Process) groupChanged(tenant domain.TenantID, name string) {
 	if _, _, ours := domain.ParseServiceGroup(name); ours || name == "" {
 		p.consumers.Notice(tenant)
 	}
+}
+
+// noticeWebhooks is called when a tenant's webhooks have changed.
+func (p *Process) noticeWebhooks(tenant domain.TenantID) {
+	p.webhooks.Notice(tenant)
+	p.consumers.Notice(tenant)
 }

@@ -5,27 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/manifold-es/manifold/api"
 	"github.com/manifold-es/manifold/domain"
 )
-
-// onlyHealth allows only probe and metrics requests, for a process that answers no others.
-func onlyHealth(all http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		switch path := request.URL.Path; {
-		case path == "/livez", path == "/readyz", path == "/metrics", strings.HasPrefix(path, "/debug/pprof/"):
-			all.ServeHTTP(w, request)
-		default:
-			http.Error(w, "this process has the role worker; ask one with the role web", http.StatusNotFound)
-		}
-	})
-}
 
 // checkTimeout bounds the check of one dependency for /readyz.
 const checkTimeout = 2 * time.Second

@@ -1,0 +1,73 @@
+package service
+
+import (
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/reactor"
+	"github.com/manifold-es/manifold/subscription"
+	"github.com/manifold-es/manifold/webhook"
+)
+
+// wireSubscriptions creates the parts that deliver events to followers and through groups.
+func (p *Process) wireSubscriptions() {
+	p.tails = subscription.NewTails(subscription.TailsConfig{
+		Store: p.store, Bytes: int(p.config.Limits.TailBytes), Followers: p.config.Limits.TenantFollowers, Reads: max(1, p.config.Database.MaxConns/4), Log: p.log,
+		Observer: subscription.TailsObserver{Followers: p.metrics.Followers, Tails: p.metrics.Tails, Read: p.metrics.Polled},
+	})
+	p.groups = subscription.NewGroups(subscription.GroupsConfig{
+		Store: p.store, Bytes: int(p.config.Limits.GroupBytes), Log: p.log, Changed: p.groupChanged,
+		Observer: subscription.GroupObserver{
+			Acked: p.metrics.Acked, Expired: p.metrics.Expired, Parked: p.metrics.DeadLettered, Received: p.metrics.Received,
+			Nacked: func(action domain.NackAction, events int) { p.metrics.Nacked(string(action), events) },
+		},
+	})
+	p.metrics.CollectEventsInFlight(p.groups.InFlight)
+}
+
+// wireWebhooks creates the webhooks. A process that only answers requests uses them for queries and test messages.
+func (p *Process) wireWebhooks() error {
+	allowed, err := p.config.Webhooks.Allowed()
+	if err != nil {
+		return err
+	}
+	p.webhooks = webhook.New(webhook.Config{
+		Store: p.store, Groups: p.groups, Projections: p.catalog, Owns: p.members.Owns, Allow: allowed, AllowHTTP: p.config.Webhooks.AllowHTTP,
+		Version: Version(), Log: p.log,
+		Observer: webhook.Observer{
+			Attempted: func(outcome domain.WebhookOutcome, took time.Duration) {
+				p.metrics.WebhookAttempted(string(outcome), took)
+			},
+			Delayed: p.metrics.WebhookDelayed,
+		},
+	})
+	if p.config.Role.Worker() {
+		p.metrics.CollectWebhookBreakers(p.webhooks.OpenBreakers)
+	}
+	return nil
+}
+
+// wireReactors creates the parts that react to events: calls of the program's own functions, and changes of documents
+// published as events.
+func (p *Process) wireReactors(e Extensions) (err error) {
+	p.reactors, err = reactor.New(reactor.Config{
+		Births: p.store, Groups: p.groups, Projections: p.catalog, Reactors: e.Reactors, Called: p.metrics.ReactorCalled, Log: p.log,
+	})
+	if err != nil {
+		return err
+	}
+	p.changes = reactor.NewChanges(reactor.ChangesConfig{
+		Store: p.store, Appends: appendLog{p.store, p.states}, Groups: p.groups, Projections: p.catalog,
+		Notice: func(tenant domain.TenantID) { p.consumers.Notice(tenant) },
+		Seen: func(id domain.ProjectionID) {
+			if p.reactors.Watches(id.Name) {
+				p.consumers.Notice(id.Owner)
+			}
+		},
+		Published: func(id domain.ProjectionID, events int) {
+			p.metrics.ChangesPublished(id.Name, id.Shared(), events)
+		},
+		Log: p.log,
+	})
+	return nil
+}
