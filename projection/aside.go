@@ -47,7 +47,7 @@ func (r *Replay) setAside(ctx context.Context) (*aside, error) {
 
 // parks reports whether an event that cannot be folded parks its document.
 func (r *Replay) parks() bool {
-	return r.Aside != nil && r.Fold.definition.OnError == domain.OnErrorPark
+	return r.Aside != nil && r.Fold.Definition().OnError == domain.OnErrorPark
 }
 
 // sift removes events that are skipped, that wait for parked documents, or whose key cannot be computed. If such a
@@ -83,7 +83,7 @@ func (r *Replay) sift(ctx context.Context, p *prepared) error {
 				p.stopBefore(full)
 				return nil
 			}
-			r.wait(fault.parkedAs(), event.Position)
+			r.wait(parkedAs(fault), event.Position)
 			p.keys[i] = ""
 		case p.keys[i] == "":
 		default:
@@ -97,16 +97,16 @@ func (r *Replay) sift(ctx context.Context, p *prepared) error {
 }
 
 // parkedAs returns the id under which the event's document is parked.
-func (e *EventError) parkedAs() string {
+func parkedAs(e *EventError) string {
 	return cmp.Or(e.DocumentID, domain.ParkedEventID(e.Event.ID))
 }
 
 // park sets aside the document of an event that cannot be folded. If too many documents are parked already, it returns
 // the fault that stops the projection.
 func (r *Replay) park(fault *EventError) (full *EventError) {
-	id := fault.parkedAs()
+	id := parkedAs(fault)
 	if _, parked := r.aside.Parked[id]; !parked && len(r.aside.Parked) >= MaxParked {
-		return fault.full()
+		return stopsFull(fault)
 	}
 	if r.aside.Parked == nil {
 		r.aside.Parked = make(map[string]int64)
@@ -119,8 +119,8 @@ func (r *Replay) park(fault *EventError) (full *EventError) {
 	return nil
 }
 
-// full returns the fault to stop with when too many documents are parked to park this one.
-func (e *EventError) full() *EventError {
+// stopsFull returns the fault to stop with when too many documents are parked to park this one.
+func stopsFull(e *EventError) *EventError {
 	stops := *e
 	stops.Err = fmt.Errorf("%d documents are parked already, so the projection stops before the next one: %w", MaxParked, e.Err)
 	return &stops
@@ -145,7 +145,7 @@ func (r *Replay) parkFaults(s slice, chains []chain, next []int32, outcomes []ou
 		return cmp.Compare(outcomes[a].fault.Event.Position, outcomes[b].fault.Event.Position)
 	})
 	if room := max(0, MaxParked-len(r.aside.Parked)); len(faulty) > room {
-		return outcomes[faulty[room]].fault.full()
+		return stopsFull(outcomes[faulty[room]].fault)
 	}
 	for _, i := range faulty {
 		fault := outcomes[i].fault

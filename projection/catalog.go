@@ -77,7 +77,7 @@ type Catalog struct {
 	filters filterCache
 	queries queryShare
 	tokens  tokenSeal
-	folds   *foldMemory   // of source projections, see DocumentsOf
+	folds   *Cache        // of source projections, see DocumentsOf
 	holds   chan struct{} // holds one element per held parked document, see unparking.doHeld
 }
 
@@ -92,7 +92,7 @@ func NewCatalog(config CatalogConfig) *Catalog {
 	return &Catalog{
 		config: config,
 		rules:  Rules{Databases: slices.Sorted(maps.Keys(config.Drivers)), LogIn: config.LogIn, Handlers: config.Handlers},
-		folds:  newFoldMemory(sourceFolds),
+		folds:  NewCache(sourceFolds),
 		holds:  make(chan struct{}, holdsAtOnce),
 		tokens: tokenSeal{key: config.Store.PageTokenKey},
 	}
@@ -102,7 +102,7 @@ func NewCatalog(config CatalogConfig) *Catalog {
 // the projections that Manifold itself deploys are reserved. A large definition takes seconds to compile, so the
 // request's budget pays for it.
 func (c *Catalog) Check(ctx context.Context, id domain.ProjectionID, definition domain.Definition) error {
-	if err := checkReserved(id, definition); err != nil {
+	if err := CheckReserved(id, definition); err != nil {
 		return err
 	}
 	_, err := c.check(ctx, id, definition)
@@ -117,7 +117,7 @@ func (c *Catalog) check(ctx context.Context, id domain.ProjectionID, definition 
 	}
 	defer end()
 	err = budget.Work(ctx, func() error {
-		fold, err = c.rules.check(expr.MeterOf(ctx), id, definition)
+		fold, err = c.rules.Compile(expr.MeterOf(ctx), id, definition)
 		return err
 	})
 	return fold, err
@@ -215,7 +215,7 @@ func (c *Catalog) Get(ctx context.Context, tenant domain.TenantID, name string) 
 		p, err = c.config.Store.Projection(ctx, domain.ProjectionID{Owner: domain.Everyone, Name: name})
 	}
 	if domain.IsCode(err, domain.CodeNotFound) {
-		return domain.Projection{}, domain.Errorf(domain.CodeNotFound, "name", "there is no projection named %q", clip(name))
+		return domain.Projection{}, domain.Errorf(domain.CodeNotFound, "name", "there is no projection named %q", Clip(name))
 	}
 	return p, err
 }

@@ -2,7 +2,6 @@ package projection
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -74,7 +73,7 @@ func (c *Catalog) Plan(ctx context.Context, owner domain.TenantID, definitions [
 			return nil, domain.Errorf(domain.CodeInvalidRequest, fmt.Sprintf("definitions[%d].name", i), "it is needed: the projection's name")
 		}
 		if slices.ContainsFunc(plan, func(p PlannedChange) bool { return p.Name == definition.Name }) {
-			return nil, domain.Errorf(domain.CodeInvalidRequest, fmt.Sprintf("definitions[%d].name", i), "there are two definitions of projection %q", clip(definition.Name))
+			return nil, domain.Errorf(domain.CodeInvalidRequest, fmt.Sprintf("definitions[%d].name", i), "there are two definitions of projection %q", Clip(definition.Name))
 		}
 		change := PlannedChange{Name: definition.Name, Action: ActionCreate}
 		p := byName(present, definition.Name)
@@ -90,7 +89,7 @@ func (c *Catalog) Plan(ctx context.Context, owner domain.TenantID, definitions [
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		change.Errors = append(change.Errors, partsOf(err)...)
+		change.Errors = append(change.Errors, ErrorsOf(err)...)
 		if len(change.Errors) == 0 && (change.Action == ActionCreate || change.Action == ActionRebuild) {
 			if change.Events, change.Counted, err = count.events(ctx, definition); err != nil {
 				return nil, err
@@ -117,20 +116,6 @@ func actionFor(before, after domain.Definition) Action {
 		return ActionChange
 	}
 	return ActionRebuild
-}
-
-// partsOf returns the separate errors of a combined error.
-func partsOf(err error) []*domain.Error {
-	e, ok := errors.AsType[*domain.Error](err)
-	switch {
-	case err == nil:
-		return nil
-	case !ok:
-		return []*domain.Error{domain.Errorf(domain.CodeInvalidDefinition, "", "%s", err)}
-	case len(e.Parts) > 0:
-		return e.Parts
-	}
-	return []*domain.Error{e}
 }
 
 // counting counts the events that projections fold, until its time is up.

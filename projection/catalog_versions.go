@@ -37,7 +37,7 @@ func (c *Catalog) Versions(ctx context.Context, tenant domain.TenantID, name str
 			return withChanges(kept), nil
 		}
 	}
-	return nil, domain.Errorf(domain.CodeNotFound, "name", "there is no projection named %q, and there was none", clip(name))
+	return nil, domain.Errorf(domain.CodeNotFound, "name", "there is no projection named %q, and there was none", Clip(name))
 }
 
 // withChanges computes what each version has changed from the next older one.

@@ -29,21 +29,20 @@ type Rules struct {
 // code is domain.CodeInvalidDefinition, or domain.CodeUnsupported for what is well-formed but not supported. A
 // definition that passes compiles.
 func (r Rules) Check(id domain.ProjectionID, d domain.Definition) error {
-	_, err := r.check(nil, id, d)
+	_, err := r.Compile(nil, id, d)
 	return err
 }
 
-// check is Check with a meter, and returns the Fold of a definition that passes. The result is meaningless if the meter
-// ended it.
-func (r Rules) check(meter *expr.Meter, id domain.ProjectionID, d domain.Definition) (*Fold, error) {
+// Compile checks a definition, and compiles it to a Fold if it passes. The result is meaningless if the meter ended it.
+func (r Rules) Compile(meter *expr.Meter, id domain.ProjectionID, d domain.Definition) (*Fold, error) {
 	d = WithDefaults(d)
 	var found problems
 	found.adopt(domain.CheckProjectionName("name", d.Name))
 	if d.Name != id.Name && id.Name != "" {
-		found.add("name", "the definition is named %q, but the projection is %q; a projection keeps its name", clip(d.Name), clip(id.Name))
+		found.add("name", "the definition is named %q, but the projection is %q; a projection keeps its name", Clip(d.Name), Clip(id.Name))
 	}
 	if !slices.Contains(r.Databases, d.Database) {
-		found.add("database", "there is no database %q in the configuration; there is %s", clip(d.Database), strings.Join(r.Databases, ", "))
+		found.add("database", "there is no database %q in the configuration; there is %s", Clip(d.Database), strings.Join(r.Databases, ", "))
 	}
 	checkSource(d, &found)
 	switch {
@@ -83,7 +82,7 @@ func checkSource(d domain.Definition, found *problems) {
 		where := fmt.Sprintf("source.categories[%d]", i)
 		found.adopt(domain.CheckCategory(where, category))
 		if slices.Contains(d.Source.Categories[:i], category) {
-			found.add(where, "the category %q is there twice", clip(category))
+			found.add(where, "the category %q is there twice", Clip(category))
 		}
 	}
 }
@@ -121,7 +120,7 @@ func checkTypes(where string, expressions map[string]string, found *problems) {
 	default:
 		for _, eventType := range slices.Sorted(maps.Keys(expressions)) {
 			if eventType != "*" {
-				found.adopt(domain.CheckType(where+"."+clip(eventType), eventType))
+				found.adopt(domain.CheckType(where+"."+Clip(eventType), eventType))
 			}
 		}
 	}
@@ -131,7 +130,7 @@ func (r Rules) checkModes(d domain.Definition, found *problems) {
 	switch d.OnError {
 	case domain.OnErrorStop, domain.OnErrorPark:
 	default:
-		found.add("onError", "there is no onError %q; use stop or park", clip(string(d.OnError)))
+		found.add("onError", "there is no onError %q; use stop or park", Clip(string(d.OnError)))
 	}
 	parks := d.OnError == domain.OnErrorPark
 	switch d.Mode {
@@ -142,7 +141,7 @@ func (r Rules) checkModes(d domain.Definition, found *problems) {
 		case r.LogIn == "":
 			found.unsupported("mode", "mode inline folds in the append's own transaction, so it needs documents in the log's own database, and no database of the configuration is that; use async")
 		default:
-			found.unsupported("mode", "mode inline folds in the append's own transaction, so it needs documents in the log's own database, which is %q, and cannot be in %q; use async", r.LogIn, clip(d.Database))
+			found.unsupported("mode", "mode inline folds in the append's own transaction, so it needs documents in the log's own database, which is %q, and cannot be in %q; use async", r.LogIn, Clip(d.Database))
 		}
 		if parks {
 			found.add("onError", "with mode inline an event that cannot be folded refuses its own append, so nothing is ever parked; leave onError out")
@@ -157,7 +156,7 @@ func (r Rules) checkModes(d domain.Definition, found *problems) {
 	case "map":
 		found.add("mode", "map is no mode: write map: {EventType: expression} instead of on; mode is async, inline or live")
 	default:
-		found.add("mode", "there is no mode %q; use async, inline or live", clip(string(d.Mode)))
+		found.add("mode", "there is no mode %q; use async, inline or live", Clip(string(d.Mode)))
 	}
 }
 
@@ -193,7 +192,7 @@ func checkInline(f *Fold, found *problems) {
 
 func checkPartition(d domain.Definition, found *problems) {
 	if d.PartitionBy != "" && !indexPath(d.PartitionBy) {
-		found.add("partitionBy", "%q is not the path of a field; write names of letters, digits and _ with dots between them, such as customer.id", clip(d.PartitionBy))
+		found.add("partitionBy", "%q is not the path of a field; write names of letters, digits and _ with dots between them, such as customer.id", Clip(d.PartitionBy))
 	}
 }
 
@@ -229,10 +228,10 @@ func checkIndexes(d domain.Definition, found *problems) {
 	for i, path := range d.Indexes {
 		where := fmt.Sprintf("indexes[%d]", i)
 		if !indexPath(path) {
-			found.add(where, "%q is not the path of a field; write names of letters, digits and _ with dots between them, such as status or customer.name", clip(path))
+			found.add(where, "%q is not the path of a field; write names of letters, digits and _ with dots between them, such as status or customer.name", Clip(path))
 		}
 		if slices.Contains(d.Indexes[:i], path) {
-			found.add(where, "the index %q is there twice", clip(path))
+			found.add(where, "the index %q is there twice", Clip(path))
 		}
 	}
 }

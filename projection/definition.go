@@ -110,13 +110,13 @@ func SameDefinition(a, b domain.Definition) bool {
 	a, b = WithDefaults(a), WithDefaults(b)
 	return a.Name == b.Name && a.Database == b.Database && a.Key == b.Key && a.Handler == b.Handler &&
 		a.Mode == b.Mode && a.OnError == b.OnError && a.PublishChanges == b.PublishChanges &&
-		slices.Equal(sorted(a.Source.Categories), sorted(b.Source.Categories)) &&
+		slices.Equal(sortedTexts(a.Source.Categories), sortedTexts(b.Source.Categories)) &&
 		maps.Equal(a.On, b.On) && maps.Equal(a.Map, b.Map) &&
 		a.PartitionBy == b.PartitionBy && slices.Equal(a.Indexes, b.Indexes) && slices.Equal(a.Assert, b.Assert) &&
 		bytes.Equal(canonical(a.Initial), canonical(b.Initial))
 }
 
-func sorted(texts []string) []string {
+func sortedTexts(texts []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(texts)))
 }
 
@@ -132,3 +132,6 @@ func canonical(raw json.RawMessage) []byte {
 	}
 	return text
 }
+
+// SameValue reports whether two JSON texts have the same value, whatever the order of members and the form of numbers.
+func SameValue(a, b json.RawMessage) bool { return bytes.Equal(canonical(a), canonical(b)) }

@@ -141,7 +141,7 @@ func readFile(path string) ([]byte, error) {
 // inFile converts the errors of a text to file errors.
 func inFile(path string, err error) error {
 	var wrong []error
-	for _, part := range partsOf(err) {
+	for _, part := range ErrorsOf(err) {
 		line, where := lineOf(part.Where)
 		wrong = append(wrong, &FileError{path, line, domain.Errorf(part.Code, where, "%s", part.Message)})
 	}

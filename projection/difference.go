@@ -97,5 +97,5 @@ func shown(v expr.Value) string {
 	if err != nil {
 		return err.Error()
 	}
-	return cut(string(text), maxShown)
+	return Cut(string(text), MaxShown)
 }

@@ -79,5 +79,5 @@ func (s *tokenSeal) open(ctx context.Context, kind tokenKind, text string) ([]by
 }
 
 func noPageToken(text string) error {
-	return domain.Errorf(domain.CodeInvalidRequest, "pageToken", "%q is not a page token; take it from the Link header of the page before, or leave it out to begin with the first page", clip(text))
+	return domain.Errorf(domain.CodeInvalidRequest, "pageToken", "%q is not a page token; take it from the Link header of the page before, or leave it out to begin with the first page", Clip(text))
 }

@@ -1,14 +1,12 @@
 package projection
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/expr"
 )
 
 // mostWarnings limits the warnings of a page of documents.
@@ -16,34 +14,6 @@ const mostWarnings = 10
 
 // mostFieldBytes limits the list of fields in a warning.
 const mostFieldBytes = 200
-
-// shape returns which fields documents can have. It returns nil for Go code: documents stored by an earlier version of
-// the code may have other fields than its types.
-func (f *Fold) shape() *expr.Shape {
-	shape := new(expr.Shape)
-	switch h := f.handler.(type) {
-	case *expressions:
-		if len(f.definition.Initial) > 0 {
-			shape.AddJSON(bytes.TrimSpace(f.definition.Initial))
-		}
-		for _, fold := range h.on {
-			shape.Add(fold.Shape())
-		}
-		if h.other != nil {
-			shape.Add(h.other.Shape())
-		}
-	case *mapExpressions:
-		for _, made := range h.on {
-			shape.Add(made.Shape())
-		}
-		if h.other != nil {
-			shape.Add(h.other.Shape())
-		}
-	default:
-		return nil
-	}
-	return shape
-}
 
 // warnings names the fields in a query that no document of the projection can have. The query is still answered by the
 // rules of the filter language: a document without the field does not match, and sorts last.
@@ -55,7 +25,7 @@ func (c *Catalog) warnings(ctx context.Context, p domain.Projection, query domai
 	if err != nil {
 		return nil // the query is answered without warnings
 	}
-	shape := fold.shape()
+	shape := fold.Shape()
 	if shape == nil {
 		return nil
 	}
@@ -68,7 +38,7 @@ func (c *Catalog) warnings(ctx context.Context, p domain.Projection, query domai
 		if above != "" {
 			above += "."
 		}
-		warning := fmt.Sprintf("%s: no document of projection %q can have a field %q", where, p.Name, clip(above+path[names-1]))
+		warning := fmt.Sprintf("%s: no document of projection %q can have a field %q", where, p.Name, Clip(above+path[names-1]))
 		if list := strings.Join(known, ", "); list != "" && len(list) <= mostFieldBytes {
 			warning += "; known are " + list
 		}

@@ -1,9 +1,7 @@
 package projection
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"time"
@@ -157,7 +155,7 @@ func (c *Catalog) documentsOf(ctx context.Context, driver drivers.Driver, p doma
 	if err != nil {
 		return nil, err
 	}
-	set, err := fold.upcasters.Now(ctx, tenant)
+	set, err := fold.Upcasters().Now(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +172,7 @@ func (c *Catalog) documentsOf(ctx context.Context, driver drivers.Driver, p doma
 	var ids []string
 	for i := range events {
 		event := events[i]
-		if !fold.sees(&event) {
+		if !fold.Sees(&event) {
 			continue
 		}
 		if event.Position > checkpoint {
@@ -185,9 +183,10 @@ func (c *Catalog) documentsOf(ctx context.Context, driver drivers.Driver, p doma
 			continue
 		}
 		var id string
-		fault := upcast(meter, set, &event)
+		fault := Upcast(meter, set, &event)
 		if fault == nil {
-			id, _, fault = fold.key(&Event{Event: &event, meter: meter})
+			e := NewEvent(&event, meter)
+			id, _, fault = fold.Key(&e)
 		}
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -225,13 +224,6 @@ func (c *Catalog) documentsOf(ctx context.Context, driver drivers.Driver, p doma
 	return found, nil
 }
 
-// sees reports whether an event belongs to the fold's source and has a type that it folds.
-func (f *Fold) sees(event *domain.Event) bool {
-	categories := f.definition.Source.Categories
-	return (len(categories) == 0 || slices.Contains(categories, domain.Category(event.Stream))) &&
-		(f.types == nil || slices.Contains(f.types, event.Type))
-}
-
 // readStored is readLive for a projection that stores its documents.
 func (c *Catalog) readStored(ctx context.Context, tenant domain.TenantID, name string, read func(drivers.Driver, domain.Projection) error) error {
 	var last int64
@@ -259,8 +251,8 @@ func (c *Catalog) readStored(ctx context.Context, tenant domain.TenantID, name s
 
 // foldOf returns a definition's fold, with the upcasters. The compiled fold is kept as long as it is used now and then.
 func (c *Catalog) foldOf(ctx context.Context, definition domain.Definition) (*Fold, error) {
-	sum := sumOf(&definition)
-	if fold := c.folds.get(sum); fold != nil {
+	sum := SumOf(&definition)
+	if fold := c.folds.Get(sum); fold != nil {
 		return fold, nil
 	}
 	fold, err := CompileIn(ctx, definition, c.config.Handlers)
@@ -268,9 +260,6 @@ func (c *Catalog) foldOf(ctx context.Context, definition domain.Definition) (*Fo
 		return nil, err
 	}
 	fold = fold.Through(c.config.Upcasters)
-	c.folds.put(sum, fold)
+	c.folds.Put(sum, fold)
 	return fold, nil
 }
-
-// SameValue reports whether two JSON texts have the same value, whatever the order of members and the form of numbers.
-func SameValue(a, b json.RawMessage) bool { return bytes.Equal(canonical(a), canonical(b)) }

@@ -274,7 +274,7 @@ func (e *Example) compare(p Preview, fail func(line int, format string, args ...
 	}
 	for _, w := range e.want.absent {
 		if i := slices.IndexFunc(p.Documents, func(d domain.Document) bool { return d.ID == w.id }); i >= 0 {
-			fail(w.line, "document %q is there: %s", w.id, cut(string(p.Documents[i].Data), maxShown))
+			fail(w.line, "document %q is there: %s", w.id, Cut(string(p.Documents[i].Data), MaxShown))
 		}
 	}
 }

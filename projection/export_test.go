@@ -26,9 +26,9 @@ func (p *Progress) Waiting() int {
 
 // Prepared opens what becomes of a reading of events that were asked for with so many bytes at most: how many of them are
 // to be folded now, how large they are, up to where the log is seen then, and whether there is more.
-func (f *Fold) Prepared(events []domain.Event, maxBytes int, set *upcasting.Set) (kept, bytes int, upTo int64, more bool) {
+func Prepared(f *Fold, events []domain.Event, maxBytes int, set *upcasting.Set) (kept, bytes int, upTo int64, more bool) {
 	reading := domain.Reading{Events: slices.Clone(events), Head: events[len(events)-1].Position}
-	p, err := f.prepare(context.Background(), reading, domain.LogQuery{Limit: len(events) + 1, MaxBytes: maxBytes}, set)
+	p, err := prepare(context.Background(), f, reading, domain.LogQuery{Limit: len(events) + 1, MaxBytes: maxBytes}, set)
 	if err != nil {
 		panic(err) // nothing ends it
 	}

@@ -19,23 +19,25 @@ type EventError struct {
 	Err        error           // with the place in the expression, if known
 }
 
-// Limits of what is kept and shown of a fault, in bytes. A fault may quote what clients sent.
+// Limits of what is kept of a fault, in bytes. A fault may quote what clients sent.
 const (
 	maxFaultMessage    = 2000
 	maxFaultExpression = 4000
 	maxBefore          = 16 << 10
-	maxShown           = 500 // of expression and document, in one line
 )
 
-// blame returns the error of an event. The caller adds the document.
-func (f *Fold) blame(event *Event, where string, err error) *EventError {
+// MaxShown is how many bytes of an expression or a document a message shows.
+const MaxShown = 500
+
+// Blame returns the error of an event; where is the part of the definition that failed. The caller adds the document.
+func (f *Fold) Blame(event *Event, where string, err error) *EventError {
 	return &EventError{Event: *event.Event, Where: where, Expression: f.expression(where), Err: err}
 }
 
-// tellBefore adds the document before the event, unless it is too large.
-func (e *EventError) tellBefore(f *Fold, was *held) {
-	if text, err := f.text(was); err == nil && len(text) <= maxBefore {
-		e.Before = text
+// SetBefore adds the document before the event, unless it is too large.
+func (e *EventError) SetBefore(document json.RawMessage) {
+	if len(document) <= maxBefore {
+		e.Before = document
 	}
 }
 
@@ -46,13 +48,13 @@ func (e *EventError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "event %d (%s, %s of %s) cannot be folded: %s: %s", e.Event.Position, e.Event.ID, e.Event.Type, e.Event.Stream, e.Where, e.Err)
 	if e.DocumentID != "" {
-		fmt.Fprintf(&b, "; document %q", clip(e.DocumentID))
+		fmt.Fprintf(&b, "; document %q", Clip(e.DocumentID))
 		if e.Before != nil {
-			fmt.Fprintf(&b, ", before: %s", cut(string(e.Before), maxShown))
+			fmt.Fprintf(&b, ", before: %s", Cut(string(e.Before), MaxShown))
 		}
 	}
 	if e.Expression != "" {
-		fmt.Fprintf(&b, "; expression: %s", cut(e.Expression, maxShown))
+		fmt.Fprintf(&b, "; expression: %s", Cut(e.Expression, MaxShown))
 	}
 	return b.String()
 }
@@ -64,17 +66,23 @@ func (e *EventError) Unwrap() error { return e.Err }
 func (e *EventError) Failure() domain.Failure {
 	return domain.Failure{
 		Stream: e.Event.Stream, EventType: e.Event.Type, DocumentID: e.DocumentID, Where: e.Where,
-		Expression: cut(e.Expression, maxFaultExpression), Message: cut(e.Err.Error(), maxFaultMessage), Before: e.Before,
+		Expression: Cut(e.Expression, maxFaultExpression), Message: Cut(e.Err.Error(), maxFaultMessage), Before: e.Before,
 	}
 }
 
-// Cut shortens a text to about most bytes, in a form that a database can store.
-func Cut(text string, most int) string { return cut(text, most) }
-
-// cut shortens a text to about most bytes. It removes invalid UTF-8 and replaces U+0000.
-func cut(text string, most int) string {
+// Cut shortens a text to about most bytes, in a form that a database can store: it removes invalid UTF-8 and replaces
+// U+0000.
+func Cut(text string, most int) string {
 	if len(text) > most {
 		text = text[:most] + "..."
 	}
 	return strings.ReplaceAll(strings.ToValidUTF8(text, ""), "\x00", "\uFFFD")
+}
+
+// Clip shortens a client's text for an error message.
+func Clip(text string) string {
+	if len(text) <= 40 {
+		return text
+	}
+	return strings.ToValidUTF8(text[:40], "") + "..."
 }

@@ -104,7 +104,7 @@ func fieldsOf(d domain.Definition) (fields []part) {
 		}
 	}
 	one("database", d.Database)
-	list("source.categories", sorted(d.Source.Categories))
+	list("source.categories", sortedTexts(d.Source.Categories))
 	one("key", d.Key)
 	if len(d.Initial) > 0 {
 		fields = append(fields, part{name: "initial", value: canonical(d.Initial)})

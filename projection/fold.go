@@ -52,7 +52,7 @@ func compile(meter *expr.Meter, definition domain.Definition, handlers map[strin
 	var found problems
 	if definition.Handler != "" {
 		if f.handler = handlers[definition.Handler]; f.handler == nil {
-			found.add("handler", "this program has no handler %q", clip(definition.Handler))
+			found.add("handler", "this program has no handler %q", Clip(definition.Handler))
 			return nil, found.err()
 		}
 	} else if definition.Map != nil {
@@ -79,6 +79,9 @@ func compile(meter *expr.Meter, definition domain.Definition, handlers map[strin
 	f.types = f.handler.Types()
 	return f, nil
 }
+
+// Upcasters returns the upcasters that are applied to events before the fold, see Through; nil: none.
+func (f *Fold) Upcasters() *upcasting.Upcasters { return f.upcasters }
 
 // Types returns the event types that the fold needs, sorted; nil: all of them.
 func (f *Fold) Types() []string { return f.types }
@@ -118,21 +121,51 @@ func (f *Fold) AssertDocument(ctx context.Context, document domain.Document) err
 // Maps reports whether the fold is a map: each event produces a separate record.
 func (f *Fold) Maps() bool { return f.mapper != nil }
 
-// key returns the id of the event's document; ok is false if the event is not for this projection.
-func (f *Fold) key(event *Event) (id string, ok bool, _ *EventError) {
+// Distinct reports whether the fold is a map that gives each event a separate record.
+func (f *Fold) Distinct() bool { return f.mapper != nil && f.mapper.distinct() }
+
+// Immutable reports whether the fold never changes a document that it receives, so that a document in memory can be kept.
+// A Go handler may change it.
+func (f *Fold) Immutable() bool { return f.definition.Handler == "" }
+
+// OwnStream reports whether a document's id is the name of the one stream that it is folded from.
+func (f *Fold) OwnStream() bool {
+	h, ok := f.handler.(*expressions)
+	return ok && h.stream
+}
+
+// Sees reports whether an event belongs to the definition's source and has a type that the fold handles.
+func (f *Fold) Sees(event *domain.Event) bool {
+	categories := f.definition.Source.Categories
+	return (len(categories) == 0 || slices.Contains(categories, domain.Category(event.Stream))) &&
+		(f.types == nil || slices.Contains(f.types, event.Type))
+}
+
+// Key returns the id of the event's document; ok is false if the event is not for this projection.
+func (f *Fold) Key(event *Event) (id string, ok bool, _ *EventError) {
 	id, ok, err := f.handler.Key(event)
 	if err == nil && ok {
 		err = domain.CheckDocumentID("", id)
 	}
 	if err != nil {
-		return "", false, f.blame(event, "key", err)
+		return "", false, f.Blame(event, "key", err)
 	}
 	return id, ok, nil
 }
 
-// next folds one event into a document in the handler's form; nil means that the document is removed. For a map it
+// Decode reads a stored document into the handler's form; nil means the document before its first event. event is the
+// one to fold into it, for the error.
+func (f *Fold) Decode(data json.RawMessage, event *Event) (Value, *EventError) {
+	doc, err := f.handler.Decode(data)
+	if err != nil {
+		return nil, f.Blame(event, f.Where(event.Type), err)
+	}
+	return doc, nil
+}
+
+// Next folds one event into a document in the handler's form; nil means that the document is removed. For a map it
 // returns the record, or nil if the event produces none.
-func (f *Fold) next(doc Value, event *Event) (after Value, _ *EventError) {
+func (f *Fold) Next(doc Value, event *Event) (after Value, _ *EventError) {
 	var err error
 	if f.mapper != nil {
 		after, err = f.mapper.record(event)
@@ -140,13 +173,13 @@ func (f *Fold) next(doc Value, event *Event) (after Value, _ *EventError) {
 		after, err = f.handler.Fold(doc, event)
 	}
 	if err != nil {
-		return nil, f.blame(event, f.where(event.Type), err)
+		return nil, f.Blame(event, f.Where(event.Type), err)
 	}
 	return after, nil
 }
 
-// encode writes a document; event is the last one folded into it.
-func (f *Fold) encode(doc Value, event *Event) (json.RawMessage, *EventError) {
+// Encode writes a document as it is stored; event is the last one folded into it.
+func (f *Fold) Encode(doc Value, event *Event) (json.RawMessage, *EventError) {
 	data, err := f.handler.Encode(doc)
 	if f.definition.Handler != "" {
 		// Expressions write numbers in the form that drivers rely on. Go code may write them in any form.
@@ -156,13 +189,25 @@ func (f *Fold) encode(doc Value, event *Event) (json.RawMessage, *EventError) {
 		err = f.checkDocument(data)
 	}
 	if err != nil {
-		return nil, f.blame(event, f.where(event.Type), err)
+		return nil, f.Blame(event, f.Where(event.Type), err)
 	}
 	return data, nil
 }
 
-// where names the part of the definition that folds events of the type.
-func (f *Fold) where(eventType string) string {
+// Text writes a document. Unlike Encode, it leaves numbers as Go code wrote them, and blames no event.
+func (f *Fold) Text(doc Value) (json.RawMessage, error) {
+	data, err := f.handler.Encode(doc)
+	if err == nil {
+		err = f.checkDocument(data)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return data, nil
+}
+
+// Where names the part of the definition that folds events of the type.
+func (f *Fold) Where(eventType string) string {
 	if f.definition.Handler != "" {
 		return "handler " + f.definition.Handler
 	}

@@ -2,29 +2,48 @@ package projection
 
 import (
 	"container/list"
+	"crypto/sha256"
+	"encoding/json"
 	"sync"
+
+	"github.com/manifold-es/manifold/domain"
 )
 
-// foldMemory keeps the most recently used folds, by definition. It is safe for concurrent use.
-type foldMemory struct {
+// Sum identifies a definition by its hash. No definition has the zero value.
+type Sum [16]byte
+
+// SumOf returns the definition's hash.
+func SumOf(definition *domain.Definition) Sum {
+	text, err := json.Marshal(definition)
+	if err != nil {
+		return Sum{} // impossible: it was read as JSON
+	}
+	sum := sha256.Sum256(text)
+	return Sum(sum[:16])
+}
+
+// Cache keeps the most recently used folds, by definition, since compiling one takes milliseconds. It is safe for
+// concurrent use.
+type Cache struct {
 	most int
 
 	mu    sync.Mutex
 	order list.List // of *compiled, the last used in front
-	bySum map[definitionSum]*list.Element
+	bySum map[Sum]*list.Element
 }
 
 type compiled struct {
-	sum  definitionSum
+	sum  Sum
 	fold *Fold
 }
 
-func newFoldMemory(most int) *foldMemory {
-	return &foldMemory{most: most, bySum: make(map[definitionSum]*list.Element)}
+// NewCache returns a cache of at most that many folds.
+func NewCache(most int) *Cache {
+	return &Cache{most: most, bySum: make(map[Sum]*list.Element)}
 }
 
-// get returns the fold of a definition; nil if it is not kept.
-func (m *foldMemory) get(sum definitionSum) *Fold {
+// Get returns the fold of a definition; nil if it is not kept.
+func (m *Cache) Get(sum Sum) *Fold {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e := m.bySum[sum]
@@ -35,8 +54,8 @@ func (m *foldMemory) get(sum definitionSum) *Fold {
 	return e.Value.(*compiled).fold
 }
 
-// put keeps a fold. If there are too many, it drops the least recently used.
-func (m *foldMemory) put(sum definitionSum, fold *Fold) {
+// Put keeps a fold. If there are too many, it drops the least recently used.
+func (m *Cache) Put(sum Sum, fold *Fold) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if e := m.bySum[sum]; e != nil {

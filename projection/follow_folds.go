@@ -2,8 +2,7 @@ package projection
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/json"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,23 +18,11 @@ type folds struct {
 	store    RunnerStore
 	handlers map[string]Handler
 	through  *upcasting.Upcasters
-	kept     *foldMemory
+	kept     *Cache
 
 	mu        sync.Mutex
 	interests map[string]*interest
 	databases map[string]string
-}
-
-// definitionSum identifies a definition by its hash. No definition has the zero value.
-type definitionSum [16]byte
-
-func sumOf(definition *domain.Definition) definitionSum {
-	text, err := json.Marshal(definition)
-	if err != nil {
-		return definitionSum{} // impossible: it was read as JSON
-	}
-	sum := sha256.Sum256(text)
-	return definitionSum(sum[:16])
 }
 
 // interest is the part of a log that a projection reads.
@@ -45,7 +32,7 @@ type interest struct {
 
 func newFolds(store RunnerStore, handlers map[string]Handler, through *upcasting.Upcasters, most int) *folds {
 	return &folds{
-		store: store, handlers: handlers, through: through, kept: newFoldMemory(most),
+		store: store, handlers: handlers, through: through, kept: NewCache(most),
 		interests: make(map[string]*interest), databases: make(map[string]string),
 	}
 }
@@ -54,14 +41,14 @@ func newFolds(store RunnerStore, handlers map[string]Handler, through *upcasting
 // build is live by now, it returns that projection instead; the caller adopts it. Compiling happens outside the lock,
 // so two goroutines may compile the same definition.
 func (f *folds) get(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build lived) (*Fold, *domain.Projection, error) {
-	if fold := f.kept.get(build.sum); fold != nil {
+	if fold := f.kept.Get(build.sum); fold != nil {
 		return fold, nil, nil
 	}
 	p, err := f.store.LiveProjection(ctx, tenant, id)
 	if err != nil {
 		return nil, nil, err
 	}
-	sum := sumOf(&p.Definition)
+	sum := SumOf(&p.Definition)
 	if p.Build != build.number || sum != build.sum || p.Version != build.version {
 		return nil, &p, nil
 	}
@@ -70,7 +57,7 @@ func (f *folds) get(ctx context.Context, tenant domain.TenantID, id domain.Proje
 		return nil, nil, err
 	}
 	fold = fold.Through(f.through)
-	f.kept.put(sum, fold)
+	f.kept.Put(sum, fold)
 	return fold, nil, nil
 }
 
@@ -95,6 +82,9 @@ func (f *folds) interest(definition *domain.Definition) *interest {
 	f.interests[key] = &sees
 	return &sees
 }
+
+// sorted returns the texts sorted, each once.
+func sorted(texts []string) []string { return slices.Compact(slices.Sorted(slices.Values(texts))) }
 
 // database returns a database's name, always as the same string.
 func (f *folds) database(name string) string {

@@ -26,12 +26,12 @@ type followed struct {
 type lived struct {
 	number   int64
 	database string
-	sum      definitionSum // of the definition that made it
-	version  int64         // of that definition
+	sum      Sum   // of the definition that made it
+	version  int64 // of that definition
 }
 
 func (r *Runner) lived(p *domain.Projection) lived {
-	return lived{p.Build, r.folds.database(p.Definition.Database), sumOf(&p.Definition), p.Version}
+	return lived{p.Build, r.folds.database(p.Definition.Database), SumOf(&p.Definition), p.Version}
 }
 
 // exception is the build that is live for one tenant, as in domain.TenantBuild.
@@ -87,7 +87,7 @@ func (f *followed) live(of *tenant) lived {
 	switch {
 	case !ok || e.base != 0 && e.base != f.own.number:
 		return f.own
-	case e.sum == (definitionSum{}):
+	case e.sum == (Sum{}):
 		return lived{e.number, f.own.database, f.own.sum, f.own.version}
 	}
 	return e.lived
@@ -145,7 +145,7 @@ func (r *Runner) except(b *domain.TenantBuild, s surveys) {
 	}
 	e := exception{lived: lived{number: b.Build}, base: b.Base, inline: b.Base == 0}
 	if b.Definition != nil {
-		e.database, e.sum, e.version = r.folds.database(b.Definition.Database), sumOf(b.Definition), f.own.version
+		e.database, e.sum, e.version = r.folds.database(b.Definition.Database), SumOf(b.Definition), f.own.version
 	}
 	t := r.tenant(b.Tenant)
 	if f.exceptions == nil {

@@ -166,7 +166,7 @@ func (r *Runner) take(ctx context.Context, p *pair, build lived, head int64) (se
 	case now != nil:
 		return 0, errChanged
 	}
-	if fold.definition.Mode == domain.ModeLive {
+	if fold.Definition().Mode == domain.ModeLive {
 		return 0, errInline // it is folded on request: nothing is stored that could lag
 	}
 	driver := r.config.Drivers[build.database]
@@ -263,7 +263,7 @@ func (r *Runner) take(ctx context.Context, p *pair, build lived, head int64) (se
 
 // buildOf returns the build with that number, whose definition is the fold's.
 func buildOf(id domain.ProjectionID, number int64, fold *Fold) domain.Build {
-	p := domain.Projection{ProjectionID: id, Definition: fold.definition, Build: number}
+	p := domain.Projection{ProjectionID: id, Definition: fold.Definition(), Build: number}
 	return p.LiveBuild()
 }
 

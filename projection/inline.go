@@ -94,8 +94,7 @@ func (in *Inline) open(ctx context.Context, b domain.TenantBuild) (*inlineBuild,
 	if err != nil {
 		return nil, err
 	}
-	_, pure := fold.handler.(*expressions)
-	return &inlineBuild{fold: fold, build: p.LiveBuild(), driver: driver, pure: pure}, nil
+	return &inlineBuild{fold: fold, build: p.LiveBuild(), driver: driver, immutable: fold.Immutable() && !fold.Maps()}, nil
 }
 
 // Open prepares a tenant's builds, each with its Definition, for folding; head is the head of the tenant's log. gone

@@ -25,7 +25,7 @@ const inlineRest = 1000
 // become inline.
 func (in *Inline) Begin(ctx context.Context, tenant domain.TenantID, build domain.Build, fold *Fold) (begun bool, err error) {
 	driver, ok := in.config.Drivers[build.Database].(drivers.Transactional)
-	if !ok || fold.definition.Mode != domain.ModeInline {
+	if !ok || fold.Definition().Mode != domain.ModeInline {
 		return false, nil
 	}
 	live := domain.Projection{ProjectionID: build.ProjectionID, Build: build.Number}
@@ -54,7 +54,7 @@ func AtHead(log Log, driver drivers.Driver, build domain.Build, tenant domain.Te
 // beginInline makes appends take over the build of a turn that has caught up, if its projection is inline. It then
 // returns errInline.
 func (r *Runner) beginInline(ctx context.Context, replay *Replay) error {
-	if r.config.Inline == nil || replay.Fold.definition.Mode != domain.ModeInline {
+	if r.config.Inline == nil || replay.Fold.Definition().Mode != domain.ModeInline {
 		return nil
 	}
 	begun, err := r.config.Inline.Begin(ctx, replay.Tenant, replay.Build, replay.Fold)

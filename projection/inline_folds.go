@@ -32,10 +32,10 @@ type InlineFolds struct {
 
 // inlineBuild is one of the builds.
 type inlineBuild struct {
-	fold   *Fold
-	build  domain.Build
-	driver drivers.Transactional
-	pure   bool // a document in memory never changes, so it can be kept
+	fold      *Fold
+	build     domain.Build
+	driver    drivers.Transactional
+	immutable bool // a document in memory never changes, so it can be kept
 
 	known  map[string]*inlineDocument // as stored at the head
 	folded map[string]*inlineDocument // as folded since Begin
@@ -91,9 +91,9 @@ func (f *InlineFolds) Fold(ctx context.Context, events []domain.Event) (again bo
 	own := make([]Event, len(events))
 	for i := range events {
 		events[i].Data, events[i].Metadata = asStored(events[i].Data), asStored(events[i].Metadata)
-		own[i] = Event{Event: &events[i], meter: meter}
+		own[i] = NewEvent(&events[i], meter)
 	}
-	newest, faults := upcastCopies(meter, f.upcasters, own)
+	newest, faults := UpcastCopies(meter, f.upcasters, own)
 	var undo []undone
 	refuse := func(b *inlineBuild, fault *EventError) (bool, error) {
 		if !f.proven && folding.Err() == nil {
@@ -111,7 +111,7 @@ func (f *InlineFolds) Fold(ctx context.Context, events []domain.Event) (again bo
 	}
 	for _, b := range f.builds {
 		seen, faults := newest, faults
-		if b.fold.upcasters == nil {
+		if b.fold.Upcasters() == nil {
 			seen, faults = own, nil
 		}
 		if fault := b.look(seen, faults); fault != nil {
@@ -124,7 +124,7 @@ func (f *InlineFolds) Fold(ctx context.Context, events []domain.Event) (again bo
 	}
 	for _, b := range f.builds {
 		seen := newest
-		if b.fold.upcasters == nil {
+		if b.fold.Upcasters() == nil {
 			seen = own
 		}
 		if fault := b.apply(seen, &undo); fault != nil {
@@ -146,11 +146,11 @@ func (b *inlineBuild) look(events []Event, faults map[int]*EventError) *EventErr
 	b.keys = b.keys[:0]
 	for i := range events {
 		key := ""
-		if b.fold.wants(events[i].Event) {
+		if b.fold.Sees(events[i].Event) {
 			if fault := faults[i]; fault != nil {
 				return fault
 			}
-			id, ok, fault := b.fold.key(&events[i])
+			id, ok, fault := b.fold.Key(&events[i])
 			if fault != nil {
 				return fault
 			}
@@ -159,7 +159,7 @@ func (b *inlineBuild) look(events []Event, faults map[int]*EventError) *EventErr
 			}
 		}
 		b.keys = append(b.keys, key)
-		if key == "" || b.fold.mapper != nil || b.folded[key] != nil || b.known[key] != nil {
+		if key == "" || b.fold.Maps() || b.folded[key] != nil || b.known[key] != nil {
 			continue
 		}
 		if b.wanted == nil {
@@ -213,17 +213,17 @@ func (b *inlineBuild) apply(events []Event, undo *[]undone) *EventError {
 			document.request = request
 		}
 		value := document.value
-		if value == nil && b.fold.mapper == nil {
-			var err error
-			if value, err = b.fold.handler.Decode(document.data); err != nil {
-				return b.blame(b.fold.blame(event, b.fold.where(event.Type), err), document, id)
+		if value == nil && !b.fold.Maps() {
+			var fault *EventError
+			if value, fault = b.fold.Decode(document.data, event); fault != nil {
+				return b.blame(fault, document, id)
 			}
 		}
-		value, fault := b.fold.next(value, event)
+		value, fault := b.fold.Next(value, event)
 		if fault != nil {
 			return b.blame(fault, &(*undo)[len(*undo)-1].before, id)
 		}
-		if value == nil && b.fold.mapper != nil {
+		if value == nil && b.fold.Maps() {
 			if !there {
 				*undo = (*undo)[:len(*undo)-1] // the event makes no record, and the batch had none before
 			}
@@ -238,12 +238,12 @@ func (b *inlineBuild) apply(events []Event, undo *[]undone) *EventError {
 		if document == nil || document.value == nil || document.data != nil {
 			continue
 		}
-		data, fault := b.fold.encode(document.value, document.last)
+		data, fault := b.fold.Encode(document.value, document.last)
 		if fault != nil {
 			return b.blame(fault, &(*undo)[i].before, id)
 		}
 		document.data = data
-		if !b.pure {
+		if !b.immutable {
 			document.value = nil
 		}
 		document.last = nil
@@ -254,21 +254,19 @@ func (b *inlineBuild) apply(events []Event, undo *[]undone) *EventError {
 // blame adds the document to the fault.
 func (b *inlineBuild) blame(fault *EventError, before *inlineDocument, id string) *EventError {
 	fault.DocumentID = id
-	if before.data != nil && len(before.data) <= maxBefore {
-		fault.Before = before.data
-	}
+	fault.SetBefore(before.data)
 	return fault
 }
 
 // refused is the client's error for an event that cannot be folded.
 func refused(b *inlineBuild, fault *EventError) error {
 	message := fmt.Sprintf("nothing was appended: the projection %q is inline, and cannot fold the event %s of %s: %s: %s", b.build.Name,
-		fault.Event.Type, clip(fault.Event.Stream), fault.Where, cut(fault.Err.Error(), maxFaultMessage))
+		fault.Event.Type, Clip(fault.Event.Stream), fault.Where, fault.Failure().Message)
 	if fault.Expression != "" {
-		message += "; expression: " + cut(fault.Expression, maxShown)
+		message += "; expression: " + Cut(fault.Expression, MaxShown)
 	}
 	if fault.DocumentID != "" {
-		message += fmt.Sprintf("; document %q", clip(fault.DocumentID))
+		message += fmt.Sprintf("; document %q", Clip(fault.DocumentID))
 	}
 	return domain.Errorf(domain.CodeRefused, fault.Event.ID.String(), "%s", message)
 }

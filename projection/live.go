@@ -54,7 +54,7 @@ func (l *liveReader) Get(ctx context.Context, _ domain.Build, tenant domain.Tena
 	if err != nil {
 		return domain.Document{}, false, why(ctx, err)
 	}
-	if fold.fold.ownStream() {
+	if fold.fold.OwnStream() {
 		err = fold.stream(ctx, id)
 	} else {
 		err = fold.log(ctx)
@@ -190,7 +190,7 @@ func (l *liveReader) fold(ctx context.Context, tenant domain.TenantID) (*liveFol
 	if err != nil {
 		return nil, err
 	}
-	set, err := fold.upcasters.Now(ctx, tenant)
+	set, err := fold.Upcasters().Now(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}
@@ -232,7 +232,7 @@ type liveFold struct {
 // stream folds the events of one stream.
 func (f *liveFold) stream(ctx context.Context, stream string) error {
 	source := domain.Event{Stream: stream}
-	if categories := f.fold.definition.Source.Categories; len(categories) > 0 && !slices.Contains(categories, domain.Category(source.Stream)) {
+	if categories := f.fold.Definition().Source.Categories; len(categories) > 0 && !slices.Contains(categories, domain.Category(source.Stream)) {
 		return nil
 	}
 	from := int64(1)
@@ -245,7 +245,7 @@ func (f *liveFold) stream(ctx context.Context, stream string) error {
 			return nil
 		}
 		from = events[len(events)-1].Version + 1
-		events = slices.DeleteFunc(events, func(e domain.Event) bool { return !f.fold.wants(&e) })
+		events = slices.DeleteFunc(events, func(e domain.Event) bool { return !f.fold.Sees(&e) })
 		if err := f.add(ctx, events); err != nil {
 			return err
 		}
@@ -261,7 +261,7 @@ func (f *liveFold) log(ctx context.Context) error {
 	for from := int64(1); from <= head.Position; {
 		events, err := f.reader.catalog.config.Store.ReadLog(ctx, f.tenant, domain.LogQuery{
 			From: from, To: head.Position, Limit: livePage, MaxBytes: livePageBytes,
-			Categories: f.fold.definition.Source.Categories, Types: f.fold.types,
+			Categories: f.fold.Definition().Source.Categories, Types: f.fold.Types(),
 		})
 		if err != nil {
 			return err
@@ -302,14 +302,14 @@ func (f *liveFold) foldAll(ctx context.Context, events []domain.Event) error {
 	if len(events) == 0 {
 		return nil
 	}
-	p, err := f.fold.prepare(ctx, domain.Reading{Events: events, Head: events[len(events)-1].Position}, domain.LogQuery{Limit: len(events) + 1, MaxBytes: maxLiveBytes}, f.upcasters)
+	p, err := prepare(ctx, f.fold, domain.Reading{Events: events, Head: events[len(events)-1].Position}, domain.LogQuery{Limit: len(events) + 1, MaxBytes: maxLiveBytes}, f.upcasters)
 	if err != nil {
 		return err
 	}
 	if len(p.events) < len(events) {
 		return f.reader.tooCostly("its events come to more than %d MB by their upcasters", upcastGrowth*maxLiveBytes>>20)
 	}
-	chains, next := f.fold.chainsOf(p.keys)
+	chains, next := chainsOf(f.fold, p.keys)
 	before := make([]held, len(chains))
 	var fault *EventError
 	if len(p.faults) > 0 {
@@ -319,7 +319,7 @@ func (f *liveFold) foldAll(ctx context.Context, events []domain.Event) error {
 		before[i], _ = f.documents.get(chains[i].id)
 	}
 	meter := expr.MeterOf(ctx)
-	outcomes, err := f.fold.foldChains(ctx, meter, p.events, chains, next, before)
+	outcomes, err := foldChains(ctx, f.fold, meter, p.events, chains, next, before)
 	if err != nil {
 		return err
 	}
@@ -348,10 +348,10 @@ func (f *liveFold) faulted(fault *EventError) error {
 // document returns one of the documents as it would be stored.
 func (f *liveFold) document(meter *expr.Meter, id string) (domain.Document, bool, error) {
 	h, _ := f.documents.get(id)
-	data, err := f.fold.text(&h)
+	data, err := h.text(f.fold)
 	meter.SpendBytes(len(data))
 	if err != nil {
-		return domain.Document{}, false, domain.Errorf(domain.CodeFaulted, "", "projection %q is live, and its document %q cannot be written: %s", f.reader.projection.Name, clip(id), err)
+		return domain.Document{}, false, domain.Errorf(domain.CodeFaulted, "", "projection %q is live, and its document %q cannot be written: %s", f.reader.projection.Name, Clip(id), err)
 	}
 	return domain.Document{ID: id, Version: h.version, Data: data}, data != nil, nil
 }
@@ -375,12 +375,6 @@ func (f *liveFold) all(ctx context.Context) ([]domain.Document, error) {
 		return nil, err
 	}
 	return all, nil
-}
-
-// ownStream reports whether a document's id is the name of the one stream it is folded from.
-func (f *Fold) ownStream() bool {
-	h, ok := f.handler.(*expressions)
-	return ok && h.stream
 }
 
 // skipLive is Skip for a live projection, which stops before the first event of its source that cannot be folded.

@@ -37,7 +37,7 @@ func (r *Runner) lacks(ctx context.Context, p *pair, fold *Fold, from, removedTo
 		p.lacked = nil
 		return nil
 	}
-	floors, err := r.config.Store.Floors(ctx, p.tenant, fold.definition.Source.Categories, from)
+	floors, err := r.config.Store.Floors(ctx, p.tenant, fold.Definition().Source.Categories, from)
 	if err != nil {
 		return err
 	}

@@ -66,7 +66,7 @@ func (c *Catalog) unparking(ctx context.Context, tenant domain.TenantID, name st
 		return nil, err
 	}
 	u.fold = u.fold.Through(c.config.Upcasters)
-	if u.through, err = u.fold.upcasters.Now(ctx, tenant); err != nil {
+	if u.through, err = u.fold.Upcasters().Now(ctx, tenant); err != nil {
 		return nil, err
 	}
 	aside, err := c.config.Store.Aside(ctx, tenant, p.ProjectionID, p.Build, p.Version)
@@ -239,7 +239,7 @@ func (a *replayAttempt) foldAndSave(ctx context.Context) (failure *domain.Parked
 				return nil, errAgain
 			}
 			// This one event results in a document that the database refuses.
-			fault = a.fold.blame(&Event{Event: a.last}, a.fold.where(a.last.Type), err)
+			fault = a.fold.Blame(&Event{Event: a.last}, a.fold.Where(a.last.Type), err)
 			a.done, a.applied = slices.DeleteFunc(a.done, func(position int64) bool { return position == a.last.Position }), 0
 		}
 	}
@@ -247,7 +247,7 @@ func (a *replayAttempt) foldAndSave(ctx context.Context) (failure *domain.Parked
 		return nil, nil
 	}
 	fault.DocumentID = a.document
-	fault.tellBefore(a.fold, &was)
+	addBefore(fault, a.fold, &was)
 	return &domain.ParkedDocument{Position: fault.Event.Position, EventID: fault.Event.ID, Failure: fault.Failure()}, nil
 }
 
@@ -294,13 +294,13 @@ func (a *replayAttempt) foldWaiting(ctx context.Context, was held, checkpoint in
 				a.done = append(a.done, after)
 				continue
 			}
-			event, belongs := &Event{Event: &events[i], meter: meter}, false
-			fault := upcast(meter, a.through, event.Event)
+			fault := Upcast(meter, a.through, &events[i])
+			event, belongs := NewEvent(&events[i], meter), false
 			if fault == nil {
-				belongs, fault = a.belongs(event)
+				belongs, fault = a.belongs(&event)
 			}
 			if fault == nil && belongs {
-				doc, fault = a.foldOne(doc, &now, event)
+				doc, fault = a.foldOne(doc, &now, &event)
 			}
 			switch {
 			case ctx.Err() != nil:
@@ -323,12 +323,12 @@ func (a *replayAttempt) foldWaiting(ctx context.Context, was held, checkpoint in
 func (a *replayAttempt) foldOne(doc Value, now *held, event *Event) (Value, *EventError) {
 	f := a.fold
 	if doc == nil && !f.Maps() {
-		var err error
-		if doc, err = f.handler.Decode(now.data); err != nil {
-			return nil, f.blame(event, f.where(event.Type), err)
+		var fault *EventError
+		if doc, fault = f.Decode(now.data, event); fault != nil {
+			return nil, fault
 		}
 	}
-	after, fault := f.next(doc, event)
+	after, fault := f.Next(doc, event)
 	if fault != nil {
 		return nil, fault
 	}
@@ -345,14 +345,14 @@ func (a *replayAttempt) belongs(event *Event) (bool, *EventError) {
 	if a.document != domain.ParkedEventID(event.ID) {
 		return true, nil
 	}
-	id, ok, fault := a.fold.key(event)
+	id, ok, fault := a.fold.Key(event)
 	switch {
 	case fault != nil || !ok:
 		return false, fault
 	case id == a.document:
 		return true, nil
 	}
-	return false, a.fold.blame(event, "key", fmt.Errorf("its key can be worked out by now, and is %q; but events behind it may have been folded into that document already: a rebuild folds it in its place", clip(id)))
+	return false, a.fold.Blame(event, "key", fmt.Errorf("its key can be worked out by now, and is %q; but events behind it may have been folded into that document already: a rebuild folds it in its place", Clip(id)))
 }
 
 // save writes the document without moving the checkpoint.
@@ -360,11 +360,11 @@ func (a *replayAttempt) save(ctx context.Context, was, now held, checkpoint int6
 	if now.version == was.version {
 		return nil // a map that makes no record
 	}
-	data, err := a.fold.text(&now)
+	data, err := now.text(a.fold)
 	if err != nil {
 		return err
 	}
-	if a.fold.definition.Handler != "" && data != nil {
+	if !a.fold.Immutable() && data != nil {
 		data = domain.CanonicalNumbers(data)
 	}
 	batch := drivers.Batch{From: checkpoint, To: checkpoint}

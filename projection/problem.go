@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -64,4 +65,18 @@ func (p problems) err() error {
 	sum := domain.Errorf(code, "", "%d problems: %s", len(p), strings.Join(lines, "; "))
 	sum.Parts = parts
 	return sum
+}
+
+// ErrorsOf returns the separate errors of a combined error.
+func ErrorsOf(err error) []*domain.Error {
+	e, ok := errors.AsType[*domain.Error](err)
+	switch {
+	case err == nil:
+		return nil
+	case !ok:
+		return []*domain.Error{domain.Errorf(domain.CodeInvalidDefinition, "", "%s", err)}
+	case len(e.Parts) > 0:
+		return e.Parts
+	}
+	return []*domain.Error{e}
 }

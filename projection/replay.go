@@ -113,7 +113,7 @@ func (r *Replay) run(ctx context.Context, log Log, to int64) (err error) {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
 	// Use the upcasters in force now, not remembered ones: a change to them may have asked for this run.
-	upcasters, err := r.Fold.upcasters.Revision(ctx, r.Tenant)
+	upcasters, err := r.Fold.Upcasters().Revision(ctx, r.Tenant)
 	if err != nil {
 		return err
 	}

@@ -98,13 +98,13 @@ func (r *Replay) fit(keys []string) int {
 // the slice until it finds the event responsible. An event that cannot be folded parks its document, or stops the
 // folding before it.
 func (r *Replay) gatherSlice(ctx context.Context, s slice) error {
-	chains, next := r.Fold.chainsOf(s.keys)
+	chains, next := chainsOf(r.Fold, s.keys)
 	before, err := r.before(ctx, chains)
 	if err != nil {
 		return err
 	}
 	meter := expr.MeterOf(ctx)
-	outcomes, err := r.Fold.foldChains(ctx, meter, s.events, chains, next, before)
+	outcomes, err := foldChains(ctx, r.Fold, meter, s.events, chains, next, before)
 	if err != nil {
 		return err
 	}
@@ -167,9 +167,9 @@ func earlier(a, b *EventError) *EventError {
 }
 
 // chainsOf groups events by key. next[i] is the index of the event that follows event i in its document, or -1.
-func (f *Fold) chainsOf(keys []string) (chains []chain, next []int32) {
+func chainsOf(f *Fold, keys []string) (chains []chain, next []int32) {
 	next = make([]int32, len(keys))
-	if f.mapper != nil && f.mapper.distinct() {
+	if f.Distinct() {
 		chains = make([]chain, 0, len(keys))
 		for i, key := range keys {
 			next[i] = -1
@@ -204,7 +204,7 @@ func (r *Replay) before(ctx context.Context, chains []chain) ([]held, error) {
 	if r.Fold.Maps() {
 		// A record does not depend on a stored one. If a later event's record exists, the database keeps it.
 		for i := range all {
-			all[i].there = !r.Fold.mapper.distinct()
+			all[i].there = !r.Fold.Distinct()
 		}
 		return all, nil
 	}
@@ -278,7 +278,7 @@ func (r *Replay) take(s slice, chains []chain, before []held, outcomes []outcome
 const chainsAtOnce = 32
 
 // foldChains folds each document's events into it, documents in parallel. Its error is ctx's cause.
-func (f *Fold) foldChains(ctx context.Context, meter *expr.Meter, events []Event, chains []chain, next []int32, before []held) ([]outcome, error) {
+func foldChains(ctx context.Context, f *Fold, meter *expr.Meter, events []Event, chains []chain, next []int32, before []held) ([]outcome, error) {
 	outcomes := make([]outcome, len(chains))
 	var taken atomic.Int64
 	parallel(workersFor(ctx, len(events)), func(int) {
@@ -288,7 +288,7 @@ func (f *Fold) foldChains(ctx context.Context, meter *expr.Meter, events []Event
 				return
 			}
 			for i := from; i < min(len(chains), from+chainsAtOnce) && ctx.Err() == nil; i++ {
-				outcomes[i] = f.foldUpTo(meter, events, chains[i], next, &before[i], math.MaxInt64)
+				outcomes[i] = foldUpTo(f, meter, events, chains[i], next, &before[i], math.MaxInt64)
 			}
 		}
 	})
@@ -301,9 +301,9 @@ func (f *Fold) foldChains(ctx context.Context, meter *expr.Meter, events []Event
 // foldUpTo folds a document's events into it, up to but not including position below. It skips events at or below the
 // document's version: they have taken effect already, since a database without transactions may have saved a batch in
 // part. The result is meaningless if the meter ended the fold.
-func (f *Fold) foldUpTo(meter *expr.Meter, events []Event, c chain, next []int32, before *held, below int64) (o outcome) {
-	if f.mapper != nil {
-		return f.mapChain(meter, events, c, next, before, below)
+func foldUpTo(f *Fold, meter *expr.Meter, events []Event, c chain, next []int32, before *held, below int64) (o outcome) {
+	if f.Maps() {
+		return mapChain(f, meter, events, c, next, before, below)
 	}
 	var doc Value
 	last := int32(-1)
@@ -326,17 +326,15 @@ func (f *Fold) foldUpTo(meter *expr.Meter, events []Event, c chain, next []int32
 				if !o.touched {
 					data = before.data
 				}
-				var err error
-				if doc, err = f.handler.Decode(data); err != nil {
-					o.fault = f.blame(event, f.where(event.Type), err)
+				if doc, o.fault = f.Decode(data, event); o.fault != nil {
 					return o
 				}
 			}
 		}
-		if doc, o.fault = f.next(doc, event.within(meter)); o.fault != nil {
+		if doc, o.fault = f.Next(doc, event.Within(meter)); o.fault != nil {
 			return o
 		}
-		event.bound = nil // its parsed data is no longer needed
+		event.Release()
 		o.touched, last = true, i
 	}
 	if !o.touched {
@@ -345,17 +343,17 @@ func (f *Fold) foldUpTo(meter *expr.Meter, events []Event, c chain, next []int32
 	o.version = events[last].Position
 	switch {
 	case doc == nil:
-	case f.definition.Handler == "":
+	case f.Immutable():
 		o.value = doc
 	default:
 		// A Go handler may change the document that it receives. So the text is kept, and each batch decodes it again.
-		o.data, o.bad = f.encode(doc, &events[last])
+		o.data, o.bad = f.Encode(doc, &events[last])
 	}
 	return o
 }
 
 // mapChain is foldUpTo for a map: its result is the last record that the events produce.
-func (f *Fold) mapChain(meter *expr.Meter, events []Event, c chain, next []int32, before *held, below int64) (o outcome) {
+func mapChain(f *Fold, meter *expr.Meter, events []Event, c chain, next []int32, before *held, below int64) (o outcome) {
 	var last *Event
 	for i := c.first; i >= 0; i = next[i] {
 		event := &events[i]
@@ -366,18 +364,18 @@ func (f *Fold) mapChain(meter *expr.Meter, events []Event, c chain, next []int32
 			break
 		}
 		var record Value
-		if record, o.fault = f.next(nil, event.within(meter)); o.fault != nil {
+		if record, o.fault = f.Next(nil, event.Within(meter)); o.fault != nil {
 			return o
 		}
-		event.bound = nil
+		event.Release()
 		if record != nil {
 			o.touched, o.value, last = true, record, event
 		}
 	}
 	if o.touched {
 		o.version = last.Position
-		if f.definition.Handler != "" {
-			o.data, o.bad = f.encode(o.value, last)
+		if !f.Immutable() {
+			o.data, o.bad = f.Encode(o.value, last)
 			o.value = nil
 		}
 	}
@@ -388,12 +386,12 @@ func (f *Fold) mapChain(meter *expr.Meter, events []Event, c chain, next []int32
 // the document as it was before.
 func (o *outcome) cut(f *Fold, meter *expr.Meter, events []Event, c chain, next []int32, before *held) {
 	fault := o.fault
-	*o = f.foldUpTo(meter, events, c, next, before, fault.Event.Position)
+	*o = foldUpTo(f, meter, events, c, next, before, fault.Event.Position)
 	o.fault = fault
 	fault.DocumentID = c.id
 	was := *before
 	if o.touched {
 		was = held{value: o.value, data: o.data}
 	}
-	fault.tellBefore(f, &was)
+	addBefore(fault, f, &was)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/domain"
@@ -61,7 +62,7 @@ func (r *Replay) fetch(ctx context.Context, read read, from, to int64, limits Li
 	f := &fetched{done: make(chan struct{})}
 	q := domain.LogQuery{
 		From: from, To: to, Limit: r.fitting(limits), MaxBytes: limits.Bytes,
-		Categories: r.Fold.definition.Source.Categories, Types: r.Fold.types,
+		Categories: r.Fold.Definition().Source.Categories, Types: r.Fold.Types(),
 	}
 	go func() {
 		defer close(f.done)
@@ -70,12 +71,12 @@ func (r *Replay) fetch(ctx context.Context, read read, from, to int64, limits Li
 			f.err = err
 			return
 		}
-		set, err := r.Fold.upcasters.At(ctx, r.Tenant, reading.Upcasters)
+		set, err := r.Fold.Upcasters().At(ctx, r.Tenant, reading.Upcasters)
 		if err != nil {
 			f.err = err
 			return
 		}
-		f.prepared, f.err = r.Fold.prepare(ctx, reading, q, set)
+		f.prepared, f.err = prepare(ctx, r.Fold, reading, q, set)
 	}()
 	return f
 }
@@ -100,7 +101,7 @@ func (f *fetched) wait() (*prepared, error) {
 
 // prepare applies the same upcasters to all events of a reading, and computes their keys. If upcasting makes the events
 // too large to hold, it leaves the rest to the next reading. Its error is ctx's cause.
-func (f *Fold) prepare(ctx context.Context, reading domain.Reading, q domain.LogQuery, set *upcasting.Set) (*prepared, error) {
+func prepare(ctx context.Context, f *Fold, reading domain.Reading, q domain.LogQuery, set *upcasting.Set) (*prepared, error) {
 	meter := expr.MeterOf(ctx)
 	p := &prepared{reading: reading, from: q.From, upTo: reading.Head}
 	if q.To > 0 {
@@ -120,7 +121,7 @@ func (f *Fold) prepare(ctx context.Context, reading domain.Reading, q domain.Log
 	}
 	p.events = make([]Event, len(reading.Events))
 	for i := range reading.Events {
-		p.events[i] = Event{Event: &reading.Events[i], meter: meter}
+		p.events[i] = NewEvent(&reading.Events[i], meter)
 	}
 	p.keys = make([]string, len(p.events))
 	upcasts := upcasts{meter: meter, set: set, most: upcastGrowth * q.MaxBytes}
@@ -139,7 +140,7 @@ func (f *Fold) prepare(ctx context.Context, reading domain.Reading, q domain.Log
 				fault = upcasts.apply(&reading.Events[i])
 			}
 			if hasData && fault == nil {
-				p.keys[i], _, fault = f.key(&p.events[i])
+				p.keys[i], _, fault = f.Key(&p.events[i])
 			}
 			if fault != nil {
 				faults[worker] = append(faults[worker], fault)
@@ -162,6 +163,33 @@ func (f *Fold) prepare(ctx context.Context, reading domain.Reading, q domain.Log
 		}
 	}
 	return p, nil
+}
+
+// upcasts applies the upcasters to the events of one reading, from several goroutines. Events may grow by that, however
+// small the reading was, so the growth is counted.
+type upcasts struct {
+	meter *expr.Meter
+	set   *upcasting.Set
+	most  int // bytes that they may grow by
+	grown atomic.Int64
+}
+
+// full reports whether the reading has grown to its limit: the remaining events are left to the next one.
+func (u *upcasts) full() bool { return u.grown.Load() > int64(u.most) }
+
+// apply upcasts an event.
+func (u *upcasts) apply(event *domain.Event) *EventError {
+	if !u.set.Concerns(event.Type) {
+		return nil
+	}
+	before := len(event.Data) + len(event.Metadata)
+	if fault := Upcast(u.meter, u.set, event); fault != nil {
+		return fault
+	}
+	if growth := len(event.Data) + len(event.Metadata) - before; growth > 0 {
+		u.grown.Add(int64(growth))
+	}
+	return nil
 }
 
 // upcastGrowth is how many times larger than its limit a reading may become by upcasting.

@@ -260,9 +260,9 @@ func (t tree) wrong(found *problems, where, wanted string) {
 	case bool:
 		what = fmt.Sprint(v)
 	case number:
-		what = "the number " + clip(string(v))
+		what = "the number " + Clip(string(v))
 	case string:
-		what = "the text " + strconv.Quote(clip(v))
+		what = "the text " + strconv.Quote(Clip(v))
 	case []tree:
 		what = "a list"
 	case []field:
@@ -274,19 +274,12 @@ func (t tree) wrong(found *problems, where, wanted string) {
 	found.add(where+place(t.line), "%s is wanted here, not %s", wanted, what)
 }
 
-func clip(text string) string {
-	if len(text) <= 40 {
-		return text
-	}
-	return strings.ToValidUTF8(text[:40], "") + "..."
-}
-
 // object passes each field to the reader of its name; unknown and repeated names are problems.
 func (t tree) object(found *problems, where string, known map[string]func(tree)) {
 	for _, f := range t.fields(found, where) {
 		read, ok := known[f.name]
 		if !ok {
-			found.add(place(f.line), "there is no field %q here; known are %s", clip(f.name), strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+			found.add(place(f.line), "there is no field %q here; known are %s", Clip(f.name), strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 			continue
 		}
 		read(f.value)
@@ -301,7 +294,7 @@ func (t tree) fields(found *problems, where string) []field {
 	seen := make(map[string]bool, len(fields))
 	for _, f := range fields {
 		if seen[f.name] {
-			found.add(place(f.line), "the field %q is there twice", clip(f.name))
+			found.add(place(f.line), "the field %q is there twice", Clip(f.name))
 		}
 		seen[f.name] = true
 	}

@@ -2,7 +2,6 @@ package projection
 
 import (
 	"slices"
-	"sync/atomic"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/expr"
@@ -20,8 +19,8 @@ func (f *Fold) Through(upcasters *upcasting.Upcasters) *Fold {
 	return &through
 }
 
-// upcast converts an event to the form that expressions are written for. With a fault the event is unchanged.
-func upcast(meter *expr.Meter, set *upcasting.Set, event *domain.Event) *EventError {
+// Upcast converts an event to the form that expressions are written for. With a fault the event is unchanged.
+func Upcast(meter *expr.Meter, set *upcasting.Set, event *domain.Event) *EventError {
 	return notUpcast(set.Upcast(meter, event), event)
 }
 
@@ -33,36 +32,9 @@ func notUpcast(fault *upcasting.Fault, event *domain.Event) *EventError {
 	return &EventError{Event: *event, Where: fault.Upcaster.Name(), Expression: fault.Upcaster.Expression, Err: fault.Err}
 }
 
-// upcasts applies the upcasters to the events of one reading, from several goroutines. Events may grow by that, however
-// small the reading was, so the growth is counted.
-type upcasts struct {
-	meter *expr.Meter
-	set   *upcasting.Set
-	most  int // bytes that they may grow by
-	grown atomic.Int64
-}
-
-// full reports whether the reading has grown to its limit: the remaining events are left to the next one.
-func (u *upcasts) full() bool { return u.grown.Load() > int64(u.most) }
-
-// apply upcasts an event.
-func (u *upcasts) apply(event *domain.Event) *EventError {
-	if !u.set.Concerns(event.Type) {
-		return nil
-	}
-	before := len(event.Data) + len(event.Metadata)
-	if fault := upcast(u.meter, u.set, event); fault != nil {
-		return fault
-	}
-	if growth := len(event.Data) + len(event.Metadata) - before; growth > 0 {
-		u.grown.Add(int64(growth))
-	}
-	return nil
-}
-
-// upcastCopies returns events to be appended as expressions should see them: the same slice, or a copy with some events
+// UpcastCopies returns events to be appended as expressions should see them: the same slice, or a copy with some events
 // upcast. faults are those of events that cannot be upcast, by index.
-func upcastCopies(meter *expr.Meter, set *upcasting.Set, events []Event) (newest []Event, faults map[int]*EventError) {
+func UpcastCopies(meter *expr.Meter, set *upcasting.Set, events []Event) (newest []Event, faults map[int]*EventError) {
 	newest = events
 	for i := range events {
 		if !set.Concerns(events[i].Type) {

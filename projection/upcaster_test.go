@@ -153,7 +153,7 @@ func TestUpcastEventsDoNotFillTheMemory(t *testing.T) {
 	const most = 100_000
 	folded, readings := 0, 0
 	for rest := reading; len(rest) > 0; readings++ {
-		kept, bytes, upTo, more := fold.Prepared(rest, most, set)
+		kept, bytes, upTo, more := projection.Prepared(fold, rest, most, set)
 		if kept == 0 || kept > len(rest) || bytes > 4*most || more != (kept < len(rest)) || upTo != rest[kept-1].Position {
 			t.Fatalf("of %d events %d are taken, with %d bytes, up to %d, more: %v", len(rest), kept, bytes, upTo, more)
 		}

@@ -52,8 +52,8 @@ func dayOf(moment time.Time) string { return moment.UTC().Format(time.DateOnly) 
 // BuiltIn reports whether Manifold itself deploys the projection.
 func BuiltIn(id domain.ProjectionID) bool { return id.Shared() && id.Name == UsageName }
 
-// checkReserved reserves the names of the projections that Manifold itself deploys.
-func checkReserved(id domain.ProjectionID, definition domain.Definition) error {
+// CheckReserved reserves the names of the projections that Manifold itself deploys.
+func CheckReserved(id domain.ProjectionID, definition domain.Definition) error {
 	if id.Name != UsageName || BuiltIn(id) && definition.Handler == UsageName {
 		return nil
 	}
