@@ -59,12 +59,14 @@ var imports = map[string][]string{
 	"aggregate":    {"domain", "expr", "budget", "upcasting"},
 	"erasure":      {"domain", "drivers"},
 	"retention":    {"domain"},
-	"projection":   {"domain", "expr", "expr/filter", "budget", "drivers", "members", "upcasting", "fairshare"},
-	"rebuild":      {"domain", "drivers", "projection", "upcasting"},
+	"projection":   {"domain", "expr", "expr/filter", "budget", "drivers", "members", "upcasting", "fairshare", "projection/folding"},
+	"rebuild":      {"domain", "drivers", "projection", "projection/folding", "upcasting"},
 	"subscription": {"domain", "expr", "members"},
-	"reactor":      {"domain", "dispatch", "projection", "subscription"},
+	"reactor":      {"domain", "dispatch", "projection", "projection/folding", "subscription"},
 
-	"api": {"domain", "auth", "aggregate", "budget", "fairshare", "cloudevents", "expr", "expr/filter", "projection", "rebuild", "subscription", "upcasting", "api/openapi"},
+	"projection/folding": {"domain", "expr", "budget", "upcasting"},
+
+	"api": {"domain", "auth", "aggregate", "budget", "fairshare", "cloudevents", "expr", "expr/filter", "projection", "projection/folding", "rebuild", "subscription", "upcasting", "api/openapi"},
 	// The code generated from openapi.yaml for the server.
 	"api/openapi": {"domain"},
 
@@ -72,18 +74,18 @@ var imports = map[string][]string{
 
 	// The composition root.
 	"service": {
-		"domain", "config", "telemetry", "listen", "store", "auth", "budget", "upcasting", "aggregate", "projection", "rebuild", "members",
+		"domain", "config", "telemetry", "listen", "store", "auth", "budget", "upcasting", "aggregate", "projection", "projection/folding", "rebuild", "members",
 		"drivers", "drivers/postgres", "drivers/mongo", "drivers/sqlserver", "subscription", "dispatch", "webhook", "reactor",
 		"egress", "egress/nats", "egress/kafka", "retention", "erasure", "api",
 	},
-	"cli":        {"cli/doctor", "service", "client", "domain", "config", "embedded", "listen", "migrations", "projection", "telemetry"},
-	"cli/doctor": {"service", "domain", "config", "drivers", "listen", "migrations", "projection", "store"},
+	"cli":        {"cli/doctor", "service", "client", "domain", "config", "embedded", "listen", "migrations", "projection/folding", "telemetry"},
+	"cli/doctor": {"service", "domain", "config", "drivers", "listen", "migrations", "projection/folding", "store"},
 	// The facade.
-	"manifold": {"cli", "service", "domain", "config", "projection", "reactor"},
+	"manifold": {"cli", "service", "domain", "config", "projection/folding", "reactor"},
 
 	"cmd/manifold": {"manifold", "cli", "cmd/manifold/bench"},
 	// The benchmarks also measure the store alone, on a separate database.
-	"cmd/manifold/bench": {"embedded", "config", "domain", "migrations", "store", "projection", "drivers", "drivers/postgres"},
+	"cmd/manifold/bench": {"embedded", "config", "domain", "migrations", "store", "projection", "projection/folding", "drivers", "drivers/postgres"},
 }
 
 // testPackages are only for tests: only tests and these packages may import them. The same applies to packages below

@@ -7,7 +7,7 @@ import (
 
 	"github.com/manifold-es/manifold"
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/reactor"
 )
 
@@ -21,7 +21,7 @@ func ExampleMain() {
 		Customer string `json:"customer"`
 		Cents    int64  `json:"cents"`
 	}
-	spend := projection.HandlerOf(projection.Rule[customer]{
+	spend := folding.HandlerOf(folding.Rule[customer]{
 		Types: []string{"PaymentReceived"},
 		Key: func(event domain.Event) (string, error) {
 			var data paid

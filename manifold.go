@@ -20,7 +20,7 @@ import (
 
 	"github.com/manifold-es/manifold/cli"
 	"github.com/manifold-es/manifold/config"
-	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/service"
 )
 
@@ -43,11 +43,11 @@ func Start(ctx context.Context, c config.Config, log *slog.Logger, options ...Op
 func Version() string { return service.Version() }
 
 // DefinitionFile is a file that contains the definition of a projection.
-type DefinitionFile = projection.DefinitionFile
+type DefinitionFile = folding.DefinitionFile
 
 // ReadDefinitions reads the definitions in a folder, as the setting `projections` does: see projection.ReadDefinitions.
 func ReadDefinitions(folder string) ([]DefinitionFile, error) {
-	return projection.ReadDefinitions(folder)
+	return folding.ReadDefinitions(folder)
 }
 
 // ExitError makes the program exit with the given code. A command returns it after it has already printed everything.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/manifold-es/manifold/cli"
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/reactor"
 	"github.com/manifold-es/manifold/service"
 )
@@ -39,9 +39,9 @@ func WithDriver(name string, open OpenDriver) Option {
 	}
 }
 
-// WithProjection adds a shared projection whose fold is written in Go: see projection.HandlerOf. The handler gets the
+// WithProjection adds a shared projection whose fold is written in Go: see folding.HandlerOf. The handler gets the
 // definition's name. Leave out definition.On and definition.Key.
-func WithProjection(definition domain.Definition, handler projection.Handler) Option {
+func WithProjection(definition domain.Definition, handler folding.Handler) Option {
 	return func(p *cli.Program) {
 		p.Projections = append(p.Projections, service.Projection{Definition: definition, Handler: handler})
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/manifold-es/manifold/api/openapi"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // Projections manages the projections that a tenant sees: its own and the shared ones. domain.Everyone means the
@@ -21,7 +22,7 @@ type Projections interface {
 	Delete(ctx context.Context, owner domain.TenantID, name, by string) error
 	Reset(ctx context.Context, owner domain.TenantID, name, by string, acceptLoss bool) (domain.Projection, error)
 	Plan(ctx context.Context, owner domain.TenantID, definitions []domain.Definition, remove bool) ([]projection.PlannedChange, error)
-	Preview(ctx context.Context, tenant domain.TenantID, q projection.PreviewQuery) (projection.Preview, error)
+	Preview(ctx context.Context, tenant domain.TenantID, q projection.PreviewQuery) (folding.Preview, error)
 	Versions(ctx context.Context, tenant domain.TenantID, name string) ([]projection.Version, error)
 	Status(ctx context.Context, tenant domain.TenantID, name string) (projection.Status, error)
 	Positions(ctx context.Context, tenant domain.TenantID) ([]projection.Position, error)
@@ -105,13 +106,13 @@ func (s generated) PreviewProjection(ctx context.Context, request openapi.Previe
 			return nil, err
 		}
 	}
-	q := projection.PreviewQuery{Stream: source.Stream, Last: source.Last, Given: make([]projection.GivenEvent, len(source.Events))}
+	q := projection.PreviewQuery{Stream: source.Stream, Last: source.Last, Given: make([]folding.GivenEvent, len(source.Events))}
 	var err error
 	if q.Definition, err = definitionOf(request.Body.Definition); err != nil {
 		return nil, err
 	}
 	for i, e := range source.Events {
-		q.Given[i] = projection.GivenEvent{Stream: e.Stream, Type: e.Type, Data: e.Data, Metadata: e.Metadata, OccurredAt: value(e.OccurredAt).Time}
+		q.Given[i] = folding.GivenEvent{Stream: e.Stream, Type: e.Type, Data: e.Data, Metadata: e.Metadata, OccurredAt: value(e.OccurredAt).Time}
 		if e.Id != "" {
 			if q.Given[i].ID, err = domain.ParseEventID(e.Id); err != nil {
 				return nil, domain.Errorf(domain.CodeInvalidRequest, fmt.Sprintf("source.events[%d].id", i), "%s", err)
@@ -132,7 +133,7 @@ func (s generated) PreviewProjection(ctx context.Context, request openapi.Previe
 	return answer, nil
 }
 
-func previewStep(step projection.PreviewStep) openapi.PreviewStep {
+func previewStep(step folding.PreviewStep) openapi.PreviewStep {
 	e := step.Event
 	answer := openapi.PreviewStep{
 		Event: e.ID.String(), Position: e.Position, Stream: e.Stream, Type: e.Type, Data: e.Data,
@@ -236,7 +237,7 @@ func (s generated) ListProjectionVersions(ctx context.Context, request openapi.L
 	return answer, nil
 }
 
-func changesAnswer(changes []projection.FieldChange) []openapi.FieldChange {
+func changesAnswer(changes []folding.FieldChange) []openapi.FieldChange {
 	answer := make([]openapi.FieldChange, len(changes))
 	for i, c := range changes {
 		answer[i] = openapi.FieldChange(c)

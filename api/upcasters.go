@@ -8,7 +8,7 @@ import (
 
 	"github.com/manifold-es/manifold/api/openapi"
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/rebuild"
 	"github.com/manifold-es/manifold/upcasting"
 )
@@ -90,7 +90,7 @@ func (s generated) touches(ctx context.Context, caller caller, eventType string,
 	}
 	touches := openapi.UpcasterTouches{Projections: []openapi.TouchedProjection{}, Aggregates: make([]string, len(touched.Aggregates))}
 	for _, p := range touched.Projections {
-		if projection.BuiltIn(p.ProjectionID) {
+		if folding.BuiltIn(p.ProjectionID) {
 			continue // it folds events as they are in the log
 		}
 		one := openapi.TouchedProjection{Name: p.Name, Shared: p.Shared()}
@@ -164,9 +164,9 @@ func (s generated) PreviewUpcaster(ctx context.Context, request openapi.PreviewU
 
 // givenEvents returns the events in a preview's source, which do not have to be in the log.
 func givenEvents(given []openapi.GivenEvent) ([]domain.Event, error) {
-	events := make([]projection.GivenEvent, len(given))
+	events := make([]folding.GivenEvent, len(given))
 	for i, e := range given {
-		events[i] = projection.GivenEvent{Stream: e.Stream, Type: e.Type, Data: e.Data, Metadata: e.Metadata, OccurredAt: value(e.OccurredAt).Time}
+		events[i] = folding.GivenEvent{Stream: e.Stream, Type: e.Type, Data: e.Data, Metadata: e.Metadata, OccurredAt: value(e.OccurredAt).Time}
 		if e.Id != "" {
 			var err error
 			if events[i].ID, err = domain.ParseEventID(e.Id); err != nil {
@@ -174,7 +174,7 @@ func givenEvents(given []openapi.GivenEvent) ([]domain.Event, error) {
 			}
 		}
 	}
-	return projection.GivenEvents("source.events", events)
+	return folding.GivenEvents("source.events", events)
 }
 
 func upcasterBody(u domain.Upcaster) openapi.Upcaster {

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/manifold-es/manifold/client"
-	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 func applyCommand() *cobra.Command {
@@ -126,7 +126,7 @@ func (d *deployment) apply(ctx context.Context, service *client.ClientWithRespon
 }
 
 // putProjection stores a file's definition in the service, and prints the result.
-func putProjection(ctx context.Context, service *client.ClientWithResponses, file *projection.DefinitionFile) (done string, rebuild *client.Rebuild, err error) {
+func putProjection(ctx context.Context, service *client.ClientWithResponses, file *folding.DefinitionFile) (done string, rebuild *client.Rebuild, err error) {
 	body, err := json.Marshal(file.Definition)
 	if err != nil {
 		return "", nil, err

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/manifold-es/manifold/client"
-	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // differ is the exit code of `manifold diff` if there are differences.
@@ -65,7 +65,7 @@ func bindFiles(command *cobra.Command, files *string, remove *bool) {
 
 // deployment is the plan for deploying a folder of definitions.
 type deployment struct {
-	files   []projection.DefinitionFile
+	files   []folding.DefinitionFile
 	changes []client.PlannedChange
 }
 
@@ -73,7 +73,7 @@ type deployment struct {
 func planDeployment(ctx context.Context, service *client.ClientWithResponses, folder string, remove bool, errs io.Writer) (deployment, error) {
 	d := deployment{}
 	var err error
-	if d.files, err = projection.ReadDefinitions(folder); err != nil {
+	if d.files, err = folding.ReadDefinitions(folder); err != nil {
 		fmt.Fprintln(errs, err) // one line for each mistake, with its file
 		return d, ErrShown
 	}
@@ -98,7 +98,7 @@ func planDeployment(ctx context.Context, service *client.ClientWithResponses, fo
 }
 
 // file returns the file that defines a projection, or nil if there is none.
-func (d *deployment) file(name string) *projection.DefinitionFile {
+func (d *deployment) file(name string) *folding.DefinitionFile {
 	for i := range d.files {
 		if d.files[i].Definition.Name == name {
 			return &d.files[i]

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/service"
 )
 
@@ -51,7 +51,7 @@ const exampleTimeout = time.Minute
 // exampleRun runs examples and prints their results.
 type exampleRun struct {
 	out        io.Writer
-	handlers   map[string]projection.Handler
+	handlers   map[string]folding.Handler
 	registered []domain.Definition // definitions registered by the program
 	ran        int
 	failed     int
@@ -62,11 +62,11 @@ func (e *exampleRun) folder(ctx context.Context, folder string) error {
 	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
 		return fmt.Errorf("%s is not a folder", folder)
 	}
-	files, err := projection.ReadDefinitions(folder)
+	files, err := folding.ReadDefinitions(folder)
 	if err != nil {
 		return err
 	}
-	examples, err := projection.ReadExamples(folder)
+	examples, err := folding.ReadExamples(folder)
 	if err != nil {
 		return err
 	}
@@ -79,18 +79,18 @@ func (e *exampleRun) folder(ctx context.Context, folder string) error {
 	return nil
 }
 
-func (e *exampleRun) file(ctx context.Context, files []projection.DefinitionFile, examples *projection.ExampleFile) error {
+func (e *exampleRun) file(ctx context.Context, files []folding.DefinitionFile, examples *folding.ExampleFile) error {
 	named := func(d domain.Definition) bool { return d.Name == examples.Projection }
 	var definition domain.Definition
 	place := examples.Path
-	if i := slices.IndexFunc(files, func(f projection.DefinitionFile) bool { return named(f.Definition) }); i >= 0 {
+	if i := slices.IndexFunc(files, func(f folding.DefinitionFile) bool { return named(f.Definition) }); i >= 0 {
 		definition, place = files[i].Definition, files[i].Path
 	} else if i := slices.IndexFunc(e.registered, named); i >= 0 {
 		definition = e.registered[i]
 	} else {
 		return fmt.Errorf("%s: no file beside it defines projection %q, and the program has none of that name", examples.Path, examples.Projection)
 	}
-	fold, err := projection.CompileWith(definition, e.handlers)
+	fold, err := folding.CompileWith(definition, e.handlers)
 	if err != nil {
 		return fmt.Errorf("%s: %w", place, err)
 	}

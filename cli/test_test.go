@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/service"
 )
 
@@ -38,7 +38,7 @@ func TestExamplesHold(t *testing.T) {
 func TestTestCommand(t *testing.T) {
 	t.Parallel()
 	type counted struct{ N int }
-	counter := service.Extensions{Projections: []service.Projection{{Definition: domain.Definition{Name: "counted"}, Handler: projection.HandlerOf(projection.Rule[counted]{
+	counter := service.Extensions{Projections: []service.Projection{{Definition: domain.Definition{Name: "counted"}, Handler: folding.HandlerOf(folding.Rule[counted]{
 		Key:  func(event domain.Event) (string, error) { return event.Stream, nil },
 		Fold: func(doc *counted, event domain.Event) (bool, error) { doc.N++; return true, nil },
 	})}}}

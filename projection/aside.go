@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // AsideStore keeps what a build excludes from its fold for a tenant: skipped events, and parked documents with the
@@ -63,7 +64,7 @@ func (r *Replay) sift(ctx context.Context, p *prepared) error {
 	faults := p.faults
 	for i := range p.events {
 		event := &p.events[i]
-		var fault *EventError
+		var fault *folding.EventError
 		if len(faults) > 0 && faults[0].Event.Position == event.Position {
 			fault, faults = faults[0], faults[1:]
 		}
@@ -97,13 +98,13 @@ func (r *Replay) sift(ctx context.Context, p *prepared) error {
 }
 
 // parkedAs returns the id under which the event's document is parked.
-func parkedAs(e *EventError) string {
+func parkedAs(e *folding.EventError) string {
 	return cmp.Or(e.DocumentID, domain.ParkedEventID(e.Event.ID))
 }
 
 // park sets aside the document of an event that cannot be folded. If too many documents are parked already, it returns
 // the fault that stops the projection.
-func (r *Replay) park(fault *EventError) (full *EventError) {
+func (r *Replay) park(fault *folding.EventError) (full *folding.EventError) {
 	id := parkedAs(fault)
 	if _, parked := r.aside.Parked[id]; !parked && len(r.aside.Parked) >= MaxParked {
 		return stopsFull(fault)
@@ -120,7 +121,7 @@ func (r *Replay) park(fault *EventError) (full *EventError) {
 }
 
 // stopsFull returns the fault to stop with when too many documents are parked to park this one.
-func stopsFull(e *EventError) *EventError {
+func stopsFull(e *folding.EventError) *folding.EventError {
 	stops := *e
 	stops.Err = fmt.Errorf("%d documents are parked already, so the projection stops before the next one: %w", MaxParked, e.Err)
 	return &stops
@@ -134,7 +135,7 @@ func (r *Replay) wait(id string, position int64) {
 // parkFaults parks the documents of a slice that ended with a fault. Each stays as it was before its faulty event, and
 // the events from there on wait. If these are too many to park, parkFaults changes nothing and returns the first fault
 // that stops the projection. The events before it are then folded again.
-func (r *Replay) parkFaults(s slice, chains []chain, next []int32, outcomes []outcome) (stops *EventError) {
+func (r *Replay) parkFaults(s slice, chains []chain, next []int32, outcomes []outcome) (stops *folding.EventError) {
 	var faulty []int
 	for i := range outcomes {
 		if outcomes[i].fault != nil {
@@ -179,7 +180,7 @@ func (r *Replay) keepWaiting(ctx context.Context, s *saving) error {
 }
 
 // refuse handles a document that the database refuses because of one event.
-func (r *Replay) refuse(fault *EventError) error {
+func (r *Replay) refuse(fault *folding.EventError) error {
 	if !r.parks() {
 		return fault
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
@@ -49,12 +50,12 @@ type CatalogStore interface {
 // CatalogConfig configures a Catalog.
 type CatalogConfig struct {
 	Store     CatalogStore
-	Drivers   map[string]drivers.Driver // by the database's name in the configuration
-	Handlers  map[string]Handler        // written in Go, by name; may be nil
-	Progress  *Progress                 // the Runner's of this process
-	Upcasters *upcasting.Upcasters      // may be nil
-	Outages   Outages                   // shared with the Runner
-	Requests  *budget.Requests          // what requests' folds and definitions may cost; nil: budget.New's defaults
+	Drivers   map[string]drivers.Driver  // by the database's name in the configuration
+	Handlers  map[string]folding.Handler // written in Go, by name; may be nil
+	Progress  *Progress                  // the Runner's of this process
+	Upcasters *upcasting.Upcasters       // may be nil
+	Outages   Outages                    // shared with the Runner
+	Requests  *budget.Requests           // what requests' folds and definitions may cost; nil: budget.New's defaults
 	// Lost is called each time a read finds that a live build's table is missing; may be nil.
 	Lost  func(id domain.ProjectionID, build int64)
 	LogIn string        // the name of the database that also holds the log; empty: none does
@@ -73,12 +74,12 @@ const defaultKeep = time.Hour
 // Errors that a client can act on are *domain.Error.
 type Catalog struct {
 	config  CatalogConfig
-	rules   Rules
+	rules   folding.Rules
 	filters filterCache
 	queries queryShare
 	tokens  tokenSeal
-	folds   *Cache        // of source projections, see DocumentsOf
-	holds   chan struct{} // holds one element per held parked document, see unparking.doHeld
+	folds   *folding.Cache // of source projections, see DocumentsOf
+	holds   chan struct{}  // holds one element per held parked document, see unparking.doHeld
 }
 
 // NewCatalog returns a Catalog.
@@ -91,8 +92,8 @@ func NewCatalog(config CatalogConfig) *Catalog {
 	}
 	return &Catalog{
 		config: config,
-		rules:  Rules{Databases: slices.Sorted(maps.Keys(config.Drivers)), LogIn: config.LogIn, Handlers: config.Handlers},
-		folds:  NewCache(sourceFolds),
+		rules:  folding.Rules{Databases: slices.Sorted(maps.Keys(config.Drivers)), LogIn: config.LogIn, Handlers: config.Handlers},
+		folds:  folding.NewCache(sourceFolds),
 		holds:  make(chan struct{}, holdsAtOnce),
 		tokens: tokenSeal{key: config.Store.PageTokenKey},
 	}
@@ -102,7 +103,7 @@ func NewCatalog(config CatalogConfig) *Catalog {
 // the projections that Manifold itself deploys are reserved. A large definition takes seconds to compile, so the
 // request's budget pays for it.
 func (c *Catalog) Check(ctx context.Context, id domain.ProjectionID, definition domain.Definition) error {
-	if err := CheckReserved(id, definition); err != nil {
+	if err := folding.CheckReserved(id, definition); err != nil {
 		return err
 	}
 	_, err := c.check(ctx, id, definition)
@@ -110,7 +111,7 @@ func (c *Catalog) Check(ctx context.Context, id domain.ProjectionID, definition 
 }
 
 // check is Rules.Check, and also returns the compiled Fold.
-func (c *Catalog) check(ctx context.Context, id domain.ProjectionID, definition domain.Definition) (fold *Fold, err error) {
+func (c *Catalog) check(ctx context.Context, id domain.ProjectionID, definition domain.Definition) (fold *folding.Fold, err error) {
 	ctx, end, err := c.config.Requests.Begin(ctx, id.Owner, "give the definition fewer and shorter expressions")
 	if err != nil {
 		return nil, err
@@ -128,7 +129,7 @@ func (c *Catalog) check(ctx context.Context, id domain.ProjectionID, definition 
 // would hide a shared one. by names the author for the projection's versions: "key <id> (<name>)", "operator",
 // "configuration" or "service".
 func (c *Catalog) Create(ctx context.Context, owner domain.TenantID, definition domain.Definition, by string) (domain.Projection, error) {
-	definition = WithDefaults(definition)
+	definition = folding.WithDefaults(definition)
 	id := domain.ProjectionID{Owner: owner, Name: definition.Name}
 	if err := c.Check(ctx, id, definition); err != nil {
 		return domain.Projection{}, err
@@ -215,7 +216,7 @@ func (c *Catalog) Get(ctx context.Context, tenant domain.TenantID, name string) 
 		p, err = c.config.Store.Projection(ctx, domain.ProjectionID{Owner: domain.Everyone, Name: name})
 	}
 	if domain.IsCode(err, domain.CodeNotFound) {
-		return domain.Projection{}, domain.Errorf(domain.CodeNotFound, "name", "there is no projection named %q", Clip(name))
+		return domain.Projection{}, domain.Errorf(domain.CodeNotFound, "name", "there is no projection named %q", folding.Clip(name))
 	}
 	return p, err
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // Action says what deploying a definition does.
@@ -26,7 +27,7 @@ const (
 type PlannedChange struct {
 	Name    string
 	Action  Action
-	Changes []FieldChange
+	Changes []folding.FieldChange
 	Counted bool            // Events is known: with ActionCreate and ActionRebuild, unless counting takes too long
 	Events  int64           // how many events will be folded; for a shared projection, of all tenants
 	Errors  []*domain.Error // why the definition cannot work or be deployed, each with its place
@@ -73,23 +74,23 @@ func (c *Catalog) Plan(ctx context.Context, owner domain.TenantID, definitions [
 			return nil, domain.Errorf(domain.CodeInvalidRequest, fmt.Sprintf("definitions[%d].name", i), "it is needed: the projection's name")
 		}
 		if slices.ContainsFunc(plan, func(p PlannedChange) bool { return p.Name == definition.Name }) {
-			return nil, domain.Errorf(domain.CodeInvalidRequest, fmt.Sprintf("definitions[%d].name", i), "there are two definitions of projection %q", Clip(definition.Name))
+			return nil, domain.Errorf(domain.CodeInvalidRequest, fmt.Sprintf("definitions[%d].name", i), "there are two definitions of projection %q", folding.Clip(definition.Name))
 		}
 		change := PlannedChange{Name: definition.Name, Action: ActionCreate}
 		p := byName(present, definition.Name)
 		if p == nil {
-			change.Changes = Changes(nil, &definition)
+			change.Changes = folding.Changes(nil, &definition)
 			if byName(shared, definition.Name) != nil {
 				change.Errors = append(change.Errors, domain.Errorf(domain.CodeAlreadyExists, "name", "there is a shared projection named %q; choose another name", definition.Name))
 			}
 		} else {
-			change.Action, change.Changes = actionFor(p.Definition, definition), Changes(&p.Definition, &definition)
+			change.Action, change.Changes = actionFor(p.Definition, definition), folding.Changes(&p.Definition, &definition)
 		}
 		err := c.Check(ctx, domain.ProjectionID{Owner: owner, Name: definition.Name}, definition)
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		change.Errors = append(change.Errors, ErrorsOf(err)...)
+		change.Errors = append(change.Errors, folding.ErrorsOf(err)...)
 		if len(change.Errors) == 0 && (change.Action == ActionCreate || change.Action == ActionRebuild) {
 			if change.Events, change.Counted, err = count.events(ctx, definition); err != nil {
 				return nil, err
@@ -99,8 +100,8 @@ func (c *Catalog) Plan(ctx context.Context, owner domain.TenantID, definitions [
 	}
 	if remove {
 		for _, p := range present {
-			if !BuiltIn(p.ProjectionID) && !slices.ContainsFunc(definitions, func(d domain.Definition) bool { return d.Name == p.Name }) {
-				plan = append(plan, PlannedChange{Name: p.Name, Action: ActionRemove, Changes: Changes(&p.Definition, nil)})
+			if !folding.BuiltIn(p.ProjectionID) && !slices.ContainsFunc(definitions, func(d domain.Definition) bool { return d.Name == p.Name }) {
+				plan = append(plan, PlannedChange{Name: p.Name, Action: ActionRemove, Changes: folding.Changes(&p.Definition, nil)})
 			}
 		}
 	}
@@ -110,9 +111,9 @@ func (c *Catalog) Plan(ctx context.Context, owner domain.TenantID, definitions [
 
 func actionFor(before, after domain.Definition) Action {
 	switch {
-	case SameDefinition(before, after):
+	case folding.SameDefinition(before, after):
 		return ActionNone
-	case SameDocuments(before, after):
+	case folding.SameDocuments(before, after):
 		return ActionChange
 	}
 	return ActionRebuild

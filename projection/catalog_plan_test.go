@@ -7,6 +7,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 func toldPlan(plan []projection.PlannedChange) string {
@@ -91,7 +92,7 @@ func TestPlan(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := c.Create(t.Context(), one, sums(projection.UsageName), "test"); !domain.IsCode(err, domain.CodeInvalidDefinition) {
+	if _, err := c.Create(t.Context(), one, sums(folding.UsageName), "test"); !domain.IsCode(err, domain.CodeInvalidDefinition) {
 		t.Errorf("a projection of the tenant's own named usage: %v", err)
 	}
 }

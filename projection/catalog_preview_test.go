@@ -10,10 +10,11 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // told is a preview in a form that is easy to compare.
-func told(p projection.Preview) string {
+func told(p folding.Preview) string {
 	var b strings.Builder
 	for _, s := range p.Steps {
 		fmt.Fprintf(&b, "%d %s", s.Event.Position, s.Event.Type)
@@ -54,10 +55,10 @@ func TestPreview(t *testing.T) {
 	maps := domain.Definition{Map: map[string]string{"ItemAdded": `event.data.n > 1 ? {"n": event.data.n} : null`}, Key: "event.stream"}
 	parks := folds
 	parks.OnError = domain.OnErrorPark
-	given := func(lines ...string) (events []projection.GivenEvent) {
+	given := func(lines ...string) (events []folding.GivenEvent) {
 		for _, line := range lines {
 			fields := strings.Fields(line)
-			events = append(events, projection.GivenEvent{Stream: fields[0], Type: fields[1], Data: json.RawMessage(fields[2])})
+			events = append(events, folding.GivenEvent{Stream: fields[0], Type: fields[1], Data: json.RawMessage(fields[2])})
 		}
 		return events
 	}
@@ -90,9 +91,9 @@ func TestPreview(t *testing.T) {
 	wrong := folds
 	wrong.On = map[string]string{"ItemAdded": "doc.", "*": "dok"}
 	grows := domain.Definition{On: map[string]string{"*": `{"t": doc.?t.orValue("x") + doc.?t.orValue("x")}`}}
-	thirty := make([]projection.GivenEvent, 30)
+	thirty := make([]folding.GivenEvent, 30)
 	for i := range thirty {
-		thirty[i] = projection.GivenEvent{Type: "A", Data: json.RawMessage("1")}
+		thirty[i] = folding.GivenEvent{Type: "A", Data: json.RawMessage("1")}
 	}
 	for name, test := range map[string]struct {
 		tenant domain.TenantID
@@ -106,8 +107,8 @@ func TestPreview(t *testing.T) {
 		"too many":           {tenant, projection.PreviewQuery{Definition: folds, Last: 1001}, domain.CodeInvalidRequest, "1000"},
 		"none":               {tenant, projection.PreviewQuery{Definition: folds}, domain.CodeInvalidRequest, "1000"},
 		"the operator's log": {domain.Everyone, projection.PreviewQuery{Definition: folds, Last: 1}, domain.CodeInvalidRequest, "give the events"},
-		"a bad stream":       {tenant, projection.PreviewQuery{Definition: folds, Given: []projection.GivenEvent{{Stream: "order", Type: "A", Data: json.RawMessage("1")}}}, domain.CodeInvalidRequest, "source.events[0].stream"},
-		"no data":            {tenant, projection.PreviewQuery{Definition: folds, Given: []projection.GivenEvent{{Type: "A"}}}, domain.CodeInvalidJSON, "source.events[0].data"},
+		"a bad stream":       {tenant, projection.PreviewQuery{Definition: folds, Given: []folding.GivenEvent{{Stream: "order", Type: "A", Data: json.RawMessage("1")}}}, domain.CodeInvalidRequest, "source.events[0].stream"},
+		"no data":            {tenant, projection.PreviewQuery{Definition: folds, Given: []folding.GivenEvent{{Type: "A"}}}, domain.CodeInvalidJSON, "source.events[0].data"},
 		"too large":          {tenant, projection.PreviewQuery{Definition: grows, Given: thirty}, domain.CodeTooLarge, "fewer events"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -125,28 +126,28 @@ func TestPreview(t *testing.T) {
 // What a preview says in the end is a fold from scratch, and each step leads there.
 func TestPreviewIsAFold(t *testing.T) {
 	t.Parallel()
-	definition := projection.WithDefaults(domain.Definition{
+	definition := folding.WithDefaults(domain.Definition{
 		Name: "sums", Source: domain.Source{Categories: []string{"x", "y"}}, Key: `event.data.to == "" ? null : event.data.to`,
 		Initial: json.RawMessage(`{"sum": 0}`),
 		On: map[string]string{
 			"Added": `merge(doc, {"sum": doc.sum + event.data.n, "last": event.version})`, "Gone": "null", "Set": `{"sum": event.data.n}`,
 		},
 	})
-	fold, err := projection.Compile(definition)
+	fold, err := folding.Compile(definition)
 	if err != nil {
 		t.Fatal(err)
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		given := make([]projection.GivenEvent, rapid.IntRange(1, 40).Draw(t, "events"))
+		given := make([]folding.GivenEvent, rapid.IntRange(1, 40).Draw(t, "events"))
 		for i := range given {
-			given[i] = projection.GivenEvent{
+			given[i] = folding.GivenEvent{
 				Stream: rapid.SampledFrom([]string{"x-1", "x-2", "y-1", "z-1"}).Draw(t, "stream"),
 				Type:   rapid.SampledFrom([]string{"Added", "Added", "Set", "Gone", "Other"}).Draw(t, "type"),
 				Data: json.RawMessage(fmt.Sprintf(`{"n": %d, "to": %q}`, rapid.IntRange(-5, 5).Draw(t, "n"),
 					rapid.SampledFrom([]string{"a", "b", ""}).Draw(t, "to"))),
 			}
 		}
-		events, err := projection.GivenEvents("events", given)
+		events, err := folding.GivenEvents("events", given)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,12 +4,13 @@ import (
 	"context"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // Version is one of the definitions that a projection has had.
 type Version struct {
 	domain.ProjectionVersion
-	Changes []FieldChange // from the previous version
+	Changes []folding.FieldChange // from the previous version
 }
 
 // maxVersions limits how many versions are listed.
@@ -37,7 +38,7 @@ func (c *Catalog) Versions(ctx context.Context, tenant domain.TenantID, name str
 			return withChanges(kept), nil
 		}
 	}
-	return nil, domain.Errorf(domain.CodeNotFound, "name", "there is no projection named %q, and there was none", Clip(name))
+	return nil, domain.Errorf(domain.CodeNotFound, "name", "there is no projection named %q, and there was none", folding.Clip(name))
 }
 
 // withChanges computes what each version has changed from the next older one.
@@ -48,7 +49,7 @@ func withChanges(kept []domain.ProjectionVersion) []Version {
 		if i+1 < len(kept) {
 			before = &kept[i+1].Definition
 		}
-		versions[i] = Version{ProjectionVersion: kept[i], Changes: Changes(before, &kept[i].Definition)}
+		versions[i] = Version{ProjectionVersion: kept[i], Changes: folding.Changes(before, &kept[i].Definition)}
 	}
 	return versions
 }

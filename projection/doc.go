@@ -1,9 +1,8 @@
-// Package projection compiles definitions into folds, and folds tenants' logs into documents.
+// Package projection folds tenants' logs into documents, and serves the documents.
 //
-// A file's prefix names its room. Each room may use those listed before it:
+// Package folding compiles definitions into folds. Here, a file's prefix names its room. Each room may use those listed
+// before it:
 //
-//   - Definitions (definition, check, field_change): ParseDefinition and ReadDefinitions read them from YAML or JSON,
-//     Check reports what is wrong with one, and Compile turns one into a Fold. A Handler is a fold written in Go.
 //   - replay: Replay folds the events of one tenant into one build, batch by batch, from the build's own checkpoint.
 //     Package rebuild fills new builds with it.
 //   - inline: Inline folds appended events within the append's own transaction.

@@ -12,6 +12,7 @@ import (
 	"github.com/manifold-es/manifold/expr"
 	"github.com/manifold-es/manifold/expr/filter"
 	"github.com/manifold-es/manifold/fairshare"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // Freshness says how up to date documents must be when they are read.
@@ -82,7 +83,7 @@ func (c *Catalog) Document(ctx context.Context, tenant domain.TenantID, name, id
 		document, ok, err = reader.Get(ctx, build, tenant, id)
 		room.Set(answerFactor * int64(len(document.Data)))
 		if err == nil && !ok {
-			err = domain.Errorf(domain.CodeNotFound, "id", "projection %q has no document %q", name, Clip(id))
+			err = domain.Errorf(domain.CodeNotFound, "id", "projection %q has no document %q", name, folding.Clip(id))
 		}
 		return err
 	})
@@ -255,7 +256,7 @@ func (c *Catalog) live(ctx context.Context, tenant domain.TenantID, name string)
 		p, err = c.config.Store.LiveProjection(ctx, tenant, domain.ProjectionID{Owner: domain.Everyone, Name: name})
 	}
 	if domain.IsCode(err, domain.CodeNotFound) {
-		return domain.Projection{}, domain.Errorf(domain.CodeNotFound, "name", "there is no projection named %q", Clip(name))
+		return domain.Projection{}, domain.Errorf(domain.CodeNotFound, "name", "there is no projection named %q", folding.Clip(name))
 	}
 	return p, err
 }

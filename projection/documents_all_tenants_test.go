@@ -11,6 +11,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // all reads the documents of all tenants, in pages of a size.
@@ -109,18 +110,18 @@ func TestAllDocuments(t *testing.T) {
 // The usage of a tenant is its own events', by the day on which they were recorded.
 func TestUsage(t *testing.T) {
 	t.Parallel()
-	fold, err := projection.CompileWith(projection.UsageDefinition(), map[string]projection.Handler{projection.UsageName: projection.UsageHandler()})
+	fold, err := folding.CompileWith(folding.UsageDefinition(), map[string]folding.Handler{folding.UsageName: folding.UsageHandler()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		type day struct{ events, bytes int64 }
 		want := make(map[string]day)
-		given := make([]projection.GivenEvent, rapid.IntRange(1, 50).Draw(t, "events"))
+		given := make([]folding.GivenEvent, rapid.IntRange(1, 50).Draw(t, "events"))
 		for i := range given {
 			at := time.Date(2026, 2, 27, 0, 0, 0, 0, time.UTC).Add(time.Duration(rapid.IntRange(0, 5*24*3600-1).Draw(t, "second")) * time.Second)
 			text := fmt.Sprintf(`{"text": %q}`, strings.Repeat("x", rapid.IntRange(0, 100).Draw(t, "length")))
-			given[i] = projection.GivenEvent{Type: "A", Data: []byte(text), OccurredAt: at.AddDate(1, 0, 0), RecordedAt: at.In(time.FixedZone("", rapid.IntRange(-12, 12).Draw(t, "zone")*3600))}
+			given[i] = folding.GivenEvent{Type: "A", Data: []byte(text), OccurredAt: at.AddDate(1, 0, 0), RecordedAt: at.In(time.FixedZone("", rapid.IntRange(-12, 12).Draw(t, "zone")*3600))}
 			bytes := int64(len(text))
 			if rapid.Bool().Draw(t, "metadata") {
 				given[i].Metadata = []byte(`{"schemaVersion": 1}`)
@@ -129,7 +130,7 @@ func TestUsage(t *testing.T) {
 			d := want[at.Format(time.DateOnly)]
 			want[at.Format(time.DateOnly)] = day{d.events + 1, d.bytes + bytes}
 		}
-		events, err := projection.GivenEvents("events", given)
+		events, err := folding.GivenEvents("events", given)
 		if err != nil {
 			t.Fatal(err)
 		}

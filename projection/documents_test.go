@@ -10,11 +10,12 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // keeps is the definition of a projection whose documents are what a stream's last event says.
 func keeps(name string) domain.Definition {
-	return projection.WithDefaults(domain.Definition{Name: name, On: map[string]string{"Set": "event.data"}})
+	return folding.WithDefaults(domain.Definition{Name: name, On: map[string]string{"Set": "event.data"}})
 }
 
 // A page token is good for the query, the projection and the tenant that it was given for, and for nothing else.

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/crypto/chacha20poly1305"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // tokenSeal encrypts page tokens: they contain values of documents, and URLs end up in the logs of proxies. All
@@ -79,5 +80,5 @@ func (s *tokenSeal) open(ctx context.Context, kind tokenKind, text string) ([]by
 }
 
 func noPageToken(text string) error {
-	return domain.Errorf(domain.CodeInvalidRequest, "pageToken", "%q is not a page token; take it from the Link header of the page before, or leave it out to begin with the first page", Clip(text))
+	return domain.Errorf(domain.CodeInvalidRequest, "pageToken", "%q is not a page token; take it from the Link header of the page before, or leave it out to begin with the first page", folding.Clip(text))
 }

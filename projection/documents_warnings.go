@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // mostWarnings limits the warnings of a page of documents.
@@ -38,7 +39,7 @@ func (c *Catalog) warnings(ctx context.Context, p domain.Projection, query domai
 		if above != "" {
 			above += "."
 		}
-		warning := fmt.Sprintf("%s: no document of projection %q can have a field %q", where, p.Name, Clip(above+path[names-1]))
+		warning := fmt.Sprintf("%s: no document of projection %q can have a field %q", where, p.Name, folding.Clip(above+path[names-1]))
 		if list := strings.Join(known, ", "); list != "" && len(list) <= mostFieldBytes {
 			warning += "; known are " + list
 		}

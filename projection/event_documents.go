@@ -9,6 +9,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // A projection may be the source of a delivery: events then go out once their documents are stored. The deliverer keeps
@@ -183,9 +184,9 @@ func (c *Catalog) documentsOf(ctx context.Context, driver drivers.Driver, p doma
 			continue
 		}
 		var id string
-		fault := Upcast(meter, set, &event)
+		fault := folding.Upcast(meter, set, &event)
 		if fault == nil {
-			e := NewEvent(&event, meter)
+			e := folding.NewEvent(&event, meter)
 			id, _, fault = fold.Key(&e)
 		}
 		if ctx.Err() != nil {
@@ -250,12 +251,12 @@ func (c *Catalog) readStored(ctx context.Context, tenant domain.TenantID, name s
 }
 
 // foldOf returns a definition's fold, with the upcasters. The compiled fold is kept as long as it is used now and then.
-func (c *Catalog) foldOf(ctx context.Context, definition domain.Definition) (*Fold, error) {
-	sum := SumOf(&definition)
+func (c *Catalog) foldOf(ctx context.Context, definition domain.Definition) (*folding.Fold, error) {
+	sum := folding.SumOf(&definition)
 	if fold := c.folds.Get(sum); fold != nil {
 		return fold, nil
 	}
-	fold, err := CompileIn(ctx, definition, c.config.Handlers)
+	fold, err := folding.CompileIn(ctx, definition, c.config.Handlers)
 	if err != nil {
 		return nil, err
 	}

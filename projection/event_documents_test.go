@@ -7,6 +7,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
@@ -89,7 +90,7 @@ func TestDocumentsOfEvents(t *testing.T) {
 			if found.Document != nil {
 				data, version = string(found.Document.Data), found.Document.Version
 			}
-			if found.ID != w.id || found.Waiting != w.waiting || version != w.version || w.data != "" && !projection.SameValue(json.RawMessage(data), json.RawMessage(w.data)) || w.data == "" && data != "" {
+			if found.ID != w.id || found.Waiting != w.waiting || version != w.version || w.data != "" && !folding.SameValue(json.RawMessage(data), json.RawMessage(w.data)) || w.data == "" && data != "" {
 				t.Errorf("event %d has %+v, %s; want %+v", i+1, found, data, w)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
@@ -26,7 +27,7 @@ func (p *Progress) Waiting() int {
 
 // Prepared opens what becomes of a reading of events that were asked for with so many bytes at most: how many of them are
 // to be folded now, how large they are, up to where the log is seen then, and whether there is more.
-func Prepared(f *Fold, events []domain.Event, maxBytes int, set *upcasting.Set) (kept, bytes int, upTo int64, more bool) {
+func Prepared(f *folding.Fold, events []domain.Event, maxBytes int, set *upcasting.Set) (kept, bytes int, upTo int64, more bool) {
 	reading := domain.Reading{Events: slices.Clone(events), Head: events[len(events)-1].Position}
 	p, err := prepare(context.Background(), f, reading, domain.LogQuery{Limit: len(events) + 1, MaxBytes: maxBytes}, set)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // A map in Go: a record for each event that it makes one of, never loaded.
@@ -26,8 +27,8 @@ func TestMapInGo(t *testing.T) {
 		Type string `json:"type"`
 		At   int64  `json:"at"`
 	}
-	mapping := func(key func(domain.Event) (string, error)) projection.Handler {
-		return projection.MapOf(projection.MapRule[line]{Key: key, Map: func(event domain.Event) (*line, error) {
+	mapping := func(key func(domain.Event) (string, error)) folding.Handler {
+		return folding.MapOf(folding.MapRule[line]{Key: key, Map: func(event domain.Event) (*line, error) {
 			switch event.Type {
 			case "Nothing":
 				return nil, nil
@@ -37,7 +38,7 @@ func TestMapInGo(t *testing.T) {
 			return &line{event.Type, event.Position}, nil
 		}})
 	}
-	handlers := map[string]projection.Handler{
+	handlers := map[string]folding.Handler{
 		"each":   mapping(nil),
 		"latest": mapping(func(event domain.Event) (string, error) { return event.Stream, nil }),
 	}
@@ -82,9 +83,9 @@ func TestRetryAndSkip(t *testing.T) {
 	tenant := b.tenant(t)
 	var broken atomic.Bool
 	broken.Store(true)
-	p := b.process(options{handlers: map[string]projection.Handler{"tally": addingUp(&broken)}})
+	p := b.process(options{handlers: map[string]folding.Handler{"tally": addingUp(&broken)}})
 	p.start(t, b)
-	web := b.process(options{handlers: map[string]projection.Handler{"tally": addingUp(&broken)}}) // another process, which follows nothing
+	web := b.process(options{handlers: map[string]folding.Handler{"tally": addingUp(&broken)}}) // another process, which follows nothing
 	if _, err := p.catalog.Create(t.Context(), domain.Everyone, domain.Definition{Name: "tally", Handler: "tally"}, "test"); err != nil {
 		t.Fatal(err)
 	}
@@ -136,8 +137,8 @@ func TestParksWhatTheDatabaseDoesNotKeep(t *testing.T) {
 	for i := range 40 {
 		b.append(t, tenant, fmt.Sprintf("x-%d", i%3), "A", `{}`)
 	}
-	definition := projection.WithDefaults(domain.Definition{Name: "p", On: map[string]string{"A": "{'n': doc.?n.orValue(0) + 1}"}, OnError: domain.OnErrorPark})
-	fold, err := projection.Compile(definition)
+	definition := folding.WithDefaults(domain.Definition{Name: "p", On: map[string]string{"A": "{'n': doc.?n.orValue(0) + 1}"}, OnError: domain.OnErrorPark})
+	fold, err := folding.Compile(definition)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +178,7 @@ func TestParksABoundedNumber(t *testing.T) {
 		{Name: "p", Key: "event.data.n", On: map[string]string{"A": "doc"}}, // in keys
 	} {
 		definition.OnError = domain.OnErrorPark
-		fold, err := projection.Compile(definition)
+		fold, err := folding.Compile(definition)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,7 +186,7 @@ func TestParksABoundedNumber(t *testing.T) {
 		for _, events := range []int{250, 50_000} {
 			replay := &projection.Replay{Driver: b.driver, Build: build, Tenant: tenant, Fold: fold, Aside: b.store, Limits: projection.Limits{Events: events, Bytes: 1 << 20, DocumentBytes: 1 << 20}}
 			err = replay.Run(t.Context(), b.store, 1200)
-			fault, ok := errors.AsType[*projection.EventError](err)
+			fault, ok := errors.AsType[*folding.EventError](err)
 			if !ok || fault.Event.Position != projection.MaxParked+1 || !strings.Contains(fault.Failure().Message, "1000 documents are parked already") {
 				t.Fatalf("definition %d: it ends with %v", i, err)
 			}

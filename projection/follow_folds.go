@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
@@ -16,9 +17,9 @@ import (
 // definition stays in Manifold's own database.
 type folds struct {
 	store    RunnerStore
-	handlers map[string]Handler
+	handlers map[string]folding.Handler
 	through  *upcasting.Upcasters
-	kept     *Cache
+	kept     *folding.Cache
 
 	mu        sync.Mutex
 	interests map[string]*interest
@@ -30,9 +31,9 @@ type interest struct {
 	categories, types []string // none: all
 }
 
-func newFolds(store RunnerStore, handlers map[string]Handler, through *upcasting.Upcasters, most int) *folds {
+func newFolds(store RunnerStore, handlers map[string]folding.Handler, through *upcasting.Upcasters, most int) *folds {
 	return &folds{
-		store: store, handlers: handlers, through: through, kept: NewCache(most),
+		store: store, handlers: handlers, through: through, kept: folding.NewCache(most),
 		interests: make(map[string]*interest), databases: make(map[string]string),
 	}
 }
@@ -40,7 +41,7 @@ func newFolds(store RunnerStore, handlers map[string]Handler, through *upcasting
 // get returns the fold of a build that is live for a tenant. If it has to look up the definition and finds that another
 // build is live by now, it returns that projection instead; the caller adopts it. Compiling happens outside the lock,
 // so two goroutines may compile the same definition.
-func (f *folds) get(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build lived) (*Fold, *domain.Projection, error) {
+func (f *folds) get(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build lived) (*folding.Fold, *domain.Projection, error) {
 	if fold := f.kept.Get(build.sum); fold != nil {
 		return fold, nil, nil
 	}
@@ -48,11 +49,11 @@ func (f *folds) get(ctx context.Context, tenant domain.TenantID, id domain.Proje
 	if err != nil {
 		return nil, nil, err
 	}
-	sum := SumOf(&p.Definition)
+	sum := folding.SumOf(&p.Definition)
 	if p.Build != build.number || sum != build.sum || p.Version != build.version {
 		return nil, &p, nil
 	}
-	fold, err := CompileIn(ctx, p.Definition, f.handlers)
+	fold, err := folding.CompileIn(ctx, p.Definition, f.handlers)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -99,7 +100,7 @@ func (f *folds) database(name string) string {
 
 // relaxed returns how far, in time, a projection's documents may lag behind the log.
 func (f *folds) relaxed(definition *domain.Definition) time.Duration {
-	if handler, ok := f.handlers[definition.Handler].(Relaxed); ok && definition.Handler != "" {
+	if handler, ok := f.handlers[definition.Handler].(folding.Relaxed); ok && definition.Handler != "" {
 		return handler.Interval()
 	}
 	return 0

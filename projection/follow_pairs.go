@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // followed is a projection that the runner follows. There may be tens of thousands, so a turn gets everything else it
@@ -26,12 +27,12 @@ type followed struct {
 type lived struct {
 	number   int64
 	database string
-	sum      Sum   // of the definition that made it
-	version  int64 // of that definition
+	sum      folding.Sum // of the definition that made it
+	version  int64       // of that definition
 }
 
 func (r *Runner) lived(p *domain.Projection) lived {
-	return lived{p.Build, r.folds.database(p.Definition.Database), SumOf(&p.Definition), p.Version}
+	return lived{p.Build, r.folds.database(p.Definition.Database), folding.SumOf(&p.Definition), p.Version}
 }
 
 // exception is the build that is live for one tenant, as in domain.TenantBuild.
@@ -87,7 +88,7 @@ func (f *followed) live(of *tenant) lived {
 	switch {
 	case !ok || e.base != 0 && e.base != f.own.number:
 		return f.own
-	case e.sum == (Sum{}):
+	case e.sum == (folding.Sum{}):
 		return lived{e.number, f.own.database, f.own.sum, f.own.version}
 	}
 	return e.lived
@@ -145,7 +146,7 @@ func (r *Runner) except(b *domain.TenantBuild, s surveys) {
 	}
 	e := exception{lived: lived{number: b.Build}, base: b.Base, inline: b.Base == 0}
 	if b.Definition != nil {
-		e.database, e.sum, e.version = r.folds.database(b.Definition.Database), SumOf(b.Definition), f.own.version
+		e.database, e.sum, e.version = r.folds.database(b.Definition.Database), folding.SumOf(b.Definition), f.own.version
 	}
 	t := r.tenant(b.Tenant)
 	if f.exceptions == nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // split is who owns which tenants, as the members of a test have it.
@@ -117,7 +118,7 @@ func TestTenantsAreHandedOver(t *testing.T) {
 
 // lazy is a handler that need not be followed closely.
 type lazy struct {
-	projection.Handler
+	folding.Handler
 	interval time.Duration
 }
 
@@ -128,7 +129,7 @@ func TestRelaxedProjections(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant := b.tenant(t)
-	handler := lazy{projection.HandlerOf(projection.Rule[struct{ N int }]{
+	handler := lazy{folding.HandlerOf(folding.Rule[struct{ N int }]{
 		Key: func(domain.Event) (string, error) { return "all", nil },
 		Fold: func(doc *struct{ N int }, _ domain.Event) (bool, error) {
 			doc.N++
@@ -137,11 +138,11 @@ func TestRelaxedProjections(t *testing.T) {
 	}), time.Hour}
 	var batches atomic.Int32
 	p := b.process(options{
-		handlers: map[string]projection.Handler{"lazy": handler},
+		handlers: map[string]folding.Handler{"lazy": handler},
 		observer: projection.Observer{Batch: func(projection.BatchInfo) { batches.Add(1) }},
 	})
 	p.start(t, b)
-	if _, err := p.catalog.Create(t.Context(), domain.Everyone, projection.WithDefaults(domain.Definition{Name: "lazy", Handler: "lazy"}), "test"); err != nil {
+	if _, err := p.catalog.Create(t.Context(), domain.Everyone, folding.WithDefaults(domain.Definition{Name: "lazy", Handler: "lazy"}), "test"); err != nil {
 		t.Fatal(err)
 	}
 	closely, err := p.catalog.Create(t.Context(), tenant, sums("closely"), "test")

@@ -10,6 +10,7 @@ import (
 	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // The ways in which a turn ends, other than an error.
@@ -50,7 +51,7 @@ func (r *Runner) turn(ctx context.Context, p *pair) {
 	if ctx.Err() != nil {
 		return
 	}
-	if fault, ok := errors.AsType[*EventError](err); ok {
+	if fault, ok := errors.AsType[*folding.EventError](err); ok {
 		if putErr := r.putFault(ctx, p, fault); putErr != nil {
 			err = putErr
 		}
@@ -71,7 +72,7 @@ func (r *Runner) turn(ctx context.Context, p *pair) {
 	if again {
 		p.again, p.aside = false, nil
 	}
-	_, faulted := errors.AsType[*EventError](err)
+	_, faulted := errors.AsType[*folding.EventError](err)
 	if err == nil || faulted || errors.Is(err, errMore) || errors.Is(err, errHeld) {
 		if p.failures > 0 {
 			r.config.Progress.well(f.id, p.tenant)
@@ -160,7 +161,7 @@ func (r *Runner) take(ctx context.Context, p *pair, build lived, head int64) (se
 		return 0, errGone
 	case domain.IsCode(err, domain.CodeInvalidDefinition):
 		// It compiled once: this program interprets it differently, or lacks a handler. Only a change can fix that.
-		return 0, &EventError{Event: domain.Event{Position: p.at.seen + 1}, Where: "definition", Err: err}
+		return 0, &folding.EventError{Event: domain.Event{Position: p.at.seen + 1}, Where: "definition", Err: err}
 	case err != nil:
 		return 0, err
 	case now != nil:
@@ -262,7 +263,7 @@ func (r *Runner) take(ctx context.Context, p *pair, build lived, head int64) (se
 }
 
 // buildOf returns the build with that number, whose definition is the fold's.
-func buildOf(id domain.ProjectionID, number int64, fold *Fold) domain.Build {
+func buildOf(id domain.ProjectionID, number int64, fold *folding.Fold) domain.Build {
 	p := domain.Projection{ProjectionID: id, Definition: fold.Definition(), Build: number}
 	return p.LiveBuild()
 }
@@ -336,7 +337,7 @@ func (r *Runner) tell(p *pair, batch *prepared, events, documents int, took time
 	})
 }
 
-func (r *Runner) putFault(ctx context.Context, p *pair, e *EventError) error {
+func (r *Runner) putFault(ctx context.Context, p *pair, e *folding.EventError) error {
 	fault := domain.Fault{
 		ProjectionID: p.followed.id, Tenant: p.tenant, Build: p.build,
 		Position: e.Event.Position, EventID: e.Event.ID, Failure: e.Failure(),

@@ -9,6 +9,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 type count struct {
@@ -17,7 +18,7 @@ type count struct {
 }
 
 // counter counts events by stream, forgets a stream at End, refuses Bad and panics at Worse.
-var counter = projection.HandlerOf(projection.Rule[count]{
+var counter = folding.HandlerOf(folding.Rule[count]{
 	Key: func(event domain.Event) (string, error) {
 		if event.Type == "Skipped" {
 			return "", nil
@@ -41,7 +42,7 @@ func TestHandlerInGo(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant := b.tenant(t)
-	p := b.process(options{handlers: map[string]projection.Handler{"counter": counter}})
+	p := b.process(options{handlers: map[string]folding.Handler{"counter": counter}})
 	p.start(t, b)
 	if _, err := p.catalog.Create(t.Context(), domain.Everyone, domain.Definition{Name: "counts", Handler: "counter"}, "test"); err != nil {
 		t.Fatal(err)
@@ -77,14 +78,14 @@ func TestNumbersOfHandlersInGo(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant := b.tenant(t)
-	keeper := projection.HandlerOf(projection.Rule[kept]{
+	keeper := folding.HandlerOf(folding.Rule[kept]{
 		Key: func(event domain.Event) (string, error) { return event.Stream, nil },
 		Fold: func(doc *kept, event domain.Event) (bool, error) {
 			doc.Value = event.Data
 			return true, nil
 		},
 	})
-	p := b.process(options{handlers: map[string]projection.Handler{"keeper": keeper}})
+	p := b.process(options{handlers: map[string]folding.Handler{"keeper": keeper}})
 	p.start(t, b)
 	if _, err := p.catalog.Create(t.Context(), domain.Everyone, domain.Definition{Name: "kept", Handler: "keeper"}, "test"); err != nil {
 		t.Fatal(err)

@@ -10,15 +10,16 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
 // InlineConfig configures an Inline. Store, Drivers and Log must be set.
 type InlineConfig struct {
 	Store    InlineStore
-	Drivers  map[string]drivers.Driver // by the database's name in the configuration
-	Handlers map[string]Handler        // written in Go, by name
-	Keep     int                       // bytes of documents remembered between appends; 0: 64 MiB; negative: none
+	Drivers  map[string]drivers.Driver  // by the database's name in the configuration
+	Handlers map[string]folding.Handler // written in Go, by name
+	Keep     int                        // bytes of documents remembered between appends; 0: 64 MiB; negative: none
 	Log      *slog.Logger
 
 	// Upcasters are applied to events before the fold; nil: events are folded as they are appended. They are read while
@@ -33,7 +34,7 @@ type Inline struct {
 	kept   atomic.Int64 // bytes of remembered documents
 
 	mu    sync.Mutex
-	folds map[inlineKey]*Fold
+	folds map[inlineKey]*folding.Fold
 }
 
 // inlineKey identifies a build, whose definition never changes.
@@ -54,11 +55,11 @@ func NewInline(config InlineConfig) *Inline {
 	if config.Keep == 0 {
 		config.Keep = inlineKeep
 	}
-	return &Inline{config: config, folds: make(map[inlineKey]*Fold)}
+	return &Inline{config: config, folds: make(map[inlineKey]*folding.Fold)}
 }
 
 // fold returns the compiled fold of a build.
-func (in *Inline) fold(ctx context.Context, b domain.TenantBuild) (*Fold, error) {
+func (in *Inline) fold(ctx context.Context, b domain.TenantBuild) (*folding.Fold, error) {
 	key := inlineKey{b.ProjectionID, b.Build}
 	in.mu.Lock()
 	fold := in.folds[key]
@@ -66,7 +67,7 @@ func (in *Inline) fold(ctx context.Context, b domain.TenantBuild) (*Fold, error)
 	if fold != nil {
 		return fold, nil
 	}
-	fold, err := CompileIn(ctx, *b.Definition, in.config.Handlers)
+	fold, err := folding.CompileIn(ctx, *b.Definition, in.config.Handlers)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +86,7 @@ func (in *Inline) fold(ctx context.Context, b domain.TenantBuild) (*Fold, error)
 
 // open prepares a build for folding. It returns an error if this process cannot fold into it.
 func (in *Inline) open(ctx context.Context, b domain.TenantBuild) (*inlineBuild, error) {
-	p := domain.Projection{ProjectionID: b.ProjectionID, Build: b.Build, Definition: WithDefaults(*b.Definition)}
+	p := domain.Projection{ProjectionID: b.ProjectionID, Build: b.Build, Definition: folding.WithDefaults(*b.Definition)}
 	driver, ok := in.config.Drivers[p.Definition.Database].(drivers.Transactional)
 	if !ok {
 		return nil, fmt.Errorf("documents in database %q cannot be saved with an append", p.Definition.Database)
@@ -145,7 +146,7 @@ func (in *Inline) Mend(ctx context.Context, tenant domain.TenantID, head int64, 
 		if err == nil {
 			err = CatchUpTo(ctx, in.config.Store, opened.driver, opened.build, tenant, opened.fold, head)
 		}
-		if _, faulted := errors.AsType[*EventError](err); faulted || errors.Is(err, drivers.ErrNoTable) {
+		if _, faulted := errors.AsType[*folding.EventError](err); faulted || errors.Is(err, drivers.ErrNoTable) {
 			in.config.Log.Warn("an inline build is behind, and cannot be brought to the log's head", "projection", b.Name, "tenant", tenant.String(), "build", b.Build, "error", err)
 			unfit = append(unfit, b)
 			continue
@@ -159,7 +160,7 @@ func (in *Inline) Mend(ctx context.Context, tenant domain.TenantID, head int64, 
 
 // CatchUpTo folds a tenant's log into a build up to a position, and saves the checkpoint there, so that a build at the
 // log's head can become inline. It does little if the build is there already.
-func CatchUpTo(ctx context.Context, log Log, driver drivers.Driver, build domain.Build, tenant domain.TenantID, fold *Fold, to int64) error {
+func CatchUpTo(ctx context.Context, log Log, driver drivers.Driver, build domain.Build, tenant domain.TenantID, fold *folding.Fold, to int64) error {
 	for {
 		checkpoint, err := driver.Checkpoint(ctx, build, tenant)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // An inline projection that finds events in the log is first followed asynchronously, like an async one. When it has
@@ -23,7 +24,7 @@ const inlineRest = 1000
 // Begin makes the tenant's appends fold into a build that has nearly caught up with the log's head. If little is left,
 // Begin folds it while the appends wait. begun is false if too much is left, or if the build is no longer the one to
 // become inline.
-func (in *Inline) Begin(ctx context.Context, tenant domain.TenantID, build domain.Build, fold *Fold) (begun bool, err error) {
+func (in *Inline) Begin(ctx context.Context, tenant domain.TenantID, build domain.Build, fold *folding.Fold) (begun bool, err error) {
 	driver, ok := in.config.Drivers[build.Database].(drivers.Transactional)
 	if !ok || fold.Definition().Mode != domain.ModeInline {
 		return false, nil
@@ -38,7 +39,7 @@ func (in *Inline) Begin(ctx context.Context, tenant domain.TenantID, build domai
 
 // AtHead returns a function that reports whether a build is at the head of a tenant's log, to which nobody appends
 // meanwhile. The function folds what is left, if that is little.
-func AtHead(log Log, driver drivers.Driver, build domain.Build, tenant domain.TenantID, fold *Fold) func(ctx context.Context, head int64) (bool, error) {
+func AtHead(log Log, driver drivers.Driver, build domain.Build, tenant domain.TenantID, fold *folding.Fold) func(ctx context.Context, head int64) (bool, error) {
 	return func(ctx context.Context, head int64) (bool, error) {
 		checkpoint, err := driver.Checkpoint(ctx, build, tenant)
 		if err != nil || head-checkpoint > inlineRest {

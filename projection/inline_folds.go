@@ -9,6 +9,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
@@ -32,7 +33,7 @@ type InlineFolds struct {
 
 // inlineBuild is one of the builds.
 type inlineBuild struct {
-	fold      *Fold
+	fold      *folding.Fold
 	build     domain.Build
 	driver    drivers.Transactional
 	immutable bool // a document in memory never changes, so it can be kept
@@ -45,11 +46,11 @@ type inlineBuild struct {
 
 // inlineDocument is a document at some point of a batch.
 type inlineDocument struct {
-	data    []byte // nil: there is no document, or value is not encoded yet
-	value   Value  // nil: there is no document, or data is not decoded yet
+	data    []byte        // nil: there is no document, or value is not encoded yet
+	value   folding.Value // nil: there is no document, or data is not decoded yet
 	version int64
-	last    *Event // the last event that changed it
-	request int64  // the first position of the request that touched it last, see undo
+	last    *folding.Event // the last event that changed it
+	request int64          // the first position of the request that touched it last, see undo
 }
 
 // Begin begins a batch after head. It forgets what was folded and not committed.
@@ -80,23 +81,23 @@ func (f *InlineFolds) Forget() {
 // returns a *domain.Error with domain.CodeRefused and the event's id as its place. If the events take too many steps,
 // the code is domain.CodeTooCostly. If ctx ends, the state is undefined.
 func (f *InlineFolds) Fold(ctx context.Context, events []domain.Event) (again bool, err error) {
-	folding, cancel := context.WithCancelCause(ctx)
+	limited, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	left := inlineSteps
-	meter := expr.MeterOf(expr.WithSpend(folding, func(steps int) {
+	meter := expr.MeterOf(expr.WithSpend(limited, func(steps int) {
 		if left -= steps; left < 0 {
 			cancel(errInlineSteps)
 		}
 	}))
-	own := make([]Event, len(events))
+	own := make([]folding.Event, len(events))
 	for i := range events {
 		events[i].Data, events[i].Metadata = asStored(events[i].Data), asStored(events[i].Metadata)
-		own[i] = NewEvent(&events[i], meter)
+		own[i] = folding.NewEvent(&events[i], meter)
 	}
-	newest, faults := UpcastCopies(meter, f.upcasters, own)
+	newest, faults := folding.UpcastCopies(meter, f.upcasters, own)
 	var undo []undone
-	refuse := func(b *inlineBuild, fault *EventError) (bool, error) {
-		if !f.proven && folding.Err() == nil {
+	refuse := func(b *inlineBuild, fault *folding.EventError) (bool, error) {
+		if !f.proven && limited.Err() == nil {
 			// If an earlier release has appended, the documents may lack events.
 			f.wanting, f.prove = true, true
 			return true, nil
@@ -104,8 +105,8 @@ func (f *InlineFolds) Fold(ctx context.Context, events []domain.Event) (again bo
 		for i := range undo {
 			undo[i].restore()
 		}
-		if folding.Err() != nil {
-			return false, context.Cause(folding)
+		if limited.Err() != nil {
+			return false, context.Cause(limited)
 		}
 		return false, refused(b, fault)
 	}
@@ -142,7 +143,7 @@ var errInlineSteps = domain.Errorf(domain.CodeTooCostly, "",
 
 // look computes the keys of a request's events, and which documents are not known. faults are the faults of upcasting,
 // by index of the event.
-func (b *inlineBuild) look(events []Event, faults map[int]*EventError) *EventError {
+func (b *inlineBuild) look(events []folding.Event, faults map[int]*folding.EventError) *folding.EventError {
 	b.keys = b.keys[:0]
 	for i := range events {
 		key := ""
@@ -189,7 +190,7 @@ func (u *undone) restore() {
 // apply folds a request's events and encodes the documents: one that cannot be stored is this request's fault. A
 // handler may change documents in memory. So only the encoded form is kept between requests, unless the handler is
 // known not to change them.
-func (b *inlineBuild) apply(events []Event, undo *[]undone) *EventError {
+func (b *inlineBuild) apply(events []folding.Event, undo *[]undone) *folding.EventError {
 	if b.folded == nil {
 		b.folded = make(map[string]*inlineDocument)
 	}
@@ -214,7 +215,7 @@ func (b *inlineBuild) apply(events []Event, undo *[]undone) *EventError {
 		}
 		value := document.value
 		if value == nil && !b.fold.Maps() {
-			var fault *EventError
+			var fault *folding.EventError
 			if value, fault = b.fold.Decode(document.data, event); fault != nil {
 				return b.blame(fault, document, id)
 			}
@@ -252,21 +253,21 @@ func (b *inlineBuild) apply(events []Event, undo *[]undone) *EventError {
 }
 
 // blame adds the document to the fault.
-func (b *inlineBuild) blame(fault *EventError, before *inlineDocument, id string) *EventError {
+func (b *inlineBuild) blame(fault *folding.EventError, before *inlineDocument, id string) *folding.EventError {
 	fault.DocumentID = id
 	fault.SetBefore(before.data)
 	return fault
 }
 
 // refused is the client's error for an event that cannot be folded.
-func refused(b *inlineBuild, fault *EventError) error {
+func refused(b *inlineBuild, fault *folding.EventError) error {
 	message := fmt.Sprintf("nothing was appended: the projection %q is inline, and cannot fold the event %s of %s: %s: %s", b.build.Name,
-		fault.Event.Type, Clip(fault.Event.Stream), fault.Where, fault.Failure().Message)
+		fault.Event.Type, folding.Clip(fault.Event.Stream), fault.Where, fault.Failure().Message)
 	if fault.Expression != "" {
-		message += "; expression: " + Cut(fault.Expression, MaxShown)
+		message += "; expression: " + folding.Cut(fault.Expression, folding.MaxShown)
 	}
 	if fault.DocumentID != "" {
-		message += fmt.Sprintf("; document %q", Clip(fault.DocumentID))
+		message += fmt.Sprintf("; document %q", folding.Clip(fault.DocumentID))
 	}
 	return domain.Errorf(domain.CodeRefused, fault.Event.ID.String(), "%s", message)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/upcasting"
 )
@@ -70,7 +71,7 @@ func newAppenderThrough(t *testing.T, db pgtest.DB, url string, through func(*po
 		t.Fatal(err)
 	}
 	folds.of = projection.NewInline(projection.InlineConfig{Store: s, Drivers: map[string]drivers.Driver{"default": through(d)}, Upcasters: upcasters, Log: quiet,
-		Handlers: map[string]projection.Handler{"listing": listing}})
+		Handlers: map[string]folding.Handler{"listing": listing}})
 	return &appender{store: s, driver: d, inline: folds.of}
 }
 
@@ -83,7 +84,7 @@ var counting = domain.Definition{
 }
 
 // listing keeps the numbers of events as Go code sees them.
-var listing = projection.HandlerOf(projection.Rule[struct{ N []string }]{
+var listing = folding.HandlerOf(folding.Rule[struct{ N []string }]{
 	Key: func(domain.Event) (string, error) { return "all", nil },
 	Fold: func(doc *struct{ N []string }, event domain.Event) (bool, error) {
 		var data, metadata struct{ N json.Number }
@@ -101,7 +102,7 @@ func (a *appender) project(t *testing.T, owner domain.TenantID, definition domai
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := domain.Projection{ProjectionID: domain.ProjectionID{Owner: owner, Name: definition.Name}, Definition: projection.WithDefaults(definition), Build: number}
+	p := domain.Projection{ProjectionID: domain.ProjectionID{Owner: owner, Name: definition.Name}, Definition: folding.WithDefaults(definition), Build: number}
 	if err := a.driver.CreateTemporaryTable(t.Context(), p.LiveBuild()); err != nil {
 		t.Fatal(err)
 	}
@@ -382,9 +383,9 @@ func (a *appender) fromScratch(t *testing.T, p domain.Projection, tenant domain.
 	return p
 }
 
-func (a *appender) catchUp(t *testing.T, p domain.Projection, tenant domain.TenantID) *projection.Fold {
+func (a *appender) catchUp(t *testing.T, p domain.Projection, tenant domain.TenantID) *folding.Fold {
 	t.Helper()
-	fold, err := projection.CompileWith(p.Definition, map[string]projection.Handler{"listing": listing})
+	fold, err := folding.CompileWith(p.Definition, map[string]folding.Handler{"listing": listing})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
@@ -221,7 +222,7 @@ func why(ctx context.Context, err error) error {
 type liveFold struct {
 	reader    *liveReader
 	tenant    domain.TenantID
-	fold      *Fold
+	fold      *folding.Fold
 	upcasters *upcasting.Set
 	skipped   []int64
 	documents known
@@ -311,7 +312,7 @@ func (f *liveFold) foldAll(ctx context.Context, events []domain.Event) error {
 	}
 	chains, next := chainsOf(f.fold, p.keys)
 	before := make([]held, len(chains))
-	var fault *EventError
+	var fault *folding.EventError
 	if len(p.faults) > 0 {
 		fault = p.faults[0]
 	}
@@ -341,7 +342,7 @@ func (f *liveFold) foldAll(ctx context.Context, events []domain.Event) error {
 	return nil
 }
 
-func (f *liveFold) faulted(fault *EventError) error {
+func (f *liveFold) faulted(fault *folding.EventError) error {
 	return fmt.Errorf("%w (%w)", domain.Errorf(domain.CodeFaulted, "", "projection %q is live, and cannot be folded: %s", f.reader.projection.Name, fault), fault)
 }
 
@@ -351,7 +352,7 @@ func (f *liveFold) document(meter *expr.Meter, id string) (domain.Document, bool
 	data, err := h.text(f.fold)
 	meter.SpendBytes(len(data))
 	if err != nil {
-		return domain.Document{}, false, domain.Errorf(domain.CodeFaulted, "", "projection %q is live, and its document %q cannot be written: %s", f.reader.projection.Name, Clip(id), err)
+		return domain.Document{}, false, domain.Errorf(domain.CodeFaulted, "", "projection %q is live, and its document %q cannot be written: %s", f.reader.projection.Name, folding.Clip(id), err)
 	}
 	return domain.Document{ID: id, Version: h.version, Data: data}, data != nil, nil
 }
@@ -386,7 +387,7 @@ func (c *Catalog) skipLive(ctx context.Context, p domain.Projection, skip domain
 	}
 	defer end()
 	_, err = reader.matching(ctx, skip.Tenant, nil)
-	fault, ok := errors.AsType[*EventError](err)
+	fault, ok := errors.AsType[*folding.EventError](err)
 	switch {
 	case ok && fault.Event.Position == skip.Position:
 	case err != nil && !ok:

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // Documents lack the events that retention removed before they were folded. A build records such losses, per tenant,
@@ -32,7 +33,7 @@ func lossesOf(floors []domain.RetentionFloor, from int64) []domain.Loss {
 // lacks records the losses of a pair's build that has read its log from position from on, for each category that has
 // new ones. removedTo is the highest position removed at or after from; 0: none. In some categories less may be
 // removed.
-func (r *Runner) lacks(ctx context.Context, p *pair, fold *Fold, from, removedTo int64) error {
+func (r *Runner) lacks(ctx context.Context, p *pair, fold *folding.Fold, from, removedTo int64) error {
 	if removedTo == 0 {
 		p.lacked = nil
 		return nil

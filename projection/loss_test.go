@@ -11,6 +11,7 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // losses waits until a projection has caught up, and returns what its documents lack.
@@ -31,7 +32,7 @@ func losses(t *testing.T, p process, tenant domain.TenantID, name string) []doma
 }
 
 func numbering(name string, categories ...string) domain.Definition {
-	return projection.WithDefaults(domain.Definition{
+	return folding.WithDefaults(domain.Definition{
 		Name: name, Source: domain.Source{Categories: categories}, On: map[string]string{"Added": `{"n": doc.?n.orValue(0) + 1}`},
 	})
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/manifold-es/manifold/expr"
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/upcasting"
 )
@@ -75,7 +76,7 @@ type process struct {
 // options change how a process is set up.
 type options struct {
 	driver   drivers.Driver // in the place of the bench's
-	handlers map[string]projection.Handler
+	handlers map[string]folding.Handler
 	observer projection.Observer
 	catchUp  projection.Limits
 	folds    int
@@ -181,7 +182,7 @@ func documents(t testing.TB, c *projection.Catalog, tenant domain.TenantID, name
 // documents must be equal to.
 func fromScratch(t rapid.TB, definition domain.Definition, events []domain.Event) map[string]domain.Document {
 	t.Helper()
-	definition = projection.WithDefaults(definition)
+	definition = folding.WithDefaults(definition)
 	key, err := expr.CompileKey(definition.Key)
 	if err != nil {
 		t.Fatal(err)
@@ -273,7 +274,7 @@ func canonical(t rapid.TB, data []byte) string {
 }
 
 // orders is the definition of the design's example.
-var orders = projection.WithDefaults(domain.Definition{
+var orders = folding.WithDefaults(domain.Definition{
 	Name:    "order-summary",
 	Source:  domain.Source{Categories: []string{"order"}},
 	Initial: json.RawMessage(`{"total": 0, "items": []}`),

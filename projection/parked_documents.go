@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // Replayed is the result of folding the events that wait for parked documents.
@@ -35,7 +36,7 @@ func (c *Catalog) ReplayParked(ctx context.Context, tenant domain.TenantID, name
 		return Replayed{}, err
 	}
 	if !parked {
-		return Replayed{}, domain.Errorf(domain.CodeNotFound, "documentId", "projection %q has no parked document %q", name, Clip(document))
+		return Replayed{}, domain.Errorf(domain.CodeNotFound, "documentId", "projection %q has no parked document %q", name, folding.Clip(document))
 	}
 	var sum Replayed
 	err = u.replay(ctx, document, &sum)
@@ -70,7 +71,7 @@ func (c *Catalog) DiscardParked(ctx context.Context, tenant domain.TenantID, nam
 	if err != nil {
 		return err
 	}
-	skip := domain.SkippedEvent{ProjectionID: p.ProjectionID, Tenant: tenant, Version: p.Version, Reason: "discarded with the parked document " + Cut(document, MaxShown), By: by}
+	skip := domain.SkippedEvent{ProjectionID: p.ProjectionID, Tenant: tenant, Version: p.Version, Reason: "discarded with the parked document " + folding.Cut(document, folding.MaxShown), By: by}
 	// A replay may have saved the document and then stopped: keep what it has folded.
 	u := &unparking{store: c.config.Store, id: p.ProjectionID, build: p.LiveBuild(), tenant: tenant}
 	if u.driver, err = c.driver(u.build); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/store"
 )
 
@@ -29,7 +30,7 @@ type tally struct {
 
 // addingUp adds up by data.k in an order that shows, removes at Remove what has seen enough events, and cannot fold a data.n
 // that is a text while it is broken: it has changed the document then already.
-func addingUp(broken *atomic.Bool) projection.Handler {
+func addingUp(broken *atomic.Bool) folding.Handler {
 	type data struct {
 		K string
 		N any
@@ -37,7 +38,7 @@ func addingUp(broken *atomic.Bool) projection.Handler {
 	read := func(event domain.Event) (d data, err error) {
 		return d, json.Unmarshal(event.Data, &d)
 	}
-	return projection.HandlerOf(projection.Rule[tally]{
+	return folding.HandlerOf(folding.Rule[tally]{
 		Key: func(event domain.Event) (string, error) {
 			d, err := read(event)
 			return d.K, err
@@ -168,7 +169,7 @@ func TestParkedDocumentsComeBack(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	var broken atomic.Bool
-	handlers := map[string]projection.Handler{"tally": addingUp(&broken)}
+	handlers := map[string]folding.Handler{"tally": addingUp(&broken)}
 	driver := &faulty{Driver: b.driver}
 	var lost func() (meanwhile func())
 	catalog := projection.NewCatalog(projection.CatalogConfig{
@@ -180,7 +181,7 @@ func TestParkedDocumentsComeBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fold, err := projection.CompileWith(p.Definition, handlers)
+	fold, err := folding.CompileWith(p.Definition, handlers)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,7 +307,7 @@ func TestReplayThatRemovesAndDies(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	var broken atomic.Bool
-	handlers := map[string]projection.Handler{"tally": addingUp(&broken)}
+	handlers := map[string]folding.Handler{"tally": addingUp(&broken)}
 	driver := &faulty{Driver: b.driver}
 	catalog := projection.NewCatalog(projection.CatalogConfig{
 		Store: faultyUnpark{b.store, driver.ask, nil}, Drivers: map[string]drivers.Driver{"default": driver},
@@ -316,7 +317,7 @@ func TestReplayThatRemovesAndDies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fold, err := projection.CompileWith(p.Definition, handlers)
+	fold, err := folding.CompileWith(p.Definition, handlers)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -384,7 +385,7 @@ func TestReplayBesideARunner(t *testing.T) {
 	tenant := b.tenant(t)
 	var broken atomic.Bool
 	broken.Store(true)
-	p := b.process(options{handlers: map[string]projection.Handler{"tally": addingUp(&broken)}})
+	p := b.process(options{handlers: map[string]folding.Handler{"tally": addingUp(&broken)}})
 	p.start(t, b)
 	made, err := p.catalog.Create(t.Context(), domain.Everyone, domain.Definition{Name: "tally", Handler: "tally", OnError: domain.OnErrorPark}, "test")
 	if err != nil {
@@ -459,7 +460,7 @@ func TestReplayThatHoldsWaitsForTheWorker(t *testing.T) {
 	tenant := b.tenant(t)
 	var broken atomic.Bool
 	broken.Store(true)
-	handlers := map[string]projection.Handler{"tally": addingUp(&broken)}
+	handlers := map[string]folding.Handler{"tally": addingUp(&broken)}
 	driver := &faulty{Driver: b.driver}
 	held, looked, goOn := false, 0, make(chan struct{})
 	save := sync.OnceFunc(func() { close(goOn) })
@@ -480,7 +481,7 @@ func TestReplayThatHoldsWaitsForTheWorker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fold, err := projection.CompileWith(p.Definition, handlers)
+	fold, err := folding.CompileWith(p.Definition, handlers)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -517,7 +518,7 @@ func TestReplayWhoseLockIsLost(t *testing.T) {
 	tenant := b.tenant(t)
 	super := b.db.Pool(t, pgtest.RoleSuperuser, 1)
 	var broken atomic.Bool
-	handlers := map[string]projection.Handler{"tally": addingUp(&broken)}
+	handlers := map[string]folding.Handler{"tally": addingUp(&broken)}
 	p := b.process(options{handlers: handlers})
 	p.start(t, b)
 	catalogs := []*projection.Catalog{p.catalog, b.process(options{handlers: handlers}).catalog}

@@ -10,6 +10,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
@@ -47,7 +48,7 @@ type unparking struct {
 	id      domain.ProjectionID
 	build   domain.Build
 	tenant  domain.TenantID
-	fold    *Fold
+	fold    *folding.Fold
 	through *upcasting.Set
 	skipped []int64
 	holds   chan struct{} // the catalog's holds
@@ -62,7 +63,7 @@ func (c *Catalog) unparking(ctx context.Context, tenant domain.TenantID, name st
 	if u.driver, err = c.driver(u.build); err != nil {
 		return nil, err
 	}
-	if u.fold, err = CompileIn(ctx, p.Definition, c.config.Handlers); err != nil {
+	if u.fold, err = folding.CompileIn(ctx, p.Definition, c.config.Handlers); err != nil {
 		return nil, err
 	}
 	u.fold = u.fold.Through(c.config.Upcasters)
@@ -239,7 +240,7 @@ func (a *replayAttempt) foldAndSave(ctx context.Context) (failure *domain.Parked
 				return nil, errAgain
 			}
 			// This one event results in a document that the database refuses.
-			fault = a.fold.Blame(&Event{Event: a.last}, a.fold.Where(a.last.Type), err)
+			fault = a.fold.Blame(&folding.Event{Event: a.last}, a.fold.Where(a.last.Type), err)
 			a.done, a.applied = slices.DeleteFunc(a.done, func(position int64) bool { return position == a.last.Position }), 0
 		}
 	}
@@ -272,10 +273,10 @@ func (u *unparking) load(ctx context.Context, document string) (was held, err er
 
 // foldWaiting folds the events that wait at or below the checkpoint into the document. The fault is that of the first
 // event. If a later event cannot be folded, errAgain asks to fold only those before it.
-func (a *replayAttempt) foldWaiting(ctx context.Context, was held, checkpoint int64) (now held, fault *EventError, err error) {
+func (a *replayAttempt) foldWaiting(ctx context.Context, was held, checkpoint int64) (now held, fault *folding.EventError, err error) {
 	now = was
 	meter := expr.MeterOf(ctx)
-	var doc Value
+	var doc folding.Value
 	for after := int64(0); ; {
 		events, err := a.waiting(ctx, after, parkedPage)
 		if err != nil || len(events) == 0 {
@@ -294,8 +295,8 @@ func (a *replayAttempt) foldWaiting(ctx context.Context, was held, checkpoint in
 				a.done = append(a.done, after)
 				continue
 			}
-			fault := Upcast(meter, a.through, &events[i])
-			event, belongs := NewEvent(&events[i], meter), false
+			fault := folding.Upcast(meter, a.through, &events[i])
+			event, belongs := folding.NewEvent(&events[i], meter), false
 			if fault == nil {
 				belongs, fault = a.belongs(&event)
 			}
@@ -320,10 +321,10 @@ func (a *replayAttempt) foldWaiting(ctx context.Context, was held, checkpoint in
 }
 
 // foldOne folds an event into the document. doc is the document in the handler's form; nil means to decode it from now.
-func (a *replayAttempt) foldOne(doc Value, now *held, event *Event) (Value, *EventError) {
+func (a *replayAttempt) foldOne(doc folding.Value, now *held, event *folding.Event) (folding.Value, *folding.EventError) {
 	f := a.fold
 	if doc == nil && !f.Maps() {
-		var fault *EventError
+		var fault *folding.EventError
 		if doc, fault = f.Decode(now.data, event); fault != nil {
 			return nil, fault
 		}
@@ -341,7 +342,7 @@ func (a *replayAttempt) foldOne(doc Value, now *held, event *Event) (Value, *Eve
 // belongs reports whether the event belongs to the document. It may instead have been parked by itself because its key
 // could not be computed. Such an event needs no document if it turns out to be for none. If it is for one, later events
 // may have been folded into that document already.
-func (a *replayAttempt) belongs(event *Event) (bool, *EventError) {
+func (a *replayAttempt) belongs(event *folding.Event) (bool, *folding.EventError) {
 	if a.document != domain.ParkedEventID(event.ID) {
 		return true, nil
 	}
@@ -352,7 +353,7 @@ func (a *replayAttempt) belongs(event *Event) (bool, *EventError) {
 	case id == a.document:
 		return true, nil
 	}
-	return false, a.fold.Blame(event, "key", fmt.Errorf("its key can be worked out by now, and is %q; but events behind it may have been folded into that document already: a rebuild folds it in its place", Clip(id)))
+	return false, a.fold.Blame(event, "key", fmt.Errorf("its key can be worked out by now, and is %q; but events behind it may have been folded into that document already: a rebuild folds it in its place", folding.Clip(id)))
 }
 
 // save writes the document without moving the checkpoint.

@@ -9,6 +9,7 @@ import (
 	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // Log is what a Replay reads.
@@ -23,7 +24,7 @@ type Replay struct {
 	Driver drivers.Driver
 	Build  domain.Build
 	Tenant domain.TenantID
-	Fold   *Fold
+	Fold   *folding.Fold
 	Limits Limits
 	Folded func(events, documents int)       // called with the numbers of applied events and changed documents; may be nil
 	Saved  func(documents []domain.Document) // called with the documents of each save, without removed ones; may be nil
@@ -48,13 +49,13 @@ type Replay struct {
 
 // position is how far a build has come with a tenant's log.
 type position struct {
-	known   bool        // stored is what the database has, as far as this process knows
-	stored  int64       // the checkpoint in the database
-	seen    int64       // every event up to here has taken effect: at or after stored
-	passed  int64       // the last event read that changed no document
-	savedAt time.Time   // when stored was saved or read
-	atOnce  int         // at most this many events per save, since a larger save failed; 0: no limit
-	refused *EventError // an event to park because the database refused its document; nil: none
+	known   bool                // stored is what the database has, as far as this process knows
+	stored  int64               // the checkpoint in the database
+	seen    int64               // every event up to here has taken effect: at or after stored
+	passed  int64               // the last event read that changed no document
+	savedAt time.Time           // when stored was saved or read
+	atOnce  int                 // at most this many events per save, since a larger save failed; 0: no limit
+	refused *folding.EventError // an event to park because the database refused its document; nil: none
 }
 
 func (p *position) saved(to int64) {

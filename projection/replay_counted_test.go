@@ -9,6 +9,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // counts is what a Replay has told of the events that it folds.
@@ -29,8 +30,8 @@ func TestEventsCountAsTheyAreFolded(t *testing.T) {
 	for i := range 40 {
 		b.append(t, tenant, fmt.Sprintf("x-%d", i%3), "A", `{}`)
 	}
-	definition := projection.WithDefaults(domain.Definition{Name: "p", On: map[string]string{"A": "{'n': doc.?n.orValue(0) + 1}"}, OnError: domain.OnErrorPark})
-	fold, err := projection.Compile(definition)
+	definition := folding.WithDefaults(domain.Definition{Name: "p", On: map[string]string{"A": "{'n': doc.?n.orValue(0) + 1}"}, OnError: domain.OnErrorPark})
+	fold, err := folding.Compile(definition)
 	if err != nil {
 		t.Fatal(err)
 	}

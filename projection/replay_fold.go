@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // slice is a part of a reading that is folded in one step.
 type slice struct {
-	events []Event
+	events []folding.Event
 	keys   []string
 	upTo   int64 // the checkpoint after the slice
 }
@@ -27,12 +28,12 @@ type chain struct {
 
 // outcome is the result of folding one document.
 type outcome struct {
-	touched bool            // at least one event was applied
-	version int64           // the position of the last applied event
-	value   Value           // the document in the handler's form, if that can be kept
-	data    json.RawMessage // the document as stored; with neither value nor data it is removed
-	fault   *EventError     // an event that cannot be folded
-	bad     *EventError     // the resulting document cannot be written
+	touched bool                // at least one event was applied
+	version int64               // the position of the last applied event
+	value   folding.Value       // the document in the handler's form, if that can be kept
+	data    json.RawMessage     // the document as stored; with neither value nor data it is removed
+	fault   *folding.EventError // an event that cannot be folded
+	bad     *folding.EventError // the resulting document cannot be written
 }
 
 // gather folds a reading. The results may be saved later, together with later readings; finish and apply save
@@ -108,7 +109,7 @@ func (r *Replay) gatherSlice(ctx context.Context, s slice) error {
 	if err != nil {
 		return err
 	}
-	var fault *EventError
+	var fault *folding.EventError
 	bad := false
 	for i := range outcomes {
 		o := &outcomes[i]
@@ -159,7 +160,7 @@ func (r *Replay) gatherSlice(ctx context.Context, s slice) error {
 	return nil
 }
 
-func earlier(a, b *EventError) *EventError {
+func earlier(a, b *folding.EventError) *folding.EventError {
 	if a == nil || b != nil && b.Event.Position < a.Event.Position {
 		return b
 	}
@@ -167,7 +168,7 @@ func earlier(a, b *EventError) *EventError {
 }
 
 // chainsOf groups events by key. next[i] is the index of the event that follows event i in its document, or -1.
-func chainsOf(f *Fold, keys []string) (chains []chain, next []int32) {
+func chainsOf(f *folding.Fold, keys []string) (chains []chain, next []int32) {
 	next = make([]int32, len(keys))
 	if f.Distinct() {
 		chains = make([]chain, 0, len(keys))
@@ -278,7 +279,7 @@ func (r *Replay) take(s slice, chains []chain, before []held, outcomes []outcome
 const chainsAtOnce = 32
 
 // foldChains folds each document's events into it, documents in parallel. Its error is ctx's cause.
-func foldChains(ctx context.Context, f *Fold, meter *expr.Meter, events []Event, chains []chain, next []int32, before []held) ([]outcome, error) {
+func foldChains(ctx context.Context, f *folding.Fold, meter *expr.Meter, events []folding.Event, chains []chain, next []int32, before []held) ([]outcome, error) {
 	outcomes := make([]outcome, len(chains))
 	var taken atomic.Int64
 	parallel(workersFor(ctx, len(events)), func(int) {
@@ -301,11 +302,11 @@ func foldChains(ctx context.Context, f *Fold, meter *expr.Meter, events []Event,
 // foldUpTo folds a document's events into it, up to but not including position below. It skips events at or below the
 // document's version: they have taken effect already, since a database without transactions may have saved a batch in
 // part. The result is meaningless if the meter ended the fold.
-func foldUpTo(f *Fold, meter *expr.Meter, events []Event, c chain, next []int32, before *held, below int64) (o outcome) {
+func foldUpTo(f *folding.Fold, meter *expr.Meter, events []folding.Event, c chain, next []int32, before *held, below int64) (o outcome) {
 	if f.Maps() {
 		return mapChain(f, meter, events, c, next, before, below)
 	}
-	var doc Value
+	var doc folding.Value
 	last := int32(-1)
 	for i := c.first; i >= 0; i = next[i] {
 		event := &events[i]
@@ -353,8 +354,8 @@ func foldUpTo(f *Fold, meter *expr.Meter, events []Event, c chain, next []int32,
 }
 
 // mapChain is foldUpTo for a map: its result is the last record that the events produce.
-func mapChain(f *Fold, meter *expr.Meter, events []Event, c chain, next []int32, before *held, below int64) (o outcome) {
-	var last *Event
+func mapChain(f *folding.Fold, meter *expr.Meter, events []folding.Event, c chain, next []int32, before *held, below int64) (o outcome) {
+	var last *folding.Event
 	for i := c.first; i >= 0; i = next[i] {
 		event := &events[i]
 		if event.Position <= before.version {
@@ -363,7 +364,7 @@ func mapChain(f *Fold, meter *expr.Meter, events []Event, c chain, next []int32,
 		if event.Position >= below || !meter.Spend(1) {
 			break
 		}
-		var record Value
+		var record folding.Value
 		if record, o.fault = f.Next(nil, event.Within(meter)); o.fault != nil {
 			return o
 		}
@@ -384,7 +385,7 @@ func mapChain(f *Fold, meter *expr.Meter, events []Event, c chain, next []int32,
 
 // cut reduces an outcome that ended with a fault to the events before the fault. It sets the fault's document id and
 // the document as it was before.
-func (o *outcome) cut(f *Fold, meter *expr.Meter, events []Event, c chain, next []int32, before *held) {
+func (o *outcome) cut(f *folding.Fold, meter *expr.Meter, events []folding.Event, c chain, next []int32, before *held) {
 	fault := o.fault
 	*o = foldUpTo(f, meter, events, c, next, before, fault.Event.Position)
 	o.fault = fault

@@ -5,12 +5,13 @@ import (
 	"hash/maphash"
 
 	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // held is a document in a worker's memory. With neither value nor data, it does not exist or was removed.
 type held struct {
 	version int64           // the position of the last applied event; 0: none
-	value   Value           // in the handler's form, if the handler never changes its input
+	value   folding.Value   // in the handler's form, if the handler never changes its input
 	data    json.RawMessage // as stored
 	there   bool            // the database has, or had, something by this id; a new document is cheaper to save
 	changed int64           // the save that it is part of, see gathered; 0: loaded and not changed since

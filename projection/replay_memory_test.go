@@ -13,6 +13,7 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // tallying is a driver that counts what is loaded and saved.
@@ -59,7 +60,7 @@ func TestReplayKnowsWhatANewBuildHasNot(t *testing.T) {
 	tenant := b.tenant(t)
 	const streams = 3000
 	b.appendMany(t, tenant, streams)
-	fold, err := projection.Compile(tallied)
+	fold, err := folding.Compile(tallied)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +95,7 @@ func TestReplaySavesManyReadingsAtOnce(t *testing.T) {
 	for range rounds {
 		b.appendMany(t, tenant, streams)
 	}
-	fold, err := projection.Compile(tallied)
+	fold, err := folding.Compile(tallied)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +122,7 @@ func TestReplayBeginsAgainOverWhatWasLeft(t *testing.T) {
 	}
 	defer conn.Close(context.Background())
 	definition := domain.Definition{Name: "p", On: map[string]string{"A": "doc.?n.orValue(0) == 6 ? null : {'n': doc.?n.orValue(0) + 1}"}}
-	fold, err := projection.Compile(definition)
+	fold, err := folding.Compile(definition)
 	if err != nil {
 		t.Fatal(err)
 	}

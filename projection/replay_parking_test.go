@@ -12,12 +12,13 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/store"
 )
 
 // parking is a definition over several streams that cannot fold some events: whose key is a number, and whose n is a text;
 // and that cannot write others, whose document becomes larger than the test's database takes.
-var parking = projection.WithDefaults(domain.Definition{
+var parking = folding.WithDefaults(domain.Definition{
 	Name: "parking",
 	Key:  "event.data.k == null ? null : 'doc ' + event.data.k",
 	On: map[string]string{
@@ -28,7 +29,7 @@ var parking = projection.WithDefaults(domain.Definition{
 })
 
 // mapParking is the same as a map.
-var mapParking = projection.WithDefaults(domain.Definition{
+var mapParking = folding.WithDefaults(domain.Definition{
 	Name: "parking",
 	Key:  parking.Key,
 	Map: map[string]string{
@@ -151,7 +152,7 @@ func TestParkedEventsAreNeverLost(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		tenant := b.tenant(t)
 		definition := rapid.SampledFrom([]domain.Definition{parking, mapParking}).Draw(rt, "definition")
-		fold, err := projection.Compile(definition)
+		fold, err := folding.Compile(definition)
 		if err != nil {
 			rt.Fatal(err)
 		}

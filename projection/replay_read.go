@@ -9,6 +9,7 @@ import (
 	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
@@ -39,14 +40,14 @@ type read func(ctx context.Context, q domain.LogQuery) (domain.Reading, error)
 // prepared is a reading whose events have keys.
 type prepared struct {
 	reading domain.Reading
-	events  []Event
-	keys    []string      // of each event; "" where it is not for this projection
-	from    int64         // the first requested position
-	upTo    int64         // the checkpoint when all events are applied
-	more    bool          // the reading was cut off: the log continues after it
-	bytes   int           // of the reading's data and metadata
-	faults  []*EventError // of events whose keys cannot be computed, in order
-	fault   *EventError   // the fault before which the reading was cut off
+	events  []folding.Event
+	keys    []string              // of each event; "" where it is not for this projection
+	from    int64                 // the first requested position
+	upTo    int64                 // the checkpoint when all events are applied
+	more    bool                  // the reading was cut off: the log continues after it
+	bytes   int                   // of the reading's data and metadata
+	faults  []*folding.EventError // of events whose keys cannot be computed, in order
+	fault   *folding.EventError   // the fault before which the reading was cut off
 }
 
 // fetched is a reading that runs in the background.
@@ -101,7 +102,7 @@ func (f *fetched) wait() (*prepared, error) {
 
 // prepare applies the same upcasters to all events of a reading, and computes their keys. If upcasting makes the events
 // too large to hold, it leaves the rest to the next reading. Its error is ctx's cause.
-func prepare(ctx context.Context, f *Fold, reading domain.Reading, q domain.LogQuery, set *upcasting.Set) (*prepared, error) {
+func prepare(ctx context.Context, f *folding.Fold, reading domain.Reading, q domain.LogQuery, set *upcasting.Set) (*prepared, error) {
 	meter := expr.MeterOf(ctx)
 	p := &prepared{reading: reading, from: q.From, upTo: reading.Head}
 	if q.To > 0 {
@@ -119,13 +120,13 @@ func prepare(ctx context.Context, f *Fold, reading domain.Reading, q domain.LogQ
 			p.upTo = last
 		}
 	}
-	p.events = make([]Event, len(reading.Events))
+	p.events = make([]folding.Event, len(reading.Events))
 	for i := range reading.Events {
-		p.events[i] = NewEvent(&reading.Events[i], meter)
+		p.events[i] = folding.NewEvent(&reading.Events[i], meter)
 	}
 	p.keys = make([]string, len(p.events))
 	upcasts := upcasts{meter: meter, set: set, most: upcastGrowth * q.MaxBytes}
-	faults := make([][]*EventError, workersFor(ctx, len(p.events)))
+	faults := make([][]*folding.EventError, workersFor(ctx, len(p.events)))
 	chunk := (len(p.events) + len(faults) - 1) / len(faults)
 	stopped := make([]int, len(faults)) // how many of the reading's events each worker processed, if it stopped early
 	parallel(len(faults), func(worker int) {
@@ -134,7 +135,7 @@ func prepare(ctx context.Context, f *Fold, reading domain.Reading, q domain.LogQ
 			if !meter.SpendBytes(len(p.events[i].Data) + len(p.events[i].Metadata)) {
 				return
 			}
-			var fault *EventError
+			var fault *folding.EventError
 			hasData := reading.Events[i].Gap == nil // an event without data is for no document
 			if hasData {
 				fault = upcasts.apply(&reading.Events[i])
@@ -178,12 +179,12 @@ type upcasts struct {
 func (u *upcasts) full() bool { return u.grown.Load() > int64(u.most) }
 
 // apply upcasts an event.
-func (u *upcasts) apply(event *domain.Event) *EventError {
+func (u *upcasts) apply(event *domain.Event) *folding.EventError {
 	if !u.set.Concerns(event.Type) {
 		return nil
 	}
 	before := len(event.Data) + len(event.Metadata)
-	if fault := Upcast(u.meter, u.set, event); fault != nil {
+	if fault := folding.Upcast(u.meter, u.set, event); fault != nil {
 		return fault
 	}
 	if growth := len(event.Data) + len(event.Metadata) - before; growth > 0 {
@@ -196,7 +197,7 @@ func (u *upcasts) apply(event *domain.Event) *EventError {
 const upcastGrowth = 2
 
 // stopBefore drops the faulty event and those after it.
-func (p *prepared) stopBefore(fault *EventError) {
+func (p *prepared) stopBefore(fault *folding.EventError) {
 	n := 0
 	for n < len(p.events) && p.events[n].Position < fault.Event.Position {
 		n++

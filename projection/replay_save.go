@@ -11,6 +11,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // While there is more to fold, folded documents wait this long for further changes: a document that many events touch
@@ -52,7 +53,7 @@ type saving struct {
 	number    int64
 	from, to  int64
 	events    int
-	only      *EventError // if only one event is saved: its error if the document is refused
+	only      *folding.EventError // if only one event is saved: its error if the document is refused
 	parked    []domain.ParkedDocument
 	waiting   []domain.ParkedEvent
 	documents []unsaved
@@ -103,7 +104,7 @@ func (r *Replay) push(ctx context.Context) error {
 		parked: g.parked, waiting: g.waiting, documents: make([]unsaved, len(g.changed)),
 	}
 	if g.only != nil && len(g.changed) == 1 {
-		s.only = r.Fold.Blame(&Event{Event: g.only}, r.Fold.Where(g.only.Type), nil)
+		s.only = r.Fold.Blame(&folding.Event{Event: g.only}, r.Fold.Where(g.only.Type), nil)
 		s.only.DocumentID = g.changed[0]
 		addBefore(s.only, r.Fold, &g.before)
 	}
@@ -236,7 +237,7 @@ func unfit(err error) bool {
 }
 
 // toBatch converts the documents to what a driver saves, new documents first.
-func (s *saving) toBatch(ctx context.Context, f *Fold) (drivers.Batch, error) {
+func (s *saving) toBatch(ctx context.Context, f *folding.Fold) (drivers.Batch, error) {
 	// Sorted by id, neighbors in an index are written one after the other: a fifth less work for PostgreSQL.
 	slices.SortFunc(s.documents, func(a, b unsaved) int { return strings.Compare(a.id, b.id) })
 	data := make([]json.RawMessage, len(s.documents))
@@ -276,14 +277,14 @@ func (s *saving) toBatch(ctx context.Context, f *Fold) (drivers.Batch, error) {
 }
 
 // addBefore adds the document before the event to a fault.
-func addBefore(fault *EventError, f *Fold, was *held) {
+func addBefore(fault *folding.EventError, f *folding.Fold, was *held) {
 	if text, err := was.text(f); err == nil {
 		fault.SetBefore(text)
 	}
 }
 
 // text returns a document in stored form; nil if there is none.
-func (h *held) text(f *Fold) (json.RawMessage, error) {
+func (h *held) text(f *folding.Fold) (json.RawMessage, error) {
 	if h.value == nil {
 		return h.data, nil
 	}

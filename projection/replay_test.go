@@ -10,6 +10,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 var (
@@ -44,7 +45,7 @@ func someDefinition(t *rapid.T) domain.Definition {
 	if rapid.Bool().Draw(t, "one category") {
 		d.Source.Categories = []string{"x"}
 	}
-	return projection.WithDefaults(d)
+	return folding.WithDefaults(d)
 }
 
 // someEvents appends drawn events to a tenant's log.
@@ -65,7 +66,7 @@ func TestReplayIsAFoldFromScratch(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		tenant := b.tenant(t)
 		definition := someDefinition(rt)
-		fold, err := projection.Compile(definition)
+		fold, err := folding.Compile(definition)
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -173,7 +174,7 @@ func TestReplayStopsBeforeAFault(t *testing.T) {
 		"in a fold": {Name: "p", On: map[string]string{"A": "merge(doc, {'n': doc.?n.orValue(0) + event.data.n})"}},
 		"in a key":  {Name: "p", Key: "string(event.data.n)", On: map[string]string{"A": "merge(doc, {'n': doc.?n.orValue(0) + 1})"}},
 	} {
-		fold, err := projection.Compile(definition)
+		fold, err := folding.Compile(definition)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -181,7 +182,7 @@ func TestReplayStopsBeforeAFault(t *testing.T) {
 			build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "p"}, Number: int64(10*len(name) + i), Database: "default"}
 			replay := &projection.Replay{Driver: b.driver, Build: build, Tenant: tenant, Fold: fold, Limits: projection.Limits{Events: events, Bytes: 1 << 20, DocumentBytes: 1 << 20}}
 			err := replay.Run(t.Context(), b.store, 1300)
-			fault, ok := errors.AsType[*projection.EventError](err)
+			fault, ok := errors.AsType[*folding.EventError](err)
 			if !ok || fault.Event.Position != 1235 || fault.Event.Type != "A" {
 				t.Fatalf("%s, %d events at a time: %v", name, events, err)
 			}
@@ -203,7 +204,7 @@ func TestReplayBlamesTheEventThatMakesADocumentTooLarge(t *testing.T) {
 		b.append(t, tenant, fmt.Sprintf("x-%d", i%3), "A", `{}`)
 	}
 	definition := domain.Definition{Name: "p", On: map[string]string{"A": "{'n': doc.?n.orValue(0) + 1}"}}
-	fold, err := projection.Compile(definition)
+	fold, err := folding.Compile(definition)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +222,7 @@ func TestReplayBlamesTheEventThatMakesADocumentTooLarge(t *testing.T) {
 			build.Number++
 			replay = &projection.Replay{Driver: refusing{Driver: b.driver, document: `{"n":14}`, code: code}, Build: build, Tenant: tenant, Fold: fold, Limits: limits}
 			err = replay.Run(t.Context(), b.store, 40)
-			if fault, ok := errors.AsType[*projection.EventError](err); !ok || fault.Event.Position != 40 {
+			if fault, ok := errors.AsType[*folding.EventError](err); !ok || fault.Event.Position != 40 {
 				t.Fatalf("%s, %d events at a time: the fault is %v", code, events, err)
 			}
 			mustEqual(t, stored(t, t, b, build, tenant), fromScratch(t, definition, b.log(t, tenant)[:39]))
@@ -238,7 +239,7 @@ func TestReplaySavesLessAtATimeAfterATimeout(t *testing.T) {
 		b.append(t, tenant, fmt.Sprintf("x-%d", i%3), "A", `{}`)
 	}
 	definition := domain.Definition{Name: "p", On: map[string]string{"A": "{'n': doc.?n.orValue(0) + 1}"}}
-	fold, err := projection.Compile(definition)
+	fold, err := folding.Compile(definition)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +260,7 @@ func TestReplaySavesLessAtATimeAfterATimeout(t *testing.T) {
 	build.Number++
 	replay := &projection.Replay{Driver: &limited{Driver: b.driver}, Build: build, Tenant: tenant, Fold: fold, Limits: projection.CatchUpLimits}
 	err = replay.Run(t.Context(), b.store, 40)
-	if _, fault := errors.AsType[*projection.EventError](err); fault || !errors.Is(err, drivers.ErrTimedOut) {
+	if _, fault := errors.AsType[*folding.EventError](err); fault || !errors.Is(err, drivers.ErrTimedOut) {
 		t.Errorf("a database that finishes nothing in time gives %v", err)
 	}
 }
@@ -303,7 +304,7 @@ func TestReplayOfOtherTypesSavesLittle(t *testing.T) {
 	for range 50 {
 		b.append(t, tenant, "x-1", "Other", `{}`)
 	}
-	fold, err := projection.Compile(domain.Definition{Name: "p", On: map[string]string{"A": "doc"}})
+	fold, err := folding.Compile(domain.Definition{Name: "p", On: map[string]string{"A": "doc"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -330,7 +331,7 @@ func TestReplaySkipsWhatADocumentHasSeen(t *testing.T) {
 	for i := range 20 {
 		b.append(t, tenant, fmt.Sprintf("x-%d", i%4), "A", `{}`)
 	}
-	fold, err := projection.Compile(domain.Definition{Name: "p", On: map[string]string{"A": "event.key == '3' ? null : {'n': doc.?n.orValue(0) + 1}"}})
+	fold, err := folding.Compile(domain.Definition{Name: "p", On: map[string]string{"A": "event.key == '3' ? null : {'n': doc.?n.orValue(0) + 1}"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
@@ -33,7 +34,7 @@ type RunnerStore interface {
 type RunnerConfig struct {
 	Store    RunnerStore
 	Drivers  map[string]drivers.Driver  // by the database's name in the configuration
-	Handlers map[string]Handler         // written in Go, by name
+	Handlers map[string]folding.Handler // written in Go, by name
 	Progress *Progress                  // shared with the Catalog of this process
 	Outages  Outages                    // nil: each pair finds out by itself
 	Owns     func(domain.TenantID) bool // whether this process follows the tenant, see Rebalance; fast; nil: all

@@ -16,11 +16,12 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // sums is a definition over several streams, with removals, in which order and doubling show.
 func sums(name string) domain.Definition {
-	return projection.WithDefaults(domain.Definition{
+	return folding.WithDefaults(domain.Definition{
 		Name: name,
 		Key:  "event.data.k",
 		On: map[string]string{

@@ -15,6 +15,7 @@ import (
 	"github.com/manifold-es/manifold/expr"
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
@@ -59,7 +60,7 @@ func TestUpcastEventsAreFolded(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		tenant := b.tenant(t)
 		definition := someDefinition(rt)
-		fold, err := projection.Compile(definition)
+		fold, err := folding.Compile(definition)
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -142,7 +143,7 @@ func TestUpcastEventsDoNotFillTheMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fold, err := projection.Compile(domain.Definition{Name: "p", On: map[string]string{"*": `{'sum': doc.?sum.orValue(0) + event.data.n, 'length': size(event.data.text)}`}})
+	fold, err := folding.Compile(domain.Definition{Name: "p", On: map[string]string{"*": `{'sum': doc.?sum.orValue(0) + event.data.n, 'length': size(event.data.text)}`}})
 	if err != nil {
 		t.Fatal(err)
 	}

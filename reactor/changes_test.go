@@ -10,6 +10,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // sums adds up by key, and removes a key on an event of type Drop.
@@ -61,7 +62,7 @@ func foldChanges(t testing.TB, events []domain.Event, name string) map[string]st
 			t.Errorf("%q is removed again, or never was, at version %d", c.Document, c.Version)
 		case string(c.Data) == "null":
 			delete(documents, c.Document)
-		case there && projection.SameValue(c.Data, json.RawMessage(before)):
+		case there && folding.SameValue(c.Data, json.RawMessage(before)):
 			t.Errorf("%q has become %s twice, at version %d", c.Document, c.Data, c.Version)
 		default:
 			documents[c.Document] = string(c.Data)
@@ -82,7 +83,7 @@ func (p *process) publishedIs(t testing.TB, tenant domain.TenantID, name string)
 		return false
 	}
 	for _, document := range page.Documents {
-		if data, ok := folded[document.ID]; !ok || !projection.SameValue(json.RawMessage(data), document.Data) {
+		if data, ok := folded[document.ID]; !ok || !folding.SameValue(json.RawMessage(data), document.Data) {
 			return false
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // Bounds of publishing changes.
@@ -245,7 +245,7 @@ func (t *touched) tells(newest domain.Event) bool {
 	if t.document == nil {
 		return isNull(last.Data)
 	}
-	return projection.SameValue(last.Data, t.document.Data)
+	return folding.SameValue(last.Data, t.document.Data)
 }
 
 func isNull(data json.RawMessage) bool { return len(data) == 0 || string(data) == "null" }

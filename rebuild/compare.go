@@ -9,7 +9,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
-	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // The documents of two builds are compared while events arrive, so the builds are at different positions. Differences
@@ -162,7 +162,7 @@ func (c *comparison) findLive(ctx context.Context) error {
 			return fmt.Errorf("look the live build up: %w", err)
 		}
 	}
-	if !projection.SameDefinition(live.Definition, c.projection.Definition) {
+	if !folding.SameDefinition(live.Definition, c.projection.Definition) {
 		c.source, c.types = live.Definition.Source, c.liveTypes(ctx, live.Definition)
 	}
 	c.liveBuild = live.LiveBuild()

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // Deployment is the result of deploying a definition.
@@ -22,7 +22,7 @@ type Deployment struct {
 //
 // by is the author, for the projection's versions; acceptLoss applies to the rebuild, as in domain.RebuildOptions.
 func (r *Rebuilds) Deploy(ctx context.Context, owner domain.TenantID, definition domain.Definition, by string, acceptLoss bool) (Deployment, error) {
-	definition = projection.WithDefaults(definition)
+	definition = folding.WithDefaults(definition)
 	id := domain.ProjectionID{Owner: owner, Name: definition.Name}
 	// Try twice, since a concurrent request may create, change or delete the projection in between.
 	for attempt := 0; ; attempt++ {
@@ -58,14 +58,14 @@ func (r *Rebuilds) change(ctx context.Context, p domain.Projection, definition d
 	}
 	for i := range rebuilds {
 		running := &rebuilds[i]
-		if !running.State.Ended() && !running.Cancel && !running.DryRun && len(running.Tenants) == 0 && projection.SameDefinition(running.Definition, definition) {
+		if !running.State.Ended() && !running.Cancel && !running.DryRun && len(running.Tenants) == 0 && folding.SameDefinition(running.Definition, definition) {
 			return Deployment{Projection: p, Rebuild: running}, nil
 		}
 	}
-	if projection.SameDefinition(p.Definition, definition) {
+	if folding.SameDefinition(p.Definition, definition) {
 		return Deployment{Projection: p}, nil
 	}
-	if projection.SameDocuments(p.Definition, definition) {
+	if folding.SameDocuments(p.Definition, definition) {
 		if err := r.config.Catalog.Check(ctx, p.ProjectionID, definition); err != nil {
 			return Deployment{}, err
 		}

@@ -11,13 +11,14 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/rebuild"
 )
 
 // restless makes documents appear, disappear and reappear with the events: key k exists while the sum of its events is
 // not divisible by three.
 func restless(name string) domain.Definition {
-	return projection.WithDefaults(domain.Definition{
+	return folding.WithDefaults(domain.Definition{
 		Name: name, Key: "event.data.k",
 		On: map[string]string{"Add": "(doc.?sum.orValue(0) + event.data.n) % 3 == 0 ? null : {'sum': doc.?sum.orValue(0) + event.data.n}"},
 	})
@@ -137,7 +138,7 @@ func TestDifferencesAreCounted(t *testing.T) {
 				t.Fatal(err)
 			}
 			// Of the live documents every third one is missing; of the new ones every fourth one; every fifth one is changed.
-			live := projection.WithDefaults(domain.Definition{Name: "counted", Key: "'d' + string(event.data.i)", On: map[string]string{
+			live := folding.WithDefaults(domain.Definition{Name: "counted", Key: "'d' + string(event.data.i)", On: map[string]string{
 				"Add": "event.data.i % 3 == 0 ? null : {'list': [{'a': 1}, {'a': event.data.i}], 'half': 0.5, 'text': 'x'}"}})
 			d, err := v.rebuilds.Deploy(t.Context(), tenant, live, "test", false)
 			if err != nil {

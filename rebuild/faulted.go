@@ -10,7 +10,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
-	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // If the new definition cannot fold a tenant's events, or the tenant's documents do not pass, a rebuild of a shared
@@ -27,13 +27,13 @@ func faulty(build domain.Build, tenant domain.TenantID, position int64, reason s
 	if !build.Shared() {
 		return failed("%s", reason)
 	}
-	reason = projection.Cut(reason, maxFaultShown)
+	reason = folding.Cut(reason, maxFaultShown)
 	return &failure{fmt.Sprintf("tenant %s: %s", tenant, reason), &domain.TenantFault{Tenant: tenant, Reason: reason, Position: position}}
 }
 
 // unfoldable converts an event that cannot be folded to a failure of its tenant. Other errors stay as they are.
 func unfoldable(build domain.Build, tenant domain.TenantID, err error) error {
-	if fault, ok := errors.AsType[*projection.EventError](err); ok {
+	if fault, ok := errors.AsType[*folding.EventError](err); ok {
 		return faulty(build, tenant, fault.Event.Position, fault.Error())
 	}
 	return err

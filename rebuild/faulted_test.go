@@ -12,6 +12,7 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/rebuild"
 )
 
@@ -321,7 +322,7 @@ func TestAnotherDefinitionForSomeTenants(t *testing.T) {
 		v.mustBe(t, two, times2)
 	}
 	both(2, 1)
-	if p, err := v.store.Projection(t.Context(), id); err != nil || !projection.SameDefinition(p.Definition, sums(1)) {
+	if p, err := v.store.Projection(t.Context(), id); err != nil || !folding.SameDefinition(p.Definition, sums(1)) {
 		t.Errorf("the projection's definition is %+v, %v", p.Definition, err)
 	}
 	back, err := v.rebuilds.Rollback(t.Context(), id, r.ID, "test", false)

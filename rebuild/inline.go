@@ -11,6 +11,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // A tenant's row names the build that the tenant's appends fold into, so an inline projection is swapped tenant by
@@ -180,7 +181,7 @@ func (r *Rebuilds) settleStray(ctx context.Context, from domain.TenantBuild) err
 		if driver == nil {
 			return fmt.Errorf("there is no database %q in this process's configuration", p.Definition.Database)
 		}
-		fold, err := projection.CompileIn(ctx, p.Definition, r.config.Handlers)
+		fold, err := folding.CompileIn(ctx, p.Definition, r.config.Handlers)
 		if err != nil {
 			return err
 		}
@@ -189,7 +190,7 @@ func (r *Rebuilds) settleStray(ctx context.Context, from domain.TenantBuild) err
 		if err == nil {
 			err = projection.CatchUpTo(ctx, store, driver, p.LiveBuild(), from.Tenant, fold, head.Position)
 		}
-		_, faulted := errors.AsType[*projection.EventError](err)
+		_, faulted := errors.AsType[*folding.EventError](err)
 		switch {
 		case faulted || errors.Is(err, drivers.ErrNoTable):
 			to.Base = -1 // the runner finds and reports it

@@ -23,6 +23,7 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/rebuild"
 	"github.com/manifold-es/manifold/store"
 )
@@ -352,7 +353,7 @@ func (v *inliner) begin(ctx context.Context, tenants []domain.TenantID, ids []do
 			if err != nil || p.HeldBy != "" {
 				continue
 			}
-			fold, err := projection.Compile(p.Definition)
+			fold, err := folding.Compile(p.Definition)
 			if err != nil {
 				continue
 			}
@@ -623,7 +624,7 @@ func TestInlineIsTakenBack(t *testing.T) {
 		if err := v.drivers["default"].CreateTemporaryTable(t.Context(), r.NewBuild()); err != nil {
 			t.Fatal(err)
 		}
-		fold, err := projection.Compile(r.Definition)
+		fold, err := folding.Compile(r.Definition)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/rebuild"
 	"github.com/manifold-es/manifold/store"
 )
@@ -153,7 +154,7 @@ func (v *service) append(t *testing.T, tenant domain.TenantID, n int) (last int6
 
 // sums adds up by key; times tells one definition from another.
 func sums(times int) domain.Definition {
-	return projection.WithDefaults(domain.Definition{
+	return folding.WithDefaults(domain.Definition{
 		Name: "sums", Key: "event.data.k",
 		On: map[string]string{"Add": fmt.Sprintf("{'times': %d, 'sum': doc.?sum.orValue(0) + %d * event.data.n, 'events': doc.?events.orValue(0) + 1}", times, times)},
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
@@ -68,7 +69,7 @@ type Store interface {
 type Config struct {
 	Store    Store
 	Drivers  map[string]drivers.Driver // by the database's name in the configuration
-	Handlers map[string]projection.Handler
+	Handlers map[string]folding.Handler
 	Catalog  *projection.Catalog
 	Outages  projection.Outages // nil: each rebuild finds out by itself
 	// Yield returns when live work on a database leaves room for more. It is called between two batches. nil: rebuilds

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // Request says what to rebuild, and how.
@@ -79,7 +79,7 @@ func definitionOf(p domain.Projection, request Request) (domain.Definition, erro
 	}
 	definition := p.Definition
 	if request.Definition != nil {
-		definition = projection.WithDefaults(*request.Definition)
+		definition = folding.WithDefaults(*request.Definition)
 		if definition.Name != p.Name {
 			return domain.Definition{}, refused("definition.name", "it is %q; the projection is %q", definition.Name, p.Name)
 		}
@@ -90,9 +90,9 @@ func definitionOf(p domain.Projection, request Request) (domain.Definition, erro
 	if request.Database != "" {
 		definition.Database = request.Database
 	}
-	definition = projection.WithDefaults(definition)
+	definition = folding.WithDefaults(definition)
 	if len(request.Tenants) > 0 {
-		switch was := projection.WithDefaults(p.Definition); {
+		switch was := folding.WithDefaults(p.Definition); {
 		case definition.Database != was.Database:
 			return domain.Definition{}, refused("definition.database", "documents move from %q to %q for all tenants at once; leave tenants out", was.Database, definition.Database)
 		case definition.Mode != was.Mode:
@@ -121,7 +121,7 @@ func (r *Rebuilds) checkOptions(ctx context.Context, rebuild domain.Rebuild) err
 	}
 	for i, assertion := range o.Assert {
 		probe := domain.Definition{Name: rebuild.Name, On: map[string]string{"*": "doc"}, Assert: []string{assertion}}
-		_, err := projection.CompileIn(ctx, probe, nil)
+		_, err := folding.CompileIn(ctx, probe, nil)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)

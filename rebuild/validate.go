@@ -12,7 +12,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
-	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // validatePage is how many documents a validation reads at a time while their size is unknown, and validateBytes limits
@@ -92,7 +92,7 @@ func (a *attempt) against(ctx context.Context) (*against, error) {
 
 // liveTypes returns the types that a live definition folds; all (nil) if this program can no longer run it.
 func (a *attempt) liveTypes(ctx context.Context, definition domain.Definition) []string {
-	fold, err := projection.CompileIn(ctx, definition, a.r.config.Handlers)
+	fold, err := folding.CompileIn(ctx, definition, a.r.config.Handlers)
 	if err != nil {
 		return nil
 	}

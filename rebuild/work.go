@@ -14,6 +14,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // attempt is one run through all phases. It may be repeated after an error, and by another process after a crash.
@@ -22,7 +23,7 @@ type attempt struct {
 	row    domain.Rebuild // the parts that never change
 	build  domain.Build
 	driver drivers.Driver
-	fold   *projection.Fold
+	fold   *folding.Fold
 	limits projection.Limits // of all batches together
 	log    projection.Log    // the store's, at the rebuild's rate
 	// version is the version of the definition, whose skipped events apply; 0: it has no version yet.
@@ -60,7 +61,7 @@ func (w *work) attempt(ctx context.Context, tries int) error {
 	definition := a.row.Definition
 	definition.Assert = slices.Concat(definition.Assert, a.row.Assert)
 	var err error
-	a.fold, err = projection.CompileIn(ctx, definition, w.r.config.Handlers)
+	a.fold, err = folding.CompileIn(ctx, definition, w.r.config.Handlers)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -118,7 +119,7 @@ func (a *attempt) findVersion(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("look the projection up: %w", err)
 	}
-	if projection.SameDefinition(p.Definition, a.row.Definition) {
+	if folding.SameDefinition(p.Definition, a.row.Definition) {
 		a.version = p.Version
 	}
 	return nil

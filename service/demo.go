@@ -11,6 +11,7 @@ import (
 	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 //go:embed demo.yaml
@@ -127,7 +128,7 @@ func (p *Process) loadSample(ctx context.Context, tenant domain.TenantID) error 
 	if err != nil {
 		return err
 	}
-	definition, err := projection.ParseDefinition(demoProjection)
+	definition, err := folding.ParseDefinition(demoProjection)
 	if err != nil {
 		return err
 	}

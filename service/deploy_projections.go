@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // retryDeploy is how long to wait before another attempt to deploy a shared definition.
@@ -21,14 +21,14 @@ const retryDeploy = 10 * time.Second
 func (p *Process) deploy(ctx context.Context, e Extensions) error {
 	definitions := e.Definitions()
 	for _, folder := range p.config.Projections {
-		read, err := projection.ReadDefinitions(folder)
+		read, err := folding.ReadDefinitions(folder)
 		if err != nil {
 			return fmt.Errorf("projections: %w", err)
 		}
-		definitions = append(definitions, projection.DefinitionsOf(read)...)
+		definitions = append(definitions, folding.DefinitionsOf(read)...)
 	}
 	if p.config.Usage {
-		definitions = append(definitions, projection.UsageDefinition())
+		definitions = append(definitions, folding.UsageDefinition())
 	}
 	seen := make(map[string]bool)
 	var wrong []error
@@ -58,7 +58,7 @@ func (p *Process) deploy(ctx context.Context, e Extensions) error {
 
 func (p *Process) deployOne(ctx context.Context, definition domain.Definition) error {
 	by := "configuration"
-	if projection.BuiltIn(domain.ProjectionID{Owner: domain.Everyone, Name: definition.Name}) {
+	if folding.BuiltIn(domain.ProjectionID{Owner: domain.Everyone, Name: definition.Name}) {
 		by = "service"
 	}
 	deployed, err := p.rebuilds.Deploy(ctx, domain.Everyone, definition, by, false)

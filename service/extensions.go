@@ -11,7 +11,7 @@ import (
 	"github.com/manifold-es/manifold/drivers/mongo"
 	"github.com/manifold-es/manifold/drivers/postgres"
 	"github.com/manifold-es/manifold/drivers/sqlserver"
-	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/reactor"
 )
 
@@ -25,7 +25,7 @@ type Extensions struct {
 // Projection is a shared projection whose fold is written in Go.
 type Projection struct {
 	Definition domain.Definition
-	Handler    projection.Handler
+	Handler    folding.Handler
 }
 
 // Definitions returns the definitions of the program's projections.
@@ -39,12 +39,12 @@ func (e Extensions) Definitions() []domain.Definition {
 }
 
 // Handlers returns all folds written in Go, by their names in definitions.
-func (e Extensions) Handlers() map[string]projection.Handler {
-	handlers := make(map[string]projection.Handler)
+func (e Extensions) Handlers() map[string]folding.Handler {
+	handlers := make(map[string]folding.Handler)
 	for _, p := range e.Projections {
 		handlers[p.Definition.Name] = p.Handler
 	}
-	handlers[projection.UsageName] = projection.UsageHandler()
+	handlers[folding.UsageName] = folding.UsageHandler()
 	return handlers
 }
 

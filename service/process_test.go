@@ -20,7 +20,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
-	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/reactor"
 	"github.com/manifold-es/manifold/service"
 )
@@ -58,7 +58,7 @@ func startWith(t *testing.T, c config.Config, extensions service.Extensions) *se
 	return p
 }
 
-func withProjection(name string, handler projection.Handler) service.Extensions {
+func withProjection(name string, handler folding.Handler) service.Extensions {
 	return service.Extensions{Projections: []service.Projection{{Definition: domain.Definition{Name: name}, Handler: handler}}}
 }
 
@@ -355,7 +355,7 @@ type tally struct {
 // A program that embeds Manifold brings a fold in Go.
 func TestProjectionInGo(t *testing.T) {
 	t.Parallel()
-	handler := projection.HandlerOf(projection.Rule[tally]{
+	handler := folding.HandlerOf(folding.Rule[tally]{
 		Types: []string{"Added"},
 		Key:   func(e domain.Event) (string, error) { return domain.Category(e.Stream), nil },
 		Fold: func(doc *tally, _ domain.Event) (bool, error) {
@@ -573,7 +573,7 @@ func TestStopReturnsWhateverStillRuns(t *testing.T) {
 	t.Parallel()
 	entered, release := make(chan struct{}, 100), make(chan struct{})
 	defer close(release)
-	stuck := projection.HandlerOf(projection.Rule[struct{}]{
+	stuck := folding.HandlerOf(folding.Rule[struct{}]{
 		Key: func(domain.Event) (string, error) { return "stuck", nil },
 		Fold: func(*struct{}, domain.Event) (bool, error) {
 			entered <- struct{}{}

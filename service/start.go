@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/config"
-	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/telemetry"
 )
@@ -33,7 +33,7 @@ func (p *Process) checkSettings(e Extensions) error {
 		}
 	}
 	for _, folder := range p.config.Projections {
-		if _, err := projection.ReadDefinitions(folder); err != nil {
+		if _, err := folding.ReadDefinitions(folder); err != nil {
 			return fmt.Errorf("projections: %w", err)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/manifold-es/manifold"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
-	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // costly is an expression that takes almost all that one evaluation may.
@@ -40,8 +40,8 @@ func occupant(t *testing.T, operator user) user {
 	return tenant
 }
 
-// folding is each kind of request that folds.
-func folding() []struct {
+// foldingRequests is each kind of request that folds.
+func foldingRequests() []struct {
 	method, path string
 	body         any
 } {
@@ -68,7 +68,7 @@ func occupy(ctx context.Context, t *testing.T, tenant user, abandonAfter time.Du
 	t.Helper()
 	var all sync.WaitGroup
 	for i := range 2 {
-		for n, ask := range folding() {
+		for n, ask := range foldingRequests() {
 			all.Go(func() {
 				for ctx.Err() == nil {
 					asking, cancel := context.WithTimeout(ctx, abandonAfter)
@@ -153,11 +153,11 @@ func TestAProcessThatFoldsEndsByItsDeadline(t *testing.T) {
 	abandoned, cancelAbandoned := context.WithTimeout(ctx, 200*time.Millisecond)
 	defer cancelAbandoned()
 	var gone, waiting sync.WaitGroup
-	for _, ask := range folding() {
+	for _, ask := range foldingRequests() {
 		gone.Go(func() { _, _ = heavy.once(abandoned, 0, ask.method, ask.path, ask.body) })
 	}
 	gone.Wait()
-	for _, ask := range folding() {
+	for _, ask := range foldingRequests() {
 		waiting.Go(func() { _, _ = heavy.once(ctx, 0, ask.method, ask.path, ask.body) })
 	}
 	s.awaitInFlight(t, 5) // of which the plan may be done by then
@@ -191,7 +191,7 @@ const stuckProgram = "MANIFOLD_TEST_STUCK"
 const stuckNow = "stuck from now on"
 
 func serveStuck() {
-	manifold.Main(manifold.WithProjection(domain.Definition{Name: "stuck"}, projection.HandlerOf(projection.Rule[struct{}]{
+	manifold.Main(manifold.WithProjection(domain.Definition{Name: "stuck"}, folding.HandlerOf(folding.Rule[struct{}]{
 		Key: func(domain.Event) (string, error) { return "stuck", nil },
 		Fold: func(*struct{}, domain.Event) (bool, error) {
 			fmt.Println(stuckNow)

@@ -375,7 +375,7 @@ func (x *attacker) folds(ctx context.Context) {
 	x.send(ctx, "PUT", "/v1/projections/heavy", fmt.Appendf(nil, `{"mode":"live","on":{"*":%q}}`, costly))
 	x.send(ctx, "PUT", "/v1/aggregates/heavy", fmt.Appendf(nil, `{"on":{"*":%q}}`, costly))
 	x.send(ctx, "POST", "/v1/streams/heavy-1/events", []byte("["+strings.Repeat(`{"type":"A","data":{}},`, 999)+`{"type":"A","data":{}}]`))
-	asks := folding()
+	asks := foldingRequests()
 	x.times(ctx, 24, func(ctx context.Context, _ *rand.Rand, i int) {
 		ask := asks[i%len(asks)]
 		var body []byte

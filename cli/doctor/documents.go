@@ -15,7 +15,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
-	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/service"
 )
 
@@ -163,7 +163,7 @@ func tryTable(ctx context.Context, driver drivers.Driver) (step string, err erro
 
 // definitions reads the definition files and compiles them. It checks that they name known databases.
 func (d *doctor) definitions(context.Context) {
-	rules := projection.Rules{LogIn: d.logIn, Handlers: d.extensions.Handlers()}
+	rules := folding.Rules{LogIn: d.logIn, Handlers: d.extensions.Handlers()}
 	configured, _ := service.DocumentsDatabases(d.config, "")
 	rules.Databases = slices.Sorted(maps.Keys(configured))
 	places := make(map[string]string)
@@ -182,12 +182,12 @@ func (d *doctor) definitions(context.Context) {
 		return bad
 	}
 	for _, folder := range d.config.Projections {
-		files, err := projection.ReadDefinitions(folder)
+		files, err := folding.ReadDefinitions(folder)
 		if err != nil {
 			d.fail("definitions", err.Error(), "mend the files, or the setting projections")
 			continue
 		}
-		if !check(folder, projection.DefinitionsOf(files)) {
+		if !check(folder, folding.DefinitionsOf(files)) {
 			d.ok("definitions", "%d in %s compile, and name known databases", len(files), folder)
 		}
 	}
@@ -282,7 +282,7 @@ func (d *doctor) projection(ctx context.Context, p *domain.Projection, heads map
 			if i > 0 {
 				which.WriteString("; ")
 			}
-			fmt.Fprintf(&which, "tenant %s: %s", fault.Tenant, projection.Cut(strings.Join(strings.Fields(fault.Reason), " "), doctorReason))
+			fmt.Fprintf(&which, "tenant %s: %s", fault.Tenant, folding.Cut(strings.Join(strings.Fields(fault.Reason), " "), doctorReason))
 		}
 		d.warn(check, fmt.Sprintf("the last rebuild has left %d tenants on their old documents: %s", len(left), which.String()),
 			"`manifold rebuild faulted "+p.Name+"` lists them all; skip the events, put an upcaster or change the definition, and then run `manifold rebuild "+p.Name+" --faulted`")

@@ -10,6 +10,7 @@ import (
 	"github.com/manifold-es/manifold/drivers/postgres"
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/store"
 )
 
@@ -46,10 +47,10 @@ func openInline(ctx context.Context, f *flags, super string) (_ *store.Store, cl
 		opened.Close()
 		driver.Close()
 	}
-	quiet, databases := slog.New(slog.DiscardHandler), map[string]drivers.Driver{projection.DefaultDatabase: driver}
+	quiet, databases := slog.New(slog.DiscardHandler), map[string]drivers.Driver{folding.DefaultDatabase: driver}
 	folds.of = projection.NewInline(projection.InlineConfig{Store: opened, Drivers: databases, Log: quiet})
 	catalog := projection.NewCatalog(projection.CatalogConfig{
-		Store: opened, Drivers: databases, Progress: projection.NewProgress(), LogIn: projection.DefaultDatabase, Log: quiet,
+		Store: opened, Drivers: databases, Progress: projection.NewProgress(), LogIn: folding.DefaultDatabase, Log: quiet,
 	})
 	for n := range f.inline {
 		definition := domain.Definition{

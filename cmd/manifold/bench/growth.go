@@ -17,6 +17,7 @@ import (
 	"github.com/manifold-es/manifold/drivers/postgres"
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/store"
 )
 
@@ -152,9 +153,9 @@ func (g *grown) open(ctx context.Context) (*engine, error) {
 		e.store.Close()
 		return nil, err
 	}
-	log, databases, shown := slog.New(slog.DiscardHandler), map[string]drivers.Driver{projection.DefaultDatabase: e.driver}, projection.NewProgress()
+	log, databases, shown := slog.New(slog.DiscardHandler), map[string]drivers.Driver{folding.DefaultDatabase: e.driver}, projection.NewProgress()
 	e.catalog = projection.NewCatalog(projection.CatalogConfig{
-		Store: e.store, Drivers: databases, Progress: shown, LogIn: projection.DefaultDatabase, Log: log,
+		Store: e.store, Drivers: databases, Progress: shown, LogIn: folding.DefaultDatabase, Log: log,
 	})
 	e.runner = projection.NewRunner(projection.RunnerConfig{
 		Store: e.store, Drivers: databases, Progress: shown, Poll: time.Hour, Log: log,
@@ -264,7 +265,7 @@ func (g *grown) start(ctx context.Context, more int) (int64, error) {
 
 // replay measures the cost of a rebuild.
 func (g *grown) replay(ctx context.Context, d domain.Definition) (took time.Duration, blocks int64, err error) {
-	fold, err := projection.Compile(d)
+	fold, err := folding.Compile(d)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -1,4 +1,4 @@
-package projection_test
+package folding_test
 
 import (
 	"os"
@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // write puts a file into a folder.
@@ -91,15 +91,15 @@ cases:
 			folder := t.TempDir()
 			write(t, folder, "sums.yaml", summed+test.more)
 			write(t, folder, "sums.test.yml", test.text)
-			definitions, err := projection.ReadDefinitions(folder)
+			definitions, err := folding.ReadDefinitions(folder)
 			if err != nil || len(definitions) != 1 {
 				t.Fatal(definitions, err)
 			}
-			fold, err := projection.Compile(definitions[0].Definition)
+			fold, err := folding.Compile(definitions[0].Definition)
 			if err != nil {
 				t.Fatal(err)
 			}
-			files, err := projection.ReadExamples(folder)
+			files, err := folding.ReadExamples(folder)
 			if err != nil || len(files) != 1 || files[0].Projection != "sums" {
 				t.Fatal(files, err)
 			}
@@ -134,7 +134,7 @@ func TestReadExamplesRefuses(t *testing.T) {
 	} {
 		folder := t.TempDir()
 		write(t, folder, "a.test.yaml", text)
-		_, err := projection.ReadExamples(folder)
+		_, err := folding.ReadExamples(folder)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
@@ -145,14 +145,14 @@ func TestReadExamplesRefuses(t *testing.T) {
 func FuzzReadExamples(f *testing.F) {
 	f.Add("cases:\n - name: a\n   fault: {event: 1, where: key}\n   given: [{type: A, data: [1, {a: null}]}]\n   documents: {a: {b: 1}}")
 	f.Add(`{"upcasters": [{"type": "A", "version": 1, "expression": "event.data"}], "cases": [{"name": "a", "parked": [], "given": [{"type": "A", "stream": "order-1"}]}]}`)
-	fold, err := projection.Compile(sums("sums"))
+	fold, err := folding.Compile(orders)
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		folder := t.TempDir()
 		write(t, folder, "a.test.yaml", text)
-		files, _ := projection.ReadExamples(folder)
+		files, _ := folding.ReadExamples(folder)
 		for i := range files {
 			files[i].Run(t.Context(), fold)
 		}

@@ -1,6 +1,7 @@
-package projection_test
+package folding_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -9,7 +10,8 @@ import (
 	"testing"
 
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 const exampleYAML = `# an example
@@ -31,14 +33,27 @@ const exampleJSON = `{"name": "order-summary", "database": "default", "source": 
 		"OrderCancelled": "null"},
 	"indexes": ["status", "customer"], "mode": "async", "onError": "stop"}`
 
+// orders is what exampleYAML and exampleJSON define.
+var orders = folding.WithDefaults(domain.Definition{
+	Name:    "order-summary",
+	Source:  domain.Source{Categories: []string{"order"}},
+	Initial: json.RawMessage(`{"total": 0, "items": []}`),
+	On: map[string]string{
+		"OrderPlaced":    `{"status": "placed", "customer": event.data.customer, "total": 0, "items": []}`,
+		"ItemAdded":      `merge(doc, {"total": doc.total + event.data.price * event.data.qty, "items": doc.items + [event.data.sku]})`,
+		"OrderCancelled": `null`,
+	},
+	Indexes: []string{"status", "customer"},
+})
+
 func TestParseDefinition(t *testing.T) {
 	t.Parallel()
 	for form, text := range map[string]string{"YAML": exampleYAML, "JSON": exampleJSON} {
-		d, err := projection.ParseDefinition([]byte(text))
+		d, err := folding.ParseDefinition([]byte(text))
 		if err != nil {
 			t.Fatalf("%s: %v", form, err)
 		}
-		if !projection.SameDefinition(d, orders) {
+		if !folding.SameDefinition(d, orders) {
 			t.Errorf("%s gives %+v, not %+v", form, d, orders)
 		}
 		if err := rules.Check(domain.ProjectionID{Name: "order-summary"}, d); err != nil {
@@ -56,7 +71,7 @@ var manyFields = func() (text string) {
 
 func TestParseDefinitionKeepsValues(t *testing.T) {
 	t.Parallel()
-	d, err := projection.ParseDefinition([]byte("name: p\non: {'*': doc}\ninitial:\n  big: 9007199254740993\n  text: \"a\\u2028\\\"b\"\n  yes: true\n  none: null\n  nested: [1.5, {a: -2}]\n  1: one\n"))
+	d, err := folding.ParseDefinition([]byte("name: p\non: {'*': doc}\ninitial:\n  big: 9007199254740993\n  text: \"a\\u2028\\\"b\"\n  yes: true\n  none: null\n  nested: [1.5, {a: -2}]\n  1: one\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,21 +104,21 @@ func TestParseDefinitionRefuses(t *testing.T) {
 		"{\n\"name\": \"p\",\n\"x\": 1}":      {"line 3", `no field "x"`},
 		"{\"name\": \"p\",\n\"name\": \"q\"}": {"line 2", `"name" is there twice`},
 		"{\"name\": \"p\",\n\n\"on\": }":      {"line 3", "not JSON"},
-		"{\"name\": \"p\", \"initial\": {\"a\": \"\\u0000\"}}":        {"U+0000"},
-		"{\"name\": 1, \"key\": 2, \"on\": []}":                       {"3 problems", "name, line 1", "key, line 1", "on, line 1"},
-		"a: " + strings.Repeat("[", 10_000):                           {"line 1", "nested"},
-		strings.Repeat("- ", 5_000):                                   {"line 1", "nested"},
-		"name: " + strings.Repeat("x", projection.MaxDefinitionBytes): {"at most 262144"},
-		strings.Repeat("name: x\n", 9000):                             {"at most 65536"},
-		"name: {" + strings.Repeat("a: 1,", 4000) + "}":               {"line 1", "at most 16384"},
-		"a: 1\nb: 2\n" + manyFields:                                   {"102 problems", "and 82 more"},
+		"{\"name\": \"p\", \"initial\": {\"a\": \"\\u0000\"}}":     {"U+0000"},
+		"{\"name\": 1, \"key\": 2, \"on\": []}":                    {"3 problems", "name, line 1", "key, line 1", "on, line 1"},
+		"a: " + strings.Repeat("[", 10_000):                        {"line 1", "nested"},
+		strings.Repeat("- ", 5_000):                                {"line 1", "nested"},
+		"name: " + strings.Repeat("x", folding.MaxDefinitionBytes): {"at most 262144"},
+		strings.Repeat("name: x\n", 9000):                          {"at most 65536"},
+		"name: {" + strings.Repeat("a: 1,", 4000) + "}":            {"line 1", "at most 16384"},
+		"a: 1\nb: 2\n" + manyFields:                                {"102 problems", "and 82 more"},
 	} {
-		_, err := projection.ParseDefinition([]byte(text))
+		_, err := folding.ParseDefinition([]byte(text))
 		mustName(t, text, err, want)
 	}
 }
 
-var rules = projection.Rules{Databases: []string{"default", "reports"}, LogIn: "default", Handlers: map[string]projection.Handler{"counter": counter}}
+var rules = folding.Rules{Databases: []string{"default", "reports"}, LogIn: "default", Handlers: map[string]folding.Handler{"counter": folding.UsageHandler()}}
 
 func TestCheckRefuses(t *testing.T) {
 	t.Parallel()
@@ -145,7 +160,7 @@ func TestCheckRefuses(t *testing.T) {
 		"name: p\nmode: inline\nkey: string(event.recordedAt)\non: {A: '{\"at\": event.occurredAt}', '*': 'event'}": {"4 problems", "key: with mode inline", "on.A: ", "event.occurredAt", "on.*: "},
 		"name: p\nmode: inline\nmap: {A: '{\"at\": event.recordedAt}'}":                                             {"map.A", "event.recordedAt"},
 	} {
-		d, err := projection.ParseDefinition([]byte(text))
+		d, err := folding.ParseDefinition([]byte(text))
 		if err != nil {
 			t.Fatalf("%q: %v", text, err)
 		}
@@ -154,7 +169,7 @@ func TestCheckRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"name: p\ndatabase: reports\nmode: inline\non: {A: doc}": `needs documents in the log's own database, which is "default"`,
 	} {
-		d, err := projection.ParseDefinition([]byte(text))
+		d, err := folding.ParseDefinition([]byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,7 +184,7 @@ func TestCheckRefuses(t *testing.T) {
 		"name: p\nsource: {categories: [heartbeat.received]}\npublishChanges: true\non: {A: doc}",
 		"name: p\nmap: {A: event.data}\nmode: live", "name: p\nmap: {'*': 'null'}\nkey: event.stream\nonError: park",
 	} {
-		d, err := projection.ParseDefinition([]byte(text))
+		d, err := folding.ParseDefinition([]byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -207,7 +222,7 @@ func TestSameDefinition(t *testing.T) {
 	base := domain.Definition{Name: "p", Source: domain.Source{Categories: []string{"a", "b"}}, On: map[string]string{"A": "doc"}, Initial: []byte(`{"a": 1, "b": 2}`)}
 	same := base
 	same.Source.Categories, same.Initial, same.Database, same.Key = []string{"b", "a"}, []byte(`{"b":2.0,"a":1}`), "default", "event.stream"
-	if !projection.SameDefinition(base, same) {
+	if !folding.SameDefinition(base, same) {
 		t.Error("the same in other words is another definition")
 	}
 	for name, change := range map[string]func(*domain.Definition){
@@ -226,7 +241,7 @@ func TestSameDefinition(t *testing.T) {
 	} {
 		other := base
 		change(&other)
-		if projection.SameDefinition(base, other) {
+		if folding.SameDefinition(base, other) {
 			t.Errorf("another %s makes no difference", name)
 		}
 	}
@@ -244,7 +259,7 @@ func TestReadDefinitions(t *testing.T) {
 	write("a.json", `{"name": "p", "on": {"A": "doc"}}`)
 	write("README.md", "no definition")
 	write("a.test.yaml", "cases: []")
-	definitions, err := projection.ReadDefinitions(folder)
+	definitions, err := folding.ReadDefinitions(folder)
 	if err != nil || len(definitions) != 2 || definitions[0].Definition.Name != "p" || definitions[1].Definition.Name != "order-summary" {
 		t.Fatalf("%+v, %v", definitions, err)
 	}
@@ -255,11 +270,11 @@ func TestReadDefinitions(t *testing.T) {
 	}
 	write("c.yml", "name: p\non: {A: doc}")
 	write("d.yml", "name: [")
-	_, err = projection.ReadDefinitions(folder)
+	_, err = folding.ReadDefinitions(folder)
 	if err == nil || !strings.Contains(err.Error(), "c.yml:1: projection \"p\" is defined in "+filepath.Join(folder, "a.json")) || !strings.Contains(err.Error(), "d.yml:1: not YAML") {
 		t.Errorf("two files with one name, and a broken one: %v", err)
 	}
-	if _, err := projection.ReadDefinitions(filepath.Join(folder, "nowhere")); err == nil {
+	if _, err := folding.ReadDefinitions(filepath.Join(folder, "nowhere")); err == nil {
 		t.Error("a folder that is not there has definitions")
 	}
 }
@@ -272,14 +287,14 @@ func FuzzParseDefinition(f *testing.F) {
 	f.Add([]byte("? a\n: b\n<<: {c: d}\ne: |\n  text\nf: >-\n  text\n"))
 	f.Add([]byte("{\"name\": \"p\", \"on\": {\"A\": \"doc\"}, \"initial\": {\"a\": 1e400}}"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		d, err := projection.ParseDefinition(text)
+		d, err := folding.ParseDefinition(text)
 		if err != nil {
 			if _, ok := errors.AsType[*domain.Error](err); !ok {
 				t.Fatalf("not an error for the client: %v", err)
 			}
 			return
 		}
-		if !projection.SameDefinition(d, projection.WithDefaults(d)) {
+		if !folding.SameDefinition(d, folding.WithDefaults(d)) {
 			t.Fatal("defaults make it another definition")
 		}
 		if err := rules.Check(domain.ProjectionID{}, d); err != nil {
@@ -288,8 +303,21 @@ func FuzzParseDefinition(f *testing.F) {
 			}
 			return
 		}
-		if _, err := projection.CompileWith(d, rules.Handlers); err != nil {
+		if _, err := folding.CompileWith(d, rules.Handlers); err != nil {
 			t.Fatalf("it passes the check, but: %v", err)
 		}
 	})
+}
+
+func canonical(t testing.TB, data []byte) string {
+	t.Helper()
+	v, err := expr.ParseJSON(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := expr.AppendJSON(nil, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }

@@ -1,4 +1,4 @@
-package projection_test
+package folding_test
 
 import (
 	"os"
@@ -7,27 +7,27 @@ import (
 	"testing"
 
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // The examples of docs/explanation/projections.md: each definition is one that works, and does what the cases behind it say.
 func TestExamplesInTheDocumentation(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../docs/explanation/projections.md")
+	page, err := os.ReadFile("../../docs/explanation/projections.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var fold *projection.Fold
+	var fold *folding.Fold
 	tried := 0
 	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
 		text := block[1]
 		if !strings.HasPrefix(text, "cases:") {
-			definition, err := projection.ParseDefinition([]byte(text))
+			definition, err := folding.ParseDefinition([]byte(text))
 			if err == nil {
 				err = rules.Check(domain.ProjectionID{Owner: domain.NewTenantID(), Name: definition.Name}, definition)
 			}
 			if err == nil {
-				fold, err = projection.Compile(definition)
+				fold, err = folding.Compile(definition)
 			}
 			if err != nil {
 				t.Fatalf("%v:\n%s", err, text)
@@ -36,7 +36,7 @@ func TestExamplesInTheDocumentation(t *testing.T) {
 		}
 		folder := t.TempDir()
 		write(t, folder, fold.Definition().Name+".test.yaml", text)
-		files, err := projection.ReadExamples(folder)
+		files, err := folding.ReadExamples(folder)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package projection_test
+package folding_test
 
 import (
 	"encoding/json"
@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 func TestChanges(t *testing.T) {
@@ -47,7 +47,7 @@ func TestChanges(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ""
-			for _, c := range projection.Changes(test.before, test.after) {
+			for _, c := range folding.Changes(test.before, test.after) {
 				got += fmt.Sprintf("%s %s -> %s; ", c.Field, c.Before, c.After)
 			}
 			if got != test.want {
@@ -56,7 +56,7 @@ func TestChanges(t *testing.T) {
 			if test.before == nil || test.after == nil {
 				return
 			}
-			if rebuild := !projection.SameDocuments(*test.before, *test.after); rebuild != test.rebuild {
+			if rebuild := !folding.SameDocuments(*test.before, *test.after); rebuild != test.rebuild {
 				t.Errorf("a rebuild is needed: %t", rebuild)
 			}
 		})
@@ -89,13 +89,13 @@ func TestChangesKnowEveryField(t *testing.T) {
 		default:
 			t.Fatalf("this test does not know how to change %s, a %T", of.Name, value)
 		}
-		if len(projection.Changes(&before, &after)) == 0 {
+		if len(folding.Changes(&before, &after)) == 0 {
 			t.Errorf("a change of %s is not told of", of.Name)
 		}
-		if projection.SameDefinition(before, after) {
+		if folding.SameDefinition(before, after) {
 			t.Errorf("with another %s definitions are said to be the same", of.Name)
 		}
-		if same := projection.SameDocuments(before, after); same != slices.Contains([]string{"OnError", "PublishChanges", "Assert"}, of.Name) {
+		if same := folding.SameDocuments(before, after); same != slices.Contains([]string{"OnError", "PublishChanges", "Assert"}, of.Name) {
 			t.Errorf("with another %s documents are said to be the same: %t", of.Name, same)
 		}
 	}

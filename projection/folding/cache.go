@@ -1,4 +1,4 @@
-package projection
+package folding
 
 import (
 	"container/list"
