@@ -107,11 +107,6 @@ func (s *Server) route(method, path string, kind routeKind, handle handler) erro
 			if unwanted {
 				setReadDeadline(c, time.Time{}) // it was read to its end; from now on the server watches the connection
 			}
-			if kind != following {
-				if done := s.compress(c, caller.shareOf()); done != nil {
-					defer done()
-				}
-			}
 		}
 		if kind == plain || kind == hot {
 			ctx, cancel := context.WithTimeout(request.Context(), s.timeout)
@@ -141,7 +136,10 @@ func (s *Server) route(method, path string, kind routeKind, handle handler) erro
 			}
 			c.SetRequest(request.WithContext(ctx))
 		}
-		return handle(c, caller)
+		if kind == hot || kind == following {
+			return handle(c, caller)
+		}
+		return s.compressed(request.Context(), c, caller.shareOf(), func() error { return handle(c, caller) })
 	}
 	route := echoPath(path)
 	answer := func(c echo.Context) error {

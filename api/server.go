@@ -99,7 +99,7 @@ type Server struct {
 	contract     *contract
 	problems     map[domain.Code]problem
 	decoders     decoders
-	compressors  compressors
+	compression  func(http.Handler) http.HandlerFunc
 	budgets      budgets
 	refusals     refusals
 	timeout      time.Duration
@@ -120,8 +120,12 @@ func New(config Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the API: %w", err)
 	}
+	compression, err := newCompression()
+	if err != nil {
+		return nil, fmt.Errorf("make the API: %w", err)
+	}
 	s := &Server{
-		log: config.Logger, config: config, contract: contract, echo: echo.New(),
+		log: config.Logger, config: config, contract: contract, compression: compression, echo: echo.New(),
 		problems: problemsByCode(), budgets: newBudgets(config),
 		timeout: config.Timeout, stallTimeout: config.StallTimeout, recheck: config.Recheck, heartbeat: config.Heartbeat, authTimeout: config.AuthTimeout, ending: newEnding(),
 		requestIDs: newRequestIDs(), docsPage: newDocsPage(contract),
