@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/checker"
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/types"
@@ -40,13 +41,18 @@ func compile(scope Scope, source string) (root node, c *compiler, err error) {
 	// their number, which may be thousands.
 	parsed, issues := language.env.Parse(source)
 	if len(issues.Errors()) > 0 {
-		return nil, nil, language.explain(source, issues)
+		return nil, nil, language.explainParsing(source, issues.Errors())
 	}
-	checked, issues := language.env.Check(parsed)
-	if len(issues.Errors()) > 0 {
-		return nil, nil, language.explain(source, issues)
+	if ast.NodeCount(parsed.NativeRep()) > MaxNodes {
+		return nil, nil, &CompileError{Line: 1, Column: 1, Message: fmt.Sprintf("the expression has more than %d parts", MaxNodes),
+			Hint: "name what it repeats with cel.bind(name, value, expression)", Source: source}
 	}
-	c = &compiler{language: language, ast: checked.NativeRep()}
+	// Unlike env.Check, this returns the types of a tree with errors, too.
+	checked, failures := checker.Check(parsed.NativeRep(), parsed.Source(), language.checker)
+	if all := failures.GetErrors(); len(all) > 0 {
+		return nil, nil, language.explainChecking(source, checked, all)
+	}
+	c = &compiler{language: language, ast: checked}
 	for slot, name := range scope.variables() {
 		c.names = append(c.names, named{name, slot})
 	}

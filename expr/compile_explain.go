@@ -2,150 +2,150 @@ package expr
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
-	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
-	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common"
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/types"
 
 	"github.com/manifold-es/manifold/expr/scan"
 )
 
-// Messages of cel-go's parser and checker; explain rewords them in terms of this language.
-var (
-	undeclaredReport = regexp.MustCompile(`^undeclared reference to '([^']*)'`)
-	overloadReport   = regexp.MustCompile(`^found no matching overload for '([^']*)' applied to '(.*)'$`)
-	fieldReport      = regexp.MustCompile(`^undefined field '([^']*)'`)
-	reservedReport   = regexp.MustCompile(`^reserved identifier: (\w+)`)
-	selectionReport  = regexp.MustCompile(`^type '(.*)' does not support field selection`)
-	expectedReport   = regexp.MustCompile(`^expected type '(.*)' but found '(.*)'$`)
-	tokenReport      = regexp.MustCompile(`^Syntax error: token recognition error at: '(?s:(.*))'$`)
-	inputReport      = regexp.MustCompile(`^Syntax error: (?:mismatched|extraneous) input '(?s:(.*?))' expecting (.*)$`)
-	missingReport    = regexp.MustCompile(`^Syntax error: missing '(.)' at '`)
-)
+// An error of cel-go has a place and often the id of a part, but no kind. So the functions below look at the text and at
+// the tree in that place. They keep cel-go's message where they find nothing better.
 
-// explain converts the first message of cel-go to an error: in the order of the text, and syntax errors first.
-func (l *language) explain(source string, issues *cel.Issues) *CompileError {
-	all := issues.Errors()
-	if len(all) == 0 {
-		return &CompileError{Line: 1, Column: 1, Message: issues.Err().Error(), Source: source}
-	}
-	first := all[0]
-	for _, other := range all[1:] {
-		if cmp.Or(cmp.Compare(other.Location.Line(), first.Location.Line()), cmp.Compare(other.Location.Column(), first.Location.Column())) < 0 {
-			first = other
-		}
-	}
-	e := &CompileError{Line: max(1, first.Location.Line()), Column: max(0, first.Location.Column()) + 1, Source: source}
-	e.Message = strings.TrimPrefix(first.Message, "Syntax error: ")
-	at := scan.At(source, e.Line, e.Column)
-	match := func(report *regexp.Regexp) []string { return report.FindStringSubmatch(first.Message) }
-	switch {
-	case match(undeclaredReport) != nil:
-		l.undeclared(e, match(undeclaredReport)[1], at)
-	case match(overloadReport) != nil:
-		m := match(overloadReport)
-		l.overload(e, m[1], m[2], at)
-	case match(fieldReport) != nil:
-		field := match(fieldReport)[1]
-		e.Column++ // from the point to the field
-		e.Message = fmt.Sprintf("an event has no field %q", field)
-		e.Hint = "its fields are " + strings.Join(eventFields, ", ") + "; what the application sent is in event.data"
-	case match(reservedReport) != nil:
-		word := match(reservedReport)[1]
-		e.Message = fmt.Sprintf("%q is a reserved word", word)
-		e.Hint = foreignWords[word]
-	case match(selectionReport) != nil:
-		e.Message = typeWords(match(selectionReport)[1]) + " has no fields"
-	case match(expectedReport) != nil:
-		m := match(expectedReport)
-		e.Message = fmt.Sprintf("%s is wanted here, not %s", typeWords(m[1]), typeWords(m[2]))
-		if m[1] == "bool" {
-			e.Hint = compareHint
-		}
-	case match(tokenReport) != nil:
-		e.Message, e.Hint = l.badToken(match(tokenReport)[1], at)
-	case match(inputReport) != nil:
-		m := match(inputReport)
-		e.Message, e.Hint = badInput(m[1], m[2], at)
-	case match(missingReport) != nil:
-		e.Message = fmt.Sprintf("a %s is missing", match(missingReport)[1])
-	case strings.HasPrefix(first.Message, "Syntax error: no viable alternative"):
-		e.Message = "something is missing or wrong here"
-		e.Hint = "behind a point stands the name of a field or function; names that are words of the language are written doc['in']"
-	case first.Message == "invalid int literal":
-		e.Message, e.Hint = "the number does not fit into a whole number of 64 bits", "with .0 behind it, it is taken as the nearest double"
-	case first.Message == "invalid double literal":
-		e.Message = "the number is too large"
-	case first.Message == "invalid argument to has() macro":
-		e.Message, e.Hint = "has() takes a field", "write has(doc.field); for a key that is a text, write 'key' in doc"
-	case first.Message == "argument is not an identifier", first.Message == "argument must be a simple name":
-		e.Message, e.Hint = "the first argument is a simple name for the element", "as in list.map(x, x.price)"
-	case strings.Contains(first.Message, "recursion") || strings.Contains(first.Message, "nesting depth"):
-		e.Message, e.Hint = fmt.Sprintf("the expression is nested deeper than %d", MaxNesting), "add many things with [a, b, c].sum() or .join(''); name parts with cel.bind(name, value, expression)"
-	case strings.Contains(first.Message, "node count") || strings.Contains(first.Message, "expression count") || strings.Contains(first.Message, "code point size"):
-		e.Message, e.Hint = fmt.Sprintf("the expression has more than %d parts", MaxNodes), "name what it repeats with cel.bind(name, value, expression)"
-	}
-	return e
+// errorAt returns the first error in the order of the text, with cel-go's message.
+func errorAt(source string, all []*common.Error) (*CompileError, *common.Error) {
+	first := slices.MinFunc(all, func(a, b *common.Error) int {
+		return cmp.Or(cmp.Compare(a.Location.Line(), b.Location.Line()), cmp.Compare(a.Location.Column(), b.Location.Column()))
+	})
+	return &CompileError{Line: max(1, first.Location.Line()), Column: max(0, first.Location.Column()) + 1, Message: first.Message, Source: source}, first
 }
 
 const compareHint = "compare it: x != null, x > 0, x != ''"
 
-// undeclared explains a name that is neither a variable nor a function.
-func (l *language) undeclared(e *CompileError, name string, at scan.Cursor) {
-	short := name[strings.LastIndexByte(name, '.')+1:]
-	if at.Here() != '(' {
-		e.Message = fmt.Sprintf("there is no variable %q here", name)
-		known := l.scope.variables()
-		fallback := "there are " + strings.Join(known, " and ")
-		if len(known) == 1 {
-			fallback = "there is only " + known[0]
+// explainParsing explains errors of cel-go's parser.
+func (l *language) explainParsing(source string, all []*common.Error) *CompileError {
+	e, first := errorAt(source, all)
+	at := scan.At(source, e.Line, e.Column)
+	switch {
+	case first.Location.Line() < 1: // compile has checked the only other limit of the whole text
+		e.Message = fmt.Sprintf("the expression is nested deeper than %d", MaxNesting)
+		e.Hint = "add many things with [a, b, c].sum() or .join(''); name parts with cel.bind(name, value, expression)"
+	case first.ExprID == 0:
+		e.Message, e.Hint = l.syntax(at)
+	case foreignWords[at.Word()] != "":
+		e.Hint = foreignWords[at.Word()]
+	case tooLarge(at.Word()):
+		e.Hint = "a whole number has 64 bits; with .0 after it, it is taken as the nearest double"
+	default:
+		if open := openBracket(at.Text[:at.Offset]); open >= 0 {
+			if usage := macros[at.To(open).PreviousWord()]; usage != "" {
+				e.Hint = "it is called as " + usage
+			}
 		}
-		switch {
-		case at.Skip(len([]rune(name))).Here() == ':' && at.Before() != '?':
-			e.Hint = fmt.Sprintf("the keys of an object are quoted: {\"%s\": ...}", name)
-		case name == "math" || name == "strings" || name == "lists" || name == "optional" || name == "cel":
-			e.Message = fmt.Sprintf("there is no such function in %s", name)
-			called := at.Skip(len([]rune(name)) + 1).Word()
-			e.Hint = cmp.Or(foreignWords[called], l.listFunctions(name))
-		case foreignWords[name] != "":
-			e.Hint = l.foreign(name)
-		case name == "event":
-			e.Hint = "an event is not at hand here; " + fallback
-		case name == "doc":
-			e.Hint = "the document is not at hand here; " + fallback
-			if l.scope == ScopeAggregate {
-				e.Hint = "write state: doc is a projection's document"
-			}
-		case name == "state":
-			e.Hint = "the state is not at hand here; " + fallback
-			if l.scope == ScopeProjection {
-				e.Hint = "write doc: state is an aggregate's"
-			}
-		default:
-			if subject := l.scope.subject(); subject != "" {
-				field := subject + "." + name
-				if l.scope.event() {
-					field += " or event.data." + name
-				}
-				fallback += fmt.Sprintf("; a field is written %s, a text %q", field, name)
-			}
-			e.Hint = fallback
-		}
-		return
 	}
+	return e
+}
+
+// explainChecking explains errors of cel-go's type checker; tree has the types that it found.
+func (l *language) explainChecking(source string, tree *ast.AST, all []*common.Error) *CompileError {
+	e, first := errorAt(source, all)
+	at := scan.At(source, e.Line, e.Column)
+	var part ast.Expr
+	isRange := false
+	ast.PreOrderVisit(tree.Expr(), ast.NewExprVisitor(func(other ast.Expr) {
+		if other.ID() == first.ExprID {
+			part = other
+		}
+		isRange = isRange || other.Kind() == ast.ComprehensionKind && other.AsComprehension().IterRange().ID() == first.ExprID
+	}))
+	if part == nil {
+		return e
+	}
+	failed := tree.GetType(part.ID()).Kind() == types.ErrorKind
+	switch {
+	case part.Kind() == ast.SelectKind && tree.GetType(part.AsSelect().Operand().ID()).Kind() == types.StructKind && failed:
+		e.Column++ // from the point to the field
+		e.Message = fmt.Sprintf("an event has no field %q", part.AsSelect().FieldName())
+		e.Hint = "its fields are " + strings.Join(eventFields, ", ") + "; what the application sent is in event.data"
+	case part.Kind() == ast.SelectKind && tree.GetType(part.ID()).Kind() == types.DynKind:
+		e.Message = typeWords(tree.GetType(part.AsSelect().Operand().ID())) + " has no fields"
+	case !failed && !isRange: // the part has a value, and it stands where a bool is needed
+		e.Message = "expected a bool, not " + typeWords(tree.GetType(part.ID()))
+		e.Hint = compareHint
+	case part.Kind() == ast.IdentKind:
+		l.undeclared(e, part.AsIdent(), at)
+	case part.Kind() == ast.StructKind:
+		l.undeclared(e, part.AsStruct().TypeName(), at)
+	case part.Kind() == ast.CallKind && l.env.HasFunction(part.AsCall().FunctionName()):
+		var kinds []string
+		for _, operand := range Operands(part.AsCall()) {
+			kinds = append(kinds, typeWords(tree.GetType(operand.ID())))
+		}
+		l.overload(e, part.AsCall().FunctionName(), kinds, at)
+	case part.Kind() == ast.CallKind:
+		l.undeclaredFunction(e, part.AsCall().FunctionName(), at)
+	}
+	return e
+}
+
+// undeclared explains a name that is not a variable.
+func (l *language) undeclared(e *CompileError, name string, at scan.Cursor) {
+	e.Message = fmt.Sprintf("there is no variable %q here", name)
+	known := l.scope.variables()
+	fallback := "there are " + strings.Join(known, " and ")
+	if len(known) == 1 {
+		fallback = "there is only " + known[0]
+	}
+	end := at.Skip(len([]rune(name)))
+	functions := l.listFunctions(name)
+	switch {
+	case end.Here() == ':' && at.Before() != '?':
+		e.Hint = fmt.Sprintf("the keys of an object are quoted: {\"%s\": ...}", name)
+	case functions != "":
+		e.Message = fmt.Sprintf("there is no such function in %s", name)
+		e.Hint = cmp.Or(foreignWords[end.Skip(1).Word()], functions)
+	case foreignWords[name] != "":
+		e.Hint = l.foreign(name)
+	case name == "event":
+		e.Hint = "an event is not at hand here; " + fallback
+	case name == "doc":
+		e.Hint = "the document is not at hand here; " + fallback
+		if l.scope == ScopeAggregate {
+			e.Hint = "write state: doc is a projection's document"
+		}
+	case name == "state":
+		e.Hint = "the state is not at hand here; " + fallback
+		if l.scope == ScopeProjection {
+			e.Hint = "write doc: state is an aggregate's"
+		}
+	default:
+		if subject := l.scope.subject(); subject != "" {
+			field := subject + "." + name
+			if l.scope.event() {
+				field += " or event.data." + name
+			}
+			fallback += fmt.Sprintf("; a field is written %s, a string %q", field, name)
+		}
+		e.Hint = fallback
+	}
+}
+
+// undeclaredFunction explains a call of what is not a function, or a macro in a form that it does not have.
+func (l *language) undeclaredFunction(e *CompileError, name string, at scan.Cursor) {
 	e.Column = at.NameStart(e.Column)
-	if usages := l.usages(short); len(usages) > 0 {
-		e.Message = fmt.Sprintf("%s is not called like this", short)
+	if usages := l.usages(name); len(usages) > 0 {
+		e.Message = fmt.Sprintf("%s is not called like this", name)
 		e.Hint = "it is called as " + strings.Join(usages, " or ")
 		return
 	}
 	e.Message = fmt.Sprintf("there is no function %q", name)
-	e.Hint = l.foreign(short)
-	if space, _, found := strings.Cut(name, "."); found && e.Hint == "" {
-		e.Hint = l.listFunctions(space)
-	}
+	e.Hint = l.foreign(name)
 }
 
 // foreign returns the hint of foreignWords, adapted to the language's scope.
@@ -158,16 +158,7 @@ func (l *language) foreign(word string) string {
 }
 
 // overload explains arguments of the wrong kinds.
-func (l *language) overload(e *CompileError, name, types string, at scan.Cursor) {
-	receiver, list, isMember := strings.Cut(types, ".(")
-	kinds := []string{}
-	if isMember {
-		kinds = append(kinds, typeWords(receiver))
-		types = list
-	}
-	for _, t := range splitTypes(strings.TrimSuffix(strings.TrimPrefix(types, "("), ")")) {
-		kinds = append(kinds, typeWords(t))
-	}
+func (l *language) overload(e *CompileError, name string, kinds []string, at scan.Cursor) {
 	if symbol := strings.Trim(name, "_"); symbol != name || name == "@in" {
 		symbol = strings.ReplaceAll(strings.TrimPrefix(symbol, "@"), "_", "")
 		e.Message = fmt.Sprintf("%s does not take %s", symbol, strings.Join(kinds, " and "))
@@ -209,55 +200,114 @@ func operatorHint(symbol string, kinds []string) string {
 	return ""
 }
 
-// typeWords describes a cel-go type in words.
-func typeWords(t string) string {
-	switch base, _, _ := strings.Cut(t, "("); base {
-	case "map":
+// typeWords describes the type of a part in words.
+func typeWords(t *types.Type) string {
+	switch t.Kind() {
+	case types.MapKind:
 		return "an object"
-	case "list":
+	case types.ListKind:
 		return "a list"
-	case "int":
+	case types.IntKind:
 		return "an int"
-	case "event":
+	case types.StructKind:
 		return "an event"
-	case "null":
+	case types.NullTypeKind:
 		return "null"
-	case "dyn", "!error!":
+	case types.DynKind, types.ErrorKind, types.TypeParamKind:
 		return "a value"
-	case "optional_type", "optional":
+	case types.OpaqueKind:
 		return "an optional value (unwrap it with .orValue(...))"
-	case "type":
+	case types.TypeKind:
 		return "a type"
-	default:
-		return "a " + t
+	case types.TimestampKind:
+		return "a timestamp"
+	case types.DurationKind:
+		return "a duration"
 	}
+	return "a " + t.String()
 }
 
-// splitTypes splits a list of types at the commas outside parentheses.
-func splitTypes(text string) []string {
-	var out []string
-	depth, start := 0, 0
-	for i, r := range text {
-		switch r {
-		case '(':
-			depth++
-		case ')':
-			depth--
-		case ',':
-			if depth == 0 {
-				out = append(out, strings.TrimSpace(text[start:i]))
-				start = i + 1
-			}
+// syntax explains what cannot stand in a place of the text.
+func (l *language) syntax(at scan.Cursor) (message, hint string) {
+	switch here, next := at.Here(), at.Skip(1).Here(); {
+	case here == 0:
+		return endsEarly(at)
+	case here == '=' && next != '=':
+		return l.assignment(at, next)
+	case here == '&' && next != '&':
+		return "a single & is not part of the language", "write &&"
+	case here == '|' && next != '|':
+		return "a single | is not part of the language", "write ||"
+	case here == ';':
+		return "a ; is not part of the language", "leave it out: there is one expression; cel.bind(name, value, expression) names a part of it"
+	case here == '"' || here == '\'':
+		if message, hint := l.quoted(at); message != "" {
+			return message, hint
 		}
+	case strings.ContainsRune("“”„‘’«»", here):
+		return "these are not the quotes of the language", `write "..." or '...'`
+	case here == '#':
+		return "# is not part of the language", "a comment begins with //"
 	}
-	if rest := strings.TrimSpace(text[start:]); rest != "" {
-		out = append(out, rest)
+	word := cmp.Or(at.Word(), string(at.Here()))
+	previous := at.PreviousWord()
+	message = fmt.Sprintf("%q cannot stand here", scan.Clip(word))
+	if foreignWords[previous] != "" {
+		message += " after " + previous
 	}
-	return out
+	return message, misplaced(at, word, previous)
 }
 
-// badToken explains a character that cannot begin a token of the language.
-func (l *language) badToken(token string, at scan.Cursor) (message, hint string) {
+// misplaced returns a hint for a word in the wrong place.
+func misplaced(at scan.Cursor, word, previous string) string {
+	if hint := optionalHint(at); hint != "" {
+		return hint
+	}
+	open := openBracket(at.Text[:at.Offset])
+	switch {
+	case foreignWords[previous] != "":
+		return foreignWords[previous]
+	case foreignWords[word] != "":
+		return foreignWords[word]
+	case foreignWords[strings.ToLower(word)] != "": // SQL keywords are often uppercase
+		return foreignWords[strings.ToLower(word)]
+	case word == ">" && at.Before() == '<':
+		return "write !="
+	case at.Before() == '.':
+		return "a field whose name is a word of the language is written doc['" + word + "']"
+	case word == "," && open >= 0 && at.Text[open] == '(':
+		return "a list is written [a, b]"
+	case word == ")" && strings.HasSuffix(strings.TrimSpace(string(at.Text[:at.Offset])), ","):
+		return "leave out the comma before it"
+	}
+	return ""
+}
+
+// optionalHint returns a hint for the question marks of other languages.
+func optionalHint(at scan.Cursor) string {
+	source := string(at.Text)
+	switch {
+	case strings.Contains(source, "??"):
+		return "for a value to use where a field is missing, write doc.?field.orValue(0)"
+	case strings.Contains(source, "?.") && !strings.Contains(source, ".?"):
+		return "an optional field is written doc.?field"
+	}
+	return ""
+}
+
+func endsEarly(at scan.Cursor) (message, hint string) {
+	hint = cmp.Or(optionalHint(at), foreignWords[at.PreviousWord()])
+	if open := openBracket(at.Text); hint == "" && open >= 0 {
+		hint = fmt.Sprintf("a %c is missing", closing[at.Text[open]])
+	}
+	if hint == "" && strings.ContainsRune(string(at.Text), '?') {
+		hint = "write condition ? a : b"
+	}
+	return "the expression ends too early", hint
+}
+
+// assignment explains a single =, before the character next.
+func (l *language) assignment(at scan.Cursor, next rune) (message, hint string) {
 	assign := "nothing is assigned here: an expression gives the whole new document, as in merge(doc, {\"field\": value})"
 	switch l.scope {
 	case ScopeDocument:
@@ -266,83 +316,52 @@ func (l *language) badToken(token string, at scan.Cursor) (message, hint string)
 		// This may be a filter, a key or a whole document: which one is unknown here.
 		assign = "nothing is assigned here: an expression gives a value"
 	}
-	switch {
-	case strings.HasPrefix(token, "=>"):
+	if next == '>' {
 		return "=> is not part of the language", "write list.map(x, x.price)"
-	case strings.HasPrefix(token, "="):
-		if at.Offset >= 2 && string(at.Text[at.Offset-2:at.Offset]) == "!=" {
+	}
+	switch before := at.Before(); before {
+	case '=':
+		if at.Offset >= 2 && at.Text[at.Offset-2] == '!' {
 			return "!== is not part of the language", "write !="
 		}
-		switch at.Before() {
-		case '=':
-			return "=== is not part of the language", "write =="
-		case '!':
-			return "!= is written without a blank", "write !="
-		case '+', '-', '*', '/':
-			return "there is no " + string(at.Before()) + "=", assign
-		}
-		return "a single = is not part of the language", "to compare, write ==; " + assign
-	case strings.HasPrefix(token, "&"):
-		return "a single & is not part of the language", "write &&"
-	case strings.HasPrefix(token, "|"):
-		return "a single | is not part of the language", "write ||"
-	case strings.HasPrefix(token, ";"):
-		return "a ; is not part of the language", "leave it out: there is one expression; cel.bind(name, value, expression) names a part of it"
-	case strings.HasPrefix(token, `"`), strings.HasPrefix(token, "'"):
-		if strings.Contains(token, `\`) {
-			return "this text has an escape sequence that does not exist, or does not end", `write \\ for a backslash, or r'...' for a text without escape sequences`
-		}
-		return "this text does not end", "write " + token[:1] + " behind it"
-	case strings.ContainsAny(token, "“”„‘’«»"):
-		return "these are not the quotes of the language", `write "text" or 'text'`
-	case strings.HasPrefix(token, "#"):
-		return "# is not part of the language", "a comment begins with //"
+		return "=== is not part of the language", "write =="
+	case '!':
+		return "!= is written without a blank", "write !="
+	case '+', '-', '*', '/':
+		return "there is no " + string(before) + "=", assign
 	}
-	return fmt.Sprintf("%q is not part of the language", scan.Clip(token)), ""
+	return "a single = is not part of the language", "to compare, write ==; " + assign
 }
 
-// badInput explains a word in the wrong place.
-func badInput(word, expected string, at scan.Cursor) (message, hint string) {
-	source := string(at.Text)
-	message = fmt.Sprintf("%q cannot stand here", scan.Clip(word))
-	switch {
-	case strings.Contains(source, "??"):
-		hint = "for a value to use where a field is missing, write doc.?field.orValue(0)"
-	case strings.Contains(source, "?.") && !strings.Contains(source, ".?"):
-		hint = "an optional field is written doc.?field"
-	case foreignWords[at.PreviousWord()] != "":
-		message += " behind " + at.PreviousWord()
-		hint = foreignWords[at.PreviousWord()]
-	case foreignWords[word] != "":
-		hint = foreignWords[word]
-	case foreignWords[strings.ToLower(word)] != "": // SQL keywords are often uppercase
-		hint = foreignWords[strings.ToLower(word)]
-	case word == ">" && at.Before() == '<':
-		hint = "write !="
-	case word != "<EOF>" && at.Before() == '.':
-		hint = "a field whose name is a word of the language is written doc['" + word + "']"
-	case word == "," && openBracket(at.Text[:at.Offset]) == '(':
-		hint = "a list is written [a, b]"
-	case expected == "':'":
-		hint = "write condition ? a : b"
-	case word == ")" && at.Before() == ',', word == ")" && strings.HasSuffix(strings.TrimSpace(string(at.Text[:at.Offset])), ","):
-		hint = "leave out the comma before it"
-	}
-	if word == "<EOF>" {
-		message = "the expression ends too early"
-		if open := openBracket(at.Text); hint == "" && open != 0 {
-			hint = fmt.Sprintf("a %c is missing", closing[open])
+// quoted explains a string that begins here, unless it is well formed.
+func (l *language) quoted(at scan.Cursor) (message, hint string) {
+	quote, end := at.Here(), at.Offset+1
+	for end < len(at.Text) && at.Text[end] != quote {
+		if at.Text[end] == '\\' {
+			end++
 		}
-		return message, hint
+		end++
 	}
-	return message, hint
+	if end >= len(at.Text) {
+		return "this string does not end", "write " + string(quote) + " after it"
+	}
+	if _, issues := l.env.Parse(string(at.Text[at.Offset : end+1])); len(issues.Errors()) > 0 {
+		return "this string has an escape sequence that does not exist", `write \\ for a backslash, or r'...' for a string without escape sequences`
+	}
+	return "", ""
+}
+
+// tooLarge reports whether text is a whole number that does not fit into 64 bits.
+func tooLarge(text string) bool {
+	_, err := strconv.ParseInt(text, 10, 64)
+	return errors.Is(err, strconv.ErrRange)
 }
 
 var closing = map[rune]rune{'(': ')', '[': ']', '{': '}'}
 
-// openBracket returns the innermost unclosed bracket, or 0.
-func openBracket(text []rune) rune {
-	var open []rune
+// openBracket returns the place of the innermost unclosed bracket, or -1.
+func openBracket(text []rune) int {
+	var open []int
 	quote := rune(0)
 	for i := 0; i < len(text); i++ {
 		switch r := text[i]; {
@@ -355,13 +374,13 @@ func openBracket(text []rune) rune {
 		case r == '"' || r == '\'':
 			quote = r
 		case closing[r] != 0:
-			open = append(open, r)
-		case len(open) > 0 && r == closing[open[len(open)-1]]:
+			open = append(open, i)
+		case len(open) > 0 && r == closing[text[open[len(open)-1]]]:
 			open = open[:len(open)-1]
 		}
 	}
 	if len(open) == 0 {
-		return 0
+		return -1
 	}
 	return open[len(open)-1]
 }

@@ -19,7 +19,7 @@
 //   - program, fold, key, map, condition, upcaster: what callers compile and evaluate. event_use and shape say what an
 //     expression reads and returns.
 //   - compile: from text to syntax tree, and from tree to nodes. compile_explain turns cel-go's errors into ours.
-//   - language, scope: the variables, operators and functions that cel-go is told about.
+//   - language, scope: the variables, operators and functions that are declared to cel-go.
 //   - function: the functions, one file for each kind of value.
 //   - evaluate: the nodes, and the budget that each evaluation spends.
 //   - value, event, fault, meter: values with their numbers, sizes and JSON; the event as a value; what stops an

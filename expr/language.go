@@ -1,13 +1,17 @@
 package expr
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 
 	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/checker"
 	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/decls"
 	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/ext"
@@ -17,6 +21,7 @@ import (
 type language struct {
 	scope     Scope
 	env       *cel.Env
+	checker   *checker.Env // of env
 	functions map[functionKey]*function
 }
 
@@ -80,6 +85,13 @@ func newLanguage(scope Scope) (*language, error) {
 	}
 	if l.env, err = cel.NewCustomEnv(options...); err != nil {
 		return nil, fmt.Errorf("expression environment: %w", err)
+	}
+	if l.checker, err = checker.NewEnv(l.env.Container, l.env.CELTypeProvider()); err != nil {
+		return nil, fmt.Errorf("expression environment: %w", err)
+	}
+	declared := slices.DeleteFunc(slices.Collect(maps.Values(l.env.Functions())), (*decls.FunctionDecl).IsDeclarationDisabled)
+	if err := errors.Join(l.checker.AddIdents(l.env.Variables()...), l.checker.AddFunctions(declared...)); err != nil {
+		return nil, fmt.Errorf("expression declarations: %w", err)
 	}
 	return l, nil
 }

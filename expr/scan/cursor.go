@@ -40,6 +40,9 @@ func (c Cursor) Before() rune {
 // Skip returns the place n characters on.
 func (c Cursor) Skip(n int) Cursor { return Cursor{c.Text, min(c.Offset+n, len(c.Text))} }
 
+// To returns another place in the text.
+func (c Cursor) To(offset int) Cursor { return Cursor{c.Text, offset} }
+
 // Word returns the name that begins here.
 func (c Cursor) Word() string {
 	end := c.Offset
