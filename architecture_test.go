@@ -34,15 +34,15 @@ var imports = map[string][]string{
 	"expr/filter":  {"domain", "expr", "expr/scan"},
 	"expr/scan":    {},
 	"drivers":      {"domain"},
-	"auth":         {"domain"},
+	"auth":         {"domain", "pg", "tenant"},
 	"fairshare":    {"domain"},
-	"members":      {"domain"},
+	"members":      {"domain", "pg"},
 	"cloudevents":  {"domain"},
 	"dispatch":     {"domain"},
 	"egress":       {"domain", "cloudevents", "dispatch", "subscription"},
 	"egress/nats":  {"cloudevents", "egress"},
 	"egress/kafka": {"egress"},
-	"webhook":      {"domain", "cloudevents", "dispatch", "expr", "projection", "subscription"},
+	"webhook":      {"domain", "pg", "cloudevents", "dispatch", "expr", "projection", "subscription"},
 
 	// For producers, which need nothing from the service.
 	"outbox":          {"domain"},
@@ -52,16 +52,24 @@ var imports = map[string][]string{
 	"drivers/postgres":  {"domain", "drivers"},
 	"drivers/mongo":     {"domain", "drivers"},
 	"drivers/sqlserver": {"domain", "drivers"},
-	"store":             {"domain", "migrations", "fairshare"},
+
+	// Manifold's own database, and the owners of its tables.
+	"pg":                  {"domain", "migrations", "fairshare"},
+	"eventlog":            {"domain", "pg"},
+	"tenant":              {"domain", "pg"},
+	"projection/registry": {"domain", "pg", "eventlog"},
+	"tables": {
+		"domain", "pg", "eventlog", "tenant", "auth", "members", "aggregate", "projection/registry", "subscription", "webhook", "retention", "erasure",
+	},
 
 	"budget":       {"domain", "expr"},
 	"upcasting":    {"domain", "expr", "budget"},
-	"aggregate":    {"domain", "expr", "budget", "upcasting"},
-	"erasure":      {"domain", "drivers"},
-	"retention":    {"domain"},
+	"aggregate":    {"domain", "pg", "eventlog", "expr", "budget", "upcasting"},
+	"erasure":      {"domain", "pg", "drivers", "tenant", "projection/registry", "webhook"},
+	"retention":    {"domain", "pg", "eventlog", "projection/registry", "subscription"},
 	"projection":   {"domain", "expr", "expr/filter", "budget", "drivers", "members", "upcasting", "fairshare", "projection/folding"},
 	"rebuild":      {"domain", "drivers", "projection", "projection/folding", "upcasting"},
-	"subscription": {"domain", "expr", "members"},
+	"subscription": {"domain", "pg", "eventlog", "expr", "members"},
 	"reactor":      {"domain", "dispatch", "projection", "projection/folding", "subscription"},
 
 	"projection/folding": {"domain", "expr", "budget", "upcasting"},
@@ -74,18 +82,18 @@ var imports = map[string][]string{
 
 	// The composition root.
 	"service": {
-		"domain", "config", "telemetry", "listen", "store", "auth", "budget", "upcasting", "aggregate", "projection", "projection/folding", "rebuild", "members",
+		"domain", "config", "telemetry", "listen", "pg", "eventlog", "tables", "auth", "budget", "upcasting", "aggregate", "projection", "projection/folding", "rebuild", "members",
 		"drivers", "drivers/postgres", "drivers/mongo", "drivers/sqlserver", "subscription", "dispatch", "webhook", "reactor",
 		"egress", "egress/nats", "egress/kafka", "retention", "erasure", "api",
 	},
 	"cli":        {"cli/doctor", "service", "client", "domain", "config", "embedded", "listen", "migrations", "projection/folding", "telemetry"},
-	"cli/doctor": {"service", "domain", "config", "drivers", "listen", "migrations", "projection/folding", "store"},
+	"cli/doctor": {"service", "domain", "config", "drivers", "listen", "migrations", "projection/folding", "pg", "tables"},
 	// The facade.
 	"manifold": {"cli", "service", "domain", "config", "projection/folding", "reactor"},
 
 	"cmd/manifold": {"manifold", "cli", "cmd/manifold/bench"},
-	// The benchmarks also measure the store alone, on a separate database.
-	"cmd/manifold/bench": {"embedded", "config", "domain", "migrations", "store", "projection", "projection/folding", "drivers", "drivers/postgres"},
+	// The benchmarks also measure the log alone, on a separate database.
+	"cmd/manifold/bench": {"embedded", "config", "domain", "migrations", "eventlog", "tables", "projection", "projection/folding", "drivers", "drivers/postgres"},
 }
 
 // testPackages are only for tests: only tests and these packages may import them. The same applies to packages below
@@ -96,8 +104,10 @@ var testPackages = map[string][]string{
 	"drivers/drivertest/proxy": {},
 	"drivers/mongo/mongotest":  {"embedded/pgtest"},
 	"outbox/outboxtest":        {"outbox"},
-	"egress/egresstest":        {"dispatch", "domain", "egress", "embedded/pgtest", "migrations", "store", "subscription"},
+	"egress/egresstest":        {"dispatch", "domain", "egress", "embedded/pgtest", "migrations", "tables", "subscription"},
 	"embedded/pgtest":          {"embedded", "migrations"},
+	"tables/plantest":          {"domain", "embedded/pgtest", "migrations", "pg"},
+	"tables/tablestest":        {"domain", "embedded/pgtest", "migrations", "tables"},
 	"systemtest":               {},
 	"examples":                 {},
 }
@@ -110,8 +120,11 @@ var foreign = map[string][]string{
 	"github.com/coder/websocket":                            {"api"},
 	"github.com/cloudevents/sdk-go":                         {}, // the tests' other end
 	"cel.dev":                                               {"expr"},
-	"github.com/jackc/pgx":                                  {"store", "migrations", "embedded", "drivers/postgres", "cmd/manifold", "outbox/postgres"},
-	"github.com/golang-migrate/migrate":                     {"migrations"},
+	"github.com/jackc/pgx": {
+		"pg", "eventlog", "tenant", "auth", "members", "aggregate", "projection/registry", "subscription", "webhook", "retention", "erasure",
+		"migrations", "embedded", "drivers/postgres", "cmd/manifold", "outbox/postgres",
+	},
+	"github.com/golang-migrate/migrate": {"migrations"},
 	// The benchmarks compare a driver with its database.
 	"go.mongodb.org/mongo-driver":                {"drivers/mongo", "cmd/manifold", "outbox/mongo"},
 	"github.com/microsoft/go-mssqldb":            {"drivers/sqlserver", "cmd/manifold"},

@@ -19,7 +19,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
-	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/pg"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // watched is the store; it counts the events that it returns, and reports the snapshots that are put.
 type watched struct {
-	*store.Store
+	*Tables
 	db        pgtest.DB
 	events    atomic.Int64
 	snapshots chan domain.Snapshot
@@ -35,7 +35,7 @@ type watched struct {
 }
 
 func (w *watched) StreamSlice(ctx context.Context, tenant domain.TenantID, stream string, query domain.StreamQuery) (domain.StreamSlice, error) {
-	slice, err := w.Store.StreamSlice(ctx, tenant, stream, query)
+	slice, err := w.Tables.StreamSlice(ctx, tenant, stream, query)
 	w.events.Add(int64(len(slice.Events)))
 	return slice, err
 }
@@ -44,7 +44,7 @@ func (w *watched) PutSnapshot(ctx context.Context, tenant domain.TenantID, snaps
 	if snapshot.Stream == w.broken {
 		return errors.New("it is broken")
 	}
-	if err := w.Store.PutSnapshot(ctx, tenant, snapshot); err != nil {
+	if err := w.Tables.PutSnapshot(ctx, tenant, snapshot); err != nil {
 		return err
 	}
 	select {
@@ -73,13 +73,13 @@ func begin(t testing.TB, run bool) (*watched, *States, domain.TenantID) {
 	t.Helper()
 	db := pgtest.Database(t)
 	ctx := context.Background()
-	s, err := store.Open(ctx, store.Config{
+	s, err := openTables(ctx, pg.Config{
 		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention),
 		MaxConns: 8, Log: slog.New(slog.DiscardHandler),
 	})
 	must(t, err)
 	t.Cleanup(s.Close)
-	w := &watched{Store: s, db: db, snapshots: make(chan domain.Snapshot, 1000)}
+	w := &watched{Tables: s, db: db, snapshots: make(chan domain.Snapshot, 1000)}
 	upcasters, err := upcasting.New(s)
 	must(t, err)
 	states, err := New(Config{Store: w, Upcasters: upcasters, Log: slog.New(slog.DiscardHandler)})

@@ -10,7 +10,7 @@ import (
 
 func upcast(t *testing.T, s *watched, owner domain.TenantID, eventType string, version int64, expression string) {
 	t.Helper()
-	_, _, err := s.Store.PutUpcaster(t.Context(), domain.Upcaster{
+	_, _, err := s.Tables.PutUpcaster(t.Context(), domain.Upcaster{
 		Owner: owner, Type: eventType, Version: version, Expression: expression, By: "test",
 	})
 	must(t, err)
@@ -72,7 +72,7 @@ func TestAnUpcasterThatFailsNamesItself(t *testing.T) {
 	if !ok || problem.Code != domain.CodeFaulted || problem.Where != "upcaster Added/1" {
 		t.Fatalf("it gives %v", err)
 	}
-	events, err := s.Store.ReadStream(t.Context(), tenant, "sum-1", domain.StreamQuery{From: 1, Limit: 1})
+	events, err := s.Tables.ReadStream(t.Context(), tenant, "sum-1", domain.StreamQuery{From: 1, Limit: 1})
 	must(t, err)
 	if string(events[0].Data) != `{"n": 1}` {
 		t.Errorf("the log has %s", events[0].Data)

@@ -28,8 +28,8 @@ import (
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/rebuild"
 	"github.com/manifold-es/manifold/retention"
-	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/subscription"
+	"github.com/manifold-es/manifold/tables"
 	"github.com/manifold-es/manifold/upcasting"
 	"github.com/manifold-es/manifold/webhook"
 )
@@ -56,7 +56,7 @@ func newWorld(t testing.TB, change func(*api.Config)) *world {
 	quiet := slog.New(slog.DiscardHandler)
 	db := pgtest.Database(t)
 	w.db = db
-	s, err := store.Open(t.Context(), store.Config{
+	s, err := tables.Open(t.Context(), tables.Config{
 		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention),
 		MaxConns: 8, Log: quiet,
 	})
@@ -419,10 +419,10 @@ func (s *syncBuffer) String() string {
 }
 
 // memberList returns the members of a store. It counts no tenants, which does not matter here.
-type memberList struct{ *store.Store }
+type memberList struct{ *tables.Tables }
 
 func (l memberList) Members(ctx context.Context) ([]api.Member, error) {
-	alive, err := l.Store.Members(ctx, time.Minute)
+	alive, err := l.Tables.Members(ctx, time.Minute)
 	all := make([]api.Member, len(alive))
 	for i := range alive {
 		all[i] = api.Member{Member: alive[i], Tenants: 1}

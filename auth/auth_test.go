@@ -18,14 +18,14 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
-	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/pg"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // counted is a store that counts look-ups. If gate is set, a look-up waits for it after reading.
 type counted struct {
-	*store.Store
+	*Tables
 	asked atomic.Int64
 	gate  chan struct{}
 	read  chan struct{} // receives when a look-up has read
@@ -41,7 +41,7 @@ func (c *counted) Key(ctx context.Context, tenant domain.TenantID, id domain.Key
 		}
 	}
 	defer c.running.Add(-1)
-	key, state, err := c.Store.Key(ctx, tenant, id)
+	key, state, err := c.Tables.Key(ctx, tenant, id)
 	if c.gate != nil {
 		c.read <- struct{}{}
 		<-c.gate
@@ -73,13 +73,13 @@ func must(t *testing.T, err error) {
 func begin(t *testing.T, config Config) (*counted, *Keys, *clock) {
 	t.Helper()
 	db := pgtest.Database(t)
-	s, err := store.Open(t.Context(), store.Config{
+	s, err := openTables(t.Context(), pg.Config{
 		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention),
 		MaxConns: 8, Log: slog.New(slog.DiscardHandler),
 	})
 	must(t, err)
 	t.Cleanup(s.Close)
-	c, at := &counted{Store: s}, &clock{}
+	c, at := &counted{Tables: s}, &clock{}
 	config.Store, config.now = c, at.now
 	k, err := NewKeys(config)
 	must(t, err)

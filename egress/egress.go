@@ -29,7 +29,7 @@ type Groups interface {
 	Members(ctx context.Context, tenant domain.TenantID, name string) ([]domain.GroupMember, error)
 }
 
-// Births records since when an egress exists. *store.Store implements it.
+// Births records since when an egress exists. The tables of subscription implement it.
 type Births interface {
 	// Declare returns since when a consumer of this owner, kind and name exists. If it was not declared before, it
 	// exists from since on; zero means now.

@@ -14,7 +14,7 @@ import (
 	"github.com/manifold-es/manifold/drivers/postgres"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
-	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/pg"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -28,7 +28,7 @@ func must(t *testing.T, err error) {
 
 // house is a store, a driver, and what erases on a clock of the test's.
 type house struct {
-	store  *store.Store
+	store  *Tables
 	driver drivers.Driver
 	eraser *Eraser
 	now    time.Time
@@ -40,7 +40,7 @@ func begin(t *testing.T, databases ...string) *house {
 	quiet := slog.New(slog.DiscardHandler)
 	h := &house{now: time.Unix(1e9, 0)}
 	var err error
-	h.store, err = store.Open(t.Context(), store.Config{
+	h.store, err = openTables(t.Context(), pg.Config{
 		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention),
 		MaxConns: 4, Log: quiet,
 	})

@@ -14,40 +14,40 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/projection"
-	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/tables"
 )
 
 var idleTenants = flag.Int("idle-tenants", 40, "tenants of the test of what idling costs, with 20 projections each")
 
 // counted counts the calls that a runner makes of its store, those for a pair apart from those for all.
 type counted struct {
-	*store.Store
+	*tables.Tables
 	pairs, tenants, polls atomic.Int64
 }
 
 func (c *counted) ReadFor(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, q domain.LogQuery) (domain.Reading, error) {
 	c.pairs.Add(1)
-	return c.Store.ReadFor(ctx, tenant, id, q)
+	return c.Tables.ReadFor(ctx, tenant, id, q)
 }
 
 func (c *counted) LiveProjection(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID) (domain.Projection, error) {
 	c.pairs.Add(1)
-	return c.Store.LiveProjection(ctx, tenant, id)
+	return c.Tables.LiveProjection(ctx, tenant, id)
 }
 
 func (c *counted) Fault(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) (domain.Fault, bool, error) {
 	c.pairs.Add(1)
-	return c.Store.Fault(ctx, tenant, id, build)
+	return c.Tables.Fault(ctx, tenant, id, build)
 }
 
 func (c *counted) Came(ctx context.Context, tenant domain.TenantID, queries []domain.LogQuery) (int64, []bool, error) {
 	c.tenants.Add(1)
-	return c.Store.Came(ctx, tenant, queries)
+	return c.Tables.Came(ctx, tenant, queries)
 }
 
 func (c *counted) Heads(ctx context.Context, since time.Time) ([]domain.Head, error) {
 	c.polls.Add(1)
-	return c.Store.Heads(ctx, since)
+	return c.Tables.Heads(ctx, since)
 }
 
 // countedDriver does the same for a database of documents.
@@ -130,7 +130,7 @@ func TestIdlingCostsNothing(t *testing.T) {
 	settled(t, catchUp.runner)
 	stop()
 
-	s, d := &counted{Store: b.store}, &countedDriver{Driver: b.driver}
+	s, d := &counted{Tables: b.store}, &countedDriver{Driver: b.driver}
 	before := heap()
 	runner := projection.NewRunner(projection.RunnerConfig{
 		Store: s, Drivers: map[string]drivers.Driver{"default": d}, Progress: projection.NewProgress(), Poll: 20 * time.Millisecond, Log: quiet,

@@ -10,7 +10,7 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/projection"
-	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/tables"
 )
 
 // The runner and readers go by the build that is live for the tenant, in whatever way the tenant comes to it and loses it;
@@ -108,7 +108,7 @@ func TestTenantsBuildsAreFollowed(t *testing.T) {
 
 // paused is a store whose readings of a build that appends fold into wait, once, and that tells what the runner looks at.
 type paused struct {
-	*store.Store
+	*tables.Tables
 	read    chan struct{} // closed when such a reading was made
 	goOn    chan struct{} // closed when it may be used
 	looking chan string   // at what, if somebody wants to know
@@ -116,7 +116,7 @@ type paused struct {
 }
 
 func (s *paused) ReadFor(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, q domain.LogQuery) (domain.Reading, error) {
-	reading, err := s.Store.ReadFor(ctx, tenant, id, q)
+	reading, err := s.Tables.ReadFor(ctx, tenant, id, q)
 	if err == nil && reading.Inline {
 		s.once.Do(func() {
 			close(s.read)
@@ -128,12 +128,12 @@ func (s *paused) ReadFor(ctx context.Context, tenant domain.TenantID, id domain.
 
 func (s *paused) TenantBuilds(ctx context.Context, since time.Time) ([]domain.TenantBuild, error) {
 	s.tell("builds")
-	return s.Store.TenantBuilds(ctx, since)
+	return s.Tables.TenantBuilds(ctx, since)
 }
 
 func (s *paused) Heads(ctx context.Context, since time.Time) ([]domain.Head, error) {
 	s.tell("heads")
-	return s.Store.Heads(ctx, since)
+	return s.Tables.Heads(ctx, since)
 }
 
 func (s *paused) tell(what string) {
@@ -150,7 +150,7 @@ func TestAnInlineBuildThatEndsMeanwhile(t *testing.T) {
 	b := newBench(t)
 	tenant := b.tenant(t)
 	p := b.process(options{})
-	s := &paused{Store: b.store, read: make(chan struct{}), goOn: make(chan struct{}), looking: make(chan string)}
+	s := &paused{Tables: b.store, read: make(chan struct{}), goOn: make(chan struct{}), looking: make(chan string)}
 	p.runner = projection.NewRunner(projection.RunnerConfig{
 		Store: s, Drivers: map[string]drivers.Driver{"default": b.driver}, Progress: p.progress, Poll: 100 * time.Millisecond, Log: quiet,
 	})

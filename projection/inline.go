@@ -23,7 +23,7 @@ type InlineConfig struct {
 	Log      *slog.Logger
 
 	// Upcasters are applied to events before the fold; nil: events are folded as they are appended. They are read while
-	// the tenant's log is locked: see store.BySystem.
+	// the tenant's log is locked: see registry.BySystem.
 	Upcasters *upcasting.Upcasters
 }
 

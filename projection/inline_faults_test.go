@@ -12,7 +12,7 @@ import (
 	"github.com/manifold-es/manifold/drivers/postgres"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
-	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/tables"
 )
 
 // interrupted is a driver that calls test hooks at the moments at which connections break in the worst way.
@@ -77,7 +77,7 @@ func interruptedAppender(t *testing.T, db pgtest.DB) (a, b *appender, driver *in
 // earlierRelease opens a process that folds nothing as it appends.
 func earlierRelease(t *testing.T, db pgtest.DB) (add func(tenant domain.TenantID, text string)) {
 	t.Helper()
-	s, err := store.Open(t.Context(), store.Config{
+	s, err := tables.Open(t.Context(), tables.Config{
 		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention), MaxConns: 4, Log: quiet,
 	})
 	if err != nil {

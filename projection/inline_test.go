@@ -15,17 +15,18 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/drivers/postgres"
 	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/projection/folding"
-	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/tables"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
 // inlineFolds is what a store folds with as it appends.
 type inlineFolds struct{ of *projection.Inline }
 
-func (f *inlineFolds) Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (store.InlineFolds, []domain.Statement, []domain.TenantBuild, error) {
+func (f *inlineFolds) Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (eventlog.InlineFolds, []domain.Statement, []domain.TenantBuild, error) {
 	folds, checkpoints, gone, err := f.of.Open(ctx, tenant, head, builds)
 	if err != nil {
 		return nil, nil, nil, err
@@ -39,7 +40,7 @@ func (f *inlineFolds) Mend(ctx context.Context, tenant domain.TenantID, head int
 
 // appender is a process that appends, and folds as it does.
 type appender struct {
-	store  *store.Store
+	store  *tables.Tables
 	driver drivers.Driver
 	inline *projection.Inline
 }
@@ -54,7 +55,7 @@ func newAppender(t *testing.T, db pgtest.DB, url string) *appender {
 func newAppenderThrough(t *testing.T, db pgtest.DB, url string, through func(*postgres.Driver) drivers.Driver) *appender {
 	t.Helper()
 	folds := &inlineFolds{}
-	s, err := store.Open(t.Context(), store.Config{
+	s, err := tables.Open(t.Context(), tables.Config{
 		AppURL: url, SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention), MaxConns: 8, Log: quiet, Inline: folds,
 	})
 	if err != nil {
@@ -66,7 +67,7 @@ func newAppenderThrough(t *testing.T, db pgtest.DB, url string, through func(*po
 		t.Fatal(err)
 	}
 	t.Cleanup(d.Close)
-	upcasters, err := upcasting.New(store.BySystem{Store: s})
+	upcasters, err := upcasting.New(s.UpcastersBySystem())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/projection/folding"
-	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/tables"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
@@ -29,14 +29,14 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // bench is a database of the test's own with a store and a driver on it, as one process has them.
 type bench struct {
 	db     pgtest.DB
-	store  *store.Store
+	store  *tables.Tables
 	driver *postgres.Driver
 }
 
 func newBench(t testing.TB) bench {
 	t.Helper()
 	db := pgtest.Database(t)
-	s, err := store.Open(t.Context(), store.Config{
+	s, err := tables.Open(t.Context(), tables.Config{
 		AppURL:       db.URL(migrations.RoleApp),
 		SystemURL:    db.URL(migrations.RoleSystem),
 		RetentionURL: db.URL(migrations.RoleRetention),

@@ -18,7 +18,7 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/projection/folding"
-	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/tables"
 )
 
 const enough = 3
@@ -101,7 +101,7 @@ func addedUp(t rapid.TB, events []domain.Event, skipped map[int64]bool) map[stri
 
 // faultyUnpark is a store whose changes to what is set aside go wrong when a test says so.
 type faultyUnpark struct {
-	*store.Store
+	*tables.Tables
 	ask func(call string) verdict
 	// lost is asked when a document is held: what it returns, if anything, happens when what waits has been read, behind the
 	// loss of the lock, which nobody notices before all is saved.
@@ -113,7 +113,7 @@ func (f faultyUnpark) Unpark(ctx context.Context, tenant domain.TenantID, id dom
 	if v == failsBefore {
 		return false, errInjected
 	}
-	left, err := f.Store.Unpark(ctx, tenant, id, build, document, done, failure)
+	left, err := f.Tables.Unpark(ctx, tenant, id, build, document, done, failure)
 	if v == failsAfter {
 		err = errInjected
 	}
@@ -128,7 +128,7 @@ type (
 func (f faultyUnpark) UnparkHeld(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, fold foldHeld) (bool, error) {
 	if f.lost != nil {
 		if meanwhile := f.lost(); meanwhile != nil {
-			parked, there, err := f.Store.ParkedDocument(ctx, tenant, id, build, document)
+			parked, there, err := f.Tables.ParkedDocument(ctx, tenant, id, build, document)
 			if err != nil || !there {
 				return !there, err
 			}
@@ -137,7 +137,7 @@ func (f faultyUnpark) UnparkHeld(ctx context.Context, tenant domain.TenantID, id
 				if gone {
 					return nil, errInjected
 				}
-				events, err := f.Store.ParkedEvents(ctx, tenant, id, build, document, after, limit)
+				events, err := f.Tables.ParkedEvents(ctx, tenant, id, build, document, after, limit)
 				if gone = len(events) == 0; gone {
 					meanwhile()
 				}
@@ -147,7 +147,7 @@ func (f faultyUnpark) UnparkHeld(ctx context.Context, tenant domain.TenantID, id
 		}
 	}
 	v := works
-	left, err := f.Store.UnparkHeld(ctx, tenant, id, build, document, func(ctx context.Context, removedAt int64, waiting readWaiting) ([]int64, *domain.ParkedDocument, error) {
+	left, err := f.Tables.UnparkHeld(ctx, tenant, id, build, document, func(ctx context.Context, removedAt int64, waiting readWaiting) ([]int64, *domain.ParkedDocument, error) {
 		done, failure, err := fold(ctx, removedAt, waiting)
 		if err == nil {
 			if v = f.ask("unpark"); v == failsBefore {

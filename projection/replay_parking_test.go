@@ -13,7 +13,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/projection/folding"
-	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/tables"
 )
 
 // parking is a definition over several streams that cannot fold some events: whose key is a number, and whose n is a text;
@@ -99,7 +99,7 @@ func parkedFromScratch(t rapid.TB, definition domain.Definition, events []domain
 
 // faultyAside is a store that fails when a test says so.
 type faultyAside struct {
-	*store.Store
+	*tables.Tables
 	ask func(call string) verdict
 }
 
@@ -107,7 +107,7 @@ func (f faultyAside) Aside(ctx context.Context, tenant domain.TenantID, id domai
 	if f.ask("aside") != works {
 		return domain.Aside{}, errInjected
 	}
-	return f.Store.Aside(ctx, tenant, id, build, version)
+	return f.Tables.Aside(ctx, tenant, id, build, version)
 }
 
 func (f faultyAside) Park(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, documents []domain.ParkedDocument, events []domain.ParkedEvent) (bool, error) {
@@ -115,7 +115,7 @@ func (f faultyAside) Park(ctx context.Context, tenant domain.TenantID, id domain
 	if v == failsBefore {
 		return false, errInjected
 	}
-	ok, err := f.Store.Park(ctx, tenant, id, build, documents, events)
+	ok, err := f.Tables.Park(ctx, tenant, id, build, documents, events)
 	if v == failsAfter {
 		err = errInjected
 	}

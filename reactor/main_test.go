@@ -14,12 +14,13 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/drivers/postgres"
 	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/reactor"
 	"github.com/manifold-es/manifold/rebuild"
-	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/subscription"
+	"github.com/manifold-es/manifold/tables"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
@@ -29,7 +30,7 @@ var quiet = slog.New(slog.DiscardHandler)
 
 // bench is a separate database for a test, with what all its processes share.
 type bench struct {
-	store  *store.Store
+	store  *tables.Tables
 	driver *postgres.Driver
 	inline *projection.Inline
 }
@@ -37,7 +38,7 @@ type bench struct {
 // inlineFolds is what the store folds with during an append.
 type inlineFolds struct{ of *projection.Inline }
 
-func (f *inlineFolds) Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (store.InlineFolds, []domain.Statement, []domain.TenantBuild, error) {
+func (f *inlineFolds) Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (eventlog.InlineFolds, []domain.Statement, []domain.TenantBuild, error) {
 	folds, checkpoints, gone, err := f.of.Open(ctx, tenant, head, builds)
 	if err != nil {
 		return nil, nil, nil, err
@@ -53,7 +54,7 @@ func newBench(t testing.TB) *bench {
 	t.Helper()
 	db := pgtest.Database(t)
 	folds := &inlineFolds{}
-	s, err := store.Open(t.Context(), store.Config{
+	s, err := tables.Open(t.Context(), tables.Config{
 		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention),
 		MaxConns: 8, Inline: folds, Log: quiet,
 	})
@@ -66,7 +67,7 @@ func newBench(t testing.TB) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(d.Close)
-	upcasters, err := upcasting.New(store.BySystem{Store: s})
+	upcasters, err := upcasting.New(s.UpcastersBySystem())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
-	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/tables"
 )
 
 var errDead = errors.New("the process is dead")
@@ -46,7 +46,7 @@ func (c *countdown) saved() {
 
 // dying is the store as a worker sees it that is about to be killed.
 type dying struct {
-	*store.Store
+	*tables.Tables
 	calls *countdown
 }
 
@@ -54,35 +54,35 @@ func (d dying) ReadLog(ctx context.Context, tenant domain.TenantID, q domain.Log
 	if err := d.calls.alive(); err != nil {
 		return nil, err
 	}
-	return d.Store.ReadLog(ctx, tenant, q)
+	return d.Tables.ReadLog(ctx, tenant, q)
 }
 
 func (d dying) Heads(ctx context.Context, since time.Time) ([]domain.Head, error) {
 	if err := d.calls.alive(); err != nil {
 		return nil, err
 	}
-	return d.Store.Heads(ctx, since)
+	return d.Tables.Heads(ctx, since)
 }
 
 func (d dying) HoldProjection(ctx context.Context, rebuild domain.Rebuild) error {
 	if err := d.calls.alive(); err != nil {
 		return err
 	}
-	return d.Store.HoldProjection(ctx, rebuild)
+	return d.Tables.HoldProjection(ctx, rebuild)
 }
 
 func (d dying) ReleaseProjection(ctx context.Context, rebuild domain.Rebuild) error {
 	if err := d.calls.alive(); err != nil {
 		return err
 	}
-	return d.Store.ReleaseProjection(ctx, rebuild)
+	return d.Tables.ReleaseProjection(ctx, rebuild)
 }
 
 func (d dying) SwapProjection(ctx context.Context, rebuild domain.Rebuild, left []domain.TenantFault, dropAt time.Time) error {
 	if err := d.calls.alive(); err != nil {
 		return err
 	}
-	if err := d.Store.SwapProjection(ctx, rebuild, left, dropAt); err != nil {
+	if err := d.Tables.SwapProjection(ctx, rebuild, left, dropAt); err != nil {
 		return err
 	}
 	return d.calls.alive() // or it dies with the answer
@@ -92,21 +92,21 @@ func (d dying) HoldTenant(ctx context.Context, tenant domain.TenantID, rebuild d
 	if err := d.calls.alive(); err != nil {
 		return err
 	}
-	return d.Store.HoldTenant(ctx, tenant, rebuild)
+	return d.Tables.HoldTenant(ctx, tenant, rebuild)
 }
 
 func (d dying) ReleaseTenant(ctx context.Context, tenant domain.TenantID, rebuild domain.Rebuild) error {
 	if err := d.calls.alive(); err != nil {
 		return err
 	}
-	return d.Store.ReleaseTenant(ctx, tenant, rebuild)
+	return d.Tables.ReleaseTenant(ctx, tenant, rebuild)
 }
 
 func (d dying) SwapTenant(ctx context.Context, tenant domain.TenantID, rebuild domain.Rebuild) error {
 	if err := d.calls.alive(); err != nil {
 		return err
 	}
-	if err := d.Store.SwapTenant(ctx, tenant, rebuild); err != nil {
+	if err := d.Tables.SwapTenant(ctx, tenant, rebuild); err != nil {
 		return err
 	}
 	return d.calls.alive() // or it dies with the answer
@@ -116,7 +116,7 @@ func (d dying) FinishTenants(ctx context.Context, rebuild domain.Rebuild) error 
 	if err := d.calls.alive(); err != nil {
 		return err
 	}
-	if err := d.Store.FinishTenants(ctx, rebuild); err != nil {
+	if err := d.Tables.FinishTenants(ctx, rebuild); err != nil {
 		return err
 	}
 	return d.calls.alive()
@@ -126,42 +126,42 @@ func (d dying) SettleTenantBuilds(ctx context.Context, dropAt time.Time) error {
 	if err := d.calls.alive(); err != nil {
 		return err
 	}
-	return d.Store.SettleTenantBuilds(ctx, dropAt)
+	return d.Tables.SettleTenantBuilds(ctx, dropAt)
 }
 
 func (d dying) SaveRebuild(ctx context.Context, rebuild domain.Rebuild) (domain.Rebuild, error) {
 	if err := d.calls.alive(); err != nil {
 		return domain.Rebuild{}, err
 	}
-	return d.Store.SaveRebuild(ctx, rebuild)
+	return d.Tables.SaveRebuild(ctx, rebuild)
 }
 
 func (d dying) BeatRebuild(ctx context.Context, rebuild domain.Rebuild) (domain.Rebuild, error) {
 	if err := d.calls.alive(); err != nil {
 		return domain.Rebuild{}, err
 	}
-	return d.Store.BeatRebuild(ctx, rebuild)
+	return d.Tables.BeatRebuild(ctx, rebuild)
 }
 
 func (d dying) ClaimRebuild(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID, worker string, staleAfter time.Duration) (domain.Rebuild, bool, error) {
 	if err := d.calls.alive(); err != nil {
 		return domain.Rebuild{}, false, err
 	}
-	return d.Store.ClaimRebuild(ctx, id, rebuild, worker, staleAfter)
+	return d.Tables.ClaimRebuild(ctx, id, rebuild, worker, staleAfter)
 }
 
 func (d dying) ReleaseRebuild(ctx context.Context, rebuild domain.Rebuild) error {
 	if err := d.calls.alive(); err != nil {
 		return err
 	}
-	return d.Store.ReleaseRebuild(ctx, rebuild)
+	return d.Tables.ReleaseRebuild(ctx, rebuild)
 }
 
 func (d dying) EndRebuild(ctx context.Context, rebuild domain.Rebuild, dropAt time.Time) error {
 	if err := d.calls.alive(); err != nil {
 		return err
 	}
-	return d.Store.EndRebuild(ctx, rebuild, dropAt)
+	return d.Tables.EndRebuild(ctx, rebuild, dropAt)
 }
 
 // dyingDriver is a driver as that worker sees it.

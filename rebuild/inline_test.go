@@ -21,17 +21,18 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/drivers/postgres"
 	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/rebuild"
-	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/tables"
 )
 
 // inlineFolds is what a store folds with as it appends.
 type inlineFolds struct{ of *projection.Inline }
 
-func (f *inlineFolds) Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (store.InlineFolds, []domain.Statement, []domain.TenantBuild, error) {
+func (f *inlineFolds) Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (eventlog.InlineFolds, []domain.Statement, []domain.TenantBuild, error) {
 	folds, checkpoints, gone, err := f.of.Open(ctx, tenant, head, builds)
 	if err != nil {
 		return nil, nil, nil, err
@@ -45,7 +46,7 @@ func (f *inlineFolds) Mend(ctx context.Context, tenant domain.TenantID, head int
 
 // inliner is a process that appends, folds as it does, and works on rebuilds.
 type inliner struct {
-	store    *store.Store
+	store    *tables.Tables
 	drivers  map[string]drivers.Driver
 	inline   *projection.Inline
 	catalog  *projection.Catalog
@@ -56,7 +57,7 @@ type inliner struct {
 func newInliner(t *testing.T, db pgtest.DB) *inliner {
 	t.Helper()
 	folds := &inlineFolds{}
-	s, err := store.Open(t.Context(), store.Config{
+	s, err := tables.Open(t.Context(), tables.Config{
 		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention),
 		MaxConns: 8, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Inline: folds,
 	})

@@ -16,7 +16,7 @@ import (
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/rebuild"
-	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/tables"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -26,7 +26,7 @@ var quiet = slog.New(slog.DiscardHandler)
 // service is what one process runs, on a database of the test's own.
 type service struct {
 	db       pgtest.DB
-	store    *store.Store
+	store    *tables.Tables
 	drivers  map[string]drivers.Driver
 	catalog  *projection.Catalog
 	runner   *projection.Runner
@@ -38,7 +38,7 @@ type service struct {
 func newService(t *testing.T) *service {
 	t.Helper()
 	db := pgtest.Database(t)
-	s, err := store.Open(t.Context(), store.Config{
+	s, err := tables.Open(t.Context(), tables.Config{
 		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention),
 		MaxConns: 8, Log: quiet,
 	})

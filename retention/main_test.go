@@ -13,7 +13,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
-	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/pg"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -34,7 +34,7 @@ func must(t failer, err error) {
 // bench is a store, and a look past it.
 type bench struct {
 	db    pgtest.DB
-	store *store.Store
+	store *Tables
 	super *pgxpool.Pool
 }
 
@@ -47,9 +47,9 @@ func newBench(t *testing.T) *bench {
 }
 
 // open opens the database once more, as another process does.
-func (b *bench) open(t *testing.T) *store.Store {
+func (b *bench) open(t *testing.T) *Tables {
 	t.Helper()
-	s, err := store.Open(t.Context(), store.Config{
+	s, err := openTables(t.Context(), pg.Config{
 		AppURL: b.db.URL(migrations.RoleApp), SystemURL: b.db.URL(migrations.RoleSystem), RetentionURL: b.db.URL(migrations.RoleRetention),
 		MaxConns: 8, Log: slog.New(slog.DiscardHandler),
 	})
@@ -155,14 +155,14 @@ func (h *stub) RetentionHolds(context.Context, domain.TenantID, string) ([]domai
 
 // hooked is a store that tells a test what is about to happen.
 type hooked struct {
-	*store.Store
+	*Tables
 	announced func() error // behind an announcement
 	removing  func() error // before a slice
 	ending    func() error // before a run's end is kept
 }
 
 func (h *hooked) AnnounceRetention(ctx context.Context, tenant domain.TenantID, category string, revision int64, run domain.RetentionRunID, upTo int64) (int64, error) {
-	announced, err := h.Store.AnnounceRetention(ctx, tenant, category, revision, run, upTo)
+	announced, err := h.Tables.AnnounceRetention(ctx, tenant, category, revision, run, upTo)
 	if err == nil && h.announced != nil {
 		err = h.announced()
 	}
@@ -175,7 +175,7 @@ func (h *hooked) RemoveRetained(ctx context.Context, tenant domain.TenantID, ste
 			return domain.RetentionSlice{}, err
 		}
 	}
-	return h.Store.RemoveRetained(ctx, tenant, step)
+	return h.Tables.RemoveRetained(ctx, tenant, step)
 }
 
 func (h *hooked) EndRetention(ctx context.Context, tenant domain.TenantID, end domain.RetentionEnd) (int64, error) {
@@ -184,5 +184,5 @@ func (h *hooked) EndRetention(ctx context.Context, tenant domain.TenantID, end d
 			return 0, err
 		}
 	}
-	return h.Store.EndRetention(ctx, tenant, end)
+	return h.Tables.EndRetention(ctx, tenant, end)
 }

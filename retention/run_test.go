@@ -37,7 +37,7 @@ func TestKilledBetweenAnnouncementAndRemoval(t *testing.T) {
 	b.put(t, tenant, everything("order"))
 	for slices := range 3 {
 		announced, left := false, slices
-		dying := &hooked{Store: b.store}
+		dying := &hooked{Tables: b.store}
 		dying.announced = func() error { announced = true; return nil }
 		dying.removing = func() error {
 			if announced {
@@ -91,7 +91,7 @@ func TestAnnouncementsOfTheDead(t *testing.T) {
 		b.append(t, tenant, "order-1", 20)
 		b.put(t, tenant, everything("order"))
 		slice := 0
-		dying := &hooked{Store: b.store, ending: func() error { return errKilled }, removing: func() error {
+		dying := &hooked{Tables: b.store, ending: func() error { return errKilled }, removing: func() error {
 			if slice++; slice == 3 {
 				return errKilled
 			}
@@ -161,7 +161,7 @@ func TestHoldsThatComeMeanwhile(t *testing.T) {
 				test.before(t, tenant)
 			}
 			came := false
-			s := &hooked{Store: b.store, announced: func() error {
+			s := &hooked{Tables: b.store, announced: func() error {
 				if !came {
 					came = true
 					test.comes(t, tenant)
@@ -187,7 +187,7 @@ func TestHoldsThatComeMeanwhile(t *testing.T) {
 				test.before(t, tenant)
 			}
 			slice := 0
-			s := &hooked{Store: b.store, removing: func() error {
+			s := &hooked{Tables: b.store, removing: func() error {
 				if slice++; slice == 3 { // the first one finds that nothing is announced
 					test.comes(t, tenant)
 				}
@@ -253,7 +253,7 @@ func TestADeadLetterThatIsReplayed(t *testing.T) {
 		tenant, appended.Streams[0].Events[4].ID)
 	b.put(t, tenant, everything("order"))
 	slice := 0
-	s := &hooked{Store: b.store, removing: func() error {
+	s := &hooked{Tables: b.store, removing: func() error {
 		if slice++; slice == 2 {
 			b.exec(t, `with letter as (delete from manifold.dead_letters d where d.tenant_id = $1)
 				update manifold.subscription_ledgers l set oldest = 5, in_flight = 1 where l.tenant_id = $1`, tenant)
@@ -275,7 +275,7 @@ func TestTwoRunsAtOnce(t *testing.T) {
 	b.append(t, tenant, "order-1", 40)
 	b.put(t, tenant, everything("order"))
 	slice := 0
-	s := &hooked{Store: b.store, removing: func() error {
+	s := &hooked{Tables: b.store, removing: func() error {
 		if slice++; slice == 3 {
 			runAll(t, b.retention(nil), tenant, "order")
 		}
@@ -303,7 +303,7 @@ func TestAPolicyThatIsChangedMeanwhile(t *testing.T) {
 		b.append(t, tenant, "order-1", 20)
 		b.put(t, tenant, everything("order"))
 		slice := 0
-		s := &hooked{Store: b.store, removing: func() error {
+		s := &hooked{Tables: b.store, removing: func() error {
 			if slice++; slice == 3 {
 				return change(tenant)
 			}
@@ -337,7 +337,7 @@ func TestATenantThatIsErasedMeanwhile(t *testing.T) {
 			}
 			return b.store.EraseTenant(t.Context(), tenant)
 		}
-		s := &hooked{Store: b.store, removing: erase, announced: erase}
+		s := &hooked{Tables: b.store, removing: erase, announced: erase}
 		if _, err := b.retention(s).runOnce(t.Context(), tenant, "order"); !stopped(err) {
 			t.Errorf("erased before call %d: %v", erasedBefore, err)
 		}

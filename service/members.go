@@ -9,7 +9,7 @@ import (
 	"github.com/manifold-es/manifold/api"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/members"
-	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/tables"
 )
 
 // memberName returns the process's name for people: its host and the address on which it listens.
@@ -25,7 +25,7 @@ func (p *Process) memberName() string {
 }
 
 // memberList lists the members for the API, whatever the process's role.
-type memberList struct{ store *store.Store }
+type memberList struct{ store *tables.Tables }
 
 func (l memberList) Members(ctx context.Context) ([]api.Member, error) {
 	alive, err := l.store.Members(ctx, members.Dead)

@@ -12,12 +12,12 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/members"
 	"github.com/manifold-es/manifold/migrations"
-	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/tables"
 )
 
 // announcing is a process as far as members know it.
 type announcing struct {
-	*store.Store
+	*tables.Tables
 	id      domain.MemberID
 	members *members.Members
 	gate    chan struct{} // full: it gives no sign of life
@@ -34,7 +34,7 @@ func (a *announcing) Announce(ctx context.Context, m domain.Member, within time.
 		return nil, ctx.Err()
 	}
 	defer func() { <-a.gate }()
-	seen, err := a.Store.Announce(ctx, m, within, tenants)
+	seen, err := a.Tables.Announce(ctx, m, within, tenants)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.seen = seen
@@ -74,7 +74,7 @@ func announce(t *testing.T, db pgtest.DB, name string) *announcing {
 	t.Helper()
 	a := &announcing{id: domain.NewMemberID(), gate: make(chan struct{}, 1)}
 	var err error
-	a.Store, err = store.Open(t.Context(), store.Config{
+	a.Tables, err = tables.Open(t.Context(), tables.Config{
 		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention),
 		Member: a.id, Log: slog.New(slog.DiscardHandler),
 	})

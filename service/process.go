@@ -23,12 +23,13 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/egress"
 	"github.com/manifold-es/manifold/members"
+	"github.com/manifold-es/manifold/pg"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/reactor"
 	"github.com/manifold-es/manifold/rebuild"
 	"github.com/manifold-es/manifold/retention"
-	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/subscription"
+	"github.com/manifold-es/manifold/tables"
 	"github.com/manifold-es/manifold/telemetry"
 	"github.com/manifold-es/manifold/upcasting"
 	"github.com/manifold-es/manifold/webhook"
@@ -41,7 +42,7 @@ type Process struct {
 	log     *slog.Logger
 	metrics *telemetry.Metrics
 
-	store     *store.Store
+	store     *tables.Tables
 	databases map[string]*database      // of documents, by their names in definitions
 	drivers   map[string]drivers.Driver // the same databases, as plain drivers
 	logIn     string                    // the name of the log's own database; empty: none
@@ -142,7 +143,7 @@ func causeOfOutage(err error) (cause string, outage bool) {
 	if failure, ok := errors.AsType[*domain.Error](err); ok && failure.Code == domain.CodeOutcomeUnknown {
 		return string(failure.Code), true
 	}
-	cause = store.Absence(err)
+	cause = pg.Absence(err)
 	return cause, cause != ""
 }
 

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/config"
+	"github.com/manifold-es/manifold/eventlog"
+	"github.com/manifold-es/manifold/pg"
 	"github.com/manifold-es/manifold/projection/folding"
-	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/tables"
 	"github.com/manifold-es/manifold/telemetry"
 )
 
@@ -60,7 +62,7 @@ func (p *Process) assemble(ctx context.Context, e Extensions) error {
 			}
 			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		}
-		reason := store.Absence(err)
+		reason := pg.Absence(err)
 		if reason == "" {
 			return err
 		}
@@ -116,8 +118,8 @@ func (p *Process) connectionStats(yield func(listener string, of telemetry.Conne
 }
 
 // StoreConfig returns the store's connection settings.
-func StoreConfig(c config.Config, log *slog.Logger) (store.Config, error) {
-	s := store.Config{
+func StoreConfig(c config.Config, log *slog.Logger) (tables.Config, error) {
+	s := tables.Config{
 		MaxConns: c.Database.MaxConns, Log: log,
 		QueueBytes: int64(c.Limits.TenantQueueBytes), TotalQueueBytes: int64(c.Limits.QueueBytes),
 	}
@@ -127,7 +129,7 @@ func StoreConfig(c config.Config, log *slog.Logger) (store.Config, error) {
 	}{{&s.AppURL, c.Database.App}, {&s.SystemURL, c.Database.System}, {&s.RetentionURL, c.Database.Retention}} {
 		url, err := c.Database.URLFor(login.of)
 		if err != nil {
-			return store.Config{}, err
+			return tables.Config{}, err
 		}
 		*login.url = url
 	}
@@ -145,9 +147,10 @@ func (p *Process) connect(ctx context.Context, e Extensions) error {
 		return err
 	}
 	c.Member = p.id
-	c.Observer = store.Observer{Appended: p.metrics.Appended, Connected: p.loginConnected}
+	c.Observer = eventlog.Observer{Appended: p.metrics.Appended}
+	c.Connected = p.loginConnected
 	c.Inline = inlineFolds{&p.inline}
-	p.store, err = store.Open(ctx, c)
+	p.store, err = tables.Open(ctx, c)
 	if err != nil {
 		return err
 	}

@@ -13,22 +13,22 @@ import (
 	"github.com/manifold-es/manifold/config"
 	"github.com/manifold-es/manifold/dispatch"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/listen"
 	"github.com/manifold-es/manifold/reactor"
 	"github.com/manifold-es/manifold/retention"
-	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
 // appendLog is the store's log. It reports each append to the states, which take the snapshots that the append makes
 // due.
 type appendLog struct {
-	*store.Store
+	*eventlog.Log
 	states *aggregate.States
 }
 
 func (l appendLog) Append(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error) {
-	appended, err := l.Store.Append(ctx, tenant, request)
+	appended, err := l.Log.Append(ctx, tenant, request)
 	if err == nil {
 		l.states.Appended(tenant, appended)
 	}
@@ -103,7 +103,7 @@ func (p *Process) wire(e Extensions) error {
 func (p *Process) wireAPI() error {
 	var err error
 	p.api, err = api.New(api.Config{
-		Log: appendLog{p.store, p.states}, Streams: p.store, Keys: p.keys, Tenants: p.store, Members: memberList{p.store}, Aggregates: p.states,
+		Log: appendLog{p.store.Log, p.states}, Streams: p.store, Keys: p.keys, Tenants: p.store, Members: memberList{p.store}, Aggregates: p.states,
 		Projections: p.catalog, Rebuilds: p.rebuilds, Upcasters: boundedUpcasters{p.upcasters, p.budget},
 		Tickets: p.store, Follower: p.tails, Groups: p.groups, Webhooks: p.webhooks, Retention: p.retention,
 		Ready: p.checks, Metrics: p.metrics.Handler(), AdminMetrics: p.admin != nil, AdminOperator: p.config.Admin.Exclusive, Known: listen.Known, TenantRequests: p.config.Limits.TenantRequests, Logger: p.log,

@@ -57,7 +57,7 @@ func (p *Process) wireReactors(e Extensions) (err error) {
 		return err
 	}
 	p.changes = reactor.NewChanges(reactor.ChangesConfig{
-		Store: p.store, Appends: appendLog{p.store, p.states}, Groups: p.groups, Projections: p.catalog,
+		Store: p.store, Appends: appendLog{p.store.Log, p.states}, Groups: p.groups, Projections: p.catalog,
 		Notice: func(tenant domain.TenantID) { p.consumers.Notice(tenant) },
 		Seen: func(id domain.ProjectionID) {
 			if p.reactors.Watches(id.Name) {

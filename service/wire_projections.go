@@ -5,10 +5,10 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/members"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/rebuild"
-	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
@@ -16,7 +16,7 @@ import (
 // processes that share this work.
 func (p *Process) wireProjections(e Extensions) error {
 	handlers := e.Handlers()
-	inlineUpcasters, err := upcasting.New(store.BySystem{Store: p.store})
+	inlineUpcasters, err := upcasting.New(p.store.UpcastersBySystem())
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (p *Process) wireProjections(e Extensions) error {
 // opened first, and the folds need the store.
 type inlineFolds struct{ inline **projection.Inline }
 
-func (f inlineFolds) Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (store.InlineFolds, []domain.Statement, []domain.TenantBuild, error) {
+func (f inlineFolds) Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (eventlog.InlineFolds, []domain.Statement, []domain.TenantBuild, error) {
 	folds, checkpoints, gone, err := (*f.inline).Open(ctx, tenant, head, builds)
 	if err != nil {
 		return nil, nil, nil, err

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/subscription"
+	"github.com/manifold-es/manifold/tables"
 )
 
 // encode writes about what a frame has.
@@ -28,7 +28,7 @@ func encode(b []byte, event *domain.Event) []byte {
 }
 
 // fill appends so many events of some 200 bytes to one tenant's log.
-func fill(b *testing.B, s *store.Store, tenant domain.TenantID, events int) {
+func fill(b *testing.B, s *tables.Tables, tenant domain.TenantID, events int) {
 	b.Helper()
 	data := fmt.Sprintf(`{"text": %q}`, strings.Repeat("x", 180))
 	for at := 0; at < events; at += 1000 {

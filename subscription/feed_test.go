@@ -14,8 +14,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/subscription"
+	"github.com/manifold-es/manifold/tables"
 )
 
 // growth notifies waiting callers of how far a log has grown.
@@ -201,7 +201,7 @@ type follower struct {
 	wish   wish
 	from   domain.From
 	stops  []int64 // it does not read on before the log has grown by so much
-	store  *store.Store
+	store  *tables.Tables
 	tails  *subscription.Tails
 	tenant domain.TenantID
 	growth *growth

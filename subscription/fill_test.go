@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/subscription"
+	"github.com/manifold-es/manifold/tables"
 )
 
 func (b groupBench) receiveAs(t testing.TB, member domain.GroupMemberID, batch int) []domain.Delivery {
@@ -107,7 +107,7 @@ func TestAFilledReceiveIsBoundedInBytes(t *testing.T) {
 
 // leavingStore runs a function before the second save of a ledger.
 type leavingStore struct {
-	*store.Store
+	*tables.Tables
 	saves  atomic.Int64
 	second func()
 }
@@ -116,7 +116,7 @@ func (s *leavingStore) SaveLedger(ctx context.Context, tenant domain.TenantID, n
 	if s.saves.Add(1) == 2 {
 		s.second()
 	}
-	return s.Store.SaveLedger(ctx, tenant, name, change)
+	return s.Tables.SaveLedger(ctx, tenant, name, change)
 }
 
 // A receive that is cancelled while it is being filled keeps no event, neither of the first partition nor of the
@@ -126,7 +126,7 @@ func TestWhoGoesAwayWhileAReceiveIsFilledHasNothing(t *testing.T) {
 	b, _ := partitioned(t, 4, nil)
 	head := int(b.append(t, streamNames(30)...))
 	ctx, leave := context.WithCancel(t.Context())
-	s := &leavingStore{Store: b.store, second: leave}
+	s := &leavingStore{Tables: b.store, second: leave}
 	groups := subscription.NewGroups(subscription.GroupsConfig{Store: s, Log: quiet})
 	groups.FillFor(time.Hour)
 	member := b.join(t, groups)
@@ -149,7 +149,7 @@ func TestWhoGoesAwayWhileAReceiveIsFilledHasNothing(t *testing.T) {
 
 // stuckStore saves one ledger, but no other until it is released.
 type stuckStore struct {
-	*store.Store
+	*tables.Tables
 	saves    atomic.Int64
 	released chan struct{}
 }
@@ -158,7 +158,7 @@ func (s *stuckStore) SaveLedger(ctx context.Context, tenant domain.TenantID, nam
 	if s.saves.Add(1) > 1 {
 		<-s.released
 	}
-	return s.Store.SaveLedger(ctx, tenant, name, change)
+	return s.Tables.SaveLedger(ctx, tenant, name, change)
 }
 
 // A partition that hangs does not delay the events of another, whose leases are running. What it delivers in the end
@@ -167,7 +167,7 @@ func TestAFilledReceiveWaitsForNoPartitionThatHangs(t *testing.T) {
 	t.Parallel()
 	b, _ := partitioned(t, 4, nil)
 	head := int(b.append(t, streamNames(30)...))
-	s := &stuckStore{Store: b.store, released: make(chan struct{})}
+	s := &stuckStore{Tables: b.store, released: make(chan struct{})}
 	groups := subscription.NewGroups(subscription.GroupsConfig{Store: s, Log: quiet})
 	groups.FillFor(100 * time.Millisecond)
 	member := b.join(t, groups)

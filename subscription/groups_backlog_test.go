@@ -8,19 +8,19 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/subscription"
+	"github.com/manifold-es/manifold/tables"
 )
 
 // readingStore counts the reads of the log.
 type readingStore struct {
-	*store.Store
+	*tables.Tables
 	reads atomic.Int64
 }
 
 func (s *readingStore) LogSlice(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) (domain.LogSlice, error) {
 	s.reads.Add(1)
-	return s.Store.LogSlice(ctx, tenant, q)
+	return s.Tables.LogSlice(ctx, tenant, q)
 }
 
 // However many events of a held stream come first, a receive looks through only one slice of them. Answers are accepted
@@ -34,7 +34,7 @@ func TestABacklogOfAHeldStreamIsPassedInSlices(t *testing.T) {
 	}
 	b.append(t, "order-1", "order-2")
 	b.put(t, "g", domain.GroupDefinition{Ordering: domain.OrderingStream, AckTimeout: time.Hour})
-	s := &readingStore{Store: b.store}
+	s := &readingStore{Tables: b.store}
 	groups := subscription.NewGroups(subscription.GroupsConfig{Store: s, Log: quiet})
 	receive := func(wait time.Duration) []domain.Delivery {
 		t.Helper()

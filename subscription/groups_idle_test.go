@@ -10,34 +10,34 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/subscription"
+	"github.com/manifold-es/manifold/tables"
 )
 
 // askedStore counts the calls of a store for groups.
 type askedStore struct {
-	*store.Store
+	*tables.Tables
 	calls atomic.Int64
 }
 
 func (c *askedStore) Ledger(ctx context.Context, tenant domain.TenantID, name string, partition int, wait bool) (domain.LedgerRow, error) {
 	c.calls.Add(1)
-	return c.Store.Ledger(ctx, tenant, name, partition, wait)
+	return c.Tables.Ledger(ctx, tenant, name, partition, wait)
 }
 
 func (c *askedStore) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change domain.LedgerChange) (time.Time, bool, error) {
 	c.calls.Add(1)
-	return c.Store.SaveLedger(ctx, tenant, name, change)
+	return c.Tables.SaveLedger(ctx, tenant, name, change)
 }
 
 func (c *askedStore) LogSlice(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) (domain.LogSlice, error) {
 	c.calls.Add(1)
-	return c.Store.LogSlice(ctx, tenant, q)
+	return c.Tables.LogSlice(ctx, tenant, q)
 }
 
 func (c *askedStore) ReadPositions(ctx context.Context, tenant domain.TenantID, positions []int64) ([]domain.Event, error) {
 	c.calls.Add(1)
-	return c.Store.ReadPositions(ctx, tenant, positions)
+	return c.Tables.ReadPositions(ctx, tenant, positions)
 }
 
 // A receive that waits while nothing may be delivered costs next to nothing: without room although retries are due, in
@@ -79,9 +79,9 @@ func TestWaitingInVainIsIdle(t *testing.T) {
 			t.Parallel()
 			group := "g-" + strings.ReplaceAll(name, " ", "-")
 			prepare(t, group)
-			s := &askedStore{Store: b.store}
+			s := &askedStore{Tables: b.store}
 			ctx, cancel := context.WithCancel(context.Background())
-			running := runGroupsOf(t, ctx, s, s.Store)
+			running := runGroupsOf(t, ctx, s, s.Tables)
 			deliveries, err := running.groups.Receive(t.Context(), b.tenant, group, subscription.Receive{Wait: 1500 * time.Millisecond})
 			if err != nil || len(deliveries) > 0 {
 				t.Errorf("%+v are delivered, %v", deliveries, err)

@@ -10,14 +10,14 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/subscription"
+	"github.com/manifold-es/manifold/tables"
 )
 
 // mortal is the store of a process that may be killed before a save, or after one whose result it never receives. From
 // then on nothing gets through. Some saves take longer than leases last.
 type mortal struct {
-	*store.Store
+	*tables.Tables
 
 	mu    sync.Mutex
 	saves int // that it lives for; negative: it lives on
@@ -50,7 +50,7 @@ func (m *mortal) SaveLedger(ctx context.Context, tenant domain.TenantID, name st
 	if before {
 		return time.Time{}, false, errKilled
 	}
-	now, saved, err := m.Store.SaveLedger(ctx, tenant, name, change)
+	now, saved, err := m.Tables.SaveLedger(ctx, tenant, name, change)
 	if rand.IntN(20) == 0 { // the answer is slow: before it others may look at what was saved
 		select {
 		case <-ctx.Done():
@@ -67,7 +67,7 @@ func (m *mortal) Ledger(ctx context.Context, tenant domain.TenantID, name string
 	if m.killed() {
 		return domain.LedgerRow{}, errKilled
 	}
-	return m.Store.Ledger(ctx, tenant, name, partition, wait)
+	return m.Tables.Ledger(ctx, tenant, name, partition, wait)
 }
 
 // modelLease is the length of leases.
@@ -261,12 +261,12 @@ func testGroupsUnderKills(t *testing.T, ordering domain.Ordering) {
 		all.Go(func() {
 			for life := 0; life < 4; life++ {
 				behave := rand.New(rand.NewPCG(seed, uint64(100*process+life)))
-				m := &mortal{Store: s, saves: 5 + behave.IntN(40)}
+				m := &mortal{Tables: s, saves: 5 + behave.IntN(40)}
 				if life == 3 {
 					m.saves = -1
 				}
 				live, end := context.WithCancel(ctx)
-				stop := runGroupsOf(t, live, m, m.Store)
+				stop := runGroupsOf(t, live, m, m.Tables)
 				var consuming sync.WaitGroup
 				for consumer := range consumers {
 					consuming.Go(func() {
@@ -340,7 +340,7 @@ type runningGroups struct {
 }
 
 // runGroupsOf runs the groups of one process until ctx ends. Their store wraps s.
-func runGroupsOf(t testing.TB, ctx context.Context, of subscription.Store, s *store.Store) runningGroups {
+func runGroupsOf(t testing.TB, ctx context.Context, of subscription.Store, s *tables.Tables) runningGroups {
 	r := runningGroups{groups: subscription.NewGroups(subscription.GroupsConfig{Store: of, Log: quiet}), done: new(sync.WaitGroup)}
 	for _, run := range []func() error{
 		func() error { return r.groups.Run(ctx) },

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/subscription"
+	"github.com/manifold-es/manifold/tables"
 )
 
 // crowd appends events of another category, more than one read of the log covers, and returns the head.
@@ -71,13 +71,13 @@ func TestReceiveWithoutWaitFindsWhatIsFarAhead(t *testing.T) {
 
 // slowStreams makes a read of streams take longer than a step may last.
 type slowStreams struct {
-	*store.Store
+	*tables.Tables
 	t *testing.T
 }
 
 func (s slowStreams) NextInStreams(ctx context.Context, tenant domain.TenantID, places []domain.StreamPlace, to int64, limit int) ([]domain.Event, error) {
 	elapse(s.t, 300*time.Millisecond)
-	return s.Store.NextInStreams(ctx, tenant, places, to, limit)
+	return s.Tables.NextInStreams(ctx, tenant, places, to, limit)
 }
 
 // An event that is far behind in a stream that was held is found, though nothing new is left in the log and reading is slow.

@@ -10,14 +10,14 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
-	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/subscription"
+	"github.com/manifold-es/manifold/tables"
 )
 
 // groupBench is a separate database for a test, with the groups of one process.
 type groupBench struct {
 	db     pgtest.DB
-	store  *store.Store
+	store  *tables.Tables
 	groups *subscription.Groups
 	tenant domain.TenantID
 }
@@ -34,9 +34,9 @@ func newGroupBench(t testing.TB) groupBench {
 }
 
 // open opens another store on the database, as another process does.
-func (b groupBench) open(t testing.TB) *store.Store {
+func (b groupBench) open(t testing.TB) *tables.Tables {
 	t.Helper()
-	s, err := store.Open(t.Context(), store.Config{
+	s, err := tables.Open(t.Context(), tables.Config{
 		AppURL: b.db.URL(migrations.RoleApp), SystemURL: b.db.URL(migrations.RoleSystem), RetentionURL: b.db.URL(migrations.RoleRetention),
 		MaxConns: 8, Log: quiet,
 	})
@@ -48,7 +48,7 @@ func (b groupBench) open(t testing.TB) *store.Store {
 }
 
 // startGroups runs the groups of one process until the test ends or stop is called.
-func startGroups(t testing.TB, s *store.Store, observer subscription.GroupObserver) (groups *subscription.Groups, stop func()) {
+func startGroups(t testing.TB, s *tables.Tables, observer subscription.GroupObserver) (groups *subscription.Groups, stop func()) {
 	t.Helper()
 	groups = subscription.NewGroups(subscription.GroupsConfig{Store: s, Log: quiet, Observer: observer})
 	ctx, cancel := context.WithCancel(context.Background())

@@ -6,19 +6,19 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/subscription"
+	"github.com/manifold-es/manifold/tables"
 )
 
 // tellingStore records when other processes are notified of a group.
 type tellingStore struct {
-	*store.Store
+	*tables.Tables
 	told   chan string
 	looked chan struct{} // may be nil
 }
 
 func (s *tellingStore) Ledger(ctx context.Context, tenant domain.TenantID, name string, partition int, wait bool) (domain.LedgerRow, error) {
-	row, err := s.Store.Ledger(ctx, tenant, name, partition, wait)
+	row, err := s.Tables.Ledger(ctx, tenant, name, partition, wait)
 	select {
 	case s.looked <- struct{}{}:
 	default:
@@ -42,7 +42,7 @@ func TestOthersAreToldOfWhatIsLeft(t *testing.T) {
 	}
 	b.put(t, "g", domain.GroupDefinition{MaxInFlight: 10})
 	all := b.receive(t, "g", 10)
-	s := &tellingStore{Store: b.store, told: make(chan string, 1), looked: make(chan struct{}, 1)}
+	s := &tellingStore{Tables: b.store, told: make(chan string, 1), looked: make(chan struct{}, 1)}
 	groups := subscription.NewGroups(subscription.GroupsConfig{Store: s, Log: quiet})
 	waiting := make(chan []domain.Delivery)
 	go func() {
@@ -68,7 +68,7 @@ func TestOthersAreToldOfWhatIsGivenBack(t *testing.T) {
 	b := newGroupBench(t)
 	b.append(t, "order-1", "order-2")
 	b.put(t, "g", domain.GroupDefinition{})
-	s := &tellingStore{Store: b.store, told: make(chan string, 1)}
+	s := &tellingStore{Tables: b.store, told: make(chan string, 1)}
 	groups := subscription.NewGroups(subscription.GroupsConfig{Store: s, Log: quiet})
 	all, err := groups.Receive(t.Context(), b.tenant, "g", subscription.Receive{Batch: 2})
 	if err != nil {

@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/subscription"
+	"github.com/manifold-es/manifold/tables"
 )
 
 // troubled is a store that fails on request.
 type troubled struct {
-	*store.Store
+	*tables.Tables
 	unknown  atomic.Bool // a save succeeds, but its result is lost
 	unread   atomic.Bool // the log cannot be read
 	streams  atomic.Int64
@@ -23,7 +23,7 @@ type troubled struct {
 }
 
 func (s *troubled) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change domain.LedgerChange) (time.Time, bool, error) {
-	now, saved, err := s.Store.SaveLedger(ctx, tenant, name, change)
+	now, saved, err := s.Tables.SaveLedger(ctx, tenant, name, change)
 	if s.unknown.CompareAndSwap(true, false) {
 		return time.Time{}, false, domain.Errorf(domain.CodeOutcomeUnknown, "", "the connection broke")
 	}
@@ -34,12 +34,12 @@ func (s *troubled) LogSlice(ctx context.Context, tenant domain.TenantID, q domai
 	if s.unread.Load() {
 		return domain.LogSlice{}, domain.Errorf(domain.CodeUnavailable, "", "the log cannot be read")
 	}
-	return s.Store.LogSlice(ctx, tenant, q)
+	return s.Tables.LogSlice(ctx, tenant, q)
 }
 
 func (s *troubled) NextInStreams(ctx context.Context, tenant domain.TenantID, places []domain.StreamPlace, to int64, limit int) ([]domain.Event, error) {
 	s.streams.Add(1)
-	events, err := s.Store.NextInStreams(ctx, tenant, places, to, limit)
+	events, err := s.Tables.NextInStreams(ctx, tenant, places, to, limit)
 	s.returned.Add(int64(len(events)))
 	return events, err
 }
@@ -51,7 +51,7 @@ func TestAnUnknownOutcomeIsToldAndDoesNoHarm(t *testing.T) {
 	b := newGroupBench(t)
 	b.append(t, "order-1", "order-2")
 	b.quick(t, "g", func(d *domain.GroupDefinition) { d.AckTimeout = 300 * time.Millisecond })
-	s := &troubled{Store: b.store}
+	s := &troubled{Tables: b.store}
 	b.groups = subscription.NewGroups(subscription.GroupsConfig{Store: s, Log: quiet})
 	s.unknown.Store(true)
 	_, err := b.groups.Receive(t.Context(), b.tenant, "g", subscription.Receive{Batch: 1})
@@ -80,7 +80,7 @@ func TestAnswersAreTakenWhereTheLogCannotBeRead(t *testing.T) {
 	b.append(t, "order-1", "order-2")
 	b.put(t, "g", domain.GroupDefinition{})
 	first := b.receive(t, "g", 1)
-	s := &troubled{Store: b.store}
+	s := &troubled{Tables: b.store}
 	s.unread.Store(true)
 	groups := subscription.NewGroups(subscription.GroupsConfig{Store: s, Log: quiet})
 	failed := make(chan error)
@@ -114,7 +114,7 @@ func TestAHeldStreamIsReadByItsIndex(t *testing.T) {
 		Ordering: domain.OrderingStream, AckTimeout: time.Hour, MaxInFlight: 100,
 		Selection: domain.Selection{Categories: []string{"order"}, Filter: `event.stream != "order-slow" || event.version % 3 == 0`},
 	})
-	s := &troubled{Store: b.store}
+	s := &troubled{Tables: b.store}
 	process := func() *subscription.Groups {
 		return subscription.NewGroups(subscription.GroupsConfig{Store: s, Log: quiet})
 	}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
-	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/subscription"
+	"github.com/manifold-es/manifold/tables"
 )
 
 // lockLedger prevents saves of a partition's ledger of the group "g" until unlock is called.
@@ -187,12 +187,12 @@ func TestFillingUpDoesNotOutlastALease(t *testing.T) {
 
 // hookedStore calls saved after each save of a ledger, before the save returns.
 type hookedStore struct {
-	*store.Store
+	*tables.Tables
 	saved func() error
 }
 
 func (s *hookedStore) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change domain.LedgerChange) (time.Time, bool, error) {
-	now, saved, err := s.Store.SaveLedger(ctx, tenant, name, change)
+	now, saved, err := s.Tables.SaveLedger(ctx, tenant, name, change)
 	if err == nil {
 		err = s.saved()
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
-	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/tables"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -17,15 +17,15 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 var quiet = slog.New(slog.DiscardHandler)
 
 // openStore opens a store on a separate database for the test.
-func openStore(t testing.TB) *store.Store {
+func openStore(t testing.TB) *tables.Tables {
 	t.Helper()
 	return openOn(t, pgtest.Database(t))
 }
 
 // openOn opens a store on a database, as each process does.
-func openOn(t testing.TB, db pgtest.DB) *store.Store {
+func openOn(t testing.TB, db pgtest.DB) *tables.Tables {
 	t.Helper()
-	s, err := store.Open(t.Context(), store.Config{
+	s, err := tables.Open(t.Context(), tables.Config{
 		AppURL:       db.URL(migrations.RoleApp),
 		SystemURL:    db.URL(migrations.RoleSystem),
 		RetentionURL: db.URL(migrations.RoleRetention),
@@ -40,7 +40,7 @@ func openOn(t testing.TB, db pgtest.DB) *store.Store {
 }
 
 // listen calls a function for each log that moves, until the test ends.
-func listen(t testing.TB, s *store.Store, wake func(domain.Head)) {
+func listen(t testing.TB, s *tables.Tables, wake func(domain.Head)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
@@ -55,7 +55,7 @@ func listen(t testing.TB, s *store.Store, wake func(domain.Head)) {
 
 // appendTo appends events of one type with these data to a stream, and returns the position of the last one. It may be
 // called by any goroutine.
-func appendTo(t testing.TB, s *store.Store, tenant domain.TenantID, stream, eventType string, data ...string) int64 {
+func appendTo(t testing.TB, s *tables.Tables, tenant domain.TenantID, stream, eventType string, data ...string) int64 {
 	t.Helper()
 	events := make([]domain.NewEvent, len(data))
 	for i := range data {

@@ -9,19 +9,19 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/subscription"
+	"github.com/manifold-es/manifold/tables"
 )
 
 // slicesStore counts the reads of the log.
 type slicesStore struct {
-	*store.Store
+	*tables.Tables
 	slices atomic.Int64
 }
 
 func (s *slicesStore) LogSlice(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) (domain.LogSlice, error) {
 	s.slices.Add(1)
-	return s.Store.LogSlice(ctx, tenant, q)
+	return s.Tables.LogSlice(ctx, tenant, q)
 }
 
 // Many groups that wait for one log share the reads of what is new, and each receives its events in order.
@@ -29,7 +29,7 @@ func TestGroupsReadWhatIsNewTogether(t *testing.T) {
 	t.Parallel()
 	const groups, appends = 40, 30
 	b := newGroupBench(t)
-	s := &slicesStore{Store: b.store}
+	s := &slicesStore{Tables: b.store}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	running := runGroupsOf(t, ctx, s, b.store)

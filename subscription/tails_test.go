@@ -15,13 +15,13 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
-	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/subscription"
+	"github.com/manifold-es/manifold/tables"
 )
 
 // watched is a store that counts reads of the log, and can delay them or make them fail.
 type watched struct {
-	*store.Store
+	*tables.Tables
 	before func(ctx context.Context, q domain.LogQuery) error // nil: nothing
 
 	mu    sync.Mutex
@@ -39,7 +39,7 @@ func (w *watched) LogSlice(ctx context.Context, tenant domain.TenantID, q domain
 			return domain.LogSlice{}, err
 		}
 	}
-	slice, err := w.Store.LogSlice(ctx, tenant, q)
+	slice, err := w.Tables.LogSlice(ctx, tenant, q)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.reads = append(w.reads, watchedRead{q, len(slice.Events)})
@@ -73,7 +73,7 @@ func TestManyWakesMakeOneRead(t *testing.T) {
 	t.Parallel()
 	began, goOn := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	s := &watched{Store: openStore(t), before: func(context.Context, domain.LogQuery) error {
+	s := &watched{Tables: openStore(t), before: func(context.Context, domain.LogQuery) error {
 		once.Do(func() { close(began) })
 		<-goOn
 		return nil
@@ -82,7 +82,7 @@ func TestManyWakesMakeOneRead(t *testing.T) {
 	tenant := domain.NewTenantID()
 	feed := follow(t, tails, tenant, domain.Follow{From: domain.From{End: true}})
 	for i := range int64(50) {
-		appendTo(t, s.Store, tenant, "order-1", "Added", "1")
+		appendTo(t, s.Tables, tenant, "order-1", "Added", "1")
 		tails.Wake(domain.Head{Tenant: tenant, Position: i + 1})
 		if i == 0 {
 			<-began
@@ -99,13 +99,13 @@ func TestManyWakesMakeOneRead(t *testing.T) {
 
 func TestOneTailReadsForAll(t *testing.T) {
 	t.Parallel()
-	s := &watched{Store: openStore(t)}
+	s := &watched{Tables: openStore(t)}
 	var followers, most, left atomic.Int64
 	tails := subscription.NewTails(subscription.TailsConfig{Store: s, Log: quiet, Observer: subscription.TailsObserver{
 		Followers: func(n int) { followers.Store(int64(n)) },
 		Tails:     func(n int) { most.Store(max(most.Load(), int64(n))); left.Store(int64(n)) },
 	}})
-	listen(t, s.Store, tails.Wake)
+	listen(t, s.Tables, tails.Wake)
 	tenant := domain.NewTenantID()
 	var feeds []*subscription.Feed
 	for range 20 {
@@ -114,7 +114,7 @@ func TestOneTailReadsForAll(t *testing.T) {
 	if followers.Load() != 20 || most.Load() != 1 {
 		t.Errorf("there are %d followers and %d tails", followers.Load(), most.Load())
 	}
-	head := appendTo(t, s.Store, tenant, "order-1", "Added", numbers(30)...)
+	head := appendTo(t, s.Tables, tenant, "order-1", "Added", numbers(30)...)
 	shared := make(map[*subscription.Entry]int)
 	for _, feed := range feeds {
 		for feed.Position() < head {
@@ -159,7 +159,7 @@ func TestFollowersSeeWhatOtherProcessesAppend(t *testing.T) {
 	tenant := domain.NewTenantID()
 	feed := follow(t, tails, tenant, domain.Follow{From: domain.From{End: true}})
 	var writing sync.WaitGroup
-	for i, s := range []*store.Store{here, there, there} {
+	for i, s := range []*tables.Tables{here, there, there} {
 		writing.Go(func() {
 			for range 30 {
 				appendTo(t, s, tenant, fmt.Sprintf("order-%d", i), "Added", numbers(5)...)
@@ -190,7 +190,7 @@ func TestFollowersSeeWhatOtherProcessesAppend(t *testing.T) {
 func TestASlowFollowerDelaysNobody(t *testing.T) {
 	t.Parallel()
 	hold := make(chan struct{})
-	s := &watched{Store: openStore(t), before: func(ctx context.Context, q domain.LogQuery) error {
+	s := &watched{Tables: openStore(t), before: func(ctx context.Context, q domain.LogQuery) error {
 		if q.From == 1 && q.Limit < 1000 { // the tail reads more at once
 			select {
 			case <-hold:
@@ -200,11 +200,11 @@ func TestASlowFollowerDelaysNobody(t *testing.T) {
 		return nil
 	}}
 	tails := subscription.NewTails(subscription.TailsConfig{Store: s, Log: quiet, Bytes: 20_000})
-	listen(t, s.Store, tails.Wake)
+	listen(t, s.Tables, tails.Wake)
 	tenant := domain.NewTenantID()
-	appendTo(t, s.Store, tenant, "order-1", "Added", numbers(1000)...)
+	appendTo(t, s.Tables, tenant, "order-1", "Added", numbers(1000)...)
 	for range 2 {
-		appendTo(t, s.Store, tenant, "order-1", "Added", numbers(1000)...)
+		appendTo(t, s.Tables, tenant, "order-1", "Added", numbers(1000)...)
 	}
 	asleep := follow(t, tails, tenant, domain.Follow{From: domain.From{End: true}})
 	if slice, err := asleep.Next(t.Context()); err != nil || !slice.CaughtUp {
@@ -216,7 +216,7 @@ func TestASlowFollowerDelaysNobody(t *testing.T) {
 	reading.Go(func() { seen = until(t, held, 5000) })
 	awake := follow(t, tails, tenant, domain.Follow{From: domain.From{End: true}})
 	for range 20 {
-		head := appendTo(t, s.Store, tenant, "order-1", "Added", numbers(100)...)
+		head := appendTo(t, s.Tables, tenant, "order-1", "Added", numbers(100)...)
 		if seen := until(t, awake, head); !slices.Equal(seen, consecutive(head-99, head)) {
 			t.Errorf("while others are slow it sees %d", seen)
 		}
@@ -305,14 +305,14 @@ func TestWhatIsPassedOverIsTold(t *testing.T) {
 
 func TestARareTypeIsReadByTheIndex(t *testing.T) {
 	t.Parallel()
-	s := &watched{Store: openStore(t)}
+	s := &watched{Tables: openStore(t)}
 	tails := subscription.NewTails(subscription.TailsConfig{Store: s, Log: quiet})
-	listen(t, s.Store, tails.Wake)
+	listen(t, s.Tables, tails.Wake)
 	tenant := domain.NewTenantID()
 	var want []int64
 	for range 15 {
-		appendTo(t, s.Store, tenant, "order-1", "Added", numbers(999)...)
-		want = append(want, appendTo(t, s.Store, tenant, "order-1", "Rare", "1"))
+		appendTo(t, s.Tables, tenant, "order-1", "Added", numbers(999)...)
+		want = append(want, appendTo(t, s.Tables, tenant, "order-1", "Rare", "1"))
 	}
 	head := want[len(want)-1]
 	follow(t, tails, tenant, domain.Follow{From: domain.From{End: true}}) // so that the tail begins at the head
@@ -334,7 +334,7 @@ func TestWhileTheDatabaseDoesNotAnswerFollowersWait(t *testing.T) {
 	t.Parallel()
 	var out atomic.Bool
 	failed := make(chan struct{}, 1000)
-	s := &watched{Store: openStore(t), before: func(context.Context, domain.LogQuery) error {
+	s := &watched{Tables: openStore(t), before: func(context.Context, domain.LogQuery) error {
 		if !out.Load() {
 			return nil
 		}
@@ -343,14 +343,14 @@ func TestWhileTheDatabaseDoesNotAnswerFollowersWait(t *testing.T) {
 	}}
 	var text bytes.Buffer
 	tails := subscription.NewTails(subscription.TailsConfig{Store: s, Bytes: 1, Log: slog.New(slog.NewTextHandler(&text, nil))})
-	listen(t, s.Store, tails.Wake)
+	listen(t, s.Tables, tails.Wake)
 	tenant := domain.NewTenantID()
-	appendTo(t, s.Store, tenant, "order-1", "Added", numbers(500)...)
+	appendTo(t, s.Tables, tenant, "order-1", "Added", numbers(500)...)
 	live := follow(t, tails, tenant, domain.Follow{From: domain.From{End: true}})
 	until(t, live, 500)
 	out.Store(true)
 	behind := follow(t, tails, tenant, domain.Follow{})
-	head := appendTo(t, s.Store, tenant, "order-1", "Added", "1", "2")
+	head := appendTo(t, s.Tables, tenant, "order-1", "Added", "1", "2")
 	var reading sync.WaitGroup
 	for feed, first := range map[*subscription.Feed]int64{live: 501, behind: 1} {
 		reading.Go(func() {
@@ -374,16 +374,16 @@ func TestWhileTheDatabaseDoesNotAnswerFollowersWait(t *testing.T) {
 func TestAFaultEndsNext(t *testing.T) {
 	t.Parallel()
 	fault := errors.New("a fault")
-	s := &watched{Store: openStore(t), before: func(_ context.Context, q domain.LogQuery) error {
+	s := &watched{Tables: openStore(t), before: func(_ context.Context, q domain.LogQuery) error {
 		if q.From == 1 {
 			return fault
 		}
 		return nil
 	}}
 	tails := subscription.NewTails(subscription.TailsConfig{Store: s, Log: quiet, Bytes: 1})
-	listen(t, s.Store, tails.Wake)
+	listen(t, s.Tables, tails.Wake)
 	tenant := domain.NewTenantID()
-	appendTo(t, s.Store, tenant, "order-1", "Added", numbers(500)...)
+	appendTo(t, s.Tables, tenant, "order-1", "Added", numbers(500)...)
 	follow(t, tails, tenant, domain.Follow{From: domain.From{End: true}})
 	feed := follow(t, tails, tenant, domain.Follow{})
 	if _, err := feed.Next(t.Context()); !errors.Is(err, fault) {
@@ -394,7 +394,7 @@ func TestAFaultEndsNext(t *testing.T) {
 func TestCloseEndsAReadThatHangs(t *testing.T) {
 	t.Parallel()
 	hanging := make(chan struct{})
-	s := &watched{Store: openStore(t), before: func(ctx context.Context, q domain.LogQuery) error {
+	s := &watched{Tables: openStore(t), before: func(ctx context.Context, q domain.LogQuery) error {
 		close(hanging)
 		<-ctx.Done()
 		return context.Cause(ctx)
@@ -402,7 +402,7 @@ func TestCloseEndsAReadThatHangs(t *testing.T) {
 	left := -1
 	tails := subscription.NewTails(subscription.TailsConfig{Store: s, Log: quiet, Observer: subscription.TailsObserver{Tails: func(n int) { left = n }}})
 	tenant := domain.NewTenantID()
-	appendTo(t, s.Store, tenant, "order-1", "Added", numbers(500)...)
+	appendTo(t, s.Tables, tenant, "order-1", "Added", numbers(500)...)
 	feed := follow(t, tails, tenant, domain.Follow{})
 	<-hanging
 	feed.Close()
@@ -414,14 +414,14 @@ func TestCloseEndsAReadThatHangs(t *testing.T) {
 // TestEventsThatAreGoneAreNotLookedForAgain has a log that ends before its head: what a tenant had is being removed.
 func TestEventsThatAreGoneAreNotLookedForAgain(t *testing.T) {
 	t.Parallel()
-	s := &watched{Store: openStore(t)}
+	s := &watched{Tables: openStore(t)}
 	tails := subscription.NewTails(subscription.TailsConfig{Store: s, Log: quiet})
 	tenant := domain.NewTenantID()
-	appendTo(t, s.Store, tenant, "order-1", "Added", numbers(5)...)
+	appendTo(t, s.Tables, tenant, "order-1", "Added", numbers(5)...)
 	feed := follow(t, tails, tenant, domain.Follow{})
 	tails.Wake(domain.Head{Tenant: tenant, Position: 10})
 	until(t, feed, 5)
-	appendTo(t, s.Store, tenant, "order-1", "Added", numbers(6)...)
+	appendTo(t, s.Tables, tenant, "order-1", "Added", numbers(6)...)
 	tails.Wake(domain.Head{Tenant: tenant, Position: 11})
 	if seen := until(t, feed, 11); !slices.Equal(seen, consecutive(6, 11)) {
 		t.Errorf("what came later is seen as %d", seen)
@@ -527,13 +527,13 @@ func TestAnEntryIsEncodedOnceForAll(t *testing.T) {
 
 func TestWhereManyAreBehindEachHasLittle(t *testing.T) {
 	t.Parallel()
-	s := &watched{Store: openStore(t)}
+	s := &watched{Tables: openStore(t)}
 	tails := subscription.NewTails(subscription.TailsConfig{Store: s, Log: quiet, Bytes: 1})
 	tails.CrowdFrom(100_000)
-	listen(t, s.Store, tails.Wake)
+	listen(t, s.Tables, tails.Wake)
 	tenant := domain.NewTenantID()
 	for range 10 {
-		appendTo(t, s.Store, tenant, "order-1", "Added", numbers(1000)...)
+		appendTo(t, s.Tables, tenant, "order-1", "Added", numbers(1000)...)
 	}
 	follow(t, tails, tenant, domain.Follow{From: domain.From{End: true}})
 	largest := func(feed *subscription.Feed) (events int) {

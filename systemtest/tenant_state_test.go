@@ -17,7 +17,7 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/erasure"
 	"github.com/manifold-es/manifold/migrations"
-	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/tables"
 )
 
 // upTo is the part of sequence that makes one of everything and takes nothing away.
@@ -189,7 +189,7 @@ func TestDeletedTenant(t *testing.T) {
 // in the test nothing is.
 func eraseSoon(t *testing.T, db pgtest.DB) {
 	t.Helper()
-	s, err := store.Open(t.Context(), store.Config{
+	s, err := tables.Open(t.Context(), tables.Config{
 		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention), MaxConns: 2,
 	})
 	if err != nil {

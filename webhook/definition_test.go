@@ -13,7 +13,7 @@ import (
 	"github.com/manifold-es/manifold/cloudevents"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
-	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/tables"
 	"github.com/manifold-es/manifold/webhook"
 )
 
@@ -193,20 +193,20 @@ func TestEventsArriveAsCloudEvents(t *testing.T) {
 
 // counting counts the queries for a tenant's webhooks.
 type counting struct {
-	*store.Store
+	*tables.Tables
 	asked *atomic.Int64
 }
 
 func (c counting) SendingWebhooks(ctx context.Context, tenant domain.TenantID) ([]domain.Webhook, error) {
 	c.asked.Add(1)
-	return c.Store.SendingWebhooks(ctx, tenant)
+	return c.Tables.SendingWebhooks(ctx, tenant)
 }
 
 // Tenants without webhooks cost no query, however many there are. Tenants with webhooks cost one per change.
 func TestTenantsWithoutWebhooksCostNothing(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
-	p := start(t, pgtest.Database(t), options{idle: true, webhooks: func(s *store.Store) webhook.Store { return counting{s, &asked} }})
+	p := start(t, pgtest.Database(t), options{idle: true, webhooks: func(s *tables.Tables) webhook.Store { return counting{s, &asked} }})
 	for range 50 {
 		found, err := p.webhooks.Consumers(t.Context(), domain.NewTenantID())
 		if err != nil || len(found) > 0 {

@@ -9,14 +9,14 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
-	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/subscription"
+	"github.com/manifold-es/manifold/tables"
 	"github.com/manifold-es/manifold/webhook"
 )
 
 // mortal is a store that writes nothing any more when it is dead, like the store of a killed process.
 type mortal struct {
-	*store.Store
+	*tables.Tables
 	dead *atomic.Bool
 }
 
@@ -26,14 +26,14 @@ func (m mortal) SaveLedger(ctx context.Context, tenant domain.TenantID, name str
 	if m.dead.Load() {
 		return time.Time{}, false, errDead
 	}
-	return m.Store.SaveLedger(ctx, tenant, name, change)
+	return m.Tables.SaveLedger(ctx, tenant, name, change)
 }
 
 func (m mortal) AddWebhookAttempts(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.WebhookAttempt) error {
 	if m.dead.Load() {
 		return errDead
 	}
-	return m.Store.AddWebhookAttempts(ctx, tenant, name, attempts)
+	return m.Tables.AddWebhookAttempts(ctx, tenant, name, attempts)
 }
 
 // If a process dies before it has recorded a delivery, another process delivers the event again with the same id.
@@ -44,8 +44,8 @@ func TestProcessDiesBetweenDeliveryAndAcknowledgement(t *testing.T) {
 	var dead atomic.Bool
 	first := start(t, db, options{
 		lease:    5 * time.Second,
-		groups:   func(s *store.Store) subscription.Store { return mortal{s, &dead} },
-		webhooks: func(s *store.Store) webhook.Store { return mortal{s, &dead} },
+		groups:   func(s *tables.Tables) subscription.Store { return mortal{s, &dead} },
+		webhooks: func(s *tables.Tables) webhook.Store { return mortal{s, &dead} },
 	})
 	tenant := first.tenant(t)
 	e := newEndpoint(t, always(0))

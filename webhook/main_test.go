@@ -19,8 +19,8 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/projection"
-	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/subscription"
+	"github.com/manifold-es/manifold/tables"
 	"github.com/manifold-es/manifold/webhook"
 )
 
@@ -30,7 +30,7 @@ var quiet = slog.New(slog.DiscardHandler)
 
 // process is what one process runs of webhooks.
 type process struct {
-	store      *store.Store
+	store      *tables.Tables
 	groups     *subscription.Groups
 	catalog    *projection.Catalog
 	webhooks   *webhook.Webhooks
@@ -44,16 +44,16 @@ type options struct {
 	pause    time.Duration   // first pause of a breaker; 0: a moment
 	lease    time.Duration   // 0: a minute
 	observer webhook.Observer
-	groups   func(*store.Store) subscription.Store // replaces the store for groups
-	webhooks func(*store.Store) webhook.Store      // replaces the store for webhooks
-	idle     bool                                  // no consumer runs
-	inward   bool                                  // no address of this machine is allowed
+	groups   func(*tables.Tables) subscription.Store // replaces the store for groups
+	webhooks func(*tables.Tables) webhook.Store      // replaces the store for webhooks
+	idle     bool                                    // no consumer runs
+	inward   bool                                    // no address of this machine is allowed
 }
 
 // start starts a process on a database. The process ends with the test, or when its stop is called.
 func start(t testing.TB, db pgtest.DB, o options) *process {
 	t.Helper()
-	s, err := store.Open(context.Background(), store.Config{
+	s, err := tables.Open(context.Background(), tables.Config{
 		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention), MaxConns: 8, Log: quiet,
 	})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/manifold-es/manifold/config"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/service"
-	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/tables"
 )
 
 // doctor examines an installation. Later checks use what earlier checks have found.
@@ -22,7 +22,7 @@ type doctor struct {
 	allEvents  bool // check every event
 	findings   []Finding
 
-	store     *store.Store              // nil if it cannot be opened
+	store     *tables.Tables            // nil if it cannot be opened
 	databases map[string]drivers.Driver // only those that can be opened
 	logIn     string                    // as in service.Process
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/service"
-	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/tables"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -34,9 +34,9 @@ func doctorEnviron(db pgtest.DB) []string {
 	}
 }
 
-func openStore(t *testing.T, db pgtest.DB) *store.Store {
+func openStore(t *testing.T, db pgtest.DB) *tables.Tables {
 	t.Helper()
-	s, err := store.Open(t.Context(), store.Config{
+	s, err := tables.Open(t.Context(), tables.Config{
 		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention),
 	})
 	if err != nil {

@@ -8,8 +8,9 @@ import (
 
 	"github.com/manifold-es/manifold/config"
 	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/pg"
 	"github.com/manifold-es/manifold/service"
-	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/tables"
 )
 
 // clockTolerance is the largest accepted difference between this machine's clock and the database's.
@@ -33,9 +34,9 @@ func (d *doctor) logins(ctx context.Context) {
 			d.fail(check, err.Error(), "mend the configuration")
 			continue
 		}
-		var found store.Login
+		var found pg.Login
 		err = within(ctx, func(ctx context.Context) (err error) {
-			found, err = store.CheckLogin(ctx, url, login.role)
+			found, err = pg.CheckLogin(ctx, url, login.role)
 			return err
 		})
 		if err != nil {
@@ -51,7 +52,7 @@ func (d *doctor) logins(ctx context.Context) {
 }
 
 // login judges the permissions of a login.
-func (d *doctor) login(check string, role migrations.Role, found store.Login) {
+func (d *doctor) login(check string, role migrations.Role, found pg.Login) {
 	remedy := fmt.Sprintf("use a login of its own as `manifold migrate up` makes it (%s)", role)
 	switch {
 	case found.Superuser:
@@ -72,7 +73,7 @@ func (d *doctor) login(check string, role migrations.Role, found store.Login) {
 }
 
 // server judges the server that holds the log.
-func (d *doctor) server(found store.Login) {
+func (d *doctor) server(found pg.Login) {
 	const check = "database"
 	if found.Supported {
 		d.ok(check, "PostgreSQL %s answers in %s", found.ServerIs, found.RoundTrip.Round(10*time.Microsecond))
@@ -96,7 +97,7 @@ func (d *doctor) schema(ctx context.Context) {
 		if err != nil {
 			return err
 		}
-		s, err := store.Open(ctx, c)
+		s, err := tables.Open(ctx, c)
 		if err != nil {
 			return err
 		}

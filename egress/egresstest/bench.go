@@ -14,8 +14,8 @@ import (
 	"github.com/manifold-es/manifold/egress"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
-	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/subscription"
+	"github.com/manifold-es/manifold/tables"
 )
 
 // Quiet is a logger that discards everything.
@@ -24,7 +24,7 @@ var Quiet = slog.New(slog.DiscardHandler)
 // Bench is a separate database for a test, with some tenants.
 type Bench struct {
 	DB      pgtest.DB
-	Store   *store.Store
+	Store   *tables.Tables
 	Tenants []domain.TenantID
 }
 
@@ -33,7 +33,7 @@ func NewBench(t testing.TB, tenants int) Bench {
 	t.Helper()
 	b := Bench{DB: pgtest.Database(t)}
 	var err error
-	b.Store, err = store.Open(t.Context(), store.Config{
+	b.Store, err = tables.Open(t.Context(), tables.Config{
 		AppURL: b.DB.URL(migrations.RoleApp), SystemURL: b.DB.URL(migrations.RoleSystem), RetentionURL: b.DB.URL(migrations.RoleRetention),
 		MaxConns: 8, Log: Quiet,
 	})

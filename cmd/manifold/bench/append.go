@@ -13,7 +13,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/migrations"
-	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/tables"
 )
 
 func appendCommand() *cobra.Command {
@@ -135,9 +135,9 @@ func (r Result) finish(ctx context.Context, measured load, super string, progres
 
 // appendStore runs clients on a separate store. It calls begin when everything is ready.
 func appendStore(ctx context.Context, f *flags, super string, tenants []domain.TenantID, clients int, begin func() error) (load, error) {
-	open := func() (*store.Store, func(), error) { return openInline(ctx, f, super) }
+	open := func() (*tables.Tables, func(), error) { return openInline(ctx, f, super) }
 	if f.inline == 0 {
-		open = func() (*store.Store, func(), error) {
+		open = func() (*tables.Tables, func(), error) {
 			opened, err := openStore(ctx, super)
 			return opened, opened.Close, err
 		}
@@ -162,12 +162,12 @@ func appendStore(ctx context.Context, f *flags, super string, tenants []domain.T
 	return drive(ctx, all, f.warmUp, f.duration, f.events)
 }
 
-func openStore(ctx context.Context, super string) (*store.Store, error) {
-	return store.Open(ctx, storeConfig(super))
+func openStore(ctx context.Context, super string) (*tables.Tables, error) {
+	return tables.Open(ctx, storeConfig(super))
 }
 
-func storeConfig(super string) store.Config {
-	return store.Config{
+func storeConfig(super string) tables.Config {
+	return tables.Config{
 		AppURL:       asRole(super, migrations.RoleApp),
 		SystemURL:    asRole(super, migrations.RoleSystem),
 		RetentionURL: asRole(super, migrations.RoleRetention),

@@ -8,16 +8,17 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/drivers/postgres"
+	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/projection/folding"
-	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/tables"
 )
 
 // inline are the folds that a store applies during appends, as in a process of the service.
 type inline struct{ of *projection.Inline }
 
-func (i *inline) Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (store.InlineFolds, []domain.Statement, []domain.TenantBuild, error) {
+func (i *inline) Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (eventlog.InlineFolds, []domain.Statement, []domain.TenantBuild, error) {
 	folds, checkpoints, gone, err := i.of.Open(ctx, tenant, head, builds)
 	if err != nil {
 		return nil, nil, nil, err
@@ -30,11 +31,11 @@ func (i *inline) Mend(ctx context.Context, tenant domain.TenantID, head int64, b
 }
 
 // openInline opens a store whose appends fold into f.inline shared projections, which it creates. close closes both.
-func openInline(ctx context.Context, f *flags, super string) (_ *store.Store, closeAll func(), _ error) {
+func openInline(ctx context.Context, f *flags, super string) (_ *tables.Tables, closeAll func(), _ error) {
 	folds := &inline{}
 	config := storeConfig(super)
 	config.Inline = folds
-	opened, err := store.Open(ctx, config)
+	opened, err := tables.Open(ctx, config)
 	if err != nil {
 		return nil, nil, err
 	}

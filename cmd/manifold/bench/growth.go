@@ -18,7 +18,7 @@ import (
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/projection/folding"
-	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/tables"
 )
 
 func growthCommand() *cobra.Command {
@@ -134,7 +134,7 @@ type grown struct {
 
 // engine is a runner in this process.
 type engine struct {
-	store   *store.Store
+	store   *tables.Tables
 	driver  *postgres.Driver
 	catalog *projection.Catalog
 	runner  *projection.Runner

@@ -1,0 +1,59 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/pg"
+)
+
+// CreateTicket stores a ticket that lives for life, by the database's clock, and returns when it expires. It removes
+// the tenant's expired tickets. Beyond domain.MaxTickets the error is domain.CodeTooManyRequests.
+func (s *Postgres) CreateTicket(ctx context.Context, ticket domain.Ticket, life time.Duration) (expiresAt time.Time, err error) {
+	err = pg.Under(ctx, s.db.App, ticket.Tenant, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "delete from tickets t where t.tenant_id = $1 and t.expires_at <= now()", ticket.Tenant); err != nil {
+			return fmt.Errorf("remove expired tickets: %w", err)
+		}
+		var alive int
+		if err := tx.QueryRow(ctx, "select count(*) from tickets t where t.tenant_id = $1", ticket.Tenant).Scan(&alive); err != nil {
+			return fmt.Errorf("count the tickets: %w", err)
+		}
+		if alive >= domain.MaxTickets {
+			return domain.Errorf(domain.CodeTooManyRequests, "", "%d tickets of this tenant can be used at this moment; make one when a page is about to use it, and try again when some have expired", alive)
+		}
+		err := tx.QueryRow(ctx, `
+			insert into tickets as t (tenant_id, ticket_id, key_id, hash, expires_at) values ($1, $2, $3, $4, now() + $5::interval)
+			returning t.expires_at`,
+			ticket.Tenant, ticket.ID, ticket.Key, ticket.Hash[:], life).Scan((*pg.Moment)(&expiresAt))
+		if err != nil {
+			return fmt.Errorf("create a ticket: %w", err)
+		}
+		return nil
+	})
+	return expiresAt, err
+}
+
+// Ticket returns a ticket that has not expired, or domain.CodeNotFound if there is none.
+func (s *Postgres) Ticket(ctx context.Context, tenant domain.TenantID, id domain.TicketID) (ticket domain.Ticket, err error) {
+	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
+		ticket = domain.Ticket{Tenant: tenant, ID: id}
+		var hash []byte
+		err := tx.QueryRow(ctx, "select t.key_id, t.hash, t.expires_at from tickets t where t.tenant_id = $1 and t.ticket_id = $2 and t.expires_at > now()",
+			tenant, id).Scan(&ticket.Key, &hash, (*pg.Moment)(&ticket.ExpiresAt))
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			return domain.Errorf(domain.CodeNotFound, "", "there is no such ticket")
+		case err != nil:
+			return fmt.Errorf("read a ticket: %w", err)
+		case copy(ticket.Hash[:], hash) != len(ticket.Hash):
+			return fmt.Errorf("the hash of a ticket has %d bytes", len(hash))
+		}
+		return nil
+	})
+	return ticket, err
+}

@@ -1,0 +1,118 @@
+package erasure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/pg"
+	tenants "github.com/manifold-es/manifold/tenant"
+	"github.com/manifold-es/manifold/webhook"
+)
+
+// eraseSlice is how many rows one statement removes. It is small enough that a statement takes only a moment.
+const eraseSlice = 5000
+
+// The tables with a tenant's rows, in the order in which they are emptied. The log's own row goes first: deleting it
+// waits for a running append, and without it nothing can be appended for a deleting tenant.
+var (
+	// Retention's policies and floors go before the events, so that retention does nothing afterwards.
+	logTables   = [...]string{"logs", "retention_policies", "retention_floors", "retention_spared", "events", "snapshots", "stream_floors"}
+	otherTables = [...]string{"aggregates", "upcasters", "upcaster_sets", "faults", "build_losses", "parked_events", "parked_documents", "skipped_events", "rebuilds",
+		"tenant_builds", "projections", "projection_versions", "retired_builds", "build_numbers", "tickets", "service_consumers",
+		"subscriptions", "subscription_ledgers", "subscription_retries", "dead_letters", "subscription_members"} // the tables of groupTables
+)
+
+// EraseLog removes a tenant's keys, webhooks, events and snapshots, in slices. After it, no projection can fold an
+// event and nothing is sent anywhere. It returns domain.CodeConflict unless the tenant is deleting. It may be repeated
+// and interrupted at any point.
+func (s *Postgres) EraseLog(ctx context.Context, tenant domain.TenantID) error {
+	if err := s.checkDeleting(ctx, tenant); err != nil {
+		return err
+	}
+	if _, err := s.db.System.Exec(ctx, "delete from keys k where k.tenant_id = $1", tenant); err != nil {
+		return pg.Unavailable(fmt.Errorf("erase keys: %w", err))
+	}
+	for _, table := range webhook.Tables {
+		if err := s.eraseTable(ctx, tenant, table); err != nil {
+			return err
+		}
+	}
+	if err := s.webhooks.TellWebhooks(ctx, tenant); err != nil {
+		return err
+	}
+	for _, table := range logTables {
+		if err := s.eraseTable(ctx, tenant, table); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// EraseTenant removes every row of a tenant, in slices, and then marks the tenant deleted. Its record stays, and its
+// name becomes free. It returns domain.CodeConflict unless the tenant is deleting or deleted; a deleted tenant is
+// erased once more. It may be repeated and interrupted at any point. The store does not hold documents: they must be
+// removed before, while the rows that say where they are still exist.
+func (s *Postgres) EraseTenant(ctx context.Context, tenant domain.TenantID) error {
+	if err := s.EraseLog(ctx, tenant); err != nil {
+		return err
+	}
+	for _, table := range otherTables {
+		if err := s.eraseTable(ctx, tenant, table); err != nil {
+			return err
+		}
+	}
+	if err := s.registry.ForgetExamples(ctx, tenant); err != nil {
+		return err
+	}
+	_, err := s.db.System.Exec(ctx,
+		"update tenants t set state = 'deleted', deleted_at = now() where t.tenant_id = $1 and t.state = 'deleting'", tenant)
+	if err != nil {
+		return pg.Unavailable(fmt.Errorf("mark the tenant deleted: %w", err))
+	}
+	s.db.KeysChanged.Tell(tenant)
+	s.db.ProjectionsChanged.Tell(struct{}{})
+	return nil
+}
+
+func (s *Postgres) checkDeleting(ctx context.Context, tenant domain.TenantID) error {
+	var state domain.TenantState
+	err := s.db.System.QueryRow(ctx, "select t.state from tenants t where t.tenant_id = $1", tenant).Scan(&state)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return tenants.NotFound(tenant)
+	case err != nil:
+		return pg.Unavailable(fmt.Errorf("read the tenant's state: %w", err))
+	case state != domain.TenantDeleting && state != domain.TenantDeleted:
+		return domain.Errorf(domain.CodeConflict, "", "tenant %s is %s; only one that is deleting is erased", tenant, state)
+	}
+	return nil
+}
+
+// eraseTable removes a tenant's rows from a table, one of those listed above, until none is left.
+func (s *Postgres) eraseTable(ctx context.Context, tenant domain.TenantID, table string) error {
+	remove := fmt.Sprintf(`
+		delete from %[1]s t where t.tenant_id = $1
+		  and t.ctid = any (array(select o.ctid from %[1]s o where o.tenant_id = $1 limit $2))`, table)
+	look := fmt.Sprintf("select exists (select from %s t where t.tenant_id = $1)", table)
+	for {
+		var more bool
+		err := pg.Under(ctx, s.db.Retention, tenant, func(tx pgx.Tx) error {
+			gone, err := tx.Exec(ctx, remove, tenant, eraseSlice)
+			if more = gone.RowsAffected() > 0; more || err != nil {
+				return err
+			}
+			// It also removes nothing if others have changed or removed the whole slice while it waited for them.
+			return tx.QueryRow(ctx, look, tenant).Scan(&more)
+		})
+		if err != nil {
+			return fmt.Errorf("erase %s: %w", table, err)
+		}
+		if !more {
+			return nil
+		}
+	}
+}

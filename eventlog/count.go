@@ -1,0 +1,118 @@
+package eventlog
+
+import (
+	"context"
+	"math"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/pg"
+)
+
+// The statements that look for events without reading them. They go through categories one by one, each along its part
+// of the index, which contains the types as well.
+var (
+	anyInLog = pg.Statement{Name: "manifold_any_in_log", SQL: `
+		select 1::bigint from events as e
+		where e.tenant_id = $1::uuid and e.position > $2::bigint and e.position <= $3::bigint limit 1`}
+	anyOfTypes = pg.Statement{Name: "manifold_any_of_types", SQL: `
+		select 1::bigint from events as e
+		where e.tenant_id = $1::uuid and e.position > $2::bigint and e.position <= $3::bigint and e.event_type = any($4::text[]) limit 1`}
+
+	anyInCategories        = pg.Statement{Name: "manifold_any_in_categories", SQL: anySQL("")}
+	anyInCategoriesOfTypes = pg.Statement{Name: "manifold_any_in_categories_of_types", SQL: anySQL("and e.event_type = any($5::text[])")}
+
+	countInCategories        = pg.Statement{Name: "manifold_count_in_categories", SQL: countSQL("unnest($4::text[]) as k(category)", "")}
+	countInCategoriesOfTypes = pg.Statement{Name: "manifold_count_in_categories_of_types", SQL: countSQL("unnest($4::text[]) as k(category)", "and e.event_type = any($5::text[])")}
+	countOfTypes             = pg.Statement{Name: "manifold_count_of_types", SQL: everyCategory + countSQL("categories as k", "and e.event_type = any($4::text[])")}
+)
+
+// everyCategory finds each of the tenant's categories by stepping through the index.
+const everyCategory = `with recursive categories(category) as (
+		(select e.category from events as e where e.tenant_id = $1::uuid order by e.category limit 1)
+		union all
+		select (select e.category from events as e where e.tenant_id = $1::uuid and e.category > c.category order by e.category limit 1)
+		from categories as c where c.category is not null
+	) `
+
+func anySQL(and string) string {
+	return `select 1::bigint from unnest($4::text[]) as k(category)
+		cross join lateral (
+			select e.position from events as e
+			where e.tenant_id = $1::uuid and e.category = k.category and e.position > $2::bigint and e.position <= $3::bigint ` + and + `
+			order by e.position limit 1
+		) as e limit 1`
+}
+
+func countSQL(categories, and string) string {
+	return `select coalesce(sum(e.events), 0)::bigint from ` + categories + `
+		cross join lateral (
+			select count(*) as events from events as e
+			where e.tenant_id = $1::uuid and e.category = k.category and e.position > $2::bigint and e.position <= $3::bigint ` + and + `
+		) as e`
+}
+
+// AnyEvent reports whether the source has an event after the position after and up to upTo. If types are given, the
+// event must be of one of them.
+func (s *Log) AnyEvent(ctx context.Context, tenant domain.TenantID, source domain.Source, types []string, after, upTo int64) (bool, error) {
+	st, params := anyEvent(tenant, source.Categories, types, after, upTo)
+	n, err := s.number(ctx, tenant, st, params...)
+	return n > 0, err
+}
+
+func anyEvent(tenant domain.TenantID, categories, types []string, after, upTo int64) (*pg.Statement, [][]byte) {
+	params := [][]byte{pg.TenantParam(tenant), pg.Int8Param(after), pg.Int8Param(upTo)}
+	switch {
+	case len(categories) == 0 && len(types) == 0:
+		return &anyInLog, params
+	case len(categories) == 0:
+		return &anyOfTypes, append(params, pg.TextsParam(types))
+	case len(types) == 0:
+		return &anyInCategories, append(params, pg.TextsParam(categories))
+	}
+	return &anyInCategoriesOfTypes, append(params, pg.TextsParam(categories), pg.TextsParam(types))
+}
+
+// Came reports for each query whether its categories and types have an event from its From up to the head. It also
+// returns the head. It takes one round trip and reads only indexes.
+func (s *Log) Came(ctx context.Context, tenant domain.TenantID, queries []domain.LogQuery) (head int64, came []bool, err error) {
+	all := make([]pg.Query, 0, 1+len(queries))
+	all = append(all, pg.Query{Statement: &readHead, Params: [][]byte{pg.TenantParam(tenant)}, Row: func(values [][]byte) error {
+		head = pg.Int8Value(values[0])
+		return nil
+	}})
+	for i, q := range queries {
+		// Each statement has a separate snapshot, taken after the head's. It includes everything up to the head, and
+		// possibly a little more.
+		st, params := anyEvent(tenant, q.Categories, q.Types, q.From-1, math.MaxInt64)
+		all = append(all, pg.Query{Statement: st, Params: params, Row: func([][]byte) error {
+			came[i] = true
+			return nil
+		}})
+	}
+	err = s.db.Read(ctx, tenant, func() { head, came = 0, make([]bool, len(queries)) }, all...)
+	return head, came, err
+}
+
+// countPositions counts positions, minus the removed events that certainly lie in the range: those of categories whose
+// removed events are all in it.
+var countPositions = pg.Statement{Name: "manifold_count_positions", SQL: `
+	select greatest(0, least($3::bigint, (select l.head from logs as l where l.tenant_id = $1::uuid)) - greatest($2::bigint, 0)
+		- (select coalesce(sum(f.removed), 0)::bigint from retention_floors as f
+			where f.tenant_id = $1::uuid and $2::bigint <= 0 and f.removed_to <= $3::bigint))`}
+
+// CountEvents counts the events that AnyEvent looks for. Without categories and types it counts positions. If the range
+// does not start at the log's beginning, that may include events that retention has removed. The number is for showing
+// progress.
+func (s *Log) CountEvents(ctx context.Context, tenant domain.TenantID, source domain.Source, types []string, after, upTo int64) (int64, error) {
+	params := [][]byte{pg.TenantParam(tenant), pg.Int8Param(after), pg.Int8Param(upTo)}
+	switch {
+	case len(source.Categories) == 0 && len(types) == 0:
+		return s.number(ctx, tenant, &countPositions, params...)
+	case len(source.Categories) == 0:
+		return s.number(ctx, tenant, &countOfTypes, append(params, pg.TextsParam(types))...)
+	case len(types) == 0:
+		return s.number(ctx, tenant, &countInCategories, append(params, categoriesParam(source.Categories))...)
+	default:
+		return s.number(ctx, tenant, &countInCategoriesOfTypes, append(params, categoriesParam(source.Categories), pg.TextsParam(types))...)
+	}
+}

@@ -1,0 +1,342 @@
+package eventlog
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/pg"
+)
+
+// ReadLog returns events of a tenant's log in the order of the query. A position that it skips either does not match
+// the query or has no event. Later appends never fill such gaps.
+func (s *Log) ReadLog(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) ([]domain.Event, error) {
+	return s.readLog(ctx, tenant, q)
+}
+
+// readLog is ReadLog. After each page it also runs the other queries, in the same round trip unless the page was cut
+// off.
+func (s *Log) readLog(ctx context.Context, tenant domain.TenantID, q domain.LogQuery, others ...pg.Query) ([]domain.Event, error) {
+	page := func(from int64, limit int, events *eventReader) pg.Query {
+		return logQuery(tenant, q, from, limit, events)
+	}
+	return s.readPages(ctx, tenant, q.Limit, q.MaxBytes, q.From, q.Direction, page, func(e *domain.Event) int64 { return e.Position }, others)
+}
+
+// ReadStream returns events of one stream in the order of the query; none if there is no such stream.
+func (s *Log) ReadStream(ctx context.Context, tenant domain.TenantID, stream string, q domain.StreamQuery) ([]domain.Event, error) {
+	return s.readStream(ctx, tenant, stream, q)
+}
+
+func (s *Log) readStream(ctx context.Context, tenant domain.TenantID, stream string, q domain.StreamQuery, others ...pg.Query) ([]domain.Event, error) {
+	page := func(from int64, limit int, events *eventReader) pg.Query {
+		st := &streamForward
+		if q.Direction == domain.Backward {
+			st = &streamBackward
+		}
+		return pg.Query{Statement: st, Params: [][]byte{pg.TenantParam(tenant), []byte(stream), pg.Int8Param(first(from, q.Direction)), pg.Int8Param(last(q.To, q.Direction)), pg.Int8Param(int64(limit))}, Row: events.row}
+	}
+	return s.readPages(ctx, tenant, q.Limit, q.MaxBytes, q.From, q.Direction, page, func(e *domain.Event) int64 { return e.Version }, others)
+}
+
+// firstPage is how many events are read first if the result is limited by bytes, because their size is not known yet.
+const firstPage = 500
+
+// readPages reads in as many statements as it takes to come close to maxBytes without reading much more. Without such a
+// limit it uses one statement.
+func (s *Log) readPages(
+	ctx context.Context, tenant domain.TenantID, limit, maxBytes int, from int64, direction domain.Direction,
+	page func(from int64, limit int, events *eventReader) pg.Query, at func(*domain.Event) int64, others []pg.Query,
+) ([]domain.Event, error) {
+	events := eventReader{maxBytes: maxBytes}
+	queries := make([]pg.Query, 1, 1+len(others))
+	queries = append(queries, others...)
+	size := limit
+	if maxBytes > 0 {
+		size = min(limit, firstPage)
+	}
+	for {
+		before := events.mark()
+		queries[0] = page(from, size, &events)
+		err := s.db.ReadInTurn(ctx, tenant, func() { events.back(before) }, queries...)
+		if errors.Is(err, errEnough) { // the others did not run, because they come after the events
+			if err = nil; len(others) > 0 {
+				err = s.db.Read(ctx, tenant, nil, others...)
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		read := len(events.events)
+		if read-before.events < size || read >= limit || events.full {
+			break
+		}
+		if from = at(&events.events[read-1]) + 1; direction == domain.Backward {
+			if from -= 2; from < 1 {
+				break // 0 would mean the log's end
+			}
+		}
+		average := max(1, events.bytes/read)
+		size = min(limit-read, (maxBytes-events.bytes)/average+1, 4*size)
+	}
+	s.observeRead(len(events.events))
+	return events.events, nil
+}
+
+func (s *Log) observeRead(events int) {
+	if s.observer.ReadEvents != nil {
+		s.observer.ReadEvents(events)
+	}
+}
+
+// EventColumns are the columns that eventReader.row expects, of the events table as e.
+const EventColumns = `e.event_id, e.stream_id, e.stream_version, e.position, e.event_type,
+			case when e.gap is null then e.event_data end, case when e.gap is null then e.metadata end, e.occurred_at, e.created_at,
+			` + gapSQL
+
+// The statements that read events. Each has one sensible plan: it follows an index in the requested order. The bounds
+// are inclusive.
+var (
+	logForward  = pg.Statement{Name: "manifold_log_forward", SQL: logSQL("", "asc")}
+	logBackward = pg.Statement{Name: "manifold_log_backward", SQL: logSQL("", "desc")}
+
+	logTypesForward  = pg.Statement{Name: "manifold_log_types_forward", SQL: logSQL("and e.event_type = any($5::text[])", "asc")}
+	logTypesBackward = pg.Statement{Name: "manifold_log_types_backward", SQL: logSQL("and e.event_type = any($5::text[])", "desc")}
+
+	categoryForward  = pg.Statement{Name: "manifold_category_forward", SQL: logSQL("and e.category = $5::text", "asc")}
+	categoryBackward = pg.Statement{Name: "manifold_category_backward", SQL: logSQL("and e.category = $5::text", "desc")}
+
+	categoriesForward  = pg.Statement{Name: "manifold_categories_forward", SQL: categoriesSQL("", "asc")}
+	categoriesBackward = pg.Statement{Name: "manifold_categories_backward", SQL: categoriesSQL("", "desc")}
+
+	categoriesTypesForward  = pg.Statement{Name: "manifold_categories_types_forward", SQL: categoriesSQL("and c.event_type = any($6::text[])", "asc")}
+	categoriesTypesBackward = pg.Statement{Name: "manifold_categories_types_backward", SQL: categoriesSQL("and c.event_type = any($6::text[])", "desc")}
+
+	streamForward  = pg.Statement{Name: "manifold_stream_forward", SQL: streamSQL("asc")}
+	streamBackward = pg.Statement{Name: "manifold_stream_backward", SQL: streamSQL("desc")}
+)
+
+func between(column, order, begin, stop string) string {
+	if order == "desc" {
+		return fmt.Sprintf("%s <= %s::bigint and %s >= %s::bigint", column, begin, column, stop)
+	}
+	return fmt.Sprintf("%s >= %s::bigint and %s <= %s::bigint", column, begin, column, stop)
+}
+
+func logSQL(and, order string) string {
+	return `select ` + EventColumns + ` from events as e
+		where e.tenant_id = $1::uuid and ` + between("e.position", order, "$2", "$3") + ` ` + and + `
+		order by e.position ` + order + ` limit $4::bigint`
+}
+
+// categoriesSQL first finds the positions, for each category in its part of the index. The index contains the type as
+// well, so events of other types are not touched. Only then does it read the events.
+func categoriesSQL(and, order string) string {
+	return `select ` + EventColumns + ` from (
+			select p.position from unnest($5::text[]) as k(category)
+			cross join lateral (
+				select c.position from events as c
+				where c.tenant_id = $1::uuid and c.category = k.category and ` + between("c.position", order, "$2", "$3") + ` ` + and + `
+				order by c.position ` + order + ` limit $4::bigint
+			) as p
+			order by p.position ` + order + ` limit $4::bigint
+		) as p
+		cross join lateral (
+			select * from events as e where e.tenant_id = $1::uuid and e.position = p.position limit 1
+		) as e
+		order by p.position ` + order
+}
+
+func streamSQL(order string) string {
+	return `select ` + EventColumns + ` from events as e
+		where e.tenant_id = $1::uuid and e.stream_id = $2::text and ` + between("e.stream_version", order, "$3", "$4") + `
+		order by e.stream_version ` + order + ` limit $5::bigint`
+}
+
+func logQuery(tenant domain.TenantID, q domain.LogQuery, from int64, limit int, events *eventReader) pg.Query {
+	params := [][]byte{pg.TenantParam(tenant), pg.Int8Param(first(from, q.Direction)), pg.Int8Param(last(q.To, q.Direction)), pg.Int8Param(int64(limit))}
+	pick := func(forward, backward *pg.Statement) *pg.Statement {
+		if q.Direction == domain.Backward {
+			return backward
+		}
+		return forward
+	}
+	var st *pg.Statement
+	switch {
+	case len(q.Categories) == 0 && len(q.Types) == 0:
+		st = pick(&logForward, &logBackward)
+	case len(q.Categories) == 0:
+		st = pick(&logTypesForward, &logTypesBackward)
+		params = append(params, pg.TextsParam(q.Types))
+	case len(q.Categories) == 1 && len(q.Types) == 0:
+		st = pick(&categoryForward, &categoryBackward)
+		params = append(params, []byte(q.Categories[0]))
+	case len(q.Types) == 0:
+		st = pick(&categoriesForward, &categoriesBackward)
+		params = append(params, categoriesParam(q.Categories))
+	default:
+		st = pick(&categoriesTypesForward, &categoriesTypesBackward)
+		params = append(params, categoriesParam(q.Categories), pg.TextsParam(q.Types))
+	}
+	return pg.Query{Statement: st, Params: params, Row: events.row}
+}
+
+// categoriesParam removes duplicates, which would return events twice.
+func categoriesParam(categories []string) []byte {
+	seen := make(map[string]struct{}, len(categories))
+	once := make([]string, 0, len(categories))
+	for _, category := range categories {
+		if _, ok := seen[category]; !ok {
+			seen[category] = struct{}{}
+			once = append(once, category)
+		}
+	}
+	return pg.TextsParam(once)
+}
+
+// first returns where a query begins: at its From, or at the end where its direction starts.
+func first(from int64, direction domain.Direction) int64 {
+	if from == 0 && direction == domain.Backward {
+		return math.MaxInt64
+	}
+	return from
+}
+
+// last returns where a query stops.
+func last(to int64, direction domain.Direction) int64 {
+	if direction == domain.Backward {
+		return 1
+	}
+	if to == 0 {
+		return math.MaxInt64
+	}
+	return to
+}
+
+// Memory blocks for data and metadata begin small, for reads of an event or two, and then double.
+const (
+	firstBlock = 1 << 10
+	lastBlock  = 64 << 10
+)
+
+// errEnough ends a read whose remaining rows are not needed.
+var errEnough = errors.New("enough was read")
+
+// eventReader converts rows to events. Data and metadata share memory blocks, so that an event needs almost no
+// allocation. Names are separate strings, because they may be kept longer than the event.
+type eventReader struct {
+	maxBytes int
+	toTheEnd bool // read to the end of the answer even if much remains
+
+	events []domain.Event
+	bytes  int  // of data and metadata
+	full   bool // maxBytes was exceeded: the remaining events are left out
+	block  []byte
+	types  map[string]string
+	stream string // the last stream
+}
+
+type eventMark struct{ events, bytes int }
+
+func (r *eventReader) mark() eventMark { return eventMark{len(r.events), r.bytes} }
+
+func (r *eventReader) back(to eventMark) {
+	r.events, r.bytes, r.full = r.events[:to.events], to.bytes, false
+}
+
+// beyond is how many bytes of omitted events are read to reach the end of the answer. After that the connection is
+// closed.
+const beyond = 16 << 20
+
+func (r *eventReader) row(values [][]byte) error {
+	size := max(0, len(values[5])-1) + max(0, len(values[6])-1) // without the version of the binary form
+	if r.full {
+		if r.bytes += size; r.bytes > r.maxBytes+beyond && !r.toTheEnd {
+			return errEnough
+		}
+		return nil
+	}
+	if string(values[1]) != r.stream {
+		r.stream = string(values[1])
+	}
+	r.events = append(r.events, domain.Event{
+		ID:         pg.UUIDValue(values[0]),
+		Stream:     r.stream,
+		Version:    pg.Int8Value(values[2]),
+		Position:   pg.Int8Value(values[3]),
+		Type:       r.eventType(values[4]),
+		Data:       r.json(values[5]),
+		Metadata:   r.json(values[6]),
+		OccurredAt: pg.TimeValue(values[7]),
+		RecordedAt: pg.TimeValue(values[8]),
+	})
+	if values[9] != nil {
+		if err := PutGap(&r.events[len(r.events)-1], pg.JSONValue(values[9])); err != nil {
+			return err
+		}
+	}
+	r.bytes += size
+	r.full = r.maxBytes > 0 && r.bytes >= r.maxBytes
+	return nil
+}
+
+// eventType returns one string for all events of a type.
+func (r *eventReader) eventType(b []byte) string {
+	if name, ok := r.types[string(b)]; ok {
+		return name
+	}
+	if r.types == nil {
+		r.types = make(map[string]string)
+	}
+	name := string(b)
+	r.types[name] = name
+	return name
+}
+
+// json copies the text of a jsonb, which follows the version of its binary form; a null is nil.
+func (r *eventReader) json(b []byte) json.RawMessage {
+	if len(b) == 0 {
+		return nil
+	}
+	b = b[1:]
+	if len(b) > cap(r.block)-len(r.block) {
+		r.block = make([]byte, 0, max(firstBlock, min(2*cap(r.block), lastBlock), len(b)))
+	}
+	start := len(r.block)
+	r.block = append(r.block, b...)
+	return json.RawMessage(r.block[start:len(r.block):len(r.block)])
+}
+
+// ReadWith reads a slice of the tenant's log with its head and what was removed, and runs another query, all in one
+// round trip. Each part has a separate snapshot, in this order: head, events, what was removed, the other query. It
+// reads forward, whatever q.Direction says. If MaxBytes cut the slice short, Head is at most the position of its last
+// event. It sets no other fields of the reading. reset must discard the rows of the other query before a retry.
+func (s *Log) ReadWith(ctx context.Context, tenant domain.TenantID, q domain.LogQuery, reset func(), other pg.Query) (domain.Reading, error) {
+	var reading domain.Reading
+	events := eventReader{maxBytes: q.MaxBytes, toTheEnd: true}
+	q.Direction = domain.Forward
+	err := s.db.Read(ctx, tenant, func() {
+		reading = domain.Reading{}
+		events.back(eventMark{})
+		reset()
+	},
+		HeadQuery(tenant, &reading.Head),
+		logQuery(tenant, q, q.From, q.Limit, &events),
+		removedToQuery(tenant, q.Categories, &reading.RemovedTo),
+		other)
+	if err != nil {
+		return domain.Reading{}, err
+	}
+	reading.Events = events.events
+	if reading.RemovedTo < q.From {
+		reading.RemovedTo = 0
+	}
+	if n := len(events.events); events.full {
+		reading.Head = min(reading.Head, events.events[n-1].Position)
+	}
+	s.observeRead(len(reading.Events))
+	return reading, nil
+}

@@ -1,0 +1,217 @@
+package eventlog
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/pg"
+)
+
+// headsChannel is the channel on which processes notify one another of moved heads. The payload is a comma-separated
+// list of tenant:head, or headsMany if that would be long. NOTIFY inside an append would make the commits of the whole
+// database queue up. So one goroutine sends the notices for all tenants, separately.
+const (
+	headsChannel = "manifold_heads"
+	headsMany    = "poll"
+)
+
+const (
+	headsPause  = 50 * time.Millisecond // between two notices of this process
+	headsListed = 130                   // a notice has less than 8,000 bytes
+	headsPoll   = time.Second           // between two checks of the heads without a notice
+	headsAgain  = 30 * time.Second      // how far a poll looks back: no append takes that long
+	headsWait   = 10 * time.Second      // for the answer to a notice or a poll: a connection may die silently
+)
+
+// heads notifies waiting readers that a log has moved: readers in this process at once, and other processes by notices.
+// Its method run must be running.
+type heads struct {
+	here pg.Subscribers[domain.Head]
+
+	mu      sync.Mutex
+	pending map[domain.TenantID]int64
+	some    chan struct{} // has an element while pending is not empty
+}
+
+func newHeads() *heads {
+	return &heads{pending: make(map[domain.TenantID]int64), some: make(chan struct{}, 1)}
+}
+
+// moved is called by the writers after each commit.
+func (h *heads) moved(head domain.Head) {
+	h.here.Tell(head)
+	h.mu.Lock()
+	h.pending[head.Tenant] = max(h.pending[head.Tenant], head.Position)
+	h.mu.Unlock()
+	select {
+	case h.some <- struct{}{}:
+	default:
+	}
+}
+
+// run sends notices until ctx ends, and then sends the remaining ones.
+func (h *heads) run(ctx context.Context, s *Log) {
+	for {
+		select {
+		case <-ctx.Done():
+			select {
+			case <-h.some:
+				h.notify(s)
+			default:
+			}
+			return
+		case <-h.some:
+		}
+		h.notify(s)
+		select {
+		case <-ctx.Done():
+		case <-time.After(headsPause):
+		}
+	}
+}
+
+func (h *heads) notify(s *Log) {
+	h.mu.Lock()
+	pending := h.pending
+	h.pending = make(map[domain.TenantID]int64)
+	h.mu.Unlock()
+	if len(pending) == 0 {
+		return // the last notice included it
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), headsWait)
+	defer cancel()
+	// A process that misses the notice polls, so the append is unaffected.
+	if _, err := s.db.System.Exec(ctx, "select pg_notify($1, $2)", headsChannel, headsPayload(pending)); err != nil {
+		s.db.Log.Debug("moved heads were not announced; other processes will see them by polling", "error", err)
+	}
+}
+
+func headsPayload(heads map[domain.TenantID]int64) string {
+	if len(heads) > headsListed {
+		return headsMany
+	}
+	var payload strings.Builder
+	for tenant, head := range heads {
+		if payload.Len() > 0 {
+			payload.WriteByte(',')
+		}
+		payload.WriteString(tenant.String())
+		payload.WriteByte(':')
+		payload.WriteString(strconv.FormatInt(head, 10))
+	}
+	return payload.String()
+}
+
+// parseHeads parses a notice; ok is false if it does not name the heads.
+func parseHeads(payload string) (heads []domain.Head, ok bool) {
+	for part := range strings.SplitSeq(payload, ",") {
+		name, position, _ := strings.Cut(part, ":")
+		tenant, err := domain.ParseTenantID(name)
+		if err != nil {
+			return nil, false
+		}
+		head, err := strconv.ParseInt(position, 10, 64)
+		if err != nil {
+			return nil, false
+		}
+		heads = append(heads, domain.Head{Tenant: tenant, Position: head})
+	}
+	return heads, true
+}
+
+// Listen calls wake for each log that has moved. For appends of this process, it does so as soon as they are committed.
+// For those of other processes, it does so when they announce them, up to twenty times a second, or at the latest when
+// the heads are polled, about every second. One call may cover several appends, with the highest position. A call may
+// be repeated, or come late, with a lower position than another. LastAt is zero if only a notice reported the position.
+// At the start, Listen calls wake once for each log with an event. wake must return at once, and is called by several
+// goroutines, including the writers. Listen blocks until ctx ends, and then returns nil.
+func (s *Log) Listen(ctx context.Context, wake func(domain.Head)) error {
+	known := knownHeads{wake: wake, positions: make(map[domain.TenantID]int64)}
+	defer s.heads.here.Add(known.moved)()
+
+	look := make(chan bool, 1) // true: check all heads, since notices may have been lost
+	ask := func(all bool) {
+		select {
+		case look <- all:
+		case earlier := <-look:
+			look <- all || earlier
+		}
+	}
+	var listening sync.WaitGroup
+	defer listening.Wait()
+	listening.Go(func() {
+		s.db.ListenOn(ctx, headsChannel, func() { ask(true) }, func(payload string) {
+			heads, ok := parseHeads(payload)
+			if !ok {
+				ask(false)
+			}
+			for _, head := range heads {
+				known.moved(head)
+			}
+		})
+	})
+
+	ticker := time.NewTicker(headsPoll)
+	defer ticker.Stop()
+	var looked time.Time
+	for {
+		all := false
+		select {
+		case <-ctx.Done():
+			return nil
+		case all = <-look:
+		case <-ticker.C:
+		}
+		began := time.Now()
+		all = all || began.Sub(looked) > headsAgain/2
+		heads, err := s.recentHeads(ctx, all)
+		if err != nil {
+			if ctx.Err() == nil {
+				s.db.Log.Warn("the heads of the logs cannot be read; trying again", "error", err)
+			}
+			continue
+		}
+		looked = began
+		for _, head := range heads {
+			known.moved(head)
+		}
+	}
+}
+
+// recentHeads reads the heads that have moved recently by the database's clock, or all heads.
+func (s *Log) recentHeads(ctx context.Context, all bool) ([]domain.Head, error) {
+	ctx, cancel := context.WithTimeout(ctx, headsWait)
+	defer cancel()
+	if all {
+		return s.Heads(ctx, time.Time{})
+	}
+	var now time.Time
+	if err := s.db.System.QueryRow(ctx, "select now()").Scan(&now); err != nil {
+		return nil, pg.Unavailable(err)
+	}
+	return s.Heads(ctx, now.Add(-headsAgain))
+}
+
+// knownHeads forwards only new positions to a listener.
+type knownHeads struct {
+	wake func(domain.Head)
+
+	mu        sync.Mutex
+	positions map[domain.TenantID]int64
+}
+
+func (k *knownHeads) moved(head domain.Head) {
+	k.mu.Lock()
+	news := head.Position > k.positions[head.Tenant]
+	if news {
+		k.positions[head.Tenant] = head.Position
+	}
+	k.mu.Unlock()
+	if news {
+		k.wake(head)
+	}
+}

@@ -1,0 +1,90 @@
+package members
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/pg"
+)
+
+// membersKept is how long a member's row is kept after its last sign of life. It is much longer than a member can count
+// as alive.
+const membersKept = time.Hour
+
+// Join removes every other member with this one's name: this process has started in its place.
+func (s *Postgres) Join(ctx context.Context, member domain.Member) error {
+	if _, err := s.db.System.Exec(ctx, "delete from members m where m.name = $1 and m.member_id <> $2", member.Name, member.ID); err != nil {
+		return pg.Unavailable(fmt.Errorf("announce a member: %w", err))
+	}
+	return nil
+}
+
+// Announce records a member's sign of life. It returns the members with a sign of life within the given time, by the
+// database's clock, in the order in which they started, including this one. StartedAt and AliveAt are the database's
+// times. Members that have been silent for an hour are removed. If tenants is not nil, Announce sets it to all tenants
+// with a log, in order.
+func (s *Postgres) Announce(ctx context.Context, member domain.Member, within time.Duration, tenants *[]domain.TenantID) ([]domain.Member, error) {
+	var batch pgx.Batch
+	batch.Queue("begin")
+	batch.Queue(`
+		insert into members as m (member_id, name, version) values ($1, $2, $3)
+		on conflict (member_id) do update set name = excluded.name, version = excluded.version, alive_at = now()`,
+		member.ID, member.Name, member.Version)
+	batch.Queue("delete from members m where m.alive_at < now() - make_interval(secs => $1)", membersKept.Seconds())
+	var alive []domain.Member
+	batch.Queue(aliveMembers, within.Seconds()).Query(func(rows pgx.Rows) (err error) {
+		alive, err = pgx.CollectRows(rows, scanMember)
+		return err
+	})
+	if tenants != nil {
+		batch.Queue("select l.tenant_id from logs l order by l.tenant_id").Query(func(rows pgx.Rows) (err error) {
+			*tenants, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (id domain.TenantID, err error) {
+				err = row.Scan((*[16]byte)(&id))
+				return id, err
+			})
+			return err
+		})
+	}
+	batch.Queue("commit")
+	if err := s.db.System.SendBatch(ctx, &batch).Close(); err != nil {
+		return nil, pg.Unavailable(fmt.Errorf("announce a member: %w", err))
+	}
+	return alive, nil
+}
+
+// A listener's connection ends with its process, however the process ends. The view shows the names of connections of
+// the same login.
+const aliveMembers = `
+	select m.member_id, m.name, m.version, m.started_at, m.alive_at,
+		exists (select from pg_stat_activity a where a.application_name = '` + pg.ListenerName + `' || m.member_id::text)
+	from members m
+	where m.alive_at >= now() - make_interval(secs => $1) order by m.started_at, m.member_id`
+
+func scanMember(row pgx.CollectableRow) (domain.Member, error) {
+	var m domain.Member
+	err := row.Scan((*[16]byte)(&m.ID), &m.Name, &m.Version, (*pg.Moment)(&m.StartedAt), (*pg.Moment)(&m.AliveAt), &m.Connected)
+	return m, err
+}
+
+// Members returns the members with a sign of life within the given time, by the database's clock, in the order in which
+// they started.
+func (s *Postgres) Members(ctx context.Context, within time.Duration) ([]domain.Member, error) {
+	rows, _ := s.db.System.Query(ctx, aliveMembers, within.Seconds())
+	alive, err := pgx.CollectRows(rows, scanMember)
+	if err != nil {
+		return nil, pg.Unavailable(fmt.Errorf("list the members: %w", err))
+	}
+	return alive, nil
+}
+
+// Leave removes a member. Removing a member that does not exist is no error.
+func (s *Postgres) Leave(ctx context.Context, id domain.MemberID) error {
+	if _, err := s.db.System.Exec(ctx, "delete from members m where m.member_id = $1", id); err != nil {
+		return pg.Unavailable(fmt.Errorf("forget a member: %w", err))
+	}
+	return nil
+}

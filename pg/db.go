@@ -1,0 +1,218 @@
+// Package pg connects to Manifold's own PostgreSQL database: sessions by login, transactions under a tenant, pipelined
+// statements, notices between processes, and what the errors of PostgreSQL mean. Start with Open and DB. The SQL itself
+// is in the packages whose tables it reads and writes.
+//
+// There are three logins (migrations.Role). The app login works under one tenant at a time. The system login works
+// across tenants, for heads and lists. The retention login removes events. Row-level security also enforces the tenant
+// in the database: each transaction sets the tenant locally. Each statement names the tenant in its where clause as
+// well, so that the database can be sharded by tenant.
+package pg
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/fairshare"
+)
+
+// Config says how to reach the database. The URLs are pgx connection strings, one for each login.
+type Config struct {
+	AppURL       string
+	SystemURL    string
+	RetentionURL string
+	MaxConns     int // of the app login; 0: 16. System and retention get a quarter of it, at least two
+	Log          *slog.Logger
+	// Member identifies this process. Connections that listen for changes carry it in their names, so that other
+	// processes notice when this one is gone. Zero: they do not carry it.
+	Member domain.MemberID
+	// Connected is called when any login has opened a connection. It may be nil; it is called concurrently and must
+	// return at once.
+	Connected func()
+}
+
+// DB is Manifold's own database. All methods may be called concurrently.
+type DB struct {
+	App, System, Retention *pgxpool.Pool // by login
+	Log                    *slog.Logger
+
+	// What has changed in this process. The payload is the tenant; domain.Everyone means any.
+	KeysChanged        Subscribers[domain.TenantID]
+	ProjectionsChanged Subscribers[struct{}]
+	RetentionChanged   Subscribers[domain.TenantID]
+	WebhooksChanged    Subscribers[domain.TenantID]
+
+	// Unprintable is called when a read fails on rows that PostgreSQL cannot print. It makes them readable and returns
+	// their number; the read is then repeated. It must be set before the first read; nil: such reads fail.
+	Unprintable func(ctx context.Context, tenant domain.TenantID, queries []Query) (found int, err error)
+
+	member  domain.MemberID
+	reading *fairshare.Budget // limits the connections that run long reads
+}
+
+// Open connects with each login. The caller must close the DB. If OpenDB fails, Absence says whether waiting may help.
+func Open(ctx context.Context, config Config) (*DB, error) {
+	most := cmp.Or(config.MaxConns, defaultConns)
+	db := &DB{
+		Log:    cmp.Or(config.Log, slog.New(slog.DiscardHandler)),
+		member: config.Member,
+		// The other half is for appends and other short work.
+		reading: fairshare.New("readings", int64(max(1, most/2)), int64(max(1, most/4))),
+	}
+	var refused error
+	connected := false
+	for _, login := range []struct {
+		pool **pgxpool.Pool
+		name string
+		url  string
+		most int
+		set  map[string]string
+	}{
+		{&db.App, "app", config.AppURL, most, AppSettings},
+		{&db.System, "system", config.SystemURL, max(2, most/4), nil},
+		{&db.Retention, "retention", config.RetentionURL, max(2, most/4), PlannerSettings},
+	} {
+		pool, err := OpenPool(ctx, login.url, login.most, login.set, config.Connected)
+		if err != nil {
+			err = fmt.Errorf("open the store with the %s login: %w%s", login.name, err, remedy(err))
+		}
+		switch {
+		case err == nil:
+			*login.pool, connected = pool, true
+		case isLoginRefused(err):
+			refused = cmp.Or(refused, err)
+		default:
+			db.Close()
+			return nil, err
+		}
+	}
+	if refused != nil {
+		db.Close()
+		if !connected {
+			refused = &noLogins{refused}
+		}
+		return nil, refused
+	}
+	return db, nil
+}
+
+// maxMessageBytes limits the memory for one row of an answer.
+const maxMessageBytes = 48 << 20
+
+// defaultConns is the number of connections of the app login if the configuration sets none.
+const defaultConns = 16
+
+// remedy says what to do if a login cannot connect; it is empty if there is no known remedy.
+func remedy(err error) string {
+	switch SQLState(err) {
+	case "28P01", "28000": // the password is wrong, or there is no such login
+		return "; `manifold migrate up` makes the login, and gives it the configuration's password"
+	case "3D000":
+		return "; create the database, and run `manifold migrate up`"
+	}
+	return ""
+}
+
+// PlannerSettings apply to connections that read and remove events. Each of their statements is meant to use a certain
+// index. While the table is small, the planner prefers to read all of it, and a prepared statement would keep that plan
+// after the table has grown.
+var PlannerSettings = map[string]string{
+	"enable_seqscan":    "off",
+	"enable_bitmapscan": "off",
+	"plan_cache_mode":   "force_generic_plan",
+}
+
+// AppSettings apply to the app login's connections.
+var AppSettings = with(PlannerSettings, map[string]string{
+	"lock_timeout":      "4000",
+	"statement_timeout": "30000",
+})
+
+// with returns settings with others added.
+func with(settings, others map[string]string) map[string]string {
+	all := maps.Clone(settings)
+	maps.Copy(all, others)
+	return all
+}
+
+// connectTimeout is how long opening a connection may take, unless the URL sets connect_timeout. Background work waits
+// without a separate deadline. A server that is just shutting down, for example, may accept a connection and then never
+// answer. The pool's default limit is two minutes.
+const connectTimeout = 10 * time.Second
+
+func OpenPool(ctx context.Context, url string, most int, settings map[string]string, connected func()) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	config.MaxConns = int32(most)
+	if connected != nil {
+		config.AfterConnect = func(context.Context, *pgx.Conn) error {
+			connected()
+			return nil
+		}
+	}
+	config.ConnConfig.MaxProtocolMessageBodyLen = maxMessageBytes
+	config.ConnConfig.ConnectTimeout = cmp.Or(config.ConnConfig.ConnectTimeout, connectTimeout)
+	// Statements name tables without the schema, because the connection sets the search path.
+	config.ConnConfig.RuntimeParams["search_path"] = "manifold"
+	config.ConnConfig.RuntimeParams["application_name"] = "manifold"
+	// A client that stalls in the middle of a transaction must not keep a log locked.
+	config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "10000"
+	maps.Copy(config.ConnConfig.RuntimeParams, settings)
+	// A connection to a server that has become a standby is useless: a new one may reach the new primary.
+	keep := config.ConnConfig.OnPgError
+	config.ConnConfig.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
+		return err.Code != ReadOnly && keep(conn, err)
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return pool, nil
+}
+
+// Close closes all connections.
+func (db *DB) Close() {
+	for _, pool := range []*pgxpool.Pool{db.App, db.System, db.Retention} {
+		if pool != nil {
+			pool.Close()
+		}
+	}
+}
+
+// Spare reports whether a connection is free. If one is, nobody waits for one.
+func (db *DB) Spare() bool {
+	stat := db.App.Stat()
+	return stat.AcquiredConns() < stat.MaxConns()
+}
+
+// Ping reports whether the database answers, on the app and the system login.
+func (db *DB) Ping(ctx context.Context) error {
+	if err := db.App.Ping(ctx); err != nil {
+		return Unavailable(err)
+	}
+	return Unavailable(db.System.Ping(ctx))
+}
+
+// Under runs do in a read-committed transaction of pool with the tenant set, and commits it if do returns nil. It is
+// not for hot paths: begin, each statement of do, and commit take a round trip each.
+func Under(ctx context.Context, pool *pgxpool.Pool, tenant domain.TenantID, do func(pgx.Tx) error) error {
+	err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{
+		// SET takes no parameters. The tenant's canonical form contains only hexadecimal digits and dashes.
+		BeginQuery: "begin; set local manifold.tenant = '" + tenant.String() + "'",
+	}, do)
+	return Unavailable(err)
+}

@@ -1,0 +1,38 @@
+package pg
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Quota limits a tenant's rows of a table. The condition where may be empty; it refers to the table as t.
+type Quota struct {
+	Things string // for people: "groups"
+	Table  string
+	Where  string
+	Most   int
+}
+
+// Check returns domain.CodeQuotaExceeded if the tenant has more than allowed after an insert in this transaction.
+// Concurrent inserts are not counted. Shared things have no quota.
+func (q Quota) Check(ctx context.Context, tx pgx.Tx, tenant domain.TenantID) error {
+	if tenant == domain.Everyone {
+		return nil
+	}
+	statement := "select count(*) from " + q.Table + " t where t.tenant_id = $1"
+	if q.Where != "" {
+		statement += " and " + q.Where
+	}
+	var there int
+	if err := tx.QueryRow(ctx, statement, tenant).Scan(&there); err != nil {
+		return fmt.Errorf("count the %s: %w", q.Things, err)
+	}
+	if there > q.Most {
+		return domain.Errorf(domain.CodeQuotaExceeded, "", "the tenant has %d %s, the most it may have; remove one that is no longer needed", there-1, q.Things)
+	}
+	return nil
+}

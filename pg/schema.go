@@ -1,0 +1,47 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/migrations"
+)
+
+// CheckSchema returns an error if this program cannot use the database's schema: it is missing, too old, or a migration
+// has failed or is still running. Absence recognises these errors. A newer schema is accepted, because the previous
+// release must run on the next one's schema.
+func (db *DB) CheckSchema(ctx context.Context) error {
+	var version int64
+	var dirty bool
+	// The migrator's own search path determines the table's schema, which is public unless somebody changed it.
+	err := db.System.QueryRow(ctx, "select version, dirty from public.manifold_schema").Scan(&version, &dirty)
+	const (
+		undefinedTable        = "42P01"
+		insufficientPrivilege = "42501"
+	)
+	switch state := SQLState(err); {
+	case errors.Is(err, pgx.ErrNoRows), state == undefinedTable, state == insufficientPrivilege:
+		return &schemaError{"the database has no schema yet: run `manifold migrate up` with the same configuration"}
+	case err != nil:
+		return fmt.Errorf("check the schema: %w", Unavailable(err))
+	case dirty:
+		return &schemaError{fmt.Sprintf("a migration to version %d of the schema is under way, or was cut off half-way: `manifold migrate up` says what to do", version)}
+	case version < int64(migrations.Latest()):
+		return &schemaError{fmt.Sprintf("the schema is at version %d, and this program needs %d: run `manifold migrate up`", version, migrations.Latest())}
+	}
+	return nil
+}
+
+// Synced reports whether the database writes a commit to disk before it answers. If it does not, a crash of its machine
+// can lose acknowledged data.
+func (db *DB) Synced(ctx context.Context) (bool, error) {
+	var fsync, commit string
+	err := db.App.QueryRow(ctx, "select current_setting('fsync'), current_setting('synchronous_commit')").Scan(&fsync, &commit)
+	if err != nil {
+		return false, fmt.Errorf("ask whether commits are synced: %w", Unavailable(err))
+	}
+	return fsync == "on" && commit != "off", nil
+}

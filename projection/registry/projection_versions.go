@@ -1,0 +1,67 @@
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/pg"
+)
+
+// insertVersion stores a projection's new definition as its next version, and returns the version's number. Version and
+// At are the database's. It must run in the transaction that changes the projection's row and has locked or just
+// created it, so that nobody else takes the same number. The newest domain.MaxVersions of a projection are kept.
+func insertVersion(ctx context.Context, tx pgx.Tx, v domain.ProjectionVersion) (version int64, err error) {
+	definition, err := json.Marshal(v.Definition)
+	if err != nil {
+		return 0, fmt.Errorf("write the definition of a version: %w", err)
+	}
+	var rebuild any
+	if v.Rebuild != (domain.RebuildID{}) {
+		rebuild = v.Rebuild
+	}
+	err = tx.QueryRow(ctx, `
+		insert into projection_versions as v (tenant_id, name, version, definition, cause, by, rebuild_id)
+		values ($1, $2,
+			1 + coalesce((select max(o.version) from projection_versions o where o.tenant_id = $1 and o.name = $2), 0),
+			$3, $4, $5, $6)
+		returning v.version`, v.Owner, v.Name, definition, string(v.Cause), v.By, rebuild).Scan(&version)
+	if err != nil {
+		return 0, fmt.Errorf("keep a projection's version: %w", err)
+	}
+	_, err = tx.Exec(ctx, "delete from projection_versions v where v.tenant_id = $1 and v.name = $2 and v.version <= $3",
+		v.Owner, v.Name, version-domain.MaxVersions)
+	if err != nil {
+		return 0, fmt.Errorf("forget a projection's oldest version: %w", err)
+	}
+	return version, nil
+}
+
+// ProjectionVersions returns the versions of a projection's definition, newest first and at most limit. It returns none
+// if there never was such a projection.
+func (s *Registry) ProjectionVersions(ctx context.Context, id domain.ProjectionID, limit int) ([]domain.ProjectionVersion, error) {
+	var versions []domain.ProjectionVersion
+	err := pg.Under(ctx, s.db.App, id.Owner, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, `
+			select v.version, v.definition, v.cause, v.by, coalesce(v.rebuild_id, '00000000-0000-0000-0000-000000000000'), v.at
+			from projection_versions v where v.tenant_id = $1 and v.name = $2 order by v.version desc limit $3`,
+			id.Owner, id.Name, limit)
+		var err error
+		versions, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (domain.ProjectionVersion, error) {
+			v := domain.ProjectionVersion{ProjectionID: id}
+			var definition []byte
+			if err := row.Scan(&v.Version, &definition, &v.Cause, &v.By, &v.Rebuild, (*pg.Moment)(&v.At)); err != nil {
+				return v, err
+			}
+			return v, pg.DecodeStrictly(definition, &v.Definition)
+		})
+		if err != nil {
+			return fmt.Errorf("list a projection's versions: %w", err)
+		}
+		return nil
+	})
+	return versions, err
+}

@@ -1,0 +1,374 @@
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/pg"
+)
+
+// running is the condition for a rebuild that has not ended. It equals that of the index which allows a projection only
+// one such rebuild.
+const running = "r.state in ('queued', 'building', 'catching-up', 'validating', 'awaiting-approval')"
+
+const rebuildColumns = `r.tenant_id, r.name, r.rebuild_id, r.build, r.definition, r.options,
+	coalesce(r.rollback_of, '00000000-0000-0000-0000-000000000000'), r.by, r.state, r.cancel, r.paused, r.approved, r.worker::text,
+	r.events_done, r.events_total, r.events_per_second, r.documents, r.live_before, r.difference, r.loss, r.max_faulted, r.faulted,
+	r.error, r.previous,
+	r.created_at, r.started_at, r.updated_at, r.ended_at`
+
+func scanRebuild(row pgx.CollectableRow) (domain.Rebuild, error) {
+	var r domain.Rebuild
+	var definition, options, difference, loss, faulted, previous []byte
+	err := row.Scan(&r.Owner, &r.Name, &r.ID, &r.Build, &definition, &options,
+		&r.RollbackOf, &r.By, &r.State, &r.Cancel, &r.Paused, &r.Approved, (*pg.NullText)(&r.Worker),
+		&r.EventsDone, &r.EventsTotal, &r.EventsPerSecond, &r.Documents, &r.LiveBefore, &difference, &loss, &r.MaxFaulted, &faulted, (*pg.NullText)(&r.Error), &previous,
+		(*pg.Moment)(&r.CreatedAt), (*pg.Moment)(&r.StartedAt), (*pg.Moment)(&r.UpdatedAt), (*pg.Moment)(&r.EndedAt))
+	if err != nil {
+		return domain.Rebuild{}, err
+	}
+	if err := pg.DecodeStrictly(definition, &r.Definition); err != nil {
+		return domain.Rebuild{}, err
+	}
+	if err := pg.DecodeStrictly(options, &r.RebuildOptions); err != nil {
+		return domain.Rebuild{}, err
+	}
+	if difference != nil {
+		r.Difference = new(domain.Difference)
+		if err := pg.DecodeStrictly(difference, r.Difference); err != nil {
+			return domain.Rebuild{}, err
+		}
+	}
+	if loss != nil {
+		if err := pg.DecodeStrictly(loss, &r.Loss); err != nil {
+			return domain.Rebuild{}, err
+		}
+	}
+	if faulted != nil {
+		r.Faulted = new(domain.FaultedTenants)
+		if err := pg.DecodeStrictly(faulted, r.Faulted); err != nil {
+			return domain.Rebuild{}, err
+		}
+	}
+	if previous != nil {
+		r.Previous = new(domain.Previous)
+		if err := pg.DecodeStrictly(previous, r.Previous); err != nil {
+			return domain.Rebuild{}, err
+		}
+	}
+	return r, nil
+}
+
+// encodeDifference encodes a rebuild's difference; nil if there is none.
+func encodeDifference(rebuild domain.Rebuild) ([]byte, error) {
+	if rebuild.Difference == nil {
+		return nil, nil
+	}
+	text, err := json.Marshal(rebuild.Difference)
+	if err != nil {
+		return nil, fmt.Errorf("write a rebuild's difference: %w", err)
+	}
+	return text, nil
+}
+
+// encodeFaulted encodes the tenants that a rebuild leaves on their old build; nil if there are none.
+func encodeFaulted(rebuild domain.Rebuild) ([]byte, error) {
+	if rebuild.Faulted == nil {
+		return nil, nil
+	}
+	text, err := json.Marshal(rebuild.Faulted)
+	if err != nil {
+		return nil, fmt.Errorf("write a rebuild's faulted tenants: %w", err)
+	}
+	return text, nil
+}
+
+// CreateRebuild queues a rebuild; its build number comes from NextBuild. It returns domain.CodeRebuildRunning if the
+// projection has a rebuild that has not ended, and domain.CodeNotFound if there is no projection.
+func (s *Registry) CreateRebuild(ctx context.Context, rebuild domain.Rebuild) error {
+	return s.changeProjection(ctx, rebuild.ProjectionID, func(tx pgx.Tx) error {
+		if _, err := lockProjection(ctx, tx, rebuild.ProjectionID); err != nil {
+			return err
+		}
+		return insertRebuild(ctx, tx, rebuild)
+	})
+}
+
+// insertRebuild queues a rebuild in a transaction that has locked the projection's row.
+func insertRebuild(ctx context.Context, tx pgx.Tx, rebuild domain.Rebuild) error {
+	definition, err := json.Marshal(rebuild.Definition)
+	if err != nil {
+		return fmt.Errorf("write the rebuild's definition: %w", err)
+	}
+	options, err := json.Marshal(rebuild.RebuildOptions)
+	if err != nil {
+		return fmt.Errorf("write the rebuild's options: %w", err)
+	}
+	var rollbackOf any
+	if rebuild.RollbackOf != (domain.RebuildID{}) {
+		rollbackOf = rebuild.RollbackOf
+	}
+	_, err = tx.Exec(ctx, `
+		insert into rebuilds (tenant_id, name, rebuild_id, build, definition, options, rollback_of, by, state, events_total, max_faulted)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, 'queued', $9, $10)`,
+		rebuild.Owner, rebuild.Name, rebuild.ID, rebuild.Build, definition, options, rollbackOf, rebuild.By, rebuild.EventsTotal, rebuild.MaxFaulted)
+	switch {
+	case pg.SQLState(err) == pg.UniqueViolation:
+		return rebuildRunning(rebuild.ProjectionID)
+	case err != nil:
+		return fmt.Errorf("create a rebuild: %w", err)
+	}
+	// Swapped rebuilds are counted separately, so that many failed ones do not push out the one that a rollback needs.
+	_, err = tx.Exec(ctx, `
+		delete from rebuilds r where r.tenant_id = $1 and r.name = $2 and r.rebuild_id in (
+			select o.rebuild_id from (
+				select o.rebuild_id, row_number() over (partition by o.state = 'swapped' order by o.created_at desc, o.rebuild_id desc) as place
+				from rebuilds o where o.tenant_id = $1 and o.name = $2 and o.ended_at is not null) as o
+			where o.place > $3)`, rebuild.Owner, rebuild.Name, domain.MaxRebuilds)
+	if err != nil {
+		return fmt.Errorf("forget a projection's oldest rebuilds: %w", err)
+	}
+	return mustEnd(ctx, tx, rebuild.ProjectionID, rebuild.Definition)
+}
+
+// Rebuild returns a rebuild, or domain.CodeNotFound if there is none.
+func (s *Registry) Rebuild(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) (domain.Rebuild, error) {
+	var found domain.Rebuild
+	err := pg.Under(ctx, s.db.App, id.Owner, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, "select "+rebuildColumns+` from rebuilds r
+			where r.tenant_id = $1 and r.name = $2 and r.rebuild_id = $3`, id.Owner, id.Name, rebuild)
+		var err error
+		found, err = pgx.CollectExactlyOneRow(rows, scanRebuild)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return noRebuild(id, rebuild)
+		}
+		if err != nil {
+			return fmt.Errorf("read a rebuild: %w", err)
+		}
+		return nil
+	})
+	return found, err
+}
+
+// Rebuilds returns a projection's last domain.MaxRebuilds rebuilds, newest first.
+func (s *Registry) Rebuilds(ctx context.Context, id domain.ProjectionID) ([]domain.Rebuild, error) {
+	var rebuilds []domain.Rebuild
+	err := pg.Under(ctx, s.db.App, id.Owner, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, "select "+rebuildColumns+` from rebuilds r
+			where r.tenant_id = $1 and r.name = $2 order by r.created_at desc, r.rebuild_id desc limit $3`,
+			id.Owner, id.Name, domain.MaxRebuilds)
+		var err error
+		if rebuilds, err = pgx.CollectRows(rows, scanRebuild); err != nil {
+			return fmt.Errorf("list the rebuilds: %w", err)
+		}
+		return nil
+	})
+	return rebuilds, err
+}
+
+// RunningRebuilds returns the rebuilds of all owners that have not ended, including queued ones, oldest first.
+func (s *Registry) RunningRebuilds(ctx context.Context) ([]domain.Rebuild, error) {
+	rows, _ := s.db.System.Query(ctx, "select "+rebuildColumns+" from rebuilds r where "+running+" order by r.created_at")
+	rebuilds, err := pgx.CollectRows(rows, scanRebuild)
+	if err != nil {
+		return nil, pg.Unavailable(fmt.Errorf("list the running rebuilds: %w", err))
+	}
+	return rebuilds, nil
+}
+
+// ClaimRebuild assigns a rebuild to worker (a UUID) if it has no worker, or if its worker has not saved for staleAfter
+// by the database's clock. A queued rebuild then becomes building. ClaimRebuild returns the resulting rebuild. It
+// returns false if the rebuild has ended, is paused without a cancellation, or has a worker, even if that is worker
+// itself. Of several concurrent claims, exactly one wins.
+func (s *Registry) ClaimRebuild(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID, worker string, staleAfter time.Duration) (claimed domain.Rebuild, ok bool, err error) {
+	err = pg.Under(ctx, s.db.App, id.Owner, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, `
+			update rebuilds r set worker = $4, alive_at = now(), started_at = coalesce(r.started_at, now()), updated_at = now(),
+			  state = case r.state when 'queued' then 'building' else r.state end
+			where r.tenant_id = $1 and r.name = $2 and r.rebuild_id = $3 and `+running+`
+			  and (r.worker is null or r.alive_at < now() - $5::interval) and (r.cancel or not r.paused)
+			returning `+rebuildColumns, id.Owner, id.Name, rebuild, worker, staleAfter)
+		var err error
+		claimed, err = pgx.CollectExactlyOneRow(rows, scanRebuild)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("claim a rebuild: %w", err)
+		}
+		ok = true
+		return nil
+	})
+	return claimed, ok && err == nil, err
+}
+
+// SaveRebuild stores state, progress and sign of life of the rebuild's worker. It returns the rebuild with the requests
+// made meanwhile: Cancel, Paused, Approved. It returns domain.CodeConflict if the rebuild has ended or has another
+// worker; the caller must then stop. It does not accept a final state: see EndRebuild and SwapProjection.
+func (s *Registry) SaveRebuild(ctx context.Context, rebuild domain.Rebuild) (saved domain.Rebuild, err error) {
+	difference, err := encodeDifference(rebuild)
+	if err != nil {
+		return domain.Rebuild{}, err
+	}
+	var loss []byte
+	if len(rebuild.Loss) > 0 {
+		if loss, err = json.Marshal(rebuild.Loss); err != nil {
+			return domain.Rebuild{}, fmt.Errorf("write a rebuild's loss: %w", err)
+		}
+	}
+	faulted, err := encodeFaulted(rebuild)
+	if err != nil {
+		return domain.Rebuild{}, err
+	}
+	return s.saveRebuild(ctx, rebuild, "difference = $12, loss = $13, faulted = $14,", difference, loss, faulted)
+}
+
+// BeatRebuild is SaveRebuild without difference, loss and faulted tenants, which are found once and may be long.
+func (s *Registry) BeatRebuild(ctx context.Context, rebuild domain.Rebuild) (saved domain.Rebuild, err error) {
+	return s.saveRebuild(ctx, rebuild, "")
+}
+
+// saveRebuild stores a rebuild's progress; set is one of the SQL fragments above, and more holds its values.
+func (s *Registry) saveRebuild(ctx context.Context, rebuild domain.Rebuild, set string, more ...any) (domain.Rebuild, error) {
+	if rebuild.State.Ended() {
+		return domain.Rebuild{}, fmt.Errorf("save a rebuild: %s is a final state", rebuild.State)
+	}
+	err := pg.Under(ctx, s.db.App, rebuild.Owner, func(tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, `
+			update rebuilds r set state = $5, events_done = $6, events_total = $7, events_per_second = $8, documents = $9, live_before = $10,
+			  error = $11, `+set+` alive_at = now(), updated_at = now()
+			where r.tenant_id = $1 and r.name = $2 and r.rebuild_id = $3 and r.worker = $4 and `+running+`
+			returning r.cancel, r.paused, r.approved`,
+			append([]any{rebuild.Owner, rebuild.Name, rebuild.ID, pg.TextOrNull(rebuild.Worker), rebuild.State, rebuild.EventsDone, rebuild.EventsTotal,
+				rebuild.EventsPerSecond, rebuild.Documents, rebuild.LiveBefore, pg.TextOrNull(rebuild.Error)}, more...)...).
+			Scan(&rebuild.Cancel, &rebuild.Paused, &rebuild.Approved)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			return notMine(rebuild)
+		case err != nil:
+			return fmt.Errorf("save a rebuild: %w", err)
+		}
+		return nil
+	})
+	return rebuild, err
+}
+
+// ReleaseRebuild releases a rebuild before its end, so that another worker need not wait until this one counts as dead.
+// It does nothing if another worker has the rebuild.
+func (s *Registry) ReleaseRebuild(ctx context.Context, rebuild domain.Rebuild) error {
+	return s.changeProjection(ctx, rebuild.ProjectionID, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `
+			update rebuilds r set worker = null, updated_at = now()
+			where r.tenant_id = $1 and r.name = $2 and r.rebuild_id = $3 and r.worker = $4 and `+running,
+			rebuild.Owner, rebuild.Name, rebuild.ID, pg.TextOrNull(rebuild.Worker))
+		if err != nil {
+			return fmt.Errorf("release a rebuild: %w", err)
+		}
+		return nil
+	})
+}
+
+// EndRebuild ends a rebuild without a swap, as cancelled, failed or reported, with its last progress. It releases the
+// live build if the rebuild held it, and retires the new build, which may be dropped at dropAt. If the new build is
+// live for a tenant, it is not retired. Only the rebuild's worker may call it or, if the rebuild is unclaimed, a caller
+// with an empty Worker. Otherwise it returns domain.CodeConflict. ReleaseTenant releases tenants that the rebuild still
+// holds.
+func (s *Registry) EndRebuild(ctx context.Context, rebuild domain.Rebuild, dropAt time.Time) error {
+	switch rebuild.State {
+	case domain.RebuildCancelled, domain.RebuildFailed, domain.RebuildReported:
+	default:
+		return fmt.Errorf("end a rebuild: %s is not how one ends without a swap", rebuild.State)
+	}
+	return s.changeProjection(ctx, rebuild.ProjectionID, func(tx pgx.Tx) error {
+		// Lock the projection's row first, as everywhere. It exists, since deleting it ends the rebuild.
+		live, err := lockProjection(ctx, tx, rebuild.ProjectionID)
+		if domain.IsCode(err, domain.CodeNotFound) {
+			return notMine(rebuild)
+		}
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `
+			update projections p set held_by = null, revision = p.revision + 1, updated_at = now()
+			where p.tenant_id = $1 and p.name = $2 and p.held_by = $3`, rebuild.Owner, rebuild.Name, rebuild.ID)
+		if err != nil {
+			return fmt.Errorf("let go of the projection: %w", err)
+		}
+		if err := s.finishRebuild(ctx, tx, rebuild, running); err != nil {
+			return err
+		}
+		if live.Number == rebuild.Build {
+			return nil // this rebuild moves tenants back to the build of all others
+		}
+		return retire(ctx, tx, rebuild.NewBuild(), dropAt)
+	})
+}
+
+// finishRebuild stores a rebuild's final state if it still has the same worker and the condition holds.
+func (s *Registry) finishRebuild(ctx context.Context, tx pgx.Tx, rebuild domain.Rebuild, condition string) error {
+	difference, err := encodeDifference(rebuild)
+	if err != nil {
+		return err
+	}
+	faulted, err := encodeFaulted(rebuild)
+	if err != nil {
+		return err
+	}
+	done, err := tx.Exec(ctx, `
+		update rebuilds r set state = $5, events_done = $6, events_total = $7, events_per_second = $8, documents = $9, live_before = $10,
+		  difference = $11, error = $12, faulted = $13, worker = null, ended_at = now(), updated_at = now()
+		where r.tenant_id = $1 and r.name = $2 and r.rebuild_id = $3 and r.worker is not distinct from $4 and `+condition,
+		rebuild.Owner, rebuild.Name, rebuild.ID, pg.TextOrNull(rebuild.Worker), rebuild.State,
+		rebuild.EventsDone, rebuild.EventsTotal, rebuild.EventsPerSecond, rebuild.Documents, rebuild.LiveBefore, difference, pg.TextOrNull(rebuild.Error), faulted)
+	switch {
+	case err != nil:
+		return fmt.Errorf("end a rebuild: %w", err)
+	case done.RowsAffected() == 0:
+		return notMine(rebuild)
+	}
+	return nil
+}
+
+// ForgetExamples removes a tenant's documents from the examples of differences in rebuilds of shared projections, and
+// its faults from their lists of faulted tenants.
+func (s *Registry) ForgetExamples(ctx context.Context, tenant domain.TenantID) error {
+	return pg.Under(ctx, s.db.App, domain.Everyone, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `
+			update rebuilds r set difference = jsonb_set(r.difference, '{examples}', coalesce((
+			  select jsonb_agg(e.example) from jsonb_array_elements(r.difference->'examples') as e (example)
+			  where e.example->>'tenant' <> $2), '[]'))
+			where r.tenant_id = $1 and r.difference->'examples' @> jsonb_build_array(jsonb_build_object('tenant', $2::text))`,
+			domain.Everyone, tenant.String())
+		if err != nil {
+			return fmt.Errorf("remove a tenant's documents from rebuilds' examples: %w", err)
+		}
+		_, err = tx.Exec(ctx, `
+			update rebuilds r set faulted = jsonb_set(r.faulted, '{first}', coalesce((
+			  select jsonb_agg(f.fault) from jsonb_array_elements(r.faulted->'first') as f (fault)
+			  where f.fault->>'tenant' <> $2), '[]'))
+			where r.tenant_id = $1 and r.faulted->'first' @> jsonb_build_array(jsonb_build_object('tenant', $2::text))`,
+			domain.Everyone, tenant.String())
+		if err != nil {
+			return fmt.Errorf("remove a tenant's faults from rebuilds: %w", err)
+		}
+		return nil
+	})
+}
+
+func rebuildRunning(id domain.ProjectionID) error {
+	return domain.Errorf(domain.CodeRebuildRunning, "", "a rebuild of projection %q is under way; wait for its end, or cancel it", id.Name)
+}
+
+func noRebuild(id domain.ProjectionID, rebuild domain.RebuildID) error {
+	return domain.Errorf(domain.CodeNotFound, "", "projection %q has no rebuild %s", id.Name, rebuild)
+}
+
+func notMine(rebuild domain.Rebuild) error {
+	return domain.Errorf(domain.CodeConflict, "", "rebuild %s has ended, is being cancelled, is not where this step begins, or another process has it", rebuild.ID)
+}

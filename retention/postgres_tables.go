@@ -1,0 +1,20 @@
+package retention
+
+import (
+	"github.com/manifold-es/manifold/pg"
+	"github.com/manifold-es/manifold/projection/registry"
+	"github.com/manifold-es/manifold/subscription"
+)
+
+// Postgres reads and writes the tables of retention, and removes events. All methods may be called concurrently. An error that a client can act on is a
+// *domain.Error. If the database cannot be reached, its code is domain.CodeUnavailable.
+type Postgres struct {
+	db       *pg.DB
+	registry *registry.Registry
+	groups   *subscription.Postgres
+}
+
+// NewPostgres returns the tables of a database.
+func NewPostgres(db *pg.DB, registry *registry.Registry, groups *subscription.Postgres) *Postgres {
+	return &Postgres{db, registry, groups}
+}

@@ -1,0 +1,157 @@
+package tables_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/tables/tablestest"
+)
+
+func TestErasingATenantLeavesItsRecordOnly(t *testing.T) {
+	t.Parallel()
+	s, db := tablestest.Open(t)
+	super := db.Pool(t, "postgres", 1)
+	gone, kept := tablestest.NewTenant(t, s), tablestest.NewTenant(t, s)
+	for _, tenant := range []domain.TenantID{gone, kept} {
+		tablestest.Must(t, s.CreateKey(t.Context(), tablestest.NewKey(tenant, "key")))
+		tablestest.Must(t, s.PutAggregate(t.Context(), tenant, domain.Aggregate{Category: "order", On: map[string]string{"*": "state"}}))
+		tablestest.Must(t, s.PutSnapshot(t.Context(), tenant, domain.Snapshot{Stream: "order-1", Tag: "t", Version: 1, State: json.RawMessage(`{}`)}))
+		id := domain.ProjectionID{Owner: tenant, Name: "same"}
+		projection, rebuild := tablestest.Projection(t, s, id)
+		mine := tablestest.Claim(t, s, rebuild)
+		tablestest.Must(t, s.HoldProjection(t.Context(), mine))
+		tablestest.Must(t, s.SwapProjection(t.Context(), mine, nil, time.Now()))
+		tablestest.Queue(t, s, projection)
+		tablestest.Must(t, s.PutFault(t.Context(), domain.Fault{ProjectionID: id, Tenant: tenant, Build: 1, Position: 1}))
+		group := putGroup(t, s, tenant, "mail", 2)
+		fillPartition(t, s, tenant, group, 1, 2)
+		_, err := s.AnnounceGroupMember(t.Context(), tenant, "mail", domain.GroupMember{ID: domain.NewGroupMemberID()}, true)
+		tablestest.Must(t, err)
+		// More than two slices of events.
+		for _, statement := range []string{
+			`insert into manifold.events (tenant_id, position, event_id, stream_id, stream_version, event_type, event_data, created_at)
+			 select $1, n, gen_random_uuid(), 'order-1', n, 'Happened', '{}', now() from generate_series(1, 10500) n`,
+			`insert into manifold.logs (tenant_id, head) values ($1, 10500)`,
+			`insert into manifold.stream_floors (tenant_id, stream_id, version) values ($1, 'order-2', 7)`,
+			`insert into manifold.retention_policies (tenant_id, category, max_count, revision) values ($1, 'order', 7, 1)`,
+			`insert into manifold.retention_floors (tenant_id, category, announced_to, run_id) values ($1, 'order', 7, $1)`,
+			`insert into manifold.retention_spared (tenant_id, category, position) values ($1, 'order', 7)`,
+			`insert into manifold.tickets (tenant_id, ticket_id, key_id, hash, expires_at) values ($1, $1, $1, 'hash', now())`,
+		} {
+			_, err := super.Exec(t.Context(), statement, tenant)
+			tablestest.Must(t, err)
+		}
+	}
+	rows := func(tenant domain.TenantID) map[string]int {
+		found := map[string]int{}
+		for _, table := range []string{
+			"keys", "events", "logs", "stream_floors", "snapshots", "aggregates",
+			"projections", "rebuilds", "retired_builds", "build_numbers", "faults",
+			"subscriptions", "subscription_ledgers", "subscription_retries", "dead_letters", "subscription_members", "tickets",
+			"retention_policies", "retention_floors", "retention_spared",
+		} {
+			var n int
+			tablestest.Must(t, super.QueryRow(t.Context(), "select count(*) from manifold."+table+" where tenant_id = $1", tenant).Scan(&n))
+			if n > 0 {
+				found[table] = n
+			}
+		}
+		return found
+	}
+	if before := rows(gone); len(before) != 20 {
+		t.Fatalf("the tenant has rows in %v only: the test would show nothing", before)
+	}
+
+	tablestest.WantCode(t, s.EraseTenant(t.Context(), gone), domain.CodeConflict)
+	tablestest.Must(t, s.SetTenantState(t.Context(), gone, domain.TenantSuspended))
+	tablestest.WantCode(t, s.EraseTenant(t.Context(), gone), domain.CodeConflict)
+	tablestest.WantCode(t, s.EraseTenant(t.Context(), domain.NewTenantID()), domain.CodeNotFound)
+	tablestest.Must(t, s.SetTenantState(t.Context(), gone, domain.TenantDeleting))
+
+	cut, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.EraseTenant(cut, gone); !errors.Is(err, context.Canceled) {
+		t.Fatalf("an erasure that was cut off gave %v", err)
+	}
+	tablestest.Must(t, s.EraseLog(t.Context(), gone))
+	if left := rows(gone); left["events"] != 0 || left["projections"] != 1 {
+		t.Fatalf("with the log erased, there is %v", left)
+	}
+	for range 2 {
+		tablestest.Must(t, s.EraseTenant(t.Context(), gone))
+		if left := rows(gone); len(left) != 0 {
+			t.Fatalf("left are %v", left)
+		}
+	}
+	record, err := s.Tenant(t.Context(), gone)
+	tablestest.Must(t, err)
+	if record.State != domain.TenantDeleted || record.DeletedAt.IsZero() {
+		t.Errorf("the record is %+v", record)
+	}
+	tablestest.Must(t, s.CreateTenant(t.Context(), domain.Tenant{ID: domain.NewTenantID(), Name: record.Name}))
+	if other := rows(kept); len(other) != 20 || other["events"] != 10500 {
+		t.Errorf("the other tenant has %v", other)
+	}
+	if deleting, err := s.TenantsIn(t.Context(), domain.TenantDeleting); err != nil || len(deleting) != 0 {
+		t.Errorf("still deleting: %v, %v", deleting, err)
+	}
+}
+
+// What somebody else has locked when a slice comes to it, another eraser or an append that was under way, does not end the
+// erasure before its time.
+func TestErasingGoesOnBehindOthers(t *testing.T) {
+	t.Parallel()
+	for name, other := range map[string]string{
+		"another eraser": "delete from manifold.events where tenant_id = $1 and position <= 5000",
+		"an append":      "update manifold.logs set head = head + 1 where tenant_id = $1",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, db := tablestest.Open(t)
+			tenant := tablestest.NewTenant(t, s)
+			for range 6 {
+				tablestest.Append(t, s, tenant, tablestest.Counted("order-1", domain.Any, 1000))
+			}
+			tablestest.Must(t, s.SetTenantState(t.Context(), tenant, domain.TenantDeleting))
+			super := db.Pool(t, "postgres", 2)
+			tx, err := super.Begin(t.Context())
+			tablestest.Must(t, err)
+			defer tx.Rollback(t.Context())
+			_, err = tx.Exec(t.Context(), other, tenant)
+			tablestest.Must(t, err)
+			done := make(chan error, 1)
+			go func() { done <- s.EraseLog(t.Context(), tenant) }()
+			tablestest.WaitForLock(t, db)
+			tablestest.Must(t, tx.Commit(t.Context()))
+			tablestest.Must(t, tablestest.Receive(t, done, "the erasure"))
+			for _, table := range []string{"events", "logs"} {
+				var left int
+				tablestest.Must(t, super.QueryRow(t.Context(), "select count(*) from manifold."+table+" where tenant_id = $1", tenant).Scan(&left))
+				if left != 0 {
+					t.Errorf("%d rows of %s are left", left, table)
+				}
+			}
+		})
+	}
+}
+
+// A key that is made while its tenant begins to be deleted is made before, and erased, or refused.
+func TestNoKeyComesToADeletingTenant(t *testing.T) {
+	t.Parallel()
+	s, db := tablestest.Open(t)
+	tenant := tablestest.NewTenant(t, s)
+	tx, err := db.Pool(t, "postgres", 1).Begin(t.Context())
+	tablestest.Must(t, err)
+	defer tx.Rollback(t.Context())
+	_, err = tx.Exec(t.Context(), "update manifold.tenants set state = 'deleting' where tenant_id = $1", tenant)
+	tablestest.Must(t, err)
+	done := make(chan error, 1)
+	go func() { done <- s.CreateKey(t.Context(), tablestest.NewKey(tenant, "key")) }()
+	tablestest.WaitForLock(t, db)
+	tablestest.Must(t, tx.Commit(t.Context()))
+	tablestest.WantCode(t, tablestest.Receive(t, done, "the key"), domain.CodeNotFound)
+}

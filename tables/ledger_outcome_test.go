@@ -1,0 +1,231 @@
+package tables_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/tables"
+	"github.com/manifold-es/manifold/tables/tablestest"
+)
+
+func TestLostConnectionAtSaveSavesOnce(t *testing.T) {
+	t.Parallel()
+	for name, how := range map[string]cut{"before": cutBefore, "behind": cutBehind} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := pgtest.Database(t)
+			p := newProxy(t, db.URL(migrations.RoleApp), cutOnce(2, how))
+			s := openThrough(t, db, p, nil)
+			tenant := domain.NewTenantID()
+			group := putGroup(t, s, tenant, "mail", 0)
+			for i := range int64(4) {
+				row := ledgerOf(t, s, tenant, "mail", 0)
+				now, saved := save(t, s, tenant, group, row.Revision, domain.LedgerChange{
+					Ledger: fmt.Append(nil, i), Retry: []domain.Retry{retryAt(0, i+1)}, Park: []domain.DeadLetter{deadLetterAt(0, i+1)},
+				})
+				if !saved || now.IsZero() {
+					t.Errorf("save %d: saved %v at %v", i, saved, now)
+				}
+				if row := ledgerOf(t, s, tenant, "mail", 0); string(row.Ledger) != fmt.Sprint(i) || int64(len(row.Retries)) != i+1 {
+					t.Errorf("behind save %d it is %+v", i, row)
+				}
+			}
+			if got := statusOf(t, s, tenant, "mail", 0); got.Retrying != 4 || got.Parked != 4 {
+				t.Errorf("counted are %+v", got)
+			}
+		})
+	}
+}
+
+// Two processes lose connections again and again while they save against one another: what is said to be saved is there, and
+// what is said not to be is not; of what nobody knows there is all or nothing.
+func TestLostConnectionsUnderLoadSaveOnce(t *testing.T) {
+	t.Parallel()
+	for name, how := range map[string]cut{"before": cutBefore, "behind": cutBehind} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := pgtest.Database(t)
+			tenant := domain.NewTenantID()
+			reader := tablestest.OpenAgain(t, db)
+			group := putGroup(t, reader, tenant, "mail", 0)
+			var position atomic.Int64
+			var mu sync.Mutex
+			outcomes := make(map[int64]string)
+			var wg sync.WaitGroup
+			for range 2 {
+				var commits atomic.Int64
+				s := openThrough(t, db, newProxy(t, db.URL(migrations.RoleApp), func() cut {
+					if commits.Add(1)%5 == 0 {
+						return how
+					}
+					return cutNothing
+				}), nil)
+				for range 3 {
+					wg.Go(func() {
+						for range 30 {
+							row, err := s.Ledger(t.Context(), tenant, "mail", 0, true)
+							if err != nil {
+								t.Error(err)
+								return
+							}
+							at := position.Add(1)
+							_, saved, err := s.SaveLedger(t.Context(), tenant, "mail", domain.LedgerChange{
+								GroupRevision: group.Revision, Revision: row.Revision, Ledger: fmt.Append(nil, at),
+								Retry: []domain.Retry{retryAt(0, at)}, Park: []domain.DeadLetter{deadLetterAt(0, at)},
+							})
+							if err != nil && tablestest.CodeOf(err) != domain.CodeOutcomeUnknown {
+								t.Error(err)
+							}
+							mu.Lock()
+							outcomes[at] = fmt.Sprint(saved, " ", tablestest.CodeOf(err))
+							mu.Unlock()
+						}
+					})
+				}
+			}
+			wg.Wait()
+			retries, letters := make(map[int64]bool), make(map[int64]bool)
+			row := ledgerOf(t, reader, tenant, "mail", 0)
+			for _, r := range row.Retries {
+				retries[r.Position] = true
+			}
+			parked, err := reader.DeadLetters(t.Context(), tenant, "mail", 0, 1000)
+			tablestest.Must(t, err)
+			for _, d := range parked {
+				letters[d.Position] = true
+			}
+			counts := make(map[string]int)
+			for at, outcome := range outcomes {
+				counts[outcome]++
+				if retries[at] != letters[at] || outcome == "true " && !retries[at] || outcome == "false " && retries[at] {
+					t.Errorf("%d: the outcome was %q, the retry is there: %v, the dead letter: %v", at, outcome, retries[at], letters[at])
+				}
+			}
+			if counts["true "] == 0 {
+				t.Error("nothing was saved")
+			}
+			if got := statusOf(t, reader, tenant, "mail", 0); got.Retrying != int64(len(retries)) || got.Parked != int64(len(letters)) {
+				t.Errorf("counted are %+v, there are %d and %d", got, len(retries), len(letters))
+			}
+			t.Logf("the outcomes: %v", counts)
+		})
+	}
+}
+
+// The connection is lost while the save is open, and the database gets the commit only later: who looks before that sees
+// nothing.
+func TestLostSaveIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	p := newProxy(t, db.URL(migrations.RoleApp), cutOnce(1, cutStalled))
+	s := openThrough(t, db, p, nil)
+	tenant := domain.NewTenantID()
+	group := putGroup(t, s, tenant, "mail", 0)
+	row := ledgerOf(t, s, tenant, "mail", 0)
+	done := make(chan bool, 1)
+	go func() {
+		_, saved, err := s.SaveLedger(context.Background(), tenant, "mail", domain.LedgerChange{GroupRevision: group.Revision, Revision: row.Revision, Ledger: []byte("once")})
+		if err != nil {
+			t.Error(err)
+		}
+		done <- saved
+	}()
+	tablestest.WaitForLock(t, db)
+	close(p.stalled)
+	if !tablestest.Receive(t, done, "the save") {
+		t.Error("it was not saved")
+	}
+	if got := ledgerOf(t, s, tenant, "mail", 0); got.Revision != row.Revision+1 || string(got.Ledger) != "once" {
+		t.Errorf("the ledger is %+v", got)
+	}
+}
+
+// Others save behind a save whose answer was lost. One that has come to the same revision says that it was not saved; several
+// behind it leave nothing to tell by.
+func TestSaveThatOthersHavePassed(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		how    cut
+		others int
+		want   domain.Code
+		saved  bool
+	}{
+		{"nobody", cutBehind, 0, "", true},
+		{"one came first", cutBefore, 1, "", false},
+		{"one behind it", cutBehind, 1, domain.CodeOutcomeUnknown, false},
+		{"two came first", cutBefore, 2, domain.CodeOutcomeUnknown, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			db := pgtest.Database(t)
+			other := tablestest.OpenAgain(t, db)
+			tenant := domain.NewTenantID()
+			group := putGroup(t, other, tenant, "mail", 0)
+			p := newProxy(t, db.URL(migrations.RoleApp), cutOnce(1, test.how))
+			p.hold = make(chan struct{}) // of connections that are made when one was cut
+			s := openThrough(t, db, p, nil)
+			row := ledgerOf(t, other, tenant, "mail", 0)
+			type outcome struct {
+				saved bool
+				err   error
+			}
+			done := make(chan outcome, 1)
+			go func() {
+				_, saved, err := s.SaveLedger(context.Background(), tenant, "mail", domain.LedgerChange{GroupRevision: group.Revision, Revision: row.Revision, Ledger: []byte("mine")})
+				done <- outcome{saved, err}
+			}()
+			tablestest.Receive(t, p.cutDone, "the cut")
+			for range test.others {
+				mustSave(t, other, tenant, group, domain.LedgerChange{Ledger: []byte("other")})
+			}
+			close(p.hold)
+			got := tablestest.Receive(t, done, "the save")
+			if tablestest.CodeOf(got.err) != test.want || got.saved != test.saved {
+				t.Errorf("saved %v, %v", got.saved, got.err)
+			}
+			wantLedger := "mine"
+			if test.others > 0 {
+				wantLedger = "other"
+			}
+			if row := ledgerOf(t, other, tenant, "mail", 0); string(row.Ledger) != wantLedger {
+				t.Errorf("the ledger is %q", row.Ledger)
+			}
+		})
+	}
+}
+
+func TestUnknownOutcomeOfASaveIsSaid(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	var p *proxy
+	var armed atomic.Bool
+	p = newProxy(t, db.URL(migrations.RoleApp), func() cut {
+		if !armed.Load() {
+			return cutNothing
+		}
+		go p.refuse()
+		return cutBehind
+	})
+	s := openThrough(t, db, p, func(c *tables.Config) { c.AppendTimeout = 2 * time.Second })
+	tenant := domain.NewTenantID()
+	group := putGroup(t, s, tenant, "mail", 0)
+	row := mustSave(t, s, tenant, group, domain.LedgerChange{Ledger: []byte("first")})
+	armed.Store(true)
+	change := domain.LedgerChange{GroupRevision: group.Revision, Revision: row.Revision, Ledger: []byte("second")}
+	_, saved, err := s.SaveLedger(t.Context(), tenant, "mail", change)
+	tablestest.Problem(t, err, domain.CodeOutcomeUnknown)
+	if saved {
+		t.Error("it is said to be saved")
+	}
+	// Nothing is connected any more, so nothing is sent: that is certain.
+	_, _, err = s.SaveLedger(t.Context(), tenant, "mail", change)
+	tablestest.Problem(t, err, domain.CodeUnavailable)
+}

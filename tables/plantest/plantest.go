@@ -1,0 +1,180 @@
+// Package plantest checks that statements keep good plans as their tables grow.
+package plantest
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/pg"
+)
+
+// All and Top are positions: one beyond every event, and that of the newest one of Events.
+const (
+	All = "9223372036854775807"
+	Top = "60000"
+)
+
+// Statement is a statement to check. In Args, $TENANT is the tenant's id in quotes.
+type Statement struct {
+	SQL   pg.Statement
+	Args  string
+	Pages int // that a good plan touches, with some room
+}
+
+// node is a part of a plan, as EXPLAIN gives it.
+type node struct {
+	Type    string `json:"Node Type"`
+	Removed int    `json:"Rows Removed by Filter"`
+	Hit     int    `json:"Shared Hit Blocks"`
+	Read    int    `json:"Shared Read Blocks"`
+	Plans   []node `json:"Plans"`
+}
+
+func (n node) walk(do func(node)) {
+	do(n)
+	for _, part := range n.Plans {
+		part.walk(do)
+	}
+}
+
+// Check prepares and uses the statements while all tables are empty, as a new service does. They must still touch few
+// pages after fill has made the tables large, whether or not the planner's statistics include it. The login has the
+// role's settings. In fill, $TENANT is the tenant's id in quotes.
+func Check(t *testing.T, role migrations.Role, fill []string, statements []Statement) {
+	t.Helper()
+	db := pgtest.Database(t)
+	ctx := t.Context()
+	settings := map[migrations.Role]map[string]string{migrations.RoleApp: pg.AppSettings, migrations.RoleRetention: pg.PlannerSettings}[role]
+	pool, err := pg.OpenPool(ctx, db.URL(role), 1, settings, nil)
+	must(t, err)
+	defer pool.Close()
+	conn, err := pool.Acquire(ctx)
+	must(t, err)
+	defer conn.Release()
+	id := "'" + domain.NewTenantID().String() + "'"
+	named := func(sql string) string { return strings.ReplaceAll(sql, "$TENANT", id) }
+
+	// all runs every statement in one transaction, and passes the plans to look.
+	prepared := make(map[string]bool)
+	all := func(rounds int, look func(Statement, node)) {
+		t.Helper()
+		tx, err := conn.Begin(ctx)
+		must(t, err)
+		defer tx.Rollback(ctx)
+		_, err = tx.Exec(ctx, "set local manifold.tenant = "+id)
+		must(t, err)
+		for range rounds {
+			for _, s := range statements {
+				if !prepared[s.SQL.Name] {
+					_, err := tx.Prepare(ctx, s.SQL.Name, s.SQL.SQL)
+					must(t, err)
+					prepared[s.SQL.Name] = true
+				}
+				again, err := tx.Begin(ctx) // what it writes is not kept
+				must(t, err)
+				var raw []byte
+				err = again.QueryRow(ctx, fmt.Sprintf("explain (analyze, buffers, format json) execute %s(%s)", s.SQL.Name, named(s.Args))).Scan(&raw)
+				if err != nil {
+					t.Fatalf("%s: %v", s.SQL.Name, err)
+				}
+				must(t, again.Rollback(ctx))
+				var plans []struct{ Plan node }
+				must(t, json.Unmarshal(raw, &plans))
+				look(s, plans[0].Plan)
+			}
+		}
+	}
+	check := func(when string) {
+		t.Helper()
+		all(1, func(s Statement, plan node) {
+			if pages := plan.Hit + plan.Read; pages > s.Pages {
+				t.Errorf("%s, %s: it touches %d pages, more than %d", s.SQL.Name, when, pages, s.Pages)
+			}
+			plan.walk(func(n node) {
+				if n.Type == "Seq Scan" || n.Type == "Hash Join" || n.Type == "Merge Join" {
+					t.Errorf("%s, %s: it has a %s in its plan", s.SQL.Name, when, n.Type)
+				}
+				if n.Removed > 1000 {
+					t.Errorf("%s, %s: it reads %d rows that it does not want", s.SQL.Name, when, n.Removed)
+				}
+			})
+		})
+	}
+	all(7, func(Statement, node) {}) // from the sixth time on a prepared statement's plan may be kept for good
+	admin := db.Pool(t, pgtest.RoleSuperuser, 1)
+	for _, sql := range fill {
+		_, err := admin.Exec(ctx, named(sql))
+		must(t, err)
+	}
+	check("before the planner knows of the rows")
+	_, err = admin.Exec(ctx, "analyze")
+	must(t, err)
+	check("with statistics")
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Events are 60,000 events of the tenant and some of 50 others. One stream has a third of all, one category 20 events.
+var Events = []string{
+	`insert into manifold.events (tenant_id, position, event_id, stream_id, stream_version, event_type, event_data, created_at)
+			select $TENANT, n, gen_random_uuid(),
+				case when n % 3 = 0 then 'order-0' when n % 2000 = 1 then 'rare-1' when n % 3 = 1 then 'order-' || n / 30 else 'invoice-' || n / 30 end,
+				n, case when n % 2000 = 1 then 'Rare' else 'Common' end, '{"n": 1}', now() - interval '1 day' + n * interval '1 ms'
+			from generate_series(1, 60000) as n`,
+	`insert into manifold.events (tenant_id, position, event_id, stream_id, stream_version, event_type, event_data, created_at)
+			select md5((n % 50)::text)::uuid, n, gen_random_uuid(), 'order-' || n % 50, n, 'Common', '{"n": 1}', now() from generate_series(1, 10000) as n`,
+	`insert into manifold.logs (tenant_id, head, last_at) values ($TENANT, 60000, now())`,
+}
+
+// Projections are 5,000 shared projections, and builds of 50 tenants.
+var Projections = []string{
+	`insert into manifold.projections (tenant_id, name, definition, build)
+			select uuid_nil.id, 'shared-' || n, '{}', n from generate_series(1, 5000) as n, (values ('00000000-0000-0000-0000-000000000000'::uuid)) as uuid_nil(id)`,
+	`insert into manifold.tenant_builds (tenant_id, owner, name, build, base)
+			select case when n % 2 = 0 then $TENANT else md5((n % 50)::text)::uuid end, '00000000-0000-0000-0000-000000000000', 'shared-' || n, n, n
+			from generate_series(1, 10000) as n`,
+}
+
+// Groups are 500 groups with 8 partitions each. The group mail has 20,000 retries in partition 0 and 100 in each other one,
+// and 60,000 dead letters, half of them to be replayed.
+var Groups = []string{
+	`insert into manifold.subscriptions (tenant_id, name, definition, revision)
+			select $TENANT, case n when 0 then 'mail' else 'group-' || n end, '{}', 1 from generate_series(0, 500) as n`,
+	`insert into manifold.subscription_ledgers (tenant_id, name, partition, revision, last_write, checkpoint, read_to)
+			select s.tenant_id, s.name, p, 0, s.tenant_id, 0, 0 from manifold.subscriptions as s cross join generate_series(0, 7) as p`,
+	`insert into manifold.subscription_retries
+			select l.tenant_id, l.name, l.partition, n, gen_random_uuid(), 'order-1', n, 1, 0, 0, now(), 'why'
+			from manifold.subscription_ledgers as l
+			cross join lateral generate_series(1, case when l.name <> 'mail' then 1 when l.partition = 0 then 20000 else 100 end) as n`,
+	`insert into manifold.dead_letters
+			select $TENANT, 'mail', n, n % 8, gen_random_uuid(), 'order-1', n, 'Common', 5, 0, 0, 'why', now(), now(), case when n % 16 < 8 then now() end
+			from generate_series(1, 60000) as n`,
+	`insert into manifold.dead_letters
+			select $TENANT, 'group-' || n % 500, n, n % 8, gen_random_uuid(), 'order-1', n, 'Common', 5, 0, 0, 'why', now(), now(), null
+			from generate_series(1, 10000) as n`,
+	`insert into manifold.subscription_members (tenant_id, name, member_id, label)
+			select s.tenant_id, s.name, gen_random_uuid(), '' from manifold.subscriptions as s cross join generate_series(1, 10)`,
+}
+
+// Retention is policies of 50 tenants with their floors, 20,000 spared events and as many parked ones.
+var Retention = []string{
+	`insert into manifold.retention_policies (tenant_id, category, max_count, revision)
+			select case when n % 2 = 0 then $TENANT else md5((n % 50)::text)::uuid end, case n when 0 then 'order' else 'category' || n end, 1, 1
+			from generate_series(0, 2000) as n`,
+	`insert into manifold.retention_floors (tenant_id, category, announced_to, run_id)
+			select p.tenant_id, p.category, 0, p.tenant_id from manifold.retention_policies as p`,
+	`insert into manifold.retention_spared (tenant_id, category, position) select $TENANT, 'order', n from generate_series(3, 60000, 3) as n`,
+	`insert into manifold.stream_floors (tenant_id, stream_id, version) select $TENANT, 'gone-' || n, 1 from generate_series(1, 10000) as n`,
+	`insert into manifold.parked_events (tenant_id, owner, name, build, document_id, position)
+			select $TENANT, $TENANT, 'p', 1, 'd' || n % 100, n from generate_series(1, 20000) as n`,
+}

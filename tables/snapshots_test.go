@@ -1,0 +1,242 @@
+package tables_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/tables/tablestest"
+)
+
+func TestAggregatesAreKeptByTenant(t *testing.T) {
+	t.Parallel()
+	s, _ := tablestest.Open(t)
+	mine, other := tablestest.NewTenant(t, s), tablestest.NewTenant(t, s)
+	first := domain.Aggregate{Category: "order", Initial: json.RawMessage(`{"n": 0}`), On: map[string]string{"*": "state"}, SnapshotEvery: 10}
+	tablestest.Must(t, s.PutAggregate(t.Context(), mine, first))
+	tablestest.Must(t, s.PutAggregate(t.Context(), other, domain.Aggregate{Category: "order", On: map[string]string{"A": "null"}}))
+
+	got, err := s.Aggregate(t.Context(), mine, "order")
+	tablestest.Must(t, err)
+	if got.On["*"] != "state" || got.SnapshotEvery != 10 || string(got.Initial) != `{"n": 0}` || got.UpdatedAt.IsZero() {
+		t.Fatalf("got %+v", got)
+	}
+	first.SnapshotEvery = 20
+	tablestest.Must(t, s.PutAggregate(t.Context(), mine, first))
+	tablestest.Must(t, s.PutAggregate(t.Context(), mine, domain.Aggregate{Category: "basket", On: map[string]string{"*": "state"}}))
+	all, err := s.Aggregates(t.Context(), mine)
+	tablestest.Must(t, err)
+	if len(all) != 2 || all[0].Category != "basket" || all[1].SnapshotEvery != 20 {
+		t.Fatalf("got %+v", all)
+	}
+	tablestest.Must(t, s.DeleteAggregate(t.Context(), mine, "order"))
+	tablestest.WantCode(t, s.DeleteAggregate(t.Context(), mine, "order"), domain.CodeNotFound)
+	_, err = s.Aggregate(t.Context(), mine, "order")
+	tablestest.WantCode(t, err, domain.CodeNotFound)
+	if got, err := s.Aggregate(t.Context(), other, "order"); err != nil || got.On["A"] != "null" {
+		t.Fatalf("the other tenant's is %+v, %v", got, err)
+	}
+}
+
+// The kept snapshots are compared with a model after each of many puts.
+func TestSnapshotsFallAway(t *testing.T) {
+	t.Parallel()
+	s, _ := tablestest.Open(t)
+	tags := []string{domain.DefinitionTag("a"), domain.DefinitionTag("b"), "client", "other"}
+	rapid.Check(t, func(r *rapid.T) {
+		tenant := domain.NewTenantID()
+		model := map[string]map[string][]int64{} // stream -> tag -> versions, the newest first
+		for range rapid.IntRange(1, 12).Draw(r, "puts") {
+			stream := rapid.SampledFrom([]string{"order-1", "order-2"}).Draw(r, "stream")
+			tag := rapid.SampledFrom(tags).Draw(r, "tag")
+			version := rapid.Int64Range(1, 9).Draw(r, "version")
+			state := fmt.Sprintf(`{"v": %d}`, version)
+			if err := s.PutSnapshot(t.Context(), tenant, domain.Snapshot{Stream: stream, Tag: tag, Version: version, State: json.RawMessage(state)}); err != nil {
+				r.Fatal(err)
+			}
+			if model[stream] == nil {
+				model[stream] = map[string][]int64{}
+			}
+			if domain.IsDefinitionTag(tag) {
+				for other := range model[stream] {
+					if domain.IsDefinitionTag(other) && other != tag {
+						delete(model[stream], other)
+					}
+				}
+			}
+			versions := append(model[stream][tag], version)
+			slices.Sort(versions)
+			versions = slices.Compact(versions)
+			slices.Reverse(versions)
+			model[stream][tag] = versions[:min(len(versions), domain.SnapshotsKept)]
+		}
+		for _, stream := range []string{"order-1", "order-2"} {
+			for _, tag := range tags {
+				for atMost := int64(0); atMost <= 9; atMost++ {
+					got, ok, err := s.Snapshot(t.Context(), tenant, stream, tag, atMost, false)
+					if err != nil {
+						r.Fatal(err)
+					}
+					i := slices.IndexFunc(model[stream][tag], func(v int64) bool { return atMost == 0 || v <= atMost })
+					if ok != (i >= 0) || ok && got.Version != model[stream][tag][i] {
+						r.Fatalf("%s %s up to %d: got version %d, %v; the model has %v", stream, tag, atMost, got.Version, ok, model[stream][tag])
+					}
+					if ok && string(got.State) != fmt.Sprintf(`{"v": %d}`, got.Version) {
+						r.Fatalf("version %d has the state %s", got.Version, got.State)
+					}
+				}
+			}
+			var newest int64
+			for _, versions := range model[stream] {
+				newest = max(newest, versions[0])
+			}
+			got, ok, err := s.LatestSnapshot(t.Context(), tenant, stream)
+			if err != nil || ok != (newest > 0) || got.Version != newest {
+				r.Fatalf("the latest of %s is %d, %v, %v; the model has %d", stream, got.Version, ok, err, newest)
+			}
+		}
+	})
+}
+
+func TestDeletingAnAggregateRemovesWhatItFolded(t *testing.T) {
+	t.Parallel()
+	s, _ := tablestest.Open(t)
+	tenant, other := tablestest.NewTenant(t, s), tablestest.NewTenant(t, s)
+	tablestest.Must(t, s.PutAggregate(t.Context(), tenant, domain.Aggregate{Category: "order", On: map[string]string{"*": "state"}}))
+	tag := domain.DefinitionTag("a")
+	put := func(tenant domain.TenantID, stream, tag string) {
+		tablestest.Must(t, s.PutSnapshot(t.Context(), tenant, domain.Snapshot{Stream: stream, Tag: tag, Version: 1, State: json.RawMessage(`{}`)}))
+	}
+	put(tenant, "order-1", tag)
+	put(tenant, "order-1", "client")
+	put(tenant, "orders-1", tag)
+	put(other, "order-1", tag)
+	tablestest.Must(t, s.DeleteAggregate(t.Context(), tenant, "order"))
+	for _, want := range []struct {
+		tenant      domain.TenantID
+		stream, tag string
+		there       bool
+	}{
+		{tenant, "order-1", tag, false},
+		{tenant, "order-1", "client", true},
+		{tenant, "orders-1", tag, true},
+		{other, "order-1", tag, true},
+	} {
+		_, there, err := s.Snapshot(t.Context(), want.tenant, want.stream, want.tag, 0, false)
+		tablestest.Must(t, err)
+		if there != want.there {
+			t.Errorf("%s %s: there is %v", want.stream, want.tag, there)
+		}
+	}
+}
+
+func TestUnsnapshottedStreams(t *testing.T) {
+	t.Parallel()
+	s, db := tablestest.Open(t)
+	tenant := tablestest.NewTenant(t, s)
+	// 6,000 events of 600 streams, ten each, among as many of another category: more than one slice.
+	super := db.Pool(t, "postgres", 1)
+	for _, category := range []string{"order", "noise"} {
+		_, err := super.Exec(t.Context(), `
+			insert into manifold.events (tenant_id, position, event_id, stream_id, stream_version, event_type, event_data, created_at)
+			select $1, 2 * n - $3, gen_random_uuid(), $2 || '-' || (n % 600), (n - 1) / 600 + 1, 'Happened', '{}', now()
+			from generate_series(1, 6000) n`, tenant, category, map[string]int{"order": 1, "noise": 0}[category])
+		tablestest.Must(t, err)
+	}
+	tag := domain.DefinitionTag("a")
+	snapshot := func(stream, tag string, version int64) {
+		tablestest.Must(t, s.PutSnapshot(t.Context(), tenant, domain.Snapshot{Stream: stream, Tag: tag, Version: version, State: json.RawMessage(`{}`)}))
+	}
+	snapshot("order-1", tag, 10)                       // nothing behind it
+	snapshot("order-2", tag, 8)                        // two behind it
+	snapshot("order-3", tag, 4)                        // six behind it
+	snapshot("order-4", domain.DefinitionTag("b"), 10) // of another definition
+	found := map[string]bool{}
+	calls := 0
+	for after := int64(0); after < 12000; calls++ {
+		streams, seen, err := s.UnsnapshottedStreams(t.Context(), tenant, "order", tag, 5, after, 12000)
+		tablestest.Must(t, err)
+		if seen <= after {
+			t.Fatalf("looked from %d to %d", after, seen)
+		}
+		after = seen
+		for _, stream := range streams {
+			found[stream] = true
+		}
+	}
+	if calls < 2 {
+		t.Errorf("all was one slice")
+	}
+	if len(found) != 598 || found["order-1"] || found["order-2"] || !found["order-3"] || !found["order-4"] {
+		t.Errorf("found %d streams", len(found))
+	}
+}
+
+// What a statement forgets, row-level security still holds back.
+func TestTheAppRoleSeesOnlyItsTenant(t *testing.T) {
+	t.Parallel()
+	s, db := tablestest.Open(t)
+	tenants := []domain.TenantID{tablestest.NewTenant(t, s), tablestest.NewTenant(t, s)}
+	for _, tenant := range tenants {
+		tablestest.Must(t, s.CreateKey(t.Context(), tablestest.NewKey(tenant, "key")))
+		tablestest.Must(t, s.PutAggregate(t.Context(), tenant, domain.Aggregate{Category: "order", On: map[string]string{"*": "state"}}))
+		tablestest.Must(t, s.PutSnapshot(t.Context(), tenant, domain.Snapshot{Stream: "order-1", Tag: "t", Version: 1, State: json.RawMessage(`{}`)}))
+		tablestest.Projection(t, s, domain.ProjectionID{Owner: tenant, Name: "same"})
+		tablestest.Must(t, s.PutFault(t.Context(), domain.Fault{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "same"}, Tenant: tenant, Build: 1, Position: 1}))
+	}
+	tablestest.Projection(t, s, domain.ProjectionID{Owner: domain.Everyone, Name: "shared"})
+
+	conn := db.Pool(t, migrations.RoleApp, 1)
+	count := func(setting, table string) (all, mine int) {
+		tx, err := conn.Begin(t.Context())
+		tablestest.Must(t, err)
+		defer tx.Rollback(t.Context())
+		if setting != "" {
+			_, err = tx.Exec(t.Context(), "set local manifold.tenant = '"+setting+"'")
+			tablestest.Must(t, err)
+		}
+		tablestest.Must(t, tx.QueryRow(t.Context(), "select count(*), count(*) filter (where tenant_id::text = $1) from manifold."+table, setting).Scan(&all, &mine))
+		return all, mine
+	}
+	for _, table := range []string{"tenants", "aggregates", "snapshots", "projections", "build_numbers", "rebuilds", "faults"} {
+		if all, _ := count("", table); all != 0 {
+			t.Errorf("without a tenant, %d rows of %s are seen", all, table)
+		}
+		want := 1
+		if table == "projections" {
+			want = 2 // the shared one is everyone's to read
+		}
+		for _, tenant := range tenants {
+			if all, mine := count(tenant.String(), table); all != want || mine != 1 {
+				t.Errorf("tenant %s sees %d rows of %s, %d its own", tenant, all, table, mine)
+			}
+		}
+	}
+	// A shared projection is not a tenant's to change, nor is another tenant's row.
+	change := func(statement string) int64 {
+		tx, err := conn.Begin(t.Context())
+		tablestest.Must(t, err)
+		defer tx.Rollback(t.Context())
+		_, err = tx.Exec(t.Context(), "set local manifold.tenant = '"+tenants[0].String()+"'")
+		tablestest.Must(t, err)
+		done, err := tx.Exec(t.Context(), statement)
+		tablestest.Must(t, err)
+		return done.RowsAffected()
+	}
+	for _, statement := range []string{
+		"update manifold.projections set build = 99 where tenant_id <> '" + tenants[0].String() + "'",
+		"delete from manifold.snapshots where tenant_id <> '" + tenants[0].String() + "'",
+	} {
+		if rows := change(statement); rows != 0 {
+			t.Errorf("%s changed %d rows", statement, rows)
+		}
+	}
+	if _, err := conn.Exec(t.Context(), "select count(*) from manifold.keys"); err == nil {
+		t.Error("the app role may read keys")
+	}
+}

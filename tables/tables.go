@@ -1,0 +1,104 @@
+// Package tables opens Manifold's own database, and makes the owner of each of its tables: the log, tenants, keys,
+// definitions and rebuilds, groups, webhooks, retention. Start with Open. Each table is described, and its SQL written,
+// in the package that owns it.
+package tables
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/manifold-es/manifold/aggregate"
+	"github.com/manifold-es/manifold/auth"
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/erasure"
+	"github.com/manifold-es/manifold/eventlog"
+	"github.com/manifold-es/manifold/members"
+	"github.com/manifold-es/manifold/pg"
+	"github.com/manifold-es/manifold/projection/registry"
+	"github.com/manifold-es/manifold/retention"
+	"github.com/manifold-es/manifold/subscription"
+	"github.com/manifold-es/manifold/tenant"
+	"github.com/manifold-es/manifold/webhook"
+)
+
+// Config says how to reach the database, and configures the log. The URLs are pgx connection strings, one for each
+// login.
+type Config struct {
+	AppURL       string
+	SystemURL    string
+	RetentionURL string
+	MaxConns     int // of the app login; 0: 16. System and retention get a quarter of it, at least two
+	Log          *slog.Logger
+	Member       domain.MemberID // this process, see pg.Config; zero: none
+	Connected    func()          // called when any login has opened a connection; see pg.Config
+
+	QueueBytes, TotalQueueBytes int64         // see eventlog.Config
+	AppendTimeout               time.Duration // see eventlog.Config
+	Inline                      eventlog.Inline
+	Observer                    eventlog.Observer
+}
+
+// The owners' types under names that can stand beside each other.
+type (
+	aggregates = aggregate.Postgres
+	keys       = auth.Postgres
+	erasing    = erasure.Postgres
+	presence   = members.Postgres
+	retaining  = retention.Postgres
+	groups     = subscription.Postgres
+	tenants    = tenant.Tenants
+	webhooks   = webhook.Postgres
+)
+
+// Tables has the methods of all owners. All of them may be called concurrently.
+type Tables struct {
+	*pg.DB
+	*eventlog.Log
+	*registry.Registry
+	*tenants
+	*aggregates
+	*keys
+	*erasing
+	*presence
+	*retaining
+	*groups
+	*webhooks
+}
+
+// Open connects with each login. The caller must close the Tables. If Open fails, pg.Absence says whether waiting may
+// help.
+func Open(ctx context.Context, c Config) (*Tables, error) {
+	db, err := pg.Open(ctx, pg.Config{
+		AppURL: c.AppURL, SystemURL: c.SystemURL, RetentionURL: c.RetentionURL, MaxConns: c.MaxConns, Log: c.Log, Member: c.Member, Connected: c.Connected,
+	})
+	if err != nil {
+		return nil, err
+	}
+	t := &Tables{DB: db, tenants: tenant.New(db), aggregates: aggregate.NewPostgres(db), keys: auth.NewPostgres(db), presence: members.NewPostgres(db)}
+	t.Log = eventlog.New(db, eventlog.Config{
+		QueueBytes: c.QueueBytes, TotalQueueBytes: c.TotalQueueBytes, AppendTimeout: c.AppendTimeout, Inline: c.Inline, Observer: c.Observer,
+	})
+	t.Registry = registry.New(db, t.Log)
+	t.groups = subscription.NewPostgres(db)
+	t.webhooks = webhook.NewPostgres(db, t.groups)
+	t.retaining = retention.NewPostgres(db, t.Registry, t.groups)
+	t.erasing = erasure.NewPostgres(db, t.Registry, t.webhooks)
+	return t, nil
+}
+
+// Close refuses new appends, waits for those in progress, and closes all connections.
+func (t *Tables) Close() {
+	t.Log.Close()
+	t.groups.Close()
+	t.DB.Close()
+}
+
+// BySystem are Tables whose upcasters are read with the system login, see registry.BySystem.
+type BySystem struct {
+	*Tables
+	registry.BySystem
+}
+
+// UpcastersBySystem returns t with upcasters that are read with the system login.
+func (t *Tables) UpcastersBySystem() BySystem { return BySystem{t, t.Registry.BySystem()} }

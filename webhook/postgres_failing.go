@@ -1,0 +1,42 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/pg"
+)
+
+// WebhookFailing returns what the log of attempts says about a webhook's URL if the newest attempt to reach it has
+// failed. It returns nil if that attempt succeeded or there is none.
+func (s *Postgres) WebhookFailing(ctx context.Context, tenant domain.TenantID, name, url string) (failing *domain.WebhookFailing, err error) {
+	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
+		// Attempts of the same moment have no order, so the last success delimits the consecutive failures.
+		var taken domain.WebhookAttemptID
+		err := tx.QueryRow(ctx, `
+			select a.attempt_id from webhook_attempts as a
+			where a.tenant_id = $1 and a.name = $2 and a.url = $3 and a.outcome = $4 order by a.attempt_id desc limit 1`,
+			tenant, name, url, string(domain.WebhookOK)).Scan(&taken)
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return fmt.Errorf("look for the last attempt that was taken: %w", err)
+		}
+		var found domain.WebhookFailing
+		err = tx.QueryRow(ctx, `
+			select count(*) over (), min(a.at) over (), a.at, a.outcome, a.status, a.error from webhook_attempts as a
+			where a.tenant_id = $1 and a.name = $2 and a.url = $3 and a.attempt_id > $4 order by a.attempt_id desc limit 1`,
+			tenant, name, url, taken).Scan(&found.Attempts, &found.Since, &found.LastAt, &found.Outcome, &found.Status, &found.Error)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			return nil
+		case err != nil:
+			return fmt.Errorf("read the attempts that have failed: %w", err)
+		}
+		failing = &found
+		return nil
+	})
+	return failing, err
+}

@@ -1,0 +1,111 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/pg"
+)
+
+func insertSecret(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string, secret domain.WebhookSecret) error {
+	_, err := tx.Exec(ctx, `
+		insert into webhook_secrets (tenant_id, name, secret_id, secret, created_at)
+		select w.tenant_id, w.name, $3::uuid, $4::bytea, clock_timestamp() from webhooks as w where w.tenant_id = $1 and w.name = $2`,
+		tenant, name, secret.ID, secret.Key)
+	if err != nil {
+		return fmt.Errorf("keep a webhook's secret: %w", err)
+	}
+	return nil
+}
+
+// readSecrets sets the unexpired secrets of webhooks, oldest first.
+func readSecrets(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, names []string, at map[string]*domain.Webhook) error {
+	rows, _ := tx.Query(ctx, `
+		select s.name, s.secret_id, s.secret, s.created_at, s.expires_at from webhook_secrets as s
+		where s.tenant_id = $1 and s.name = any($2::text[]) and (s.expires_at is null or s.expires_at > clock_timestamp())
+		order by s.created_at, s.secret_id`, tenant, names)
+	var name string
+	var s domain.WebhookSecret
+	_, err := pgx.ForEachRow(rows, []any{&name, &s.ID, &s.Key, (*pg.Moment)(&s.CreatedAt), (*pg.Moment)(&s.ExpiresAt)}, func() error {
+		at[name].Secrets = append(at[name].Secrets, s)
+		s.Key = nil // the next secret needs separate memory
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read the secrets of webhooks: %w", err)
+	}
+	return nil
+}
+
+// AddWebhookSecret adds a secret to a webhook and returns the webhook with it. The existing secrets expire after the
+// time expireOld from now, or earlier if they already had to; negative: they stay unchanged. Beyond
+// domain.MaxWebhookSecrets the error is domain.CodeConflict.
+func (s *Postgres) AddWebhookSecret(ctx context.Context, tenant domain.TenantID, name string, secret domain.WebhookSecret, expireOld time.Duration) (domain.Webhook, error) {
+	return s.changeWebhook(ctx, tenant, name, func(tx pgx.Tx) (changed bool, err error) {
+		if _, err := lockWebhook(ctx, tx, tenant, name); err != nil {
+			return false, err
+		}
+		if expireOld >= 0 {
+			_, err := tx.Exec(ctx, `
+				update webhook_secrets as s set expires_at = least(s.expires_at, clock_timestamp() + $3::interval) where s.tenant_id = $1 and s.name = $2`,
+				tenant, name, expireOld)
+			if err != nil {
+				return false, fmt.Errorf("have a webhook's secrets expire: %w", err)
+			}
+		}
+		there, err := signing(ctx, tx, tenant, name)
+		switch {
+		case err != nil:
+			return false, err
+		case there >= domain.MaxWebhookSecrets:
+			return false, domain.Errorf(domain.CodeConflict, "", "webhook %q has %d secrets, the most there may be; remove one that its receiver no longer needs", name, there)
+		}
+		return true, insertSecret(ctx, tx, tenant, name, secret)
+	})
+}
+
+// signing removes the expired secrets and returns how many are left.
+func signing(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string) (secrets int, err error) {
+	_, err = tx.Exec(ctx, "delete from webhook_secrets as s where s.tenant_id = $1 and s.name = $2 and s.expires_at <= clock_timestamp()", tenant, name)
+	if err != nil {
+		return 0, fmt.Errorf("remove a webhook's expired secrets: %w", err)
+	}
+	err = tx.QueryRow(ctx, "select count(*) from webhook_secrets s where s.tenant_id = $1 and s.name = $2", tenant, name).Scan(&secrets)
+	if err != nil {
+		return 0, fmt.Errorf("count a webhook's secrets: %w", err)
+	}
+	return secrets, nil
+}
+
+// RemoveWebhookSecret removes a secret and returns the webhook without it. It returns domain.CodeNotFound if there is
+// none, and domain.CodeConflict if no secret without an expiry would be left.
+func (s *Postgres) RemoveWebhookSecret(ctx context.Context, tenant domain.TenantID, name string, id domain.WebhookSecretID) (domain.Webhook, error) {
+	return s.changeWebhook(ctx, tenant, name, func(tx pgx.Tx) (changed bool, err error) {
+		if _, err := lockWebhook(ctx, tx, tenant, name); err != nil {
+			return false, err
+		}
+		if _, err := signing(ctx, tx, tenant, name); err != nil {
+			return false, err
+		}
+		gone, err := tx.Exec(ctx, "delete from webhook_secrets as s where s.tenant_id = $1 and s.name = $2 and s.secret_id = $3", tenant, name, id)
+		switch {
+		case err != nil:
+			return false, fmt.Errorf("remove a webhook's secret: %w", err)
+		case gone.RowsAffected() == 0:
+			return false, domain.Errorf(domain.CodeNotFound, "secretId", "webhook %q has no secret %s", name, id)
+		}
+		var lasting bool
+		err = tx.QueryRow(ctx, "select exists (select from webhook_secrets s where s.tenant_id = $1 and s.name = $2 and s.expires_at is null)", tenant, name).Scan(&lasting)
+		switch {
+		case err != nil:
+			return false, fmt.Errorf("look for a webhook's secrets: %w", err)
+		case !lasting:
+			return false, domain.Errorf(domain.CodeConflict, "secretId", "%s is the only secret of webhook %q that does not expire: add another one first", id, name)
+		}
+		return true, nil
+	})
+}
