@@ -2,7 +2,7 @@ package cli
 
 import (
 	"fmt"
-	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,7 +24,7 @@ func tellUse(command *cobra.Command) {
 			if err := check(command, args); err != nil {
 				return fmt.Errorf("%w; %s", err, use)
 			}
-			return flagGroups(command)
+			return nil
 		}
 	}
 	for _, inner := range command.Commands() {
@@ -32,31 +32,60 @@ func tellUse(command *cobra.Command) {
 	}
 }
 
-// These expressions match cobra's errors for flag groups. Those errors name the declared groups, which mean nothing
-// to the user.
-var (
-	exclusiveFlags = regexp.MustCompile(`^if any flags in the group \[.*\] are set none of the others can be; \[(.*)\] were all set$`)
-	oneFlagNeeded  = regexp.MustCompile(`^at least one of the flags in the group \[(.*)\] is required$`)
-	togetherFlags  = regexp.MustCompile(`^if any flags in the group \[(.*)\] are set they must all be set; missing \[(.*)\]$`)
-)
-
-// flagGroups refuses flags that do not go together, with an error that names only those flags.
-func flagGroups(command *cobra.Command) error {
-	err := command.ValidateFlagGroups()
-	if err == nil {
+// exclusiveFlags refuses more than one of the flags. Like the functions below, it also declares the rule to cobra, whose
+// completion uses it. Its errors name only the flags that are at fault, unlike those of cobra.
+func exclusiveFlags(command *cobra.Command, names ...string) {
+	command.MarkFlagsMutuallyExclusive(names...)
+	checkFlags(command, names, func(given, _ []string) error {
+		if len(given) > 1 {
+			return fmt.Errorf("%s do not go together: say one of them", joinFlags(given, "and"))
+		}
 		return nil
-	}
-	flags := func(names, word string) string {
-		return "--" + strings.Join(strings.Fields(names), " "+word+" --")
-	}
-	if m := exclusiveFlags.FindStringSubmatch(err.Error()); m != nil {
-		return fmt.Errorf("%s do not go together: say one of them", flags(m[1], "and"))
-	}
-	if m := oneFlagNeeded.FindStringSubmatch(err.Error()); m != nil {
-		return fmt.Errorf("say %s; see %s --help", flags(m[1], "or"), command.CommandPath())
-	}
-	if m := togetherFlags.FindStringSubmatch(err.Error()); m != nil {
-		return fmt.Errorf("%s go together: %s is missing", flags(m[1], "and"), flags(m[2], "and"))
-	}
-	return err
+	})
 }
+
+// oneFlagRequired refuses a command without any of the flags.
+func oneFlagRequired(command *cobra.Command, names ...string) {
+	command.MarkFlagsOneRequired(names...)
+	checkFlags(command, names, func(given, _ []string) error {
+		if len(given) == 0 {
+			return fmt.Errorf("say %s; see %s --help", joinFlags(names, "or"), command.CommandPath())
+		}
+		return nil
+	})
+}
+
+// flagsTogether refuses some of the flags without the others.
+func flagsTogether(command *cobra.Command, names ...string) {
+	command.MarkFlagsRequiredTogether(names...)
+	checkFlags(command, names, func(given, missing []string) error {
+		if len(given) > 0 && len(missing) > 0 {
+			return fmt.Errorf("%s go together: %s is missing", joinFlags(names, "and"), joinFlags(missing, "and"))
+		}
+		return nil
+	})
+}
+
+// checkFlags adds a check of flags to those that a command runs before anything else. check gets the names of the given
+// and of the missing flags, sorted.
+func checkFlags(command *cobra.Command, names []string, check func(given, missing []string) error) {
+	earlier := command.PreRunE
+	command.PreRunE = func(command *cobra.Command, args []string) error {
+		if earlier != nil {
+			if err := earlier(command, args); err != nil {
+				return err
+			}
+		}
+		var given, missing []string
+		for _, name := range slices.Sorted(slices.Values(names)) {
+			if command.Flags().Changed(name) {
+				given = append(given, name)
+			} else {
+				missing = append(missing, name)
+			}
+		}
+		return check(given, missing)
+	}
+}
+
+func joinFlags(names []string, word string) string { return "--" + strings.Join(names, " "+word+" --") }

@@ -7,11 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/manifold-es/manifold/client"
 	"github.com/manifold-es/manifold/projection/folding"
@@ -119,7 +117,7 @@ func (d *deployment) differences() (n int) {
 
 // show prints the plan. It also prints each mistake with file and line, and returns an error if there is any.
 func (d *deployment) show(out, errs io.Writer) error {
-	p := painter{out: out, colour: isTerminal(out) && os.Getenv("NO_COLOR") == ""}
+	p := newPainter(out)
 	counts := map[string]int{}
 	wrong := 0
 	for _, change := range d.changes {
@@ -147,31 +145,6 @@ func (d *deployment) show(out, errs io.Writer) error {
 	return nil
 }
 
-// painter writes a plan for people.
-type painter struct {
-	out    io.Writer
-	colour bool
-	err    error
-}
-
-// These are the colours of a plan for additions, removals and changes.
-const (
-	green  = "\x1b[32m"
-	red    = "\x1b[31m"
-	yellow = "\x1b[33m"
-	ended  = "\x1b[0m"
-)
-
-func (p *painter) line(colour, format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	if p.colour && colour != "" {
-		text = colour + text + ended
-	}
-	if _, err := fmt.Fprintln(p.out, text); p.err == nil {
-		p.err = err
-	}
-}
-
 func (p *painter) change(c client.PlannedChange) {
 	events := ""
 	if c.Events != nil {
@@ -195,30 +168,6 @@ func (p *painter) change(c client.PlannedChange) {
 	p.fields(c.Changes)
 }
 
-// fields writes the differences between definitions.
-func (p *painter) fields(changes []client.FieldChange) {
-	for _, f := range changes {
-		p.line("", "    %s", f.Field)
-		p.value(red, "-", f.Before)
-		p.value(green, "+", f.After)
-	}
-}
-
-// value writes a field's value. It writes an expression as its author did, over as many lines as it has.
-func (p *painter) value(colour, mark string, value json.RawMessage) {
-	if value == nil {
-		return
-	}
-	text := string(value)
-	var expression string
-	if json.Unmarshal(value, &expression) == nil {
-		text = strings.TrimRight(expression, "\n")
-	}
-	for line := range strings.SplitSeq(text, "\n") {
-		p.line(colour, "      %s %s", mark, line)
-	}
-}
-
 func (p *painter) summary(counts map[string]int) {
 	var parts []string
 	for _, part := range []struct{ action, words string }{
@@ -232,12 +181,6 @@ func (p *painter) summary(counts map[string]int) {
 		parts = []string{"there is nothing to change"}
 	}
 	p.line("", "%s", strings.Join(parts, ", "))
-}
-
-// isTerminal reports whether a file is a terminal, to which a person writes or from which a person reads.
-func isTerminal(file any) bool {
-	f, ok := file.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // errNotAsked is the error when there is no confirmation and no terminal to ask for it.

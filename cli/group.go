@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"iter"
@@ -48,18 +47,6 @@ dead letters, which show events, events:consume or events:read.`,
 			}),
 		groupSeek(to), groupPeek(to), groupReceive(to), groupDeadLetters(to), groupReplay(to), groupDiscard(to), groupMembers(to))
 	return command
-}
-
-// jsonFlag adds --json to a command that otherwise prints a table.
-func jsonFlag(command *cobra.Command, asJSON *bool, of string) {
-	command.Flags().BoolVar(asJSON, "json", false, "print "+of+", one JSON object a line, as the service answers")
-}
-
-// writeJSON writes a value on one line.
-func writeJSON(out io.Writer, value any) error {
-	lines := json.NewEncoder(out)
-	lines.SetEscapeHTML(false) // people read it
-	return lines.Encode(value)
 }
 
 // groups yields all groups. It stops at the first error.
@@ -116,14 +103,6 @@ func behind(group client.Subscription) int64 {
 	return max(group.Head-progressOf(group).Checkpoint, 0)
 }
 
-// howMany formats a number of things: 1 event, 2 events.
-func howMany(number int64, thing string) string {
-	if number != 1 {
-		thing += "s"
-	}
-	return strconv.FormatInt(number, 10) + " " + thing
-}
-
 func stateOf(group client.Subscription) string {
 	if group.Paused {
 		return "paused"
@@ -141,15 +120,6 @@ func sourceOf(source client.SubscriptionSource) string {
 	default:
 		return allStreams
 	}
-}
-
-// orZero returns the number, or 0 if it is missing.
-func orZero[T any](number *T) T {
-	if number == nil {
-		var zero T
-		return zero
-	}
-	return *number
 }
 
 func groupGet(to *connection) *cobra.Command {
@@ -233,11 +203,6 @@ func showGroup(out io.Writer, group client.Subscription, labels map[string]strin
 	return t.Flush()
 }
 
-// seconds converts a number of seconds from the service to a duration.
-func seconds(number float64) time.Duration {
-	return time.Duration(number * float64(time.Second)).Round(time.Millisecond)
-}
-
 func groupDelete(to *connection) *cobra.Command {
 	return removal(to, "delete NAME", "Delete a group, with its checkpoint and its dead letters", "the group's checkpoint, retries and dead letters",
 		func(ctx context.Context, service *client.ClientWithResponses, name string) (*http.Response, []byte, error) {
@@ -311,7 +276,7 @@ given up: answers to it change nothing any more. Dead letters stay.`,
 	}
 	command.Flags().Int64Var(&position, "position", 0, "the first position that may be delivered")
 	command.Flags().StringVar(&moment, "time", "", "such as 2026-03-01T09:00:00Z: the first event recorded then or later")
-	command.MarkFlagsMutuallyExclusive("position", "time")
-	command.MarkFlagsOneRequired("position", "time")
+	exclusiveFlags(command, "position", "time")
+	oneFlagRequired(command, "position", "time")
 	return command
 }

@@ -5,9 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -89,7 +87,7 @@ made.`,
 	flags.DurationVar(&f.backoffMin, "backoff-min", 0, "from a failure to the second attempt, such as 1s; doubled with each further one")
 	flags.DurationVar(&f.backoffMax, "backoff-max", 0, "the longest time between two attempts, such as 5m")
 	flags.IntVar(&f.partitions, "partitions", 0, "spread the streams over so many partitions, each of which one member receives")
-	command.MarkFlagsMutuallyExclusive("stream", "category", "all")
+	exclusiveFlags(command, "stream", "category", "all")
 	return command
 }
 
@@ -131,72 +129,4 @@ func groupDefinition(ctx context.Context, service *client.ClientWithResponses, n
 		return nil, err
 	}
 	return definitionOf(group, groupFields)
-}
-
-// definitionOf returns those fields of the service's answer that belong to the definition.
-func definitionOf(answer any, fields []string) (map[string]json.RawMessage, error) {
-	text, err := json.Marshal(answer)
-	if err != nil {
-		return nil, err
-	}
-	all := fieldsOf(text)
-	definition := make(map[string]json.RawMessage)
-	for _, field := range fields {
-		if value, found := all[field]; found {
-			definition[field] = value
-		}
-	}
-	return definition, nil
-}
-
-// readNamed reads the definition of a group or a webhook without checking it, since the service does that. The
-// definition may contain the name.
-func readNamed(what, path, name string, stdin io.Reader) (map[string]json.RawMessage, error) {
-	var text []byte
-	var err error
-	if path == "-" {
-		text, err = io.ReadAll(stdin)
-	} else {
-		text, err = os.ReadFile(path)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if text, err = definitionJSON(path, text); err != nil {
-		return nil, err
-	}
-	var definition map[string]json.RawMessage
-	if err := json.Unmarshal(text, &definition); err != nil {
-		return nil, fmt.Errorf("%s: it is no %s's definition, which is an object with fields such as source, types and ordering", path, what)
-	}
-	if written, found := definition["name"]; found {
-		var own string
-		if json.Unmarshal(written, &own) != nil || own != name {
-			return nil, fmt.Errorf("%s: it is of the %s %s, not of %s", path, what, written, name)
-		}
-		delete(definition, "name")
-	}
-	return definition, nil
-}
-
-// tellPut prints what has changed in a group or a webhook, whose definition has these fields.
-func tellPut(out io.Writer, name string, fields []string, created bool, before, after map[string]json.RawMessage) error {
-	p := painter{out: out, colour: isTerminal(out) && os.Getenv("NO_COLOR") == ""}
-	if created {
-		p.line(green, "%s: created", name)
-		return p.err
-	}
-	var changes []client.FieldChange
-	for _, field := range fields {
-		if was, is := before[field], after[field]; !bytes.Equal(was, is) {
-			changes = append(changes, client.FieldChange{Field: field, Before: was, After: is})
-		}
-	}
-	if len(changes) == 0 {
-		p.line("", "%s: nothing to change", name)
-		return p.err
-	}
-	p.line(yellow, "%s: changed", name)
-	p.fields(changes)
-	return p.err
 }

@@ -56,7 +56,7 @@ Of a group with partitions only members receive: with --join it becomes one, and
 	command.Flags().BoolVar(&f.keep, "keep", false, "answer nothing: they come again behind their deadline")
 	command.Flags().BoolVar(&f.join, "join", false, "be a member of a group with partitions meanwhile")
 	jsonFlag(command, &f.asJSON, "the deliveries")
-	command.MarkFlagsMutuallyExclusive("ack", "nack", "keep")
+	exclusiveFlags(command, "ack", "nack", "keep")
 	return command
 }
 

@@ -3,15 +3,10 @@ package cli
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"os"
 	"time"
 
-	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
 	"github.com/manifold-es/manifold/client"
@@ -69,49 +64,6 @@ present documents serve until the new ones are ready.`,
 	command.Flags().BoolVar(&detach, "detach", false, "do not wait for the end of a rebuild")
 	acceptLoss(command, &loss)
 	return command
-}
-
-// readDefinition returns a definition as JSON without checking it, since the service does that.
-func readDefinition(path string, stdin io.Reader) (name string, definition []byte, err error) {
-	var text []byte
-	if path == "-" {
-		text, err = io.ReadAll(stdin)
-	} else {
-		text, err = os.ReadFile(path)
-	}
-	if err != nil {
-		return "", nil, err
-	}
-	if definition, err = definitionJSON(path, text); err != nil {
-		return "", nil, err
-	}
-	var named struct{ Name string }
-	if err := json.Unmarshal(definition, &named); err != nil || named.Name == "" {
-		return "", nil, fmt.Errorf("%s: it has no name; a definition has one on its first line, as in name: order-summary", path)
-	}
-	return named.Name, definition, nil
-}
-
-// definitionJSON converts a definition to JSON. If the first character is "{" or "[", the definition is JSON already;
-// otherwise it is YAML.
-func definitionJSON(path string, text []byte) ([]byte, error) {
-	if start := bytes.TrimLeft(text, " \t\r\n"); len(start) > 0 && (start[0] == '{' || start[0] == '[') {
-		var value json.RawMessage
-		err := json.Unmarshal(text, &value)
-		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
-			if err.Error() == "unexpected end of JSON input" {
-				return nil, fmt.Errorf("%s: the JSON ends in the middle, after %d bytes; was it cut off?", path, len(text))
-			}
-			line := 1 + bytes.Count(text[:syntax.Offset], []byte("\n"))
-			return nil, fmt.Errorf("%s: line %d: not JSON: %w", path, line, err)
-		}
-		return text, err
-	}
-	definition, err := yaml.YAMLToJSON(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %s", path, yaml.FormatError(err, false, true))
-	}
-	return definition, nil
 }
 
 func projectionList(to *connection) *cobra.Command {

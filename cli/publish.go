@@ -100,7 +100,7 @@ nothing, and prints where it is. The service's key is in MANIFOLD_KEY: --key is 
 	flags.StringVar(&f.at, "ts", "", "when it happened, as RFC 3339")
 	flags.BoolVar(&f.lines, "lines", false, "with -: each line is the payload of a message")
 	jsonFlag(command, &f.asJSON, "the events")
-	command.MarkFlagsMutuallyExclusive("lines", "id")
+	exclusiveFlags(command, "lines", "id")
 	return command
 }
 

@@ -77,7 +77,7 @@ and none comes twice. What the service refuses ends it.`,
 	command.Flags().BoolVar(&f.asJSON, "json", false, "the same as --format json")
 	command.Flags().Int64Var(&f.count, "count", 0, "end after so many events")
 	command.Flags().BoolVar(&f.untilCaughtUp, "until-caught-up", false, "end when everything that is there has been shown")
-	command.MarkFlagsMutuallyExclusive("json", "format")
+	exclusiveFlags(command, "json", "format")
 	return command
 }
 

@@ -255,12 +255,6 @@ func upcasterExpression(args []string, file string, stdin io.Reader) (string, er
 	if len(args) > 0 {
 		return args[0], nil
 	}
-	var text []byte
-	var err error
-	if file == "-" {
-		text, err = io.ReadAll(stdin)
-	} else {
-		text, err = os.ReadFile(file)
-	}
+	text, err := readInput(file, stdin)
 	return strings.TrimSpace(string(text)), err
 }

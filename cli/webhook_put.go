@@ -99,7 +99,7 @@ was made. A webhook that the service has disabled goes on.`,
 	flags.DurationVar(&f.window, "dedupe-window", 0, "the window of --dedupe, such as 1m")
 	flags.StringVar(&f.format, "format", "", "standard (default); or cloudevents: one CloudEvent")
 	flags.DurationVar(&f.timeout, "timeout", 0, "how long the receiver has for its answer, at most 15s")
-	command.MarkFlagsMutuallyExclusive("stream", "category", "projection", "all")
+	exclusiveFlags(command, "stream", "category", "projection", "all")
 	return command
 }
 

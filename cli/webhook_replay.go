@@ -73,8 +73,8 @@ a range the command shows the last replay, and how far it has come. There is one
 	command.Flags().Int64Var(&from, "from", 0, "the first position")
 	command.Flags().Int64Var(&upTo, "to", 0, "the last position; without: the log's head")
 	command.Flags().BoolVar(&cancel, "cancel", false, "end the replay, and forget its retries and dead letters")
-	command.MarkFlagsMutuallyExclusive("from", "cancel")
-	command.MarkFlagsMutuallyExclusive("to", "cancel")
+	exclusiveFlags(command, "from", "cancel")
+	exclusiveFlags(command, "to", "cancel")
 	return command
 }
 

@@ -158,8 +158,6 @@ was passed over already stays so until the next rebuild.`,
 	})
 }
 
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
-
 func projectionParked(to *connection) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "parked NAME",

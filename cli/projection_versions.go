@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,7 +27,7 @@ kept when the projection is removed.`,
 				return err
 			}
 			out := command.OutOrStdout()
-			p := painter{out: out, colour: isTerminal(out) && os.Getenv("NO_COLOR") == ""}
+			p := newPainter(out)
 			for _, v := range list.Versions {
 				rebuild := ""
 				if v.Rebuild != "" {

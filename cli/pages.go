@@ -48,3 +48,18 @@ func nextPage(response *http.Response) string {
 	}
 	return ""
 }
+
+// upTo yields at most limit items of a list, or all if limit is 0.
+func upTo[T any](all iter.Seq2[T, error], limit int) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		left := limit
+		for thing, err := range all {
+			if !yield(thing, err) {
+				return
+			}
+			if left--; left == 0 {
+				return
+			}
+		}
+	}
+}

@@ -61,8 +61,8 @@ With --explain and the operator's key, show how the database of the projection a
 	command.Flags().BoolVar(&f.count, "count", false, "print how many there are, and no document")
 	command.Flags().BoolVar(&f.explain, "explain", false, "print how the database answers, and no document (operator)")
 	command.Flags().StringVar(&f.tenant, "tenant", "", "with --explain: the name or id of the tenant whose documents are meant")
-	command.MarkFlagsMutuallyExclusive("all", "count", "explain")
-	command.MarkFlagsRequiredTogether("explain", "tenant")
+	flagsTogether(command, "explain", "tenant")
+	exclusiveFlags(command, "all", "count", "explain")
 	return command
 }
 
