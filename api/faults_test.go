@@ -81,7 +81,7 @@ func TestFaults(t *testing.T) {
 	equal(t, "the fault", fault, object{
 		"position": position, "stream": "stopping-1", "type": "Added", "documentId": "stopping-1", "where": "on.Added",
 		"expression": "{'n': doc.?n.orValue(0) + event.data.n, 'more': 1 < 2}", "before": object{"n": 1, "more": true},
-		"message": "line 1, column 25: + does not take an int and a string; to join texts, write string(x); to add, write double(x) or int(x)",
+		"message": "line 1, column 25: + does not take an int and a string; to join strings, write string(x); to add, write double(x) or int(x)",
 	})
 	skip := object{"position": position, "reason": "a slip of the pen"}
 	const skipping = "/v1/projections/stopping/skip"

@@ -22,7 +22,7 @@ func compile(scope Scope, source string) (root node, c *compiler, err error) {
 		return nil, nil, &CompileError{Line: 1, Column: 1, Message: fmt.Sprintf("the expression has %d bytes; at most %d are allowed", len(source), MaxSourceBytes)}
 	}
 	if !utf8.ValidString(source) {
-		return nil, nil, &CompileError{Line: 1, Column: 1, Message: "the expression is not text in UTF-8"}
+		return nil, nil, &CompileError{Line: 1, Column: 1, Message: "the expression is not in UTF-8"}
 	}
 	if strings.TrimSpace(source) == "" {
 		return nil, nil, &CompileError{Line: 1, Column: 1, Message: "the expression is empty", Hint: emptyHint(scope)}
@@ -154,7 +154,7 @@ func (c *compiler) literal(e ast.Expr) (node, *CompileError) {
 	case types.Uint:
 		return nil, c.fail(e, fmt.Sprintf("write %d", uint64(v)), "there are no unsigned numbers; a number is a number")
 	case types.Bytes:
-		return nil, c.fail(e, "write a text without the b before it", "JSON has no bytes")
+		return nil, c.fail(e, "write a string without the b before it", "JSON has no bytes")
 	}
 	return nil, c.fail(e, "", "this literal is not part of the language")
 }
@@ -279,7 +279,7 @@ func (c *compiler) object(e ast.Expr) (node, *CompileError) {
 			isRecord = false
 			continue
 		}
-		text, isText := constantText(known)
+		text, isText := constantString(known)
 		if !isText {
 			return nil, c.fail(entry.Key(), "quote it", "the keys of an object are strings")
 		}
@@ -363,7 +363,7 @@ func (c *compiler) operation(e ast.Expr, args []node) (node, *CompileError) {
 	}
 	n := &call{function: f, args: args, at: at}
 	if f.name == "matches" {
-		if pattern, ok := constantText(args[1]); ok {
+		if pattern, ok := constantString(args[1]); ok {
 			compiled, size, err := compilePattern(pattern)
 			if err != nil {
 				return nil, c.fail(exprs[1], "", "%s", err.Error())
@@ -374,8 +374,8 @@ func (c *compiler) operation(e ast.Expr, args []node) (node, *CompileError) {
 	return n, nil
 }
 
-// constantText returns a constant string.
-func constantText(n node) (string, bool) {
+// constantString returns a constant string.
+func constantString(n node) (string, bool) {
 	if known, ok := n.(*constant); ok {
 		text, ok := known.value.(String)
 		return string(text), ok

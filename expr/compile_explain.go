@@ -181,21 +181,21 @@ func operatorHint(symbol string, kinds []string) string {
 	case symbol == "?:" || symbol == "!" || symbol == "&&" || symbol == "||":
 		return compareHint
 	case symbol == "in":
-		return "write == for one value, in [a, b] for one of several, text.contains(part) for a part of a text"
+		return "write == for one value, in [a, b] for one of several, string.contains(part) for a part of a string"
 	case symbol == "[]" || symbol == "[?]":
-		return "lists are counted by whole numbers from 0, objects by texts"
+		return "lists are counted by whole numbers from 0, objects by strings"
 	case has("a timestamp") && has("a string"):
 		return "write timestamp('2026-01-31T00:00:00Z')"
 	case symbol == "%":
 		return notWhole.hint
 	case symbol == "+" && has("a string"):
-		return "to join texts, write string(x)"
+		return "to join strings, write string(x)"
 	case symbol == "+" && has("an object"):
 		return "to put objects together, write merge(a, b)"
 	case symbol == "+" && has("a list"):
 		return "to add one element to a list, write list + [element]"
 	case has("a string") && (has("an int") || has("a double")):
-		return "write double(x) or int(x) to read a number from a text"
+		return "write double(x) or int(x) to read a number from a string"
 	}
 	return ""
 }

@@ -46,7 +46,7 @@ func TestCompileErrorsNamePlaceAndFix(t *testing.T) {
 		{"event.datta.x", 1, 7, `an event has no field "datta"`, "its fields are category, data, id"},
 		{"event.sku", 1, 7, `an event has no field "sku"`, "event.data"},
 		{"len(doc.items)", 1, 1, `no function "len"`, "x.size()"},
-		{"event.type.startswith('a')", 1, 12, `no function "startswith"`, "text.startsWith(part)"},
+		{"event.type.startswith('a')", 1, 12, `no function "startswith"`, "string.startsWith(part)"},
 		{"now()", 1, 1, `no function "now"`, "event.recordedAt"},
 		{"math.max(1, 2)", 1, 1, "no such function in math", "math.greatest"},
 		{"math.flor(1)", 1, 1, "no such function in math", "math.abs, math.bitAnd"},

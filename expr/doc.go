@@ -48,7 +48,7 @@ const (
 	// keeps compiling fast: type checking takes time at least proportional to the product of the two.
 	MaxNodes = 2_000
 	// MaxCost is what one evaluation may cost. One unit is about one operator, field or call, one element of a list or
-	// object, or 64 bytes of text.
+	// object, or 64 bytes of a string.
 	MaxCost = 1_000_000
 	// MaxConditionCost is what one evaluation of a Condition may cost. It is evaluated for each followed event, once
 	// per follower.

@@ -152,7 +152,7 @@ func (ev *evaluation) newObject(keys []string, values []Value, at position) (*Ob
 	return o, ev.spend(len(o.keys)/8, at)
 }
 
-// scan charges for scanning a text.
+// scan charges for scanning a string.
 func (ev *evaluation) scan(text string, at position) *EvalError { return ev.spend(len(text)/64, at) }
 
 // reserve allocates base + count*each bytes, even if the product overflows an int.

@@ -183,7 +183,7 @@ func (n *entryOf) eval(ev *evaluation) (Value, *EvalError) {
 	text, ok := key.(String)
 	if !ok {
 		// The key of transformMap over a list is an index: an int.
-		v, problem := textOf(key)
+		v, problem := stringOf(key)
 		if problem != nil {
 			return nil, problem
 		}

@@ -177,7 +177,7 @@ func (n *membership) eval(ev *evaluation) (Value, *EvalError) {
 		return nil, fault
 	}
 	if object == nil {
-		return nil, n.at.fault(KindType, "for a part of a text, write text.contains(part)", "`in` looks into a list or the keys of an object, not into %s", Describe(container))
+		return nil, n.at.fault(KindType, "for a part of a string, write string.contains(part)", "`in` looks into a list or the keys of an object, not into %s", Describe(container))
 	}
 	key, ok := element.(String)
 	if !ok {
@@ -285,9 +285,9 @@ func (n *calculation) hint(left, right Value) string {
 		return "a field that is there may still be null: test x != null"
 	case leftText && isNumber(right), isNumber(left) && rightText:
 		if n.operator == '+' {
-			return "to join texts, write string(x); to add, write double(x) or int(x)"
+			return "to join strings, write string(x); to add, write double(x) or int(x)"
 		}
-		return "write double(x) or int(x) to read a number from a text"
+		return "write double(x) or int(x) to read a number from a string"
 	case leftObject && n.operator == '+':
 		return "to put objects together, write merge(a, b)"
 	}

@@ -24,7 +24,7 @@ const (
 	KindOverflow Kind = "overflow"
 	// KindDivision: a division by zero.
 	KindDivision Kind = "division-by-zero"
-	// KindValue: a text is not a valid number, time or pattern.
+	// KindValue: a string is not a valid number, time or pattern.
 	KindValue Kind = "value"
 	// KindResult: the expression's result has the wrong kind for its purpose, such as a list for a document.
 	KindResult Kind = "result"

@@ -11,7 +11,7 @@ import (
 // function is one function of the language: its signature and its implementation.
 type function struct {
 	name   string
-	usage  string // for people: "text.substring(start[, end])"
+	usage  string // for people: "string.substring(start[, end])"
 	member bool   // called as x.name(...), where x is the first argument
 	takes  [][]*cel.Type
 	gives  *cel.Type
@@ -72,15 +72,15 @@ func (n *call) text(ev *evaluation, text string) (Value, *EvalError) {
 
 // Types for declarations. If a number of either kind is accepted, both are declared.
 var (
-	anyType   = cel.DynType
-	textType  = cel.StringType
-	intType   = cel.IntType
-	listType  = cel.ListType(cel.TypeParamType("A"))
-	mapType   = cel.MapType(cel.StringType, cel.DynType)
-	anyMap    = cel.MapType(cel.TypeParamType("A"), cel.TypeParamType("B"))
-	anyList   = cel.ListType(cel.DynType)
-	otherList = cel.ListType(cel.TypeParamType("B"))
-	numbers   = []*cel.Type{cel.IntType, cel.DoubleType}
+	anyType    = cel.DynType
+	stringType = cel.StringType
+	intType    = cel.IntType
+	listType   = cel.ListType(cel.TypeParamType("A"))
+	mapType    = cel.MapType(cel.StringType, cel.DynType)
+	anyMap     = cel.MapType(cel.TypeParamType("A"), cel.TypeParamType("B"))
+	anyList    = cel.ListType(cel.DynType)
+	otherList  = cel.ListType(cel.TypeParamType("B"))
+	numbers    = []*cel.Type{cel.IntType, cel.DoubleType}
 )
 
 // one, two and three list the arguments of an overload.

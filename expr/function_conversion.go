@@ -13,18 +13,18 @@ import (
 
 func conversionFunctions() []*function {
 	return []*function{
-		{name: "int", usage: "int(x), with a number, a text such as '12', or a timestamp (seconds since 1970)", gives: intType,
-			takes: [][]*cel.Type{one(cel.IntType), one(cel.DoubleType), one(textType), one(cel.TimestampType), one(cel.DurationType)}, apply: toInt},
-		{name: "double", usage: "double(x), with a number or a text such as '1.5'", gives: cel.DoubleType,
-			takes: [][]*cel.Type{one(cel.IntType), one(cel.DoubleType), one(textType)}, apply: toDouble},
-		{name: "string", usage: "string(x), with a number, bool, text, timestamp, duration or type", gives: textType,
-			takes: [][]*cel.Type{one(anyType)}, apply: toText},
+		{name: "int", usage: "int(x), with a number, a string such as '12', or a timestamp (seconds since 1970)", gives: intType,
+			takes: [][]*cel.Type{one(cel.IntType), one(cel.DoubleType), one(stringType), one(cel.TimestampType), one(cel.DurationType)}, apply: toInt},
+		{name: "double", usage: "double(x), with a number or a string such as '1.5'", gives: cel.DoubleType,
+			takes: [][]*cel.Type{one(cel.IntType), one(cel.DoubleType), one(stringType)}, apply: toDouble},
+		{name: "string", usage: "string(x), with a number, bool, string, timestamp, duration or type", gives: stringType,
+			takes: [][]*cel.Type{one(anyType)}, apply: toString},
 		{name: "bool", usage: "bool(x), with 'true' or 'false'", gives: cel.BoolType,
-			takes: [][]*cel.Type{one(cel.BoolType), one(textType)}, apply: toBool},
-		{name: "timestamp", usage: "timestamp(x), with a text such as '2026-01-31T12:00:00Z', or seconds since 1970", gives: cel.TimestampType,
-			takes: [][]*cel.Type{one(cel.TimestampType), one(textType), one(intType)}, apply: toTimestamp},
-		{name: "duration", usage: "duration(x), with a text such as '1h30m'", gives: cel.DurationType,
-			takes: [][]*cel.Type{one(cel.DurationType), one(textType)}, apply: toDuration},
+			takes: [][]*cel.Type{one(cel.BoolType), one(stringType)}, apply: toBool},
+		{name: "timestamp", usage: "timestamp(x), with a string such as '2026-01-31T12:00:00Z', or seconds since 1970", gives: cel.TimestampType,
+			takes: [][]*cel.Type{one(cel.TimestampType), one(stringType), one(intType)}, apply: toTimestamp},
+		{name: "duration", usage: "duration(x), with a string such as '1h30m'", gives: cel.DurationType,
+			takes: [][]*cel.Type{one(cel.DurationType), one(stringType)}, apply: toDuration},
 		{name: "type", usage: "type(x)", gives: cel.TypeType,
 			takes: [][]*cel.Type{one(anyType)}, apply: typeOf},
 		{name: "dyn", usage: "dyn(x)", gives: anyType,
@@ -32,7 +32,7 @@ func conversionFunctions() []*function {
 	}
 }
 
-// read charges for reading a number or time from a text.
+// read charges for reading a number or time from a string.
 func (ev *evaluation) read(v Value, at position) *EvalError {
 	if text, ok := v.(String); ok {
 		return ev.scan(string(text), at)
@@ -67,7 +67,7 @@ func toInt(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	return c.mismatch(args)
 }
 
-// mostDigits is the longest text that is read as a number.
+// mostDigits is the longest string that is read as a number.
 const mostDigits = 400
 
 func toDouble(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
@@ -97,8 +97,8 @@ func finiteAt(c *call, f float64) (Value, *EvalError) {
 	return c.at.number(v, problem)
 }
 
-func toText(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
-	text, fault := textOf(args[0])
+func toString(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+	text, fault := stringOf(args[0])
 	if fault != nil {
 		return c.mismatch(args)
 	}

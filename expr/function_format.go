@@ -14,7 +14,7 @@ import (
 // maxFormatPrecision is how many digits after the point a format may have.
 const maxFormatPrecision = 100
 
-// format formats the clauses of a text, or a moment.
+// format formats the clauses of a string, or a moment.
 func format(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	if moment, ok := args[0].(Timestamp); ok {
 		return formatTime(c, ev, time.Time(moment), args)
@@ -71,7 +71,7 @@ func formatTime(c *call, ev *evaluation, moment time.Time, args []Value) (Value,
 // formatText is '...'.format([...]): the clauses of CEL's string extension. %s any value, %d a whole number, %f and %e
 // a number with %.2f's precision or 6, %x %X %o %b a whole number in another base, %% a percent sign.
 func formatText(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
-	layout, _, _, ok := texts(args, 1)
+	layout, _, _, ok := stringArguments(args, 1)
 	list, isList := args[1].(List)
 	if !ok || !isList {
 		return c.mismatch(args)
@@ -104,7 +104,7 @@ func formatText(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 			precision, i = digits, end
 		}
 		if i == len(layout) {
-			return c.fault(KindValue, "write %% for a percent sign", "the text ends within a %% clause")
+			return c.fault(KindValue, "write %% for a percent sign", "the string ends within a %% clause")
 		}
 		if next == len(list.items) {
 			return c.fault(KindIndex, "", "there are more %% clauses than the %d values in the list", len(list.items))
@@ -124,7 +124,7 @@ func formatText(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 		next++
 	}
 	if next < len(list.items) {
-		return c.fault(KindIndex, "", "the list has %d values, but the text only %d %% clauses", len(list.items), next)
+		return c.fault(KindIndex, "", "the list has %d values, but the string only %d %% clauses", len(list.items), next)
 	}
 	return String(out), nil
 }
@@ -141,7 +141,7 @@ func (n *call) clause(out []byte, verb byte, precision int, v Value) ([]byte, *E
 			}
 			return append(out, text...), nil
 		}
-		text, fault := textOf(v)
+		text, fault := stringOf(v)
 		if fault != nil {
 			return nil, n.at.place(fault)
 		}

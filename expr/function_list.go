@@ -16,7 +16,7 @@ func listFunctions() []*function {
 	return []*function{
 		member("slice", "list.slice(start, end)", listType, sliceList, three(listType, intType, intType)),
 		member("flatten", "list.flatten([depth])", anyList, flattenList, one(listType), two(listType, intType)),
-		member("reverse", "list.reverse() or text.reverse()", anyType, reverse, one(listType), one(textType)),
+		member("reverse", "list.reverse() or string.reverse()", anyType, reverse, one(listType), one(stringType)),
 		member("distinct", "list.distinct()", listType, distinct, one(listType)),
 		member("sort", "list.sort()", listType, sortList, one(listType)),
 		member("sum", "list.sum(), with a list of numbers", anyType, sumList, one(listType)),
@@ -194,7 +194,7 @@ func (n *call) sorted(ev *evaluation, list, keys List) (Value, *EvalError) {
 		}
 		result, ok := order(x, y)
 		if !ok {
-			_, failed = n.fault(KindType, "sort by keys that are all numbers, all texts or all times", "%s and %s have no order", Describe(x), Describe(y))
+			_, failed = n.fault(KindType, "sort by keys that are all numbers, all strings or all times", "%s and %s have no order", Describe(x), Describe(y))
 		}
 		return result
 	})

@@ -8,16 +8,16 @@ import (
 )
 
 func objectFunctions() []*function {
-	maps := func(n int) []*cel.Type { return slices.Repeat([]*cel.Type{cel.MapType(textType, anyType)}, n) }
+	maps := func(n int) []*cel.Type { return slices.Repeat([]*cel.Type{cel.MapType(stringType, anyType)}, n) }
 	return []*function{
 		{name: "merge", usage: "merge(object, object, ...)", gives: mapType,
 			takes: [][]*cel.Type{maps(2), maps(3), maps(4), maps(5)}, apply: mergeObjects},
 		{name: "without", usage: "without(object, 'key') or without(object, ['key', ...])", gives: mapType,
-			takes: [][]*cel.Type{two(mapType, textType), two(mapType, anyList)}, apply: withoutKeys},
-		{name: "size", usage: "size(x), with a text, list or object", gives: intType,
-			takes: [][]*cel.Type{one(textType), one(listType), one(anyMap)}, apply: sizeOf},
-		{name: "size", usage: "x.size(), with a text, list or object", member: true, gives: intType,
-			takes: [][]*cel.Type{one(textType), one(listType), one(anyMap)}, apply: sizeOf},
+			takes: [][]*cel.Type{two(mapType, stringType), two(mapType, anyList)}, apply: withoutKeys},
+		{name: "size", usage: "size(x), with a string, list or object", gives: intType,
+			takes: [][]*cel.Type{one(stringType), one(listType), one(anyMap)}, apply: sizeOf},
+		{name: "size", usage: "x.size(), with a string, list or object", member: true, gives: intType,
+			takes: [][]*cel.Type{one(stringType), one(listType), one(anyMap)}, apply: sizeOf},
 	}
 }
 
@@ -94,7 +94,7 @@ func withoutKeys(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 			if fault != nil {
 				return nil, fault
 			}
-			out.inside.bytes -= m.bytes + 1 + textLength(key) + 1
+			out.inside.bytes -= m.bytes + 1 + stringLength(key) + 1
 			dropped = max(dropped, m.depth)
 			continue
 		}

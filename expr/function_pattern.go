@@ -9,7 +9,7 @@ import (
 )
 
 // compilePattern compiles an RE2 regular expression that is no larger than MaxPatternInstructions, and returns its
-// size. The size limits the time of a match: at most the length of the text times the size.
+// size. The size limits the time of a match: at most the length of the string times the size.
 func compilePattern(pattern string) (*regexp.Regexp, int, error) {
 	const mostBytes = 4 << 10
 	if len(pattern) > mostBytes {
@@ -31,9 +31,9 @@ func compilePattern(pattern string) (*regexp.Regexp, int, error) {
 	return compiled, size, err
 }
 
-// matchText is matches with a pattern that is only known at evaluation.
-func matchText(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
-	text, pattern, _, ok := texts(args, 2)
+// matchString is matches with a pattern that is only known at evaluation.
+func matchString(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+	text, pattern, _, ok := stringArguments(args, 2)
 	if !ok {
 		return c.mismatch(args)
 	}
@@ -55,7 +55,7 @@ func (n *call) match(ev *evaluation, pattern *regexp.Regexp, size int, text stri
 	return Bool(pattern.MatchString(text)), nil
 }
 
-// patternMatch is text.matches('a constant pattern').
+// patternMatch is string.matches('a constant pattern').
 type patternMatch struct {
 	text    node
 	pattern *regexp.Regexp

@@ -7,16 +7,16 @@ import (
 	"cel.dev/cel-go/cel"
 )
 
-// Positions in a text are counted in code points from 0, as in CEL.
-func textFunctions() []*function {
+// Positions in a string are counted in code points from 0, as in CEL.
+func stringFunctions() []*function {
 	member := func(name, usage string, gives *cel.Type, apply func(*call, *evaluation, []Value) (Value, *EvalError), takes ...[]*cel.Type) *function {
 		return &function{name: name, usage: usage, member: true, gives: gives, takes: takes, apply: apply}
 	}
 	search := func(name string, found func(text, part string) bool) *function {
-		return member(name, "text."+name+"(part)", cel.BoolType, searchText(found), two(textType, textType))
+		return member(name, "string."+name+"(part)", cel.BoolType, searchString(found), two(stringType, stringType))
 	}
 	change := func(name string, f func(string) string) *function {
-		return member(name, "text."+name+"()", textType, changeText(f), one(textType))
+		return member(name, "string."+name+"()", stringType, changeString(f), one(stringType))
 	}
 	return []*function{
 		search("contains", strings.Contains),
@@ -25,24 +25,24 @@ func textFunctions() []*function {
 		change("lowerAscii", lowerASCII),
 		change("upperAscii", upperASCII),
 		change("trim", strings.TrimSpace),
-		member("charAt", "text.charAt(place)", textType, charAt, two(textType, intType)),
-		member("indexOf", "text.indexOf(part[, start])", intType, indexOf, two(textType, textType), three(textType, textType, intType)),
-		member("lastIndexOf", "text.lastIndexOf(part)", intType, lastIndexOf, two(textType, textType)),
-		member("substring", "text.substring(start[, end])", textType, substring, two(textType, intType), three(textType, intType, intType)),
-		member("replace", "text.replace(old, new[, count])", textType, replaceText, three(textType, textType, textType),
-			[]*cel.Type{textType, textType, textType, intType}),
-		member("split", "text.split(separator[, count])", cel.ListType(textType), splitText, two(textType, textType), three(textType, textType, intType)),
-		member("join", "list.join([separator]), with a list of texts", textType, joinTexts, one(listType), two(listType, textType)),
-		member("format", "'%s: %d'.format([...]), or timestamp.format('%Y-%m-%d'[, zone])", textType, format,
-			two(textType, anyList), two(cel.TimestampType, textType), three(cel.TimestampType, textType, textType)),
-		{name: "strings.quote", usage: "strings.quote(text)", gives: textType, takes: [][]*cel.Type{one(textType)}, apply: quoteText},
-		member("matches", "text.matches(pattern)", cel.BoolType, matchText, two(textType, textType)),
-		{name: "matches", usage: "matches(text, pattern)", gives: cel.BoolType, takes: [][]*cel.Type{two(textType, textType)}, apply: matchText},
+		member("charAt", "string.charAt(place)", stringType, charAt, two(stringType, intType)),
+		member("indexOf", "string.indexOf(part[, start])", intType, indexOf, two(stringType, stringType), three(stringType, stringType, intType)),
+		member("lastIndexOf", "string.lastIndexOf(part)", intType, lastIndexOf, two(stringType, stringType)),
+		member("substring", "string.substring(start[, end])", stringType, substring, two(stringType, intType), three(stringType, intType, intType)),
+		member("replace", "string.replace(old, new[, count])", stringType, replaceString, three(stringType, stringType, stringType),
+			[]*cel.Type{stringType, stringType, stringType, intType}),
+		member("split", "string.split(separator[, count])", cel.ListType(stringType), splitString, two(stringType, stringType), three(stringType, stringType, intType)),
+		member("join", "list.join([separator]), with a list of strings", stringType, joinStrings, one(listType), two(listType, stringType)),
+		member("format", "'%s: %d'.format([...]), or timestamp.format('%Y-%m-%d'[, zone])", stringType, format,
+			two(stringType, anyList), two(cel.TimestampType, stringType), three(cel.TimestampType, stringType, stringType)),
+		{name: "strings.quote", usage: "strings.quote(string)", gives: stringType, takes: [][]*cel.Type{one(stringType)}, apply: quoteString},
+		member("matches", "string.matches(pattern)", cel.BoolType, matchString, two(stringType, stringType)),
+		{name: "matches", usage: "matches(string, pattern)", gives: cel.BoolType, takes: [][]*cel.Type{two(stringType, stringType)}, apply: matchString},
 	}
 }
 
-// texts returns the first arguments as strings; ok is false if one of them is not a string.
-func texts(args []Value, n int) (a, b, c string, ok bool) {
+// stringArguments returns the first arguments as strings; ok is false if one of them is not a string.
+func stringArguments(args []Value, n int) (a, b, c string, ok bool) {
 	var out [3]string
 	for i := range n {
 		text, isText := args[i].(String)
@@ -54,9 +54,9 @@ func texts(args []Value, n int) (a, b, c string, ok bool) {
 	return out[0], out[1], out[2], true
 }
 
-func searchText(found func(text, part string) bool) func(*call, *evaluation, []Value) (Value, *EvalError) {
+func searchString(found func(text, part string) bool) func(*call, *evaluation, []Value) (Value, *EvalError) {
 	return func(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
-		text, part, _, ok := texts(args, 2)
+		text, part, _, ok := stringArguments(args, 2)
 		if !ok {
 			return c.mismatch(args)
 		}
@@ -67,9 +67,9 @@ func searchText(found func(text, part string) bool) func(*call, *evaluation, []V
 	}
 }
 
-func changeText(change func(string) string) func(*call, *evaluation, []Value) (Value, *EvalError) {
+func changeString(change func(string) string) func(*call, *evaluation, []Value) (Value, *EvalError) {
 	return func(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
-		text, _, _, ok := texts(args, 1)
+		text, _, _, ok := stringArguments(args, 1)
 		if !ok {
 			return c.mismatch(args)
 		}
@@ -112,11 +112,11 @@ func offset(text string, place Int) (int, bool) {
 }
 
 func (n *call) outside(text string, place Int) (Value, *EvalError) {
-	return n.fault(KindIndex, "", "there is no place %d in a text of %d characters", place, utf8.RuneCountInString(text))
+	return n.fault(KindIndex, "", "there is no place %d in a string of %d characters", place, utf8.RuneCountInString(text))
 }
 
 func charAt(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
-	text, _, _, ok := texts(args, 1)
+	text, _, _, ok := stringArguments(args, 1)
 	place, isInt := args[1].(Int)
 	if !ok || !isInt {
 		return c.mismatch(args)
@@ -133,7 +133,7 @@ func charAt(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 }
 
 func indexOf(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
-	text, part, _, ok := texts(args, 2)
+	text, part, _, ok := stringArguments(args, 2)
 	start, from := 0, Int(0)
 	if len(args) == 3 {
 		var isInt bool
@@ -159,7 +159,7 @@ func indexOf(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 }
 
 func lastIndexOf(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
-	text, part, _, ok := texts(args, 2)
+	text, part, _, ok := stringArguments(args, 2)
 	if !ok {
 		return c.mismatch(args)
 	}
@@ -174,7 +174,7 @@ func lastIndexOf(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 }
 
 func substring(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
-	text, _, _, ok := texts(args, 1)
+	text, _, _, ok := stringArguments(args, 1)
 	from, isInt := args[1].(Int)
 	if !ok || !isInt {
 		return c.mismatch(args)
@@ -203,8 +203,8 @@ func substring(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	return String(text[start:end]), nil
 }
 
-func replaceText(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
-	text, old, replacement, ok := texts(args, 3)
+func replaceString(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+	text, old, replacement, ok := stringArguments(args, 3)
 	limit := -1
 	if len(args) == 4 {
 		count, isInt := args[3].(Int)
@@ -232,8 +232,8 @@ func clampCount(count Int) int {
 	return int(max(-1, min(count, MaxMemory)))
 }
 
-func splitText(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
-	text, separator, _, ok := texts(args, 2)
+func splitString(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+	text, separator, _, ok := stringArguments(args, 2)
 	limit := -1
 	if len(args) == 3 {
 		count, isInt := args[2].(Int)
@@ -260,7 +260,7 @@ func splitText(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	return ev.newList(items, c.at)
 }
 
-func joinTexts(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+func joinStrings(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	list, ok := args[0].(List)
 	separator := String("")
 	if len(args) == 2 {
@@ -278,7 +278,7 @@ func joinTexts(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	for i, item := range list.items {
 		text, ok := item.(String)
 		if !ok {
-			return c.fault(KindType, "write list.map(x, string(x)).join(', ')", "the list has %s at place %d; only texts are joined", Describe(item), i)
+			return c.fault(KindType, "write list.map(x, string(x)).join(', ')", "the list has %s at place %d; only strings are joined", Describe(item), i)
 		}
 		if i > 0 {
 			b.WriteString(string(separator))
@@ -291,8 +291,8 @@ func joinTexts(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	return String(b.String()), nil
 }
 
-func quoteText(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
-	text, _, _, ok := texts(args, 1)
+func quoteString(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+	text, _, _, ok := stringArguments(args, 1)
 	if !ok {
 		return c.mismatch(args)
 	}

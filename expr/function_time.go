@@ -11,7 +11,7 @@ import (
 func timeFunctions() []*function {
 	part := func(name string, of func(time.Time) int) *function {
 		return &function{name: name, usage: "timestamp." + name + "([zone])", member: true, gives: intType,
-			takes: [][]*cel.Type{one(cel.TimestampType), two(cel.TimestampType, textType)}, apply: timePart(of, nil)}
+			takes: [][]*cel.Type{one(cel.TimestampType), two(cel.TimestampType, stringType)}, apply: timePart(of, nil)}
 	}
 	// These also accept a duration, and return all of it in that unit.
 	unit := func(name string, of func(time.Time) int, unit time.Duration) *function {

@@ -8,7 +8,7 @@ import (
 
 // foreignWords are words of other languages, with their equivalents here.
 var foreignWords = map[string]string{
-	"and": "write &&", "or": "write ||", "not": "write !", "is": "write ==", "like": "write text.startsWith(part), text.endsWith(part) or text.contains(part)", "between": "write x >= a && x <= b", "mod": "write a % b",
+	"and": "write &&", "or": "write ||", "not": "write !", "is": "write ==", "like": "write string.startsWith(part), string.endsWith(part) or string.contains(part)", "between": "write x >= a && x <= b", "mod": "write a % b",
 	"if": "write condition ? a : b", "else": "write condition ? a : b", "then": "write condition ? a : b", "case": "write condition ? a : b", "switch": "write a ? x : b ? y : z",
 	"let": bindHint, "var": bindHint, "const": bindHint,
 	"return": "leave it out: what the expression gives is the result",
@@ -21,9 +21,9 @@ var foreignWords = map[string]string{
 	"len": "write x.size()", "length": "write x.size()", "count": "write x.size(), or list.filter(x, condition).size()",
 	"push": "write list + [element]", "append": "write list + [element]", "add": "write list + [element]", "concat": "write a + b",
 	"max": "write math.greatest(a, b)", "min": "write math.least(a, b)", "abs": "write math.abs(x)", "round": "write math.round(x, digits)", "floor": "write math.floor(x)", "ceil": "write math.ceil(x)", "sqrt": "write math.sqrt(x)",
-	"toLowerCase": "write text.lowerAscii()", "lower": "write text.lowerAscii()", "toUpperCase": "write text.upperAscii()", "upper": "write text.upperAscii()", "strip": "write text.trim()",
-	"startswith": "write text.startsWith(part)", "endswith": "write text.endsWith(part)",
-	"includes": "write element in list, or text.contains(part)", "substr": "write text.substring(start, end)",
+	"toLowerCase": "write string.lowerAscii()", "lower": "write string.lowerAscii()", "toUpperCase": "write string.upperAscii()", "upper": "write string.upperAscii()", "strip": "write string.trim()",
+	"startswith": "write string.startsWith(part)", "endswith": "write string.endsWith(part)",
+	"includes": "write element in list, or string.contains(part)", "substr": "write string.substring(start, end)",
 	"parseInt": "write int(x)", "Number": "write double(x)", "parseFloat": "write double(x)", "float": "write double(x)", "str": "write string(x)", "toString": "write string(x)", "String": "write string(x)", "uint": "write int(x): there are no unsigned numbers",
 	"delete": "write without(object, 'key')", "remove": "write without(object, 'key')", "unset": "write without(object, 'key')",
 	"assign": "write merge(a, b)", "update": "write merge(a, b)", "set": "write merge(object, {'key': value})", "put": "write merge(object, {'key': value})",

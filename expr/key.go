@@ -40,7 +40,7 @@ func (k *Key) Eval(event *Event) (id string, ok bool, err error) {
 	return "", false, &EvalError{Kind: KindResult, Hint: "write string(...) around it", Message: fmt.Sprintf("a key is a string, or null where the event is not for this projection; this one is %s", Describe(v))}
 }
 
-// keyProblem says why a text cannot be a document's id.
+// keyProblem says why a string cannot be a document's id.
 func keyProblem(id string) string {
 	switch {
 	case id == "":
@@ -59,9 +59,9 @@ func keyProblem(id string) string {
 // Uses reports whether the key may read the event's field, see Program.Uses.
 func (k *Key) Uses(field string) bool { return k.program.Uses(field) }
 
-// CheckText refuses a key expression that can never return a text, whatever the event: such a key would not distinguish
+// CheckString refuses a key expression that can never return a string, whatever the event: such a key would not distinguish
 // events. Errors are those of Compile.
-func CheckText(source string) error {
+func CheckString(source string) error {
 	_, c, err := compile(ScopeEvent, source)
 	if err != nil {
 		return err
@@ -76,12 +76,12 @@ func CheckText(source string) error {
 	case types.NullTypeKind:
 		hint = "write a field of the event, such as event.data.order"
 	case types.ListKind, types.MapKind, types.StructKind:
-		hint = "take what tells them apart out of it, and write string(...) around that where it is no text: string(event.data.number)"
+		hint = "take what tells them apart out of it, and write string(...) around that where it is not a string: string(event.data.number)"
 	}
 	if optional {
 		hint = "unwrap it: event.data.?field.orValue(null)"
 	}
-	at := c.fail(root, hint, "it must give a text; this gives %s", kind)
+	at := c.fail(root, hint, "it must give a string; this gives %s", kind)
 	at.Source = source
 	return at
 }

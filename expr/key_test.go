@@ -6,20 +6,20 @@ import (
 	"testing"
 )
 
-func TestCheckText(t *testing.T) {
+func TestCheckString(t *testing.T) {
 	t.Parallel()
 	for _, source := range []string{
 		`event.id`, `event.data.host`, `event.data.host + "/" + string(event.position)`, `string(event.position)`, `event.data.n > 3 ? "many" : null`,
 		`dyn(1)`, `event.data.?host.orValue(null)`, `event.data.list[0]`,
 	} {
-		if err := CheckText(source); err != nil {
+		if err := CheckString(source); err != nil {
 			t.Errorf("%s: %v", source, err)
 		}
 	}
 	for source, want := range map[string]string{
-		`event.position`:               "line 1, column 7: it must give a text; this gives int; write string(...) around it",
+		`event.position`:               "line 1, column 7: it must give a string; this gives int; write string(...) around it",
 		`1.5`:                          "this gives double; write string(...)",
-		`event.data.host == "a"`:       "line 1, column 17: it must give a text; this gives bool; write string(...)",
+		`event.data.host == "a"`:       "line 1, column 17: it must give a string; this gives bool; write string(...)",
 		`event.recordedAt`:             "this gives timestamp",
 		`[event.data.host]`:            "this gives list(dyn); take what",
 		`{"host": event.data.host}`:    "this gives map(string, dyn); take what",
@@ -29,7 +29,7 @@ func TestCheckText(t *testing.T) {
 		`event.`:                       "line 1",
 		``:                             "the expression is empty",
 	} {
-		err := CheckText(source)
+		err := CheckString(source)
 		if failure, ok := errors.AsType[*CompileError](err); !ok || !strings.Contains(failure.Error(), want) {
 			t.Errorf("%s: %v; want %q", source, err, want)
 		}

@@ -98,7 +98,7 @@ func newLanguage(scope Scope) (*language, error) {
 
 // functions returns all functions by name. A name that is called both as f(x) and as x.f() is listed twice.
 func functions() []*function {
-	return slices.Concat(conversionFunctions(), textFunctions(), listFunctions(), objectFunctions(), mathFunctions(),
+	return slices.Concat(conversionFunctions(), stringFunctions(), listFunctions(), objectFunctions(), mathFunctions(),
 		timeFunctions(), optionalFunctions())
 }
 
@@ -152,7 +152,7 @@ func operatorDeclarations() []cel.EnvOption {
 			}
 		}
 	}
-	declare(operators.Add, textType, textType, textType)
+	declare(operators.Add, stringType, stringType, stringType)
 	declare(operators.Add, anyList, listType, otherList)
 	declare(operators.Add, cel.DurationType, cel.DurationType, cel.DurationType)
 	declare(operators.Add, cel.TimestampType, cel.TimestampType, cel.DurationType)
@@ -161,7 +161,7 @@ func operatorDeclarations() []cel.EnvOption {
 	declare(operators.Subtract, cel.TimestampType, cel.TimestampType, cel.DurationType)
 	declare(operators.Subtract, cel.DurationType, cel.TimestampType, cel.TimestampType)
 	for _, name := range orders {
-		for _, t := range []*cel.Type{textType, cel.BoolType, cel.TimestampType, cel.DurationType} {
+		for _, t := range []*cel.Type{stringType, cel.BoolType, cel.TimestampType, cel.DurationType} {
 			declare(name, cel.BoolType, t, t)
 		}
 	}

@@ -3,7 +3,7 @@ package expr
 import "context"
 
 // stepsBetweenChecks is how many steps an evaluation takes before it asks its meter whether to continue. They take well
-// below a millisecond, yet asking has no measurable cost. A single expensive step, such as matching a long text, is
+// below a millisecond, yet asking has no measurable cost. A single expensive step, such as matching a long string, is
 // finished first.
 const stepsBetweenChecks = 4_000
 

@@ -77,7 +77,7 @@ func (s *Shape) read(e ast.Expr, path domain.Path) {
 		s.open = false
 		for _, entry := range e.AsMap().Entries() {
 			entry := entry.AsMapEntry()
-			if name, ok := textLiteral(entry.Key()); ok {
+			if name, ok := stringLiteral(entry.Key()); ok {
 				s.member(name).read(entry.Value(), append(slices.Clip(path), name))
 			} else {
 				s.open = true
@@ -116,7 +116,7 @@ func isPartOfDocument(e ast.Expr, path domain.Path) bool {
 	if !isCall(e, operators.OptSelect) && !isCall(e, operators.Index) && !isCall(e, operators.OptIndex) {
 		return false
 	}
-	key, ok := textLiteral(e.AsCall().Args()[1])
+	key, ok := stringLiteral(e.AsCall().Args()[1])
 	return ok && key == name && isPartOfDocument(e.AsCall().Args()[0], above)
 }
 
@@ -124,7 +124,7 @@ func isCall(e ast.Expr, function string) bool {
 	return e.Kind() == ast.CallKind && e.AsCall().FunctionName() == function
 }
 
-func textLiteral(e ast.Expr) (text string, ok bool) {
+func stringLiteral(e ast.Expr) (text string, ok bool) {
 	if e.Kind() != ast.LiteralKind {
 		return "", false
 	}

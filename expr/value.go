@@ -26,7 +26,7 @@ type (
 	Int int64
 	// Double is a number that is not an Int: finite, and either with a fraction or beyond Int's range.
 	Double float64
-	// String is text in UTF-8.
+	// String is a string in UTF-8.
 	String string
 	// Timestamp is a moment, in UTC.
 	Timestamp time.Time
@@ -191,7 +191,7 @@ func merge(a, b *Object) *Object {
 			i++
 		case 0:
 			old := measureOf(a.values[i])
-			out.inside.bytes -= old.bytes + textLength(a.keys[i]) + 2
+			out.inside.bytes -= old.bytes + stringLength(a.keys[i]) + 2
 			replaced = max(replaced, old.depth)
 			i++
 			fallthrough
@@ -276,8 +276,8 @@ func settle(v Value) (Value, error) {
 	return v, nil
 }
 
-// textOf writes a value as text: numbers as in JSON, a string as it is.
-func textOf(v Value) (string, *EvalError) {
+// stringOf writes a value as a string: numbers as in JSON, a string as it is.
+func stringOf(v Value) (string, *EvalError) {
 	switch v := v.(type) {
 	case String:
 		return string(v), nil
@@ -291,7 +291,7 @@ func textOf(v Value) (string, *EvalError) {
 		text, _ := timeText(v)
 		return text, nil
 	}
-	return "", &EvalError{Kind: KindType, Message: Describe(v) + " has no form as text"}
+	return "", &EvalError{Kind: KindType, Message: Describe(v) + " has no form as a string"}
 }
 
 func timestamp(t time.Time) Timestamp { return Timestamp(t.UTC()) }

@@ -11,7 +11,7 @@ type measure struct {
 	bytes   int  // as JSON; at least as many as AppendJSON writes
 	depth   int  // how deep lists and objects are nested
 	foreign bool // some value has no JSON kind, so settle has work to do
-	nul     bool // some text contains U+0000, which databases cannot store
+	nul     bool // some string contains U+0000, which databases cannot store
 }
 
 // add adds a value after those that are measured already, with the comma before it.
@@ -30,7 +30,7 @@ func (m *measure) join(other measure) {
 
 // addKey adds the key of an entry, with the colon after it.
 func (m *measure) addKey(key string) {
-	m.bytes += textLength(key) + 1
+	m.bytes += stringLength(key) + 1
 	m.nul = m.nul || strings.IndexByte(key, 0) >= 0
 }
 
@@ -55,7 +55,7 @@ func measureOf(v Value) measure {
 	case Double:
 		return measure{bytes: doubleLength}
 	case String:
-		return measure{bytes: textLength(string(v)), nul: strings.IndexByte(string(v), 0) >= 0}
+		return measure{bytes: stringLength(string(v)), nul: strings.IndexByte(string(v), 0) >= 0}
 	case List:
 		m := v.inside
 		m.depth, m.bytes = m.depth+1, m.bytes+containerBytes
@@ -68,8 +68,8 @@ func measureOf(v Value) measure {
 	return measure{bytes: timeLength, foreign: true}
 }
 
-// textLength is the length of a string as JSON.
-func textLength(text string) int {
+// stringLength is the length of a string as JSON.
+func stringLength(text string) int {
 	n := len(text) + 2
 	for i := range len(text) {
 		switch c := text[i]; {
@@ -90,7 +90,7 @@ func (m measure) fault() *EvalError {
 	case m.depth > MaxDepth:
 		return &EvalError{Kind: KindResult, Message: fmt.Sprintf("lists and objects are nested deeper than %d in the result", MaxDepth)}
 	case m.nul:
-		return &EvalError{Kind: KindResult, Message: "a text in the result has the character U+0000, which databases cannot keep"}
+		return &EvalError{Kind: KindResult, Message: "a string in the result has the character U+0000, which databases cannot keep"}
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func (w *Webhooks) complete(d domain.WebhookDefinition) (domain.WebhookDefinitio
 		return wrong("dedupe.id", "it has %d bytes; at most %d are allowed", len(d.DedupeID), maxDedupeBytes)
 	}
 	if d.DedupeID != "" {
-		err := expr.CheckText(d.DedupeID)
+		err := expr.CheckString(d.DedupeID)
 		if failure, ok := errors.AsType[*expr.CompileError](err); ok {
 			return d, domain.Errorf(domain.CodeInvalidDefinition, "dedupe.id", "%s", failure)
 		}

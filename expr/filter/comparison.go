@@ -86,9 +86,9 @@ func (f *translator) leaf(e ast.Expr, a, b operand) (condition, *expr.CompileErr
 	}
 	text, isText := b.value.(expr.String)
 	if !isText {
-		return condition{}, f.Fail(b.at, "", "%s takes a text, not %s", function, expr.Describe(b.value))
+		return condition{}, f.Fail(b.at, "", "%s takes a string, not %s", function, expr.Describe(b.value))
 	}
-	if err := f.checkText(b.at, string(text)); err != nil {
+	if err := f.checkString(b.at, string(text)); err != nil {
 		return condition{}, err
 	}
 	if function == "matches" {
@@ -158,7 +158,7 @@ func (f *translator) oneOf(e ast.Expr, field, constants operand) (condition, *ex
 			items = append(items, expr.String(key))
 		}
 	default:
-		return condition{}, f.Fail(e, "write doc.field in [a, b]; for a part of a text, doc.field.contains(part)", "`in` looks into a list or the keys of an object, not into %s", expr.Describe(constants.value))
+		return condition{}, f.Fail(e, "write doc.field in [a, b]; for a part of a string, doc.field.contains(part)", "`in` looks into a list or the keys of an object, not into %s", expr.Describe(constants.value))
 	}
 	if len(items) > MaxConstants {
 		return condition{}, f.Fail(constants.at, "ask several times, each for a part of them", "the list has %d constants; a list in a filter may have %d", len(items), MaxConstants)
@@ -187,7 +187,7 @@ func (f *translator) memberOfDocument(e ast.Expr, name operand) (condition, *exp
 		return known(false), nil
 	}
 	path := domain.Path{string(text)}
-	return condition{domain.Has{Path: path, Place: f.place(e)}, domain.Has{Path: path, Not: true, Place: f.place(e)}}, f.checkText(name.at, string(text))
+	return condition{domain.Has{Path: path, Place: f.place(e)}, domain.Has{Path: path, Not: true, Place: f.place(e)}}, f.checkString(name.at, string(text))
 }
 
 // scalar converts a constant that a field is compared with.
@@ -203,9 +203,9 @@ func (f *translator) scalar(constant operand) (domain.Scalar, *expr.CompileError
 		return domain.Scalar{Kind: domain.ScalarDouble, Double: float64(v)}, nil
 	case expr.String:
 		if !utf8.ValidString(string(v)) {
-			return domain.Scalar{}, f.Fail(constant.at, "", "the text is not UTF-8")
+			return domain.Scalar{}, f.Fail(constant.at, "", "the string is not UTF-8")
 		}
-		return domain.Scalar{Kind: domain.ScalarText, Text: string(v)}, f.checkText(constant.at, string(v))
+		return domain.Scalar{Kind: domain.ScalarText, Text: string(v)}, f.checkString(constant.at, string(v))
 	}
 	return domain.Scalar{}, f.noScalar(constant)
 }

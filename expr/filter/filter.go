@@ -27,8 +27,8 @@ const (
 	MaxLeaves = 200
 	// MaxConstants is how many constants a list in a filter may contain.
 	MaxConstants = 1_000
-	// MaxTextBytes is the total length of a filter's constant texts.
-	MaxTextBytes = expr.MaxSourceBytes
+	// MaxStringBytes is the total length of a filter's constant strings.
+	MaxStringBytes = expr.MaxSourceBytes
 )
 
 // Compile compiles a filter. The error is a *expr.CompileError, unless the language itself cannot be set up.
@@ -321,13 +321,13 @@ func (f *translator) place(e ast.Expr) domain.Place {
 	return domain.Place(fmt.Sprintf("line %d, column %d", line, column))
 }
 
-// checkText refuses a constant text that no document can contain.
-func (f *translator) checkText(e ast.Expr, text string) *expr.CompileError {
+// checkString refuses a constant string that no document can contain.
+func (f *translator) checkString(e ast.Expr, text string) *expr.CompileError {
 	if strings.IndexByte(text, 0) >= 0 {
-		return f.Fail(e, "", "no document has a text with the character U+0000 in it")
+		return f.Fail(e, "", "no document has a string with the character U+0000 in it")
 	}
-	if f.texts += len(text); f.texts > MaxTextBytes {
-		return f.Fail(e, "", "the constant texts of a filter may have %d bytes together", MaxTextBytes)
+	if f.texts += len(text); f.texts > MaxStringBytes {
+		return f.Fail(e, "", "the constant strings of a filter may have %d bytes together", MaxStringBytes)
 	}
 	return nil
 }

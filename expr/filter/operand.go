@@ -121,7 +121,7 @@ func (f *translator) path(e ast.Expr) (path domain.Path, ok bool, err *expr.Comp
 // memberName returns the last name of a chain, as in .name, ["name"], .?name or [?"name"].
 func (f *translator) memberName(e ast.Expr) (string, *expr.CompileError) {
 	if e.Kind() == ast.SelectKind {
-		return e.AsSelect().FieldName(), f.checkText(e, e.AsSelect().FieldName())
+		return e.AsSelect().FieldName(), f.checkString(e, e.AsSelect().FieldName())
 	}
 	key := e.AsCall().Args()[1]
 	if mentionsDocument(key) {
@@ -136,7 +136,7 @@ func (f *translator) memberName(e ast.Expr) (string, *expr.CompileError) {
 		return "", f.Fail(e, "to ask for an element, write \"vip\" in doc.tags; for a certain place, have the projection keep that element in a field of its own",
 			"a filter cannot look at a place of a list")
 	}
-	return string(name), f.checkText(e, string(name))
+	return string(name), f.checkString(e, string(name))
 }
 
 // isOptional reports whether a part returns an optional value: .?a or [?"a"], a field after one, or x.or(y). Its type

@@ -73,7 +73,7 @@ func CompileFields(source string) ([]domain.Path, error) {
 			return err
 		}
 		if len(paths) == MaxFields {
-			return l.fail(start, "a path that ends earlier takes all that is behind it", "there are more than %d paths", MaxFields)
+			return l.fail(start, "a path that ends earlier takes all that is after it", "there are more than %d paths", MaxFields)
 		}
 		paths = append(paths, path)
 		return nil
@@ -90,7 +90,7 @@ func readPaths(source string, term func(*pathList) *expr.CompileError) error {
 		return &expr.CompileError{Line: 1, Column: 1, Message: fmt.Sprintf("the list of paths has %d bytes; at most %d are allowed", len(source), expr.MaxSourceBytes)}
 	}
 	if !utf8.ValidString(source) {
-		return &expr.CompileError{Line: 1, Column: 1, Message: "the list of paths is not text in UTF-8"}
+		return &expr.CompileError{Line: 1, Column: 1, Message: "the list of paths is not in UTF-8"}
 	}
 	l := &pathList{source: source, Cursor: scan.At(source, 1, 1)}
 	for {
@@ -153,7 +153,7 @@ func (l *pathList) hint() string {
 	case scan.IsNameRune(l.Before()): // the name goes on with letters that it cannot have
 		return quotedHint
 	case word == "asc" || word == "desc":
-		return "asc or desc stands once behind each path of an order, and nowhere else"
+		return "asc or desc stands once after each path of an order, and nowhere else"
 	}
 	return "paths are separated by commas"
 }
@@ -208,7 +208,7 @@ func asciiWord(c scan.Cursor) string {
 	return string(word)
 }
 
-// bracket reads ["name"], with the texts of expressions.
+// bracket reads ["name"], with the strings of expressions.
 func (l *pathList) bracket() (string, *expr.CompileError) {
 	open := l.Cursor
 	l.Cursor = l.Skip(1)
@@ -227,17 +227,17 @@ func (l *pathList) bracket() (string, *expr.CompileError) {
 			l.Cursor = l.Skip(1)
 		}
 		if l.Offset >= len(l.Text) {
-			return "", l.fail(at, fmt.Sprintf("write %c behind it", quote), "this text does not end")
+			return "", l.fail(at, fmt.Sprintf("write %c after it", quote), "this string does not end")
 		}
 		l.Cursor = l.Skip(1)
 	}
 	l.Cursor = l.Skip(1)
 	name, ok := literal(string(l.Text[at.Offset:l.Offset]))
 	if !ok {
-		return "", l.fail(at, `write \\ for a backslash`, "this text has an escape sequence that does not exist")
+		return "", l.fail(at, `write \\ for a backslash`, "this string has an escape sequence that does not exist")
 	}
 	if strings.IndexByte(name, 0) >= 0 {
-		return "", l.fail(at, "", "no document has a text with the character U+0000 in it")
+		return "", l.fail(at, "", "no document has a string with the character U+0000 in it")
 	}
 	l.space()
 	if l.Here() != ']' {

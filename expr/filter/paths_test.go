@@ -50,7 +50,7 @@ func TestWhatListsOfPathsRefuse(t *testing.T) {
 		{"items[0]", 1, 7, "a name in quotes", "lists"},
 		{"items[x]", 1, 7, "a name in quotes", `["odd name"]`},
 		{"a b", 1, 3, `"b" cannot stand here`, "a comma"},
-		{"a asc desc", 1, 7, `"desc" cannot stand here`, "once behind each path"},
+		{"a asc desc", 1, 7, `"desc" cannot stand here`, "once after each path"},
 		{"a DESC", 1, 3, `"DESC"`, "write desc"},
 		{"-a", 1, 1, "a path is wanted", "total desc"},
 		{"line-items", 1, 5, `"-" cannot stand here`, `["odd-name"]`},

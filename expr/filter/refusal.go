@@ -29,7 +29,7 @@ func (f *translator) unwrapFirst(e ast.Expr) *expr.CompileError {
 func (f *translator) noScalar(constant operand) *expr.CompileError {
 	switch constant.value.(type) {
 	case expr.Timestamp, expr.Duration:
-		return f.Fail(constant.at, "moments are texts in documents: write doc.at >= \"2026-01-31T00:00:00Z\"", "no document has %s in it", expr.Describe(constant.value))
+		return f.Fail(constant.at, "moments are strings in documents: write doc.at >= \"2026-01-31T00:00:00Z\"", "no document has %s in it", expr.Describe(constant.value))
 	case expr.List, *expr.Object:
 		return f.Fail(constant.at, "write \"vip\" in doc.tags for an element, doc.field in [a, b] for one of several values, doc.customer.name for what is in an object",
 			"a filter compares single values, not %s", expr.Describe(constant.value))
@@ -80,11 +80,11 @@ func (f *translator) refuseCall(e ast.Expr) *expr.CompileError {
 	case "size":
 		return f.Fail(e, "have the projection keep the number in a field of its own, and ask for that", "a filter cannot count what is in a field")
 	case "timestamp", "duration":
-		return f.Fail(e, "moments are texts in documents: write doc.at >= \"2026-01-31T00:00:00Z\"", "a filter cannot read a time from a field")
+		return f.Fail(e, "moments are strings in documents: write doc.at >= \"2026-01-31T00:00:00Z\"", "a filter cannot read a time from a field")
 	case "int", "double", "string", "bool", "dyn", "type":
-		return f.Fail(e, "values of different kinds are never equal, and only numbers compare with numbers, texts with texts: leave "+function+"() out", "a filter cannot convert a field")
+		return f.Fail(e, "values of different kinds are never equal, and only numbers compare with numbers, strings with strings: leave "+function+"() out", "a filter cannot convert a field")
 	case "lowerAscii", "upperAscii", "trim":
-		return f.Fail(e, "have the projection keep the changed text in a field of its own, and ask for that", "a filter cannot change a field's text")
+		return f.Fail(e, "have the projection keep the changed string in a field of its own, and ask for that", "a filter cannot change a string")
 	case "or":
 		return f.unwrapFirst(e)
 	case "first", "last":
