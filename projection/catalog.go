@@ -79,7 +79,7 @@ type Catalog struct {
 	queries queryShare
 	tokens  tokenSeal
 	folds   *folding.Cache // of source projections, see DocumentsOf
-	holds   chan struct{}  // holds one element per held parked document, see unparking.doHeld
+	holds   chan struct{}  // holds one element per held parked document, see replayAttempt.runLocked
 }
 
 // NewCatalog returns a Catalog.

@@ -34,12 +34,6 @@ const (
 	holdPoll     = 5 * time.Millisecond
 )
 
-// Why an attempt fails: nothing was saved, and another attempt follows.
-var (
-	errBeyond  = errors.New("what waits is beyond what the worker has saved")
-	errRemoves = errors.New("the document is to be removed, which has to be written down first: it must not be held then")
-)
-
 // unparking folds the events that wait for parked documents. docs/decisions/0024-parked-documents.md explains why it
 // and the worker that follows the log, in whatever process, do not interfere.
 type unparking struct {
@@ -75,50 +69,68 @@ func (c *Catalog) unparking(ctx context.Context, tenant domain.TenantID, name st
 	return u, err
 }
 
-// parkedPage is how many waiting events are read at a time.
-const parkedPage = 100
-
-// replay folds the events that wait for one document, and adds the result to sum.
+// replay folds the events that wait for one document, and adds the result to sum. It makes attempts, each of which ends
+// in one of these ways:
+//
+//	attemptUnparked | nothing waits any longer                             | done
+//	attemptStuck    | the first remaining event cannot be folded           | done: the document stays parked
+//	attemptPartial  | events were saved, and others still wait             | try again, locked
+//	attemptTooMany  | the waiting events must be folded in smaller parts   | try again, locked, with fewer events
+//	attemptRemoves  | the document is to be removed, which no lock allows  | try again, not locked
+//	attemptEarly    | the worker has not saved the events before them yet  | wait, then try again, locked
+//	attemptStale    | the worker has moved the checkpoint during the save  | wait, then try again, locked
+//
+// The first attempt does not lock the document. After unparkingPatience, it stays parked.
 func (u *unparking) replay(ctx context.Context, document string, sum *Replayed) error {
 	began := time.Now()
-	for most, hold := 0, false; ; {
+	for most, locked := 0, false; ; {
 		a := replayAttempt{unparking: u, document: document, most: most}
-		do := a.do
-		if hold {
-			do = a.doHeld
+		run := a.run
+		if locked {
+			run = a.runLocked
 		}
-		left, stuck, err := do(ctx)
-		switch {
-		case errors.Is(err, errAgain):
-			most, hold = a.next, true // a partial save then affects no one else
-			continue
-		case errors.Is(err, errRemoves):
-			hold = false
-			continue
-		case err != nil && !errors.Is(err, drivers.ErrStale) && !errors.Is(err, errBeyond):
+		end, err := run(ctx)
+		if err != nil {
 			return fmt.Errorf("replay the parked document %q of projection %q: %w", document, u.id.Name, err)
-		case err == nil:
-			sum.Events += int64(a.applied)
-			most = 0
 		}
-		switch {
-		case left:
+		switch end {
+		case attemptUnparked:
+			sum.Events += int64(a.applied)
 			sum.Documents++
 			return nil
-		case stuck, time.Since(began) > unparkingPatience:
+		case attemptStuck:
+			sum.Events += int64(a.applied)
+			sum.StillParked++
+			return nil
+		case attemptPartial:
+			sum.Events += int64(a.applied)
+			most, locked = 0, true
+		case attemptTooMany:
+			most, locked = a.next, true // a partial save then affects no one else
+			continue
+		case attemptRemoves:
+			locked = false
+			continue
+		case attemptEarly, attemptStale:
+			locked = true
+		}
+		if time.Since(began) > unparkingPatience {
 			sum.StillParked++
 			return nil
 		}
-		hold = true
-		if a.applied == 0 || err != nil {
-			select {
-			case <-time.After(unparkingPoll):
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
+		if end == attemptPartial && a.applied > 0 {
+			continue
+		}
+		select {
+		case <-time.After(unparkingPoll):
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
 }
+
+// parkedPage is how many waiting events are read at a time.
+const parkedPage = 100
 
 // replayAttempt is one attempt at a document. It folds and saves the events that wait at or below the checkpoint, and
 // then removes them.
@@ -126,55 +138,71 @@ type replayAttempt struct {
 	*unparking
 	document string
 	most     int // at most this many events; 0: all
-	next     int // with errAgain: the limit for the next attempt
+	next     int // with attemptTooMany: the limit for the next attempt
 
 	locked  bool // no further event can start to wait
-	patient bool // return errBeyond even if only some of the waiting events are after what the worker has saved
+	patient bool // end as attemptEarly even if only some of the waiting events are after what the worker has saved
 	load    func(ctx context.Context) (held, error)
 	waiting func(ctx context.Context, after int64, limit int) ([]domain.Event, error)
 
-	done    []int64       // positions that need not wait any longer
-	applied int           // how many of them took effect
-	last    *domain.Event // the last of these
-	beyond  bool          // an event waits that the worker has not passed yet
+	done    []int64             // positions that need not wait any longer
+	applied int                 // how many of them took effect
+	last    *domain.Event       // the last of these
+	now     held                // the document after it
+	fault   *folding.EventError // of the first remaining event, if that cannot be folded
+	beyond  bool                // an event waits that the worker has not passed yet
 }
 
-// do reports whether the document has left, that is, is no longer parked. Otherwise stuck reports that it cannot be
-// folded further. The errors mean that nothing was saved. errAgain: retry with fewer events. drivers.ErrStale: the
-// checkpoint has moved. errBeyond: the waiting events are after the checkpoint.
-func (a *replayAttempt) do(ctx context.Context) (left, stuck bool, err error) {
+// attemptEnd is how an attempt ends; see unparking.replay.
+type attemptEnd uint8
+
+const (
+	attemptUnderWay attemptEnd = iota // it has not ended: what it has folded is saved
+	attemptUnparked
+	attemptStuck
+	attemptPartial
+	attemptTooMany
+	attemptRemoves
+	attemptEarly
+	attemptStale
+)
+
+// run makes the attempt.
+func (a *replayAttempt) run(ctx context.Context) (attemptEnd, error) {
 	a.load = func(ctx context.Context) (held, error) { return a.unparking.load(ctx, a.document) }
 	a.waiting = func(ctx context.Context, after int64, limit int) ([]domain.Event, error) {
 		return a.store.ParkedEvents(ctx, a.tenant, a.id, a.build.Number, a.document, after, limit)
 	}
-	failure, err := a.foldAndSave(ctx)
-	if err != nil {
-		return false, false, err
+	if end, err := a.foldAndSave(ctx); err != nil || end != attemptUnderWay {
+		return end, err
 	}
-	left, err = a.store.Unpark(ctx, a.tenant, a.id, a.build.Number, a.document, a.done, failure)
-	return left, failure != nil, err
+	left, err := a.store.Unpark(ctx, a.tenant, a.id, a.build.Number, a.document, a.done, a.failure())
+	return a.endOf(left), err
 }
 
-// doHeld is do with the document's row locked: a worker that wants to make an event wait is blocked. If all waiting
+// errRollBack ends the transaction of an attempt with a lock that has saved nothing.
+var errRollBack = errors.New("the attempt has saved nothing")
+
+// runLocked is run with the document's row locked: a worker that wants to make an event wait is blocked. If all waiting
 // events can be folded, and are not too many at once, the document is unparked, however many events keep coming.
-// errRemoves: use do instead.
 //
 // The lock ensures progress; correctness does not depend on it. If the lock is lost, the saved documents are those that
-// do would have saved, and no waiting event is removed.
-func (a *replayAttempt) doHeld(ctx context.Context) (left, stuck bool, err error) {
+// run would have saved, and no waiting event is removed.
+func (a *replayAttempt) runLocked(ctx context.Context) (attemptEnd, error) {
 	select {
 	case a.holds <- struct{}{}:
 		defer func() { <-a.holds }()
 	case <-ctx.Done():
-		return false, false, context.Cause(ctx)
+		return attemptUnderWay, context.Cause(ctx)
 	}
 	if a.most == 0 || a.most > heldEvents {
 		a.most = heldEvents
 	}
 	holding, cancel := context.WithTimeout(ctx, holdLongest)
 	defer cancel()
-	left, err = a.store.UnparkHeld(holding, a.tenant, a.id, a.build.Number, a.document, func(ctx context.Context, removedAt int64,
-		waiting func(ctx context.Context, after int64, limit int) ([]domain.Event, error)) ([]int64, *domain.ParkedDocument, error) {
+	var end attemptEnd
+	left, err := a.store.UnparkHeld(holding, a.tenant, a.id, a.build.Number, a.document, func(ctx context.Context, removedAt int64,
+		waiting func(ctx context.Context, after int64, limit int) ([]domain.Event, error)) (_ []int64, _ *domain.ParkedDocument, err error) {
 		a.locked, a.waiting = true, waiting
 		a.load = func(ctx context.Context) (held, error) {
 			was, err := a.stored(ctx, a.document)
@@ -183,73 +211,91 @@ func (a *replayAttempt) doHeld(ctx context.Context) (left, stuck bool, err error
 			}
 			return was, err
 		}
-		for began := time.Now(); ; {
-			a.patient = time.Since(began) < holdPatience
-			failure, err := a.foldAndSave(ctx)
-			switch {
-			case errors.Is(err, errBeyond) && a.patient:
-				select {
-				case <-time.After(holdPoll):
-				case <-ctx.Done():
-					return nil, nil, context.Cause(ctx)
-				}
-			case errors.Is(err, drivers.ErrStale) && a.patient: // caused by other documents' events: retry later
-			default:
-				stuck = failure != nil
-				return a.done, failure, err
-			}
+		if end, err = a.foldAndSavePatiently(ctx); err == nil && end != attemptUnderWay {
+			err = errRollBack
 		}
+		return a.done, a.failure(), err
 	})
-	if err != nil && holding.Err() != nil && ctx.Err() == nil {
+	switch {
+	case err != nil && holding.Err() != nil && ctx.Err() == nil:
 		a.applied = 0
-		return false, false, nil // it took too long; the document's version shows what was saved
+		return attemptPartial, nil // it took too long; the document's version shows what was saved
+	case errors.Is(err, errRollBack):
+		return end, nil
 	}
-	return left, stuck && !left, err
+	return a.endOf(left), err
 }
 
-// foldAndSave folds the waiting events into the document and saves it; a.done are then the events that need not wait
-// any longer. failure is that of the first remaining event, if that cannot be folded. Errors are those of do, and mean
-// that nothing was saved.
-func (a *replayAttempt) foldAndSave(ctx context.Context) (failure *domain.ParkedDocument, err error) {
-	a.done, a.applied, a.last, a.beyond = nil, 0, nil, false
+// endOf returns the end of an attempt that has saved what it has folded, and removed the events that need not wait any
+// longer.
+func (a *replayAttempt) endOf(left bool) attemptEnd {
+	switch {
+	case left:
+		return attemptUnparked
+	case a.fault != nil:
+		return attemptStuck
+	}
+	return attemptPartial
+}
+
+// foldAndSavePatiently repeats foldAndSave while the worker catches up with the waiting events, for a while.
+func (a *replayAttempt) foldAndSavePatiently(ctx context.Context) (attemptEnd, error) {
+	for began := time.Now(); ; {
+		a.patient = time.Since(began) < holdPatience
+		end, err := a.foldAndSave(ctx)
+		switch {
+		case err != nil || !a.patient:
+			return end, err
+		case end == attemptEarly:
+			select {
+			case <-time.After(holdPoll):
+			case <-ctx.Done():
+				return end, context.Cause(ctx)
+			}
+		case end == attemptStale: // caused by other documents' events: try again at once
+		default:
+			return end, nil
+		}
+	}
+}
+
+// foldAndSave folds the waiting events into the document and saves it; a.done are then the events that need not wait any
+// longer. If the attempt ends here, or fails, nothing was saved.
+func (a *replayAttempt) foldAndSave(ctx context.Context) (attemptEnd, error) {
+	a.done, a.applied, a.last, a.fault, a.beyond = nil, 0, nil, nil, false
 	checkpoint, err := a.driver.Checkpoint(ctx, a.build, a.tenant)
 	if err != nil {
-		return nil, err
+		return attemptUnderWay, err
 	}
 	was, err := a.load(ctx)
 	if err != nil {
-		return nil, err
+		return attemptUnderWay, err
 	}
-	now, fault, err := a.foldWaiting(ctx, was, checkpoint)
+	end, err := a.foldWaiting(ctx, was, checkpoint)
 	switch {
-	case err != nil:
-		return nil, err
+	case err != nil || end != attemptUnderWay:
+		return end, err
 	case a.beyond && (a.patient || len(a.done) == 0):
-		return nil, errBeyond
+		return attemptEarly, nil
 	}
 	if a.applied > 0 {
-		switch err := a.save(ctx, was, now, checkpoint); {
-		case errors.Is(err, drivers.ErrStale), errors.Is(err, errRemoves):
-			return nil, err
-		case err != nil:
-			switch {
-			case !unfit(err):
-				return nil, err
-			case a.applied > 1:
-				a.next = a.applied / 2
-				return nil, errAgain
-			}
-			// This one event results in a document that the database refuses.
-			fault = a.fold.Blame(&folding.Event{Event: a.last}, a.fold.Where(a.last.Type), err)
-			a.done, a.applied = slices.DeleteFunc(a.done, func(position int64) bool { return position == a.last.Position }), 0
+		if end, err := a.save(ctx, was, checkpoint); err != nil || end != attemptUnderWay {
+			return end, err
 		}
 	}
-	if fault == nil {
-		return nil, nil
+	if a.fault != nil {
+		a.fault.DocumentID = a.document
+		addBefore(a.fault, a.fold, &was)
 	}
-	fault.DocumentID = a.document
-	addBefore(fault, a.fold, &was)
-	return &domain.ParkedDocument{Position: fault.Event.Position, EventID: fault.Event.ID, Failure: fault.Failure()}, nil
+	return attemptUnderWay, nil
+}
+
+// failure returns the fault of the first remaining event as it is stored; nil: there is none.
+func (a *replayAttempt) failure() *domain.ParkedDocument {
+	if a.fault == nil {
+		return nil
+	}
+	return &domain.ParkedDocument{Position: a.fault.Event.Position, EventID: a.fault.Event.ID, Failure: a.fault.Failure()}
 }
 
 // stored returns the document as stored.
@@ -271,24 +317,24 @@ func (u *unparking) load(ctx context.Context, document string) (was held, err er
 	return held{version: parked.RemovedAt}, err
 }
 
-// foldWaiting folds the events that wait at or below the checkpoint into the document. The fault is that of the first
-// event. If a later event cannot be folded, errAgain asks to fold only those before it.
-func (a *replayAttempt) foldWaiting(ctx context.Context, was held, checkpoint int64) (now held, fault *folding.EventError, err error) {
-	now = was
+// foldWaiting folds the events that wait at or below the checkpoint into the document. If the first one cannot be folded,
+// it sets a.fault. If a later one cannot, it ends the attempt, so that the next one folds only those before it.
+func (a *replayAttempt) foldWaiting(ctx context.Context, was held, checkpoint int64) (attemptEnd, error) {
+	a.now = was
 	meter := expr.MeterOf(ctx)
 	var doc folding.Value
 	for after := int64(0); ; {
 		events, err := a.waiting(ctx, after, parkedPage)
 		if err != nil || len(events) == 0 {
-			return now, nil, err
+			return attemptUnderWay, err
 		}
 		for i := range events {
 			if after = events[i].Position; after > checkpoint {
 				a.beyond = true
-				return now, nil, nil
+				return attemptUnderWay, nil
 			}
 			if a.most > 0 && a.applied == a.most {
-				return now, nil, nil
+				return attemptUnderWay, nil
 			}
 			_, skipped := slices.BinarySearch(a.skipped, after)
 			if skipped || after <= was.version || events[i].Gap != nil {
@@ -301,16 +347,17 @@ func (a *replayAttempt) foldWaiting(ctx context.Context, was held, checkpoint in
 				belongs, fault = a.belongs(&event)
 			}
 			if fault == nil && belongs {
-				doc, fault = a.foldOne(doc, &now, &event)
+				doc, fault = a.foldOne(doc, &event)
 			}
 			switch {
 			case ctx.Err() != nil:
-				return now, nil, context.Cause(ctx)
+				return attemptUnderWay, context.Cause(ctx)
 			case fault != nil && a.applied > 0 && a.most != a.applied:
 				a.next = a.applied
-				return now, nil, errAgain // Go code may have changed the document on which it failed
+				return attemptTooMany, nil // Go code may have changed the document on which it failed
 			case fault != nil:
-				return now, fault, nil
+				a.fault = fault
+				return attemptUnderWay, nil
 			}
 			a.done = append(a.done, after)
 			if belongs {
@@ -320,12 +367,12 @@ func (a *replayAttempt) foldWaiting(ctx context.Context, was held, checkpoint in
 	}
 }
 
-// foldOne folds an event into the document. doc is the document in the handler's form; nil means to decode it from now.
-func (a *replayAttempt) foldOne(doc folding.Value, now *held, event *folding.Event) (folding.Value, *folding.EventError) {
+// foldOne folds an event into the document. doc is the document in the handler's form; nil means to decode it from a.now.
+func (a *replayAttempt) foldOne(doc folding.Value, event *folding.Event) (folding.Value, *folding.EventError) {
 	f := a.fold
 	if doc == nil && !f.Maps() {
 		var fault *folding.EventError
-		if doc, fault = f.Decode(now.data, event); fault != nil {
+		if doc, fault = f.Decode(a.now.data, event); fault != nil {
 			return nil, fault
 		}
 	}
@@ -334,7 +381,7 @@ func (a *replayAttempt) foldOne(doc folding.Value, now *held, event *folding.Eve
 		return nil, fault
 	}
 	if after != nil || !f.Maps() {
-		now.value, now.data, now.version = after, nil, event.Position
+		a.now.value, a.now.data, a.now.version = after, nil, event.Position
 	}
 	return after, nil
 }
@@ -353,36 +400,52 @@ func (a *replayAttempt) belongs(event *folding.Event) (bool, *folding.EventError
 	case id == a.document:
 		return true, nil
 	}
-	return false, a.fold.Blame(event, "key", fmt.Errorf("its key can be worked out by now, and is %q; but events behind it may have been folded into that document already: a rebuild folds it in its place", folding.Clip(id)))
+	return false, a.fold.Blame(event, "key", fmt.Errorf("its key can be computed now, and is %q, but later events may have been folded into that document already; start a rebuild, which folds it in order", folding.Clip(id)))
 }
 
-// save writes the document without moving the checkpoint.
-func (a *replayAttempt) save(ctx context.Context, was, now held, checkpoint int64) error {
-	if now.version == was.version {
-		return nil // a map that makes no record
+// save writes the folded document. If the database refuses it because of a single event, that event is at fault.
+func (a *replayAttempt) save(ctx context.Context, was held, checkpoint int64) (attemptEnd, error) {
+	end, err := a.write(ctx, was, checkpoint)
+	switch {
+	case errors.Is(err, drivers.ErrStale):
+		return attemptStale, nil
+	case err == nil || !unfit(err):
+		return end, err
+	case a.applied > 1:
+		a.next = a.applied / 2
+		return attemptTooMany, nil
 	}
-	data, err := now.text(a.fold)
+	a.fault = a.fold.Blame(&folding.Event{Event: a.last}, a.fold.Where(a.last.Type), err)
+	a.done, a.applied = slices.DeleteFunc(a.done, func(position int64) bool { return position == a.last.Position }), 0
+	return attemptUnderWay, nil
+}
+
+// write writes the document without moving the checkpoint.
+func (a *replayAttempt) write(ctx context.Context, was held, checkpoint int64) (attemptEnd, error) {
+	if a.now.version == was.version {
+		return attemptUnderWay, nil // a map that makes no record
+	}
+	data, err := a.now.text(a.fold)
 	if err != nil {
-		return err
+		return attemptUnderWay, err
 	}
 	if !a.fold.Immutable() && data != nil {
 		data = domain.CanonicalNumbers(data)
 	}
 	batch := drivers.Batch{From: checkpoint, To: checkpoint}
-	if data == nil {
+	switch {
+	case data != nil:
+		batch.Upserts = []domain.Document{{ID: a.document, Version: a.now.version, Data: data}}
+	case a.locked && was.there:
+		return attemptRemoves, nil // the row that RemoveParked writes is locked
+	case a.locked:
+		return attemptUnderWay, nil // there was none, and there should be none: removing the waiting events is all
+	default:
 		// A stored document's version shows what it has seen; a missing document shows nothing.
-		switch {
-		case a.locked && was.there:
-			return errRemoves // the row is locked
-		case a.locked:
-			return nil // there was none, and there should be none: removing the waiting events is all
+		if err := a.store.RemoveParked(ctx, a.tenant, a.id, a.build.Number, a.document, a.now.version); err != nil {
+			return attemptUnderWay, err
 		}
-		if err := a.store.RemoveParked(ctx, a.tenant, a.id, a.build.Number, a.document, now.version); err != nil {
-			return err
-		}
-		batch.Deletes = []drivers.Deletion{{ID: a.document, Version: now.version}}
-	} else {
-		batch.Upserts = []domain.Document{{ID: a.document, Version: now.version, Data: data}}
+		batch.Deletes = []drivers.Deletion{{ID: a.document, Version: a.now.version}}
 	}
-	return a.driver.Save(ctx, a.build, a.tenant, batch)
+	return attemptUnderWay, a.driver.Save(ctx, a.build, a.tenant, batch)
 }
