@@ -17,7 +17,7 @@ func (p *Progress) Await(id domain.ProjectionID, tenant domain.TenantID) {
 	<-moved
 }
 
-func (p *Progress) Moved(id domain.ProjectionID, tenant domain.TenantID) { p.moved(id, tenant) }
+func (p *Progress) Moved(id domain.ProjectionID, tenant domain.TenantID) { p.wake(id, tenant) }
 
 func (p *Progress) Waiting() int {
 	p.mu.Lock()

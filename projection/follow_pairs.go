@@ -71,13 +71,13 @@ type pair struct {
 	aside                     *aside           // as in Replay
 	lacked                    map[string]int64 // losses already recorded, by category, while it reads below them
 	failures                  int32
-	stale                     int16 // saves in a row that lost against another worker
+	overtaken                 int16 // saves in a row that lost against another worker
 	state                     pairState
 	saved                     bool // it has saved documents since it was last proven
-	mended                    bool // whether an earlier process's fault has been looked up and cleared
+	faultChecked              bool // whether an earlier process's fault has been looked up and cleared
 	eased                     bool // with pairDelayed: delayed only because it is relaxed
 	gone                      bool // this process no longer follows it
-	again                     bool // while it was running, a retry of its faulted event was requested
+	retryRequested            bool // while it was running, a retry of its faulted event was requested
 }
 
 // live returns the build that the pair should follow, as far as this process knows.
@@ -199,7 +199,7 @@ func (r *Runner) begin(f *followed, t *tenant, s surveys) {
 		}
 		return
 	}
-	r.config.Progress.well(f.id, t.id)
+	r.config.Progress.clearTrouble(f.id, t.id)
 	p.restart(live.number)
 	if s == nil || f.inlined {
 		r.enqueue(p) // a pair that is to become inline has work at the head, too
@@ -212,7 +212,7 @@ func (r *Runner) begin(f *followed, t *tenant, s surveys) {
 
 // restart resets everything that refers to an earlier build.
 func (p *pair) restart(build int64) {
-	p.build, p.at, p.mended, p.saved, p.failures, p.stale = build, position{}, false, false, 0, 0
+	p.build, p.at, p.faultChecked, p.saved, p.failures, p.overtaken = build, position{}, false, false, 0, 0
 	p.documentBytes, p.eventBytes, p.aside, p.lacked = 0, 0, nil, nil
 }
 
@@ -356,7 +356,7 @@ func (r *Runner) Retry(of domain.TenantID, id domain.ProjectionID) {
 func (r *Runner) retry(p *pair) {
 	switch p.state {
 	case pairRunning:
-		p.again = true
+		p.retryRequested = true
 	case pairFaulted:
 		p.at.known, p.aside = false, nil
 		r.enqueue(p)
@@ -398,5 +398,5 @@ func (r *Runner) forgetPair(f *followed, t *tenant) {
 	} else {
 		f.only = nil
 	}
-	r.config.Progress.well(f.id, t.id)
+	r.config.Progress.clearTrouble(f.id, t.id)
 }

@@ -33,8 +33,8 @@ func NewProgress() *Progress {
 	return &Progress{waiting: make(map[progressKey]*broadcast), troubles: make(map[progressKey]Outage)}
 }
 
-// troubled records why a pair cannot be followed at the moment.
-func (p *Progress) troubled(id domain.ProjectionID, tenant domain.TenantID, err error, nextTry time.Time) {
+// setTrouble records why a pair cannot be followed at the moment.
+func (p *Progress) setTrouble(id domain.ProjectionID, tenant domain.TenantID, err error, nextTry time.Time) {
 	key := progressKey{id, tenant}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -46,8 +46,8 @@ func (p *Progress) troubled(id domain.ProjectionID, tenant domain.TenantID, err 
 	p.troubles[key] = trouble
 }
 
-// well clears what prevented a pair from being followed.
-func (p *Progress) well(id domain.ProjectionID, tenant domain.TenantID) {
+// clearTrouble clears what prevented a pair from being followed.
+func (p *Progress) clearTrouble(id domain.ProjectionID, tenant domain.TenantID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.troubles, progressKey{id, tenant})
@@ -90,8 +90,8 @@ func (p *Progress) awaited(id domain.ProjectionID, tenant domain.TenantID) bool 
 	return p.waiting[progressKey{id, tenant}] != nil
 }
 
-// moved wakes everybody who waits for the pair.
-func (p *Progress) moved(id domain.ProjectionID, tenant domain.TenantID) {
+// wake wakes everybody who waits for the pair.
+func (p *Progress) wake(id domain.ProjectionID, tenant domain.TenantID) {
 	key := progressKey{id, tenant}
 	p.mu.Lock()
 	defer p.mu.Unlock()

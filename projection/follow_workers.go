@@ -33,7 +33,7 @@ func (r *Runner) dispatch(l *lane) {
 	l.workers++
 	r.start(func(ctx context.Context) {
 		for p := r.next(l); p != nil; p = r.next(l) {
-			r.turn(ctx, p)
+			r.takeTurn(ctx, p)
 		}
 	})
 }

@@ -52,15 +52,11 @@ func AtHead(log Log, driver drivers.Driver, build domain.Build, tenant domain.Te
 	}
 }
 
-// beginInline makes appends take over the build of a turn that has caught up, if its projection is inline. It then
-// returns errInline.
-func (r *Runner) beginInline(ctx context.Context, replay *Replay) error {
+// beginInline makes appends take over the build of a turn that has caught up, if its projection is inline. begun reports
+// whether they have.
+func (r *Runner) beginInline(ctx context.Context, replay *Replay) (begun bool, err error) {
 	if r.config.Inline == nil || replay.Fold.Definition().Mode != domain.ModeInline {
-		return nil
+		return false, nil
 	}
-	begun, err := r.config.Inline.Begin(ctx, replay.Tenant, replay.Build, replay.Fold)
-	if err == nil && begun {
-		err = errInline
-	}
-	return err
+	return r.config.Inline.Begin(ctx, replay.Tenant, replay.Build, replay.Fold)
 }

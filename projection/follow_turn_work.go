@@ -1,0 +1,240 @@
+package projection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection/folding"
+)
+
+// work folds until the turn ends, or returns an error. It reads the next batch while it folds one and saves another.
+func (t *turn) work(ctx context.Context) (end turnEnd, err error) {
+	p := t.pair
+	fold, end, err := t.findFold(ctx)
+	if err != nil || end != turnUnderWay {
+		return end, err
+	}
+	replay, err := t.replay(fold)
+	if err != nil {
+		return turnUnderWay, err
+	}
+	defer func() {
+		p.at, p.documentBytes, p.eventBytes, p.aside = replay.at, int32(replay.documentBytes), int32(replay.eventBytes), replay.aside
+	}()
+	if err := replay.locate(ctx); err != nil {
+		return turnUnderWay, err
+	}
+	limits, ahead := t.limits(replay)
+	defer func() {
+		// Save what was folded before the turn ended. The end counts more than whether this succeeds.
+		if saveErr := replay.flush(ctx); err == nil && end == turnCaughtUp {
+			err = saveErr
+		}
+	}()
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	read := func(ctx context.Context, q domain.LogQuery) (domain.Reading, error) {
+		return t.config.Store.ReadFor(ctx, p.tenant, p.followed.id, q)
+	}
+	for next := replay.fetch(reading, read, replay.at.seen+1, 0, limits); ; {
+		batch, err := next.wait()
+		if err != nil {
+			return turnUnderWay, err
+		}
+		if end := endForReading(batch.reading, p.build); end != turnUnderWay {
+			return end, nil
+		}
+		if err := t.recordLosses(ctx, p, fold, batch.from, batch.reading.RemovedTo); err != nil {
+			return turnUnderWay, err
+		}
+		began := time.Now()
+		replay.measure(batch)
+		if next = nil; batch.more && !t.othersWait() {
+			// Read the next batch and compute its keys while this one is folded and saved.
+			next = replay.fetch(reading, read, batch.upTo+1, 0, ahead)
+		}
+		t.events, t.documents = 0, 0
+		if next != nil {
+			// Its results may be saved together with those of the next batch; endForReading explains why that is as safe.
+			err = replay.gather(ctx, batch)
+		} else {
+			err = replay.apply(ctx, batch)
+		}
+		t.reportBatch(batch, time.Since(began))
+		if err == nil && !p.faultChecked {
+			p.faultChecked, err = t.clearOldFault(ctx, replay.at.seen)
+		}
+		switch {
+		case err != nil:
+			if next != nil {
+				stop()
+				<-next.done
+			}
+			return turnUnderWay, err
+		case next != nil:
+			continue
+		case batch.more:
+			return turnMore, nil
+		}
+		if err := replay.settle(ctx); err != nil {
+			return turnUnderWay, err
+		}
+		t.seen = batch.reading.Head
+		begun, err := t.beginInline(ctx, replay)
+		if begun {
+			return turnInline, err
+		}
+		return turnCaughtUp, err
+	}
+}
+
+// findFold returns the fold of the live build, unless the turn ends before it folds anything.
+func (t *turn) findFold(ctx context.Context) (*folding.Fold, turnEnd, error) {
+	fold, replaced, err := t.folds.get(ctx, t.pair.tenant, t.pair.followed.id, t.build)
+	switch {
+	case domain.IsCode(err, domain.CodeNotFound):
+		return nil, turnGone, nil
+	case domain.IsCode(err, domain.CodeInvalidDefinition):
+		// It compiled once: this program interprets it differently, or lacks a handler. Only a change can fix that.
+		return nil, turnUnderWay, &folding.EventError{Event: domain.Event{Position: t.pair.at.seen + 1}, Where: "definition", Err: err}
+	case err != nil:
+		return nil, turnUnderWay, err
+	case replaced != nil:
+		return nil, turnReplaced, nil
+	case fold.Definition().Mode == domain.ModeLive:
+		return nil, turnInline, nil // it is folded on request: nothing is stored that could lag
+	}
+	return fold, turnUnderWay, nil
+}
+
+// replay returns a Replay that continues where the pair's last turn has ended.
+func (t *turn) replay(fold *folding.Fold) (*Replay, error) {
+	p := t.pair
+	driver := t.config.Drivers[t.build.database]
+	if driver == nil {
+		return nil, fmt.Errorf("there is no database %q in this process's configuration", t.build.database)
+	}
+	build := domain.Projection{ProjectionID: p.followed.id, Definition: fold.Definition(), Build: t.build.number}
+	return &Replay{
+		Driver: driver, Build: build.LiveBuild(), Tenant: p.tenant, Fold: fold, Limits: t.config.CatchUp,
+		Folded: func(events, documents int) {
+			t.events, t.documents = t.events+events, t.documents+documents
+			if documents > 0 {
+				p.overtaken, p.saved = 0, true
+			}
+		},
+		Aside: t.config.Store, Version: t.build.version,
+		at: p.at, documentBytes: int(p.documentBytes), eventBytes: int(p.eventBytes), aside: p.aside,
+	}, nil
+}
+
+// limits returns the limits of the first reading and of later ones, and sets those of the replay.
+func (t *turn) limits(replay *Replay) (first, later Limits) {
+	first, later = followLimits, t.config.CatchUp
+	if t.head-replay.at.seen > 2*int64(first.Events) {
+		first = t.config.CatchUp
+	}
+	if t.pair.failures > 0 {
+		// The batch may have been more than the database can handle within its time limit.
+		first = first.after(int(t.pair.failures))
+		later, replay.Limits = first, first
+	}
+	return first, later
+}
+
+// endForReading returns how a reading ends the turn; turnUnderWay: its results may be saved into the build.
+//
+// This is the worker's part of the swap (docs/decisions/0002-swap-by-hold.md). A reading takes the log's head first,
+// then the events, then the projection's row. So if the row was not held, the hold was placed after the events were
+// read. A reader of the heads that comes after the hold sees heads at or above those events. So whatever a worker can
+// still save, however late, is within the heads that the new build catches up to before it is swapped in.
+func endForReading(reading domain.Reading, build int64) turnEnd {
+	switch {
+	case !reading.Found:
+		return turnGone
+	case reading.Build != build:
+		return turnReplaced
+	case reading.Inline:
+		return turnInline
+	case reading.Held:
+		return turnHeld
+	}
+	return turnUnderWay
+}
+
+// othersWait reports whether another pair would get a turn if this one's ended now.
+func (t *turn) othersWait() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.pair.gone || t.pair.lane.ready.waitsFor(t.pair.of)
+}
+
+// whyNoTable distinguishes a live build whose table has vanished, which is the error errTableLost, from a build that was
+// replaced and dropped during the turn.
+func (t *turn) whyNoTable(ctx context.Context, noTable error) (turnEnd, error) {
+	p := t.pair
+	now, err := t.config.Store.LiveProjection(ctx, p.tenant, p.followed.id)
+	switch {
+	case domain.IsCode(err, domain.CodeNotFound):
+		return turnGone, nil
+	case err != nil:
+		return turnUnderWay, err
+	case now.Build != p.build:
+		t.learn(p, &now)
+		return turnReplaced, nil
+	}
+	return turnUnderWay, fmt.Errorf("%w: %w", errTableLost, noTable)
+}
+
+// reportBatch reports a batch to waiting readers and to the observer, and records the head that it was read at.
+func (t *turn) reportBatch(batch *prepared, took time.Duration) {
+	p := t.pair
+	t.config.Progress.wake(p.followed.id, p.tenant)
+	t.Wake(domain.Head{Tenant: p.tenant, Position: batch.reading.Head})
+	if t.config.Observer.Batch == nil || len(batch.events) == 0 || t.events == 0 {
+		return
+	}
+	t.config.Observer.Batch(BatchInfo{
+		Projection: p.followed.id, Tenant: p.tenant, Events: t.events, Documents: t.documents, Took: took,
+		Lag: max(0, time.Since(batch.events[len(batch.events)-1].RecordedAt)),
+	})
+}
+
+// putFault stores and logs the event at which the projection has stopped.
+func (t *turn) putFault(ctx context.Context, err error) error {
+	p := t.pair
+	e, _ := errors.AsType[*folding.EventError](err)
+	fault := domain.Fault{
+		ProjectionID: p.followed.id, Tenant: p.tenant, Build: p.build,
+		Position: e.Event.Position, EventID: e.Event.ID, Failure: e.Failure(),
+	}
+	if err := t.config.Store.PutFault(ctx, fault); err != nil {
+		return fmt.Errorf("keep the fault of projection %q: %w", p.followed.id.Name, err)
+	}
+	p.faultChecked = false
+	t.config.Progress.wake(p.followed.id, p.tenant)
+	if t.config.Observer.Fault != nil {
+		t.config.Observer.Fault(fault)
+	}
+	t.config.Log.Warn("a projection stands still before an event that it cannot fold", "projection", fault.Name,
+		"tenant", fault.Tenant.String(), "build", fault.Build, "position", fault.Position,
+		"stream", fault.Stream, "type", fault.EventType, "part", fault.Where, "error", fault.Message)
+	return nil
+}
+
+// clearOldFault deletes a fault that an earlier process or release has met at an event up to seen. It reports whether no
+// fault is left.
+func (t *turn) clearOldFault(ctx context.Context, seen int64) (bool, error) {
+	p := t.pair
+	fault, ok, err := t.config.Store.Fault(ctx, p.tenant, p.followed.id, p.build)
+	if err != nil || !ok {
+		return err == nil, err
+	}
+	if seen < fault.Position {
+		return false, nil
+	}
+	return true, t.config.Store.DeleteFault(ctx, p.tenant, p.followed.id, p.build)
+}
