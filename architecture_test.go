@@ -118,6 +118,7 @@ var foreign = map[string][]string{
 	"github.com/labstack/echo":                              {"api"},
 	"github.com/oapi-codegen/runtime/strictmiddleware/echo": {"api"},
 	"github.com/coder/websocket":                            {"api"},
+	"github.com/swaggest/swgui":                             {"api"},
 	"github.com/cloudevents/sdk-go":                         {}, // the tests' other end
 	"cel.dev":                                               {"expr"},
 	"github.com/jackc/pgx": {

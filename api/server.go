@@ -110,7 +110,6 @@ type Server struct {
 	ending       *ending
 	known        func(ctx context.Context)
 	requestIDs   requestIDs
-	docsPage     func() ([]byte, error)
 	errorPage    []byte
 }
 
@@ -128,7 +127,7 @@ func New(config Config) (*Server, error) {
 		log: config.Logger, config: config, contract: contract, compression: compression, echo: echo.New(),
 		problems: problemsByCode(), budgets: newBudgets(config),
 		timeout: config.Timeout, stallTimeout: config.StallTimeout, recheck: config.Recheck, heartbeat: config.Heartbeat, authTimeout: config.AuthTimeout, ending: newEnding(),
-		requestIDs: newRequestIDs(), docsPage: newDocsPage(contract),
+		requestIDs: newRequestIDs(),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

@@ -3155,7 +3155,7 @@ type ClientInterface interface {
 
 	// ImportEventsWithBody Import events
 	//
-	// One JSON object a line. They are appended in order, many lines in one go; a line that is there already counts
+	// One JSON object a line, an `ImportLine`. They are appended in order, many lines in one go; a line that is there already counts
 	// as a duplicate, so an import can be repeated after it was cut off. Lines without id get one from `name` and the
 	// line's number; a line that had other content when an import of that name came before is a bad line. Nothing after
 	// the first bad line is appended, unless `strict` is false: then bad lines are reported and skipped. With `check`
@@ -4745,7 +4745,7 @@ func (c *Client) ExportEvents(ctx context.Context, params *ExportEventsParams, r
 
 // ImportEventsWithBody Import events
 //
-// One JSON object a line. They are appended in order, many lines in one go; a line that is there already counts
+// One JSON object a line, an `ImportLine`. They are appended in order, many lines in one go; a line that is there already counts
 // as a duplicate, so an import can be repeated after it was cut off. Lines without id get one from `name` and the
 // line's number; a line that had other content when an import of that name came before is a bad line. Nothing after
 // the first bad line is appended, unless `strict` is false: then bad lines are reported and skipped. With `check`
@@ -14138,7 +14138,7 @@ type ClientWithResponsesInterface interface {
 
 	// ImportEventsWithBodyWithResponse Import events
 	//
-	// One JSON object a line. They are appended in order, many lines in one go; a line that is there already counts
+	// One JSON object a line, an `ImportLine`. They are appended in order, many lines in one go; a line that is there already counts
 	// as a duplicate, so an import can be repeated after it was cut off. Lines without id get one from `name` and the
 	// line's number; a line that had other content when an import of that name came before is a bad line. Nothing after
 	// the first bad line is appended, unless `strict` is false: then bad lines are reported and skipped. With `check`
@@ -22890,7 +22890,7 @@ func (c *ClientWithResponses) ExportEventsWithResponse(ctx context.Context, para
 
 // ImportEventsWithBodyWithResponse Import events
 //
-// One JSON object a line. They are appended in order, many lines in one go; a line that is there already counts
+// One JSON object a line, an `ImportLine`. They are appended in order, many lines in one go; a line that is there already counts
 // as a duplicate, so an import can be repeated after it was cut off. Lines without id get one from `name` and the
 // line's number; a line that had other content when an import of that name came before is a bad line. Nothing after
 // the first bad line is appended, unless `strict` is false: then bad lines are reported and skipped. With `check`
