@@ -30,8 +30,8 @@ const MaxParked = 1000
 //   - Keeping events fails if their document is no longer parked. The replay then reads everything again.
 type aside struct{ domain.Aside }
 
-// setAside returns what is set aside, and reads it on first use.
-func (r *Replay) setAside(ctx context.Context) (*aside, error) {
+// readAside returns what is set aside, and reads it on first use.
+func (r *Replay) readAside(ctx context.Context) (*aside, error) {
 	if r.aside == nil {
 		r.aside = &aside{}
 		if r.Aside != nil {
@@ -46,18 +46,18 @@ func (r *Replay) setAside(ctx context.Context) (*aside, error) {
 	return r.aside, nil
 }
 
-// parks reports whether an event that cannot be folded parks its document.
-func (r *Replay) parks() bool {
+// parksFaults reports whether an event that cannot be folded parks its document.
+func (r *Replay) parksFaults() bool {
 	return r.Aside != nil && r.Fold.Definition().OnError == domain.OnErrorPark
 }
 
-// sift removes events that are skipped, that wait for parked documents, or whose key cannot be computed. If such a
-// fault must stop the projection, sift cuts the reading off before the event.
-func (r *Replay) sift(ctx context.Context, p *prepared) error {
+// excludeEvents removes events that are skipped, that wait for parked documents, or whose key cannot be computed. If
+// such a fault must stop the projection, it cuts the reading off before the event.
+func (r *Replay) excludeEvents(ctx context.Context, p *prepared) error {
 	if len(p.events) == 0 {
 		return nil
 	}
-	a, err := r.setAside(ctx)
+	a, err := r.readAside(ctx)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (r *Replay) sift(ctx context.Context, p *prepared) error {
 			fault = refused
 		}
 		switch {
-		case fault != nil && !r.parks():
+		case fault != nil && !r.parksFaults():
 			p.stopBefore(fault)
 			return nil
 		case fault != nil:
@@ -84,12 +84,12 @@ func (r *Replay) sift(ctx context.Context, p *prepared) error {
 				p.stopBefore(full)
 				return nil
 			}
-			r.wait(parkedAs(fault), event.Position)
+			r.addWaiting(parkedAs(fault), event.Position)
 			p.keys[i] = ""
 		case p.keys[i] == "":
 		default:
 			if from, parked := a.Parked[p.keys[i]]; parked && event.Position >= from {
-				r.wait(p.keys[i], event.Position)
+				r.addWaiting(p.keys[i], event.Position)
 				p.keys[i] = ""
 			}
 		}
@@ -113,7 +113,7 @@ func (r *Replay) park(fault *folding.EventError) (full *folding.EventError) {
 		r.aside.Parked = make(map[string]int64)
 	}
 	r.aside.Parked[id] = fault.Event.Position
-	r.gathered.parked = append(r.gathered.parked, domain.ParkedDocument{
+	r.pending.parked = append(r.pending.parked, domain.ParkedDocument{
 		ProjectionID: r.Build.ProjectionID, Tenant: r.Tenant, Build: r.Build.Number, ID: id,
 		Position: fault.Event.Position, EventID: fault.Event.ID, Failure: fault.Failure(),
 	})
@@ -127,9 +127,9 @@ func stopsFull(e *folding.EventError) *folding.EventError {
 	return &stops
 }
 
-// wait makes an event wait for a parked document.
-func (r *Replay) wait(id string, position int64) {
-	r.gathered.waiting = append(r.gathered.waiting, domain.ParkedEvent{DocumentID: id, Position: position})
+// addWaiting makes an event wait for a parked document.
+func (r *Replay) addWaiting(id string, position int64) {
+	r.pending.waiting = append(r.pending.waiting, domain.ParkedEvent{DocumentID: id, Position: position})
 }
 
 // parkFaults parks the documents of a slice that ended with a fault. Each stays as it was before its faulty event, and
@@ -153,7 +153,7 @@ func (r *Replay) parkFaults(s slice, chains []chain, next []int32, outcomes []ou
 		r.park(fault)
 		for j := chains[i].first; j >= 0; j = next[j] {
 			if position := s.events[j].Position; position >= fault.Event.Position {
-				r.wait(chains[i].id, position)
+				r.addWaiting(chains[i].id, position)
 			}
 		}
 	}
@@ -163,9 +163,9 @@ func (r *Replay) parkFaults(s slice, chains []chain, next []int32, outcomes []ou
 // waitingASave bounds how many waiting events collect before a save keeps them.
 const waitingASave = 10_000
 
-// keepWaiting keeps what was set aside since the previous save. It returns errAgain if a document that events should
+// saveWaiting keeps what was set aside since the previous save. It returns errAgain if a document that events should
 // wait for is no longer parked.
-func (r *Replay) keepWaiting(ctx context.Context, s *saving) error {
+func (r *Replay) saveWaiting(ctx context.Context, s *saving) error {
 	if len(s.waiting) == 0 {
 		return nil
 	}
@@ -179,9 +179,9 @@ func (r *Replay) keepWaiting(ctx context.Context, s *saving) error {
 	return nil
 }
 
-// refuse handles a document that the database refuses because of one event.
-func (r *Replay) refuse(fault *folding.EventError) error {
-	if !r.parks() {
+// handleRefusal handles a document that the database refuses because of one event.
+func (r *Replay) handleRefusal(fault *folding.EventError) error {
+	if !r.parksFaults() {
 		return fault
 	}
 	r.at.refused = fault

@@ -48,5 +48,5 @@ func (r *Runner) Idle() bool {
 			return false
 		}
 	}
-	return r.looks > 0 && len(r.unproven) == 0
+	return r.projectionReads > 0 && len(r.unchecked) == 0
 }

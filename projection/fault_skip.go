@@ -7,9 +7,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// standing returns the projection with this name whose faults are to be handled: a tenant's own projection, or its part
-// of a shared one.
-func (c *Catalog) standing(ctx context.Context, tenant domain.TenantID, name string) (domain.Projection, error) {
+// projectionForFaults returns the projection with this name whose faults are to be handled: a tenant's own projection,
+// or its part of a shared one.
+func (c *Catalog) projectionForFaults(ctx context.Context, tenant domain.TenantID, name string) (domain.Projection, error) {
 	if tenant == domain.Everyone {
 		return domain.Projection{}, domain.Errorf(domain.CodeInvalidRequest, "query tenant", "it is needed: the id of the tenant that is meant")
 	}
@@ -20,7 +20,7 @@ func (c *Catalog) standing(ctx context.Context, tenant domain.TenantID, name str
 // process follows it. It returns the status, which may not show the outcome yet. It does nothing if the projection has
 // not stopped.
 func (c *Catalog) Retry(ctx context.Context, tenant domain.TenantID, name string) (Status, error) {
-	p, err := c.standing(ctx, tenant, name)
+	p, err := c.projectionForFaults(ctx, tenant, name)
 	if err != nil {
 		return Status{}, err
 	}
@@ -35,7 +35,7 @@ func (c *Catalog) Retry(ctx context.Context, tenant domain.TenantID, name string
 // domain.CodeConflict if the projection has not stopped before exactly that position. by is the author and reason the
 // reason, as in ProjectionVersion.By.
 func (c *Catalog) Skip(ctx context.Context, tenant domain.TenantID, name string, position int64, reason, by string) (domain.SkippedEvent, error) {
-	p, err := c.standing(ctx, tenant, name)
+	p, err := c.projectionForFaults(ctx, tenant, name)
 	if err != nil {
 		return domain.SkippedEvent{}, err
 	}
@@ -77,7 +77,7 @@ func (c *Catalog) skipLeftBehind(ctx context.Context, p domain.Projection, skip 
 // WithdrawSkip ends a skip of an event for the tenant. It applies to later builds, and to the live one if that has not
 // reached the event yet. The error is domain.CodeNotFound if the event is not skipped.
 func (c *Catalog) WithdrawSkip(ctx context.Context, tenant domain.TenantID, name string, position int64) error {
-	p, err := c.standing(ctx, tenant, name)
+	p, err := c.projectionForFaults(ctx, tenant, name)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ const maxSkippedListed = 1000
 // Skipped returns the first skipped events of the projection for the tenant, for all versions of its definition, by
 // position.
 func (c *Catalog) Skipped(ctx context.Context, tenant domain.TenantID, name string) ([]domain.SkippedEvent, error) {
-	p, err := c.standing(ctx, tenant, name)
+	p, err := c.projectionForFaults(ctx, tenant, name)
 	if err != nil {
 		return nil, err
 	}

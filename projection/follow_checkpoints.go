@@ -80,19 +80,19 @@ func (s *survey) len() int {
 	return n
 }
 
-// conduct starts surveys in the background, since a database may not answer. The caller holds the lock.
-func (r *Runner) conduct(all surveys) {
+// startSurveys starts surveys in the background, since a database may not answer. The caller holds the lock.
+func (r *Runner) startSurveys(all surveys) {
 	for database, s := range all {
 		if r.start == nil || r.ended || s.len() < leastSurveyed || r.config.Drivers[database] == nil {
-			r.everyoneForThemselves(s)
+			r.enqueueSurveyed(s)
 			continue
 		}
-		r.start(func(ctx context.Context) { r.survey(ctx, s) })
+		r.start(func(ctx context.Context) { r.runSurvey(ctx, s) })
 	}
 }
 
-// everyoneForThemselves gives each pair of a survey a turn, in which it reads its own checkpoint.
-func (r *Runner) everyoneForThemselves(s *survey) {
+// enqueueSurveyed gives each pair of a survey a turn, in which it reads its own checkpoint.
+func (r *Runner) enqueueSurveyed(s *survey) {
 	for p, build := range s.all {
 		if p.state == pairSurveyed && p.build == build {
 			r.enqueue(p)
@@ -100,7 +100,7 @@ func (r *Runner) everyoneForThemselves(s *survey) {
 	}
 }
 
-func (r *Runner) survey(ctx context.Context, s *survey) {
+func (r *Runner) runSurvey(ctx context.Context, s *survey) {
 	found, err := s.read(ctx, r.config.Drivers[s.database])
 	if ctx.Err() != nil {
 		return
@@ -135,7 +135,7 @@ func (r *Runner) survey(ctx context.Context, s *survey) {
 		}
 	}
 	r.mu.Unlock()
-	r.askWhatCame(ctx, behind)
+	r.wakePending(ctx, behind)
 }
 
 // read returns the checkpoints of the pairs for which it could read them. Without an error these are all pairs.
@@ -198,15 +198,15 @@ type span struct {
 // askers is how many tenants are queried at a time.
 const askers = 4
 
-// askWhatCame gives a turn to the pairs with events to fold after their checkpoint. All others are up to date: a
+// wakePending gives a turn to the pairs with events to fold after their checkpoint. All others are up to date: a
 // checkpoint is saved with documents, so it stays below the head while events come only for other projections.
-func (r *Runner) askWhatCame(ctx context.Context, behind map[*tenant][]*pair) {
+func (r *Runner) wakePending(ctx context.Context, behind map[*tenant][]*pair) {
 	tenants := make(chan *tenant)
 	var all sync.WaitGroup
 	for range min(askers, len(behind)) {
 		all.Go(func() {
 			for t := range tenants {
-				r.askOne(ctx, t, behind[t])
+				r.wakePendingOf(ctx, t, behind[t])
 			}
 		})
 	}
@@ -217,7 +217,7 @@ func (r *Runner) askWhatCame(ctx context.Context, behind map[*tenant][]*pair) {
 	all.Wait()
 }
 
-func (r *Runner) askOne(ctx context.Context, t *tenant, pairs []*pair) {
+func (r *Runner) wakePendingOf(ctx context.Context, t *tenant, pairs []*pair) {
 	var queries []domain.LogQuery
 	asked := make(map[span]int)
 	at := make([]int, len(pairs))

@@ -73,7 +73,7 @@ type pair struct {
 	failures                  int32
 	overtaken                 int16 // saves in a row that lost against another worker
 	state                     pairState
-	saved                     bool // it has saved documents since it was last proven
+	unchecked                 bool // it has saved documents since it was last proven
 	faultChecked              bool // whether an earlier process's fault has been looked up and cleared
 	eased                     bool // with pairDelayed: delayed only because it is relaxed
 	gone                      bool // this process no longer follows it
@@ -97,14 +97,14 @@ func (f *followed) live(of *tenant) lived {
 // inline reports whether the tenant's appends fold into the build that is live for it.
 func (f *followed) inline(of *tenant) bool { return f.exceptions[of].inline }
 
-// follow applies a projection's row. It adds the pairs that it begins to s.
-func (r *Runner) follow(p *domain.Projection, s surveys) {
+// applyProjection applies a projection's row. It adds the pairs that it begins to s.
+func (r *Runner) applyProjection(p *domain.Projection, s surveys) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f := r.followed[p.ProjectionID]
 	if p.Definition.Mode == domain.ModeLive {
 		if f != nil {
-			r.drop(f)
+			r.dropProjection(f)
 		}
 		return // nothing is stored that could be behind
 	}
@@ -128,16 +128,16 @@ func (r *Runner) follow(p *domain.Projection, s surveys) {
 	f.relaxed = r.folds.relaxed(&p.Definition)
 	f.inlined = p.Definition.Mode == domain.ModeInline
 	if !f.id.Shared() {
-		r.begin(f, r.tenant(f.id.Owner), s)
+		r.followLive(f, r.tenant(f.id.Owner), s)
 		return
 	}
 	for _, t := range r.tenants {
-		r.begin(f, t, s)
+		r.followLive(f, t, s)
 	}
 }
 
-// except applies a tenant's row about the build that is live for the tenant.
-func (r *Runner) except(b *domain.TenantBuild, s surveys) {
+// applyTenantBuild applies a tenant's row about the build that is live for the tenant.
+func (r *Runner) applyTenantBuild(b *domain.TenantBuild, s surveys) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f := r.followed[b.ProjectionID]
@@ -153,12 +153,12 @@ func (r *Runner) except(b *domain.TenantBuild, s surveys) {
 		f.exceptions = make(map[*tenant]exception)
 	}
 	f.exceptions[t] = e
-	r.begin(f, t, s)
+	r.followLive(f, t, s)
 }
 
-// learn applies the result of LiveProjection for a pair. Another build may be live for the tenant, or the tenant may
-// have lost its separate build, before the runner has seen the row that says so.
-func (r *Runner) learn(p *pair, now *domain.Projection) {
+// applyLive applies the result of LiveProjection for a pair. Another build may be live for the tenant, or the tenant
+// may have lost its separate build, before the runner has seen the row that says so.
+func (r *Runner) applyLive(p *pair, now *domain.Projection) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f := p.followed
@@ -177,10 +177,10 @@ func (r *Runner) learn(p *pair, now *domain.Projection) {
 	r.Refresh()
 }
 
-// begin makes a pair follow the build that is live for it, unless it does already. A worker that is running the pair
-// notices by itself.
-func (r *Runner) begin(f *followed, t *tenant, s surveys) {
-	if t.head == 0 || t.elsewhere {
+// followLive makes a pair follow the build that is live for it, unless it does already. A worker that is running the
+// pair notices by itself.
+func (r *Runner) followLive(f *followed, t *tenant, s surveys) {
+	if t.head == 0 || t.followedElsewhere {
 		return
 	}
 	p := r.pair(f, t)
@@ -189,7 +189,7 @@ func (r *Runner) begin(f *followed, t *tenant, s surveys) {
 	case p.state == pairRunning:
 		return
 	case f.inline(t):
-		r.unplace(p)
+		r.stopWaiting(p)
 		p.restart(live.number)
 		p.state = pairInline
 		return
@@ -205,14 +205,14 @@ func (r *Runner) begin(f *followed, t *tenant, s surveys) {
 		r.enqueue(p) // a pair that is to become inline has work at the head, too
 		return
 	}
-	r.unplace(p)
+	r.stopWaiting(p)
 	p.state = pairSurveyed
 	s.add(live, p)
 }
 
 // restart resets everything that refers to an earlier build.
 func (p *pair) restart(build int64) {
-	p.build, p.at, p.faultChecked, p.saved, p.failures, p.overtaken = build, position{}, false, false, 0, 0
+	p.build, p.at, p.faultChecked, p.unchecked, p.failures, p.overtaken = build, position{}, false, false, 0, 0
 	p.documentBytes, p.eventBytes, p.aside, p.lacked = 0, 0, nil, nil
 }
 
@@ -256,9 +256,9 @@ func (r *Runner) allPairs() iter.Seq[*pair] {
 	}
 }
 
-// rouse gives an idle pair a turn because its log has grown. A pair that is not idle notices by itself.
-func (r *Runner) rouse(f *followed, t *tenant) {
-	if t.elsewhere {
+// wakePair gives an idle pair a turn because its log has grown. A pair that is not idle notices by itself.
+func (r *Runner) wakePair(f *followed, t *tenant) {
+	if t.followedElsewhere {
 		return
 	}
 	p := r.pair(f, t)
@@ -269,16 +269,16 @@ func (r *Runner) rouse(f *followed, t *tenant) {
 		p.state = pairInline
 		return
 	}
-	if wait := r.ease(p); wait > 0 {
+	if wait := r.relaxedDelay(p); wait > 0 {
 		p.eased = true
-		r.delay(p, wait)
+		r.enqueueAfter(p, wait)
 		return
 	}
 	r.enqueue(p)
 }
 
-// ease returns how long the turn of a relaxed pair may wait; 0: it is due.
-func (r *Runner) ease(p *pair) time.Duration {
+// relaxedDelay returns how long the turn of a relaxed pair may wait; 0: it is due.
+func (r *Runner) relaxedDelay(p *pair) time.Duration {
 	if p.followed.relaxed <= 0 || r.config.Progress.awaited(p.followed.id, p.tenant) {
 		return 0
 	}
@@ -304,25 +304,25 @@ func (r *Runner) enqueue(p *pair) {
 	if p.state == pairReady && p.lane == l || p.state == pairRunning || p.gone {
 		return
 	}
-	r.unplace(p)
+	r.stopWaiting(p)
 	p.state, p.lane = pairReady, l
 	l.ready.push(p)
 	r.dispatch(l)
 }
 
-// unplace removes a pair from whatever it waits in.
-func (r *Runner) unplace(p *pair) {
+// stopWaiting removes a pair from whatever it waits in.
+func (r *Runner) stopWaiting(p *pair) {
 	if p.retry != nil {
 		p.retry.Stop()
 		p.retry = nil
 	}
 	p.eased = false
-	delete(r.waiting, p)
+	delete(r.heldPairs, p)
 	p.state = pairIdle
 }
 
-// delay schedules a pair's next turn.
-func (r *Runner) delay(p *pair, wait time.Duration) {
+// enqueueAfter schedules a pair's next turn.
+func (r *Runner) enqueueAfter(p *pair, wait time.Duration) {
 	p.state = pairDelayed
 	p.retry = time.AfterFunc(wait, func() {
 		r.mu.Lock()
@@ -365,8 +365,8 @@ func (r *Runner) retry(p *pair) {
 	}
 }
 
-// drop forgets a deleted projection and its pairs. A later projection of the same name is a different one.
-func (r *Runner) drop(f *followed) {
+// dropProjection forgets a deleted projection and its pairs. A later projection of the same name is a different one.
+func (r *Runner) dropProjection(f *followed) {
 	if r.followed[f.id] == f {
 		delete(r.followed, f.id)
 	}
@@ -389,10 +389,10 @@ func (r *Runner) forgetPair(f *followed, t *tenant) {
 		return
 	}
 	if p.state != pairRunning {
-		r.unplace(p)
+		r.stopWaiting(p)
 	}
 	p.gone = true
-	delete(r.unproven, p)
+	delete(r.unchecked, p)
 	if f.id.Shared() {
 		delete(f.pairs, t)
 	} else {

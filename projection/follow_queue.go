@@ -43,7 +43,7 @@ func (q *queue) push(p *pair) {
 // the front: its last pair may just have finished one.
 func (q *queue) admit(t *queued) {
 	switch {
-	case t.place != nil || t.pairs.len() == 0 || !q.room(t):
+	case t.place != nil || t.pairs.len() == 0 || !q.belowCeiling(t):
 	case t.left > 0:
 		t.place = q.ring.PushFront(t)
 	default:
@@ -51,9 +51,9 @@ func (q *queue) admit(t *queued) {
 	}
 }
 
-// room reports whether another of the tenant's pairs may run. The tenant's own ceiling counts for all databases
+// belowCeiling reports whether another of the tenant's pairs may run. The tenant's own ceiling counts for all databases
 // together, the configured one for each database.
-func (q *queue) room(t *queued) bool {
+func (q *queue) belowCeiling(t *queued) bool {
 	if own := t.tenant.share.Ceiling; own > 0 {
 		return t.tenant.running < own
 	}
@@ -70,7 +70,7 @@ func (q *queue) pop(wants func(*pair) bool) *pair {
 		}
 		t := front.Value.(*queued)
 		var next *pair
-		if q.room(t) {
+		if q.belowCeiling(t) {
 			for next == nil && t.pairs.len() > 0 {
 				q.waiting--
 				if p := t.pairs.pop(); wants(p) {
@@ -89,7 +89,7 @@ func (q *queue) pop(wants func(*pair) bool) *pair {
 		t.left--
 		t.running++
 		t.tenant.running++
-		if t.left == 0 || t.pairs.len() == 0 || !q.room(t) {
+		if t.left == 0 || t.pairs.len() == 0 || !q.belowCeiling(t) {
 			q.leave(t)
 			q.admit(t)
 		}

@@ -9,12 +9,12 @@ import (
 
 // tenant is what the runner knows of a tenant. The runner's lock guards its fields.
 type tenant struct {
-	id        domain.TenantID
-	head      int64
-	share     domain.Share
-	elsewhere bool // another process follows its projections
-	running   int  // its turns under way, at all databases
-	own       []*followed
+	id                domain.TenantID
+	head              int64
+	share             domain.Share
+	followedElsewhere bool // another process follows its projections
+	running           int  // its turns under way, at all databases
+	own               []*followed
 }
 
 // tenant returns the entry of a tenant, and creates it on first use.
@@ -22,7 +22,7 @@ func (r *Runner) tenant(id domain.TenantID) *tenant {
 	t := r.tenants[id]
 	if t == nil {
 		t = &tenant{id: id, share: r.shares[id]}
-		t.elsewhere = !r.owns(id)
+		t.followedElsewhere = !r.owns(id)
 		r.tenants[id] = t
 	}
 	return t
@@ -39,13 +39,13 @@ func (r *Runner) Rebalance() {
 	var won []*tenant
 	for _, t := range r.tenants {
 		switch owned := r.owns(t.id); {
-		case owned == !t.elsewhere:
+		case owned == !t.followedElsewhere:
 		case owned:
-			t.elsewhere = false
+			t.followedElsewhere = false
 			won = append(won, t)
 		default:
-			t.elsewhere = true
-			r.lose(t)
+			t.followedElsewhere = true
+			r.dropTenant(t)
 		}
 	}
 	if len(won) == 0 {
@@ -54,17 +54,17 @@ func (r *Runner) Rebalance() {
 	s := make(surveys)
 	for _, t := range won {
 		for _, f := range t.own {
-			r.begin(f, t, s)
+			r.followLive(f, t, s)
 		}
 		for f := range r.shared {
-			r.begin(f, t, s)
+			r.followLive(f, t, s)
 		}
 	}
-	r.conduct(s)
+	r.startSurveys(s)
 }
 
-// lose forgets the pairs of a tenant that another process now follows.
-func (r *Runner) lose(t *tenant) {
+// dropTenant forgets the pairs of a tenant that another process now follows.
+func (r *Runner) dropTenant(t *tenant) {
 	for _, f := range t.own {
 		r.forgetPair(f, t)
 	}
@@ -79,15 +79,15 @@ func (r *Runner) Owned() int {
 	defer r.mu.Unlock()
 	n := 0
 	for _, t := range r.tenants {
-		if t.head > 0 && !t.elsewhere {
+		if t.head > 0 && !t.followedElsewhere {
 			n++
 		}
 	}
 	return n
 }
 
-// lookAtShares reads the tenants' shares of the work.
-func (r *Runner) lookAtShares(ctx context.Context) error {
+// readShares reads the tenants' shares of the work.
+func (r *Runner) readShares(ctx context.Context) error {
 	shares, err := r.config.Store.Shares(ctx)
 	if err != nil {
 		return err
@@ -97,15 +97,15 @@ func (r *Runner) lookAtShares(ctx context.Context) error {
 	before := r.shares
 	r.shares = shares
 	for id := range before {
-		r.share(id)
+		r.applyShare(id)
 	}
 	for id := range shares {
-		r.share(id)
+		r.applyShare(id)
 	}
 	return nil
 }
 
-func (r *Runner) share(id domain.TenantID) {
+func (r *Runner) applyShare(id domain.TenantID) {
 	t := r.tenants[id]
 	if t == nil || t.share == r.shares[id] {
 		return

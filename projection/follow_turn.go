@@ -26,13 +26,13 @@ import (
 //	turnOvertaken | pairDelayed |
 //	turnFailed    | pairDelayed | the database is known not to answer: pairReady, in its closed lane
 //
-// A relaxed pair whose log has grown may become pairDelayed instead of pairReady, see rouse.
+// A relaxed pair whose log has grown may become pairDelayed instead of pairReady, see wakePair.
 type turn struct {
 	*Runner
 	pair         *pair
 	lane         *lane
 	build        lived // live when the turn began
-	looksAtStart int   // the runner's looks then
+	readsAtStart int   // projectionReads then
 	head         int64 // the log's head, as known then
 
 	seen              int64 // with turnCaughtUp: the head that the last reading has shown
@@ -85,7 +85,7 @@ func (r *Runner) takeTurn(ctx context.Context, p *pair) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t.end(end, err)
-	r.done(t.lane, p)
+	r.finishTurn(t.lane, p)
 }
 
 // beginTurn returns nil if the pair should not have its turn here: it is gone, or its documents have moved to another
@@ -93,11 +93,11 @@ func (r *Runner) takeTurn(ctx context.Context, p *pair) {
 func (r *Runner) beginTurn(p *pair) *turn {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t := &turn{Runner: r, pair: p, lane: p.lane, build: r.live(p), looksAtStart: r.looks, head: p.of.head}
+	t := &turn{Runner: r, pair: p, lane: p.lane, build: r.live(p), readsAtStart: r.projectionReads, head: p.of.head}
 	if p.gone || t.build.database != t.lane.database {
 		p.state = pairIdle
 		r.enqueue(p) // in the lane of its documents' database now, or none
-		r.done(t.lane, p)
+		r.finishTurn(t.lane, p)
 		return nil
 	}
 	p.turned = time.Now().UnixNano()
@@ -178,10 +178,10 @@ func (t *turn) rest() {
 	}
 	// A head that a later reading does not show belongs to a log that was removed.
 	if newer := p.of.head; newer > p.at.seen && (newer > t.head || t.seen >= t.head) {
-		t.rouse(p.followed, p.of)
-	} else if p.saved {
-		p.saved = false
-		t.unproven[p] = struct{}{}
+		t.wakePair(p.followed, p.of)
+	} else if p.unchecked {
+		p.unchecked = false
+		t.unchecked[p] = struct{}{}
 	}
 }
 
@@ -191,12 +191,12 @@ func (t *turn) forget() {
 		t.enqueue(t.pair) // created again under the same name, after this turn had found it gone
 		return
 	}
-	t.drop(t.pair.followed)
+	t.dropProjection(t.pair.followed)
 }
 
 // leaveToAppends ends a turn that has found that appends fold into the build.
 func (t *turn) leaveToAppends() {
-	if t.looks != t.looksAtStart {
+	if t.projectionReads != t.readsAtStart {
 		t.enqueue(t.pair) // this may have ended, and the row that says so may have been read during the turn
 		return
 	}
@@ -205,12 +205,12 @@ func (t *turn) leaveToAppends() {
 
 // pause ends a turn that has found the build held by a rebuild.
 func (t *turn) pause() {
-	if t.looks != t.looksAtStart {
+	if t.projectionReads != t.readsAtStart {
 		t.enqueue(t.pair) // what it waits for may have happened already
 		return
 	}
 	t.pair.state = pairHeld
-	t.waiting[t.pair] = struct{}{}
+	t.heldPairs[t.pair] = struct{}{}
 }
 
 // stop ends a turn that has met an event that cannot be folded.
@@ -231,7 +231,7 @@ func (t *turn) stop(retry bool) {
 func (t *turn) backOff() {
 	wait := min(25*time.Millisecond<<min(t.pair.overtaken, 6), 1500*time.Millisecond)
 	t.pair.overtaken++
-	t.delay(t.pair, wait+rand.N(wait))
+	t.enqueueAfter(t.pair, wait+rand.N(wait))
 }
 
 // retryLater ends a turn that has failed.
@@ -257,7 +257,7 @@ func (t *turn) retryLater(err error) {
 	}
 	wait := backoff(int(p.failures))
 	t.config.Progress.setTrouble(id, p.tenant, err, time.Now().Add(wait))
-	t.delay(p, wait)
+	t.enqueueAfter(p, wait)
 }
 
 // findLiveBuild switches the pair to the build that is live now.
@@ -269,6 +269,6 @@ func (t *turn) findLiveBuild(ctx context.Context) (turnEnd, error) {
 	case err != nil:
 		return turnFailed, err
 	}
-	t.learn(t.pair, &now)
+	t.applyLive(t.pair, &now)
 	return turnReplaced, nil
 }

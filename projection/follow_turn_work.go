@@ -24,7 +24,7 @@ func (t *turn) work(ctx context.Context) (end turnEnd, err error) {
 	defer func() {
 		p.at, p.documentBytes, p.eventBytes, p.aside = replay.at, int32(replay.documentBytes), int32(replay.eventBytes), replay.aside
 	}()
-	if err := replay.locate(ctx); err != nil {
+	if err := replay.readCheckpoint(ctx); err != nil {
 		return turnUnderWay, err
 	}
 	limits, ahead := t.limits(replay)
@@ -51,17 +51,18 @@ func (t *turn) work(ctx context.Context) (end turnEnd, err error) {
 			return turnUnderWay, err
 		}
 		began := time.Now()
-		replay.measure(batch)
+		replay.recordEventSize(batch)
 		if next = nil; batch.more && !t.othersWait() {
 			// Read the next batch and compute its keys while this one is folded and saved.
 			next = replay.fetch(reading, read, batch.upTo+1, 0, ahead)
 		}
 		t.events, t.documents = 0, 0
 		if next != nil {
-			// Its results may be saved together with those of the next batch; endForReading explains why that is as safe.
-			err = replay.gather(ctx, batch)
+			// Its results may be saved together with those of the next batch; endForReading explains why that is as
+			// safe.
+			err = replay.foldReading(ctx, batch)
 		} else {
-			err = replay.apply(ctx, batch)
+			err = replay.foldLastReading(ctx, batch)
 		}
 		t.reportBatch(batch, time.Since(began))
 		if err == nil && !p.faultChecked {
@@ -79,7 +80,7 @@ func (t *turn) work(ctx context.Context) (end turnEnd, err error) {
 		case batch.more:
 			return turnMore, nil
 		}
-		if err := replay.settle(ctx); err != nil {
+		if err := replay.saveCheckpoint(ctx); err != nil {
 			return turnUnderWay, err
 		}
 		t.seen = batch.reading.Head
@@ -123,7 +124,7 @@ func (t *turn) replay(fold *folding.Fold) (*Replay, error) {
 		Folded: func(events, documents int) {
 			t.events, t.documents = t.events+events, t.documents+documents
 			if documents > 0 {
-				p.overtaken, p.saved = 0, true
+				p.overtaken, p.unchecked = 0, true
 			}
 		},
 		Aside: t.config.Store, Version: t.build.version,
@@ -172,8 +173,8 @@ func (t *turn) othersWait() bool {
 	return t.pair.gone || t.pair.lane.ready.waitsFor(t.pair.of)
 }
 
-// whyNoTable distinguishes a live build whose table has vanished, which is the error errTableLost, from a build that was
-// replaced and dropped during the turn.
+// whyNoTable distinguishes a live build whose table has vanished, which is the error errTableLost, from a build that
+// was replaced and dropped during the turn.
 func (t *turn) whyNoTable(ctx context.Context, noTable error) (turnEnd, error) {
 	p := t.pair
 	now, err := t.config.Store.LiveProjection(ctx, p.tenant, p.followed.id)
@@ -183,7 +184,7 @@ func (t *turn) whyNoTable(ctx context.Context, noTable error) (turnEnd, error) {
 	case err != nil:
 		return turnUnderWay, err
 	case now.Build != p.build:
-		t.learn(p, &now)
+		t.applyLive(p, &now)
 		return turnReplaced, nil
 	}
 	return turnUnderWay, fmt.Errorf("%w: %w", errTableLost, noTable)
@@ -225,8 +226,8 @@ func (t *turn) putFault(ctx context.Context, err error) error {
 	return nil
 }
 
-// clearOldFault deletes a fault that an earlier process or release has met at an event up to seen. It reports whether no
-// fault is left.
+// clearOldFault deletes a fault that an earlier process or release has met at an event up to seen. It reports whether
+// no fault is left.
 func (t *turn) clearOldFault(ctx context.Context, seen int64) (bool, error) {
 	p := t.pair
 	fault, ok, err := t.config.Store.Fault(ctx, p.tenant, p.followed.id, p.build)

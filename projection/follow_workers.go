@@ -32,14 +32,14 @@ func (r *Runner) dispatch(l *lane) {
 	}
 	l.workers++
 	r.start(func(ctx context.Context) {
-		for p := r.next(l); p != nil; p = r.next(l) {
+		for p := r.nextPair(l); p != nil; p = r.nextPair(l) {
 			r.takeTurn(ctx, p)
 		}
 	})
 }
 
-// next returns the lane's next pair. If there is none, it returns nil and the worker ends.
-func (r *Runner) next(l *lane) *pair {
+// nextPair returns the lane's next pair. If there is none, it returns nil and the worker ends.
+func (r *Runner) nextPair(l *lane) *pair {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !l.closed && !r.ended {
@@ -47,17 +47,18 @@ func (r *Runner) next(l *lane) *pair {
 		p := l.ready.pop(func(p *pair) bool { return p.state == pairReady && p.lane == l })
 		if p != nil {
 			p.state = pairRunning
-			l.tellIdle()
+			l.notifyIdle()
 			return p
 		}
-		l.tellIdle()
+		l.notifyIdle()
 	}
 	l.workers--
 	return nil
 }
 
-// done ends the turn of a pair from next. The caller holds the lock, and has put the pair into its next state.
-func (r *Runner) done(l *lane, p *pair) {
+// finishTurn ends the turn of a pair from nextPair. The caller holds the lock, and has put the pair into its next
+// state.
+func (r *Runner) finishTurn(l *lane, p *pair) {
 	l.ready.done(p.of)
 	r.dispatch(l)
 	if p.of.share.Ceiling > 0 {
@@ -101,8 +102,8 @@ func (r *Runner) Yield(ctx context.Context, database string) {
 	}
 }
 
-// tellIdle wakes up the callers of Yield when no pair waits for a turn.
-func (l *lane) tellIdle() {
+// notifyIdle wakes up the callers of Yield when no pair waits for a turn.
+func (l *lane) notifyIdle() {
 	if l.idle != nil && (l.closed || l.ready.waiting == 0) {
 		close(l.idle)
 		l.idle = nil
@@ -114,7 +115,7 @@ func (l *lane) tellIdle() {
 func (r *Runner) closeLane(l *lane) bool {
 	if _, out := r.config.Outages.of(l.database); out {
 		l.closed = true
-		l.tellIdle()
+		l.notifyIdle()
 	}
 	return l.closed
 }
@@ -131,7 +132,7 @@ func (r *Runner) openLane(l *lane) {
 	unmade := l.surveys
 	l.surveys = nil
 	for _, s := range unmade {
-		r.conduct(surveys{l.database: s})
+		r.startSurveys(surveys{l.database: s})
 	}
 	// Pairs that failed before the outage was known need not wait any longer.
 	for p := range r.allPairs() {

@@ -225,7 +225,7 @@ type liveFold struct {
 	fold      *folding.Fold
 	upcasters *upcasting.Set
 	skipped   []int64
-	documents known
+	documents documentMemory
 	events    int
 	bytes     int
 }

@@ -30,8 +30,8 @@ func lossesOf(floors []domain.RetentionFloor, from int64) []domain.Loss {
 	return domain.MergeLosses(nil, losses)
 }
 
-// recordLosses records the losses of a pair's build that has read its log from position from on, for each category that has
-// new ones. removedTo is the highest position removed at or after from; 0: none. In some categories less may be
+// recordLosses records the losses of a pair's build that has read its log from position from on, for each category that
+// has new ones. removedTo is the highest position removed at or after from; 0: none. In some categories less may be
 // removed.
 func (r *Runner) recordLosses(ctx context.Context, p *pair, fold *folding.Fold, from, removedTo int64) error {
 	if removedTo == 0 {

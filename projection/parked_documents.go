@@ -17,7 +17,7 @@ type Replayed struct {
 // Parked returns a page of the documents that the projection has parked for the tenant, by id: the first limit
 // documents after the id after (empty: from the start).
 func (c *Catalog) Parked(ctx context.Context, tenant domain.TenantID, name, after string, limit int) ([]domain.ParkedDocument, error) {
-	p, err := c.standing(ctx, tenant, name)
+	p, err := c.projectionForFaults(ctx, tenant, name)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (c *Catalog) ReplayAllParked(ctx context.Context, tenant domain.TenantID, n
 // DiscardParked gives up the events that wait for a parked document. Each becomes a skipped event, as by Skip, and the
 // document continues with its next event. The error is domain.CodeNotFound if the document is not parked.
 func (c *Catalog) DiscardParked(ctx context.Context, tenant domain.TenantID, name, document, by string) error {
-	p, err := c.standing(ctx, tenant, name)
+	p, err := c.projectionForFaults(ctx, tenant, name)
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ type unparking struct {
 }
 
 func (c *Catalog) unparking(ctx context.Context, tenant domain.TenantID, name string) (*unparking, error) {
-	p, err := c.standing(ctx, tenant, name)
+	p, err := c.projectionForFaults(ctx, tenant, name)
 	if err != nil {
 		return nil, err
 	}
@@ -259,8 +259,8 @@ func (a *replayAttempt) foldAndSavePatiently(ctx context.Context) (attemptEnd, e
 	}
 }
 
-// foldAndSave folds the waiting events into the document and saves it; a.done are then the events that need not wait any
-// longer. If the attempt ends here, or fails, nothing was saved.
+// foldAndSave folds the waiting events into the document and saves it; a.done are then the events that need not wait
+// any longer. If the attempt ends here, or fails, nothing was saved.
 func (a *replayAttempt) foldAndSave(ctx context.Context) (attemptEnd, error) {
 	a.done, a.applied, a.last, a.fault, a.beyond = nil, 0, nil, nil, false
 	checkpoint, err := a.driver.Checkpoint(ctx, a.build, a.tenant)
@@ -317,8 +317,8 @@ func (u *unparking) load(ctx context.Context, document string) (was held, err er
 	return held{version: parked.RemovedAt}, err
 }
 
-// foldWaiting folds the events that wait at or below the checkpoint into the document. If the first one cannot be folded,
-// it sets a.fault. If a later one cannot, it ends the attempt, so that the next one folds only those before it.
+// foldWaiting folds the events that wait at or below the checkpoint into the document. If the first one cannot be
+// folded, it sets a.fault. If a later one cannot, it ends the attempt, so that the next one folds only those before it.
 func (a *replayAttempt) foldWaiting(ctx context.Context, was held, checkpoint int64) (attemptEnd, error) {
 	a.now = was
 	meter := expr.MeterOf(ctx)
@@ -367,7 +367,8 @@ func (a *replayAttempt) foldWaiting(ctx context.Context, was held, checkpoint in
 	}
 }
 
-// foldOne folds an event into the document. doc is the document in the handler's form; nil means to decode it from a.now.
+// foldOne folds an event into the document. doc is the document in the handler's form; nil means to decode it from
+// a.now.
 func (a *replayAttempt) foldOne(doc folding.Value, event *folding.Event) (folding.Value, *folding.EventError) {
 	f := a.fold
 	if doc == nil && !f.Maps() {

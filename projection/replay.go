@@ -39,12 +39,12 @@ type Replay struct {
 	documentBytes int // recent size of a document; 0: unknown
 	eventBytes    int // recent size of an event; 0: unknown
 
-	known    known         // documents in memory, including unsaved ones
-	gathered gathered      // folded, to be saved together
-	saving   *saving       // what is being saved; nil: nothing
-	aside    *aside        // what is set aside; nil: not known
-	numbered int64         // the number of the last successful save
-	saveTook time.Duration // how long the driver took for it
+	memory   documentMemory // documents in memory, including unsaved ones
+	pending  pendingSave    // folded, to be saved together
+	saving   *saving        // what is being saved; nil: nothing
+	aside    *aside         // what is set aside; nil: not known
+	numbered int64          // the number of the last successful save
+	saveTook time.Duration  // how long the driver took for it
 }
 
 // position is how far a build has come with a tenant's log.
@@ -74,7 +74,7 @@ const (
 // cannot be folded; everything before the event is saved then.
 func (r *Replay) Run(ctx context.Context, log Log, to int64) error {
 	for {
-		if err := r.locate(ctx); err != nil {
+		if err := r.readCheckpoint(ctx); err != nil {
 			return err
 		}
 		if r.at.seen >= to {
@@ -82,7 +82,7 @@ func (r *Replay) Run(ctx context.Context, log Log, to int64) error {
 		}
 		err := r.run(ctx, log, to)
 		if err == nil {
-			return r.settle(ctx)
+			return r.saveCheckpoint(ctx)
 		}
 		if !errors.Is(err, drivers.ErrStale) && !errors.Is(err, errAgain) {
 			return err
@@ -90,10 +90,10 @@ func (r *Replay) Run(ctx context.Context, log Log, to int64) error {
 	}
 }
 
-// locate reads the build's checkpoint, unless it is known.
-func (r *Replay) locate(ctx context.Context) error {
+// readCheckpoint reads the build's checkpoint, unless it is known.
+func (r *Replay) readCheckpoint(ctx context.Context) error {
 	if r.at.known {
-		r.known.whole = r.known.whole || r.at.stored == 0
+		r.memory.complete = r.memory.complete || r.at.stored == 0
 		return nil
 	}
 	checkpoint, err := r.Driver.Checkpoint(ctx, r.Build, r.Tenant)
@@ -101,8 +101,8 @@ func (r *Replay) locate(ctx context.Context) error {
 		return fmt.Errorf("read the checkpoint of build %d of projection %q: %w", r.Build.Number, r.Build.Name, err)
 	}
 	r.at = position{known: true, stored: checkpoint, seen: checkpoint, savedAt: time.Now(), atOnce: r.at.atOnce, refused: r.at.refused}
-	r.forget()
-	r.known.whole = checkpoint == 0
+	r.forgetUnsaved()
+	r.memory.complete = checkpoint == 0
 	return nil
 }
 
@@ -128,11 +128,11 @@ func (r *Replay) run(ctx context.Context, log Log, to int64) (err error) {
 		if err != nil {
 			return fmt.Errorf("read the log for build %d of projection %q: %w", r.Build.Number, r.Build.Name, err)
 		}
-		r.measure(p)
+		r.recordEventSize(p)
 		if next = nil; p.more && p.upTo < to {
 			next = r.fetch(reading, read, p.upTo+1, to, r.Limits)
 		}
-		if err := r.gather(ctx, p); err != nil {
+		if err := r.foldReading(ctx, p); err != nil {
 			if next != nil {
 				stop()
 				<-next.done
@@ -143,15 +143,15 @@ func (r *Replay) run(ctx context.Context, log Log, to int64) (err error) {
 	return nil
 }
 
-// measure records how large events are.
-func (r *Replay) measure(p *prepared) {
+// recordEventSize records how large events are.
+func (r *Replay) recordEventSize(p *prepared) {
 	if n := len(p.reading.Events); n > 0 {
 		r.eventBytes = max(1, p.bytes/n, (r.eventBytes+p.bytes/n)/2) // it grows at once and shrinks slowly
 	}
 }
 
-// settle saves the checkpoint alone, if that saves a restart enough work.
-func (r *Replay) settle(ctx context.Context) error {
+// saveCheckpoint saves the checkpoint alone, if that saves a restart enough work.
+func (r *Replay) saveCheckpoint(ctx context.Context) error {
 	ahead := r.at.seen - r.at.stored
 	asked := r.at.passed > r.at.stored
 	if ahead <= 0 || !asked && ahead < checkpointPositions && time.Since(r.at.savedAt) < checkpointInterval {
@@ -173,13 +173,13 @@ func (r *Replay) settle(ctx context.Context) error {
 // before the first Run.
 func (r *Replay) Position() int64 { return r.at.seen }
 
-func (r *Replay) folded(events, documents int) {
+func (r *Replay) reportFolded(events, documents int) {
 	if r.Folded != nil {
 		r.Folded(events, documents)
 	}
 }
 
-func (r *Replay) count(events int) {
+func (r *Replay) reportCounted(events int) {
 	if r.Counted != nil && events != 0 {
 		r.Counted(events)
 	}

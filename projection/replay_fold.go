@@ -36,24 +36,24 @@ type outcome struct {
 	bad     *folding.EventError // the resulting document cannot be written
 }
 
-// gather folds a reading. The results may be saved later, together with later readings; finish and apply save
-// everything. If the reading has a fault, gather saves everything before it and returns the fault as its error.
-func (r *Replay) gather(ctx context.Context, p *prepared) error {
-	if err := r.sift(ctx, p); err != nil {
+// foldReading folds a reading. The results may be saved later, together with later readings; finish and apply save
+// everything. If the reading has a fault, foldReading saves everything before it and returns the fault as its error.
+func (r *Replay) foldReading(ctx context.Context, p *prepared) error {
+	if err := r.excludeEvents(ctx, p); err != nil {
 		return err
 	}
 	for start := 0; start < len(p.events); {
-		n := r.fit(p.keys[start:])
+		n := r.countFitting(p.keys[start:])
 		s := slice{events: p.events[start : start+n], keys: p.keys[start : start+n]}
 		start += n
 		if s.upTo = p.upTo; start < len(p.events) {
 			s.upTo = s.events[n-1].Position
 		}
-		if err := r.gatherSlice(ctx, s); err != nil {
+		if err := r.foldSlice(ctx, s); err != nil {
 			return err
 		}
 	}
-	r.gathered.upTo = max(r.gathered.upTo, p.upTo)
+	r.pending.upTo = max(r.pending.upTo, p.upTo)
 	if p.fault != nil {
 		if err := r.flush(ctx); err != nil {
 			return err
@@ -63,18 +63,18 @@ func (r *Replay) gather(ctx context.Context, p *prepared) error {
 	return nil
 }
 
-// apply is gather for a final reading: everything is saved when it returns.
-func (r *Replay) apply(ctx context.Context, p *prepared) error {
-	if err := r.gather(ctx, p); err != nil {
+// foldLastReading is foldReading for a final reading: everything is saved when it returns.
+func (r *Replay) foldLastReading(ctx context.Context, p *prepared) error {
+	if err := r.foldReading(ctx, p); err != nil {
 		return err
 	}
 	return r.flush(ctx)
 }
 
-// fit returns how many of the events can be folded without holding too many documents in memory.
-func (r *Replay) fit(keys []string) int {
+// countFitting returns how many of the events can be folded without holding too many documents in memory.
+func (r *Replay) countFitting(keys []string) int {
 	if r.at.atOnce > 0 {
-		keys = keys[:min(len(keys), max(1, r.at.atOnce-r.gathered.events))]
+		keys = keys[:min(len(keys), max(1, r.at.atOnce-r.pending.events))]
 	}
 	most := 1000 // until the documents' size is known
 	if r.documentBytes > 0 {
@@ -95,12 +95,12 @@ func (r *Replay) fit(keys []string) int {
 	return len(keys)
 }
 
-// gatherSlice folds one slice onto the known documents. If a resulting document cannot be written, gatherSlice halves
+// foldSlice folds one slice onto the known documents. If a resulting document cannot be written, it halves
 // the slice until it finds the event responsible. An event that cannot be folded parks its document, or stops the
 // folding before it.
-func (r *Replay) gatherSlice(ctx context.Context, s slice) error {
+func (r *Replay) foldSlice(ctx context.Context, s slice) error {
 	chains, next := chainsOf(r.Fold, s.keys)
-	before, err := r.before(ctx, chains)
+	before, err := r.loadBefore(ctx, chains)
 	if err != nil {
 		return err
 	}
@@ -122,18 +122,18 @@ func (r *Replay) gatherSlice(ctx context.Context, s slice) error {
 		fault = earlier(fault, o.fault)
 		bad = bad || o.bad != nil
 	}
-	if fault != nil && r.parks() && !bad {
+	if fault != nil && r.parksFaults() && !bad {
 		fault = r.parkFaults(s, chains, next, outcomes)
 	}
 	switch {
-	case fault != nil && !(r.parks() && bad):
+	case fault != nil && !(r.parksFaults() && bad):
 		// Everything before the event is good: folding is deterministic, so a second fold without the event gives the
 		// same result.
 		n := 0
 		for s.events[n].Position < fault.Event.Position {
 			n++
 		}
-		err := r.gatherSlice(ctx, slice{events: s.events[:n], keys: s.keys[:n], upTo: fault.Event.Position - 1})
+		err := r.foldSlice(ctx, slice{events: s.events[:n], keys: s.keys[:n], upTo: fault.Event.Position - 1})
 		if err == nil {
 			err = r.flush(ctx)
 		}
@@ -143,19 +143,19 @@ func (r *Replay) gatherSlice(ctx context.Context, s slice) error {
 		return fault
 	case bad:
 		half := len(s.events) / 2
-		if err := r.gatherSlice(ctx, slice{events: s.events[:half], keys: s.keys[:half], upTo: s.events[half-1].Position}); err != nil {
+		if err := r.foldSlice(ctx, slice{events: s.events[:half], keys: s.keys[:half], upTo: s.events[half-1].Position}); err != nil {
 			return err
 		}
-		return r.gatherSlice(ctx, slice{events: s.events[half:], keys: s.keys[half:], upTo: s.upTo})
+		return r.foldSlice(ctx, slice{events: s.events[half:], keys: s.keys[half:], upTo: s.upTo})
 	}
-	r.take(s, chains, before, outcomes)
-	if r.due() {
-		if err := r.push(ctx); err != nil {
+	r.addPending(s, chains, before, outcomes)
+	if r.saveIsDue() {
+		if err := r.startSave(ctx); err != nil {
 			return err
 		}
 	}
 	if r.at.atOnce > 0 {
-		return r.await()
+		return r.awaitSave()
 	}
 	return nil
 }
@@ -198,9 +198,9 @@ func chainsOf(f *folding.Fold, keys []string) (chains []chain, next []int32) {
 	return chains, next
 }
 
-// before returns the chains' documents as they were before their first events, in the order of the chains. It loads
+// loadBefore returns the chains' documents as they were before their first events, in the order of the chains. It loads
 // documents that are not known, even while a save is under way: the documents which that save writes are known.
-func (r *Replay) before(ctx context.Context, chains []chain) ([]held, error) {
+func (r *Replay) loadBefore(ctx context.Context, chains []chain) ([]held, error) {
 	all := make([]held, len(chains))
 	if r.Fold.Maps() {
 		// A record does not depend on a stored one. If a later event's record exists, the database keeps it.
@@ -213,7 +213,7 @@ func (r *Replay) before(ctx context.Context, chains []chain) ([]held, error) {
 	var where []int
 	for i := range chains {
 		var ok bool
-		if all[i], ok = r.known.get(chains[i].id); !ok {
+		if all[i], ok = r.memory.get(chains[i].id); !ok {
 			ids, where = append(ids, chains[i].id), append(where, i)
 		}
 	}
@@ -234,9 +234,9 @@ func (r *Replay) before(ctx context.Context, chains []chain) ([]held, error) {
 	return all, nil
 }
 
-// take keeps the results of a slice until they are saved.
-func (r *Replay) take(s slice, chains []chain, before []held, outcomes []outcome) {
-	g := &r.gathered
+// addPending keeps the results of a slice until they are saved.
+func (r *Replay) addPending(s slice, chains []chain, before []held, outcomes []outcome) {
+	g := &r.pending
 	bytes, touched := 0, 0
 	for i := range outcomes {
 		o := &outcomes[i]
@@ -246,7 +246,7 @@ func (r *Replay) take(s slice, chains []chain, before []held, outcomes []outcome
 		id := chains[i].id
 		h := held{version: o.version, value: o.value, data: o.data, there: before[i].there, changed: g.number()}
 		g.weight += h.weight(id)
-		if was, ok := r.known.unsaved(id, g.number()); ok {
+		if was, ok := r.memory.unsaved(id, g.number()); ok {
 			g.weight -= was.weight(id)
 		} else {
 			if len(g.changed) == 0 {
@@ -255,7 +255,7 @@ func (r *Replay) take(s slice, chains []chain, before []held, outcomes []outcome
 			g.changed = append(g.changed, id)
 			g.before = before[i]
 		}
-		r.known.put(id, h)
+		r.memory.put(id, h)
 		bytes, touched = bytes+h.size(), touched+1
 	}
 	if r.documentBytes == 0 && touched > 0 {
@@ -270,7 +270,7 @@ func (r *Replay) take(s slice, chains []chain, before []held, outcomes []outcome
 		if touched == 0 {
 			r.at.passed = s.events[n-1].Position
 		}
-		r.count(n)
+		r.reportCounted(n)
 	}
 	g.upTo = max(g.upTo, s.upTo)
 }

@@ -14,7 +14,7 @@ type held struct {
 	value   folding.Value   // in the handler's form, if the handler never changes its input
 	data    json.RawMessage // as stored
 	there   bool            // the database has, or had, something by this id; a new document is cheaper to save
-	changed int64           // the save that it is part of, see gathered; 0: loaded and not changed since
+	changed int64           // the save that it is part of, see pendingSave; 0: loaded and not changed since
 }
 
 // What a document costs in memory: a fixed part, and how many times larger its values are than their JSON.
@@ -33,37 +33,37 @@ func (h *held) size() int {
 	return len(h.data)
 }
 
-// known is what a Replay knows of a build's documents without asking the database: those that it has loaded or folded
-// recently. It is valid as long as only this Replay saves, which the compare-and-set on the checkpoint ensures. A
-// Replay that finds that another worker has saved forgets all of it.
-type known struct {
+// documentMemory is what a Replay knows of a build's documents without asking the database: those that it has loaded or
+// folded recently. It is valid as long as only this Replay saves, which the compare-and-set on the checkpoint ensures.
+// A Replay that finds that another worker has saved forgets all of it.
+type documentMemory struct {
 	documents map[string]*held
 	weight    int // of all of them
 
 	// whole: the database contains no documents but those that this Replay has saved, since it began without a
 	// checkpoint. In a database without transactions, a batch that was cut off may have left some. But those are what
 	// folding the log from its beginning gives, which is what this Replay does, too.
-	whole   bool
-	dropped *idFilter // the ids of the documents dropped since; nil: none
+	complete bool
+	dropped  *idFilter // the ids of the documents dropped since; nil: none
 }
 
 // get returns the document; ok is false if the database must be asked for it.
-func (k *known) get(id string) (h held, ok bool) {
+func (k *documentMemory) get(id string) (h held, ok bool) {
 	if h := k.documents[id]; h != nil {
 		return *h, true
 	}
-	return held{}, k.whole && (k.dropped == nil || !k.dropped.mayHave(id))
+	return held{}, k.complete && (k.dropped == nil || !k.dropped.mayHave(id))
 }
 
 // unsaved returns the document if it is part of the save with that number.
-func (k *known) unsaved(id string, number int64) (h held, ok bool) {
+func (k *documentMemory) unsaved(id string, number int64) (h held, ok bool) {
 	if h := k.documents[id]; h != nil && h.changed == number {
 		return *h, true
 	}
 	return held{}, false
 }
 
-func (k *known) put(id string, h held) {
+func (k *documentMemory) put(id string, h held) {
 	if k.documents == nil {
 		k.documents = make(map[string]*held)
 	}
@@ -78,7 +78,7 @@ func (k *known) put(id string, h held) {
 
 // shrink drops documents in no particular order until they weigh no more than most. It keeps those that are not saved
 // yet.
-func (k *known) shrink(most int, saved int64) {
+func (k *documentMemory) shrink(most int, saved int64) {
 	for id, h := range k.documents {
 		if k.weight <= most {
 			return
@@ -86,7 +86,7 @@ func (k *known) shrink(most int, saved int64) {
 		if h.changed > saved {
 			continue
 		}
-		if k.whole && h.there {
+		if k.complete && h.there {
 			if k.dropped == nil {
 				k.dropped = newIDFilter()
 			}

@@ -62,7 +62,7 @@ type fetched struct {
 func (r *Replay) fetch(ctx context.Context, read read, from, to int64, limits Limits) *fetched {
 	f := &fetched{done: make(chan struct{})}
 	q := domain.LogQuery{
-		From: from, To: to, Limit: r.fitting(limits), MaxBytes: limits.Bytes,
+		From: from, To: to, Limit: r.eventsPerReading(limits), MaxBytes: limits.Bytes,
 		Categories: r.Fold.Definition().Source.Categories, Types: r.Fold.Types(),
 	}
 	go func() {
@@ -85,9 +85,9 @@ func (r *Replay) fetch(ctx context.Context, read read, from, to int64, limits Li
 // firstEvents is how many events are read first, while their size is unknown.
 const firstEvents = 1000
 
-// fitting returns how many events of the recent size fit into a batch's bytes. The limit on bytes alone is not enough:
-// a store may read more events than it returns.
-func (r *Replay) fitting(limits Limits) int {
+// eventsPerReading returns how many events of the recent size fit into a batch's bytes. The limit on bytes alone is not
+// enough: a store may read more events than it returns.
+func (r *Replay) eventsPerReading(limits Limits) int {
 	if r.eventBytes == 0 {
 		return min(limits.Events, firstEvents)
 	}

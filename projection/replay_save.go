@@ -29,9 +29,9 @@ const readingsASave = 8
 // errAgain means that a batch was too large to save: nothing of it was saved, and it is folded again in smaller parts.
 var errAgain = errors.New("the batch is folded again, in parts")
 
-// gathered is what was folded since the last save began.
-type gathered struct {
-	earlier int64         // how many gathered batches came before
+// pendingSave is what was folded since the last save began.
+type pendingSave struct {
+	earlier int64         // how many pending saves came before
 	changed []string      // ids of documents, each once
 	weight  int           // of those documents
 	events  int           // that took effect, including those that changed nothing
@@ -44,8 +44,8 @@ type gathered struct {
 	waiting []domain.ParkedEvent    // events for these and for documents parked before
 }
 
-// number identifies the gathered batch: 1, 2, 3 ...
-func (g *gathered) number() int64 { return g.earlier + 1 }
+// number identifies the pending save: 1, 2, 3 ...
+func (g *pendingSave) number() int64 { return g.earlier + 1 }
 
 // saving is a save that runs while folding continues.
 type saving struct {
@@ -68,9 +68,9 @@ type unsaved struct {
 	held
 }
 
-// due reports whether to save what was gathered although there is more to fold.
-func (r *Replay) due() bool {
-	g := &r.gathered
+// saveIsDue reports whether to save what is pending although there is more to fold.
+func (r *Replay) saveIsDue() bool {
+	g := &r.pending
 	switch {
 	case r.at.atOnce > 0:
 		return g.events >= r.at.atOnce
@@ -83,20 +83,20 @@ func (r *Replay) due() bool {
 		time.Since(g.since) >= min(max(saveInterval, foldingASave*r.saveTook), longestInterval)
 }
 
-// push starts to save what was gathered, after the previous save has ended. Later events build on it as if it were
+// startSave starts to save what is pending, after the previous save has ended. Later events build on it as if it were
 // saved: if the save fails, all of it is forgotten.
-func (r *Replay) push(ctx context.Context) error {
-	if err := r.await(); err != nil {
+func (r *Replay) startSave(ctx context.Context) error {
+	if err := r.awaitSave(); err != nil {
 		return err
 	}
-	g := r.gathered
-	r.gathered = gathered{earlier: g.number()}
+	g := r.pending
+	r.pending = pendingSave{earlier: g.number()}
 	if g.events == 0 && g.upTo == 0 {
 		return nil
 	}
 	if len(g.changed) == 0 && len(g.waiting) == 0 {
 		r.at.seen = max(r.at.seen, g.upTo)
-		r.folded(g.events, 0)
+		r.reportFolded(g.events, 0)
 		return nil
 	}
 	s := &saving{
@@ -109,7 +109,7 @@ func (r *Replay) push(ctx context.Context) error {
 		addBefore(s.only, r.Fold, &g.before)
 	}
 	for i, id := range g.changed {
-		h := r.known.documents[id]
+		h := r.memory.documents[id]
 		s.documents[i] = unsaved{id, *h}
 		h.there = true
 	}
@@ -117,7 +117,7 @@ func (r *Replay) push(ctx context.Context) error {
 	go func() {
 		defer close(s.done)
 		if s.batch, s.err = s.toBatch(ctx, r.Fold); s.err == nil {
-			s.err = r.keepWaiting(ctx, s)
+			s.err = r.saveWaiting(ctx, s)
 		}
 		if s.err == nil {
 			began := time.Now()
@@ -128,8 +128,8 @@ func (r *Replay) push(ctx context.Context) error {
 	return nil
 }
 
-// await waits for the running save. After an error, no unsaved documents are held.
-func (r *Replay) await() error {
+// awaitSave waits for the running save. After an error, no unsaved documents are held.
+func (r *Replay) awaitSave() error {
 	s := r.saving
 	if s == nil {
 		return nil
@@ -141,8 +141,8 @@ func (r *Replay) await() error {
 		r.wasSaved(s)
 		return nil
 	}
-	r.count(-s.events)
-	r.forget()
+	r.reportCounted(-s.events)
+	r.forgetUnsaved()
 	if errors.Is(err, drivers.ErrStale) {
 		r.at.known = false
 	}
@@ -159,15 +159,15 @@ func (r *Replay) await() error {
 			return errAgain
 		}
 		s.only.Err = err
-		return r.refuse(s.only)
+		return r.handleRefusal(s.only)
 	}
 	return fmt.Errorf("save build %d of projection %q at position %d: %w", r.Build.Number, r.Build.Name, s.to, err)
 }
 
-// forget drops the documents in memory and what is set aside.
-func (r *Replay) forget() {
-	r.count(-r.gathered.events)
-	r.known, r.gathered, r.aside = known{}, gathered{earlier: r.gathered.number()}, nil
+// forgetUnsaved drops the documents in memory and what is set aside.
+func (r *Replay) forgetUnsaved() {
+	r.reportCounted(-r.pending.events)
+	r.memory, r.pending, r.aside = documentMemory{}, pendingSave{earlier: r.pending.number()}, nil
 }
 
 func (r *Replay) wasSaved(s *saving) {
@@ -184,9 +184,9 @@ func (r *Replay) wasSaved(s *saving) {
 	}
 	most := r.Limits.DocumentBytes
 	if r.Fold.Maps() {
-		r.known.whole, most = false, 0 // no event depends on a record
+		r.memory.complete, most = false, 0 // no event depends on a record
 	}
-	r.known.shrink(most, r.numbered)
+	r.memory.shrink(most, r.numbered)
 	bytes := 0
 	for i := range s.batch.Upserts {
 		bytes += len(s.batch.Upserts[i].Data)
@@ -197,7 +197,7 @@ func (r *Replay) wasSaved(s *saving) {
 	if r.Saved != nil {
 		r.Saved(s.batch.Upserts)
 	}
-	r.folded(s.events, len(s.batch.Upserts)+len(s.batch.Deletes))
+	r.reportFolded(s.events, len(s.batch.Upserts)+len(s.batch.Deletes))
 }
 
 // growingSave is the duration below which a save with a limited number of events may be followed by one of twice as
@@ -207,12 +207,12 @@ const growingSave = 5 * time.Second
 // careful is the number of events from which on a save is no longer limited by number.
 const careful = 1 << 16
 
-// flush saves what was gathered, and returns when everything is saved.
+// flush saves what is pending, and returns when everything is saved.
 func (r *Replay) flush(ctx context.Context) error {
-	if err := r.push(ctx); err != nil {
+	if err := r.startSave(ctx); err != nil {
 		return err
 	}
-	return r.await()
+	return r.awaitSave()
 }
 
 // finish ends the work of a Replay. It waits for the running save. Unless the failure was a save, it then saves what

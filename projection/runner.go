@@ -81,18 +81,18 @@ type Runner struct {
 	folds   *folds
 	refresh chan struct{}
 
-	mu       sync.Mutex
-	start    func(work func(ctx context.Context)) // runs work in the background; nil before Run
-	ended    bool
-	lanes    map[string]*lane // by database
-	tenants  map[domain.TenantID]*tenant
-	shares   map[domain.TenantID]domain.Share
-	newest   time.Time // the newest LastAt of a head
-	followed map[domain.ProjectionID]*followed
-	shared   map[*followed]struct{}
-	waiting  map[*pair]struct{} // paused by a rebuild
-	unproven map[*pair]struct{} // have saved documents recently, see prove
-	looks    int                // changes when the projections must be read, and when they have been
+	mu              sync.Mutex
+	start           func(work func(ctx context.Context)) // runs work in the background; nil before Run
+	ended           bool
+	lanes           map[string]*lane // by database
+	tenants         map[domain.TenantID]*tenant
+	shares          map[domain.TenantID]domain.Share
+	newest          time.Time // the newest LastAt of a head
+	followed        map[domain.ProjectionID]*followed
+	shared          map[*followed]struct{}
+	heldPairs       map[*pair]struct{} // paused by a rebuild
+	unchecked       map[*pair]struct{} // have saved documents recently, see recheckIdle
+	projectionReads int                // changes when the projections must be read, and when they have been
 }
 
 // NewRunner returns a Runner. It works while Run is running.
@@ -113,15 +113,15 @@ func NewRunner(config RunnerConfig) *Runner {
 		config.CatchUp = CatchUpLimits
 	}
 	r := &Runner{
-		config:   config,
-		folds:    newFolds(config.Store, config.Handlers, config.Upcasters, config.Folds),
-		refresh:  make(chan struct{}, 1),
-		lanes:    make(map[string]*lane),
-		tenants:  make(map[domain.TenantID]*tenant),
-		followed: make(map[domain.ProjectionID]*followed),
-		shared:   make(map[*followed]struct{}),
-		waiting:  make(map[*pair]struct{}),
-		unproven: make(map[*pair]struct{}),
+		config:    config,
+		folds:     newFolds(config.Store, config.Handlers, config.Upcasters, config.Folds),
+		refresh:   make(chan struct{}, 1),
+		lanes:     make(map[string]*lane),
+		tenants:   make(map[domain.TenantID]*tenant),
+		followed:  make(map[domain.ProjectionID]*followed),
+		shared:    make(map[*followed]struct{}),
+		heldPairs: make(map[*pair]struct{}),
+		unchecked: make(map[*pair]struct{}),
 	}
 	config.Progress.hasten = r.hasten
 	return r
@@ -146,10 +146,10 @@ func (r *Runner) wake(head domain.Head) {
 	}
 	t.head = head.Position
 	for f := range r.shared {
-		r.rouse(f, t)
+		r.wakePair(f, t)
 	}
 	for _, f := range t.own {
-		r.rouse(f, t)
+		r.wakePair(f, t)
 	}
 }
 
@@ -171,7 +171,7 @@ func (r *Runner) Run(ctx context.Context) error {
 		r.openLane(l)
 	}
 	r.mu.Unlock()
-	r.look(ctx)
+	r.keepReading(ctx)
 	r.mu.Lock()
 	r.ended = true
 	r.mu.Unlock()
@@ -189,8 +189,8 @@ func (r *Runner) Run(ctx context.Context) error {
 // headsOverlap is how long an append may take before its head shows: LastAt is when its transaction began.
 const headsOverlap = time.Minute
 
-// look keeps the runner's projections and heads up to date until ctx ends.
-func (r *Runner) look(ctx context.Context) {
+// keepReading keeps the runner's projections and heads up to date until ctx ends.
+func (r *Runner) keepReading(ctx context.Context) {
 	var seen seen
 	var failures int
 	poll := time.NewTimer(0)
@@ -204,7 +204,7 @@ func (r *Runner) look(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-proof.C:
-			r.prove()
+			r.recheckIdle()
 			continue
 		case <-poll.C:
 			refresh = failures > 0
@@ -212,9 +212,9 @@ func (r *Runner) look(ctx context.Context) {
 			refresh = true
 		}
 		// A projection that is new to this process starts from the known heads.
-		err := r.lookAtHeads(ctx)
+		err := r.readHeads(ctx)
 		if err == nil && refresh {
-			err = r.lookAtProjections(ctx, &seen)
+			err = r.readProjections(ctx, &seen)
 		}
 		wait := r.config.Poll
 		if failures++; err == nil {
@@ -230,11 +230,11 @@ func (r *Runner) look(ctx context.Context) {
 // seen is the time of the newest applied change to projections and to tenants' builds.
 type seen struct{ projections, builds time.Time }
 
-func (r *Runner) lookAtProjections(ctx context.Context, seen *seen) error {
+func (r *Runner) readProjections(ctx context.Context, seen *seen) error {
 	r.mu.Lock()
-	r.looks++
+	r.projectionReads++
 	r.mu.Unlock()
-	if err := r.lookAtShares(ctx); err != nil {
+	if err := r.readShares(ctx); err != nil {
 		return err
 	}
 	projections, err := r.config.Store.AllProjections(ctx, seen.projections)
@@ -248,18 +248,18 @@ func (r *Runner) lookAtProjections(ctx context.Context, seen *seen) error {
 	}
 	begun := make(surveys)
 	for i := range projections {
-		r.follow(&projections[i], begun)
+		r.applyProjection(&projections[i], begun)
 		seen.projections = later(seen.projections, projections[i].UpdatedAt)
 	}
 	for i := range builds {
-		r.except(&builds[i], begun)
+		r.applyTenantBuild(&builds[i], begun)
 		seen.builds = later(seen.builds, builds[i].UpdatedAt)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.conduct(begun)
-	r.looks++
-	for p := range r.waiting {
+	r.startSurveys(begun)
+	r.projectionReads++
+	for p := range r.heldPairs {
 		r.enqueue(p) // its next reading shows whether it is paused
 	}
 	return nil
@@ -272,7 +272,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-func (r *Runner) lookAtHeads(ctx context.Context) error {
+func (r *Runner) readHeads(ctx context.Context) error {
 	r.mu.Lock()
 	since := r.newest
 	r.mu.Unlock()
@@ -288,7 +288,7 @@ func (r *Runner) lookAtHeads(ctx context.Context) error {
 	for _, head := range heads {
 		r.wake(head)
 	}
-	for p := range r.waiting {
+	for p := range r.heldPairs {
 		r.enqueue(p)
 	}
 	for _, l := range r.lanes {
@@ -304,17 +304,17 @@ func (r *Runner) lookAtHeads(ctx context.Context) error {
 // proofDelay is how long a database may take to write confirmed data to its disk.
 const proofDelay = 2 * time.Second
 
-// prove re-reads the checkpoints of pairs that have saved documents and then become idle. A driver need not wait until
-// a save is on disk. So a database that crashed may have lost a pair's last saves, and nothing would show that before
-// its log grows again.
-func (r *Runner) prove() {
+// recheckIdle re-reads the checkpoints of pairs that have saved documents and then become idle. A driver need not wait
+// until a save is on disk. So a database that crashed may have lost a pair's last saves, and nothing would show that
+// before its log grows again.
+func (r *Runner) recheckIdle() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for p := range r.unproven {
+	for p := range r.unchecked {
 		if p.state != pairIdle {
-			delete(r.unproven, p)
+			delete(r.unchecked, p)
 		} else if time.Since(p.at.savedAt) >= proofDelay {
-			delete(r.unproven, p)
+			delete(r.unchecked, p)
 			p.at.known = false
 			r.enqueue(p)
 		}

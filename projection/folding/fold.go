@@ -124,8 +124,8 @@ func (f *Fold) Maps() bool { return f.mapper != nil }
 // Distinct reports whether the fold is a map that gives each event a separate record.
 func (f *Fold) Distinct() bool { return f.mapper != nil && f.mapper.distinct() }
 
-// Immutable reports whether the fold never changes a document that it receives, so that a document in memory can be kept.
-// A Go handler may change it.
+// Immutable reports whether the fold never changes a document that it receives, so that a document in memory can be
+// kept. A Go handler may change it.
 func (f *Fold) Immutable() bool { return f.definition.Handler == "" }
 
 // OwnStream reports whether a document's id is the name of the one stream that it is folded from.
