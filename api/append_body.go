@@ -1,8 +1,6 @@
 package api
 
 import (
-	"bytes"
-	"encoding/json"
 	"strconv"
 	"time"
 
@@ -114,9 +112,7 @@ func (d *appendBody) expected(where string) (domain.Expected, error) {
 	}
 	text := string(raw)
 	if raw[0] == '"' {
-		if text, err = unquote(raw); err != nil {
-			return 0, err
-		}
+		text = domain.UnquoteJSON(raw)
 	} else if text == "-0" {
 		text = "0"
 	}
@@ -257,17 +253,7 @@ func (d *appendBody) word(where string) (string, error) {
 	if raw[0] != '"' {
 		return "", domain.Errorf(domain.CodeInvalidRequest, where, "it must be a string")
 	}
-	return unquote(raw)
-}
-
-// unquote decodes a JSON string that is known to be valid.
-func unquote(raw json.RawMessage) (string, error) {
-	if bytes.IndexByte(raw, '\\') < 0 {
-		return string(raw[1 : len(raw)-1]), nil
-	}
-	var text string
-	err := json.Unmarshal(raw, &text)
-	return text, err
+	return domain.UnquoteJSON(raw), nil
 }
 
 func (d *appendBody) eventID() (domain.EventID, error) {
@@ -315,7 +301,7 @@ func unknownField(name, known string) error {
 	return domain.Errorf(domain.CodeInvalidRequest, "", "there is no field %q; there are %s", clip(name, 60), known)
 }
 
-// mend adds the place to an error that has none, and distinguishes invalid JSON from JSON of the wrong kind.
+// mend adds the place to an error that has none.
 func (d *appendBody) mend(where string, err error) error {
 	switch e := err.(type) {
 	case nil:
@@ -329,11 +315,7 @@ func (d *appendBody) mend(where string, err error) error {
 		if where == "" {
 			where = "body"
 		}
-		code := domain.CodeInvalidJSON
-		if domain.CheckJSON(d.text) == nil {
-			code = domain.CodeInvalidRequest
-		}
-		return domain.Errorf(code, where, "%s", e)
+		return e.Refusal(d.text, where)
 	default:
 		return err
 	}

@@ -158,11 +158,7 @@ func (f *gatewayFields) textOf(name string, raw json.RawMessage, least, most int
 		f.fail(name, "it must be a string")
 		return ""
 	}
-	text, err := unquote(raw)
-	if err != nil {
-		f.fail(name, "%s", err)
-		return ""
-	}
+	text := domain.UnquoteJSON(raw)
 	switch characters := utf8.RuneCountInString(text); {
 	case characters < least:
 		f.fail(name, "it must not be empty")

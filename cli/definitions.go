@@ -11,6 +11,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/manifold-es/manifold/client"
+	"github.com/manifold-es/manifold/domain"
 )
 
 // readDefinition returns a definition as JSON without checking it, since the service does that.
@@ -33,16 +34,10 @@ func readDefinition(path string, stdin io.Reader) (name string, definition []byt
 // otherwise it is YAML.
 func definitionJSON(path string, text []byte) ([]byte, error) {
 	if start := bytes.TrimLeft(text, " \t\r\n"); len(start) > 0 && (start[0] == '{' || start[0] == '[') {
-		var value json.RawMessage
-		err := json.Unmarshal(text, &value)
-		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
-			if err.Error() == "unexpected end of JSON input" {
-				return nil, fmt.Errorf("%s: the JSON ends in the middle, after %d bytes; was it cut off?", path, len(text))
-			}
-			line := 1 + bytes.Count(text[:syntax.Offset], []byte("\n"))
-			return nil, fmt.Errorf("%s: line %d: not JSON: %w", path, line, err)
+		if wrong, ok := errors.AsType[*domain.JSONError](domain.CheckJSON(text)); ok {
+			return nil, fmt.Errorf("%s: line %d: not JSON: %w", path, wrong.Line(text), wrong)
 		}
-		return text, err
+		return text, nil
 	}
 	definition, err := yaml.YAMLToJSON(text)
 	if err != nil {

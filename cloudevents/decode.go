@@ -101,14 +101,10 @@ func parse(scan *domain.JSONScanner, at string) (Event, error) {
 	return event, event.complete(place, version)
 }
 
-// mend adds the place to a JSON error, and distinguishes invalid JSON from JSON of the wrong kind.
+// mend adds the place to a JSON error.
 func mend(body []byte, where string, err error) error {
 	if e, ok := err.(*domain.JSONError); ok {
-		code := domain.CodeInvalidJSON
-		if domain.CheckJSON(body) == nil {
-			code = domain.CodeInvalidRequest
-		}
-		return domain.Errorf(code, where, "%s", e)
+		return e.Refusal(body, where)
 	}
 	return err
 }

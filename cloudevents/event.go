@@ -198,14 +198,7 @@ func text(raw json.RawMessage) string {
 	if raw[0] != '"' {
 		return string(raw)
 	}
-	for _, c := range raw {
-		if c == '\\' {
-			var text string
-			_ = json.Unmarshal(raw, &text) // raw is known to be valid JSON
-			return text
-		}
-	}
-	return string(raw[1 : len(raw)-1])
+	return domain.UnquoteJSON(raw)
 }
 
 // integer reports whether a JSON number is a 32-bit integer, as attributes must be.

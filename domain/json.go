@@ -23,6 +23,38 @@ func (e *JSONError) Error() string {
 	return fmt.Sprintf("%s (at %s, byte %d)", e.Message, e.Pointer, e.Offset)
 }
 
+// Line returns the line of the error in the scanned text, from 1.
+func (e *JSONError) Line(text []byte) int {
+	return 1 + bytes.Count(text[:min(e.Offset, len(text))], []byte("\n"))
+}
+
+// Refusal returns the error for a request with the scanned text. A text that is valid JSON, but of another kind than
+// wanted in this place, makes the request invalid.
+func (e *JSONError) Refusal(text []byte, where string) *Error {
+	code := CodeInvalidJSON
+	if CheckJSON(text) == nil {
+		code = CodeInvalidRequest
+	}
+	return Errorf(code, where, "%s", e)
+}
+
+// DecodeJSON is json.Unmarshal with numbers as json.Number, so that none of their digits is lost.
+func DecodeJSON(data []byte, into any) error {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	return decoder.Decode(into)
+}
+
+// UnquoteJSON returns the value of a JSON string that a scanner has accepted.
+func UnquoteJSON(raw []byte) string {
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return string(raw[1 : len(raw)-1])
+	}
+	var text string
+	_ = json.Unmarshal(raw, &text) // the scanner has checked it
+	return text
+}
+
 // JSONScanner walks over a JSON text (RFC 8259) in one pass and without allocating for values. The append path passes
 // the bytes of data and metadata on unchanged. Before anything is written it must know that PostgreSQL's JSONB can keep
 // them, and their size there. So besides invalid JSON, the scanner refuses U+0000 in a string, lone surrogates, text
@@ -78,19 +110,20 @@ func (s *JSONScanner) Text() (string, error) {
 		return "", s.fail("a string is wanted here")
 	}
 	start := s.pos
-	escaped, err := s.str()
-	if err != nil {
+	if err := s.str(); err != nil {
 		return "", err
 	}
-	if !escaped {
-		return string(s.text[start+1 : s.pos-1]), nil
-	}
-	var text string
-	if err := json.Unmarshal(s.text[start:s.pos], &text); err != nil {
-		return "", &JSONError{Offset: start, Message: err.Error()}
-	}
-	return text, nil
+	return UnquoteJSON(s.text[start:s.pos]), nil
 }
+
+// Next returns the first byte of the next token, 0 at the end of the text. It consumes white space only.
+func (s *JSONScanner) Next() byte {
+	s.space()
+	return s.peek()
+}
+
+// Offset returns the number of bytes consumed so far.
+func (s *JSONScanner) Offset() int { return s.pos }
 
 // Object consumes an object. It calls member with the name of each member; member must consume the value.
 func (s *JSONScanner) Object(member func(name string) error) error {
@@ -201,9 +234,7 @@ func pointerAt(text []byte, offset int) (pointer, within string) {
 		case !l.object:
 			path = strconv.AppendInt(append(path, '/'), int64(l.index), 10)
 		case l.name != nil:
-			var name string
-			_ = json.Unmarshal(l.name, &name) // the scanner has already checked it
-			path = append(append(path, '/'), pointerEscapes.Replace(name)...)
+			path = append(append(path, '/'), pointerEscapes.Replace(UnquoteJSON(l.name))...)
 		}
 	}
 	if len(path) > maxPointerBytes {
@@ -287,7 +318,7 @@ func (s *JSONScanner) value() error {
 			if s.pos >= len(s.text) || s.text[s.pos] != '"' {
 				return s.fail("a member's name in quotes is wanted here")
 			}
-			if _, err := s.str(); err != nil {
+			if err := s.str(); err != nil {
 				return err
 			}
 			if err := s.colon(); err != nil {
@@ -298,8 +329,7 @@ func (s *JSONScanner) value() error {
 	case '[':
 		return s.list('[', ']', "", func(int) error { return s.value() })
 	case '"':
-		_, err := s.str()
-		return err
+		return s.str()
 	case 't':
 		return s.word("true")
 	case 'f':
@@ -433,40 +463,39 @@ func (s *JSONScanner) digits() int {
 	return s.pos - start
 }
 
-// str consumes a string, quotes included, and reports whether it has escapes.
-func (s *JSONScanner) str() (escaped bool, err error) {
+// str consumes a string, quotes included.
+func (s *JSONScanner) str() error {
 	text := s.text
 	i := s.pos + 1
 	for i < len(text) {
 		switch c := text[i]; {
 		case c == '"':
 			s.pos = i + 1
-			return escaped, nil
+			return nil
 		case c == '\\':
-			escaped = true
 			s.pos = i
 			if err := s.escape(); err != nil {
-				return escaped, err
+				return err
 			}
 			i = s.pos
 		case c < ' ':
 			s.pos = i
-			return escaped, s.fail(fmt.Sprintf("the control character 0x%02x must be escaped in a string", c))
+			return s.fail(fmt.Sprintf("the control character 0x%02x must be escaped in a string", c))
 		case c < utf8.RuneSelf:
 			i++
 		default:
 			r, size := utf8.DecodeRune(text[i:])
 			if r == utf8.RuneError && size <= 1 {
 				if !utf8.FullRune(text[i:]) {
-					return escaped, s.failTruncated("a string")
+					return s.failTruncated("a string")
 				}
 				s.pos = i
-				return escaped, s.fail("the text is not UTF-8")
+				return s.fail("the text is not UTF-8")
 			}
 			i += size
 		}
 	}
-	return escaped, s.failTruncated("a string")
+	return s.failTruncated("a string")
 }
 
 func (s *JSONScanner) escape() error {

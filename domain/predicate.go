@@ -1,7 +1,6 @@
 package domain
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,9 +37,7 @@ func Match(predicate Predicate, document Document) (bool, error) {
 
 // decodeObject returns a document's members, with numbers as json.Number.
 func decodeObject(data json.RawMessage) (members map[string]any, err error) {
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.UseNumber()
-	if err = decoder.Decode(&members); err == nil && members == nil {
+	if err = DecodeJSON(data, &members); err == nil && members == nil {
 		err = errors.New("null is no object")
 	}
 	return members, err

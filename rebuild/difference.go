@@ -132,20 +132,13 @@ type fieldDifference struct {
 // differences returns the places in which two JSON values differ, in order, at most fieldsNamed of them. It ignores the
 // order of members, and compares numbers by value.
 func differences(live, built json.RawMessage) []fieldDifference {
-	before, beforeErr := parse(live)
-	after, afterErr := parse(built)
-	if beforeErr != nil || afterErr != nil {
+	var before, after any
+	if domain.DecodeJSON(live, &before) != nil || domain.DecodeJSON(built, &after) != nil {
 		return []fieldDifference{{path: "", live: live, built: built}}
 	}
 	var found []fieldDifference
 	diff("", before, after, &found)
 	return found
-}
-
-func parse(data json.RawMessage) (value any, err error) {
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.UseNumber()
-	return value, decoder.Decode(&value)
 }
 
 func diff(path string, live, built any, found *[]fieldDifference) {

@@ -3,7 +3,6 @@ package sqlserver
 import (
 	"bytes"
 	"encoding/hex"
-	"encoding/json"
 	"slices"
 	"strconv"
 	"strings"
@@ -213,7 +212,7 @@ func (n *normalizer) object() {
 	n.separated(func() {
 		this := member{start: len(n.to)}
 		raw := n.token(n.stringEnd())
-		this.name = nameOf(raw)
+		this.name = domain.UnquoteJSON(raw)
 		n.to = append(n.to, raw...)
 		n.space()
 		n.pos++ // the colon
@@ -254,16 +253,6 @@ func (n *normalizer) object() {
 			}
 		}
 	})
-}
-
-// nameOf decodes a JSON string.
-func nameOf(raw []byte) string {
-	if !bytes.ContainsRune(raw, '\\') {
-		return string(raw[1 : len(raw)-1])
-	}
-	var name string
-	_ = json.Unmarshal(raw, &name) // it was checked before
-	return name
 }
 
 // One statement's share of a batch. It is large enough that the statement's fixed cost vanishes. It is small enough to

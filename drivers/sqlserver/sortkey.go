@@ -1,7 +1,6 @@
 package sqlserver
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -103,9 +102,7 @@ func columnKeys(data []byte, paths [][]string) ([][]byte, error) {
 		return nil, nil
 	}
 	var members map[string]any
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.UseNumber()
-	if err := decoder.Decode(&members); err != nil {
+	if err := domain.DecodeJSON(data, &members); err != nil {
 		return nil, err
 	}
 	keys := make([][]byte, len(paths))

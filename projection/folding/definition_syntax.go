@@ -44,78 +44,67 @@ func parseTree(text []byte) (tree, error) {
 	return parseYAMLTree(text)
 }
 
+// parseJSONTree applies the log's own rules: what they refuse, such as U+0000, could not be stored.
 func parseJSONTree(text []byte) (tree, error) {
-	// Apply the log's own rules first: what they refuse (U+0000, numbers out of range) could not be stored.
-	if err := domain.CheckJSON(text); err != nil {
-		where := ""
-		if at, ok := errors.AsType[*domain.JSONError](err); ok {
-			where = place(1 + bytes.Count(text[:min(at.Offset, len(text))], []byte("\n")))
-		}
-		return tree{}, domain.Errorf(domain.CodeInvalidDefinition, where, "not JSON: %s", err)
-	}
-	r := jsonReader{text: text, decoder: json.NewDecoder(bytes.NewReader(text)), line: 1}
-	r.decoder.UseNumber()
+	r := jsonReader{text: text, JSONScanner: domain.NewJSONScanner(text), line: 1}
 	v, err := r.value()
-	if err != nil {
-		return tree{}, domain.Errorf(domain.CodeInvalidDefinition, place(r.line), "not JSON: %s", err)
+	if err == nil {
+		err = r.End()
 	}
-	return v, nil
+	if wrong, ok := errors.AsType[*domain.JSONError](err); ok {
+		return tree{}, domain.Errorf(domain.CodeInvalidDefinition, place(wrong.Line(text)), "not JSON: %s", wrong)
+	}
+	return v, err
 }
 
-// jsonReader builds a tree from JSON that CheckJSON has accepted, which also limits its depth.
+// jsonReader builds a tree from JSON.
 type jsonReader struct {
+	*domain.JSONScanner
 	text    []byte
-	decoder *json.Decoder
 	counted int // bytes whose line ends are counted in line
 	line    int
 }
 
-func (r *jsonReader) token() (json.Token, error) {
-	token, err := r.decoder.Token()
-	end := int(r.decoder.InputOffset())
-	r.line += bytes.Count(r.text[r.counted:end], []byte("\n"))
-	r.counted = end
-	return token, err
+// here returns the line of the last token.
+func (r *jsonReader) here() int {
+	r.line += bytes.Count(r.text[r.counted:r.Offset()], []byte("\n"))
+	r.counted = r.Offset()
+	return r.line
 }
 
-func (r *jsonReader) value() (tree, error) {
-	token, err := r.token()
-	if err != nil {
-		return tree{}, err
-	}
-	v := tree{line: r.line}
-	switch token := token.(type) {
-	case json.Number:
-		v.value = number(token)
-	case json.Delim:
-		if token == '[' {
-			items := []tree{}
-			for r.decoder.More() {
-				item, err := r.value()
-				if err != nil {
-					return tree{}, err
-				}
-				items = append(items, item)
-			}
-			v.value = items
-		} else {
-			fields := []field{}
-			for r.decoder.More() {
-				name, err := r.token()
-				if err != nil {
-					return tree{}, err
-				}
-				f := field{name: name.(string), line: r.line} // the decoder accepts nothing else as a name
-				if f.value, err = r.value(); err != nil {
-					return tree{}, err
-				}
-				fields = append(fields, f)
-			}
-			v.value = fields
-		}
-		_, err = r.token() // the closing bracket
+func (r *jsonReader) value() (v tree, err error) {
+	next := r.Next()
+	v.line = r.here()
+	switch next {
+	case '{':
+		fields := []field{}
+		err = r.Object(func(name string) (err error) {
+			f := field{name: name, line: r.here()}
+			f.value, err = r.value()
+			fields = append(fields, f)
+			return err
+		})
+		v.value = fields
+	case '[':
+		items := []tree{}
+		err = r.Array(func(int) error {
+			item, err := r.value()
+			items = append(items, item)
+			return err
+		})
+		v.value = items
+	case '"':
+		v.value, err = r.Text()
 	default:
-		v.value = token
+		var word json.RawMessage
+		word, err = r.Value()
+		switch string(word) {
+		case "null":
+		case "true", "false":
+			v.value = string(word) == "true"
+		default:
+			v.value = number(word)
+		}
 	}
 	return v, err
 }
