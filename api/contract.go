@@ -11,7 +11,6 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -419,21 +418,24 @@ func jsonPlace(pointer []string) string {
 	return place.String()
 }
 
-var quotedName = regexp.MustCompile(`"([^"]*)"`)
-
 func schemaMessage(e *openapi3.SchemaError) string {
 	schema := e.Schema
 	switch e.SchemaField {
 	case "type", "nullable":
 		return "it must be " + kindOf(schema)
 	case "required":
-		if m := quotedName.FindStringSubmatch(e.Reason); m != nil {
-			return m[1] + " is needed"
+		if pointer := e.JSONPointer(); len(pointer) > 0 {
+			return pointer[len(pointer)-1] + " is needed"
 		}
 	case "properties":
-		if m := quotedName.FindStringSubmatch(e.Reason); m != nil {
-			message := fmt.Sprintf("there is no field %q", clip(m[1], 60))
-			if known := slices.Sorted(maps.Keys(schema.Properties)); len(known) > 0 {
+		given, _ := e.Value.(map[string]any)
+		known := slices.Sorted(maps.Keys(schema.Properties))
+		for _, name := range slices.Sorted(maps.Keys(given)) {
+			if slices.Contains(known, name) {
+				continue
+			}
+			message := fmt.Sprintf("there is no field %q", clip(name, 60))
+			if len(known) > 0 {
 				message += "; there are " + strings.Join(known, ", ")
 			}
 			return message

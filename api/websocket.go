@@ -73,7 +73,7 @@ func (s *Server) upgrade(c echo.Context, subprotocols ...string) (*socket, error
 		if versions := handshake.header.Get("Sec-WebSocket-Version"); versions != "" {
 			c.Response().Header().Set("Sec-WebSocket-Version", versions)
 		}
-		return nil, domain.Errorf(domain.CodeInvalidRequest, "Upgrade", "%s", strings.TrimPrefix(err.Error(), "failed to accept WebSocket connection: "))
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "Upgrade", "%s", err)
 	}
 	handshake.conn.heard.Store(time.Now().UnixNano())
 	return &socket{ws: ws, conn: handshake.conn, server: s}, nil
