@@ -31,11 +31,7 @@ work: when this command is interrupted while it waits for rebuilds, they go on.
 
 It ends with 0 when all is done, and with 1 where something could not be.`,
 		Args: cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, _ []string, service *client.ClientWithResponses) error {
 			d, err := planDeployment(command.Context(), service, files, remove, command.ErrOrStderr())
 			if err != nil {
 				return err
@@ -53,7 +49,7 @@ It ends with 0 when all is done, and with 1 where something could not be.`,
 				}
 			}
 			return d.apply(command.Context(), service, wait, out, command.ErrOrStderr())
-		},
+		}),
 	}
 	to.bind(command, "MANIFOLD_KEY", operatorKey)
 	bindFiles(command, &files, &remove)

@@ -77,6 +77,17 @@ func (c *connection) open() (*client.ClientWithResponses, error) {
 	return client.NewClientWithResponses(c.url, c.options()...)
 }
 
+// withService returns the RunE of a command that calls the service.
+func (c *connection) withService(do func(command *cobra.Command, args []string, service *client.ClientWithResponses) error) func(*cobra.Command, []string) error {
+	return func(command *cobra.Command, args []string) error {
+		service, err := c.open()
+		if err != nil {
+			return err
+		}
+		return do(command, args, service)
+	}
+}
+
 func (c *connection) options() []client.ClientOption {
 	return []client.ClientOption{client.WithKey(c.key), client.WithHTTPClient(reaching{c.url})}
 }

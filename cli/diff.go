@@ -31,11 +31,7 @@ With a tenant's key these are the tenant's own projections; with the operator's 
 It ends with 0 where there is nothing to change, with 2 where there is, and with 1 where a definition is wrong or the
 service does not answer.`,
 		Args: cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, _ []string, service *client.ClientWithResponses) error {
 			d, err := planDeployment(command.Context(), service, files, remove, command.ErrOrStderr())
 			if err != nil {
 				return err
@@ -47,7 +43,7 @@ service does not answer.`,
 				return ExitError{Code: differ}
 			}
 			return nil
-		},
+		}),
 	}
 	to.bind(command, "MANIFOLD_KEY", operatorKey)
 	bindFiles(command, &files, &remove)

@@ -68,18 +68,14 @@ func groupList(to *connection) *cobra.Command {
 		Use:   "list",
 		Short: "List the groups, and how far each has come",
 		Args:  cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, _ []string, service *client.ClientWithResponses) error {
 			return writeList(command.OutOrStdout(), asJSON, "NAME\tSOURCE\tORDERING\tPARTITIONS\tSTATE\tBEHIND\tIN FLIGHT\tRETRYING\tDEAD LETTERS",
 				groups(command.Context(), service), func(group client.Subscription) []any {
 					sum := progressOf(group)
 					return []any{group.Name, sourceOf(group.Source), group.Ordering, group.Partitions, stateOf(group), behind(group),
 						sum.InFlight, sum.Retrying, sum.DeadLetters}
 				})
-		},
+		}),
 	}
 	jsonFlag(command, &asJSON, "the groups")
 	return command
@@ -128,11 +124,7 @@ func groupGet(to *connection) *cobra.Command {
 		Use:   "get NAME",
 		Short: "Show a group: its definition, how far it has come, and who receives from its partitions",
 		Args:  cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
 			r, err := service.GetSubscriptionWithResponse(command.Context(), args[0])
 			if err != nil {
 				return err
@@ -155,7 +147,7 @@ func groupGet(to *connection) *cobra.Command {
 				}
 			}
 			return showGroup(command.OutOrStdout(), group, labels)
-		},
+		}),
 	}
 	jsonFlag(command, &asJSON, "the group")
 	return command
@@ -220,11 +212,7 @@ func groupChange(to *connection, use, short, what string, do func(context.Contex
 		Use:   use + " NAME",
 		Short: short,
 		Args:  cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
 			group, err := do(command.Context(), service, args[0])
 			if err != nil {
 				return err
@@ -232,7 +220,7 @@ func groupChange(to *connection, use, short, what string, do func(context.Contex
 			sum := progressOf(group)
 			_, err = fmt.Fprintf(command.OutOrStdout(), "%s: %s; %s behind, %d in flight\n", group.Name, what, howMany(behind(group), "position"), sum.InFlight)
 			return err
-		},
+		}),
 	}
 }
 

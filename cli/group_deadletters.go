@@ -17,11 +17,7 @@ func groupDeadLetters(to *connection) *cobra.Command {
 		Use:   "dead-letters NAME",
 		Short: "List the events that a group could not deliver, and why",
 		Args:  cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
 			size := pageSize
 			all := pages(func(token *string) ([]client.DeadLetter, *http.Response, error) {
 				r, err := service.ListDeadLettersWithResponse(command.Context(), args[0], &client.ListDeadLettersParams{PageSize: &size, PageToken: token})
@@ -38,7 +34,7 @@ func groupDeadLetters(to *connection) *cobra.Command {
 				}
 				return []any{d.Event.Position, d.Event.Id, d.Event.Type, d.Event.Stream, d.Attempts, d.Replays, parked, oneLine(d.Reason)}
 			})
-		},
+		}),
 	}
 	jsonFlag(command, &asJSON, "the dead letters with their events")
 	return command

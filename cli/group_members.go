@@ -28,11 +28,7 @@ func groupMembers(to *connection) *cobra.Command {
 		Use:   "members NAME",
 		Short: "List who shares a group's partitions",
 		Args:  cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
 			members, err := membersOf(command.Context(), service, args[0])
 			if err != nil {
 				return err
@@ -52,7 +48,7 @@ func groupMembers(to *connection) *cobra.Command {
 					m.AliveAt.Local().Format(time.RFC3339), numbers(m.Partitions))
 			}
 			return t.Flush()
-		},
+		}),
 	}
 	jsonFlag(command, &asJSON, "the members")
 	return command

@@ -40,11 +40,7 @@ made.`,
   manifold group put send-mail --max-attempts 10 --backoff-max 1h
   manifold group put send-mail -f send-mail.yaml`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
 			before, err := groupDefinition(command.Context(), service, args[0])
 			if err != nil {
 				return err
@@ -75,7 +71,7 @@ made.`,
 				return err
 			}
 			return tellPut(command.OutOrStdout(), args[0], groupFields, r.JSON201 != nil, before, after)
-		},
+		}),
 	}
 	flags := command.Flags()
 	f.bind(command, "group", "start (default), end", "at most one event of a stream in flight")

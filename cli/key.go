@@ -97,11 +97,7 @@ func keyList(to *connection, of *string) *cobra.Command {
 		Use:   "list",
 		Short: "List the keys, without their secrets",
 		Args:  cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, _ []string, service *client.ClientWithResponses) error {
 			keys, err := keysOf(command.Context(), service, *of)
 			if err != nil {
 				return err
@@ -113,7 +109,7 @@ func keyList(to *connection, of *string) *cobra.Command {
 				}
 				return []any{key.Id, key.Name, strings.Join(key.Scopes, ","), key.CreatedAt.Format(time.RFC3339), revoked}
 			})
-		},
+		}),
 	}
 }
 
@@ -150,11 +146,7 @@ func keyRevoke(to *connection, of *string) *cobra.Command {
 		Use:   "revoke ID",
 		Short: "Revoke a key",
 		Args:  cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
 			ctx := command.Context()
 			if *of == "" {
 				r, err := service.RevokeKeyWithResponse(ctx, args[0])
@@ -178,6 +170,6 @@ func keyRevoke(to *connection, of *string) *cobra.Command {
 				return refusal(r.Status(), r.Body)
 			}
 			return nil
-		},
+		}),
 	}
 }

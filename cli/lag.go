@@ -6,6 +6,8 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+
+	"github.com/manifold-es/manifold/client"
 )
 
 func lagCommand() *cobra.Command {
@@ -16,11 +18,7 @@ func lagCommand() *cobra.Command {
 		Long: `Show how far every group and projection of a tenant is behind its log: how many positions lie between, whatever of them it is
 interested in, and how long ago the first of these was recorded.`,
 		Args: cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, _ []string, service *client.ClientWithResponses) error {
 			r, err := service.GetLagWithResponse(command.Context())
 			if err != nil {
 				return err
@@ -54,7 +52,7 @@ interested in, and how long ago the first of these was recorded.`,
 					known(c.InFlight), known(c.Retrying), known(c.DeadLetters), fault)
 			}
 			return t.Flush()
-		},
+		}),
 	}
 	to.bind(command, "MANIFOLD_KEY")
 	jsonFlag(command, &asJSON, "the groups and projections")

@@ -35,11 +35,7 @@ func projectionApply(to *connection) *cobra.Command {
 		Long: `Create the projection that a YAML or JSON file defines. One that is there already and is defined otherwise is rebuilt: the
 present documents serve until the new ones are ready.`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
 			name, definition, err := readDefinition(args[0], command.InOrStdin())
 			if err != nil {
 				return err
@@ -59,7 +55,7 @@ present documents serve until the new ones are ready.`,
 				err = refusal(r.Status(), r.Body)
 			}
 			return err
-		},
+		}),
 	}
 	command.Flags().BoolVar(&detach, "detach", false, "do not wait for the end of a rebuild")
 	acceptLoss(command, &loss)
@@ -71,11 +67,7 @@ func projectionList(to *connection) *cobra.Command {
 		Use:   "list",
 		Short: "List the projections",
 		Args:  cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, _ []string, service *client.ClientWithResponses) error {
 			r, err := service.ListProjectionsWithResponse(command.Context())
 			if err != nil {
 				return err
@@ -87,7 +79,7 @@ func projectionList(to *connection) *cobra.Command {
 			return writeTable(command.OutOrStdout(), "NAME\tSHARED\tBUILD\tREVISION", list.Projections, func(p client.Projection) []any {
 				return []any{p.Name, p.Shared, p.Build, p.Revision}
 			})
-		},
+		}),
 	}
 }
 
@@ -96,11 +88,7 @@ func projectionState(to *connection) *cobra.Command {
 		Use:   "state NAME",
 		Short: "Show how far a projection has come",
 		Args:  cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
 			r, err := service.GetProjectionStateWithResponse(command.Context(), args[0])
 			if err != nil {
 				return err
@@ -136,7 +124,7 @@ func projectionState(to *connection) *cobra.Command {
 				err = fmt.Errorf("it cannot go on%s: %s%s", at(" since ", state.Since), state.Error, at("; it is tried again at ", state.NextTry))
 			}
 			return err
-		},
+		}),
 	}
 }
 

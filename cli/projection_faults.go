@@ -34,11 +34,7 @@ func showFault(out io.Writer, fault client.Fault) {
 // --tenant. do receives the tenant's id in the form of a request parameter.
 func (to *connection) onBehalf(command *cobra.Command, do func(command *cobra.Command, args []string, service *client.ClientWithResponses, tenant *string) error) *cobra.Command {
 	name := command.Flags().String("tenant", "", "with the operator's key: the name or id of the tenant that is meant")
-	command.RunE = func(command *cobra.Command, args []string) error {
-		service, err := to.open()
-		if err != nil {
-			return err
-		}
+	command.RunE = to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
 		if *name == "" {
 			return do(command, args, service, nil)
 		}
@@ -47,7 +43,7 @@ func (to *connection) onBehalf(command *cobra.Command, do func(command *cobra.Co
 			return err
 		}
 		return do(command, args, service, &tenant.Id)
-	}
+	})
 	return command
 }
 

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/manifold-es/manifold/client"
 )
 
 func projectionVersions(to *connection) *cobra.Command {
@@ -13,11 +15,7 @@ func projectionVersions(to *connection) *cobra.Command {
 		Long: `Show the definitions that a projection has had, the newest first, each with how it differs from the one before. They are
 kept when the projection is removed.`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
 			r, err := service.ListProjectionVersionsWithResponse(command.Context(), args[0])
 			if err != nil {
 				return err
@@ -37,6 +35,6 @@ kept when the projection is removed.`,
 				p.fields(v.Changes)
 			}
 			return p.err
-		},
+		}),
 	}
 }

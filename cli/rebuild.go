@@ -28,11 +28,7 @@ means the last one that was swapped in, and show the newest.`,
   manifold rebuild approve orders
   manifold rebuild rollback orders`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
 			body, err := f.body(command.Context(), service, args[0], command.InOrStdin())
 			if err != nil {
 				return err
@@ -46,7 +42,7 @@ means the last one that was swapped in, and show the newest.`,
 				return err
 			}
 			return followRebuild(command.Context(), service, rebuild, f.detach, command.OutOrStdout())
-		},
+		}),
 	}
 	to.bind(command, "MANIFOLD_KEY", operatorKey)
 	flags := command.Flags()

@@ -59,11 +59,7 @@ func rebuildOrder(to *connection, use, short string, follow bool, which meant, d
 		Use:   use + " NAME [ID]",
 		Short: short,
 		Args:  cobra.RangeArgs(1, 2),
-		RunE: func(command *cobra.Command, args []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
 			id, err := rebuildMeant(command.Context(), service, args, which)
 			if err != nil {
 				return err
@@ -77,7 +73,7 @@ func rebuildOrder(to *connection, use, short string, follow bool, which meant, d
 			}
 			_, err = fmt.Fprintf(command.OutOrStdout(), "%s: rebuild %s was asked to %s\n", rebuild.Projection, rebuild.Id, use)
 			return err
-		},
+		}),
 	}
 	if follow {
 		command.Flags().BoolVar(&detach, "detach", false, "do not wait for the end")

@@ -18,11 +18,7 @@ func rebuildList(to *connection) *cobra.Command {
 		Use:   "list NAME",
 		Short: "List a projection's rebuilds, the newest first",
 		Args:  cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
 			list, err := rebuildsOf(command.Context(), service, args[0])
 			if err != nil {
 				return err
@@ -35,7 +31,7 @@ func rebuildList(to *connection) *cobra.Command {
 				return []any{r.Id, r.Build, state, fmt.Sprintf("%d/%d", r.EventsDone, r.EventsTotal), r.Documents,
 					r.CreatedAt.Local().Format(time.RFC3339), r.By}
 			})
-		},
+		}),
 	}
 }
 
@@ -44,11 +40,7 @@ func rebuildShow(to *connection) *cobra.Command {
 		Use:   "show NAME [ID]",
 		Short: "Show a rebuild's progress, and how its documents differ from the live ones",
 		Args:  cobra.RangeArgs(1, 2),
-		RunE: func(command *cobra.Command, args []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
 			id, err := rebuildMeant(command.Context(), service, args, newest())
 			if err != nil {
 				return err
@@ -62,7 +54,7 @@ func rebuildShow(to *connection) *cobra.Command {
 				return err
 			}
 			return showRebuild(rebuild, command.OutOrStdout())
-		},
+		}),
 	}
 }
 
@@ -75,11 +67,7 @@ swapped in. Once the cause is seen to (an event skipped, an upcaster put, the de
 
   manifold rebuild NAME --faulted`,
 		Args: cobra.RangeArgs(1, 2),
-		RunE: func(command *cobra.Command, args []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
 			faulted, err := faultedTenants(command.Context(), service, args)
 			if err != nil {
 				return err
@@ -94,7 +82,7 @@ swapped in. Once the cause is seen to (an event skipped, an upcaster put, the de
 				}
 				return []any{t.Tenant, position, oneLine(t.Fault.Reason)}
 			})
-		},
+		}),
 	}
 }
 

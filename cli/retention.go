@@ -67,11 +67,7 @@ func retentionList(to *connection) *cobra.Command {
 		Use:   "list",
 		Short: "List the policies, and how much each category has lost",
 		Args:  cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, _ []string, service *client.ClientWithResponses) error {
 			r, err := service.ListRetentionWithResponse(command.Context())
 			if err != nil {
 				return err
@@ -99,7 +95,7 @@ func retentionList(to *connection) *cobra.Command {
 				fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\n", p.Category, keeps(p), p.Removed, p.RemovedTo, held)
 			}
 			return t.Flush()
-		},
+		}),
 	}
 	jsonFlag(command, &asJSON, "the policies")
 	return command
@@ -126,11 +122,7 @@ func retentionGet(to *connection) *cobra.Command {
 		Use:   "get CATEGORY",
 		Short: "Show a policy, what it has removed, and what has held the last run",
 		Args:  cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
 			policy, err := getRetention(command.Context(), service, args[0])
 			if err != nil {
 				return err
@@ -139,7 +131,7 @@ func retentionGet(to *connection) *cobra.Command {
 				return writeJSON(command.OutOrStdout(), policy)
 			}
 			return printRetention(command.OutOrStdout(), policy)
-		},
+		}),
 	}
 	jsonFlag(command, &asJSON, "the policy")
 	return command
@@ -233,11 +225,7 @@ func retentionDelete(to *connection) *cobra.Command {
 		Use:   "delete CATEGORY",
 		Short: "Remove nothing more of a category; what was removed stays so",
 		Args:  cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
 			r, err := service.DeleteRetentionWithResponse(command.Context(), args[0])
 			if err != nil {
 				return err
@@ -247,7 +235,7 @@ func retentionDelete(to *connection) *cobra.Command {
 			}
 			_, err = fmt.Fprintf(command.OutOrStdout(), "%s: deleted; nothing more is removed\n", args[0])
 			return err
-		},
+		}),
 	}
 }
 

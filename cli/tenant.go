@@ -33,11 +33,7 @@ func tenantCreate(to *connection) *cobra.Command {
 		Use:   "create NAME",
 		Short: "Create a tenant, and print its id",
 		Args:  cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
 			r, err := service.CreateTenantWithResponse(command.Context(), client.NewTenant{Name: args[0]})
 			if err != nil {
 				return err
@@ -48,7 +44,7 @@ func tenantCreate(to *connection) *cobra.Command {
 			}
 			_, err = fmt.Fprintln(command.OutOrStdout(), tenant.Id)
 			return err
-		},
+		}),
 	}
 }
 
@@ -57,15 +53,11 @@ func tenantList(to *connection) *cobra.Command {
 		Use:   "list",
 		Short: "List the tenants",
 		Args:  cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, _ []string, service *client.ClientWithResponses) error {
 			return writeList(command.OutOrStdout(), false, "ID\tNAME\tSTATE\tCREATED", tenants(command.Context(), service), func(tenant client.Tenant) []any {
 				return []any{tenant.Id, tenant.Name, tenant.State, tenant.CreatedAt.Format(time.RFC3339)}
 			})
-		},
+		}),
 	}
 }
 
@@ -100,11 +92,7 @@ func tenantChange(to *connection, name, state, short string) *cobra.Command {
 		Use:   name + " NAME|ID",
 		Short: short,
 		Args:  cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
 			tenant, err := findTenant(command.Context(), service, args[0])
 			if err != nil {
 				return err
@@ -119,7 +107,7 @@ func tenantChange(to *connection, name, state, short string) *cobra.Command {
 			}
 			_, err = fmt.Fprintf(command.OutOrStdout(), "tenant %s is %s\n", tenant.Name, tenant.State)
 			return err
-		},
+		}),
 	}
 }
 

@@ -33,11 +33,7 @@ func upcasterList(to *connection) *cobra.Command {
 		Use:   "list",
 		Short: "List the upcasters",
 		Args:  cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, _ []string, service *client.ClientWithResponses) error {
 			r, err := service.ListUpcastersWithResponse(command.Context())
 			if err != nil {
 				return err
@@ -49,7 +45,7 @@ func upcasterList(to *connection) *cobra.Command {
 			return writeTable(command.OutOrStdout(), "TYPE\tVERSION\tSHARED\tEXPRESSION", list.Upcasters, func(u client.Upcaster) []any {
 				return []any{u.Type, u.Version, u.Shared, oneLine(u.Expression)}
 			})
-		},
+		}),
 	}
 }
 

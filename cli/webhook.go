@@ -65,17 +65,13 @@ func webhookList(to *connection) *cobra.Command {
 		Use:   "list",
 		Short: "List the webhooks, and how far each has come",
 		Args:  cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, _ []string, service *client.ClientWithResponses) error {
 			return writeList(command.OutOrStdout(), asJSON, "NAME\tSOURCE\tURL\tSTATE\tBEHIND\tRETRYING\tDEAD LETTERS",
 				webhooks(command.Context(), service), func(webhook client.Webhook) []any {
 					return []any{webhook.Name, sourceOfWebhook(webhook.Source), webhook.Url, stateOfWebhook(webhook), webhookBehind(webhook),
 						webhook.Progress.Retrying, webhook.Progress.DeadLetters}
 				})
-		},
+		}),
 	}
 	jsonFlag(command, &asJSON, "the webhooks")
 	return command
@@ -111,11 +107,7 @@ func webhookGet(to *connection) *cobra.Command {
 		Use:   "get NAME",
 		Short: "Show a webhook: its definition, its state, and how far it has come",
 		Args:  cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
 			webhook, err := readWebhook(command.Context(), service, args[0])
 			if err != nil {
 				return err
@@ -124,7 +116,7 @@ func webhookGet(to *connection) *cobra.Command {
 				return writeJSON(command.OutOrStdout(), webhook)
 			}
 			return showWebhook(command.OutOrStdout(), webhook)
-		},
+		}),
 	}
 	jsonFlag(command, &asJSON, "the webhook")
 	return command
@@ -191,18 +183,14 @@ func webhookChange(to *connection, use, short, what string, do func(context.Cont
 		Use:   use + " NAME",
 		Short: short,
 		Args:  cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
 			webhook, err := do(command.Context(), service, args[0])
 			if err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(command.OutOrStdout(), "%s: %s; %s behind\n", webhook.Name, what, howMany(webhookBehind(webhook), "position"))
 			return err
-		},
+		}),
 	}
 }
 
@@ -214,11 +202,7 @@ func webhookTest(to *connection) *cobra.Command {
 		Long: `Send a test message to a webhook's URL at once, signed like any other, and show what comes of it. It is sent once, also where the
 webhook is paused or disabled. The command fails where the message was not taken.`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
 			r, err := service.TestWebhookWithResponse(command.Context(), args[0])
 			if err != nil {
 				return err
@@ -236,7 +220,7 @@ webhook is paused or disabled. The command fails where the message was not taken
 				return fmt.Errorf("the test message was not taken: %s", refused(attempt))
 			}
 			return err
-		},
+		}),
 	}
 	jsonFlag(command, &asJSON, "what came of it")
 	return command

@@ -19,11 +19,7 @@ func webhookAttempts(to *connection) *cobra.Command {
 		Example: `  manifold webhook attempts billing --outcome failed
   manifold webhook attempts billing --event 0190d3a4-5b6c-7def-8123-456789abcde0`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
 			size := pageSize
 			if limit > 0 {
 				size = min(size, limit)
@@ -51,7 +47,7 @@ func webhookAttempts(to *connection) *cobra.Command {
 				}
 				return []any{a.At.Local().Format(time.RFC3339), a.EventId, a.Type, a.Position, a.Attempt, outcomeOf(a), milliseconds(a.Took), next, a.Url, said(a)}
 			})
-		},
+		}),
 	}
 	command.Flags().StringVar(&event, "event", "", "only those of the event with this id")
 	command.Flags().StringVar(&outcome, "outcome", "", "only those with this outcome: ok, failed, timeout, blocked, gone or duplicate")

@@ -41,11 +41,7 @@ was made. A webhook that the service has disabled goes on.`,
   manifold webhook put billing --dedupe event.data.customer --dedupe-window 1m
   manifold webhook put billing -f billing.yaml`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
 			before, err := webhookDefinition(command.Context(), service, args[0])
 			if err != nil {
 				return err
@@ -87,7 +83,7 @@ was made. A webhook that the service has disabled goes on.`,
 				}
 			}
 			return nil
-		},
+		}),
 	}
 	flags := command.Flags()
 	f.bind(command, "webhook", "end (default), start", "one event of a stream after the other")

@@ -24,11 +24,7 @@ a range the command shows the last replay, and how far it has come. There is one
   manifold webhook replay billing
   manifold webhook replay billing --cancel`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
 			if command.Flags().Changed("to") && !command.Flags().Changed("from") {
 				return errors.New("--to says where a replay ends: give --from, too")
 			}
@@ -68,7 +64,7 @@ a range the command shows the last replay, and how far it has come. There is one
 				return err
 			}
 			return showReplay(out, args[0], replay)
-		},
+		}),
 	}
 	command.Flags().Int64Var(&from, "from", 0, "the first position")
 	command.Flags().Int64Var(&upTo, "to", 0, "the last position; without: the log's head")

@@ -35,11 +35,7 @@ func secretList(to *connection) *cobra.Command {
 		Use:   "list NAME",
 		Short: "List the secrets that sign a webhook's messages, without what they are",
 		Args:  cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
 			webhook, err := readWebhook(command.Context(), service, args[0])
 			if err != nil {
 				return err
@@ -54,7 +50,7 @@ func secretList(to *connection) *cobra.Command {
 				fmt.Fprintf(t, "%s\t%s\t%s\n", secret.Id, secret.CreatedAt.Local().Format(time.RFC3339), expires)
 			}
 			return t.Flush()
-		},
+		}),
 	}
 }
 
@@ -65,11 +61,7 @@ func secretAdd(to *connection) *cobra.Command {
 		Short:   "Add a secret, and show it this once",
 		Example: `  manifold webhook secrets add billing --expire-old 24h`,
 		Args:    cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
 			var body client.NewWebhookSecret
 			if command.Flags().Changed("expire-old") {
 				body.ExpireOldAfter = new(expireOld.Seconds())
@@ -83,7 +75,7 @@ func secretAdd(to *connection) *cobra.Command {
 				return err
 			}
 			return tellSecret(command.OutOrStdout(), secret)
-		},
+		}),
 	}
 	command.Flags().DurationVar(&expireOld, "expire-old", 0, "those that are there sign no more after so long, such as 24h; without: until they are removed")
 	return command
@@ -94,11 +86,7 @@ func secretRemove(to *connection) *cobra.Command {
 		Use:   "remove NAME SECRET-ID",
 		Short: "Remove a secret: it signs no more",
 		Args:  cobra.ExactArgs(2),
-		RunE: func(command *cobra.Command, args []string) error {
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
+		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
 			r, err := service.RemoveWebhookSecretWithResponse(command.Context(), args[0], args[1])
 			if err != nil {
 				return err
@@ -108,6 +96,6 @@ func secretRemove(to *connection) *cobra.Command {
 			}
 			_, err = fmt.Fprintf(command.OutOrStdout(), "%s: removed the secret %s\n", args[0], args[1])
 			return err
-		},
+		}),
 	}
 }
