@@ -73,11 +73,9 @@ func (s *States) Delete(ctx context.Context, tenant domain.TenantID, category st
 	return nil
 }
 
-// Check returns everything that keeps a definition from working as one *domain.Error with domain.CodeInvalidDefinition,
-// each problem with its place, such as "on.ItemAdded: line 1, column 12: ...".
-func Check(definition domain.Aggregate) error { return check(nil, definition) }
-
-// check is Check with a meter. The result is meaningless if the meter ended it.
+// check returns everything that keeps a definition from working as one *domain.Error with domain.CodeInvalidDefinition,
+// each problem with its place, such as "on.ItemAdded: line 1, column 12: ...". The result is meaningless if the meter
+// ended it.
 func check(meter *expr.Meter, definition domain.Aggregate) error {
 	var wrong []*domain.Error
 	add := func(where, format string, args ...any) {

@@ -16,7 +16,7 @@ func FuzzDefinition(f *testing.F) {
 	f.Add("", "\x00", "A B", `state.a.b[0] / 0`, `{"a": {"b": [1]}}`)
 	f.Fuzz(func(t *testing.T, category, initial, eventType, expression, data string) {
 		definition := domain.Aggregate{Category: category, Initial: json.RawMessage(initial), On: map[string]string{eventType: expression}}
-		if err := Check(definition); err != nil {
+		if err := check(nil, definition); err != nil {
 			if code(err) != domain.CodeInvalidDefinition {
 				t.Fatalf("refused with %v", err)
 			}

@@ -120,7 +120,7 @@ func (e *Encoder) Binary(event *domain.Event, attribute func(name, value string)
 		}
 		came = Event{
 			ID: event.ID.String(), Source: sourceOf(event.Stream), Type: event.Type, Subject: domain.Key(event.Stream),
-			Time: formatTime(at), DataContentType: jsonType, data: event.Data,
+			Time: domain.FormatTime(at), DataContentType: jsonType, data: event.Data,
 		}
 	}
 	came.attributes(attribute)
@@ -128,7 +128,7 @@ func (e *Encoder) Binary(event *domain.Event, attribute func(name, value string)
 	attribute(ExtensionStream, event.Stream)
 	attribute(ExtensionVersion, strconv.FormatInt(event.Version, 10))
 	attribute(ExtensionPosition, strconv.FormatInt(event.Position, 10))
-	attribute(ExtensionRecordedAt, formatTime(event.RecordedAt))
+	attribute(ExtensionRecordedAt, domain.FormatTime(event.RecordedAt))
 	if event.Gap != nil {
 		attribute(ExtensionGap, string(event.Gap.Reason))
 	}

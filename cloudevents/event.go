@@ -170,11 +170,9 @@ func (e *Event) plain(stream string, id domain.EventID) bool {
 // sourceOf returns the source of ordinary events: the category, as a reference within the service.
 func sourceOf(stream string) string { return "/categories/" + domain.Category(stream) }
 
-func formatTime(at time.Time) string { return domain.FormatTime(at) }
-
 // sameTime reports whether a text is just the moment: in UTC, with or without trailing zeros.
 func sameTime(text string, at time.Time) bool {
-	return text == formatTime(at) || text == at.UTC().Format(time.RFC3339Nano)
+	return text == domain.FormatTime(at) || text == at.UTC().Format(time.RFC3339Nano)
 }
 
 // attributes calls attribute with the name and the value of each attribute except the content type.

@@ -93,7 +93,7 @@ func restore(kept json.RawMessage, event *domain.Event) (e Event, ok bool) {
 		e.ID = event.ID.String()
 	}
 	if e.Time == "" && !event.OccurredAt.IsZero() {
-		e.Time = formatTime(event.OccurredAt)
+		e.Time = domain.FormatTime(event.OccurredAt)
 	}
 	return e, true
 }

@@ -19,7 +19,6 @@ type InlineConfig struct {
 	Store    InlineStore
 	Drivers  map[string]drivers.Driver  // by the database's name in the configuration
 	Handlers map[string]folding.Handler // written in Go, by name
-	Keep     int                        // bytes of documents remembered between appends; 0: 64 MiB; negative: none
 	Log      *slog.Logger
 
 	// Upcasters are applied to events before the fold; nil: events are folded as they are appended. They are read while
@@ -52,9 +51,6 @@ const (
 
 // NewInline returns an Inline.
 func NewInline(config InlineConfig) *Inline {
-	if config.Keep == 0 {
-		config.Keep = inlineKeep
-	}
 	return &Inline{config: config, folds: make(map[inlineKey]*folding.Fold)}
 }
 

@@ -382,7 +382,7 @@ func (f *InlineFolds) Committed() {
 		clear(b.folded)
 	}
 	// Replaced documents are still counted until everything is forgotten.
-	if f.kept > inlineKeepEach || f.in.kept.Load() > int64(f.in.config.Keep) {
+	if f.kept > inlineKeepEach || f.in.kept.Load() > inlineKeep {
 		proven := f.proven
 		f.Forget()
 		f.proven = proven

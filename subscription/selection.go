@@ -89,11 +89,6 @@ func (s *selection) names(event *domain.Event) bool {
 	return len(s.Types) == 0 || slices.Contains(s.Types, event.Type)
 }
 
-// everything reports whether all events of the log are selected.
-func (s *selection) everything() bool {
-	return s.Stream == "" && len(s.Categories) == 0 && len(s.Types) == 0 && s.filter == nil
-}
-
 func holds(filter *expr.Condition, event *expr.Event) bool {
 	holds, err := filter.Eval(event)
 	return err == nil && holds

@@ -46,9 +46,7 @@ const (
 	codeInvalidPattern      = 51091
 	codePatternGaveUp       = 51156
 	codePatternStopped      = 5073403 // the same, from the server's newer query engine
-	codeIndexOptionsClash   = 85
-	codeIndexKeyClash       = 86
-	codeNotSupportedOnIndex = 303 // an API version or a service that lacks the feature
+	codeNotSupportedOnIndex = 303     // an API version or a service that lacks the feature
 )
 
 // transient lists the errors by which a server reports that it cannot serve now, or that another operation conflicted.

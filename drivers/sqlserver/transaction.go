@@ -161,9 +161,6 @@ const (
 	errorLockTimeout   = 1222  // lock_timeout has expired
 	errorDeadlock      = 1205  // chosen as the deadlock victim
 	errorConflict      = 3960  // snapshot isolation: another session wrote the row
-	errorExists        = 2714  // there is already an object of that name
-	errorNoPermission  = 262   // the login may not do this in the database
-	errorNoneOfYours   = 229   // the login may not do this with the object
 	errorNestedTooDeep = 13609 // the server does not accept the text as JSON
 )
 
