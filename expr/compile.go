@@ -284,7 +284,7 @@ func (c *compiler) object(e ast.Expr) (node, *CompileError) {
 			return nil, c.fail(entry.Key(), "quote it", "the keys of an object are strings")
 		}
 		if _, twice := record[text]; twice {
-			return nil, c.fail(entry.Key(), "", "the key %q stands twice in one object", scan.Clip(text))
+			return nil, c.fail(entry.Key(), "", "the key %q occurs twice in one object", scan.Clip(text))
 		}
 		record[text] = value
 		isRecord = isRecord && !entry.IsOptional()

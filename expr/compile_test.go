@@ -67,7 +67,7 @@ func TestCompileErrorsNamePlaceAndFix(t *testing.T) {
 		{"5u", 1, 1, "unsigned", "write 5"},
 		{"b'a'", 1, 1, "bytes", "without the b"},
 		{"{1: 2}", 1, 2, "keys of an object are strings", "string(...)"},
-		{"{'a': 1, 'a': 2}", 1, 10, `"a" stands twice`, ""},
+		{"{'a': 1, 'a': 2}", 1, 10, `"a" occurs twice`, ""},
 		{"Foo{a: 1}", 1, 4, `no variable "Foo"`, ""},
 		{"99999999999999999999", 1, 1, "invalid int literal", "64 bits; with .0"},
 		{"'a'.matches('(')", 1, 13, "regular expression", ""},

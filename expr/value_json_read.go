@@ -82,7 +82,7 @@ func (p *jsonParser) value(depth int) (Value, error) {
 	}
 	p.space()
 	if p.pos == len(p.text) {
-		return nil, p.fail("the text ends where a value is wanted")
+		return nil, p.fail("unexpected end, expected a value")
 	}
 	switch c := p.text[p.pos]; c {
 	case '{':
@@ -105,7 +105,7 @@ func (p *jsonParser) value(depth int) (Value, error) {
 
 func (p *jsonParser) word(word string) error {
 	if len(p.text)-p.pos < len(word) || string(p.text[p.pos:p.pos+len(word)]) != word {
-		return p.fail("a value is wanted")
+		return p.fail("expected a value")
 	}
 	p.pos += len(word)
 	return nil
@@ -123,7 +123,7 @@ func (p *jsonParser) object(depth int) (Value, error) {
 	for {
 		p.space()
 		if p.pos == len(p.text) || p.text[p.pos] != '"' {
-			return nil, p.fail("a key is wanted")
+			return nil, p.fail("expected a key")
 		}
 		key, err := p.key()
 		if err != nil {
@@ -131,7 +131,7 @@ func (p *jsonParser) object(depth int) (Value, error) {
 		}
 		p.space()
 		if p.pos == len(p.text) || p.text[p.pos] != ':' {
-			return nil, p.fail("a colon is wanted")
+			return nil, p.fail("expected a colon")
 		}
 		p.pos++
 		value, err := p.value(depth + 1)
@@ -197,7 +197,7 @@ func (p *jsonParser) next(end byte) (more bool, err error) {
 			return false, nil
 		}
 	}
-	return false, p.fail("a comma or the end of the list or object is wanted")
+	return false, p.fail("expected a comma or the end of the list or object")
 }
 
 func (p *jsonParser) number() (Value, error) {
@@ -221,7 +221,7 @@ func (p *jsonParser) number() (Value, error) {
 	n := digits()
 	if n == 0 || n > 1 && p.text[first] == '0' {
 		p.pos = start
-		return nil, p.fail("a value is wanted")
+		return nil, p.fail("expected a value")
 	}
 	if n <= 18 && (p.pos == len(p.text) || p.text[p.pos] != '.' && p.text[p.pos]|' ' != 'e') {
 		var i int64
@@ -234,14 +234,14 @@ func (p *jsonParser) number() (Value, error) {
 		return Int(i), nil
 	}
 	if at('.') && digits() == 0 {
-		return nil, p.fail("a digit is wanted")
+		return nil, p.fail("expected a digit")
 	}
 	if at('e') || at('E') {
 		if !at('+') {
 			at('-')
 		}
 		if digits() == 0 {
-			return nil, p.fail("a digit is wanted")
+			return nil, p.fail("expected a digit")
 		}
 	}
 	return parseNumber(string(p.text[start:p.pos])), nil
@@ -329,7 +329,7 @@ func (p *jsonParser) escape() (rune, error) {
 	case 'u':
 		r, ok := p.hex(p.pos)
 		if !ok {
-			return 0, p.fail("four hexadecimal digits are wanted")
+			return 0, p.fail("expected four hexadecimal digits")
 		}
 		p.pos += 6
 		if utf16.IsSurrogate(r) {

@@ -207,7 +207,7 @@ func (f *translator) optional(e ast.Expr) (optional, *expr.CompileError) {
 	}
 	if !isCall(e, operators.OptSelect) && !isCall(e, operators.OptIndex) {
 		// Its evaluation is a fault for every document. Do not treat it as the optional field that was meant.
-		return optional{}, f.Fail(e, "write a ? before the field's name: doc.?field, doc[?'field']", "a field that may be missing is wanted here")
+		return optional{}, f.Fail(e, "write a ? before the field's name: doc.?field, doc[?'field']", "expected a field that may be missing")
 	}
 	path, ok, err := f.path(around)
 	switch {

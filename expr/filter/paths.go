@@ -49,7 +49,7 @@ func CompileOrder(source string) ([]domain.Order, error) {
 		}
 		switch {
 		case slices.ContainsFunc(orders, func(other domain.Order) bool { return slices.Equal(other.Path, path) }):
-			return l.fail(start, "", "the path %s stands twice", scan.Clip(l.between(start, at)))
+			return l.fail(start, "", "the path %s is listed twice", scan.Clip(l.between(start, at)))
 		case len(orders) == domain.MaxOrderTerms:
 			return l.fail(start, "what is alike in them is ordered by the document's id", "an order has at most %d paths", domain.MaxOrderTerms)
 		}
@@ -160,7 +160,7 @@ func (l *pathList) hint() string {
 
 // path reads name.name["odd name"].
 func (l *pathList) path() (domain.Path, *expr.CompileError) {
-	const wanted = "a path is wanted here, such as total or customer.name"
+	const wanted = "expected a path, such as total or customer.name"
 	var path domain.Path
 	for first := true; ; first = false {
 		at := l.Cursor
@@ -219,7 +219,7 @@ func (l *pathList) bracket() (string, *expr.CompileError) {
 		if '0' <= quote && quote <= '9' {
 			hint = "a path does not lead into lists"
 		}
-		return "", l.fail(at, hint, "a name in quotes is wanted here")
+		return "", l.fail(at, hint, "expected a name in quotes")
 	}
 	l.Cursor = l.Skip(1)
 	for l.Here() != quote {
