@@ -28,21 +28,21 @@ var imports = map[string][]string{
 	"telemetry":  {},
 	"client":     {},
 
-	"config":       {"domain"},
-	"listen":       {},
-	"expr":         {"domain", "expr/scan"},
-	"expr/filter":  {"domain", "expr", "expr/scan"},
-	"expr/scan":    {},
-	"drivers":      {"domain"},
-	"auth":         {"domain", "pg", "tenant"},
-	"fairshare":    {"domain"},
-	"members":      {"domain", "pg"},
-	"cloudevents":  {"domain"},
-	"dispatch":     {"domain"},
-	"egress":       {"domain", "cloudevents", "dispatch", "subscription"},
-	"egress/nats":  {"cloudevents", "egress"},
-	"egress/kafka": {"egress"},
-	"webhook":      {"domain", "pg", "cloudevents", "dispatch", "expr", "projection", "subscription"},
+	"config":                {"domain"},
+	"listen":                {},
+	"expr":                  {"domain", "expr/scan"},
+	"expr/filter":           {"domain", "expr", "expr/scan"},
+	"expr/scan":             {},
+	"drivers":               {"domain"},
+	"auth":                  {"domain", "pg", "tenant"},
+	"fairshare":             {"domain"},
+	"members":               {"domain", "pg"},
+	"cloudevents":           {"domain"},
+	"delivery/consume":      {"domain"},
+	"delivery/egress":       {"domain", "cloudevents", "delivery/consume", "delivery/group"},
+	"delivery/egress/nats":  {"cloudevents", "delivery/egress"},
+	"delivery/egress/kafka": {"delivery/egress"},
+	"delivery/webhook":      {"domain", "pg", "cloudevents", "delivery/consume", "expr", "projection", "delivery/group", "delivery/selection"},
 
 	// For producers, which need nothing from the service.
 	"outbox":          {"domain"},
@@ -59,22 +59,24 @@ var imports = map[string][]string{
 	"tenant":              {"domain", "pg"},
 	"projection/registry": {"domain", "pg", "eventlog"},
 	"tables": {
-		"domain", "pg", "eventlog", "tenant", "auth", "members", "aggregate", "projection/registry", "subscription", "webhook", "retention", "erasure",
+		"domain", "pg", "eventlog", "tenant", "auth", "members", "aggregate", "projection/registry", "delivery/group", "delivery/webhook", "retention", "erasure",
 	},
 
-	"budget":       {"domain", "expr"},
-	"upcasting":    {"domain", "expr", "budget"},
-	"aggregate":    {"domain", "pg", "eventlog", "expr", "budget", "upcasting"},
-	"erasure":      {"domain", "pg", "drivers", "tenant", "projection/registry", "webhook"},
-	"retention":    {"domain", "pg", "eventlog", "projection/registry", "subscription"},
-	"projection":   {"domain", "expr", "expr/filter", "budget", "drivers", "members", "upcasting", "fairshare", "projection/folding"},
-	"rebuild":      {"domain", "drivers", "projection", "projection/folding", "upcasting"},
-	"subscription": {"domain", "pg", "eventlog", "expr", "members"},
-	"reactor":      {"domain", "dispatch", "projection", "projection/folding", "subscription"},
+	"budget":             {"domain", "expr"},
+	"upcasting":          {"domain", "expr", "budget"},
+	"aggregate":          {"domain", "pg", "eventlog", "expr", "budget", "upcasting"},
+	"erasure":            {"domain", "pg", "drivers", "tenant", "projection/registry", "delivery/webhook"},
+	"retention":          {"domain", "pg", "eventlog", "projection/registry", "delivery/group"},
+	"projection":         {"domain", "expr", "expr/filter", "budget", "drivers", "members", "upcasting", "fairshare", "projection/folding"},
+	"rebuild":            {"domain", "drivers", "projection", "projection/folding", "upcasting"},
+	"delivery/selection": {"domain", "expr"},
+	"delivery/tail":      {"domain", "expr", "delivery/selection"},
+	"delivery/group":     {"domain", "pg", "eventlog", "expr", "members", "delivery/selection"},
+	"delivery/reactor":   {"domain", "delivery/consume", "projection", "projection/folding", "delivery/group", "delivery/selection"},
 
 	"projection/folding": {"domain", "expr", "budget", "upcasting"},
 
-	"api": {"domain", "auth", "aggregate", "budget", "fairshare", "cloudevents", "expr", "expr/filter", "projection", "projection/folding", "rebuild", "subscription", "upcasting", "api/openapi"},
+	"api": {"domain", "auth", "aggregate", "budget", "fairshare", "cloudevents", "expr", "expr/filter", "projection", "projection/folding", "rebuild", "delivery/group", "delivery/tail", "upcasting", "api/openapi"},
 	// The code generated from openapi.yaml for the server.
 	"api/openapi": {"domain"},
 
@@ -83,13 +85,13 @@ var imports = map[string][]string{
 	// The composition root.
 	"service": {
 		"domain", "config", "telemetry", "listen", "pg", "eventlog", "tables", "auth", "budget", "upcasting", "aggregate", "projection", "projection/folding", "rebuild", "members",
-		"drivers", "drivers/postgres", "drivers/mongo", "drivers/sqlserver", "subscription", "dispatch", "webhook", "reactor",
-		"egress", "egress/nats", "egress/kafka", "retention", "erasure", "api",
+		"drivers", "drivers/postgres", "drivers/mongo", "drivers/sqlserver", "delivery/group", "delivery/tail", "delivery/consume", "delivery/webhook", "delivery/reactor",
+		"delivery/egress", "delivery/egress/nats", "delivery/egress/kafka", "retention", "erasure", "api",
 	},
 	"cli":        {"cli/doctor", "service", "client", "domain", "config", "embedded", "listen", "migrations", "projection/folding", "telemetry"},
 	"cli/doctor": {"service", "domain", "config", "drivers", "listen", "migrations", "projection/folding", "pg", "tables"},
 	// The facade.
-	"manifold": {"cli", "service", "domain", "config", "projection/folding", "reactor"},
+	"manifold": {"cli", "service", "domain", "config", "projection/folding", "delivery/reactor"},
 
 	"cmd/manifold": {"manifold", "cli", "cmd/manifold/bench"},
 	// The benchmarks also measure the log alone, on a separate database.
@@ -99,17 +101,17 @@ var imports = map[string][]string{
 // testPackages are only for tests: only tests and these packages may import them. The same applies to packages below
 // internal.
 var testPackages = map[string][]string{
-	"expr/exprtest":            {"domain"},
-	"drivers/drivertest":       {"domain", "drivers", "drivers/drivertest/proxy"},
-	"drivers/drivertest/proxy": {},
-	"drivers/mongo/mongotest":  {"embedded/pgtest"},
-	"outbox/outboxtest":        {"outbox"},
-	"egress/egresstest":        {"dispatch", "domain", "egress", "embedded/pgtest", "migrations", "tables", "subscription"},
-	"embedded/pgtest":          {"embedded", "migrations"},
-	"tables/plantest":          {"domain", "embedded/pgtest", "migrations", "pg"},
-	"tables/tablestest":        {"domain", "embedded/pgtest", "migrations", "tables"},
-	"systemtest":               {},
-	"examples":                 {},
+	"expr/exprtest":              {"domain"},
+	"drivers/drivertest":         {"domain", "drivers", "drivers/drivertest/proxy"},
+	"drivers/drivertest/proxy":   {},
+	"drivers/mongo/mongotest":    {"embedded/pgtest"},
+	"outbox/outboxtest":          {"outbox"},
+	"delivery/egress/egresstest": {"delivery/consume", "domain", "delivery/egress", "embedded/pgtest", "migrations", "tables", "delivery/group"},
+	"embedded/pgtest":            {"embedded", "migrations"},
+	"tables/plantest":            {"domain", "embedded/pgtest", "migrations", "pg"},
+	"tables/tablestest":          {"domain", "embedded/pgtest", "migrations", "tables"},
+	"systemtest":                 {},
+	"examples":                   {},
 }
 
 // foreign says which of our packages may import a third-party module. A package represents those below it, too.
@@ -122,7 +124,7 @@ var foreign = map[string][]string{
 	"github.com/cloudevents/sdk-go":                         {}, // the tests' other end
 	"cel.dev":                                               {"expr"},
 	"github.com/jackc/pgx": {
-		"pg", "eventlog", "tenant", "auth", "members", "aggregate", "projection/registry", "subscription", "webhook", "retention", "erasure",
+		"pg", "eventlog", "tenant", "auth", "members", "aggregate", "projection/registry", "delivery/group", "delivery/webhook", "retention", "erasure",
 		"migrations", "embedded", "drivers/postgres", "cmd/manifold", "outbox/postgres",
 	},
 	"github.com/golang-migrate/migrate": {"migrations"},
@@ -130,11 +132,11 @@ var foreign = map[string][]string{
 	"go.mongodb.org/mongo-driver":                {"drivers/mongo", "cmd/manifold", "outbox/mongo"},
 	"github.com/microsoft/go-mssqldb":            {"drivers/sqlserver", "cmd/manifold"},
 	"github.com/fergusstrange/embedded-postgres": {"embedded"},
-	"github.com/nats-io":                         {"egress/nats"},
-	"github.com/twmb/franz-go":                   {"egress/kafka"},
+	"github.com/nats-io":                         {"delivery/egress/nats"},
+	"github.com/twmb/franz-go":                   {"delivery/egress/kafka"},
 	"github.com/Shopify/toxiproxy":               {"drivers/drivertest/proxy"},
 	"github.com/spf13/cobra":                     {"cli", "cmd/manifold", "manifold"},
-	"code.dny.dev/ssrf":                          {"webhook"},
+	"code.dny.dev/ssrf":                          {"delivery/webhook"},
 	"github.com/pires/go-proxyproto":             {"listen"},
 }
 

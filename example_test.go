@@ -6,9 +6,9 @@ import (
 	"fmt"
 
 	"github.com/manifold-es/manifold"
+	"github.com/manifold-es/manifold/delivery/reactor"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection/folding"
-	"github.com/manifold-es/manifold/reactor"
 )
 
 // A program with a Go fold: it sums up for every tenant how much each customer has spent.

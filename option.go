@@ -4,9 +4,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/manifold-es/manifold/cli"
+	"github.com/manifold-es/manifold/delivery/reactor"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection/folding"
-	"github.com/manifold-es/manifold/reactor"
 	"github.com/manifold-es/manifold/service"
 )
 

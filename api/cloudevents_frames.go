@@ -2,8 +2,8 @@ package api
 
 import (
 	"github.com/manifold-es/manifold/cloudevents"
+	"github.com/manifold-es/manifold/delivery/tail"
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/subscription"
 )
 
 // framesOf returns the frames for a kind of answer. With cloud, every frame is a CloudEvent, including those that
@@ -25,7 +25,7 @@ func framesOf(kind string, cloud bool) frames {
 }
 
 // appendEntryCloudEvent appends an entry's event as a structured CloudEvent.
-func appendEntryCloudEvent(b []byte, entry *subscription.Entry) []byte {
+func appendEntryCloudEvent(b []byte, entry *tail.Entry) []byte {
 	return entry.AppendTo(b, cloudEventForm, func(b []byte, event *domain.Event) []byte {
 		var encoder cloudevents.Encoder
 		return encoder.Append(b, event)
@@ -40,7 +40,7 @@ func appendCloudGap(b []byte, gap *domain.Gap) []byte {
 // cloudLineFrames returns frames that are lines of JSON.
 func cloudLineFrames() frames {
 	return frames{
-		event: func(b []byte, entry *subscription.Entry) []byte {
+		event: func(b []byte, entry *tail.Entry) []byte {
 			return append(appendEntryCloudEvent(b, entry), '\n')
 		},
 		place: func(b []byte, kind placeKind, position int64) []byte {
@@ -54,7 +54,7 @@ func cloudLineFrames() frames {
 // events.
 func cloudServerSentFrames() frames {
 	return frames{
-		event: func(b []byte, entry *subscription.Entry) []byte {
+		event: func(b []byte, entry *tail.Entry) []byte {
 			b = appendServerSent(b, "event", entry.Event.Position)
 			return append(appendEntryCloudEvent(b, entry), "\n\n"...)
 		},
@@ -69,7 +69,7 @@ func cloudServerSentFrames() frames {
 // cloudSocketFrames returns frames that are messages of a WebSocket.
 func cloudSocketFrames() frames {
 	return frames{
-		event: func(b []byte, entry *subscription.Entry) []byte {
+		event: func(b []byte, entry *tail.Entry) []byte {
 			return appendFramed(b, func(b []byte) []byte { return appendEntryCloudEvent(b, entry) })
 		},
 		place: func(b []byte, kind placeKind, position int64) []byte {

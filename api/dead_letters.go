@@ -13,8 +13,8 @@ import (
 
 	"github.com/manifold-es/manifold/api/openapi"
 	"github.com/manifold-es/manifold/cloudevents"
+	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/subscription"
 )
 
 // deadLettersAtOnce is how many dead letters are read at once, with their events. A page of large events ends early.
@@ -69,7 +69,7 @@ func (s *Server) listDeadLetters(c echo.Context, caller caller) error {
 }
 
 // appendCloudLetters appends dead letters as a batch of CloudEvents, with their details as extensions.
-func appendCloudLetters(b []byte, letters []subscription.DeadLetter, partitions bool) []byte {
+func appendCloudLetters(b []byte, letters []group.DeadLetter, partitions bool) []byte {
 	var encoder eventEncoder
 	b = append(b, '[')
 	for i := range letters {
@@ -118,7 +118,7 @@ func onOneLine(text string) string {
 
 // deadLetters reads a page, and reports whether more follow. A group keeps its dead letters when its selection of
 // events changes, so the page leaves out those that the caller may not see.
-func (s *Server) deadLetters(ctx context.Context, caller caller, name string, after int64, size int) (page []subscription.DeadLetter, more bool, err error) {
+func (s *Server) deadLetters(ctx context.Context, caller caller, name string, after int64, size int) (page []group.DeadLetter, more bool, err error) {
 	bytes := 0
 	for len(page) <= size && bytes <= maxPageBytes {
 		wanted := min(deadLettersAtOnce, size+1-len(page))
@@ -210,7 +210,7 @@ func (s generated) dealWithOne(ctx context.Context, name, text string, how deali
 	return s.deal(ctx, name, id, how)
 }
 
-func deadLetterAnswer(letter subscription.DeadLetter, partitions bool) openapi.DeadLetter {
+func deadLetterAnswer(letter group.DeadLetter, partitions bool) openapi.DeadLetter {
 	answer := openapi.DeadLetter{
 		Event: eventAnswer(letter.Event), Attempts: letter.Attempt - letter.Base, Replays: letter.Replays, Reason: letter.Reason,
 		FirstParkedAt: openapi.At(letter.FirstParkedAt), ParkedAt: openapi.At(letter.ParkedAt), ReplayAt: moment(letter.ReplayAt),

@@ -4,8 +4,8 @@ import (
 	"encoding/binary"
 	"strconv"
 
+	"github.com/manifold-es/manifold/delivery/tail"
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/subscription"
 )
 
 // placeKind is a kind of frame that contains only a position.
@@ -26,7 +26,7 @@ func (k placeKind) String() string {
 
 // The encoded forms of events that entries cache for all their followers.
 const (
-	lineForm subscription.Form = iota
+	lineForm tail.Form = iota
 	serverSentForm
 	socketForm
 	objectForm
@@ -35,15 +35,15 @@ const (
 
 // frames encodes the frames of one answer, for one goroutine. Each function appends one frame.
 type frames struct {
-	event func(b []byte, entry *subscription.Entry) []byte
+	event func(b []byte, entry *tail.Entry) []byte
 	place func(b []byte, kind placeKind, position int64) []byte
 	gap   func(b []byte, gap *domain.Gap) []byte
 }
 
 // inForm returns a function that appends an entry's event in a form. It encodes the event only if the entry does not
 // have it in that form yet.
-func inForm(form subscription.Form, encode func(b []byte, event *domain.Event) []byte) func([]byte, *subscription.Entry) []byte {
-	return func(b []byte, entry *subscription.Entry) []byte { return entry.AppendTo(b, form, encode) }
+func inForm(form tail.Form, encode func(b []byte, event *domain.Event) []byte) func([]byte, *tail.Entry) []byte {
+	return func(b []byte, entry *tail.Entry) []byte { return entry.AppendTo(b, form, encode) }
 }
 
 // lineFrames returns frames that are lines of JSON.
@@ -77,7 +77,7 @@ func socketFrames() frames {
 }
 
 // appendEntryEvent appends an entry's event as JSON, for callers that build their own frame.
-func appendEntryEvent(b []byte, entry *subscription.Entry) []byte {
+func appendEntryEvent(b []byte, entry *tail.Entry) []byte {
 	return entry.AppendTo(b, objectForm, func(b []byte, event *domain.Event) []byte {
 		var encoder eventEncoder
 		return encoder.event(b, event)

@@ -4,15 +4,15 @@ import (
 	"context"
 	"math"
 
+	"github.com/manifold-es/manifold/delivery/tail"
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/subscription"
 )
 
 // gatewayFeed follows a part of the log for a connection.
 type gatewayFeed struct {
 	g       *gatewayConnection
 	name    string
-	feed    *subscription.Feed
+	feed    *tail.Feed
 	opening []byte // the start of each event message
 	cloud   bool   // events are structured CloudEvents
 }
@@ -81,7 +81,7 @@ func (f *gatewayFeed) deliver(ctx context.Context) error {
 }
 
 // send sends a whole slice. If the subscription is paused meanwhile, it continues after this slice.
-func (f *gatewayFeed) send(slice subscription.Slice) error {
+func (f *gatewayFeed) send(slice tail.Slice) error {
 	if slice.Gap != nil {
 		// appendGap begins the object to which the message adds its fields.
 		gap := appendGap(nil, slice.Gap)

@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/subscription"
 )
 
 // gatewayReceiveWait is how long one receive for a connection waits.
@@ -220,7 +220,7 @@ func (s *gatewayGroup) receive(ctx context.Context, wait time.Duration) (bool, e
 	if err != nil {
 		return false, err
 	}
-	deliveries, err := s.g.server.config.Groups.Receive(ctx, s.g.caller.tenant, s.group, subscription.Receive{Batch: batch, Wait: wait, Member: s.memberID()})
+	deliveries, err := s.g.server.config.Groups.Receive(ctx, s.g.caller.tenant, s.group, group.Receive{Batch: batch, Wait: wait, Member: s.memberID()})
 	s.giveBack(batch - len(deliveries))
 	if err != nil {
 		return false, err

@@ -11,8 +11,8 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/manifold-es/manifold/api"
+	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/subscription"
 )
 
 // A missing or superfluous field is reported with its place, and the connection continues.
@@ -504,7 +504,7 @@ func TestGatewayEndsWithItsKeyAndProcess(t *testing.T) {
 	must(t, w.server.Wait(ctx))
 	tenant, err := domain.ParseTenantID(a.tenantID)
 	must(t, err)
-	back, err := groups.Receive(ctx, tenant, "mail", subscription.Receive{})
+	back, err := groups.Receive(ctx, tenant, "mail", group.Receive{})
 	must(t, err)
 	equal(t, "what was put back", len(back), 2)
 	a.get("/v1/ws", "Upgrade", "websocket", "Connection", "Upgrade").want(503)

@@ -19,7 +19,10 @@ import (
 	"github.com/manifold-es/manifold/aggregate"
 	"github.com/manifold-es/manifold/api"
 	"github.com/manifold-es/manifold/auth"
-	"github.com/manifold-es/manifold/dispatch"
+	"github.com/manifold-es/manifold/delivery/consume"
+	"github.com/manifold-es/manifold/delivery/group"
+	"github.com/manifold-es/manifold/delivery/tail"
+	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/drivers/postgres"
@@ -28,10 +31,8 @@ import (
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/rebuild"
 	"github.com/manifold-es/manifold/retention"
-	"github.com/manifold-es/manifold/subscription"
 	"github.com/manifold-es/manifold/tables"
 	"github.com/manifold-es/manifold/upcasting"
-	"github.com/manifold-es/manifold/webhook"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -77,12 +78,12 @@ func newWorld(t testing.TB, change func(*api.Config)) *world {
 	progress := projection.NewProgress()
 	catalog := projection.NewCatalog(projection.CatalogConfig{Store: s, Drivers: databases, Progress: progress, Upcasters: upcasters, Log: quiet})
 	runner := projection.NewRunner(projection.RunnerConfig{Store: s, Drivers: databases, Progress: progress, Upcasters: upcasters, Log: quiet})
-	tails := subscription.NewTails(subscription.TailsConfig{Store: s, Log: quiet})
-	groups := subscription.NewGroups(subscription.GroupsConfig{Store: s, Log: quiet})
+	tails := tail.New(tail.Config{Store: s, Log: quiet})
+	groups := group.New(group.Config{Store: s, Log: quiet})
 	hooks := webhook.New(webhook.Config{
 		Store: s, Groups: groups, Projections: catalog, Log: quiet, AllowHTTP: true, Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 	})
-	dispatcher := dispatch.New(dispatch.Config{Store: s, Sources: []dispatch.Source{hooks}, Log: quiet})
+	dispatcher := consume.New(consume.Config{Store: s, Sources: []consume.Source{hooks}, Log: quiet})
 	wake := func(head domain.Head) {
 		runner.Wake(head)
 		tails.Wake(head)

@@ -4,8 +4,8 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/subscription"
 )
 
 // The scopes that allow a look at the events that a group is about to deliver or could not deliver. They are the scopes
@@ -30,24 +30,24 @@ func (s *Server) peekSubscription(c echo.Context, caller caller) error {
 			return err
 		}
 	}
-	group, err := s.config.Groups.Get(ctx, caller.tenant, name)
+	its, err := s.config.Groups.Get(ctx, caller.tenant, name)
 	if err == nil {
-		err = caller.allowSelection(group.Selection, groupPeekers...)
+		err = caller.allowSelection(its.Selection, groupPeekers...)
 	}
 	if err != nil {
 		return err
 	}
-	found, err := s.config.Groups.Peek(ctx, caller.tenant, group.Name, subscription.Peek{Limit: int(limit), Partition: int(partition)})
+	found, err := s.config.Groups.Peek(ctx, caller.tenant, its.Name, group.Peek{Limit: int(limit), Partition: int(partition)})
 	if err != nil {
 		return err
 	}
 	c.Response().Header().Set("Cache-Control", "no-store")
-	return writeVerbatim(c.Response(), peekAnswer(caller, &found, group.GroupDefinition.Partitions > 0), "", nil)
+	return writeVerbatim(c.Response(), peekAnswer(caller, &found, its.GroupDefinition.Partitions > 0), "", nil)
 }
 
 // peekAnswer leaves out events that the caller may not see. The group's selection may have changed since they were
 // delivered.
-func peekAnswer(caller caller, found *subscription.Peeked, partitions bool) openapi.SubscriptionPeek {
+func peekAnswer(caller caller, found *group.Peeked, partitions bool) openapi.SubscriptionPeek {
 	answer := openapi.SubscriptionPeek{
 		Next: []openapi.PeekedEvent{}, InFlight: []openapi.PeekedEvent{}, Retrying: []openapi.PeekedEvent{}, Searching: found.Searching,
 	}

@@ -14,9 +14,9 @@ import (
 
 	"github.com/manifold-es/manifold/api/openapi"
 	"github.com/manifold-es/manifold/cloudevents"
+	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/fairshare"
-	"github.com/manifold-es/manifold/subscription"
 )
 
 // byReceive is the transport of events delivered by a receive, as passed to Observer.Delivered.
@@ -89,12 +89,12 @@ func (s *Server) receive(c echo.Context, caller caller) error {
 }
 
 // receiveOf reads the body, which is already checked against the contract.
-func receiveOf(request *http.Request) (subscription.Receive, error) {
+func receiveOf(request *http.Request) (group.Receive, error) {
 	var body openapi.Receive
 	if err := json.NewDecoder(request.Body).Decode(&body); err != nil && !errors.Is(err, io.EOF) { // the body is optional
-		return subscription.Receive{}, domain.Errorf(domain.CodeInvalidRequest, "body", "%s", err)
+		return group.Receive{}, domain.Errorf(domain.CodeInvalidRequest, "body", "%s", err)
 	}
-	wanted := subscription.Receive{Batch: body.Batch, Wait: seconds(body.Wait), Search: receiveSearch}
+	wanted := group.Receive{Batch: body.Batch, Wait: seconds(body.Wait), Search: receiveSearch}
 	if body.MemberId != "" {
 		var err error
 		if wanted.Member, err = domain.ParseGroupMemberID(body.MemberId); err != nil {
@@ -113,7 +113,7 @@ const headerSearching = "Manifold-Searching"
 // waitForDeliveries waits for events. It returns none, early, when the process is about to stop. searching means that
 // it is unknown whether an event is due.
 func (s *Server) waitForDeliveries(
-	ctx context.Context, caller caller, name string, wanted subscription.Receive,
+	ctx context.Context, caller caller, name string, wanted group.Receive,
 ) (deliveries []domain.Delivery, searching bool, err error) {
 	begin := time.Now()
 	waiting, release := s.untilStop(ctx)

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/manifold-es/manifold/api"
+	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/subscription"
 )
 
 // lateGroups does something between leasing events and returning them.
@@ -18,7 +18,7 @@ type lateGroups struct {
 	between func(ctx context.Context)
 }
 
-func (g *lateGroups) Poll(ctx context.Context, tenant domain.TenantID, name string, wanted subscription.Receive) (subscription.Received, error) {
+func (g *lateGroups) Poll(ctx context.Context, tenant domain.TenantID, name string, wanted group.Receive) (group.Received, error) {
 	received, err := g.Groups.Poll(ctx, tenant, name, wanted)
 	if between := g.between; between != nil && len(received.Deliveries) > 0 {
 		g.between = nil

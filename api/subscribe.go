@@ -14,13 +14,13 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/manifold-es/manifold/cloudevents"
+	"github.com/manifold-es/manifold/delivery/tail"
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/subscription"
 )
 
-// Follower follows tenants' logs. *subscription.Tails implements it.
+// Follower follows tenants' logs. *tail.Tails implements it.
 type Follower interface {
-	Follow(ctx context.Context, tenant domain.TenantID, wanted domain.Follow) (*subscription.Feed, error)
+	Follow(ctx context.Context, tenant domain.TenantID, wanted domain.Follow) (*tail.Feed, error)
 }
 
 // The transports, as passed to Observer.Followed.
@@ -191,7 +191,7 @@ func beginStream(c echo.Context, kind string) {
 // delivery sends a feed to one follower.
 type delivery struct {
 	server *Server
-	feed   *subscription.Feed
+	feed   *tail.Feed
 	kind   string
 	frames frames
 	send   func(frames []byte) error
@@ -315,7 +315,7 @@ func (d *delivery) lookUp(quiet bool) error {
 }
 
 // sendSlice sends a slice in few writes.
-func (d *delivery) sendSlice(slice subscription.Slice) error {
+func (d *delivery) sendSlice(slice tail.Slice) error {
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
 	b := (*buffer)[:0]

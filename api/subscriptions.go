@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/subscription"
 )
 
-// Groups manages groups and delivers events to their consumers. *subscription.Groups implements it.
+// Groups manages groups and delivers events to their consumers. *group.Groups implements it.
 type Groups interface {
 	Put(ctx context.Context, tenant domain.TenantID, name string, definition domain.GroupDefinition) (status domain.GroupStatus, created bool, err error)
 	Get(ctx context.Context, tenant domain.TenantID, name string) (domain.GroupStatus, error)
@@ -23,17 +23,17 @@ type Groups interface {
 	Pause(ctx context.Context, tenant domain.TenantID, name string, paused bool) (domain.GroupStatus, error)
 	Seek(ctx context.Context, tenant domain.TenantID, name string, to domain.From) (domain.GroupStatus, error)
 
-	Receive(ctx context.Context, tenant domain.TenantID, name string, wanted subscription.Receive) ([]domain.Delivery, error)
+	Receive(ctx context.Context, tenant domain.TenantID, name string, wanted group.Receive) ([]domain.Delivery, error)
 	// Poll is Receive, and also reports whether it is known that nothing is due.
-	Poll(ctx context.Context, tenant domain.TenantID, name string, wanted subscription.Receive) (subscription.Received, error)
-	Peek(ctx context.Context, tenant domain.TenantID, name string, wanted subscription.Peek) (subscription.Peeked, error)
+	Poll(ctx context.Context, tenant domain.TenantID, name string, wanted group.Receive) (group.Received, error)
+	Peek(ctx context.Context, tenant domain.TenantID, name string, wanted group.Peek) (group.Peeked, error)
 	Ack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt) ([]domain.Outcome, error)
 	Nack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt, nack domain.Nack) ([]domain.Outcome, error)
 	Extend(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt, by time.Duration) ([]domain.Outcome, error)
 	// GiveBack makes events due again at once that no consumer has started to process. Their attempts do not count.
 	GiveBack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt) ([]domain.Outcome, error)
 
-	DeadLetters(ctx context.Context, tenant domain.TenantID, name string, after int64, limit int) ([]subscription.DeadLetter, error)
+	DeadLetters(ctx context.Context, tenant domain.TenantID, name string, after int64, limit int) ([]group.DeadLetter, error)
 	Replay(ctx context.Context, tenant domain.TenantID, name string, id domain.EventID) (int64, error)
 	Discard(ctx context.Context, tenant domain.TenantID, name string, id domain.EventID) (int64, error)
 

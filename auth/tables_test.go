@@ -3,13 +3,13 @@ package auth
 import (
 	"context"
 
+	"github.com/manifold-es/manifold/delivery/group"
+	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/erasure"
 	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/pg"
 	"github.com/manifold-es/manifold/projection/registry"
-	"github.com/manifold-es/manifold/subscription"
 	"github.com/manifold-es/manifold/tenant"
-	"github.com/manifold-es/manifold/webhook"
 )
 
 type erasing = erasure.Postgres
@@ -22,7 +22,7 @@ type Tables struct {
 	*eventlog.Log
 	*tenants
 	*erasing
-	groups *subscription.Postgres
+	groups *group.Postgres
 	*Postgres
 }
 
@@ -33,7 +33,7 @@ func openTables(ctx context.Context, config pg.Config) (*Tables, error) {
 	}
 	t := &Tables{DB: db, Log: eventlog.New(db, eventlog.Config{})}
 	t.tenants, t.Postgres = tenant.New(db), NewPostgres(db)
-	t.groups = subscription.NewPostgres(db)
+	t.groups = group.NewPostgres(db)
 	t.erasing = erasure.NewPostgres(db, registry.New(db, t.Log), webhook.NewPostgres(db, t.groups))
 	return t, nil
 }

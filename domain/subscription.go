@@ -221,7 +221,7 @@ const (
 type LedgerRow struct {
 	Group    Group
 	Revision int64  // of the ledger; increases with each save and each change of its dead letters
-	Ledger   []byte // in the encoding of package subscription; nil: the group has never delivered and reads on after ReadTo
+	Ledger   []byte // in the encoding of package group; nil: the group has never delivered and reads on after ReadTo
 	ReadTo   int64
 	Retries  []Retry
 	Replays  []DeadLetter // dead letters with a requested replay, oldest first, at most MaxReplays

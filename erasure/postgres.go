@@ -7,10 +7,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/pg"
 	tenants "github.com/manifold-es/manifold/tenant"
-	"github.com/manifold-es/manifold/webhook"
 )
 
 // eraseSlice is how many rows one statement removes. It is small enough that a statement takes only a moment.

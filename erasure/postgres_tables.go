@@ -1,9 +1,9 @@
 package erasure
 
 import (
+	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/pg"
 	"github.com/manifold-es/manifold/projection/registry"
-	"github.com/manifold-es/manifold/webhook"
 )
 
 // Postgres removes the rows of tenants. All methods may be called concurrently. An error that a client can act on is a

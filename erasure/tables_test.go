@@ -3,15 +3,15 @@ package erasure
 import (
 	"context"
 
+	"github.com/manifold-es/manifold/delivery/group"
+	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/pg"
 	"github.com/manifold-es/manifold/projection/registry"
-	"github.com/manifold-es/manifold/subscription"
 	"github.com/manifold-es/manifold/tenant"
-	"github.com/manifold-es/manifold/webhook"
 )
 
-type groups = subscription.Postgres
+type groups = group.Postgres
 
 type tenantRows = tenant.Tenants
 
@@ -32,7 +32,7 @@ func openTables(ctx context.Context, config pg.Config) (*Tables, error) {
 	}
 	t := &Tables{DB: db, Log: eventlog.New(db, eventlog.Config{})}
 	t.tenantRows, t.Registry = tenant.New(db), registry.New(db, t.Log)
-	t.groups = subscription.NewPostgres(db)
+	t.groups = group.NewPostgres(db)
 	t.Postgres = NewPostgres(db, t.Registry, webhook.NewPostgres(db, t.groups))
 	return t, nil
 }

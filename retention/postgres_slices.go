@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/pg"
-	"github.com/manifold-es/manifold/subscription"
 )
 
 // The statements of a slice. All of them see one snapshot. So an event that a group has just taken from its dead
@@ -104,7 +104,7 @@ var (
 
 	// The first of the groups that hold a category, except the forced ones.
 	firstGroupHold = pg.Statement{Name: "manifold_retention_group_hold", SQL: `
-		select h.position from (` + subscription.HoldsSQL + ` and s.name <> all($3::text[])) as h order by h.position limit 1`}
+		select h.position from (` + group.HoldsSQL + ` and s.name <> all($3::text[])) as h order by h.position limit 1`}
 )
 
 // retained is an event that a slice examines.

@@ -1,9 +1,9 @@
 package retention
 
 import (
+	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/pg"
 	"github.com/manifold-es/manifold/projection/registry"
-	"github.com/manifold-es/manifold/subscription"
 )
 
 // Postgres reads and writes the tables of retention, and removes events. All methods may be called concurrently. An error that a client can act on is a
@@ -11,10 +11,10 @@ import (
 type Postgres struct {
 	db       *pg.DB
 	registry *registry.Registry
-	groups   *subscription.Postgres
+	groups   *group.Postgres
 }
 
 // NewPostgres returns the tables of a database.
-func NewPostgres(db *pg.DB, registry *registry.Registry, groups *subscription.Postgres) *Postgres {
+func NewPostgres(db *pg.DB, registry *registry.Registry, groups *group.Postgres) *Postgres {
 	return &Postgres{db, registry, groups}
 }

@@ -4,17 +4,17 @@ import (
 	"context"
 
 	"github.com/manifold-es/manifold/aggregate"
+	"github.com/manifold-es/manifold/delivery/group"
+	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/erasure"
 	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/pg"
 	"github.com/manifold-es/manifold/projection/registry"
-	"github.com/manifold-es/manifold/subscription"
 	"github.com/manifold-es/manifold/tenant"
-	"github.com/manifold-es/manifold/webhook"
 )
 
 type (
-	groups     = subscription.Postgres
+	groups     = group.Postgres
 	aggregates = aggregate.Postgres
 	erasing    = erasure.Postgres
 )
@@ -41,7 +41,7 @@ func openTables(ctx context.Context, config pg.Config) (*Tables, error) {
 	t := &Tables{DB: db, Log: eventlog.New(db, eventlog.Config{})}
 	t.tenants, t.Registry = tenant.New(db), registry.New(db, t.Log)
 	t.aggregates = aggregate.NewPostgres(db)
-	t.groups = subscription.NewPostgres(db)
+	t.groups = group.NewPostgres(db)
 	t.erasing = erasure.NewPostgres(db, t.Registry, webhook.NewPostgres(db, t.groups))
 	t.Postgres = NewPostgres(db, t.Registry, t.groups)
 	return t, nil

@@ -6,13 +6,13 @@ import (
 	"maps"
 
 	"github.com/manifold-es/manifold/config"
+	"github.com/manifold-es/manifold/delivery/reactor"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/drivers/mongo"
 	"github.com/manifold-es/manifold/drivers/postgres"
 	"github.com/manifold-es/manifold/drivers/sqlserver"
 	"github.com/manifold-es/manifold/projection/folding"
-	"github.com/manifold-es/manifold/reactor"
 )
 
 // Extensions are what a program adds to the service. The zero value adds nothing.

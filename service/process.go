@@ -18,21 +18,22 @@ import (
 	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/config"
-	"github.com/manifold-es/manifold/dispatch"
+	"github.com/manifold-es/manifold/delivery/consume"
+	"github.com/manifold-es/manifold/delivery/egress"
+	"github.com/manifold-es/manifold/delivery/group"
+	"github.com/manifold-es/manifold/delivery/reactor"
+	"github.com/manifold-es/manifold/delivery/tail"
+	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
-	"github.com/manifold-es/manifold/egress"
 	"github.com/manifold-es/manifold/members"
 	"github.com/manifold-es/manifold/pg"
 	"github.com/manifold-es/manifold/projection"
-	"github.com/manifold-es/manifold/reactor"
 	"github.com/manifold-es/manifold/rebuild"
 	"github.com/manifold-es/manifold/retention"
-	"github.com/manifold-es/manifold/subscription"
 	"github.com/manifold-es/manifold/tables"
 	"github.com/manifold-es/manifold/telemetry"
 	"github.com/manifold-es/manifold/upcasting"
-	"github.com/manifold-es/manifold/webhook"
 )
 
 // Process is one running process of the service, wired together from a configuration. Any number of processes may run
@@ -58,13 +59,13 @@ type Process struct {
 	members   *members.Members
 	rebuilds  *rebuild.Rebuilds
 	retention *retention.Retention
-	tails     *subscription.Tails
-	groups    *subscription.Groups
+	tails     *tail.Tails
+	groups    *group.Groups
 	webhooks  *webhook.Webhooks
 	reactors  *reactor.Reactors
 	changes   *reactor.Changes
 	egresses  []*egress.Egress
-	consumers *dispatch.Dispatcher // of the groups that the service itself consumes
+	consumers *consume.Dispatcher // of the groups that the service itself consumes
 
 	public     *listener
 	admin      *listener // nil: none

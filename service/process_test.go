@@ -17,11 +17,11 @@ import (
 
 	"github.com/manifold-es/manifold/client"
 	"github.com/manifold-es/manifold/config"
+	"github.com/manifold-es/manifold/delivery/reactor"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/projection/folding"
-	"github.com/manifold-es/manifold/reactor"
 	"github.com/manifold-es/manifold/service"
 )
 

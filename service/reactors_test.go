@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/manifold-es/manifold/delivery/reactor"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
-	"github.com/manifold-es/manifold/reactor"
 	"github.com/manifold-es/manifold/service"
 )
 

@@ -11,11 +11,11 @@ import (
 	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/config"
-	"github.com/manifold-es/manifold/dispatch"
+	"github.com/manifold-es/manifold/delivery/consume"
+	"github.com/manifold-es/manifold/delivery/reactor"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/listen"
-	"github.com/manifold-es/manifold/reactor"
 	"github.com/manifold-es/manifold/retention"
 	"github.com/manifold-es/manifold/upcasting"
 )
@@ -95,7 +95,7 @@ func (p *Process) wire(e Extensions) error {
 		return err
 	}
 	sources = append(sources, p.webhooks, p.reactors, p.changes) // of the groups that the service itself consumes
-	p.consumers = dispatch.New(dispatch.Config{Store: p.store, Sources: sources, Owns: p.members.Owns, Log: p.log})
+	p.consumers = consume.New(consume.Config{Store: p.store, Sources: sources, Owns: p.members.Owns, Log: p.log})
 	return p.wireAPI()
 }
 

@@ -3,21 +3,22 @@ package service
 import (
 	"time"
 
+	"github.com/manifold-es/manifold/delivery/group"
+	"github.com/manifold-es/manifold/delivery/reactor"
+	"github.com/manifold-es/manifold/delivery/tail"
+	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/reactor"
-	"github.com/manifold-es/manifold/subscription"
-	"github.com/manifold-es/manifold/webhook"
 )
 
 // wireSubscriptions creates the parts that deliver events to followers and through groups.
 func (p *Process) wireSubscriptions() {
-	p.tails = subscription.NewTails(subscription.TailsConfig{
+	p.tails = tail.New(tail.Config{
 		Store: p.store, Bytes: int(p.config.Limits.TailBytes), Followers: p.config.Limits.TenantFollowers, Reads: max(1, p.config.Database.MaxConns/4), Log: p.log,
-		Observer: subscription.TailsObserver{Followers: p.metrics.Followers, Tails: p.metrics.Tails, Read: p.metrics.Polled},
+		Observer: tail.Observer{Followers: p.metrics.Followers, Tails: p.metrics.Tails, Read: p.metrics.Polled},
 	})
-	p.groups = subscription.NewGroups(subscription.GroupsConfig{
+	p.groups = group.New(group.Config{
 		Store: p.store, Bytes: int(p.config.Limits.GroupBytes), Log: p.log, Changed: p.groupChanged,
-		Observer: subscription.GroupObserver{
+		Observer: group.Observer{
 			Acked: p.metrics.Acked, Expired: p.metrics.Expired, Parked: p.metrics.DeadLettered, Received: p.metrics.Received,
 			Nacked: func(action domain.NackAction, events int) { p.metrics.Nacked(string(action), events) },
 		},

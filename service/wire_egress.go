@@ -13,16 +13,16 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/config"
-	"github.com/manifold-es/manifold/dispatch"
+	"github.com/manifold-es/manifold/delivery/consume"
+	"github.com/manifold-es/manifold/delivery/egress"
+	"github.com/manifold-es/manifold/delivery/egress/kafka"
+	"github.com/manifold-es/manifold/delivery/egress/nats"
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/egress"
-	"github.com/manifold-es/manifold/egress/kafka"
-	"github.com/manifold-es/manifold/egress/nats"
 )
 
 // wireEgress creates the egresses, which publish events to message brokers. The process starts even if a broker does
 // not answer.
-func (p *Process) wireEgress() (sources []dispatch.Source, err error) {
+func (p *Process) wireEgress() (sources []consume.Source, err error) {
 	if !p.config.Role.Worker() {
 		return nil, nil
 	}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/manifold-es/manifold/aggregate"
 	"github.com/manifold-es/manifold/auth"
+	"github.com/manifold-es/manifold/delivery/group"
+	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/erasure"
 	"github.com/manifold-es/manifold/eventlog"
@@ -17,9 +19,7 @@ import (
 	"github.com/manifold-es/manifold/pg"
 	"github.com/manifold-es/manifold/projection/registry"
 	"github.com/manifold-es/manifold/retention"
-	"github.com/manifold-es/manifold/subscription"
 	"github.com/manifold-es/manifold/tenant"
-	"github.com/manifold-es/manifold/webhook"
 )
 
 // Config says how to reach the database, and configures the log. The URLs are pgx connection strings, one for each
@@ -46,7 +46,7 @@ type (
 	erasing    = erasure.Postgres
 	presence   = members.Postgres
 	retaining  = retention.Postgres
-	groups     = subscription.Postgres
+	groups     = group.Postgres
 	tenants    = tenant.Tenants
 	webhooks   = webhook.Postgres
 )
@@ -80,7 +80,7 @@ func Open(ctx context.Context, c Config) (*Tables, error) {
 		QueueBytes: c.QueueBytes, TotalQueueBytes: c.TotalQueueBytes, AppendTimeout: c.AppendTimeout, Inline: c.Inline, Observer: c.Observer,
 	})
 	t.Registry = registry.New(db, t.Log)
-	t.groups = subscription.NewPostgres(db)
+	t.groups = group.NewPostgres(db)
 	t.webhooks = webhook.NewPostgres(db, t.groups)
 	t.retaining = retention.NewPostgres(db, t.Registry, t.groups)
 	t.erasing = erasure.NewPostgres(db, t.Registry, t.webhooks)

@@ -26,7 +26,7 @@ func Open(t *testing.T) (*tables.Tables, pgtest.DB) {
 }
 
 // OpenAgain opens one more store on a database, as another process has it.
-func OpenAgain(t *testing.T, db pgtest.DB) *tables.Tables {
+func OpenAgain(t testing.TB, db pgtest.DB) *tables.Tables {
 	t.Helper()
 	s, err := tables.Open(t.Context(), tables.Config{
 		AppURL:       db.URL(migrations.RoleApp),
@@ -255,4 +255,33 @@ func OpenWith(t *testing.T, db pgtest.DB, change func(*tables.Config)) *tables.T
 	Must(t, err)
 	t.Cleanup(s.Close)
 	return s
+}
+
+// Listen calls a function for each log that moves, until the test ends.
+func Listen(t testing.TB, s *tables.Tables, wake func(domain.Head)) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- s.Listen(ctx, wake) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// AppendTo appends events of one type with these data to a stream, and returns the position of the last one. It may be
+// called by any goroutine.
+func AppendTo(t testing.TB, s *tables.Tables, tenant domain.TenantID, stream, eventType string, data ...string) int64 {
+	t.Helper()
+	events := make([]domain.NewEvent, len(data))
+	for i := range data {
+		events[i] = domain.NewEvent{Type: eventType, Data: json.RawMessage(data[i])}
+	}
+	appended, err := s.Append(context.Background(), tenant, domain.Append{Streams: []domain.StreamAppend{{Stream: stream, Expected: domain.Any, Events: events}}})
+	if err != nil {
+		t.Error(err)
+	}
+	return appended.Position
 }

@@ -1,0 +1,272 @@
+package egress
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/manifold-es/manifold/delivery/consume"
+	"github.com/manifold-es/manifold/delivery/group"
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Groups stores the checkpoints of an egress. *group.Groups implements it.
+type Groups interface {
+	Get(ctx context.Context, tenant domain.TenantID, name string) (domain.GroupStatus, error)
+	Put(ctx context.Context, tenant domain.TenantID, name string, definition domain.GroupDefinition) (status domain.GroupStatus, created bool, err error)
+	Delete(ctx context.Context, tenant domain.TenantID, name string) error
+	Join(ctx context.Context, tenant domain.TenantID, name, label string) (domain.GroupMember, error)
+	Leave(ctx context.Context, tenant domain.TenantID, name string, id domain.GroupMemberID) error
+	Receive(ctx context.Context, tenant domain.TenantID, name string, wanted group.Receive) ([]domain.Delivery, error)
+	Ack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt) ([]domain.Outcome, error)
+	Nack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt, nack domain.Nack) ([]domain.Outcome, error)
+	Seek(ctx context.Context, tenant domain.TenantID, name string, to domain.From) (domain.GroupStatus, error)
+	Due(ctx context.Context, tenant domain.TenantID, name string) (group.Due, error)
+	Members(ctx context.Context, tenant domain.TenantID, name string) ([]domain.GroupMember, error)
+}
+
+// Births records since when an egress exists. The tables of subscription implement it.
+type Births interface {
+	// Declare returns since when a consumer of this owner, kind and name exists. If it was not declared before, it
+	// exists from since on; zero means now.
+	Declare(ctx context.Context, owner domain.TenantID, kind, name string, since time.Time) (time.Time, error)
+	// Withdraw deletes the record.
+	Withdraw(ctx context.Context, owner domain.TenantID, kind, name string) error
+}
+
+// Config configures an Egress. Name, Topic, Alphabet, Groups and Births are required, and so is Broker unless Remove is
+// set.
+type Config struct {
+	Name      string           // valid according to domain.CheckName
+	Selection domain.Selection // without Stream
+	Tenants   []domain.TenantID
+	Start     bool      // new groups begin at the start of the log
+	From      time.Time // otherwise they begin at this time; zero: when the egress was first declared
+	Topic     string    // a template with the placeholders {tenant}, {category}, {key} and {type}
+	Alphabet  Alphabet  // of the values in Topic
+	Broker    Broker
+	// Remove makes the egress remove its groups, tenant by tenant, instead of publishing.
+	Remove bool
+
+	Groups Groups
+	Births Births
+	// Active reports whether a tenant may have a group. Nil means that every tenant may.
+	Active func(ctx context.Context, tenant domain.TenantID) (bool, error)
+	// Owns reports whether this process publishes a tenant's events. Only State uses it. Nil means all tenants.
+	Owns  func(domain.TenantID) bool
+	Label string // of the members of its groups; identifies the process
+	// Died reports whether the process with a label has died. Then what its members have in flight is redelivered at
+	// once. If Died is nil, such members are removed like any silent member.
+	Died     func(label string) bool
+	Log      *slog.Logger
+	Observer Observer
+
+	Bytes int           // of events of all tenants being published at the same time; 0: DefaultBytes
+	Batch int           // maximum number of events published together; 0: DefaultBatch
+	Stay  time.Duration // how long a tenant's consumer waits for more before it leaves its group; 0: DefaultStay
+
+	// PauseMin and PauseMax limit the pauses of all tenants while the broker does not answer. 0 means one second and
+	// one minute.
+	PauseMin, PauseMax time.Duration
+}
+
+// Defaults of a Config.
+const (
+	DefaultBytes = 64 << 20
+	DefaultBatch = 500
+	DefaultStay  = 2 * time.Second
+)
+
+// Timing of an egress.
+const (
+	publishTimeout = 15 * time.Second // of one batch
+	ackTimeout     = time.Minute      // of the groups; longer than publishing a batch takes
+	lastWord       = 5 * time.Second  // for calls to a group when a consumer ends
+	justJoined     = 5 * time.Second  // time in which other processes may not know a new member's process yet
+)
+
+// receiveBytes is the maximum size of a receive.
+const receiveBytes = 8 << 20
+
+// Observer reports what an egress does. Each function is optional. They are called by several goroutines and must
+// return at once.
+type Observer struct {
+	Published func(messages int, delay time.Duration) // acknowledged by the broker; delay since the oldest was recorded
+	Refused   func(messages int)                      // moved to the dead letters
+	Failed    func(messages int)                      // not acknowledged; they are published again
+}
+
+// Egress is one egress for all its tenants. It is a source of consumers. Its methods may be called concurrently.
+type Egress struct {
+	config Config
+	topic  template
+	from   domain.From                  // where groups begin; set by Declare
+	of     map[domain.TenantID]struct{} // tenants; empty: all
+	group  string
+	memory *semaphore.Weighted
+	gate   gate
+
+	mu      sync.Mutex
+	ready   map[domain.TenantID]struct{}  // tenants whose group is up to date or was removed
+	waiting map[domain.TenantID]time.Time // since when an event waits for the broker to accept it
+}
+
+// New returns an Egress. Its error names the invalid setting: topic or filter.
+func New(config Config) (*Egress, error) {
+	if config.Log == nil {
+		config.Log = slog.New(slog.DiscardHandler)
+	}
+	if config.Bytes == 0 {
+		config.Bytes = DefaultBytes
+	}
+	if config.Batch == 0 {
+		config.Batch = DefaultBatch
+	}
+	if config.Stay == 0 {
+		config.Stay = DefaultStay
+	}
+	if config.PauseMin == 0 {
+		config.PauseMin = time.Second
+	}
+	if config.PauseMax == 0 {
+		config.PauseMax = time.Minute
+	}
+	e := &Egress{
+		config: config, gate: gate{least: config.PauseMin, most: max(config.PauseMin, config.PauseMax)}, group: domain.ServiceGroup(domain.ServiceEgress, config.Name), memory: semaphore.NewWeighted(int64(max(config.Bytes, receiveBytes))),
+		of:    make(map[domain.TenantID]struct{}, len(config.Tenants)),
+		ready: make(map[domain.TenantID]struct{}), waiting: make(map[domain.TenantID]time.Time),
+	}
+	for _, tenant := range config.Tenants {
+		e.of[tenant] = struct{}{}
+	}
+	if config.Remove {
+		return e, nil
+	}
+	var err error
+	if e.topic, err = newTemplate(config.Topic, config.Alphabet); err != nil {
+		return nil, fmt.Errorf("topic: %w", err)
+	}
+	if _, err := group.Complete(e.definition()); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// Name returns the name of the egress.
+func (e *Egress) Name() string { return e.config.Name }
+
+// Declare records since when the egress exists, or that it was removed. It must be called before any consumer runs.
+func (e *Egress) Declare(ctx context.Context) error {
+	if e.config.Remove {
+		return e.config.Births.Withdraw(ctx, domain.Everyone, domain.ServiceEgress, e.config.Name)
+	}
+	born, err := e.config.Births.Declare(ctx, domain.Everyone, domain.ServiceEgress, e.config.Name, time.Time{})
+	switch {
+	case err != nil:
+		return err
+	case e.config.Start:
+	case e.config.From.IsZero():
+		e.from.Time = born
+	default:
+		e.from.Time = e.config.From
+	}
+	return nil
+}
+
+// definition returns the definition of each tenant's group. It has one partition, and so one holder. Attempts are not
+// limited: an event that the broker does not accept is retried indefinitely.
+func (e *Egress) definition() domain.GroupDefinition {
+	return domain.GroupDefinition{
+		Selection: e.config.Selection, BatchSize: e.config.Batch, MaxInFlight: e.config.Batch, AckTimeout: ackTimeout,
+		MaxAttempts: domain.MaxMaxAttempts, Ordering: domain.OrderingNone, Partitions: 1,
+	}
+}
+
+// Consumers implements consume.Source.
+func (e *Egress) Consumers(_ context.Context, tenant domain.TenantID) ([]consume.Consumer, error) {
+	if _, ours := e.of[tenant]; !ours && len(e.of) > 0 {
+		return nil, nil
+	}
+	run := e.consume
+	if e.config.Remove {
+		if e.isReady(tenant) {
+			return nil, nil
+		}
+		run = e.remove
+	}
+	return []consume.Consumer{{Name: e.group, Run: func(ctx context.Context) (time.Time, error) { return run(ctx, tenant) }}}, nil
+}
+
+// State is the state of an egress, for metrics.
+type State struct {
+	Up  bool          // the broker answered the last request
+	Lag time.Duration // how long the oldest waiting event known to this process has waited; 0: none
+}
+
+// State returns the state of the egress.
+func (e *Egress) State() State {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := State{Up: e.gate.open()}
+	for tenant, since := range e.waiting {
+		if e.config.Owns != nil && !e.config.Owns(tenant) {
+			delete(e.waiting, tenant) // another process has taken the tenant over during a pause
+			continue
+		}
+		s.Lag = max(s.Lag, time.Since(since))
+	}
+	return s
+}
+
+// waits records since when a tenant's next event has waited.
+func (e *Egress) waits(tenant domain.TenantID, since time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if before, ok := e.waiting[tenant]; !ok || since.Before(before) {
+		e.waiting[tenant] = since
+	}
+}
+
+// waitsNoMore records that no event of a tenant is known to wait.
+func (e *Egress) waitsNoMore(tenant domain.TenantID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.waiting, tenant)
+}
+
+// up records that the broker has answered.
+func (e *Egress) up() {
+	if e.gate.passed() {
+		e.config.Log.Info("the broker answers again", "egress", e.config.Name)
+	}
+}
+
+// down records that the broker has not answered, and returns when to try again.
+func (e *Egress) down(err error) time.Time {
+	first, again := e.gate.failed(time.Now())
+	if first {
+		e.config.Log.Warn("the broker does not answer; trying again and again", "egress", e.config.Name, "error", err)
+	}
+	return again
+}
+
+func (e *Egress) isReady(tenant domain.TenantID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, ready := e.ready[tenant]
+	return ready
+}
+
+func (e *Egress) setReady(tenant domain.TenantID, ready bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if ready {
+		e.ready[tenant] = struct{}{}
+	} else {
+		delete(e.ready, tenant)
+	}
+}

@@ -1,0 +1,266 @@
+package group
+
+import (
+	"context"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// room returns the first receive of a step that has room for an event of this size, or nil.
+func (s *step) room(bytes int) *receive {
+	for ; s.serving < len(s.served); s.serving++ {
+		r := s.served[s.serving]
+		if len(r.deliveries) < r.limit && r.fits(bytes) {
+			return r
+		}
+	}
+	return nil
+}
+
+// wanted returns how many more events the receives of a step want.
+func (s *step) wanted() int {
+	wanted := 0
+	for _, r := range s.served[s.serving:] {
+		wanted += r.limit - len(r.deliveries)
+	}
+	return wanted
+}
+
+func (s *step) give(r *receive, le *lease, e *domain.Event) {
+	r.deliveries = append(r.deliveries, domain.Delivery{
+		Event: *e, Attempt: le.attempt, Base: le.base, Partition: s.p.number, Replays: le.replays,
+	})
+	r.bytes += eventBytes(e)
+	s.told.delivered++
+}
+
+// space returns how many more events may be leased. fresh reports whether they may include events that were not
+// delivered before.
+func (s *step) space() (space int, fresh bool) {
+	l, most := s.p.ledger, s.p.row.Group.MaxInFlight
+	return most - l.inFlight(), len(l.retries) < 2*most
+}
+
+// deliver leases events to the receives in order of arrival. It starts with redeliveries that are due, continues with
+// events left behind in streams that are free, and ends with new events.
+func (s *step) deliver(ctx context.Context, now, begin int64) error {
+	s.serving = 0
+	deadline := s.deadline(begin)
+	if err := s.deliverAgain(ctx, now, deadline); err != nil {
+		return err
+	}
+	if err := s.deliverBehind(ctx, now, deadline); err != nil {
+		return err
+	}
+	return s.deliverNew(ctx, now, deadline)
+}
+
+// againRead limits how many events due for redelivery are read at once. Large events reduce it.
+const againRead = 250
+
+func (s *step) deliverAgain(ctx context.Context, now, deadline int64) error {
+	l := s.p.ledger
+	space, fresh := s.space()
+	due := l.dueAgain(now, s.wanted(), space, fresh)
+	for average := s.p.ahead.typical(); len(due) > 0; {
+		chunk := max(1, min(againRead, maxReceiveBytes/average))
+		part := due[:min(chunk, len(due))]
+		due = due[len(part):]
+		positions := make([]int64, len(part))
+		for i, a := range part {
+			positions[i] = a.position()
+		}
+		events, err := s.p.groups.config.Store.ReadPositions(ctx, s.p.group.tenant, positions)
+		if err != nil {
+			return err
+		}
+		there := make(map[int64]*domain.Event, len(events))
+		bytes := 0
+		for i := range events {
+			there[events[i].Position] = &events[i]
+			bytes += eventBytes(&events[i])
+		}
+		average = max(1, bytes/max(1, len(events)))
+		for _, a := range part {
+			e := there[a.position()]
+			if e == nil || a.replay == nil && !s.p.ahead.selection.Names(e) {
+				l.settleGone(a) // not in the log any more, or, after a change of the definition, not in the group
+				continue
+			}
+			r := s.room(eventBytes(e))
+			if r == nil {
+				return nil
+			}
+			if a.lease != nil && a.lease.deadline > 0 {
+				s.told.expired++
+			}
+			s.give(r, l.deliverAgain(a, e, now, deadline), e)
+		}
+	}
+	return nil
+}
+
+// Bounds for reading streams that are behind.
+const (
+	streamsRead      = 250     // streams
+	streamRead       = 1000    // events of one stream, some of which may not belong to the group
+	streamsRounds    = 20      // reads per step
+	streamsReadBytes = 8 << 20 // expected, from the size of the events read last
+)
+
+func (s *step) deliverBehind(ctx context.Context, now, deadline int64) error {
+	p, l := s.p, s.p.ledger
+	each := streamAheadEvents
+	for rounds := 0; ; rounds++ {
+		if rounds > streamsRounds || rounds > 0 && time.Since(s.began) > stepTime {
+			s.more = true
+			return nil // save the progress before reading more
+		}
+		space, fresh := s.space()
+		free := l.free(min(s.wanted(), space, streamsRead))
+		if !fresh || len(free) == 0 {
+			return nil
+		}
+		if err := p.readStreams(ctx, free, each); err != nil {
+			return err
+		}
+		each = min(2*each, streamRead)
+		for _, b := range free {
+			e, last := p.streams.next(b.stream)
+			if e == nil {
+				if last {
+					l.caughtUp(b)
+					p.streams.forget(b.stream)
+				}
+				continue // or there is more, but none of it belongs to the group so far
+			}
+			r := s.room(eventBytes(e))
+			if r == nil {
+				return nil
+			}
+			s.give(r, l.nextBehind(b, e, now, deadline), e)
+			p.streams.take(b.stream)
+			if last {
+				l.caughtUp(b)
+				p.streams.forget(b.stream)
+			}
+		}
+	}
+}
+
+// readStreams reads the next events of streams that are behind and have none in memory. It reads up to each events per
+// stream.
+func (p *partition) readStreams(ctx context.Context, streams []*leftBehind, each int) error {
+	var places []domain.StreamPlace
+	of := make(map[string]*leftBehind)
+	for _, b := range streams {
+		if e, all := p.streams.next(b.stream); e == nil && !all {
+			places = append(places, domain.StreamPlace{Stream: b.stream, Version: b.version})
+			of[b.stream] = b
+		}
+	}
+	if len(places) == 0 {
+		return nil
+	}
+	limit := max(1, min(each, streamsReadBytes/len(places)/p.ahead.typical()))
+	l := p.ledger
+	events, err := p.groups.config.Store.NextInStreams(ctx, p.group.tenant, places, l.readTo, limit)
+	if err != nil {
+		return err
+	}
+	read := make(map[string][]domain.Event, len(places))
+	for i := range events {
+		read[events[i].Stream] = append(read[events[i].Stream], events[i])
+	}
+	asking := p.ahead.sieve()
+	defer asking.end()
+	for stream, b := range of {
+		found := read[stream]
+		all := len(found) < limit
+		kept := found[:0:0]
+		for i := range found {
+			wanted, enough, err := asking.wants(ctx, &found[i])
+			if err != nil {
+				return err
+			}
+			if enough {
+				found, all = found[:i], false
+				break
+			}
+			if wanted {
+				kept = append(kept, found[i])
+			}
+		}
+		if n := len(found); n > 0 && len(kept) == 0 {
+			l.passBehind(b, found[n-1].Version, found[n-1].Position+1)
+		}
+		p.streams.read(stream, kept, all)
+	}
+	return nil
+}
+
+func (s *step) deliverNew(ctx context.Context, now, deadline int64) error {
+	p, l := s.p, s.p.ledger
+	p.young = 0
+	for {
+		space, fresh := s.space()
+		if space <= 0 || !fresh || s.room(0) == nil {
+			return nil
+		}
+		e := p.ahead.next()
+		if e == nil {
+			l.pass(min(p.ahead.scanned, s.frontier()))
+			if s.told.delivered > 0 || l.readTo-l.kept >= maxPassed || time.Since(s.began) > stepTime {
+				s.more = s.more || p.ahead.under != nil || p.ahead.scanned < s.frontier()
+				return nil
+			}
+			if read, err := s.readAhead(ctx); err != nil || !read {
+				return err
+			}
+			continue
+		}
+		r := s.room(eventBytes(e))
+		for r != nil && r.upTo > 0 && e.Position > r.upTo {
+			s.serving++
+			r = s.room(eventBytes(e))
+		}
+		if r == nil || p.ends() < e.Position {
+			return nil
+		}
+		if p.young = p.tooYoung(e, now); p.young > 0 {
+			return nil
+		}
+		_, known := l.behind[e.Stream]
+		if le := l.next(e, now, deadline); le != nil {
+			s.give(r, le, e)
+			r.deliveries[len(r.deliveries)-1].Gap = p.ahead.meets(e)
+		} else {
+			p.streams.left(e, !known)
+		}
+		p.ahead.take()
+	}
+}
+
+// readAhead reads on in the log if there is more. It looks up the head once for each receive, because another process
+// may know of an event that was not announced here.
+func (s *step) readAhead(ctx context.Context) (bool, error) {
+	p := s.p
+	read, err := p.ahead.more(ctx, s.frontier())
+	if read || err != nil || s.frontier() < p.group.head.Load() {
+		return read, err
+	}
+	looked := true
+	for _, r := range s.served {
+		looked, r.looked = looked && r.looked, true
+	}
+	if looked {
+		return false, nil
+	}
+	head, err := p.groups.config.Store.Head(ctx, p.group.tenant)
+	if err != nil {
+		return false, err
+	}
+	p.group.moved(head.Position)
+	return p.ahead.more(ctx, s.frontier())
+}

@@ -1,0 +1,200 @@
+package group_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold/delivery/group"
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/tables"
+)
+
+func (b groupBench) receiveAs(t testing.TB, member domain.GroupMemberID, batch int) []domain.Delivery {
+	t.Helper()
+	deliveries, err := b.groups.Receive(t.Context(), b.tenant, "g", group.Receive{Batch: batch, Member: member, Wait: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return deliveries
+}
+
+// A member receives what is due in all its partitions, up to its batch size.
+func TestAReceiveIsFilledFromAllPartitions(t *testing.T) {
+	t.Parallel()
+	b, _ := partitioned(t, 8, nil)
+	b.groups.FillFor(time.Hour)
+	head := int(b.append(t, streamNames(60)...))
+	member := b.join(t, b.groups)
+	first := b.receiveAs(t, member, head-15)
+	if len(first) != head-15 {
+		t.Errorf("%d events of %d were delivered; want %d", len(first), head, head-15)
+	}
+	second := b.receiveAs(t, member, head)
+	if len(second) != 15 {
+		t.Errorf("%d events were delivered then; want 15", len(second))
+	}
+	seen, of := make(map[int64]bool), make(map[int]bool)
+	for _, d := range append(first, second...) {
+		seen[d.Event.Position], of[d.Partition] = true, true
+		if d.Attempt != 1 {
+			t.Errorf("the event at %d comes with attempt %d", d.Event.Position, d.Attempt)
+		}
+	}
+	if len(seen) != head || len(of) != 8 {
+		t.Errorf("%d of %d events were delivered, of %d partitions", len(seen), head, len(of))
+	}
+	mustOutcomes(t, domain.OutcomeDone)(b.groups.Ack(t.Context(), b.tenant, "g", attempts(append(first, second...)...)))
+}
+
+// However a receive is assembled, the events of a stream are delivered in order.
+func TestAFilledReceiveKeepsStreamsInOrder(t *testing.T) {
+	t.Parallel()
+	b, _ := partitioned(t, 5, func(d *domain.GroupDefinition) { d.Ordering = domain.OrderingNone })
+	b.groups.FillFor(time.Hour)
+	const streams, each = 12, 9
+	for range each {
+		b.append(t, streamNames(streams)...)
+	}
+	member := b.join(t, b.groups)
+	versions := make(map[string]int64)
+	for got := 0; got < streams*each; {
+		deliveries := b.receiveAs(t, member, 20)
+		if want := min(20, streams*each-got); len(deliveries) != want {
+			t.Fatalf("%d events were delivered; want %d", len(deliveries), want)
+		}
+		for _, d := range deliveries {
+			if d.Event.Version != versions[d.Event.Stream]+1 {
+				t.Fatalf("of %s version %d comes behind version %d", d.Event.Stream, d.Event.Version, versions[d.Event.Stream])
+			}
+			versions[d.Event.Stream]++
+		}
+		got += len(deliveries)
+	}
+}
+
+// However many partitions have events, a receive stays within its limits.
+func TestAFilledReceiveIsBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	b, _ := partitioned(t, 6, nil)
+	large := json.RawMessage(`"` + strings.Repeat("x", 700_000) + `"`)
+	for n := range 24 {
+		_, err := b.store.Append(t.Context(), b.tenant, domain.Append{Streams: []domain.StreamAppend{{
+			Stream: fmt.Sprintf("order-%d", n), Expected: domain.Any, Events: []domain.NewEvent{{Type: "Large", Data: large}},
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	member := b.join(t, b.groups)
+	for got := 0; got < 24; {
+		deliveries := b.receiveAs(t, member, 100)
+		bytes := 0
+		for _, d := range deliveries {
+			bytes += len(d.Event.Data)
+		}
+		if bytes > 8<<20 {
+			t.Errorf("%d events of %d bytes were delivered", len(deliveries), bytes)
+		}
+		got += len(deliveries)
+	}
+}
+
+// leavingStore runs a function before the second save of a ledger.
+type leavingStore struct {
+	*tables.Tables
+	saves  atomic.Int64
+	second func()
+}
+
+func (s *leavingStore) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change domain.LedgerChange) (time.Time, bool, error) {
+	if s.saves.Add(1) == 2 {
+		s.second()
+	}
+	return s.Tables.SaveLedger(ctx, tenant, name, change)
+}
+
+// A receive that is cancelled while it is being filled keeps no event, neither of the first partition nor of the
+// others.
+func TestWhoGoesAwayWhileAReceiveIsFilledHasNothing(t *testing.T) {
+	t.Parallel()
+	b, _ := partitioned(t, 4, nil)
+	head := int(b.append(t, streamNames(30)...))
+	ctx, leave := context.WithCancel(t.Context())
+	s := &leavingStore{Tables: b.store, second: leave}
+	groups := group.New(group.Config{Store: s, Log: quiet})
+	groups.FillFor(time.Hour)
+	member := b.join(t, groups)
+	if _, err := groups.Receive(ctx, b.tenant, "g", group.Receive{Batch: 100, Member: member}); !errors.Is(err, context.Canceled) {
+		t.Fatalf("the receive ends with %v", err)
+	}
+	for got := 0; got < head; {
+		deliveries, err := groups.Receive(t.Context(), b.tenant, "g", group.Receive{Batch: 100, Member: member, Wait: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range deliveries {
+			if d.Base != d.Attempt-1 {
+				t.Errorf("the event at %d comes with attempt %d, of which %d do not count", d.Event.Position, d.Attempt, d.Base)
+			}
+		}
+		got += len(deliveries)
+	}
+}
+
+// stuckStore saves one ledger, but no other until it is released.
+type stuckStore struct {
+	*tables.Tables
+	saves    atomic.Int64
+	released chan struct{}
+}
+
+func (s *stuckStore) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change domain.LedgerChange) (time.Time, bool, error) {
+	if s.saves.Add(1) > 1 {
+		<-s.released
+	}
+	return s.Tables.SaveLedger(ctx, tenant, name, change)
+}
+
+// A partition that hangs does not delay the events of another, whose leases are running. What it delivers in the end
+// goes back.
+func TestAFilledReceiveWaitsForNoPartitionThatHangs(t *testing.T) {
+	t.Parallel()
+	b, _ := partitioned(t, 4, nil)
+	head := int(b.append(t, streamNames(30)...))
+	s := &stuckStore{Tables: b.store, released: make(chan struct{})}
+	groups := group.New(group.Config{Store: s, Log: quiet})
+	groups.FillFor(100 * time.Millisecond)
+	member := b.join(t, groups)
+	receive := func() []domain.Delivery {
+		deliveries, err := groups.Receive(t.Context(), b.tenant, "g", group.Receive{Batch: 100, Member: member, Wait: time.Minute})
+		if err != nil {
+			t.Error(err)
+		}
+		return deliveries
+	}
+	first := make(chan []domain.Delivery, 1)
+	go func() { first <- receive() }()
+	got := 0
+	select {
+	case deliveries := <-first:
+		got = len(deliveries)
+	case <-time.After(time.Minute):
+		t.Error("a receive that has events waits for a partition that hangs")
+	}
+	close(s.released)
+	for got < head && !t.Failed() {
+		deliveries := receive()
+		for _, d := range deliveries {
+			if d.Base != d.Attempt-1 {
+				t.Errorf("the event at %d comes with attempt %d, of which %d do not count", d.Event.Position, d.Attempt, d.Base)
+			}
+		}
+		got += len(deliveries)
+	}
+}

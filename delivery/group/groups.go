@@ -1,0 +1,311 @@
+package group
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Config configures Groups.
+type Config struct {
+	Store    Store
+	Bytes    int // approximate limit for events that all groups read ahead; 0: DefaultGroupBytes
+	Log      *slog.Logger
+	Observer Observer
+	// Changed is called when this process has changed a group or its dead letters. It is the counterpart of Notice. It
+	// must return at once. Nil means that nothing is called.
+	Changed func(tenant domain.TenantID, name string)
+}
+
+// DefaultGroupBytes is the default of GroupsConfig.Bytes.
+const DefaultGroupBytes = 128 << 20
+
+// Observer has optional functions that report what happens. They are called by many goroutines and must not block.
+type Observer struct {
+	Delivered func(events int)
+	Acked     func(events int, held time.Duration) // held: time since the oldest of them was delivered
+	Nacked    func(action domain.NackAction, events int)
+	Expired   func(events int)
+	Parked    func(events int)
+	Received  func(took time.Duration, events int) // a receive, without its waiting time
+}
+
+// Groups delivers events to consumers. All methods may be called concurrently, and by any number of processes at once.
+type Groups struct {
+	config Config
+
+	mu       sync.RWMutex
+	byTenant map[domain.TenantID]map[string]*group
+	closed   bool
+
+	running sync.WaitGroup // the partitions' goroutines
+	held    atomic.Int64   // bytes of events in the partitions' memory
+
+	peeking chan struct{} // one entry for each peek
+
+	rosterFor, fillFor time.Duration // the constants, except in tests
+}
+
+// group is a group that is in use in this process.
+type group struct {
+	tenant domain.TenantID
+	name   string
+
+	known   atomic.Pointer[domain.Group] // as last read
+	head    atomic.Int64                 // of the tenant's log, as far as known
+	asking  chan struct{}                // one entry while a filter of the tenant's groups runs
+	peeking chan struct{}                // one entry while a peek at one of the tenant's groups runs
+	recent  *recent                      // reads the log for the tenant's groups
+	waiting atomic.Int64                 // receives
+
+	members membership    // of a group with partitions
+	turn    atomic.Uint64 // the partition that the next receive of a member starts with
+	placed  places        // partitions of events delivered here
+
+	parts map[int]*partition // guarded by Groups.mu
+}
+
+// know records the group as it was read.
+func (gr *group) know(now domain.Group) {
+	if before := gr.known.Load(); before == nil || before.Revision != now.Revision {
+		gr.known.Store(&now)
+	}
+}
+
+// moved records that the log's head has reached a position, and reports whether that is new.
+func (gr *group) moved(head int64) bool {
+	for {
+		before := gr.head.Load()
+		if head <= before {
+			return false
+		}
+		if gr.head.CompareAndSwap(before, head) {
+			return true
+		}
+	}
+}
+
+// New returns Groups. Run must be running.
+func New(config Config) *Groups {
+	if config.Log == nil {
+		config.Log = slog.New(slog.DiscardHandler)
+	}
+	config.Bytes = cmp.Or(config.Bytes, DefaultGroupBytes)
+	return &Groups{
+		config: config, byTenant: make(map[domain.TenantID]map[string]*group), peeking: make(chan struct{}, peeks), rosterFor: rosterFor, fillFor: fillFor,
+	}
+}
+
+// Run handles timeouts until ctx ends, and then waits for saves in progress. From then on, receives and answers fail.
+func (g *Groups) Run(ctx context.Context) error {
+	ticker := time.NewTicker(sweepEvery)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+			g.sweep(time.Now())
+		}
+	}
+	g.close()
+	g.running.Wait()
+	return nil
+}
+
+func (g *Groups) close() {
+	gone := domain.Errorf(domain.CodeUnavailable, "", "the service is shutting down")
+	g.mu.Lock()
+	g.closed = true
+	var all []*group
+	for _, groups := range g.byTenant {
+		for _, gr := range groups {
+			all = append(all, gr)
+		}
+	}
+	g.mu.Unlock()
+	for _, gr := range all {
+		g.drop(gr, gone)
+	}
+}
+
+// sweep makes partitions handle timeouts, and drops groups that nobody has used for a while.
+func (g *Groups) sweep(now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for tenant, groups := range g.byTenant {
+		for name, gr := range groups {
+			for number, p := range gr.parts {
+				if p.swept(now) {
+					delete(gr.parts, number)
+				}
+			}
+			if len(gr.parts) == 0 && gr.waiting.Load() == 0 {
+				delete(groups, name)
+			}
+		}
+		if len(groups) == 0 {
+			delete(g.byTenant, tenant)
+		}
+	}
+}
+
+// swept makes the partition handle timeouts. If nobody has used the partition for a while and nothing is left to do, it
+// returns true, and the partition must not be used any more.
+func (p *partition) swept(now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.running:
+		return false
+	case p.nextPark > 0 && p.clock.now().UnixMicro() >= p.nextPark, p.unsaved && now.Sub(p.savedAt) >= keepPassed:
+		p.sweep = true
+		p.kick()
+		return false
+	case len(p.receives) > 0 || p.nextPark > 0 || now.Sub(p.used) < idlePartition:
+		return false
+	}
+	p.close()
+	return true
+}
+
+// drop removes a group from memory. Waiting receives fail with err.
+func (g *Groups) drop(gr *group, err error) {
+	g.mu.Lock()
+	if groups := g.byTenant[gr.tenant]; groups[gr.name] == gr {
+		delete(groups, gr.name)
+		if len(groups) == 0 {
+			delete(g.byTenant, gr.tenant)
+		}
+	}
+	parts := make([]*partition, 0, len(gr.parts))
+	for _, p := range gr.parts {
+		parts = append(parts, p)
+	}
+	g.mu.Unlock()
+	for _, p := range parts {
+		p.mu.Lock()
+		p.close()
+		waiting := p.receives
+		p.receives = nil
+		p.mu.Unlock()
+		for _, r := range waiting {
+			r.fail(err)
+		}
+	}
+}
+
+// use returns a group for use. It looks the group up if this process does not know it.
+func (g *Groups) use(ctx context.Context, tenant domain.TenantID, name string) (*group, error) {
+	g.mu.RLock()
+	gr, closed := g.byTenant[tenant][name], g.closed
+	g.mu.RUnlock()
+	if closed {
+		return nil, domain.Errorf(domain.CodeUnavailable, "", "the service is shutting down")
+	}
+	if gr != nil {
+		return gr, nil
+	}
+	found, err := g.config.Store.Group(ctx, tenant, name)
+	if err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if gr = g.byTenant[tenant][name]; gr != nil {
+		return gr, nil
+	}
+	gr = &group{tenant: tenant, name: name, parts: make(map[int]*partition), asking: make(chan struct{}, 1), peeking: make(chan struct{}, 1)}
+	gr.know(found)
+	for _, other := range g.byTenant[tenant] {
+		gr.asking, gr.peeking, gr.recent = other.asking, other.peeking, other.recent
+		break
+	}
+	if gr.recent == nil {
+		gr.recent = &recent{Log: g.config.Store, groups: func() int { return g.inUse(tenant) }}
+	}
+	if g.byTenant[tenant] == nil {
+		g.byTenant[tenant] = make(map[string]*group)
+	}
+	g.byTenant[tenant][name] = gr
+	return gr, nil
+}
+
+// inUse returns how many of a tenant's groups are in use.
+func (g *Groups) inUse(tenant domain.TenantID) int {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return len(g.byTenant[tenant])
+}
+
+// partition returns a partition of a group that is in use.
+func (g *Groups) partition(gr *group, number int) *partition {
+	g.mu.RLock()
+	p := gr.parts[number]
+	g.mu.RUnlock()
+	if p != nil {
+		return p
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p = gr.parts[number]; p == nil {
+		p = &partition{groups: g, group: gr, number: number, used: time.Now()}
+		if p.gone = g.byTenant[gr.tenant][gr.name] != gr || g.closed; !p.gone {
+			gr.parts[number] = p
+		}
+	}
+	return p
+}
+
+// Wake reports that a log has moved. It returns at once.
+func (g *Groups) Wake(head domain.Head) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	for _, gr := range g.byTenant[head.Tenant] {
+		if gr.moved(head.Position) {
+			gr.awaken(false)
+		}
+	}
+}
+
+// Notice reports that a group may have something to deliver, because another process has changed it, for example. The
+// empty name means every group of the tenant, and domain.Everyone every group of all tenants. It returns at once.
+func (g *Groups) Notice(tenant domain.TenantID, name string) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	switch {
+	case tenant == domain.Everyone:
+		for _, groups := range g.byTenant {
+			for _, gr := range groups {
+				gr.awaken(true)
+			}
+		}
+	case name == "":
+		for _, gr := range g.byTenant[tenant] {
+			gr.awaken(true)
+		}
+	default:
+		if gr := g.byTenant[tenant][name]; gr != nil {
+			gr.awaken(true)
+		}
+	}
+}
+
+// changed makes waiting receives of a group look again, after this process has changed it.
+func (g *Groups) changed(tenant domain.TenantID, name string) {
+	g.Notice(tenant, name)
+	if g.config.Changed != nil {
+		g.config.Changed(tenant, name)
+	}
+}
+
+// awaken makes waiting receives of a group look again. Groups.mu must be held.
+func (gr *group) awaken(stale bool) {
+	for _, p := range gr.parts {
+		p.awaken(stale)
+	}
+}

@@ -1,0 +1,182 @@
+package group_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold/delivery/group"
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/tables"
+)
+
+// askedStore counts the calls of a store for groups.
+type askedStore struct {
+	*tables.Tables
+	calls atomic.Int64
+}
+
+func (c *askedStore) Ledger(ctx context.Context, tenant domain.TenantID, name string, partition int, wait bool) (domain.LedgerRow, error) {
+	c.calls.Add(1)
+	return c.Tables.Ledger(ctx, tenant, name, partition, wait)
+}
+
+func (c *askedStore) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change domain.LedgerChange) (time.Time, bool, error) {
+	c.calls.Add(1)
+	return c.Tables.SaveLedger(ctx, tenant, name, change)
+}
+
+func (c *askedStore) LogSlice(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) (domain.LogSlice, error) {
+	c.calls.Add(1)
+	return c.Tables.LogSlice(ctx, tenant, q)
+}
+
+func (c *askedStore) ReadPositions(ctx context.Context, tenant domain.TenantID, positions []int64) ([]domain.Event, error) {
+	c.calls.Add(1)
+	return c.Tables.ReadPositions(ctx, tenant, positions)
+}
+
+// A receive that waits while nothing may be delivered costs next to nothing: without room although retries are due, in
+// a paused group, and with a held stream.
+func TestWaitingInVainIsIdle(t *testing.T) {
+	t.Parallel()
+	b := newGroupBench(t)
+	b.append(t, "order-1", "order-1", "order-2", "order-3")
+	for name, prepare := range map[string]func(t *testing.T, name string){
+		"full": func(t *testing.T, name string) {
+			b.put(t, name, domain.GroupDefinition{MaxInFlight: 1, AckTimeout: time.Hour})
+			first := b.receive(t, name, 1)
+			mustOutcomes(t, domain.OutcomeDone)(b.groups.Nack(t.Context(), b.tenant, name, attempts(first...), patiently))
+			second := b.receive(t, name, 1)
+			mustOutcomes(t, domain.OutcomeDone)(b.groups.Nack(t.Context(), b.tenant, name, attempts(second...), domain.Nack{Delay: 0}))
+			mustPositions(t, b.receive(t, name, 1), 2)
+		},
+		"paused": func(t *testing.T, name string) {
+			b.put(t, name, domain.GroupDefinition{})
+			if _, err := b.groups.Pause(t.Context(), b.tenant, name, true); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"held": func(t *testing.T, name string) {
+			b.put(t, name, domain.GroupDefinition{Ordering: domain.OrderingStream, AckTimeout: time.Hour})
+			mustPositions(t, b.receive(t, name, 10), 1, 3, 4)
+		},
+		"full with a retry due": func(t *testing.T, name string) {
+			b.put(t, name, domain.GroupDefinition{MaxInFlight: 2, AckTimeout: time.Hour})
+			both := b.receive(t, name, 2)
+			// It is due at once, but the room is taken before its redelivery.
+			b.groupsPause(t, name, true)
+			mustOutcomes(t, domain.OutcomeDone)(b.groups.Nack(t.Context(), b.tenant, name, attempts(both[0]), domain.Nack{Delay: time.Millisecond}))
+			b.put(t, name, domain.GroupDefinition{MaxInFlight: 1, AckTimeout: time.Hour})
+			b.groupsPause(t, name, false)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			its := "g-" + strings.ReplaceAll(name, " ", "-")
+			prepare(t, its)
+			s := &askedStore{Tables: b.store}
+			ctx, cancel := context.WithCancel(context.Background())
+			running := runGroupsOf(t, ctx, s, s.Tables)
+			deliveries, err := running.groups.Receive(t.Context(), b.tenant, its, group.Receive{Wait: 1500 * time.Millisecond})
+			if err != nil || len(deliveries) > 0 {
+				t.Errorf("%+v are delivered, %v", deliveries, err)
+			}
+			// One look at the beginning, one when the notices are listened to, and one or two in the time.
+			if calls := s.calls.Load(); calls > 10 {
+				t.Errorf("while it waited, the database was asked %d times", calls)
+			}
+			cancel()
+			running.done.Wait()
+		})
+	}
+}
+
+func (b groupBench) groupsPause(t testing.TB, name string, paused bool) {
+	t.Helper()
+	if _, err := b.groups.Pause(t.Context(), b.tenant, name, paused); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A group that nobody uses is dropped with its memory, and is loaded again when somebody uses it.
+func TestAGroupThatNobodyUsesIsForgotten(t *testing.T) {
+	t.Parallel()
+	b := newGroupBench(t)
+	b.append(t, "order-1", "order-2", "order-3")
+	b.put(t, "g", domain.GroupDefinition{})
+	first := b.receive(t, "g", 1)
+	b.groups.Sweep(time.Now())
+	if partitions, bytes := b.groups.InUse(); partitions != 1 || bytes == 0 {
+		t.Fatalf("%d partitions are in memory, with %d bytes", partitions, bytes)
+	}
+	later := time.Now().Add(2 * time.Minute)
+	for {
+		b.groups.Sweep(later)
+		if partitions, bytes := b.groups.InUse(); partitions == 0 {
+			if bytes != 0 {
+				t.Fatalf("%d bytes are in memory", bytes)
+			}
+			break
+		}
+		pause(t) // its goroutine is about to end
+	}
+	mustPositions(t, b.receive(t, "g", 1), 2)
+	mustOutcomes(t, domain.OutcomeDone)(b.groups.Ack(t.Context(), b.tenant, "g", attempts(first...)))
+}
+
+// If groups together use too much memory, each reads no more than it needs, and continues.
+func TestGroupsHaveABoundInMemory(t *testing.T) {
+	t.Parallel()
+	b := newGroupBench(t)
+	b.fill(t, 3000, 100, 0)
+	groups := group.New(group.Config{Store: b.store, Log: quiet, Bytes: 1})
+	for _, ordering := range []domain.Ordering{domain.OrderingNone, domain.OrderingStream} {
+		name := "g-" + string(ordering)
+		b.put(t, name, domain.GroupDefinition{Ordering: ordering})
+		for acked := 0; acked < 3000; {
+			deliveries, err := groups.Receive(t.Context(), b.tenant, name, group.Receive{Batch: 100})
+			if err != nil || len(deliveries) == 0 {
+				t.Fatalf("behind %d events, %d are delivered, %v", acked, len(deliveries), err)
+			}
+			mustOutcomes(t, domain.OutcomeDone)(groups.Ack(t.Context(), b.tenant, name, attempts(deliveries...)))
+			acked += len(deliveries)
+			if _, bytes := groups.InUse(); acked > 2000 && bytes > 1<<20 {
+				t.Fatalf("%d bytes are in memory", bytes)
+			}
+		}
+	}
+}
+
+// The number of receives waiting in a group is limited.
+func TestReceivesThatWaitAreBounded(t *testing.T) {
+	t.Parallel()
+	b := newGroupBench(t)
+	b.put(t, "g", domain.GroupDefinition{})
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	var refused atomic.Int64
+	some := make(chan struct{})
+	for range 1010 {
+		waiting.Go(func() {
+			_, err := b.groups.Receive(ctx, b.tenant, "g", group.Receive{Wait: time.Minute})
+			if failure, ok := errors.AsType[*domain.Error](err); ok && failure.Code == domain.CodeTooManyRequests {
+				if refused.Add(1) == 10 {
+					close(some)
+				}
+			}
+		})
+	}
+	<-some
+	cancel()
+	waiting.Wait()
+	if refused.Load() != 10 {
+		t.Fatalf("%d were refused", refused.Load())
+	}
+	b.append(t, "order-1")
+	mustPositions(t, b.wait(t, "g", 1, 10*time.Second), 1)
+}

@@ -1,0 +1,238 @@
+package group
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// ledger is what one partition of a group knows of the events that it has looked at. Its methods are the rules for
+// delivering, answering, retrying and parking. It is a value in memory, and no method blocks.
+//
+// Every event up to readTo is settled, unless it is leased, is among the retries or the dead letters, or is in a stream
+// that is behind and has a version above the last delivered one. So events may be answered in any order.
+//
+// Methods apply at once and record what changes in the rows next to the ledger. change returns all of these changes
+// together. If saving them fails, the ledger is discarded and read again.
+//
+// Times are microseconds since 1970 by the database's clock.
+type ledger struct {
+	partition int
+	ordered   bool // at most one event of a stream is in flight or waits for a retry
+
+	readTo  int64 // everything up to here was looked at
+	floor   int   // attempts up to this one precede a seek
+	highest int   // highest attempt so far
+	owner   domain.GroupMemberID
+
+	leases  []*lease               // by position; may include ended ones until tidy
+	behind  map[string]*leftBehind // by stream
+	origins map[int64]int64        // when a replayed event was first parked, by position
+
+	retries map[int64]*domain.Retry // by position
+	replays []domain.DeadLetter     // dead letters whose replay was requested, oldest first
+	cut     bool                    // there may be more replays than were read
+	others  bool                    // also of streams that have no replay in memory
+
+	leaseOf map[domain.EventID]*lease
+	retryOf map[domain.EventID]*domain.Retry
+	holds   map[string]struct{} // ordered: streams with an event in flight or waiting for a retry
+	freed   []string            // ordered: streams that are behind and not held; some may be outdated
+
+	ended []domain.EventID // events whose leases have ended since the last note
+
+	dirty   bool  // changes since the last read or save must not be lost
+	kept    int64 // readTo at the last read or save; if progress after it is lost, skipped events are looked at again
+	untidy  bool  // some leases have ended or are out of order
+	retry   map[int64]*domain.Retry
+	unretry map[int64]struct{}
+	park    map[int64]domain.DeadLetter
+	unpark  map[int64]struct{}
+}
+
+// lease is an event that was delivered and is not settled.
+type lease struct {
+	position  int64
+	id        domain.EventID
+	stream    string
+	version   int64
+	eventType string
+	attempt   int
+	base      int // attempts up to this one do not count
+	replays   int
+	delivered int64
+	deadline  int64 // 0: given back, due at once
+	gone      bool
+}
+
+// leftBehind is a stream with undelivered events at or below readTo, because an earlier event held the stream.
+type leftBehind struct {
+	stream   string
+	version  int64 // everything that is left has a higher version
+	position int64 // nothing that is left has a lower position
+}
+
+// newLedger returns the ledger of a partition that has delivered nothing, starting after readTo.
+func newLedger(partition int, ordered bool, readTo int64) *ledger {
+	return &ledger{
+		partition: partition, ordered: ordered, readTo: readTo, kept: readTo,
+		behind: make(map[string]*leftBehind), origins: make(map[int64]int64),
+		retries: make(map[int64]*domain.Retry),
+		leaseOf: make(map[domain.EventID]*lease), retryOf: make(map[domain.EventID]*domain.Retry), holds: make(map[string]struct{}),
+		retry: make(map[int64]*domain.Retry), unretry: make(map[int64]struct{}),
+		park: make(map[int64]domain.DeadLetter), unpark: make(map[int64]struct{}),
+	}
+}
+
+// openLedger decodes the ledger of a row. It returns an error if the ledger is unreadable.
+func openLedger(partition int, row domain.LedgerRow) (*ledger, error) {
+	l := newLedger(partition, row.Group.Ordering == domain.OrderingStream, row.ReadTo)
+	if row.Ledger != nil {
+		if err := l.decode(row.Ledger); err != nil {
+			return nil, err
+		}
+	}
+	l.kept = l.readTo
+	l.adopt(row.Retries, row.Replays)
+	return l, nil
+}
+
+// adopt adds the rows that belong to a ledger that was just read.
+func (l *ledger) adopt(retries []domain.Retry, replays []domain.DeadLetter) {
+	for i := range retries {
+		r := &retries[i]
+		l.retries[r.Position], l.retryOf[r.EventID] = r, r
+	}
+	l.replays, l.cut = replays, len(replays) >= domain.MaxReplays
+	l.others = l.cut
+	if !l.ordered {
+		return
+	}
+	for _, le := range l.leases {
+		l.holds[le.stream] = struct{}{}
+	}
+	for _, r := range l.retries {
+		l.holds[r.Stream] = struct{}{}
+	}
+	for _, b := range l.sortedBehind() {
+		if _, held := l.holds[b.stream]; !held {
+			l.freed = append(l.freed, b.stream)
+		}
+	}
+}
+
+func (l *ledger) sortedBehind() []*leftBehind {
+	return slices.SortedFunc(maps.Values(l.behind), func(a, b *leftBehind) int {
+		return cmp.Or(cmp.Compare(a.position, b.position), cmp.Compare(a.stream, b.stream))
+	})
+}
+
+// inFlight returns how many events are leased.
+func (l *ledger) inFlight() int { return len(l.leaseOf) }
+
+// tidy removes ended leases and sorts the rest.
+func (l *ledger) tidy() {
+	if !l.untidy {
+		return
+	}
+	l.untidy = false
+	l.leases = slices.DeleteFunc(l.leases, func(le *lease) bool { return le.gone })
+	byPosition := func(a, b *lease) int { return cmp.Compare(a.position, b.position) }
+	if !slices.IsSortedFunc(l.leases, byPosition) {
+		slices.SortFunc(l.leases, byPosition)
+	}
+}
+
+// status returns the partition's status for lists.
+func (l *ledger) status() domain.PartitionStatus {
+	l.tidy()
+	s := domain.PartitionStatus{
+		Partition: l.partition, Checkpoint: l.readTo, ReadTo: l.readTo, InFlight: int64(l.inFlight()), Retrying: int64(len(l.retries)), Owner: l.owner,
+	}
+	oldest := func(position int64) {
+		if s.Oldest == 0 || position < s.Oldest {
+			s.Oldest = position
+		}
+	}
+	if len(l.leases) > 0 {
+		s.Checkpoint = l.leases[0].position - 1
+		oldest(l.leases[0].position)
+	}
+	for position := range l.retries {
+		oldest(position)
+	}
+	for _, b := range l.behind {
+		oldest(b.position)
+	}
+	return s
+}
+
+// change returns everything that changed since the ledger was read or saved, ready to be saved. It does not set the
+// revisions of the group and the ledger.
+func (l *ledger) change() domain.LedgerChange {
+	c := domain.LedgerChange{Partition: l.partition, Status: l.status()}
+	c.Ledger = l.encode()
+	for _, position := range slices.Sorted(maps.Keys(l.retry)) {
+		c.Retry = append(c.Retry, *l.retry[position])
+	}
+	c.Unretry = slices.Sorted(maps.Keys(l.unretry))
+	for _, position := range slices.Sorted(maps.Keys(l.park)) {
+		c.Park = append(c.Park, l.park[position])
+	}
+	c.Unpark = slices.Sorted(maps.Keys(l.unpark))
+	return c
+}
+
+// saved records that the result of change is in the database.
+func (l *ledger) saved() {
+	l.dirty, l.kept = false, l.readTo
+	clear(l.retry)
+	clear(l.unretry)
+	clear(l.park)
+	clear(l.unpark)
+}
+
+// Holding streams.
+
+func (l *ledger) hold(stream string) {
+	if l.ordered {
+		l.holds[stream] = struct{}{}
+	}
+}
+
+// release ends the hold on a stream.
+func (l *ledger) release(stream string) {
+	if !l.ordered {
+		return
+	}
+	delete(l.holds, stream)
+	if l.behind[stream] != nil {
+		l.freed = append(l.freed, stream)
+	}
+}
+
+// held reports whether no event of a stream may be delivered now.
+func (l *ledger) held(stream string) bool {
+	_, held := l.holds[stream]
+	return held
+}
+
+// sought returns the ledger after a seek, which continues after readTo. Events in flight or waiting for a retry are
+// dropped. Dead letters stay.
+func (l *ledger) sought(readTo int64) *ledger {
+	to := newLedger(l.partition, l.ordered, readTo)
+	to.floor, to.highest, to.owner = l.highest, l.highest, l.owner
+	return to
+}
+
+// lostLedger replaces an unreadable ledger after a seek, which drops what it had in flight. The number of earlier
+// attempts is unknown, but is lower than the seconds since 2020, before groups existed. So new attempts count from
+// there, and no answer to an earlier delivery matches a new one.
+func lostLedger(partition int, ordered bool) *ledger {
+	l := newLedger(partition, ordered, 0)
+	l.highest = int(time.Since(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)).Seconds())
+	return l
+}

@@ -1,0 +1,215 @@
+package group
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// grant leases an event.
+func (l *ledger) grant(e *domain.Event, attempt, base, replays int, now, deadline int64) *lease {
+	le := &lease{
+		position: e.Position, id: e.ID, stream: e.Stream, version: e.Version, eventType: e.Type,
+		attempt: attempt, base: base, replays: replays, delivered: now, deadline: deadline,
+	}
+	if n := len(l.leases); n > 0 && l.leases[n-1].position > le.position {
+		l.untidy = true
+	}
+	l.leases = append(l.leases, le)
+	l.leaseOf[le.id] = le
+	l.hold(le.stream)
+	l.highest = max(l.highest, attempt)
+	l.dirty = true
+	return le
+}
+
+// pass moves readTo to a position, up to which nothing more is to be delivered.
+func (l *ledger) pass(position int64) { l.readTo = max(l.readTo, position) }
+
+// next takes the group's next event of the log, which must come after readTo, and leases it. It returns nil if the
+// event's stream is held or already behind. Such a stream is then behind with this event.
+func (l *ledger) next(e *domain.Event, now, deadline int64) *lease {
+	l.pass(e.Position)
+	if l.ordered {
+		if l.behind[e.Stream] != nil {
+			return nil
+		}
+		if l.held(e.Stream) {
+			l.behind[e.Stream] = &leftBehind{stream: e.Stream, version: e.Version - 1, position: e.Position}
+			return nil
+		}
+	}
+	return l.grant(e, l.floor+1, l.floor, 0, now, deadline)
+}
+
+// free returns streams that are behind and not held, no more than most. Those free for longest come first.
+func (l *ledger) free(most int) []*leftBehind {
+	var streams []*leftBehind
+	seen := make(map[string]struct{}, min(most, len(l.freed)))
+	kept := l.freed[:0]
+	for _, stream := range l.freed {
+		b := l.behind[stream]
+		if _, twice := seen[stream]; twice || b == nil || l.held(stream) {
+			continue
+		}
+		kept = append(kept, stream)
+		seen[stream] = struct{}{}
+		if len(streams) < most {
+			streams = append(streams, b)
+		}
+	}
+	clear(l.freed[len(kept):])
+	l.freed = kept
+	return streams
+}
+
+// nextBehind leases the next event of a stream that is behind and free.
+func (l *ledger) nextBehind(b *leftBehind, e *domain.Event, now, deadline int64) *lease {
+	l.passBehind(b, e.Version, e.Position+1)
+	return l.grant(e, l.floor+1, l.floor, 0, now, deadline)
+}
+
+// passBehind records that a stream has nothing more to deliver up to a version, and below a position.
+func (l *ledger) passBehind(b *leftBehind, version, position int64) {
+	b.version, b.position = version, max(b.position, position)
+	l.dirty = true
+}
+
+// caughtUp records that a stream is no longer behind.
+func (l *ledger) caughtUp(b *leftBehind) {
+	delete(l.behind, b.stream)
+	l.dirty = true
+}
+
+// again is an event that may be redelivered. One of its fields is set.
+type again struct {
+	lease  *lease // expired or given back
+	retry  *domain.Retry
+	replay *domain.DeadLetter
+}
+
+func (a again) position() int64 {
+	switch {
+	case a.lease != nil:
+		return a.lease.position
+	case a.retry != nil:
+		return a.retry.Position
+	default:
+		return a.replay.Position
+	}
+}
+
+// dueAgain returns events that may be redelivered now, no more than most. Expired leases come first and take no room.
+// Retries that are due follow, as far as there is room, and then, if fresh is set, replays.
+func (l *ledger) dueAgain(now int64, most, room int, fresh bool) []again {
+	l.tidy()
+	var expired []*lease
+	for _, le := range l.leases {
+		if le.deadline <= now {
+			expired = append(expired, le)
+		}
+	}
+	// The events that have waited longest come first. Otherwise events of slow consumers, redelivered repeatedly, would
+	// delay others.
+	slices.SortStableFunc(expired, func(a, b *lease) int { return cmp.Compare(a.deadline, b.deadline) })
+	var due []again
+	for _, le := range expired[:min(most, len(expired))] {
+		due = append(due, again{lease: le})
+	}
+	room = min(room, most-len(due))
+	if room <= 0 {
+		return due
+	}
+	var retries []*domain.Retry
+	at := time.UnixMicro(now)
+	for _, r := range l.retries {
+		if !r.DueAt.After(at) {
+			retries = append(retries, r)
+		}
+	}
+	slices.SortFunc(retries, func(a, b *domain.Retry) int {
+		return cmp.Or(a.DueAt.Compare(b.DueAt), cmp.Compare(a.Position, b.Position))
+	})
+	for _, r := range retries[:min(room, len(retries))] {
+		due = append(due, again{retry: r})
+		room--
+	}
+	if !fresh || room <= 0 {
+		return due
+	}
+	taken := make(map[string]struct{}) // ordered: streams that already have a replay in due
+	kept := make([]domain.DeadLetter, 0, len(l.replays))
+	for _, d := range l.replays {
+		if l.coming(&d) {
+			l.forget(d.Position) // delivered without a replay
+			continue
+		}
+		kept = append(kept, d)
+	}
+	l.others = l.others || l.cut && len(kept) < len(l.replays)
+	l.replays = kept
+	for i := range l.replays {
+		d := &l.replays[i]
+		if room == 0 {
+			break
+		}
+		if l.ordered {
+			if _, twice := taken[d.Stream]; twice || l.held(d.Stream) {
+				continue
+			}
+			taken[d.Stream] = struct{}{}
+		}
+		due = append(due, again{replay: d})
+		room--
+	}
+	return due
+}
+
+// deliverAgain leases an event that dueAgain returned.
+func (l *ledger) deliverAgain(a again, e *domain.Event, now, deadline int64) *lease {
+	switch {
+	case a.lease != nil:
+		a.lease.attempt++
+		a.lease.delivered, a.lease.deadline = now, deadline
+		l.highest = max(l.highest, a.lease.attempt)
+		l.dirty = true
+		return a.lease
+	case a.retry != nil:
+		l.dropRetry(a.retry)
+		return l.grant(e, a.retry.Attempt+1, a.retry.Base, a.retry.Replays, now, deadline)
+	default:
+		d := *a.replay
+		l.dropReplay(&d)
+		// An event parked before a seek may have been redelivered since, with attempts up to the highest.
+		base := d.Attempt
+		if base <= l.floor {
+			base = l.highest
+		}
+		l.origins[d.Position] = d.FirstParkedAt.UnixMicro()
+		return l.grant(e, base+1, base, d.Replays+1, now, deadline)
+	}
+}
+
+// settleGone settles an event that dueAgain returned and that is no longer in the log.
+func (l *ledger) settleGone(a again) {
+	switch {
+	case a.lease != nil:
+		l.settle(a.lease)
+	case a.retry != nil:
+		delete(l.origins, a.retry.Position)
+		l.dropRetry(a.retry)
+		l.release(a.retry.Stream)
+	default:
+		l.dropReplay(a.replay)
+	}
+}
+
+func (l *ledger) dropRetry(r *domain.Retry) {
+	delete(l.retries, r.Position)
+	delete(l.retryOf, r.EventID)
+	delete(l.retry, r.Position)
+	l.unretry[r.Position] = struct{}{}
+	l.dirty = true
+}

@@ -1,0 +1,236 @@
+package group
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/manifold-es/manifold/delivery/selection"
+	"github.com/manifold-es/manifold/domain"
+)
+
+// memoryLog is a log in memory. What is not here of a Log is not asked for.
+type memoryLog struct {
+	selection.Log
+	mu     sync.Mutex
+	events []domain.Event
+}
+
+func (m *memoryLog) all() []domain.Event {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.events
+}
+
+func (m *memoryLog) LogSlice(_ context.Context, _ domain.TenantID, q domain.LogQuery) (domain.LogSlice, error) {
+	var found []domain.Event
+	bytes, events := 0, m.all()
+	for _, e := range events[min(q.From-1, int64(len(events))):min(q.To, int64(len(events)))] {
+		if len(q.Categories) > 0 && !slices.Contains(q.Categories, domain.Category(e.Stream)) || len(q.Types) > 0 && !slices.Contains(q.Types, e.Type) {
+			continue
+		}
+		if len(found) == q.Limit || bytes >= q.MaxBytes {
+			break
+		}
+		found = append(found, e)
+		bytes += eventBytes(&e)
+	}
+	return domain.LogSlice{Events: found}, nil
+}
+
+func (m *memoryLog) StreamSlice(_ context.Context, _ domain.TenantID, stream string, q domain.StreamQuery) (domain.StreamSlice, error) {
+	var found []domain.Event
+	bytes := 0
+	for _, e := range m.all() {
+		if e.Stream != stream || e.Version < q.From {
+			continue
+		}
+		if len(found) == q.Limit || bytes >= q.MaxBytes {
+			break
+		}
+		found = append(found, e)
+		bytes += eventBytes(&e)
+	}
+	return domain.StreamSlice{Events: found}, nil
+}
+
+func (m *memoryLog) VersionBefore(_ context.Context, _ domain.TenantID, stream string, position int64) (int64, error) {
+	for _, e := range slices.Backward(m.all()[:position-1]) {
+		if e.Stream == stream {
+			return e.Version, nil
+		}
+	}
+	return 0, nil
+}
+
+// However it is read and wherever one goes on, the next event is the next that is selected, and none is left out.
+func TestLookaheadGivesTheSelectedEvents(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		log := &memoryLog{}
+		versions := make(map[string]int64)
+		add := func(n int) {
+			log.mu.Lock()
+			defer log.mu.Unlock()
+			for range n {
+				stream := rapid.SampledFrom([]string{"a-1", "a-2", "b-1", "c-1"}).Draw(t, "stream")
+				versions[stream]++
+				log.events = append(log.events, domain.Event{
+					Position: int64(len(log.events) + 1), Stream: stream, Version: versions[stream], Type: rapid.SampledFrom([]string{"T", "U"}).Draw(t, "type"),
+					Data: []byte(`"` + strings.Repeat("x", rapid.IntRange(0, 100).Draw(t, "size")) + `"`),
+				})
+			}
+		}
+		add(rapid.IntRange(0, 60).Draw(t, "events"))
+		sel, err := selection.New(rapid.SampledFrom([]domain.Selection{
+			{}, {Stream: "a-1"}, {Stream: "a-1", Types: []string{"T"}}, {Categories: []string{"a", "c"}}, {Types: []string{"U"}}, {Filter: "event.version % 2 == 0"}, {Stream: "a-1", Filter: "event.version % 3 == 0"},
+		}).Draw(t, "selection"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := &lookahead{
+			log: log, selection: sel, version: -1, most: rapid.IntRange(1, 400).Draw(t, "bytes"),
+			asking: make(chan struct{}, 1), siftFor: time.Duration(rapid.SampledFrom([]int64{0, 1000, 1e9}).Draw(t, "time for the filter")),
+		}
+		if rapid.Bool().Draw(t, "partitioned") {
+			a.partitions, a.partition = 2, rapid.IntRange(0, 1).Draw(t, "partition")
+		}
+		readTo, saved := int64(0), int64(0)
+		var running sync.WaitGroup
+		want := func() *domain.Event {
+			for i := range log.events[min(readTo, int64(len(log.events))):] {
+				if e := &log.events[int(readTo)+i]; a.named(e) && sel.Matches(e) {
+					return e
+				}
+			}
+			return nil
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"take": func(t *rapid.T) {
+				for a.next() == nil {
+					if readTo = max(readTo, a.scanned); readTo > a.scanned {
+						t.Fatalf("it was read up to %d, and scanned up to %d", readTo, a.scanned)
+					}
+					more, err := a.more(t.Context(), int64(len(log.events)))
+					if err != nil {
+						t.Fatal(err)
+					}
+					if !more {
+						if e := want(); e != nil {
+							t.Fatalf("behind %d there is nothing more; want the event at %d", readTo, e.Position)
+						}
+						return
+					}
+				}
+				e := want()
+				if got := a.next(); e == nil || got.Position != e.Position {
+					t.Fatalf("behind %d comes the event at %d; want %v", readTo, got.Position, e)
+				}
+				a.take()
+				readTo = e.Position
+			},
+			"begin":  func(*rapid.T) { a.begin(&running, int64(len(log.events))) },
+			"append": func(t *rapid.T) { add(rapid.IntRange(1, 5).Draw(t, "more")) },
+			"save": func(*rapid.T) {
+				a.saved(readTo)
+				saved = readTo
+			},
+			"lose": func(*rapid.T) {
+				readTo = saved
+				a.at(readTo)
+			},
+			"go elsewhere": func(t *rapid.T) {
+				readTo = rapid.Int64Range(0, int64(len(log.events))).Draw(t, "position")
+				saved = readTo
+				a.at(readTo)
+			},
+			"": func(t *rapid.T) {
+				held := 0
+				for i := a.taken; i < len(a.events); i++ {
+					held += eventBytes(&a.events[i])
+				}
+				if held != a.bytes {
+					t.Fatalf("%d bytes are waiting; it counts %d", held, a.bytes)
+				}
+			},
+		})
+		if _, err := a.join(); err != nil {
+			t.Fatal(err)
+		}
+		running.Wait()
+	})
+}
+
+func TestStreamsAheadAreBounded(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var s streamsAhead
+		s.clear()
+		s.most = rapid.IntRange(1, 300).Draw(t, "bytes")
+		behind := make(map[string][]int64) // versions that were left behind
+		next := make(map[string]int64)
+		stream := func(t *rapid.T) string {
+			return fmt.Sprintf("s-%d", rapid.IntRange(1, 4).Draw(t, "stream"))
+		}
+		event := func(name string, version int64) domain.Event {
+			return domain.Event{Stream: name, Version: version, Data: []byte(strings.Repeat("1", int(version%7)+10))}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"left": func(t *rapid.T) {
+				name := stream(t)
+				next[name]++
+				e := event(name, next[name])
+				s.left(&e, len(behind[name]) == 0)
+				behind[name] = append(behind[name], e.Version)
+			},
+			"take": func(t *rapid.T) {
+				name := stream(t)
+				if len(behind[name]) == 0 {
+					return
+				}
+				e, last := s.next(name)
+				if e == nil {
+					var found []domain.Event
+					for _, version := range behind[name][:min(3, len(behind[name]))] {
+						found = append(found, event(name, version))
+					}
+					s.read(name, found, len(behind[name]) < 3)
+					e, last = s.next(name)
+				}
+				if e == nil || e.Version != behind[name][0] {
+					t.Fatalf("the next of %s is %v; want version %d", name, e, behind[name][0])
+				}
+				if last && len(behind[name]) > 1 {
+					t.Fatalf("version %d of %s is said to be the last; there are %d more", e.Version, name, len(behind[name])-1)
+				}
+				s.take(name)
+				if behind[name] = behind[name][1:]; last {
+					s.forget(name)
+				} else if len(behind[name]) == 0 {
+					s.forget(name) // it is found by reading
+				}
+			},
+			"": func(t *rapid.T) {
+				events, bytes := 0, 0
+				for _, a := range s.of {
+					events += len(a.events)
+					for i := range a.events {
+						bytes += eventBytes(&a.events[i])
+					}
+				}
+				if events != s.events || bytes != s.bytes {
+					t.Fatalf("it has %d events of %d bytes, and counts %d of %d", events, bytes, s.events, s.bytes)
+				}
+				if bytes > s.most+4*20 {
+					t.Fatalf("it has %d bytes; at most %d are allowed, and one event of each stream", bytes, s.most)
+				}
+			},
+		})
+	})
+}

@@ -1,0 +1,264 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/manifold-es/manifold/delivery/selection"
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Times and bounds of a partition's work.
+const (
+	stepTimeout   = 30 * time.Second     // for one step; the store's own are shorter
+	stepTime      = time.Second / 4      // after this a step stops looking for more, as answers wait for it
+	stepTries     = 50                   // per step, after conflicts
+	conflictPause = 2 * time.Millisecond // between tries, from the second on, growing
+	leastWait     = 5 * time.Millisecond // for waiting receives
+	lookAgain     = time.Second          // between looks at a partition with waiting receives, by default
+	lookSeldom    = 5 * time.Second      // the same after looks that found nothing new
+	keepPassed    = 2 * time.Second      // how long a readTo that grew without deliveries may stay unsaved
+	maxPassed     = 1000                 // or by how many positions it may grow
+	idlePartition = time.Minute          // until an unused partition is dropped
+	sweepFailed   = 5 * time.Second      // until the next try after a failed sweep
+	sweepEvery    = time.Second          // between two sweeps for timeouts
+	maxWaiting    = 1000                 // receives waiting in one group, and answers in one partition
+)
+
+// partition is one partition of a group in this process: what it knows of the ledger, and the waiting requests. It has
+// a goroutine only while there is work. Requests that arrive while a step is being saved share the next step.
+type partition struct {
+	groups *Groups
+	group  *group
+	number int
+
+	mu       sync.Mutex
+	gone     bool // dropped; another has taken its place
+	answers  []*answer
+	receives []*receive // in order of arrival
+	dues     []*dueAsk
+	running  bool
+	news     bool // something may be deliverable that was not there at the last look
+	stale    bool // another process may have changed the ledger
+	sweep    bool // something has timed out or must be saved
+	untold   bool // something may be deliverable that other processes do not know of
+	used     time.Time
+	inFlight int         // size of mine after the last step
+	alarm    *time.Timer // wakes waiting receives; nil: never set
+
+	// The sweep reads these while no goroutine runs.
+	nextPark int64 // when the next last attempt expires; 0: none
+	unsaved  bool  // readTo has grown and was not saved
+
+	// Only the running goroutine uses these.
+	open    bool // the fields below are known
+	row     domain.LedgerRow
+	ledger  *ledger
+	ahead   lookahead
+	streams streamsAhead
+	clock   clock
+	slack   time.Duration // how long recent saves of granted leases took
+	newest  time.Time     // by the local clock: when the known ledger was last the newest
+	looking time.Duration // after this long, waiting receives have it checked again
+	savedAt time.Time     // by the local clock
+	young   int64         // when the next new event has waited for the group's delay; 0: none waits
+	upTo    int64         // bound of the receives served last; 0: none
+	held    int           // bytes of events in memory, as counted in groups.held
+
+	mine map[domain.EventID]int // attempts delivered here and not settled, as far as known
+}
+
+// kick starts the goroutine if it does not run. p.mu must be held.
+func (p *partition) kick() {
+	if p.running || p.gone {
+		return
+	}
+	p.running = true
+	p.groups.running.Add(1)
+	go p.run()
+}
+
+// awaken makes waiting receives look again. stale means that the known ledger may be outdated.
+func (p *partition) awaken(stale bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stale = p.stale || stale
+	p.news = true
+	if len(p.receives) > 0 {
+		p.kick()
+	}
+}
+
+// run makes steps until there is nothing to do.
+func (p *partition) run() {
+	defer p.groups.running.Done()
+	for {
+		p.gather()
+		p.mu.Lock()
+		if len(p.answers) == 0 && len(p.dues) == 0 && !(p.news && len(p.receives) > 0) && !p.sweep {
+			p.rest()
+			p.mu.Unlock()
+			return
+		}
+		s := p.begin()
+		p.mu.Unlock()
+		s.make()
+	}
+}
+
+// gather lets callers that were just answered, and ask again at once, enter the queues.
+func (p *partition) gather() {
+	const turns = 8
+	for before, n := -1, 0; n < turns; n++ {
+		runtime.Gosched()
+		p.mu.Lock()
+		waiting := len(p.answers) + len(p.receives)
+		p.mu.Unlock()
+		if waiting <= before {
+			return
+		}
+		before = waiting
+	}
+}
+
+// rest ends the goroutine's work, and sets the alarm for receives that still wait. p.mu must be held.
+func (p *partition) rest() {
+	p.running, p.used = false, time.Now()
+	if p.gone {
+		p.groups.held.Add(-int64(p.held))
+		p.held = 0
+		return
+	}
+	p.unsaved = false
+	if p.open {
+		p.nextPark, p.unsaved = 0, p.ledger.readTo > p.ledger.kept
+		for _, le := range p.ledger.leaseOf {
+			if le.lastAttempt(p.row.Group.MaxAttempts) && (p.nextPark == 0 || le.deadline < p.nextPark) {
+				p.nextPark = le.deadline
+			}
+		}
+	}
+	if len(p.receives) == 0 {
+		if p.alarm != nil {
+			p.alarm.Stop()
+		}
+		return
+	}
+	wait := max(p.looking-time.Since(p.newest), leastWait)
+	if p.open && !p.row.Group.Paused {
+		// A due retry without room waits for an answer or for a lease to expire.
+		if due := p.ledger.nextDue(p.ledger.inFlight() < p.row.Group.MaxInFlight); due > 0 {
+			wait = min(wait, max(time.UnixMicro(due).Sub(p.clock.now()), leastWait))
+		}
+		if p.young > 0 {
+			wait = min(wait, max(time.UnixMicro(p.young).Sub(p.clock.now()), leastWait))
+		}
+	}
+	if p.alarm != nil {
+		p.alarm.Stop()
+	}
+	p.alarm = time.AfterFunc(wait, func() { p.awaken(false) })
+}
+
+// close marks a partition as dropped and stops its alarm. p.mu must be held.
+func (p *partition) close() {
+	p.gone = true
+	if !p.running {
+		p.groups.held.Add(-int64(p.held))
+		p.held = 0
+	}
+	if p.alarm != nil {
+		p.alarm.Stop()
+	}
+}
+
+// forget discards what is known of the ledger, after an error.
+func (p *partition) forget(err error) {
+	p.open = false
+	p.ahead.join() //nolint:errcheck // what it read is not wanted
+	p.row, p.ledger, p.young, p.upTo = domain.LedgerRow{}, nil, 0, 0
+	p.ahead, p.streams = lookahead{}, streamsAhead{}
+	if failure, ok := errors.AsType[*domain.Error](err); ok && failure.Code == domain.CodeNotFound || errors.Is(err, errForgotten) {
+		p.groups.drop(p.group, err)
+	}
+}
+
+// count counts the partition's memory. If all partitions together use too much, this one reads ahead only what it must.
+func (p *partition) count() {
+	held := p.ahead.held() + p.streams.bytes
+	all := p.groups.held.Add(int64(held - p.held))
+	p.held = held
+	p.ahead.most, p.streams.most = aheadBytes, streamsAheadBytes
+	if all > int64(p.groups.config.Bytes) {
+		p.ahead.most, p.streams.most = scarceBytes, scarceBytes
+	}
+}
+
+// load reads the ledger.
+func (p *partition) load(ctx context.Context, wait bool) error {
+	asked := time.Now()
+	row, err := p.groups.config.Store.Ledger(ctx, p.group.tenant, p.group.name, p.number, wait)
+	if err != nil {
+		return err
+	}
+	p.clock.set(row.Now, asked)
+	if !row.Group.CreatedAt.Equal(p.group.known.Load().CreatedAt) {
+		return errForgotten // another group with this name has taken its place
+	}
+	l, err := openLedger(p.number, row)
+	if err != nil {
+		return fmt.Errorf("group %q of tenant %s, partition %d: %w; a seek makes it anew", p.group.name, p.group.tenant, p.number, err)
+	}
+	err = l.readBeside(domain.MaxReplays, func(streams []string) ([]domain.DeadLetter, error) {
+		return p.groups.config.Store.ReplaysBeside(ctx, p.group.tenant, p.group.name, p.number, streams, domain.MaxReplays)
+	})
+	if err != nil {
+		return err
+	}
+	if !p.open || row.Group.Revision != p.row.Group.Revision || p.ahead.selection == nil {
+		if err := p.prepare(ctx, row.Group); err != nil {
+			return err
+		}
+	}
+	p.group.know(row.Group)
+	same := p.open && row.Revision == p.row.Revision && row.Group.Revision == p.row.Group.Revision
+	if p.looking = lookAgain; same && asked.Sub(p.newest) >= lookAgain {
+		p.looking = lookSeldom
+	}
+	p.row, p.ledger, p.open, p.newest = row, l, true, asked
+	p.row.Ledger, p.row.Retries, p.row.Replays = nil, nil, nil // the ledger has them
+	p.ahead.at(l.readTo)
+	p.streams.clear()
+	return nil
+}
+
+// prepare replaces the lookahead with one for a group's definition.
+func (p *partition) prepare(ctx context.Context, group domain.Group) error {
+	selection, err := selection.New(group.Selection)
+	if err != nil {
+		return err
+	}
+	if _, err := p.ahead.join(); err != nil {
+		return err
+	}
+	p.ahead = lookahead{
+		log: p.group.recent, tenant: p.group.tenant, selection: selection, partition: p.number, partitions: group.Partitions, version: -1, most: aheadBytes,
+		asking: p.group.asking, siftFor: siftTime,
+	}
+	head, err := p.groups.config.Store.Head(ctx, p.group.tenant)
+	if err != nil {
+		return err
+	}
+	p.group.moved(head.Position)
+	return nil
+}
+
+// deliverable reports whether there are events to deliver, other than new ones, that another process may not know of.
+func (p *partition) deliverable() bool {
+	l := p.ledger
+	return len(l.freed) > 0 || len(l.retries) > 0 || len(l.replays) > 0 || l.givenBack()
+}

@@ -1,0 +1,251 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// maxReceiveBytes limits what one receive is given. A single event may exceed it.
+const maxReceiveBytes = 8 << 20
+
+// errForgotten means that a partition was dropped from memory and must be opened again.
+var errForgotten = errors.New("the partition was forgotten")
+
+// receive is a consumer's request for events. It may wait at several partitions, and the first one with events serves
+// it.
+type receive struct {
+	batch  int                  // 0: the group's
+	member domain.GroupMemberID // zero: the group has no partitions
+	upTo   int64                // nothing new after this position; 0: no bound
+	lease  time.Duration        // 0: the group's AckTimeout
+	rest   int                  // bytes; not 0: it tops up another receive, with at most these
+	done   chan struct{}        // closed when answered
+	ready  []domain.Delivery
+	err    error
+
+	mu     sync.Mutex
+	at     []*partition // where it waits
+	holder *partition   // partition whose step it is in; nil: none
+	giver  *partition   // partition that answered it with events
+	over   bool         // answered or abandoned
+	tries  int          // answered after so many more partitions without events; negative: it keeps waiting
+	seen   []*partition // partitions already counted in tries
+	left   bool         // nobody waits for it; deliveries go back
+	missed []*partition // partitions that wanted it while it was in another's step
+	search time.Time    // until when the search goes on after the wait, if it is unknown whether something is due
+	known  []*partition // partitions that looked up to the head and had nothing for it
+
+	// Only the step uses these.
+	limit      int
+	bytes      int
+	looked     bool         // the head was looked up for it
+	more       bool         // the last step may have left something
+	verified   []*partition // partitions whose newest ledgers had nothing for it
+	deliveries []domain.Delivery
+}
+
+// claim takes the receive into a partition's step, if possible.
+func (r *receive) claim(p *partition) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.over, r.tries > 0 && slices.Contains(r.seen, p):
+		return false
+	case r.holder != nil:
+		r.missed = append(r.missed, p)
+		return false
+	}
+	r.holder = p
+	return true
+}
+
+func (r *receive) ended() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.over
+}
+
+// begin starts an attempt of a step.
+func (r *receive) begin(batch int) {
+	r.limit = r.batch
+	if r.limit == 0 {
+		r.limit = batch
+	}
+	r.bytes, r.deliveries = 0, nil
+}
+
+// finish ends a step. With an error or events, the receive is answered; otherwise it may keep waiting. finish returns
+// the deliveries that reach nobody.
+func (r *receive) finish(err error) (back []domain.Attempt) {
+	r.mu.Lock()
+	holder := r.holder
+	r.holder = nil
+	if err == nil && !r.more && !slices.Contains(r.known, holder) {
+		r.known = append(r.known, holder)
+	}
+	if looksOn := err == nil && r.more && time.Now().Before(r.search); r.tries > 0 && !looksOn {
+		r.tries--
+		r.seen = append(r.seen, holder)
+	}
+	switch {
+	case r.left:
+		r.over = true
+		for i := range r.deliveries {
+			if err == nil {
+				back = append(back, domain.Attempt{EventID: r.deliveries[i].Event.ID, Attempt: r.deliveries[i].Attempt})
+			}
+		}
+	case err != nil:
+		r.err, r.over = err, true
+	case len(r.deliveries) > 0 || r.tries == 0:
+		r.ready, r.over, r.giver = r.deliveries, true, holder
+	}
+	missed := r.missed
+	r.missed, r.deliveries = nil, nil
+	if r.over {
+		close(r.done)
+		missed = nil
+	}
+	r.mu.Unlock()
+	for _, other := range missed {
+		other.awaken(false)
+	}
+	return back
+}
+
+// giveUp ends the wait. With leave, nobody wants its events any more. giveUp returns true if the receive is over. It
+// returns false if the receive keeps searching, or is in a step that will answer it.
+func (r *receive) giveUp(leave bool) (over bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.over:
+		return true
+	case !leave && len(r.known) < len(r.at) && time.Now().Before(r.search):
+		r.tries, r.seen = len(r.at)-len(r.known), slices.Clone(r.known)
+		return false
+	case r.holder != nil:
+		r.left, r.tries = r.left || leave, 1
+		return false
+	}
+	r.over = true
+	close(r.done)
+	return true
+}
+
+// fail answers a waiting receive with an error.
+func (r *receive) fail(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.over && r.holder == nil {
+		r.err, r.over = err, true
+		close(r.done)
+	}
+}
+
+// await adds a receive to the queues of its partitions and waits for the answer.
+func (r *receive) await(ctx context.Context, wait time.Duration) ([]domain.Delivery, error) {
+	for _, p := range r.at {
+		p.mu.Lock()
+		if p.gone {
+			p.mu.Unlock()
+			r.leave()
+			return nil, errForgotten
+		}
+		p.receives = append(p.receives, r)
+		p.news = true
+		p.kick()
+		p.mu.Unlock()
+	}
+	var late <-chan time.Time
+	if wait > 0 {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		late = timer.C
+	}
+	select {
+	case <-r.done:
+	case <-ctx.Done():
+	case <-late:
+		if !r.giveUp(false) {
+			for _, p := range r.at {
+				p.awaken(false)
+			}
+		}
+		select {
+		case <-r.done:
+		case <-ctx.Done():
+		}
+	}
+	if ctx.Err() != nil {
+		r.leave()
+		return nil, context.Cause(ctx)
+	}
+	r.withdraw()
+	return r.ready, r.err
+}
+
+// leave abandons a receive that nobody waits for any more. Its deliveries, including those that a step is about to
+// make, go back.
+func (r *receive) leave() {
+	r.giveUp(true)
+	r.withdraw()
+	r.mu.Lock()
+	var back []domain.Attempt
+	for i := range r.ready {
+		back = append(back, domain.Attempt{EventID: r.ready[i].Event.ID, Attempt: r.ready[i].Attempt})
+	}
+	var from *partition
+	if len(r.ready) > 0 {
+		from = r.giver
+	}
+	r.ready = nil
+	r.mu.Unlock()
+	if from != nil {
+		from.takeBack(back)
+	}
+}
+
+// withdraw removes a receive that is over from the queues.
+func (r *receive) withdraw() {
+	for _, p := range r.at {
+		p.mu.Lock()
+		for i, waiting := range p.receives {
+			if waiting == r && r.ended() {
+				p.receives = slices.Delete(p.receives, i, i+1)
+				break
+			}
+		}
+		p.mu.Unlock()
+	}
+}
+
+// takeBack gives back events that have reached nobody.
+func (p *partition) takeBack(back []domain.Attempt) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.gone {
+		p.answers = append(p.answers, newGiveBack(back))
+		p.kick()
+	}
+}
+
+// searching reports whether a receive without events was answered before every partition had looked up to the head.
+func (r *receive) searching() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.known) < len(r.at)
+}
+
+// fits reports whether an event of this size may be added.
+func (r *receive) fits(bytes int) bool {
+	if r.rest > 0 {
+		return r.bytes+bytes <= r.rest
+	}
+	return len(r.deliveries) == 0 || r.bytes+bytes <= maxReceiveBytes
+}

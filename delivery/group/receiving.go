@@ -1,0 +1,136 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Receive configures a receive.
+type Receive struct {
+	Batch  int           // maximum number of events; 0: the group's batch size
+	Wait   time.Duration // for an event if none is due
+	Member domain.GroupMemberID
+	UpTo   int64 // no new events after this position; 0: no bound
+	// Lease is the length of the leases. It is for consumers that extend their leases for as long as they live. 0 means
+	// the group's AckTimeout.
+	Lease time.Duration
+	// Search is how long to read the log, even after Wait is over, while it is unknown whether something is due. A
+	// group with few events may have to skip very many others to find its next one.
+	Search time.Duration
+}
+
+// Received is the result of a receive.
+type Received struct {
+	Deliveries []domain.Delivery
+	// Searching reports that nothing was given, but something may be due: Search was over before the log's head was
+	// reached. Progress is kept, so the next receive continues from there.
+	Searching bool
+}
+
+// Receive calls Poll, for consumers that ask again in any case.
+func (g *Groups) Receive(ctx context.Context, tenant domain.TenantID, name string, wanted Receive) ([]domain.Delivery, error) {
+	received, err := g.Poll(ctx, tenant, name, wanted)
+	return received.Deliveries, err
+}
+
+// Poll leases events to a consumer, at most 8 MiB of them or one event. It waits for one if none is due. A member
+// receives events of all its partitions, each partition's in order. If ctx ends before Poll returns, nothing stays
+// leased. If too many receives are waiting, it returns domain.CodeTooManyRequests.
+func (g *Groups) Poll(ctx context.Context, tenant domain.TenantID, name string, wanted Receive) (Received, error) {
+	if wanted.UpTo < 0 {
+		return Received{}, domain.Errorf(domain.CodeInvalidRequest, "upTo", "it is %d; positions begin with 1", wanted.UpTo)
+	}
+	if wanted.Batch < 0 || wanted.Batch > domain.MaxBatchSize {
+		return Received{}, domain.Errorf(domain.CodeInvalidRequest, "batch", "it is %d; it must be from 1 to %d", wanted.Batch, domain.MaxBatchSize)
+	}
+	until, search := time.Now().Add(wanted.Wait), time.Now().Add(wanted.Search)
+	var verified, passed []*partition
+	for {
+		gr, err := g.use(ctx, tenant, name)
+		if err != nil {
+			return Received{}, err
+		}
+		r, err := g.receive(ctx, gr, wanted)
+		if err != nil {
+			return Received{}, err
+		}
+		r.verified, r.search = verified, search
+		for _, p := range passed {
+			if slices.Contains(r.at, p) {
+				r.known = append(r.known, p)
+			}
+		}
+		wait, shared := time.Until(until), !wanted.Member.IsZero()
+		if wait <= 0 {
+			if len(r.at) == 0 {
+				return Received{}, nil
+			}
+			r.tries = len(r.at)
+		}
+		if shared {
+			wait = min(wait, max(g.rosterFor, leastWait)) // after that, its partitions may have changed
+		}
+		if gr.waiting.Add(1) > maxWaiting {
+			gr.waiting.Add(-1)
+			return Received{}, domain.Errorf(domain.CodeTooManyRequests, "", "%d receives wait in this group already; try again later", maxWaiting)
+		}
+		deliveries, err := r.await(ctx, wait)
+		gr.waiting.Add(-1)
+		switch {
+		case errors.Is(err, errForgotten):
+			continue
+		case shared && err == nil && len(deliveries) == 0 && time.Now().Before(until):
+			verified, passed = r.verified, r.known
+			continue
+		case err != nil:
+			return Received{}, err
+		case len(deliveries) == 0:
+			return Received{Searching: r.searching()}, nil
+		}
+		timeout := gr.known.Load().AckTimeout
+		if wanted.Lease > 0 {
+			timeout = min(timeout, wanted.Lease)
+		}
+		if shared {
+			if deliveries, err = r.fill(ctx, deliveries, g.fillFor, timeout); err != nil {
+				return Received{}, err
+			}
+			deliveries = newest(deliveries, gr.known.Load().Ordering == domain.OrderingStream)
+			gr.placed.note(deliveries)
+		}
+		deliveries, err = r.keepTimely(deliveries, timeout)
+		return Received{Deliveries: deliveries}, err
+	}
+}
+
+// receive creates a request to the partitions that a consumer may receive from.
+func (g *Groups) receive(ctx context.Context, gr *group, wanted Receive) (*receive, error) {
+	known := *gr.known.Load()
+	numbers := []int{0}
+	switch {
+	case known.Partitions > 0 && wanted.Member.IsZero():
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "memberId", "group %q has partitions, which its members share: join it, and receive as a member", gr.name)
+	case known.Partitions > 0:
+		roster, err := g.attend(ctx, gr, wanted.Member)
+		if err != nil {
+			return nil, err
+		}
+		// The partitions take turns at being asked first.
+		numbers = roster.partitions(wanted.Member)
+		if n := uint64(len(numbers)); n > 0 {
+			begin := gr.turn.Add(1) % n
+			numbers = slices.Concat(numbers[begin:], numbers[:begin])
+		}
+	case !wanted.Member.IsZero():
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "memberId", "group %q has no partitions, and so no members; leave memberId out", gr.name)
+	}
+	r := &receive{batch: wanted.Batch, member: wanted.Member, upTo: wanted.UpTo, lease: wanted.Lease, done: make(chan struct{}), tries: -1}
+	for _, number := range numbers {
+		r.at = append(r.at, g.partition(gr, number))
+	}
+	return r, nil
+}

@@ -1,0 +1,30 @@
+package group
+
+import (
+	"context"
+
+	"github.com/manifold-es/manifold/delivery/selection"
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Methods for the service, which consumes some groups itself, and stands between a group and its consumer for others.
+
+// Complete returns a definition with its defaults, with durations rounded to milliseconds. Its error is a *domain.Error
+// that names the field.
+func Complete(definition domain.GroupDefinition) (domain.GroupDefinition, error) {
+	definition = withDefaults(definition)
+	err := checkDefinition(&definition) // also rounds its durations
+	return definition, err
+}
+
+// Place returns the first position that a group would deliver if it began at from now, counting from 1. If there is no
+// such event, the error is domain.CodeNotFound with the place "from".
+func (g *Groups) Place(ctx context.Context, tenant domain.TenantID, from domain.From) (int64, error) {
+	return selection.ResolveFrom(ctx, g.config.Store, tenant, from)
+}
+
+// GiveBack gives back delivered events that the consumer has not started on. They are due again at once, and the
+// attempts do not count. Outcomes are in the order of attempts.
+func (g *Groups) GiveBack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt) ([]domain.Outcome, error) {
+	return g.answer(ctx, tenant, name, attempts, newGiveBack)
+}

@@ -1,0 +1,57 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold/delivery/selection"
+	"github.com/manifold-es/manifold/domain"
+)
+
+// A group's filter runs in the tenant's turn, and no longer than a read may take. The next read continues with the
+// remaining events.
+func TestAGroupsFilterTakesTurns(t *testing.T) {
+	t.Parallel()
+	const events = 5
+	log := &memoryLog{}
+	for i := range int64(events) {
+		log.events = append(log.events, domain.Event{Position: i + 1, Stream: "order-1", Version: i + 1, Data: []byte("1")})
+	}
+	filtered, err := selection.New(domain.Selection{Filter: "event.data == 1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := selection.New(domain.Selection{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asking := make(chan struct{}, 1)
+	a := &lookahead{log: log, selection: filtered, version: -1, most: aheadBytes, asking: asking}
+	plain := &lookahead{log: log, selection: all, version: -1, most: aheadBytes, asking: asking}
+
+	other := selection.Turn{Of: asking}
+	if err := other.Take(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := plain.more(t.Context(), events); err != nil || plain.waiting() != events {
+		t.Fatalf("without a filter %d events are read, %v", plain.waiting(), err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if _, err := a.more(short, events); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("without the turn a filter is asked: %v", err)
+	}
+	other.End()
+	for read := 1; read <= events; read++ { // as no time is given: one with each
+		if _, err := a.more(t.Context(), events); err != nil || a.waiting() != read || a.scanned != int64(read) {
+			t.Fatalf("read %d times, %d events are there up to %d, %v", read, a.waiting(), a.scanned, err)
+		}
+	}
+	select {
+	case asking <- struct{}{}:
+	default:
+		t.Error("the turn is not given back")
+	}
+}

@@ -1,0 +1,313 @@
+package group
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// step is one change of a ledger that applies all waiting requests.
+type step struct {
+	p        *partition
+	answers  []*answer
+	receives []*receive
+	dues     []*dueAsk
+	sweep    bool
+	stale    bool
+	fresh    bool // the ledger was read in this step
+	began    time.Time
+
+	unlooked error // why it is unknown what is due
+	orphaned bool  // events are leased to a member that is gone
+
+	granted    time.Time        // when this attempt granted its leases, by the latest bound of the database's clock
+	slack      time.Duration    // how much later the leases begin, to allow for the save
+	ackTimeout time.Duration    // length of these leases
+	back       []domain.Attempt // attempts that were leased but must not be delivered
+
+	wasFull bool       // no room before the answers were applied
+	served  []*receive // receives that may be given events
+	serving int        // index of the first one in served that may have room
+	more    bool       // there may be more to deliver, so another step follows
+	told    told
+}
+
+// told counts what to report to the observer after a save.
+type told struct {
+	delivered, expired, parked int
+}
+
+// begin collects the waiting requests into a step. p.mu must be held.
+func (p *partition) begin() *step {
+	s := &step{p: p, sweep: p.sweep, stale: p.stale}
+	s.answers, p.answers = p.answers, nil
+	s.dues, p.dues = p.dues, nil
+	if p.news {
+		for _, r := range p.receives {
+			if r.claim(p) {
+				s.receives = append(s.receives, r)
+			}
+		}
+	}
+	// A notice may be lost. So waiting receives look again in time, however often others ask meanwhile.
+	s.stale = s.stale || len(s.receives) > 0 && time.Since(p.newest) >= p.looking
+	p.sweep, p.stale, p.news = false, false, false
+	return s
+}
+
+// make makes the step, and answers the requests.
+func (s *step) make() {
+	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
+	defer cancel()
+	p := s.p
+	s.began = time.Now()
+	err := s.try(ctx)
+	if err == nil {
+		if late := s.renew(ctx); late != nil {
+			p.forget(late)
+			s.recall(late)
+		}
+	}
+	if err != nil {
+		p.forget(err)
+		if len(s.answers)+len(s.receives)+len(s.dues) == 0 {
+			p.groups.config.Log.Warn("what has timed out in a group was not looked after; trying again", "tenant", p.group.tenant.String(), "group", p.group.name, "error", err)
+		}
+	}
+	p.count()
+	s.finish(err, time.Since(s.began))
+}
+
+// try makes attempts until one is saved, or nothing needs to be saved.
+func (s *step) try(ctx context.Context) error {
+	p := s.p
+	for try := 0; try < stepTries; try++ {
+		if try > 1 {
+			if err := pause(ctx, conflictPause*time.Duration(try)); err != nil {
+				return unavailableNow(err)
+			}
+		}
+		if !p.open || s.stale || try > 0 {
+			if err := p.load(ctx, try > 1); err != nil {
+				return err
+			}
+			s.fresh, s.stale = true, false
+		}
+		done, err := s.once(ctx)
+		if failed, ok := errors.AsType[*readError](err); ok && len(s.answers) > 0 {
+			// A failed read of events is no reason to reject answers for other events.
+			s.refuse(failed.error)
+			continue
+		}
+		if done || err != nil {
+			return err
+		}
+	}
+	return domain.Errorf(domain.CodeUnavailable, "", "many others ask this group for events at the same time; try again")
+}
+
+// readError is an error from reading events for delivery.
+type readError struct{ error }
+
+func (e *readError) Unwrap() error { return e.error }
+
+// refuse fails the receives, so that the step continues without them.
+func (s *step) refuse(err error) {
+	for _, r := range s.receives {
+		r.deliveries = nil
+		r.finish(err)
+	}
+	s.receives = nil
+}
+
+func unavailableNow(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return domain.Errorf(domain.CodeUnavailable, "", "the database does not answer in time; try again")
+	}
+	return err
+}
+
+func pause(ctx context.Context, wait time.Duration) error {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// once applies the requests to the ledger and saves it. done is false if the ledger was changed by another process, or
+// if the known ledger is not recent enough.
+func (s *step) once(ctx context.Context) (done bool, err error) {
+	p := s.p
+	l := p.ledger
+	s.told, s.more = told{}, false
+	s.wasFull = l.inFlight() >= p.row.Group.MaxInFlight
+	now, begin := p.clock.now().UnixMicro(), s.grant()
+	settled := true
+	for _, a := range s.answers {
+		if !a.apply(l, &p.row.Group, now, begin) {
+			settled = false
+		}
+	}
+	if !settled && !s.fresh {
+		return false, nil // may answer a delivery of another process
+	}
+	s.served = s.receives
+	if len(s.receives) > 0 && p.row.Group.Partitions > 0 && !p.row.Group.Paused {
+		if err := s.admit(ctx, now); err != nil {
+			return false, &readError{err}
+		}
+	}
+	if len(s.receives) > 0 || s.sweep {
+		parked := l.parkExpired(now, p.row.Group.MaxAttempts)
+		s.told.parked += parked
+		s.told.expired += parked
+	}
+	for _, r := range s.receives {
+		r.begin(p.row.Group.BatchSize)
+	}
+	if len(s.served) > 0 && !p.row.Group.Paused {
+		p.upTo = latestOf(s.served)
+		if err := s.deliver(ctx, now, begin); err != nil {
+			return false, &readError{err}
+		}
+	}
+	if len(s.dues) > 0 && !p.row.Group.Paused {
+		if s.unlooked = s.look(ctx); s.unlooked == nil {
+			s.orphaned, s.unlooked = p.orphaned(ctx, now)
+		}
+	}
+	if !s.verified() {
+		return false, nil // another process may have left something
+	}
+	passed := l.readTo - l.kept
+	if !l.dirty && passed < maxPassed && (passed == 0 || time.Since(p.savedAt) < keepPassed) {
+		return true, nil
+	}
+	return s.save(ctx)
+}
+
+// verified reports whether every receive without events has been checked against this partition's newest ledger at
+// least once. After that, changes wake the receive. A top-up receive may use the known ledger.
+func (s *step) verified() bool {
+	for _, r := range s.receives {
+		if len(r.deliveries) > 0 || r.rest > 0 || slices.Contains(r.verified, s.p) {
+			continue
+		}
+		if !s.fresh {
+			return false
+		}
+		r.verified = append(r.verified, s.p)
+	}
+	return true
+}
+
+// save saves the ledger, and starts to read the next events meanwhile.
+func (s *step) save(ctx context.Context) (saved bool, err error) {
+	p := s.p
+	change := p.ledger.change()
+	change.GroupRevision, change.Revision = p.row.Group.Revision, p.row.Revision
+	if len(s.served) > 0 {
+		p.ahead.begin(&p.groups.running, min(p.group.head.Load(), p.ends()))
+	}
+	asked := time.Now()
+	now, saved, err := p.groups.config.Store.SaveLedger(ctx, p.group.tenant, p.group.name, change)
+	if err != nil || !saved {
+		return false, err
+	}
+	p.clock.set(now, asked)
+	p.slack = min(max(p.clock.latest().Sub(s.granted), p.slack/2), maxSlack)
+	p.newest, p.looking, p.savedAt = asked, lookAgain, time.Now()
+	p.row.Revision++
+	p.ledger.saved()
+	p.ahead.saved(p.ledger.readTo)
+	return true, nil
+}
+
+// finish answers the requests. Receives that keep waiting return to the queue.
+func (s *step) finish(err error, took time.Duration) {
+	p := s.p
+	observer := &p.groups.config.Observer
+	if err == nil {
+		if p.open {
+			p.note(s)
+		}
+		s.stamp()
+		s.tell(observer, took)
+	}
+	changed := false
+	for _, a := range s.answers {
+		changed = changed || a.changed
+		a.finish(err)
+	}
+	back := s.back
+	for _, r := range s.receives {
+		r.more = s.more
+		back = append(back, r.finish(err)...)
+	}
+	for _, ask := range s.dues {
+		if ask.err = cmp.Or(err, s.unlooked); ask.err == nil {
+			ask.due = p.nextDue()
+			ask.due.Now = ask.due.Now || s.orphaned
+		}
+		close(ask.done)
+	}
+	p.mu.Lock()
+	p.receives = slices.DeleteFunc(p.receives, (*receive).ended)
+	p.news = p.news || s.more || changed
+	if len(back) > 0 {
+		p.answers = append(p.answers, newGiveBack(back))
+	}
+	if p.open && p.ledger.wantsReplays() {
+		p.stale, p.news = true, true
+	}
+	if s.sweep && err != nil {
+		p.nextPark = p.clock.now().Add(sweepFailed).UnixMicro()
+	}
+	waiting, gone := len(p.receives) > 0, p.gone
+	p.untold = p.untold || err == nil && changed && p.open && (s.wasFull || p.deliverable())
+	// Receives waiting here come first. If one still waits afterwards, nothing is left to deliver.
+	tell := p.untold && !waiting || err == nil && changed && p.open && p.passesOn()
+	p.untold = p.untold && waiting && p.news
+	p.mu.Unlock()
+	if gone {
+		for _, r := range s.receives {
+			r.fail(errForgotten) // if it would keep waiting
+		}
+	}
+	if tell {
+		p.groups.config.Store.NotifyGroup(p.group.tenant, p.group.name)
+	}
+}
+
+func (s *step) tell(o *Observer, took time.Duration) {
+	p := s.p
+	now := p.clock.now().UnixMicro()
+	for _, a := range s.answers {
+		a.tell(o, now)
+		s.told.parked += a.parked
+	}
+	if s.told.expired > 0 && o.Expired != nil {
+		o.Expired(s.told.expired)
+	}
+	if s.told.parked > 0 && o.Parked != nil {
+		o.Parked(s.told.parked)
+	}
+	if s.told.delivered > 0 && o.Delivered != nil {
+		o.Delivered(s.told.delivered)
+	}
+	if o.Received != nil {
+		for _, r := range s.receives {
+			if len(r.deliveries) > 0 {
+				o.Received(took, len(r.deliveries))
+			}
+		}
+	}
+}

@@ -1,0 +1,346 @@
+package reactor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/manifold-es/manifold/delivery/consume"
+	"github.com/manifold-es/manifold/domain"
+)
+
+// ChangesStore is the part of Manifold's own database that Changes uses.
+type ChangesStore interface {
+	Births
+	// Declared lists the owners and names of all consumers of a kind that were declared and not withdrawn.
+	Declared(ctx context.Context, kind string) ([]domain.ProjectionID, error)
+	Withdraw(ctx context.Context, owner domain.TenantID, kind, name string) error
+	AllProjections(ctx context.Context, since time.Time) ([]domain.Projection, error)
+	ProjectionVersions(ctx context.Context, id domain.ProjectionID, limit int) ([]domain.ProjectionVersion, error)
+	// Latest returns the newest event of each stream. It omits streams without events.
+	Latest(ctx context.Context, tenant domain.TenantID, streams []string, maxBytes int) ([]domain.Event, error)
+}
+
+// Appender appends changes to a log.
+type Appender interface {
+	Append(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error)
+}
+
+// ChangesConfig configures Changes. Store, Appends, Groups and Projections are required.
+type ChangesConfig struct {
+	Store       ChangesStore
+	Appends     Appender
+	Groups      Groups
+	Projections Projections
+	// Notice is called when a tenant's consumers have changed; domain.Everyone means every tenant. It must return at
+	// once. Nil means that nothing is called.
+	Notice func(tenant domain.TenantID)
+	Log    *slog.Logger // nil: none
+	// Lease is how long a process that publishes the changes of events holds these events before another one takes
+	// over. 0 means DefaultLease.
+	Lease time.Duration
+	// Seen is called for each projection that is created or changed after the first look, sometimes more than once. It
+	// must return at once. Nil means that nothing is called.
+	Seen func(id domain.ProjectionID)
+	// Published is called after changes were appended. It must return at once. Nil means that nothing is called.
+	Published func(id domain.ProjectionID, events int)
+}
+
+// DefaultLease is the default of ChangesConfig.Lease.
+const DefaultLease = 10 * time.Second
+
+// Changes turns changes of documents into events, for projections whose definition sets publishChanges. It is a source
+// of a consume.Dispatcher. All methods may be called concurrently.
+//
+// Each document has a stream with its successive states, one event per state. Changes compares the document's current
+// state with the stream's newest event. If the event is older and has another value, Changes appends the current state
+// and expects the stream's current version. So two concurrent writers, or one that repeats its work, append each change
+// once.
+type Changes struct {
+	config ChangesConfig
+	places places
+	look   chan struct{} // one entry while the projections must be looked at
+	known  chan struct{} // closed after the first look
+
+	mu     sync.Mutex
+	opened bool // known is closed
+	of     map[domain.TenantID]map[string]published
+	newest time.Time // newest change of a projection seen so far
+}
+
+// published is a projection whose changes are or were published.
+type published struct {
+	since time.Time // zero: not published any more, and its remains must be removed
+	row   time.Time // last change of its row that was seen
+}
+
+var _ consume.Source = (*Changes)(nil)
+
+// NewChanges returns Changes. It learns of projections while Run is running.
+func NewChanges(config ChangesConfig) *Changes {
+	if config.Log == nil {
+		config.Log = slog.New(slog.DiscardHandler)
+	}
+	if config.Notice == nil {
+		config.Notice = func(domain.TenantID) {}
+	}
+	if config.Seen == nil {
+		config.Seen = func(domain.ProjectionID) {}
+	}
+	if config.Published == nil {
+		config.Published = func(domain.ProjectionID, int) {}
+	}
+	return &Changes{
+		config: config, places: places{groups: config.Groups}, look: make(chan struct{}, 1), known: make(chan struct{}),
+		of: make(map[domain.TenantID]map[string]published),
+	}
+}
+
+// Refresh reports that projections may have been created or changed. It returns at once.
+func (c *Changes) Refresh() {
+	select {
+	case c.look <- struct{}{}:
+	default:
+	}
+}
+
+// lookAgain is how long to wait after a failed look.
+const lookAgain = 2 * time.Second
+
+// Run follows the definitions until ctx ends, and then returns nil.
+func (c *Changes) Run(ctx context.Context) error {
+	c.Refresh()
+	for failing := false; ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.look:
+		}
+		err := c.lookAtProjections(ctx)
+		if err == nil {
+			failing = false
+			continue
+		}
+		if !failing && ctx.Err() == nil {
+			c.config.Log.Warn("the projections that publish changes cannot be listed; trying again", "error", err)
+		}
+		failing = true
+		c.Refresh()
+		select {
+		case <-ctx.Done():
+		case <-time.After(lookAgain):
+		}
+	}
+}
+
+// lookAtProjections applies what has changed since the last look.
+func (c *Changes) lookAtProjections(ctx context.Context) error {
+	c.mu.Lock()
+	since, first := c.newest, !c.opened
+	c.mu.Unlock()
+	projections, err := c.config.Store.AllProjections(ctx, since)
+	if err != nil {
+		return err
+	}
+	for i := range projections {
+		if err := c.see(ctx, &projections[i]); err != nil {
+			return err
+		}
+		if !first {
+			c.config.Seen(projections[i].ProjectionID)
+		}
+	}
+	if !first {
+		return nil
+	}
+	// Nothing else removes the groups of projections that were published and are gone.
+	declared, err := c.config.Store.Declared(ctx, domain.ServiceChanges)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range declared {
+		if _, there := c.of[id.Owner][id.Name]; !there {
+			c.put(id, published{})
+		}
+	}
+	c.opened = true
+	close(c.known)
+	return nil
+}
+
+// see applies a projection's row.
+func (c *Changes) see(ctx context.Context, p *domain.Projection) error {
+	c.mu.Lock()
+	before, there := c.of[p.Owner][p.Name]
+	c.mu.Unlock()
+	if (there || p.Definition.PublishChanges) && !before.row.Equal(p.UpdatedAt) {
+		now := published{row: p.UpdatedAt}
+		if p.Definition.PublishChanges {
+			since, err := c.since(ctx, p)
+			if err != nil {
+				return err
+			}
+			if now.since, err = c.config.Store.Declare(ctx, p.Owner, domain.ServiceChanges, p.Name, since); err != nil {
+				return err
+			}
+			if now.since.Before(since) { // it was withdrawn since, or should have been when it was removed
+				if err := c.config.Store.Withdraw(ctx, p.Owner, domain.ServiceChanges, p.Name); err != nil {
+					return err
+				}
+				if now.since, err = c.config.Store.Declare(ctx, p.Owner, domain.ServiceChanges, p.Name, since); err != nil {
+					return err
+				}
+			}
+		}
+		c.mu.Lock()
+		c.put(p.ProjectionID, now)
+		c.mu.Unlock()
+		if !now.since.Equal(before.since) {
+			c.config.Notice(p.Owner)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p.UpdatedAt.After(c.newest) {
+		c.newest = p.UpdatedAt
+	}
+	return nil
+}
+
+// put records what is known of a projection. c.mu must be held.
+func (c *Changes) put(id domain.ProjectionID, p published) {
+	if c.of[id.Owner] == nil {
+		c.of[id.Owner] = make(map[string]published)
+	}
+	c.of[id.Owner][id.Name] = p
+}
+
+// manyVersions limits how many versions since searches.
+const manyVersions = 1000
+
+// since returns when the definition began to set publishChanges.
+func (c *Changes) since(ctx context.Context, p *domain.Projection) (time.Time, error) {
+	versions, err := c.config.Store.ProjectionVersions(ctx, p.ProjectionID, manyVersions)
+	if err != nil {
+		return time.Time{}, err
+	}
+	since := p.UpdatedAt
+	for _, v := range versions {
+		if !v.Definition.PublishChanges || v.Cause == domain.VersionRemoved {
+			break
+		}
+		since = v.At
+	}
+	return since, nil
+}
+
+// Consumers returns one consumer for each projection that publishes changes. It implements consume.Source. It waits
+// for the first look at the projections.
+func (c *Changes) Consumers(ctx context.Context, tenant domain.TenantID) ([]consume.Consumer, error) {
+	select {
+	case <-c.known:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	consumers := make([]consume.Consumer, 0, len(c.of[tenant])+len(c.of[domain.Everyone]))
+	for _, owner := range [...]domain.TenantID{tenant, domain.Everyone} {
+		for name, p := range c.of[owner] {
+			if _, own := c.of[tenant][name]; own && owner == domain.Everyone {
+				continue
+			}
+			id := domain.ProjectionID{Owner: owner, Name: name}
+			consumers = append(consumers, consume.Consumer{
+				Name: domain.ServiceGroup(domain.ServiceChanges, name), Revision: p.since.Format(time.RFC3339Nano),
+				Run: func(ctx context.Context) (time.Time, error) { return c.run(ctx, tenant, id, p) },
+			})
+		}
+	}
+	return consumers, nil
+}
+
+// run publishes the changes of a tenant's documents.
+func (c *Changes) run(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, of published) (again time.Time, err error) {
+	group := domain.ServiceGroup(domain.ServiceChanges, id.Name)
+	if of.since.IsZero() {
+		return time.Time{}, c.end(ctx, tenant, id, of)
+	}
+	w := writer{
+		feed:    feed{groups: c.config.Groups, places: &c.places, projections: c.config.Projections, tenant: tenant, group: group, projection: id.Name},
+		changes: c, id: id,
+	}
+	w.follow = func(ctx context.Context) (ok bool, err error) { return c.follow(ctx, tenant, id, of, group) }
+	ok, err := w.follow(ctx)
+	switch {
+	case errors.Is(err, errNone):
+		return time.Time{}, c.end(ctx, tenant, id, of)
+	case !ok || err != nil:
+		return time.Time{}, err
+	}
+	again, err = ended(w.run(ctx))
+	if domain.IsCode(err, domain.CodeNotFound) {
+		c.places.forget(tenant, group) // the projection or the group was removed
+	}
+	return again, err
+}
+
+// errNone means that no projection has the name.
+var errNone = fmt.Errorf("there is no such projection: %w", errOver)
+
+// follow creates the group of a projection's changes, or updates it to what the projection selects now. ok is false if
+// the name means another projection for this tenant, or if the projection stores nothing. If there is no projection,
+// the error is errNone.
+func (c *Changes) follow(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, of published, group string) (ok bool, err error) {
+	p, err := c.config.Projections.Live(ctx, tenant, id.Name)
+	if domain.IsCode(err, domain.CodeNotFound) {
+		return false, errNone
+	}
+	if err != nil || p.Owner != id.Owner || p.Definition.Mode == domain.ModeLive {
+		return false, err
+	}
+	definition := domain.GroupDefinition{
+		From: domain.From{Time: of.since}.String(), BatchSize: changesBatch, AckTimeout: cmp.Or(c.config.Lease, DefaultLease), MaxAttempts: changesAttempts,
+	}
+	categories, types := c.config.Projections.Selects(p)
+	definition.Categories, definition.Types = categories, typesOf(types)
+	return true, c.places.ensure(ctx, tenant, group, definition, true)
+}
+
+// end removes a tenant's group of a projection whose changes are no longer published.
+func (c *Changes) end(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, as published) error {
+	group := domain.ServiceGroup(domain.ServiceChanges, id.Name)
+	if c.places.gone(tenant, group) {
+		return nil
+	}
+	err := c.config.Groups.Delete(ctx, tenant, group)
+	if err != nil && !domain.IsCode(err, domain.CodeNotFound) {
+		return fmt.Errorf("remove the group of changes that are no longer published: %w", err)
+	}
+	if !id.Shared() {
+		if err := c.config.Store.Withdraw(ctx, id.Owner, domain.ServiceChanges, id.Name); err != nil {
+			return err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of[id.Owner][id.Name] != as {
+		return nil // it is published again, and its group is created again
+	}
+	if id.Shared() {
+		c.of[id.Owner][id.Name] = published{row: as.row} // other tenants still have their groups
+		c.places.remember(tenant, group, "")
+		return nil
+	}
+	delete(c.of[id.Owner], id.Name)
+	if len(c.of[id.Owner]) == 0 {
+		delete(c.of, id.Owner)
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+package reactor
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/manifold-es/manifold/delivery/consume"
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Births records when the service's consumers for many tenants were first declared.
+type Births interface {
+	// Declare returns since when a consumer exists. If it was not declared before, it exists from since on; zero means
+	// now.
+	Declare(ctx context.Context, owner domain.TenantID, kind, name string, since time.Time) (time.Time, error)
+}
+
+// Config configures Reactors. Births, Groups and Projections are required.
+type Config struct {
+	Births      Births
+	Groups      Groups
+	Projections Projections
+	Reactors    []Reactor
+	Log         *slog.Logger // nil: none
+	// Called is called after each call of a reactor, whether it failed or not. It must return at once. Nil means that
+	// nothing is called.
+	Called func(reactor string, failed bool, took time.Duration)
+}
+
+// Reactors calls Go functions for events. It is a source of a consume.Dispatcher. All methods may be called
+// concurrently.
+type Reactors struct {
+	config Config
+	all    []declared
+	places places
+}
+
+// declared is a reactor with the definition of its group.
+type declared struct {
+	Reactor
+	definition domain.GroupDefinition
+}
+
+var _ consume.Source = (*Reactors)(nil)
+
+// New checks the reactors. Its error wraps a *domain.Error whose place is in the reactor's definition.
+func New(config Config) (*Reactors, error) {
+	if config.Log == nil {
+		config.Log = slog.New(slog.DiscardHandler)
+	}
+	if config.Called == nil {
+		config.Called = func(string, bool, time.Duration) {}
+	}
+	r := &Reactors{config: config, places: places{groups: config.Groups}}
+	for _, reactor := range config.Reactors {
+		if err := reactor.check(); err != nil {
+			return nil, fmt.Errorf("reactor %q: %w", reactor.Name, err)
+		}
+		if slices.ContainsFunc(r.all, func(d declared) bool { return d.Name == reactor.Name }) {
+			return nil, fmt.Errorf("there are two reactors named %q", reactor.Name)
+		}
+		definition, err := reactor.group()
+		if err != nil {
+			return nil, fmt.Errorf("reactor %q: %w", reactor.Name, err)
+		}
+		r.all = append(r.all, declared{reactor, definition})
+	}
+	return r, nil
+}
+
+// Declare records since when these reactors exist. It must be called before the dispatcher runs and before this process
+// accepts events. Then a reactor is called for all events appended from then on.
+func (r *Reactors) Declare(ctx context.Context) error {
+	for i := range r.all {
+		if r.all[i].From == "start" {
+			continue
+		}
+		since, err := r.config.Births.Declare(ctx, domain.Everyone, domain.ServiceReactor, r.all[i].Name, time.Time{})
+		if err != nil {
+			return err
+		}
+		r.all[i].definition.From = domain.From{Time: since}.String()
+	}
+	return nil
+}
+
+// Watches reports whether a projection of this name is the source of a reactor.
+func (r *Reactors) Watches(projection string) bool {
+	return slices.ContainsFunc(r.all, func(d declared) bool { return d.Projection == projection })
+}
+
+// Consumers returns one consumer for each reactor. It implements consume.Source.
+func (r *Reactors) Consumers(_ context.Context, tenant domain.TenantID) ([]consume.Consumer, error) {
+	consumers := make([]consume.Consumer, len(r.all))
+	for i := range r.all {
+		consumers[i] = consume.Consumer{
+			Name: domain.ServiceGroup(domain.ServiceReactor, r.all[i].Name), // its revision is the program's
+			Run: func(ctx context.Context) (time.Time, error) {
+				return r.run(ctx, tenant, &r.all[i])
+			},
+		}
+	}
+	return consumers, nil
+}
+
+// run calls a reactor for what is due.
+func (r *Reactors) run(ctx context.Context, tenant domain.TenantID, d *declared) (again time.Time, err error) {
+	f := feed{
+		groups: r.config.Groups, places: &r.places, projections: r.config.Projections, tenant: tenant,
+		group: domain.ServiceGroup(domain.ServiceReactor, d.Name), projection: d.Projection,
+	}
+	f.follow = func(ctx context.Context) (ok bool, err error) { return r.follow(ctx, tenant, d, f.group) }
+	if ok, err := f.follow(ctx); !ok || err != nil {
+		return time.Time{}, err
+	}
+	again, err = ended((&round{feed: f, reactors: r, of: d}).run(ctx))
+	if domain.IsCode(err, domain.CodeNotFound) {
+		r.places.forget(tenant, f.group) // the group or the projection was removed
+	}
+	return again, err
+}
+
+// follow creates a reactor's group, or updates it to what its projection selects now. ok is false if there is nothing.
+func (r *Reactors) follow(ctx context.Context, tenant domain.TenantID, d *declared, group string) (ok bool, err error) {
+	definition := d.definition
+	if d.Projection != "" {
+		p, err := r.config.Projections.Live(ctx, tenant, d.Projection)
+		if domain.IsCode(err, domain.CodeNotFound) {
+			return false, nil // a new projection notifies its tenants' consumers
+		}
+		if err != nil {
+			return false, err
+		}
+		var types []string
+		definition.Categories, types = r.config.Projections.Selects(p)
+		if types, ok = narrow(d.Types, types); !ok {
+			return false, nil
+		}
+		definition.Types = typesOf(types)
+	}
+	return true, r.places.ensure(ctx, tenant, group, definition, false)
+}

@@ -1,0 +1,108 @@
+package selection
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/expr"
+)
+
+// Limits of a selection's names.
+const (
+	MaxCategories = 100
+	MaxTypes      = 100
+)
+
+const maxFilterBytes = 8000
+
+// Selection is a checked domain.Selection, ready to match events. It is immutable, so any number of goroutines may use
+// it.
+type Selection struct {
+	domain.Selection
+	Condition *expr.Condition // nil: no filter
+}
+
+// New checks a selection. Its error is a *domain.Error with the place: source.stream, source.categories[0],
+// types[0] or filter. For filter, the code is domain.CodeInvalidDefinition.
+func New(wanted domain.Selection) (*Selection, error) {
+	s := &Selection{Selection: wanted}
+	s.Categories, s.Types = slices.Clone(wanted.Categories), slices.Clone(wanted.Types)
+	if s.Stream != "" {
+		if len(s.Categories) > 0 {
+			return nil, domain.Errorf(domain.CodeInvalidRequest, "source", "it names a stream and categories; name one or the other")
+		}
+		if err := domain.CheckStream("source.stream", s.Stream); err != nil {
+			return nil, err
+		}
+	}
+	if err := checkNames("source.categories", "categories", s.Categories, MaxCategories, domain.CheckCategory); err != nil {
+		return nil, err
+	}
+	if err := checkNames("types", "types", s.Types, MaxTypes, domain.CheckType); err != nil {
+		return nil, err
+	}
+	if s.Filter == "" {
+		return s, nil
+	}
+	if len(s.Filter) > maxFilterBytes {
+		return nil, domain.Errorf(domain.CodeInvalidDefinition, "filter", "it has %d bytes; at most %d are allowed", len(s.Filter), maxFilterBytes)
+	}
+	var err error
+	if s.Condition, err = expr.CompileCondition(s.Filter); err != nil {
+		if failure, ok := errors.AsType[*expr.CompileError](err); ok {
+			return nil, domain.Errorf(domain.CodeInvalidDefinition, "filter", "%s", failure)
+		}
+		return nil, err
+	}
+	return s, nil
+}
+
+func checkNames(where, what string, names []string, most int, check func(where, name string) error) error {
+	if len(names) > most {
+		return domain.Errorf(domain.CodeInvalidRequest, where, "there are %d %s; at most %d are allowed", len(names), what, most)
+	}
+	for i, name := range names {
+		if err := check(fmt.Sprintf("%s[%d]", where, i), name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Matches reports whether an event is selected. If the filter fails for an event, for example because a field is
+// missing, the event is not selected. An event without data is selected, because the filter's result is unknown.
+func (s *Selection) Matches(event *domain.Event) bool {
+	return s.Names(event) && (s.Condition == nil || event.Gap != nil || Holds(s.Condition, expr.NewEvent(*event)))
+}
+
+// Names reports whether an event's stream, category and type are selected. It ignores the filter.
+func (s *Selection) Names(event *domain.Event) bool {
+	if s.Stream != "" {
+		if event.Stream != s.Stream {
+			return false
+		}
+	} else if len(s.Categories) > 0 && !slices.Contains(s.Categories, domain.Category(event.Stream)) {
+		return false
+	}
+	return len(s.Types) == 0 || slices.Contains(s.Types, event.Type)
+}
+
+// Holds reports whether a filter holds for an event. A filter that fails does not hold.
+func Holds(filter *expr.Condition, event *expr.Event) bool {
+	holds, err := filter.Eval(event)
+	return err == nil && holds
+}
+
+// Narrow limits a query to what may be selected. The results must still be checked with matches. For a single stream,
+// narrow selects only the stream's category. So whoever follows one stream should read it by versions if possible.
+func (s *Selection) Narrow(q *domain.LogQuery) { q.Categories, q.Types = s.InCategories(), s.Types }
+
+// InCategories returns the categories of all events that can be selected. None means all.
+func (s *Selection) InCategories() []string {
+	if s.Stream != "" {
+		return []string{domain.Category(s.Stream)}
+	}
+	return s.Categories
+}

@@ -1,0 +1,98 @@
+package selection
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+func TestSelectionMatches(t *testing.T) {
+	t.Parallel()
+	events := []domain.Event{
+		{Position: 1, Stream: "order-1", Type: "Placed", Data: []byte(`{"total": 3}`)},
+		{Position: 2, Stream: "order-2", Type: "Placed", Data: []byte(`{}`)},
+		{Position: 3, Stream: "invoice-1", Type: "Sent", Data: []byte(`{"total": 30}`), Metadata: []byte(`{"by": "me"}`)},
+		{Position: 4, Stream: "order-1", Type: "Paid", Data: []byte(`{"total": "much"}`)},
+	}
+	for name, test := range map[string]struct {
+		wanted domain.Selection
+		want   []int64
+	}{
+		"everything":          {domain.Selection{}, []int64{1, 2, 3, 4}},
+		"a stream":            {domain.Selection{Stream: "order-1"}, []int64{1, 4}},
+		"categories":          {domain.Selection{Categories: []string{"user", "invoice"}}, []int64{3}},
+		"types":               {domain.Selection{Types: []string{"Paid", "Sent"}}, []int64{3, 4}},
+		"a stream's type":     {domain.Selection{Stream: "order-1", Types: []string{"Paid"}}, []int64{4}},
+		"a filter":            {domain.Selection{Filter: `event.data.total > 2`}, []int64{1, 3}}, // no such field, and no number: no match
+		"what is not a match": {domain.Selection{Filter: `!(event.data.total > 2)`}, nil},
+		"a filter of all":     {domain.Selection{Filter: `event.data.?total.orValue(0) != 0 || event.key == "2"`}, []int64{1, 2, 3, 4}},
+		"metadata":            {domain.Selection{Filter: `event.metadata.by == "me"`}, []int64{3}},
+	} {
+		s, err := New(test.wanted)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		var got []int64
+		for i := range events {
+			if s.Matches(&events[i]) {
+				got = append(got, events[i].Position)
+			}
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%s selects %d; want %d", name, got, test.want)
+		}
+	}
+}
+
+func TestSelectionNarrowsAQuery(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		wanted            domain.Selection
+		categories, types []string
+	}{
+		{domain.Selection{Filter: "true"}, nil, nil},
+		{domain.Selection{Categories: []string{"a", "b"}, Types: []string{"T"}}, []string{"a", "b"}, []string{"T"}},
+		{domain.Selection{Stream: "order-7"}, []string{"order"}, nil},
+	} {
+		s, err := New(test.wanted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := domain.LogQuery{From: 3, Limit: 5}
+		s.Narrow(&q)
+		if !slices.Equal(q.Categories, test.categories) || !slices.Equal(q.Types, test.types) || q.From != 3 {
+			t.Errorf("%+v narrows to %+v", test.wanted, q)
+		}
+	}
+}
+
+func TestSelectionRefuses(t *testing.T) {
+	t.Parallel()
+	many := slices.Repeat([]string{"a"}, 101)
+	for name, test := range map[string]struct {
+		wanted domain.Selection
+		code   domain.Code
+		where  string
+		says   string
+	}{
+		"a stream's name": {domain.Selection{Stream: "order"}, domain.CodeInvalidRequest, "source.stream", "category-id"},
+		"a category":      {domain.Selection{Categories: []string{"order", "a-b"}}, domain.CodeInvalidRequest, "source.categories[1]", "'-'"},
+		"categories":      {domain.Selection{Categories: many}, domain.CodeInvalidRequest, "source.categories", "at most 100"},
+		"both":            {domain.Selection{Stream: "order-1", Categories: []string{"order"}}, domain.CodeInvalidRequest, "source", "one or the other"},
+		"a type":          {domain.Selection{Types: []string{""}}, domain.CodeInvalidRequest, "types[0]", "0 bytes"},
+		"types":           {domain.Selection{Types: many}, domain.CodeInvalidRequest, "types", "at most 100"},
+		"a filter":        {domain.Selection{Filter: "event.dat > 1"}, domain.CodeInvalidDefinition, "filter", "its fields are category, data"},
+		"no condition":    {domain.Selection{Filter: "event.key"}, domain.CodeInvalidDefinition, "filter", "true or false"},
+		"a long filter":   {domain.Selection{Filter: "true" + strings.Repeat(" ", 8000)}, domain.CodeInvalidDefinition, "filter", "at most 8000"},
+	} {
+		_, err := New(test.wanted)
+		failure, ok := errors.AsType[*domain.Error](err)
+		if !ok || failure.Code != test.code || failure.Where != test.where || !strings.Contains(failure.Message, test.says) {
+			t.Errorf("%s is refused with %+v", name, err)
+		}
+	}
+}

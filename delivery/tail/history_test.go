@@ -1,0 +1,35 @@
+package tail
+
+import (
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+func TestSlicesAreAsLargeAsTheFollowerIsFast(t *testing.T) {
+	t.Parallel()
+	h := newHistory(newTail(New(Config{}), domain.TenantID{}), nil)
+	h.paced(time.Time{}) // it was given nothing yet
+	if h.scale != scaleFirst || !h.readsAhead() {
+		t.Errorf("it begins with %d", h.scale)
+	}
+	for range 10 {
+		h.paced(time.Now())
+	}
+	if h.scale != scaleMost {
+		t.Errorf("a fast one comes to %d", h.scale)
+	}
+	h.paced(time.Now().Add(-takenSlow / 2))
+	if h.scale != scaleMost {
+		t.Errorf("one that is neither fast nor slow comes to %d", h.scale)
+	}
+	h.paced(time.Now().Add(-2 * takenSlow))
+	if h.scale != scaleLeast || h.readsAhead() {
+		t.Errorf("a slow one comes to %d", h.scale)
+	}
+	h.paced(time.Now())
+	if !h.readsAhead() {
+		t.Error("one that is fast again is not read ahead for")
+	}
+}

@@ -1,0 +1,131 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/manifold-es/manifold/delivery/group"
+	"github.com/manifold-es/manifold/delivery/selection"
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/expr"
+)
+
+// Settings of a webhook's group that its definition does not contain.
+const (
+	groupBatch = 100
+	groupLease = time.Minute // of events taken by a process of an earlier release; see pace.lease
+	// groupInFlight is more than one process takes at the same time, so that another process also finds events.
+	groupInFlight = 2000
+)
+
+// maxDedupeBytes is the maximum length of DedupeID.
+const maxDedupeBytes = 8000
+
+// complete fills in a definition's defaults and validates it. Its error is a *domain.Error that names the field.
+func (w *Webhooks) complete(d domain.WebhookDefinition) (domain.WebhookDefinition, error) {
+	if d.Format == "" {
+		d.Format = domain.WebhookStandard
+	}
+	if d.Ordering == "" {
+		d.Ordering = domain.OrderingNone
+	}
+	if d.Timeout == 0 {
+		d.Timeout = domain.DefaultWebhookTimeout
+	}
+	if err := w.sender.checkURL(d.URL); err != nil {
+		return d, err
+	}
+	wrong := func(where, format string, args ...any) (domain.WebhookDefinition, error) {
+		return d, domain.Errorf(domain.CodeInvalidRequest, where, format, args...)
+	}
+	switch {
+	case d.Format != domain.WebhookStandard && d.Format != domain.WebhookCloudEvents:
+		return wrong("format", "%q is no format; it is standard or cloudevents", clip(string(d.Format)))
+	case d.Timeout < domain.MinWebhookTimeout || d.Timeout > domain.MaxWebhookTimeout:
+		return wrong("timeout", "it is %s; it must be from %s to %s", d.Timeout, domain.MinWebhookTimeout, domain.MaxWebhookTimeout)
+	case d.Delay < 0 || d.Delay > domain.MaxWebhookDelay:
+		return wrong("delay", "it is %s; it must be from 0 to %s", d.Delay, domain.MaxWebhookDelay)
+	case d.Projection != "" && (d.Stream != "" || len(d.Categories) > 0):
+		return wrong("source", "it names a projection and categories or a stream; name one or the other: a projection's source is its own")
+	case d.DedupeID == "" && d.DedupeWindow != 0:
+		return wrong("dedupe.id", "it is missing; write an expression of the event that gives a text, such as event.data.order")
+	case d.DedupeID != "" && (d.DedupeWindow < time.Second || d.DedupeWindow > domain.MaxDedupeWindow):
+		return wrong("dedupe.window", "it is %s; it must be from 1s to %s", d.DedupeWindow, domain.MaxDedupeWindow)
+	case len(d.DedupeID) > maxDedupeBytes:
+		return wrong("dedupe.id", "it has %d bytes; at most %d are allowed", len(d.DedupeID), maxDedupeBytes)
+	}
+	if d.DedupeID != "" {
+		err := expr.CheckString(d.DedupeID)
+		if failure, ok := errors.AsType[*expr.CompileError](err); ok {
+			return d, domain.Errorf(domain.CodeInvalidDefinition, "dedupe.id", "%s", failure)
+		}
+		if err != nil {
+			return d, err
+		}
+	}
+	d.Timeout, d.Delay, d.DedupeWindow = d.Timeout.Round(time.Millisecond), d.Delay.Round(time.Millisecond), d.DedupeWindow.Round(time.Millisecond)
+	return d, nil
+}
+
+// dedupeKey compiles a definition's DedupeID. It returns nil if there is none.
+func dedupeKey(d domain.WebhookDefinition) (*expr.Key, error) {
+	if d.DedupeID == "" {
+		return nil, nil
+	}
+	return expr.CompileKey(d.DedupeID)
+}
+
+// groupOf returns the definition of a webhook's group. The webhook's definition must be complete; its From is used as
+// it is.
+func (w *Webhooks) groupOf(ctx context.Context, tenant domain.TenantID, d domain.WebhookDefinition) (domain.GroupDefinition, error) {
+	selection, err := w.selection(ctx, tenant, d)
+	if err != nil {
+		return domain.GroupDefinition{}, err
+	}
+	return group.Complete(domain.GroupDefinition{
+		Selection: selection, From: d.From, BatchSize: groupBatch, MaxInFlight: groupInFlight, AckTimeout: groupLease, MaxAttempts: w.pace.attempts(),
+		BackoffMin: schedule[0], BackoffMax: schedule[len(schedule)-1], Ordering: d.Ordering, Delay: d.Delay,
+	})
+}
+
+// sourceProjection is the place of errors about the projection.
+const sourceProjection = "source.projection"
+
+func sorted(names []string) []string {
+	names = slices.Clone(names)
+	slices.Sort(names)
+	return names
+}
+
+// selection returns which events a webhook's group selects. For a projection these are the events that it selects now.
+// If the projection has more names than a selection can have, the selection includes all names, and the projection is
+// asked for each event.
+func (w *Webhooks) selection(ctx context.Context, tenant domain.TenantID, d domain.WebhookDefinition) (domain.Selection, error) {
+	if d.Projection == "" {
+		return d.Selection, nil
+	}
+	p, err := w.config.Projections.Live(ctx, tenant, d.Projection)
+	if failure, ok := errors.AsType[*domain.Error](err); ok && failure.Code == domain.CodeNotFound {
+		return domain.Selection{}, domain.Errorf(domain.CodeInvalidRequest, sourceProjection, "there is no projection %q; make it first, or name another", clip(d.Projection))
+	}
+	if err != nil {
+		return domain.Selection{}, err
+	}
+	if p.Definition.Mode == domain.ModeLive {
+		return domain.Selection{}, domain.Errorf(domain.CodeUnsupported, sourceProjection,
+			"projection %q is live: it stores no documents, so there is no moment at which one is stored; change its mode to async", d.Projection)
+	}
+	selected := domain.Selection{Types: d.Types, Filter: d.Filter}
+	categories, types := w.config.Projections.Selects(p)
+	if len(categories) <= selection.MaxCategories {
+		selected.Categories = categories
+	}
+	if len(d.Types) == 0 && len(types) <= selection.MaxTypes {
+		selected.Types = types
+	}
+	// Sort the names, so that the same names give the same group.
+	selected.Categories, selected.Types = sorted(selected.Categories), sorted(selected.Types)
+	return selected, nil
+}

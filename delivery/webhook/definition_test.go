@@ -1,0 +1,237 @@
+package webhook_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold/cloudevents"
+	"github.com/manifold-es/manifold/delivery/webhook"
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/tables"
+)
+
+func TestWebhooksThatCannotWork(t *testing.T) {
+	t.Parallel()
+	p := start(t, pgtest.Database(t), options{idle: true})
+	tenant := p.tenant(t)
+	live := orders
+	live.Name, live.Mode = "live-orders", domain.ModeLive
+	if _, err := p.catalog.Create(t.Context(), tenant, live, "test"); err != nil {
+		t.Fatal(err)
+	}
+	for where, change := range map[string]func(*domain.WebhookDefinition){
+		"url":                  func(d *domain.WebhookDefinition) { d.URL = "ftp://example.com" },
+		"format":               func(d *domain.WebhookDefinition) { d.Format = "xml" },
+		"ordering":             func(d *domain.WebhookDefinition) { d.Ordering = "random" },
+		"timeout":              func(d *domain.WebhookDefinition) { d.Timeout = 16 * time.Second },
+		"delay":                func(d *domain.WebhookDefinition) { d.Delay = -1 },
+		"from":                 func(d *domain.WebhookDefinition) { d.From = "yesterday" },
+		"filter":               func(d *domain.WebhookDefinition) { d.Filter = "event." },
+		"types[0]":             func(d *domain.WebhookDefinition) { d.Types = []string{""} },
+		"source.categories[0]": func(d *domain.WebhookDefinition) { d.Categories = []string{"a-b"} },
+		"source": func(d *domain.WebhookDefinition) {
+			d.Projection, d.Categories = "live-orders", []string{"order"}
+		},
+		"source.projection": func(d *domain.WebhookDefinition) { d.Projection = "nothing" },
+		"dedupe.id":         func(d *domain.WebhookDefinition) { d.DedupeID, d.DedupeWindow = "event.", time.Second },
+		"dedupe.window":     func(d *domain.WebhookDefinition) { d.DedupeID = "event.id" },
+	} {
+		d := domain.WebhookDefinition{URL: "https://example.com/"}
+		change(&d)
+		_, _, err := p.webhooks.Put(t.Context(), tenant, "mail", d)
+		if failure, ok := errors.AsType[*domain.Error](err); !ok || failure.Where != where {
+			t.Errorf("%s: %v", where, err)
+		}
+	}
+	for id, want := range map[string]string{"event.position": "this gives int; write string(...)", "[event.id]": "this gives list"} {
+		d := domain.WebhookDefinition{URL: "https://example.com/", DedupeID: id, DedupeWindow: time.Second}
+		_, _, err := p.webhooks.Put(t.Context(), tenant, "mail", d)
+		if failure, ok := errors.AsType[*domain.Error](err); !ok || failure.Where != "dedupe.id" || !strings.Contains(failure.Message, want) {
+			t.Errorf("dedupe.id %s: %v", id, err)
+		}
+	}
+	live1 := domain.WebhookDefinition{URL: "https://example.com/", Projection: "live-orders"}
+	if _, _, err := p.webhooks.Put(t.Context(), tenant, "mail", live1); !domain.IsCode(err, domain.CodeUnsupported) {
+		t.Errorf("a live projection: %v", err)
+	}
+	if _, _, err := p.webhooks.Put(t.Context(), tenant, "webhook.mail", domain.WebhookDefinition{URL: "https://example.com/"}); !domain.IsCode(err, domain.CodeInvalidRequest) {
+		t.Errorf("a name with a dot: %v", err)
+	}
+	if all, err := p.webhooks.List(t.Context(), tenant, "", 10); err != nil || len(all) != 0 {
+		t.Errorf("there is %+v, %v", all, err)
+	}
+}
+
+// A webhook can be changed in place. The settings that it keeps from its creation cannot be changed, and may be
+// omitted.
+func TestWebhookIsChanged(t *testing.T) {
+	t.Parallel()
+	p := start(t, pgtest.Database(t), options{})
+	tenant := p.tenant(t)
+	old, e := newEndpoint(t, always(500)), newEndpoint(t, always(200))
+	first := domain.WebhookDefinition{URL: old.url, From: "start", Ordering: domain.OrderingStream}
+	p.put(t, tenant, "mail", first)
+	for _, change := range []func(*domain.WebhookDefinition){
+		func(d *domain.WebhookDefinition) { d.From = "7" },
+		func(d *domain.WebhookDefinition) { d.Ordering = domain.OrderingNone },
+	} {
+		d := first
+		change(&d)
+		if _, _, err := p.webhooks.Put(t.Context(), tenant, "mail", d); !domain.IsCode(err, domain.CodeConflict) {
+			t.Errorf("%+v: %v", d, err)
+		}
+	}
+	w, created, err := p.webhooks.Put(t.Context(), tenant, "mail", domain.WebhookDefinition{URL: e.url, Selection: domain.Selection{Types: []string{"OrderPaid"}}})
+	if err != nil || created || w.From != "start" || w.Ordering != domain.OrderingStream || len(w.Secrets) != 1 {
+		t.Fatalf("%v: created %t, %+v", err, created, w)
+	}
+	again, created, err := p.webhooks.Put(t.Context(), tenant, "mail", w.WebhookDefinition)
+	if err != nil || created || again.Revision != w.Revision {
+		t.Errorf("%v: putting it again gives the revision %d behind %d", err, again.Revision, w.Revision)
+	}
+	// Soon all events go to the new URL, including those that the old URL refuses.
+	for n, changed := 0, false; !changed; n++ {
+		p.add(t, tenant, fmt.Sprint("order-soon", n), "OrderPaid", `{}`)
+		select {
+		case <-old.requests:
+		case <-e.requests:
+			changed = true
+		case <-time.After(time.Minute):
+			t.Fatal("nothing arrives")
+		}
+	}
+	for len(old.requests) > 0 {
+		<-old.requests // from before: who sent to it has come to its end by now
+	}
+	p.add(t, tenant, "order-1", "OrderPlaced", `{}`)
+	want := p.add(t, tenant, "order-1", "OrderPaid", `{}`)[0]
+	for r := e.next(t); r.id() != want.ID.String(); r = e.next(t) {
+		if !strings.Contains(string(r.body), `"stream":"order-soon`) {
+			t.Errorf("%s arrives", r.body)
+		}
+	}
+	if len(old.requests) > 0 {
+		t.Error("something arrives at the old URL")
+	}
+	if err := p.webhooks.Delete(t.Context(), tenant, "mail"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.groups.Get(t.Context(), tenant, domain.ServiceGroup(domain.ServiceWebhook, "mail")); !domain.IsCode(err, domain.CodeNotFound) {
+		t.Errorf("its group is there: %v", err)
+	}
+}
+
+func TestSecretsSignWhileTheyAreThere(t *testing.T) {
+	t.Parallel()
+	p := start(t, pgtest.Database(t), options{})
+	tenant := p.tenant(t)
+	e := newEndpoint(t, always(200))
+	one := p.put(t, tenant, "mail", domain.WebhookDefinition{URL: e.url})
+	two, err := p.webhooks.AddSecret(t.Context(), tenant, "mail", -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed := func(times int) { // soon: requests that are running are signed with the old secrets
+		t.Helper()
+		await(t, fmt.Sprintf("there are not %d signatures", times), func() bool {
+			p.add(t, tenant, "order-1", "OrderPlaced", `{}`)
+			return len(strings.Fields(e.next(t).header.Get("Webhook-Signature"))) == times
+		})
+	}
+	signed(2)
+	if _, err := p.webhooks.RemoveSecret(t.Context(), tenant, "mail", one.Secrets[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	signed(1)
+	if _, err := p.webhooks.RemoveSecret(t.Context(), tenant, "mail", two.Secrets[1].ID); !domain.IsCode(err, domain.CodeConflict) {
+		t.Errorf("the last one is removed: %v", err)
+	}
+	// The others expire at once.
+	if _, err := p.webhooks.AddSecret(t.Context(), tenant, "mail", 0); err != nil {
+		t.Fatal(err)
+	}
+	signed(1)
+}
+
+func TestEventsArriveAsCloudEvents(t *testing.T) {
+	t.Parallel()
+	p := start(t, pgtest.Database(t), options{})
+	tenant := p.tenant(t)
+	if _, err := p.catalog.Create(t.Context(), tenant, orders, "test"); err != nil {
+		t.Fatal(err)
+	}
+	plain, e := newEndpoint(t, always(200)), newEndpoint(t, always(200))
+	p.put(t, tenant, "plain", domain.WebhookDefinition{URL: plain.url, Format: domain.WebhookCloudEvents})
+	p.put(t, tenant, "documents", domain.WebhookDefinition{URL: e.url, Format: domain.WebhookCloudEvents, Projection: "orders"})
+	want := p.add(t, tenant, "order-1", "Placed", `{"customer": "ann \"é"}`)[0]
+	for _, r := range []request{plain.next(t), e.next(t)} {
+		var got map[string]any
+		if err := json.Unmarshal(r.body, &got); err != nil {
+			t.Fatalf("%v: %s", err, r.body)
+		}
+		if r.header.Get("Content-Type") != cloudevents.StructuredType || got["id"] != want.ID.String() || r.id() != want.ID.String() || got["type"] != "Placed" || got["specversion"] != "1.0" {
+			t.Errorf("%v: %s", r.header, r.body)
+		}
+		if text, ok := got["manifolddocument"].(string); ok {
+			var document struct {
+				ID   string
+				Data json.RawMessage
+			}
+			if err := json.Unmarshal([]byte(text), &document); err != nil || document.ID != `ann "é` || string(document.Data) != `{"n": 1}` {
+				t.Errorf("%v: %s", err, text)
+			}
+		}
+	}
+}
+
+// counting counts the queries for a tenant's webhooks.
+type counting struct {
+	*tables.Tables
+	asked *atomic.Int64
+}
+
+func (c counting) SendingWebhooks(ctx context.Context, tenant domain.TenantID) ([]domain.Webhook, error) {
+	c.asked.Add(1)
+	return c.Tables.SendingWebhooks(ctx, tenant)
+}
+
+// Tenants without webhooks cost no query, however many there are. Tenants with webhooks cost one per change.
+func TestTenantsWithoutWebhooksCostNothing(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	p := start(t, pgtest.Database(t), options{idle: true, webhooks: func(s *tables.Tables) webhook.Store { return counting{s, &asked} }})
+	for range 50 {
+		found, err := p.webhooks.Consumers(t.Context(), domain.NewTenantID())
+		if err != nil || len(found) > 0 {
+			t.Fatalf("%v, %v", found, err)
+		}
+	}
+	if asked.Load() > 0 {
+		t.Errorf("%d tenants were asked", asked.Load())
+	}
+	tenant := p.tenant(t)
+	p.put(t, tenant, "mail", domain.WebhookDefinition{URL: "https://example.com"})
+	await(t, "the webhook is not listed", func() bool {
+		found, err := p.webhooks.Consumers(t.Context(), tenant)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(found) == 1 && found[0].Name == "webhook.mail"
+	})
+	before := asked.Load()
+	for range 50 {
+		if _, err := p.webhooks.Consumers(t.Context(), tenant); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if now := asked.Load(); now-before > 2 { // notices of the change may come late
+		t.Errorf("it was asked %d times", now-before)
+	}
+}

@@ -1,0 +1,260 @@
+package webhook
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"net/netip"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/manifold-es/manifold/delivery/group"
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection"
+)
+
+// Config configures Webhooks. Store, Groups and Projections are required.
+type Config struct {
+	Store       Store
+	Groups      *group.Groups
+	Projections *projection.Catalog
+	Owns        func(domain.TenantID) bool // whether this process runs a tenant's webhooks; nil: all tenants'
+	Allow       []netip.Prefix             // addresses that are not public but allowed
+	AllowHTTP   bool                       // allows unencrypted http URLs
+	Bytes       int                        // of messages in memory, about; above it one per webhook; 0: DefaultBytes
+	Version     string                     // of the program, sent to receivers
+	Log         *slog.Logger               // nil: none
+	Observer    Observer
+}
+
+// DefaultBytes is the default of Config.Bytes.
+const DefaultBytes = 128 << 20
+
+// Observer has optional functions that report what happens. They are called by many goroutines and must not block.
+type Observer struct {
+	Attempted func(outcome domain.WebhookOutcome, took time.Duration)
+	// Delayed is called for each event that is sent for the first time, with the time since it was recorded, less the
+	// webhook's delay.
+	Delayed func(delay time.Duration)
+}
+
+// Webhooks manages the webhooks of all tenants, as far as they concern this process. All methods may be called
+// concurrently, and by any number of processes at once. Errors that a caller can act on are *domain.Error.
+type Webhooks struct {
+	config Config
+	sender *sender
+	pace   pace
+
+	mu      sync.Mutex
+	with    map[domain.TenantID]bool // tenants that have or may have webhooks; nil: unknown
+	noticed map[domain.TenantID]bool // tenants from notices while with is being read
+	tenants map[domain.TenantID]*tenant
+	reading chan struct{} // one entry while with is being read
+
+	held    atomic.Int64 // bytes of messages in memory
+	sending atomic.Int64 // requests under way
+	sweeps  chan named   // webhooks that have much to sweep
+}
+
+// named identifies a webhook.
+type named struct {
+	tenant domain.TenantID
+	name   string
+}
+
+// New returns Webhooks. It serves the API's requests at once; Run only sweeps.
+func New(config Config) *Webhooks {
+	if config.Log == nil {
+		config.Log = slog.New(slog.DiscardHandler)
+	}
+	if config.Owns == nil {
+		config.Owns = func(domain.TenantID) bool { return true }
+	}
+	config.Bytes = cmp.Or(config.Bytes, DefaultBytes)
+	return &Webhooks{
+		config: config, sender: newSender(config.Allow, config.AllowHTTP, config.Version), pace: newPace(),
+		tenants: make(map[domain.TenantID]*tenant), reading: make(chan struct{}, 1), sweeps: make(chan named, sweepQueue),
+	}
+}
+
+// Put creates or changes a webhook. A new webhook is returned with its first secret. A webhook that the service has
+// disabled resumes. A webhook keeps where it began and its ordering; other values return domain.CodeConflict.
+func (w *Webhooks) Put(ctx context.Context, tenant domain.TenantID, name string, definition domain.WebhookDefinition) (webhook domain.Webhook, created bool, err error) {
+	if err := domain.CheckName("name", name); err != nil {
+		return domain.Webhook{}, false, err
+	}
+	from := definition.From
+	ordering := definition.Ordering
+	if definition, err = w.complete(definition); err != nil {
+		return domain.Webhook{}, false, err
+	}
+	start := int64(1)
+	there, err := w.config.Store.Webhook(ctx, tenant, name)
+	switch {
+	case domain.IsCode(err, domain.CodeNotFound):
+		place, err := domain.ParseFrom("from", cmp.Or(from, "end"))
+		if err != nil {
+			return domain.Webhook{}, false, err
+		}
+		definition.From = place.String()
+		if start, err = w.config.Groups.Place(ctx, tenant, place); err != nil {
+			return domain.Webhook{}, false, err
+		}
+	case err != nil:
+		return domain.Webhook{}, false, err
+	default:
+		definition.From = there.From
+		if ordering == "" {
+			definition.Ordering = there.Ordering
+		}
+		if err := changeable(there, from, definition); err != nil {
+			return domain.Webhook{}, false, err
+		}
+	}
+	group, err := w.groupOf(ctx, tenant, definition)
+	if err != nil {
+		return domain.Webhook{}, false, err
+	}
+	webhook, created, err = w.config.Store.PutWebhook(ctx, tenant, name, definition, group, start, newSecret())
+	w.Notice(tenant)
+	return webhook, created, err
+}
+
+// changeable refuses changes to the settings that a webhook keeps from its creation.
+func changeable(there domain.Webhook, from string, wanted domain.WebhookDefinition) error {
+	if from != "" {
+		place, err := domain.ParseFrom("from", from)
+		if err != nil {
+			return err
+		}
+		if place.String() != there.From {
+			return domain.Errorf(domain.CodeConflict, "from", "webhook %q began at %q; from is only for a new webhook: replay a range with this one, or make another", there.Name, there.From)
+		}
+	}
+	if there.Ordering != wanted.Ordering {
+		return domain.Errorf(domain.CodeConflict, "ordering", "webhook %q has the ordering %q and keeps it; make another webhook", there.Name, there.Ordering)
+	}
+	return nil
+}
+
+func newSecret() domain.WebhookSecret {
+	key := make([]byte, domain.WebhookSecretBytes)
+	rand.Read(key) // never fails: without randomness it ends the program
+	return domain.WebhookSecret{ID: domain.NewWebhookSecretID(), Key: key}
+}
+
+// Get returns a webhook.
+func (w *Webhooks) Get(ctx context.Context, tenant domain.TenantID, name string) (domain.Webhook, error) {
+	return w.config.Store.Webhook(ctx, tenant, name)
+}
+
+// List returns up to limit webhooks after a name, ordered by name.
+func (w *Webhooks) List(ctx context.Context, tenant domain.TenantID, after string, limit int) ([]domain.Webhook, error) {
+	return w.config.Store.Webhooks(ctx, tenant, after, limit)
+}
+
+// Delete removes a webhook with everything that belongs to it. Requests that are running may still arrive.
+func (w *Webhooks) Delete(ctx context.Context, tenant domain.TenantID, name string) error {
+	err := w.config.Store.DeleteWebhook(ctx, tenant, name)
+	w.Notice(tenant)
+	return err
+}
+
+// Pause stops a webhook and its replay, or resumes them, also if the service has disabled the webhook. Events that are
+// due meanwhile wait.
+func (w *Webhooks) Pause(ctx context.Context, tenant domain.TenantID, name string, paused bool) (domain.Webhook, error) {
+	webhook, err := w.config.Store.PauseWebhook(ctx, tenant, name, paused)
+	w.Notice(tenant)
+	return webhook, err
+}
+
+// AddSecret adds a secret, which is the last one in the returned webhook. The older ones still sign for the duration
+// expireOld or, if that is negative, until they are removed.
+func (w *Webhooks) AddSecret(ctx context.Context, tenant domain.TenantID, name string, expireOld time.Duration) (domain.Webhook, error) {
+	webhook, err := w.config.Store.AddWebhookSecret(ctx, tenant, name, newSecret(), expireOld)
+	w.Notice(tenant)
+	return webhook, err
+}
+
+// RemoveSecret removes a secret, which then no longer signs. It returns domain.CodeConflict for the last secret that
+// signs.
+func (w *Webhooks) RemoveSecret(ctx context.Context, tenant domain.TenantID, name string, id domain.WebhookSecretID) (domain.Webhook, error) {
+	webhook, err := w.config.Store.RemoveWebhookSecret(ctx, tenant, name, id)
+	w.Notice(tenant)
+	return webhook, err
+}
+
+// Attempts returns a webhook's attempts, newest first.
+func (w *Webhooks) Attempts(ctx context.Context, tenant domain.TenantID, name string, wanted domain.WebhookAttempts) ([]domain.WebhookAttempt, error) {
+	return w.config.Store.WebhookAttempts(ctx, tenant, name, wanted)
+}
+
+// Failing returns since when a webhook's URL has accepted nothing. It returns nil if the URL accepted the last request,
+// or none was sent. The result comes from the stored attempts, so every process knows it, whichever one sends.
+func (w *Webhooks) Failing(ctx context.Context, tenant domain.TenantID, webhook domain.Webhook) (*domain.WebhookFailing, error) {
+	return w.config.Store.WebhookFailing(ctx, tenant, webhook.Name, webhook.URL)
+}
+
+// Replay sends the events from position from to position to again, both included, with their original ids. The
+// webhook's normal deliveries continue. If to is 0, it is the log's head. Replay returns domain.CodeConflict if a
+// replay is running.
+func (w *Webhooks) Replay(ctx context.Context, tenant domain.TenantID, name string, from, to int64) (domain.Webhook, error) {
+	webhook, err := w.config.Store.Webhook(ctx, tenant, name)
+	if err != nil {
+		return domain.Webhook{}, err
+	}
+	head, err := w.config.Store.Head(ctx, tenant)
+	if err != nil {
+		return domain.Webhook{}, err
+	}
+	if to == 0 {
+		to = head.Position
+	}
+	switch {
+	case from < 1:
+		return domain.Webhook{}, domain.Errorf(domain.CodeInvalidRequest, "from", "it is %d; positions begin with 1", from)
+	case from > head.Position:
+		return domain.Webhook{}, domain.Errorf(domain.CodeInvalidRequest, "from", "it is %d, and the log ends with %d; a replay is of events that are there", from, head.Position)
+	case to > head.Position:
+		return domain.Webhook{}, domain.Errorf(domain.CodeInvalidRequest, "to", "it is %d, and the log ends with %d; a replay is of events that are there", to, head.Position)
+	case to < from:
+		return domain.Webhook{}, domain.Errorf(domain.CodeInvalidRequest, "to", "it is %d, before from, which is %d", to, from)
+	}
+	group, err := w.groupOf(ctx, tenant, webhook.WebhookDefinition)
+	if err != nil {
+		return domain.Webhook{}, err
+	}
+	group.From, group.To, group.Delay = strconv.FormatInt(from, 10), to, 0
+	webhook, err = w.config.Store.StartWebhookReplay(ctx, tenant, name, domain.WebhookReplay{From: from, To: to}, group)
+	w.Notice(tenant)
+	return webhook, err
+}
+
+// CancelReplay ends a webhook's replay, and removes what is left of it. It returns domain.CodeNotFound if there is
+// none.
+func (w *Webhooks) CancelReplay(ctx context.Context, tenant domain.TenantID, name string) (domain.Webhook, error) {
+	webhook, err := w.config.Store.CancelWebhookReplay(ctx, tenant, name)
+	w.Notice(tenant)
+	return webhook, err
+}
+
+// OpenBreakers returns how many endpoints of webhooks that this process runs have an open breaker.
+func (w *Webhooks) OpenBreakers() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	open := 0
+	for id, t := range w.tenants {
+		if !w.config.Owns(id) {
+			continue
+		}
+		for _, e := range t.endpoints {
+			if e.open() {
+				open++
+			}
+		}
+	}
+	return open
+}

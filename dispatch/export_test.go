@@ -1,8 +1,0 @@
-package dispatch
-
-// Known returns how many tenants the dispatcher has in memory.
-func (d *Dispatcher) Known() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return len(d.tenants)
-}
