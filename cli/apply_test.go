@@ -82,7 +82,7 @@ func TestDiffAndApply(t *testing.T) {
 		d.write("wrong.yaml", "name: wrong-"+owner+"\ninitial: {}\non:\n  A: doc\n  B: 'doc.'\n")
 		d.manifold(1, apply, filepath.Join(d.folder, "wrong.yaml")+":5: on.B:")
 		d.write("wrong.yaml", "name: wrong-"+owner+"\nsauce: 1\n")
-		d.manifold(1, diff, filepath.Join(d.folder, "wrong.yaml")+":2: there is no field \"sauce\"")
+		d.manifold(1, diff, filepath.Join(d.folder, "wrong.yaml")+":2: unknown field \"sauce\"")
 	}
 	// The documents are what the last definition makes of them.
 	got := documents(t, c, "sums-tenant", 4)

@@ -177,7 +177,7 @@ func (c *Catalog) mustBeFree(ctx context.Context, id domain.ProjectionID) error 
 		case err == nil:
 			return domain.Errorf(domain.CodeAlreadyExists, "name", "there is a projection named %q already; PUT changes its definition", id.Name)
 		case !domain.IsCode(err, domain.CodeNotFound):
-			return fmt.Errorf("look projection %q up: %w", id.Name, err)
+			return fmt.Errorf("look up projection %q: %w", id.Name, err)
 		}
 	}
 	return nil
@@ -281,7 +281,7 @@ func (c *Catalog) Reset(ctx context.Context, owner domain.TenantID, name, by str
 			return
 		}
 		if err := c.config.Store.AbandonReset(context.WithoutCancel(ctx), p.LiveBuild()); err != nil {
-			c.config.Log.Error("take back a reset that has come to nothing", "projection", id.Name, "build", p.Build, "error", err)
+			c.config.Log.Error("undo a reset that failed", "projection", id.Name, "build", p.Build, "error", err)
 		}
 	}()
 	// Check only after BeginReset: retention first announces what it is about to remove, and then asks who still needs

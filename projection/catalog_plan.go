@@ -71,7 +71,7 @@ func (c *Catalog) Plan(ctx context.Context, owner domain.TenantID, definitions [
 	var plan []PlannedChange
 	for i, definition := range definitions {
 		if definition.Name == "" {
-			return nil, domain.Errorf(domain.CodeInvalidRequest, fmt.Sprintf("definitions[%d].name", i), "it is needed: the projection's name")
+			return nil, domain.Errorf(domain.CodeInvalidRequest, fmt.Sprintf("definitions[%d].name", i), "required: the projection's name")
 		}
 		if slices.ContainsFunc(plan, func(p PlannedChange) bool { return p.Name == definition.Name }) {
 			return nil, domain.Errorf(domain.CodeInvalidRequest, fmt.Sprintf("definitions[%d].name", i), "there are two definitions of projection %q", folding.Clip(definition.Name))

@@ -329,7 +329,7 @@ func (c *Catalog) awaitPosition(ctx context.Context, tenant domain.TenantID, p d
 		case <-moved:
 		case <-poll.C:
 		case <-deadline.C:
-			err = domain.Errorf(domain.CodeNotCaughtUp, "minPosition", "projection %q has not reached position %d within %s; try again, or look at its state", p.Name, fresh.MinPosition, wait)
+			err = domain.Errorf(domain.CodeNotCaughtUp, "minPosition", "projection %q has not reached position %d within %s; try again, or read its state", p.Name, fresh.MinPosition, wait)
 		case <-ctx.Done():
 			err = ctx.Err()
 		}

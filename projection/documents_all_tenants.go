@@ -106,7 +106,7 @@ func (c *Catalog) compileAll(ctx context.Context, name string, q AllDocumentsQue
 
 func (c *Catalog) allDocuments(ctx context.Context, p domain.Projection, asked askedAll, fields []domain.Path) (AllDocumentsPage, error) {
 	if p.Definition.Mode == domain.ModeLive {
-		return AllDocumentsPage{}, domain.Errorf(domain.CodeUnsupported, "name", "projection %q is folded when a tenant asks: no documents of it are kept anywhere", p.Name)
+		return AllDocumentsPage{}, domain.Errorf(domain.CodeUnsupported, "name", "projection %q is live: it stores no documents", p.Name)
 	}
 	if asked.from != nil && asked.from.build != p.Build {
 		return AllDocumentsPage{}, pageGone()

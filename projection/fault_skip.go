@@ -11,7 +11,7 @@ import (
 // or its part of a shared one.
 func (c *Catalog) projectionForFaults(ctx context.Context, tenant domain.TenantID, name string) (domain.Projection, error) {
 	if tenant == domain.Everyone {
-		return domain.Projection{}, domain.Errorf(domain.CodeInvalidRequest, "query tenant", "it is needed: the id of the tenant that is meant")
+		return domain.Projection{}, domain.Errorf(domain.CodeInvalidRequest, "query tenant", "required: the tenant's id")
 	}
 	return c.live(ctx, tenant, name)
 }

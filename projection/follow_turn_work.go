@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
@@ -47,7 +48,7 @@ func (t *turn) work(ctx context.Context) (end turnEnd, err error) {
 		if end := endForReading(batch.reading, p.build); end != turnUnderWay {
 			return end, nil
 		}
-		if err := t.recordLosses(ctx, p, fold, batch.from, batch.reading.RemovedTo); err != nil {
+		if err := t.recordLosses(ctx, fold, batch.from, batch.reading.RemovedTo); err != nil {
 			return turnUnderWay, err
 		}
 		began := time.Now()
@@ -190,6 +191,57 @@ func (t *turn) whyNoTable(ctx context.Context, noTable error) (turnEnd, error) {
 	return turnUnderWay, fmt.Errorf("%w: %w", errTableLost, noTable)
 }
 
+// lossesOf returns what a fold misses that continues at a position.
+func lossesOf(floors []domain.RetentionFloor, from int64) []domain.Loss {
+	var losses []domain.Loss
+	for _, floor := range floors {
+		if floor.RemovedTo >= from {
+			losses = append(losses, domain.Loss{Category: floor.Category, RemovedTo: floor.RemovedTo})
+		}
+	}
+	return domain.MergeLosses(nil, losses)
+}
+
+// recordLosses records the losses of a pair's build that has read its log from position from on, for each category that
+// has new ones. removedTo is the highest position removed at or after from; 0: none. In some categories less may be
+// removed.
+func (t *turn) recordLosses(ctx context.Context, fold *folding.Fold, from, removedTo int64) error {
+	p := t.pair
+	if removedTo == 0 {
+		p.lacked = nil
+		return nil
+	}
+	floors, err := t.config.Store.Floors(ctx, p.tenant, fold.Definition().Source.Categories, from)
+	if err != nil {
+		return err
+	}
+	losses := slices.DeleteFunc(lossesOf(floors, from), func(l domain.Loss) bool { return l.RemovedTo <= p.lacked[l.Category] })
+	if len(losses) == 0 {
+		return nil
+	}
+	if err := t.config.Store.PutLosses(ctx, p.tenant, p.followed.id, p.build, losses); err != nil {
+		return err
+	}
+	if p.lacked == nil {
+		p.lacked = make(map[string]int64, len(losses))
+	}
+	for _, loss := range losses {
+		p.lacked[loss.Category] = loss.RemovedTo
+	}
+	t.config.Log.Warn("retention has removed events of a projection's source that it has not seen: its documents lack them", "projection", p.followed.id.Name,
+		"tenant", p.tenant.String(), "build", p.build, "from", from, "removedTo", removedTo)
+	return nil
+}
+
+// beginInline makes appends take over the build of a turn that has caught up, if its projection is inline. begun
+// reports whether they have.
+func (t *turn) beginInline(ctx context.Context, replay *Replay) (begun bool, err error) {
+	if t.config.Inline == nil || replay.Fold.Definition().Mode != domain.ModeInline {
+		return false, nil
+	}
+	return t.config.Inline.Begin(ctx, replay.Tenant, replay.Build, replay.Fold)
+}
+
 // reportBatch reports a batch to waiting readers and to the observer, and records the head that it was read at.
 func (t *turn) reportBatch(batch *prepared, took time.Duration) {
 	p := t.pair
@@ -220,7 +272,7 @@ func (t *turn) putFault(ctx context.Context, err error) error {
 	if t.config.Observer.Fault != nil {
 		t.config.Observer.Fault(fault)
 	}
-	t.config.Log.Warn("a projection stands still before an event that it cannot fold", "projection", fault.Name,
+	t.config.Log.Warn("a projection has stopped before an event that it cannot fold", "projection", fault.Name,
 		"tenant", fault.Tenant.String(), "build", fault.Build, "position", fault.Position,
 		"stream", fault.Stream, "type", fault.EventType, "part", fault.Where, "error", fault.Message)
 	return nil

@@ -51,12 +51,3 @@ func AtHead(log Log, driver drivers.Driver, build domain.Build, tenant domain.Te
 		return err == nil, err
 	}
 }
-
-// beginInline makes appends take over the build of a turn that has caught up, if its projection is inline. begun
-// reports whether they have.
-func (r *Runner) beginInline(ctx context.Context, replay *Replay) (begun bool, err error) {
-	if r.config.Inline == nil || replay.Fold.Definition().Mode != domain.ModeInline {
-		return false, nil
-	}
-	return r.config.Inline.Begin(ctx, replay.Tenant, replay.Build, replay.Fold)
-}

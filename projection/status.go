@@ -109,7 +109,7 @@ func (c *Catalog) status(ctx context.Context, tenant domain.TenantID, name strin
 			s.Error, s.Since, s.NextTry = trouble.Error, trouble.Since, trouble.NextTry
 		}
 	case p.Definition.Mode == domain.ModeInline && !p.Inline && s.Head > 0:
-		s.State, s.Error = StateRunning, "it has caught up, and is followed behind the appends until they take over, which they are about to"
+		s.State, s.Error = StateRunning, "it has caught up, and appends are about to take over"
 		if troubled {
 			s.Error, s.Since, s.NextTry = trouble.Error, trouble.Since, trouble.NextTry
 		}
@@ -136,7 +136,7 @@ func (c *Catalog) noTable(p domain.Projection) error {
 		c.config.Lost(p.ProjectionID, p.Build)
 	}
 	return fmt.Errorf("%w (%w)", domain.Errorf(domain.CodeUnavailable, "",
-		"the documents of projection %q are not there: the table of its build %d is missing in database %q, which was emptied or is another one than before. A rebuild makes them anew from the log: a worker starts one by itself; if none shows among the projection's rebuilds, start one",
+		"the documents of projection %q are missing: the table of its build %d is not in database %q, which was emptied or replaced. A rebuild folds them again from the log. A worker starts one by itself; if the projection has no running rebuild, start one",
 		p.Name, p.Build, p.Definition.Database), drivers.ErrNoTable)
 }
 

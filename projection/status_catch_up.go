@@ -30,7 +30,7 @@ func (c *Catalog) CatchUp(ctx context.Context, tenant domain.TenantID, name stri
 	switch {
 	case domain.IsCode(err, domain.CodeNotCaughtUp):
 		return Status{}, domain.Errorf(domain.CodeNotCaughtUp, "timeout",
-			"projection %q has not reached position %d in that time, which is where the log's head was; try again, or look at its state", name, head.Position)
+			"projection %q did not reach the log's head, position %d, in time; try again, or read its state", name, head.Position)
 	case errors.Is(err, drivers.ErrNoTable):
 		return Status{}, c.noTable(p)
 	case err != nil:

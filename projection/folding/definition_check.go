@@ -82,7 +82,7 @@ func checkSource(d domain.Definition, found *problems) {
 		where := fmt.Sprintf("source.categories[%d]", i)
 		found.adopt(domain.CheckCategory(where, category))
 		if slices.Contains(d.Source.Categories[:i], category) {
-			found.add(where, "the category %q is there twice", Clip(category))
+			found.add(where, "the category %q is listed twice", Clip(category))
 		}
 	}
 }
@@ -92,7 +92,7 @@ func checkHandler(id domain.ProjectionID, d domain.Definition, found *problems) 
 		found.add("handler", "only shared projections can use a handler written in Go")
 	}
 	if d.Key != "" || len(d.Initial) > 0 || len(d.On) > 0 || d.Map != nil {
-		found.add("handler", "a handler stands instead of key, initial, on and map; leave those out")
+		found.add("handler", "a handler replaces key, initial, on and map; leave those out")
 	}
 }
 
@@ -105,7 +105,7 @@ func checkOn(d domain.Definition, found *problems) {
 
 func checkMap(d domain.Definition, found *problems) {
 	if len(d.Initial) > 0 || len(d.On) > 0 {
-		found.add("map", "a map stands instead of initial and on: each event makes a record by itself; leave those out, or fold")
+		found.add("map", "a map replaces initial and on, since each event makes a separate record; leave those out, or leave map out")
 	}
 	checkTypes("map", d.Map, found)
 }
@@ -114,7 +114,7 @@ func checkMap(d domain.Definition, found *problems) {
 func checkTypes(where string, expressions map[string]string, found *problems) {
 	switch {
 	case len(expressions) == 0:
-		found.add(where, "at least one event type with its expression is needed, or '*' for all; without one nothing ever becomes a document")
+		found.add(where, "give at least one event type with its expression, or '*' for all; otherwise there are no documents")
 	case len(expressions) > maxHandlers:
 		found.add(where, "there are %d event types; at most %d are allowed", len(expressions), maxHandlers)
 	default:
@@ -139,12 +139,12 @@ func (r Rules) checkModes(d domain.Definition, found *problems) {
 		switch {
 		case d.Database == r.LogIn:
 		case r.LogIn == "":
-			found.unsupported("mode", "mode inline folds in the append's own transaction, so it needs documents in the log's own database, and no database of the configuration is that; use async")
+			found.unsupported("mode", "mode inline folds in the append's transaction, so its documents must be in the log's database, and no configured database is that one; use async")
 		default:
-			found.unsupported("mode", "mode inline folds in the append's own transaction, so it needs documents in the log's own database, which is %q, and cannot be in %q; use async", r.LogIn, Clip(d.Database))
+			found.unsupported("mode", "mode inline folds in the append's transaction, so its documents must be in the log's database, %q, not in %q; use async", r.LogIn, Clip(d.Database))
 		}
 		if parks {
-			found.add("onError", "with mode inline an event that cannot be folded refuses its own append, so nothing is ever parked; leave onError out")
+			found.add("onError", "in mode inline an event that cannot be folded is refused, so nothing is ever parked; leave onError out")
 		}
 	case domain.ModeLive:
 		if parks {
@@ -231,7 +231,7 @@ func checkIndexes(d domain.Definition, found *problems) {
 			found.add(where, "%q is not the path of a field; write names of letters, digits and _ with dots between them, such as status or customer.name", Clip(path))
 		}
 		if slices.Contains(d.Indexes[:i], path) {
-			found.add(where, "the index %q is there twice", Clip(path))
+			found.add(where, "the index %q is listed twice", Clip(path))
 		}
 	}
 }

@@ -119,7 +119,7 @@ func parseYAMLTree(text []byte) (_ tree, err error) {
 	// The parser is third-party code, and a client's text must never crash the program.
 	defer func() {
 		if r := recover(); r != nil {
-			err = domain.Errorf(domain.CodeInvalidDefinition, "", "not YAML that can be read: %v", r)
+			err = domain.Errorf(domain.CodeInvalidDefinition, "", "cannot parse the YAML: %v", r)
 		}
 	}()
 	file, err := parser.ParseBytes(text, 0)
@@ -251,7 +251,7 @@ func (t tree) wrong(found *problems, where, wanted string) {
 	case number:
 		what = "the number " + Clip(string(v))
 	case string:
-		what = "the text " + strconv.Quote(Clip(v))
+		what = "the string " + strconv.Quote(Clip(v))
 	case []tree:
 		what = "a list"
 	case []field:
@@ -260,7 +260,7 @@ func (t tree) wrong(found *problems, where, wanted string) {
 	if where != "" {
 		where += ", "
 	}
-	found.add(where+place(t.line), "%s is wanted here, not %s", wanted, what)
+	found.add(where+place(t.line), "expected %s, not %s", wanted, what)
 }
 
 // object passes each field to the reader of its name; unknown and repeated names are problems.
@@ -268,7 +268,7 @@ func (t tree) object(found *problems, where string, known map[string]func(tree))
 	for _, f := range t.fields(found, where) {
 		read, ok := known[f.name]
 		if !ok {
-			found.add(place(f.line), "there is no field %q here; known are %s", Clip(f.name), strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+			found.add(place(f.line), "unknown field %q; known are %s", Clip(f.name), strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 			continue
 		}
 		read(f.value)
@@ -283,7 +283,7 @@ func (t tree) fields(found *problems, where string) []field {
 	seen := make(map[string]bool, len(fields))
 	for _, f := range fields {
 		if seen[f.name] {
-			found.add(place(f.line), "the field %q is there twice", Clip(f.name))
+			found.add(place(f.line), "the field %q is given twice", Clip(f.name))
 		}
 		seen[f.name] = true
 	}
@@ -293,7 +293,7 @@ func (t tree) fields(found *problems, where string) []field {
 func (t tree) text(found *problems, where string) string {
 	text, ok := t.value.(string)
 	if !ok || text == "" {
-		t.wrong(found, where, "a text that is not empty")
+		t.wrong(found, where, "a non-empty string")
 	}
 	return text
 }
@@ -311,14 +311,14 @@ func (t tree) expression(found *problems, where string) string {
 	if text, ok := t.value.(string); ok && text != "" {
 		return text
 	}
-	t.wrong(found, where, "an expression as text (in YAML, put it between quotes: 'null', '{\"a\": 1}')")
+	t.wrong(found, where, "an expression as a string (in YAML, quote it: 'null', '{\"a\": 1}')")
 	return ""
 }
 
 func (t tree) texts(found *problems, where string) []string {
 	items, ok := t.value.([]tree)
 	if !ok {
-		t.wrong(found, where, "a list of texts")
+		t.wrong(found, where, "a list of strings")
 	}
 	texts := make([]string, len(items))
 	for i, item := range items {

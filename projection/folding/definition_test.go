@@ -87,22 +87,22 @@ func TestParseDefinitionRefuses(t *testing.T) {
 	for text, want := range map[string][]string{
 		"":                                    {"0 YAML documents"},
 		"name: p\n---\nname: q\n":             {"2 YAML documents"},
-		"- a\n- b\n":                          {"line 1", "an object is wanted here, not a list"},
-		"name: p\nnaem: q\n":                  {"line 2", `no field "naem"`, "known are assert, database"},
+		"- a\n- b\n":                          {"line 1", "expected an object, not a list"},
+		"name: p\nnaem: q\n":                  {"line 2", `unknown field "naem"`, "known are assert, database"},
 		"name: p\non:\n  A: null\n":           {"on.A, line 3", "not null", "'null'"},
-		"name: p\non: {A: {a: 1}}\n":          {"on.A, line 2", "not an object", "between quotes"},
+		"name: p\non: {A: {a: 1}}\n":          {"on.A, line 2", "not an object", "in YAML, quote it"},
 		"name: 7\non: {A: doc}\n":             {"name, line 1", "not the number 7"},
 		"name: p\nname: q\n":                  {"name"},
 		"name: p\nkey: *x\n":                  {"line 2"},
 		"name: &x p\nkey: *x\n":               {"line 1", "anchors"},
 		"name: !!str p\n":                     {"line 1", "tags"},
 		"name: p\ninitial: .inf\n":            {"line 2", ".inf"},
-		"name: p\nindexes: status\n":          {"indexes, line 2", "a list of texts"},
+		"name: p\nindexes: status\n":          {"indexes, line 2", "a list of strings"},
 		"name: p\nindexes: [a, 1]\n":          {"indexes[1], line 2", "not the number 1"},
 		"name: p\n  on: {\n":                  {"line"},
 		"name: \xff\n":                        {"UTF-8"},
-		"{\n\"name\": \"p\",\n\"x\": 1}":      {"line 3", `no field "x"`},
-		"{\"name\": \"p\",\n\"name\": \"q\"}": {"line 2", `"name" is there twice`},
+		"{\n\"name\": \"p\",\n\"x\": 1}":      {"line 3", `unknown field "x"`},
+		"{\"name\": \"p\",\n\"name\": \"q\"}": {"line 2", `"name" is given twice`},
 		"{\"name\": \"p\",\n\n\"on\": }":      {"line 3", "not JSON"},
 		"{\"name\": \"p\", \"initial\": {\"a\": \"\\u0000\"}}":     {"U+0000"},
 		"{\"name\": 1, \"key\": 2, \"on\": []}":                    {"3 problems", "name, line 1", "key, line 1", "on, line 1"},
@@ -142,13 +142,13 @@ func TestCheckRefuses(t *testing.T) {
 		"name: p\nhandler: counter":                                                             {"handler", "only shared"},
 		"name: p\nmap: {}":                                                                      {"map", "at least one event type"},
 		"name: p\nmap: {A: doc}":                                                                {"map.A: line 1, column 1"},
-		"name: p\nmap: {A: event.data}\non: {A: doc}":                                           {"map", "instead of initial and on"},
+		"name: p\nmap: {A: event.data}\non: {A: doc}":                                           {"map", "replaces initial and on"},
 		"name: p\nmap: {'a b': event.data}":                                                     {"map.a b", "event type"},
 		"name: p\nmode: map\non: {A: doc}":                                                      {"mode", "map is no mode"},
 		"name: p\nmode: eager\non: {A: doc}":                                                    {"mode", `"eager"`},
 		"name: p\nmode: live\nonError: park\non: {A: doc}":                                      {"onError", "nothing can be parked"},
 		"name: p\nmode: live\npartitionBy: a\non: {A: doc}":                                     {"partitionBy", "nothing to partition"},
-		"name: p\nmode: inline\nonError: park\non: {A: doc}":                                    {"onError", "refuses its own append"},
+		"name: p\nmode: inline\nonError: park\non: {A: doc}":                                    {"onError", "is refused, so nothing is ever parked"},
 		"name: p\npartitionBy: a b\non: {A: doc}":                                               {"partitionBy", "not the path of a field"},
 		"name: p.1\non: {A: doc}":                                                               {"name", "a letter behind each dot"},
 		"name: p.\non: {A: doc}":                                                                {"name", "a letter behind each dot"},
@@ -167,7 +167,7 @@ func TestCheckRefuses(t *testing.T) {
 		mustName(t, text, rules.Check(id, d), want)
 	}
 	for text, want := range map[string]string{
-		"name: p\ndatabase: reports\nmode: inline\non: {A: doc}": `needs documents in the log's own database, which is "default"`,
+		"name: p\ndatabase: reports\nmode: inline\non: {A: doc}": `must be in the log's database, "default"`,
 	} {
 		d, err := folding.ParseDefinition([]byte(text))
 		if err != nil {

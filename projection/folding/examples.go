@@ -134,7 +134,7 @@ func (t tree) whole(found *problems, where string) int64 {
 	text, _ := t.value.(number)
 	n, err := strconv.ParseInt(string(text), 10, 64)
 	if err != nil || n < 1 {
-		t.wrong(found, where, "a whole number from 1 on")
+		t.wrong(found, where, "a whole number of at least 1")
 	}
 	return n
 }
@@ -142,7 +142,7 @@ func (t tree) whole(found *problems, where string) int64 {
 // ids reads a list of document ids.
 func (t tree) ids(found *problems, where string) []wantedID {
 	ids := []wantedID{}
-	for i, item := range t.items(found, where, "a list of documents' ids") {
+	for i, item := range t.items(found, where, "a list of document ids") {
 		ids = append(ids, wantedID{item.text(found, fmt.Sprintf("%s[%d]", where, i)), item.line})
 	}
 	return ids
@@ -201,7 +201,7 @@ func readExample(t tree, found *problems, where string) Example {
 	case e.Name == "":
 		found.add(at, "the case has no name")
 	case !said:
-		found.add(at, "the case says nothing of what is to become of the events: documents, absent, parked or fault")
+		found.add(at, "the case expects nothing; give documents, absent, parked or fault")
 	default:
 		events, err := GivenEvents(where+".given", given)
 		if wrong, ok := errors.AsType[*domain.Error](err); ok {
@@ -217,7 +217,7 @@ func readGiven(t tree, found *problems, where string) GivenEvent {
 	moment := func(v tree, name string) time.Time {
 		at, err := time.Parse(time.RFC3339Nano, v.text(found, where+"."+name))
 		if err != nil {
-			v.wrong(found, where+"."+name, "a moment such as 2026-03-01T10:00:00Z")
+			v.wrong(found, where+"."+name, "a time such as 2026-03-01T10:00:00Z")
 		}
 		return at.UTC()
 	}
@@ -265,7 +265,7 @@ func (e *Example) compare(p Preview, fail func(line int, format string, args ...
 	for _, w := range e.want.documents {
 		i := slices.IndexFunc(p.Documents, func(d domain.Document) bool { return d.ID == w.id })
 		if i < 0 {
-			fail(w.line, "document %q is not there%s", w.id, others(p))
+			fail(w.line, "document %q is missing%s", w.id, others(p))
 			continue
 		}
 		for _, difference := range differences(p.Documents[i].Data, w.data) {
@@ -274,7 +274,7 @@ func (e *Example) compare(p Preview, fail func(line int, format string, args ...
 	}
 	for _, w := range e.want.absent {
 		if i := slices.IndexFunc(p.Documents, func(d domain.Document) bool { return d.ID == w.id }); i >= 0 {
-			fail(w.line, "document %q is there: %s", w.id, Cut(string(p.Documents[i].Data), MaxShown))
+			fail(w.line, "document %q exists: %s", w.id, Cut(string(p.Documents[i].Data), MaxShown))
 		}
 	}
 }
@@ -282,13 +282,13 @@ func (e *Example) compare(p Preview, fail func(line int, format string, args ...
 // compare checks that the expected fault is among the faults.
 func (w *wantedFault) compare(faults []*EventError, fail func(line int, format string, args ...any)) {
 	if len(faults) == 0 {
-		fail(w.line, "every event can be folded, but a fault is wanted")
+		fail(w.line, "every event can be folded, but a fault is expected")
 		return
 	}
 	at := 0
 	if w.event > 0 {
 		if at = slices.IndexFunc(faults, func(f *EventError) bool { return f.Event.Position == w.event }); at < 0 {
-			fail(w.line, "event %d can be folded; what cannot is event %d: %s: %s", w.event, faults[0].Event.Position, faults[0].Where, faults[0].Err)
+			fail(w.line, "event %d can be folded; event %d cannot: %s: %s", w.event, faults[0].Event.Position, faults[0].Where, faults[0].Err)
 			return
 		}
 	}
@@ -297,7 +297,7 @@ func (w *wantedFault) compare(faults []*EventError, fail func(line int, format s
 		fail(w.line, "event %d is at fault in %s, not in %s: %s", f.Event.Position, f.Where, w.where, f.Err)
 	}
 	if !strings.Contains(f.Err.Error(), w.message) {
-		fail(w.line, "the fault of event %d says %q, which has not %q in it", f.Event.Position, f.Err, w.message)
+		fail(w.line, "the fault of event %d says %q, which does not contain %q", f.Event.Position, f.Err, w.message)
 	}
 }
 

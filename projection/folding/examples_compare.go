@@ -18,11 +18,11 @@ func differences(got, want []byte) []string {
 	}
 	is, err := expr.ParseJSON(got)
 	if err != nil {
-		return []string{fmt.Sprintf("it is no JSON: %s", err)}
+		return []string{fmt.Sprintf("it is not JSON: %s", err)}
 	}
 	wanted, err := expr.ParseJSON(want)
 	if err != nil {
-		return []string{fmt.Sprintf("what is wanted is no JSON: %s", err)}
+		return []string{fmt.Sprintf("the expected document is not JSON: %s", err)}
 	}
 	var all []string
 	compare(is, wanted, "", &all)

@@ -50,10 +50,10 @@ cases:
       order-1: {n: 2, list: [1]}
       order-2: {}
     absent: [order-1]
-`, []string{":5: document \"order-1\": list is missing, want [1]", ":5: document \"order-1\": n is 1, want 2", ":6: document \"order-2\" is not there; there is \"order-1\"", ":7: document \"order-1\" is there: {\"n\":1}"}},
+`, []string{":5: document \"order-1\": list is missing, want [1]", ":5: document \"order-1\": n is 1, want 2", ":6: document \"order-2\" is missing; there is \"order-1\"", ":7: document \"order-1\" exists: {\"n\":1}"}},
 		"an unwanted fault": {"", `{"cases": [
   {"name": "sums", "given": [{"type": "Added", "stream": "order-1"}], "documents": {"order-1": {"n": 0}}}]}`,
-			[]string{":2: event 1 (Added) cannot be folded: on.Added: ", ":2: document \"order-1\" is not there; there is none"}},
+			[]string{":2: event 1 (Added) cannot be folded: on.Added: ", ":2: document \"order-1\" is missing; there is none"}},
 		"a fault that is not there": {"", `cases:
   - name: sums
     given: [{stream: order-1, type: Added, data: {n: 1}}]
@@ -122,14 +122,14 @@ func TestReadExamplesRefuses(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"cases: []": ":1: cases: there is no case",
-		"sample: 1": ":1: there is no field \"sample\"",
-		"cases:\n - name: a\n   given: [{type: A}]":                                                                 ":2: cases[0]: the case says nothing",
+		"sample: 1": ":1: unknown field \"sample\"",
+		"cases:\n - name: a\n   given: [{type: A}]":                                                                 ":2: cases[0]: the case expects nothing",
 		"cases:\n - given: [{type: A}]\n   absent: [a]":                                                             ":2: cases[0]: the case has no name",
 		"cases:\n - {name: a, absent: [a]}":                                                                         ":2: cases[0].given: there are 0 events",
 		"cases:\n - name: a\n   absent: [a]\n   given: [{type: A, stream: x}]":                                      "cases[0].given[0].stream",
-		"cases:\n - name: a\n   absent: [a]\n   given: [{type: A, recordedAt: now}]":                                ":4: cases[0].given[0].recordedAt: a moment",
-		"cases:\n - name: a\n   absent: 1\n   given: [{type: A}]":                                                   ":3: cases[0].absent: a list of documents' ids",
-		"cases:\n - name: a\n   fault: {event: 0}\n   given: [{type: A}]":                                           ":3: cases[0].fault.event: a whole number from 1",
+		"cases:\n - name: a\n   absent: [a]\n   given: [{type: A, recordedAt: now}]":                                ":4: cases[0].given[0].recordedAt: expected a time",
+		"cases:\n - name: a\n   absent: 1\n   given: [{type: A}]":                                                   ":3: cases[0].absent: expected a list of document ids",
+		"cases:\n - name: a\n   fault: {event: 0}\n   given: [{type: A}]":                                           ":3: cases[0].fault.event: expected a whole number of at least 1",
 		"upcasters: [{type: A, version: 1, expression: 'x.'}]\ncases: [{name: a, absent: [b], given: [{type: A}]}]": "expression",
 	} {
 		folder := t.TempDir()

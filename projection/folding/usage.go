@@ -57,5 +57,5 @@ func CheckReserved(id domain.ProjectionID, definition domain.Definition) error {
 	if id.Name != UsageName || BuiltIn(id) && definition.Handler == UsageName {
 		return nil
 	}
-	return domain.Errorf(domain.CodeInvalidDefinition, "name", "%q is the name of a projection that Manifold brings along; choose another name", UsageName)
+	return domain.Errorf(domain.CodeInvalidDefinition, "name", "%q is the name of a built-in projection; choose another name", UsageName)
 }
