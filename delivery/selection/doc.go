@@ -1,3 +1,3 @@
-// Package selection says which events of a log a reader selects, at which position it begins, and of which gaps it is
-// told. Followers and groups share it. Start with New, ResolveFrom and GapOf.
+// Package selection says which events of a log a reader selects, where it begins, and which gaps to report to it.
+// Followers and groups share it. Start with New, ResolveFrom and GapOf.
 package selection

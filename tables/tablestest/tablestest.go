@@ -1,4 +1,4 @@
-// Package tablestest has what tests of Manifold's tables share: a database of their own, tenants, and appends.
+// Package tablestest has what tests of Manifold's tables share: opening a separate database, tenants, and appends.
 package tablestest
 
 import (
