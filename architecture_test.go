@@ -76,7 +76,7 @@ var imports = map[string][]string{
 
 	"projection/folding": {"domain", "expr", "budget", "upcasting"},
 
-	"api": {"domain", "auth", "aggregate", "budget", "fairshare", "cloudevents", "expr", "expr/filter", "projection", "projection/folding", "rebuild", "delivery/group", "delivery/tail", "upcasting", "api/openapi"},
+	"api": {"domain", "auth", "aggregate", "eventlog", "retention", "delivery/webhook", "budget", "fairshare", "cloudevents", "expr", "expr/filter", "projection", "projection/folding", "rebuild", "delivery/group", "delivery/tail", "upcasting", "api/openapi"},
 	// The code generated from openapi.yaml for the server.
 	"api/openapi": {"domain"},
 

@@ -8,24 +8,6 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Aggregates manages tenants' aggregate definitions, the states folded from them, and snapshots. *aggregate.States
-// implements it.
-type Aggregates interface {
-	// Put defines a category's aggregate. It returns domain.CodeInvalidDefinition for a definition that cannot work.
-	Put(ctx context.Context, tenant domain.TenantID, aggregate domain.Aggregate) error
-	Definition(ctx context.Context, tenant domain.TenantID, category string) (domain.Aggregate, error)
-	Definitions(ctx context.Context, tenant domain.TenantID) ([]domain.Aggregate, error)
-	Delete(ctx context.Context, tenant domain.TenantID, category string) error
-	// Renew takes the snapshots of a category again, in the background.
-	Renew(tenant domain.TenantID, category string)
-
-	Load(ctx context.Context, tenant domain.TenantID, stream string, at aggregate.At) (aggregate.State, error)
-	TakeSnapshot(ctx context.Context, tenant domain.TenantID, stream string, acceptLoss bool) (domain.Snapshot, error)
-	// PutSnapshot stores a state that a client folded in its own language.
-	PutSnapshot(ctx context.Context, tenant domain.TenantID, snapshot domain.Snapshot) (domain.Snapshot, error)
-	LatestSnapshot(ctx context.Context, tenant domain.TenantID, stream string) (domain.Snapshot, error)
-}
-
 func (s generated) ListAggregates(ctx context.Context, _ openapi.ListAggregatesRequestObject) (openapi.ListAggregatesResponseObject, error) {
 	caller := callerOf(ctx)
 	definitions, err := s.config.Aggregates.Definitions(ctx, caller.tenant)

@@ -120,7 +120,7 @@ func newWorld(t testing.TB, change func(*api.Config)) *world {
 		Store: s, Holders: []retention.Holder{s, catalog}, Owns: func(domain.TenantID) bool { return true }, Log: quiet, Grace: -1, Share: 1,
 	})
 	config := api.Config{
-		Log: s, Streams: s, Keys: keys, Tenants: s, Members: memberList{s}, Aggregates: states, Projections: catalog, Rebuilds: rebuilds, Upcasters: upcasters, Tickets: s, Follower: tails, Groups: groups, Webhooks: hooks, Retention: removal,
+		Log: s, Streams: s.Log, Keys: keys, Tenants: s, Members: memberList{s}, Aggregates: states, Projections: catalog, Rebuilds: rebuilds, Upcasters: upcasters, Tickets: s, Follower: tails, Groups: groups, Webhooks: hooks, Retention: removal,
 		Ready:   func(ctx context.Context) []api.Check { return []api.Check{{Name: "database", Err: s.Ping(ctx)}} },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "manifold_up 1\n") }),
 		Logger:  logger,

@@ -13,24 +13,6 @@ import (
 	"github.com/manifold-es/manifold/rebuild"
 )
 
-// Rebuilds manages the rebuilds of projections. *rebuild.Rebuilds implements it.
-type Rebuilds interface {
-	Start(ctx context.Context, id domain.ProjectionID, request rebuild.Request) (domain.Rebuild, error)
-	Get(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) (domain.Rebuild, error)
-	List(ctx context.Context, id domain.ProjectionID) ([]domain.Rebuild, error)
-	Cancel(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) (domain.Rebuild, error)
-	Approve(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) (domain.Rebuild, error)
-	Pause(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) (domain.Rebuild, error)
-	Resume(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) (domain.Rebuild, error)
-	Rollback(ctx context.Context, id domain.ProjectionID, undone domain.RebuildID, by string, acceptLoss bool) (domain.Rebuild, error)
-	// Tenants returns a rebuild's progress for the tenants after a tenant, sorted by id. With faulted, it returns only
-	// tenants that the rebuild leaves behind.
-	Tenants(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID, faulted bool, after domain.TenantID, limit int) (page []rebuild.TenantProgress, more bool, err error)
-	// Deploy gives the projection this definition. It creates it, changes it, starts a rebuild, or does nothing if the
-	// definition is the same.
-	Deploy(ctx context.Context, owner domain.TenantID, definition domain.Definition, by string, acceptLoss bool) (rebuild.Deployment, error)
-}
-
 func (s generated) StartRebuild(ctx context.Context, request openapi.StartRebuildRequestObject) (openapi.StartRebuildResponseObject, error) {
 	id, err := s.changeable(ctx, request.Name)
 	if err != nil {

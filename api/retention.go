@@ -10,18 +10,6 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Retention manages retention policies. *retention.Retention implements it.
-type Retention interface {
-	List(ctx context.Context, tenant domain.TenantID) ([]domain.RetentionStatus, error)
-	Get(ctx context.Context, tenant domain.TenantID, category string) (domain.RetentionStatus, error)
-	Put(ctx context.Context, tenant domain.TenantID, policy domain.RetentionPolicy) (status domain.RetentionStatus, created bool, err error)
-	Delete(ctx context.Context, tenant domain.TenantID, category string) error
-	// Ask requests that a policy runs soon.
-	Ask(ctx context.Context, tenant domain.TenantID, category string) (domain.RetentionStatus, error)
-	// Preview returns what a run would do. If policy is not nil, it replaces the category's own policy.
-	Preview(ctx context.Context, tenant domain.TenantID, category string, policy *domain.RetentionPolicy) (domain.RetentionPreview, error)
-}
-
 func (s generated) ListRetention(ctx context.Context, _ openapi.ListRetentionRequestObject) (openapi.ListRetentionResponseObject, error) {
 	policies, err := s.config.Retention.List(ctx, callerOf(ctx).tenant)
 	if err != nil {

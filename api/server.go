@@ -19,26 +19,32 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/manifold-es/manifold/aggregate"
 	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/delivery/tail"
+	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/eventlog"
+	"github.com/manifold-es/manifold/rebuild"
+	"github.com/manifold-es/manifold/retention"
 )
 
 // Config holds a Server's dependencies and limits. A field without the word optional and without a default is required.
 type Config struct {
 	Log         Log
-	Streams     Streams
+	Streams     *eventlog.Log
 	Keys        Keys
 	Tenants     Tenants
 	Members     Members
-	Aggregates  Aggregates
+	Aggregates  *aggregate.States
 	Projections Projections
-	Rebuilds    Rebuilds
+	Rebuilds    *rebuild.Rebuilds
 	Upcasters   Upcasters
 	Tickets     Tickets
-	Follower    Follower
+	Follower    *tail.Tails
 	Groups      Groups
-	Webhooks    Webhooks
-	Retention   Retention
+	Webhooks    *webhook.Webhooks
+	Retention   *retention.Retention
 
 	// Ready checks the service's dependencies, for /readyz.
 	Ready func(ctx context.Context) []Check

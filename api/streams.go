@@ -11,13 +11,6 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Streams lists a tenant's streams.
-type Streams interface {
-	// Streams returns names greater than after, in byte order. An empty category or prefix means all.
-	Streams(ctx context.Context, tenant domain.TenantID, category, prefix, after string, limit int) ([]string, error)
-	StreamInfo(ctx context.Context, tenant domain.TenantID, stream string) (domain.StreamInfo, error)
-}
-
 func (s generated) ListStreams(ctx context.Context, request openapi.ListStreamsRequestObject) (openapi.ListStreamsResponseObject, error) {
 	caller := callerOf(ctx)
 	if err := caller.allow(listedCategory(request.Params), domain.ScopeEventsRead); err != nil {

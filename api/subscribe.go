@@ -18,11 +18,6 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Follower follows tenants' logs. *tail.Tails implements it.
-type Follower interface {
-	Follow(ctx context.Context, tenant domain.TenantID, wanted domain.Follow) (*tail.Feed, error)
-}
-
 // The transports, as passed to Observer.Followed.
 const (
 	byWebSocket   = "websocket"

@@ -12,33 +12,6 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Webhooks manages webhooks and sends their messages. *webhook.Webhooks implements it. Errors that a client can act on
-// are *domain.Error. domain.CodeNotFound means that the webhook does not exist.
-type Webhooks interface {
-	// Put creates a webhook and returns it with its first secret, or changes an existing one. Without From and
-	// Ordering, an existing webhook keeps its own.
-	Put(ctx context.Context, tenant domain.TenantID, name string, definition domain.WebhookDefinition) (webhook domain.Webhook, created bool, err error)
-	Get(ctx context.Context, tenant domain.TenantID, name string) (domain.Webhook, error)
-	// List returns at most limit webhooks with names greater than after, sorted by name.
-	List(ctx context.Context, tenant domain.TenantID, after string, limit int) ([]domain.Webhook, error)
-	Delete(ctx context.Context, tenant domain.TenantID, name string) error
-	Pause(ctx context.Context, tenant domain.TenantID, name string, paused bool) (domain.Webhook, error)
-	// AddSecret adds a secret and returns it as the last one. The other secrets expire after expireOld. If that is
-	// negative, this call does not make them expire.
-	AddSecret(ctx context.Context, tenant domain.TenantID, name string, expireOld time.Duration) (domain.Webhook, error)
-	RemoveSecret(ctx context.Context, tenant domain.TenantID, name string, id domain.WebhookSecretID) (domain.Webhook, error)
-	// Attempts returns a page of attempts, newest first.
-	Attempts(ctx context.Context, tenant domain.TenantID, name string, wanted domain.WebhookAttempts) ([]domain.WebhookAttempt, error)
-	// Failing returns since when a webhook's URL has been failing. It returns nil if the last attempt succeeded or
-	// nothing was sent.
-	Failing(ctx context.Context, tenant domain.TenantID, webhook domain.Webhook) (*domain.WebhookFailing, error)
-	// Replay starts to replay a range; a to of 0 means the log's head.
-	Replay(ctx context.Context, tenant domain.TenantID, name string, from, to int64) (domain.Webhook, error)
-	CancelReplay(ctx context.Context, tenant domain.TenantID, name string) (domain.Webhook, error)
-	// Test sends a test message and waits for the outcome.
-	Test(ctx context.Context, tenant domain.TenantID, name string) (domain.WebhookAttempt, error)
-}
-
 func (s generated) ListWebhooks(ctx context.Context, request openapi.ListWebhooksRequestObject) (openapi.ListWebhooksResponseObject, error) {
 	caller := callerOf(ctx)
 	after, err := pageToken(request.Params.PageToken)

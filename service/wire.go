@@ -103,7 +103,7 @@ func (p *Process) wire(e Extensions) error {
 func (p *Process) wireAPI() error {
 	var err error
 	p.api, err = api.New(api.Config{
-		Log: appendLog{p.store.Log, p.states}, Streams: p.store, Keys: p.keys, Tenants: p.store, Members: memberList{p.store}, Aggregates: p.states,
+		Log: appendLog{p.store.Log, p.states}, Streams: p.store.Log, Keys: p.keys, Tenants: p.store, Members: memberList{p.store}, Aggregates: p.states,
 		Projections: p.catalog, Rebuilds: p.rebuilds, Upcasters: boundedUpcasters{p.upcasters, p.budget},
 		Tickets: p.store, Follower: p.tails, Groups: p.groups, Webhooks: p.webhooks, Retention: p.retention,
 		Ready: p.checks, Metrics: p.metrics.Handler(), AdminMetrics: p.admin != nil, AdminOperator: p.config.Admin.Exclusive, Known: listen.Known, TenantRequests: p.config.Limits.TenantRequests, Logger: p.log,
