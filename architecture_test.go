@@ -72,7 +72,7 @@ var imports = map[string][]string{
 	"delivery/selection": {"domain", "expr"},
 	"delivery/tail":      {"domain", "expr", "delivery/selection"},
 	"delivery/group":     {"domain", "pg", "eventlog", "expr", "members", "delivery/selection"},
-	"delivery/reactor":   {"domain", "delivery/consume", "projection", "projection/folding", "delivery/group", "delivery/selection"},
+	"delivery/reactor":   {"domain", "delivery/consume", "projection", "projection/folding", "delivery/group", "delivery/selection", "eventlog", "projection/registry"},
 
 	"projection/folding": {"domain", "expr", "budget", "upcasting"},
 

@@ -11,22 +11,18 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/projection/registry"
+	"github.com/manifold-es/manifold/tenant"
 )
 
-// Store holds tenants, builds and logs.
-type Store interface {
-	TenantsIn(ctx context.Context, state domain.TenantState) ([]domain.Tenant, error)
-	Builds(ctx context.Context, owner domain.TenantID) ([]domain.Build, error)
-	EraseLog(ctx context.Context, tenant domain.TenantID) error
-	EraseTenant(ctx context.Context, tenant domain.TenantID) error
-}
-
-// Options configure an Eraser. Store and Log are required; the other fields may be zero.
+// Options configure an Eraser. Tenants, Registry, Rows and Log are required; the other fields may be zero.
 type Options struct {
-	Store   Store
-	Drivers map[string]drivers.Driver // by the name of the database
-	Log     *slog.Logger
-	Every   time.Duration // between two scans for tenants to erase; 0: 10 s
+	Tenants  *tenant.Tenants
+	Registry *registry.Registry // the builds to drop
+	Rows     *Postgres
+	Drivers  map[string]drivers.Driver // by the name of the database
+	Log      *slog.Logger
+	Every    time.Duration // between two scans for tenants to erase; 0: 10 s
 
 	// Settle is how long work that began before a step may continue after it. Such work is a request whose key was
 	// accepted before the tenant was deleting, or a save of events that were read before the log was erased. Settle
@@ -82,7 +78,7 @@ func (e *Eraser) Run(ctx context.Context) error {
 // runOnce takes each deleting tenant as far as it can go now. A tenant that fails does not stop the others; the errors
 // are joined.
 func (e *Eraser) runOnce(ctx context.Context) error {
-	deleting, err := e.options.Store.TenantsIn(ctx, domain.TenantDeleting)
+	deleting, err := e.options.Tenants.TenantsIn(ctx, domain.TenantDeleting)
 	if err != nil {
 		return err
 	}
@@ -110,7 +106,7 @@ func (e *Eraser) advance(ctx context.Context, tenant domain.TenantID, p *progres
 	case now.Sub(p.seen) < e.options.Settle:
 		return nil
 	case p.logErased.IsZero():
-		if err := e.options.Store.EraseLog(ctx, tenant); err != nil {
+		if err := e.options.Rows.EraseLog(ctx, tenant); err != nil {
 			return err
 		}
 		p.logErased = e.options.now()
@@ -121,7 +117,7 @@ func (e *Eraser) advance(ctx context.Context, tenant domain.TenantID, p *progres
 	if err := e.dropDocuments(ctx, tenant); err != nil {
 		return err
 	}
-	if err := e.options.Store.EraseTenant(ctx, tenant); err != nil {
+	if err := e.options.Rows.EraseTenant(ctx, tenant); err != nil {
 		return err
 	}
 	e.options.Log.Info("a tenant was erased", "tenant", tenant.String())
@@ -132,7 +128,7 @@ func (e *Eraser) advance(ctx context.Context, tenant domain.TenantID, p *progres
 // projections, whether live, in progress or retired.
 func (e *Eraser) dropDocuments(ctx context.Context, tenant domain.TenantID) error {
 	for _, owner := range []domain.TenantID{tenant, domain.Everyone} {
-		builds, err := e.options.Store.Builds(ctx, owner)
+		builds, err := e.options.Registry.Builds(ctx, owner)
 		if err != nil {
 			return err
 		}

@@ -54,7 +54,7 @@ func begin(t *testing.T, databases ...string) *house {
 	for _, name := range databases {
 		known[name] = driver
 	}
-	h.eraser = New(Options{Store: h.store, Drivers: known, Log: quiet, now: func() time.Time { return h.now }})
+	h.eraser = New(Options{Tenants: h.store.tenantRows, Registry: h.store.Registry, Rows: h.store.Postgres, Drivers: known, Log: quiet, now: func() time.Time { return h.now }})
 	return h
 }
 

@@ -84,7 +84,7 @@ func (p *Process) startBackground(ctx context.Context) {
 	start("follow changes of retention policies", func(ctx context.Context) error {
 		return p.store.ListenRetention(ctx, p.retention.Notice)
 	})
-	start("erase tenants", erasure.New(erasure.Options{Store: p.store, Drivers: p.drivers, Log: p.log}).Run)
+	start("erase tenants", erasure.New(erasure.Options{Tenants: p.store.TenantTables, Registry: p.store.Registry, Rows: p.store.ErasureTables, Drivers: p.drivers, Log: p.log}).Run)
 	p.background.spawn("deploy projections", func() { p.deployRest(ctx) })
 }
 

@@ -493,7 +493,7 @@ func TestDefinitionsThatCannotWork(t *testing.T) {
 			`database: there is no database "nowhere" in the configuration; there is default, reports`,
 			`there is no database \"nowhere\" in the configuration; there is default, reports`},
 		"inline elsewhere": {`{"name":"x","database":"reports","mode":"inline","on":{"A":"doc"}}`,
-			`it needs documents in the log's own database, which is "default", and cannot be in "reports"`, "mode"},
+			`its documents must be in the log's database, "default", not in "reports"`, "mode"},
 		"inline that looks at the time": {`{"name":"x","mode":"inline","on":{"A":"{'at': string(event.recordedAt)}"}}`,
 			"with mode inline it cannot use event.recordedAt", "with mode inline it cannot use event.recordedAt"},
 		"any mode": {`{"name":"x","mode":"sideways","on":{"A":"doc"}}`, `there is no mode "sideways"; use async`, "mode"},

@@ -52,13 +52,13 @@ func (p *Process) wireWebhooks() error {
 // published as events.
 func (p *Process) wireReactors(e Extensions) (err error) {
 	p.reactors, err = reactor.New(reactor.Config{
-		Births: p.store, Groups: p.groups, Projections: p.catalog, Reactors: e.Reactors, Called: p.metrics.ReactorCalled, Log: p.log,
+		Births: p.store.GroupTables, Groups: p.groups, Projections: p.catalog, Reactors: e.Reactors, Called: p.metrics.ReactorCalled, Log: p.log,
 	})
 	if err != nil {
 		return err
 	}
 	p.changes = reactor.NewChanges(reactor.ChangesConfig{
-		Store: p.store, Appends: appendLog{p.store.Log, p.states}, Groups: p.groups, Projections: p.catalog,
+		Registry: p.store.Registry, Births: p.store.GroupTables, Events: p.store.Log, Appends: appendLog{p.store.Log, p.states}, Groups: p.groups, Projections: p.catalog,
 		Notice: func(tenant domain.TenantID) { p.consumers.Notice(tenant) },
 		Seen: func(id domain.ProjectionID) {
 			if p.reactors.Watches(id.Name) {

@@ -202,7 +202,7 @@ func eraseSoon(t *testing.T, db pgtest.DB) {
 	}
 	t.Cleanup(driver.Close)
 	eraser := erasure.New(erasure.Options{
-		Store: s, Drivers: map[string]drivers.Driver{"default": driver}, Log: slog.New(slog.DiscardHandler),
+		Tenants: s.TenantTables, Registry: s.Registry, Rows: s.ErasureTables, Drivers: map[string]drivers.Driver{"default": driver}, Log: slog.New(slog.DiscardHandler),
 		Every: 20 * time.Millisecond, Settle: 200 * time.Millisecond,
 	})
 	ctx, cancel := context.WithCancel(context.Background())

@@ -39,16 +39,16 @@ type Config struct {
 	Observer                    eventlog.Observer
 }
 
-// The owners' types under names that can stand beside each other.
+// The owners' types, under names by which Tables can embed them.
 type (
-	aggregates = aggregate.Postgres
-	keys       = auth.Postgres
-	erasing    = erasure.Postgres
-	presence   = members.Postgres
-	retaining  = retention.Postgres
-	groups     = group.Postgres
-	tenants    = tenant.Tenants
-	webhooks   = webhook.Postgres
+	AggregateTables = aggregate.Postgres
+	KeyTables       = auth.Postgres
+	ErasureTables   = erasure.Postgres
+	MemberTables    = members.Postgres
+	RetentionTables = retention.Postgres
+	GroupTables     = group.Postgres
+	TenantTables    = tenant.Tenants
+	WebhookTables   = webhook.Postgres
 )
 
 // Tables has the methods of all owners. All of them may be called concurrently.
@@ -56,14 +56,14 @@ type Tables struct {
 	*pg.DB
 	*eventlog.Log
 	*registry.Registry
-	*tenants
-	*aggregates
-	*keys
-	*erasing
-	*presence
-	*retaining
-	*groups
-	*webhooks
+	*TenantTables
+	*AggregateTables
+	*KeyTables
+	*ErasureTables
+	*MemberTables
+	*RetentionTables
+	*GroupTables
+	*WebhookTables
 }
 
 // Open connects with each login. The caller must close the Tables. If Open fails, pg.Absence says whether waiting may
@@ -75,22 +75,22 @@ func Open(ctx context.Context, c Config) (*Tables, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Tables{DB: db, tenants: tenant.New(db), aggregates: aggregate.NewPostgres(db), keys: auth.NewPostgres(db), presence: members.NewPostgres(db)}
+	t := &Tables{DB: db, TenantTables: tenant.New(db), AggregateTables: aggregate.NewPostgres(db), KeyTables: auth.NewPostgres(db), MemberTables: members.NewPostgres(db)}
 	t.Log = eventlog.New(db, eventlog.Config{
 		QueueBytes: c.QueueBytes, TotalQueueBytes: c.TotalQueueBytes, AppendTimeout: c.AppendTimeout, Inline: c.Inline, Observer: c.Observer,
 	})
 	t.Registry = registry.New(db, t.Log)
-	t.groups = group.NewPostgres(db)
-	t.webhooks = webhook.NewPostgres(db, t.groups)
-	t.retaining = retention.NewPostgres(db, t.Registry, t.groups)
-	t.erasing = erasure.NewPostgres(db, t.Registry, t.webhooks)
+	t.GroupTables = group.NewPostgres(db)
+	t.WebhookTables = webhook.NewPostgres(db, t.GroupTables)
+	t.RetentionTables = retention.NewPostgres(db, t.Registry, t.GroupTables)
+	t.ErasureTables = erasure.NewPostgres(db, t.Registry, t.WebhookTables)
 	return t, nil
 }
 
 // Close refuses new appends, waits for those in progress, and closes all connections.
 func (t *Tables) Close() {
 	t.Log.Close()
-	t.groups.Close()
+	t.GroupTables.Close()
 	t.DB.Close()
 }
 

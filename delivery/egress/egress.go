@@ -29,15 +29,6 @@ type Groups interface {
 	Members(ctx context.Context, tenant domain.TenantID, name string) ([]domain.GroupMember, error)
 }
 
-// Births records since when an egress exists. The tables of subscription implement it.
-type Births interface {
-	// Declare returns since when a consumer of this owner, kind and name exists. If it was not declared before, it
-	// exists from since on; zero means now.
-	Declare(ctx context.Context, owner domain.TenantID, kind, name string, since time.Time) (time.Time, error)
-	// Withdraw deletes the record.
-	Withdraw(ctx context.Context, owner domain.TenantID, kind, name string) error
-}
-
 // Config configures an Egress. Name, Topic, Alphabet, Groups and Births are required, and so is Broker unless Remove is
 // set.
 type Config struct {
@@ -53,7 +44,7 @@ type Config struct {
 	Remove bool
 
 	Groups Groups
-	Births Births
+	Births *group.Postgres // records since when the egress exists
 	// Active reports whether a tenant may have a group. Nil means that every tenant may.
 	Active func(ctx context.Context, tenant domain.TenantID) (bool, error)
 	// Owns reports whether this process publishes a tenant's events. Only State uses it. Nil means all tenants.

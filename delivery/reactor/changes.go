@@ -10,32 +10,26 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/delivery/consume"
+	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/eventlog"
+	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/registry"
 )
-
-// ChangesStore is the part of Manifold's own database that Changes uses.
-type ChangesStore interface {
-	Births
-	// Declared lists the owners and names of all consumers of a kind that were declared and not withdrawn.
-	Declared(ctx context.Context, kind string) ([]domain.ProjectionID, error)
-	Withdraw(ctx context.Context, owner domain.TenantID, kind, name string) error
-	AllProjections(ctx context.Context, since time.Time) ([]domain.Projection, error)
-	ProjectionVersions(ctx context.Context, id domain.ProjectionID, limit int) ([]domain.ProjectionVersion, error)
-	// Latest returns the newest event of each stream. It omits streams without events.
-	Latest(ctx context.Context, tenant domain.TenantID, streams []string, maxBytes int) ([]domain.Event, error)
-}
 
 // Appender appends changes to a log.
 type Appender interface {
 	Append(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error)
 }
 
-// ChangesConfig configures Changes. Store, Appends, Groups and Projections are required.
+// ChangesConfig configures Changes. Registry, Births, Events, Appends, Groups and Projections are required.
 type ChangesConfig struct {
-	Store       ChangesStore
+	Registry    *registry.Registry // the projections that publish their changes
+	Births      *group.Postgres    // records since when each of them does
+	Events      *eventlog.Log
 	Appends     Appender
 	Groups      Groups
-	Projections Projections
+	Projections *projection.Catalog
 	// Notice is called when a tenant's consumers have changed; domain.Everyone means every tenant. It must return at
 	// once. Nil means that nothing is called.
 	Notice func(tenant domain.TenantID)
@@ -142,7 +136,7 @@ func (c *Changes) lookAtProjections(ctx context.Context) error {
 	c.mu.Lock()
 	since, first := c.newest, !c.opened
 	c.mu.Unlock()
-	projections, err := c.config.Store.AllProjections(ctx, since)
+	projections, err := c.config.Registry.AllProjections(ctx, since)
 	if err != nil {
 		return err
 	}
@@ -158,7 +152,7 @@ func (c *Changes) lookAtProjections(ctx context.Context) error {
 		return nil
 	}
 	// Nothing else removes the groups of projections that were published and are gone.
-	declared, err := c.config.Store.Declared(ctx, domain.ServiceChanges)
+	declared, err := c.config.Births.Declared(ctx, domain.ServiceChanges)
 	if err != nil {
 		return err
 	}
@@ -186,14 +180,14 @@ func (c *Changes) see(ctx context.Context, p *domain.Projection) error {
 			if err != nil {
 				return err
 			}
-			if now.since, err = c.config.Store.Declare(ctx, p.Owner, domain.ServiceChanges, p.Name, since); err != nil {
+			if now.since, err = c.config.Births.Declare(ctx, p.Owner, domain.ServiceChanges, p.Name, since); err != nil {
 				return err
 			}
 			if now.since.Before(since) { // it was withdrawn since, or should have been when it was removed
-				if err := c.config.Store.Withdraw(ctx, p.Owner, domain.ServiceChanges, p.Name); err != nil {
+				if err := c.config.Births.Withdraw(ctx, p.Owner, domain.ServiceChanges, p.Name); err != nil {
 					return err
 				}
-				if now.since, err = c.config.Store.Declare(ctx, p.Owner, domain.ServiceChanges, p.Name, since); err != nil {
+				if now.since, err = c.config.Births.Declare(ctx, p.Owner, domain.ServiceChanges, p.Name, since); err != nil {
 					return err
 				}
 			}
@@ -226,7 +220,7 @@ const manyVersions = 1000
 
 // since returns when the definition began to set publishChanges.
 func (c *Changes) since(ctx context.Context, p *domain.Projection) (time.Time, error) {
-	versions, err := c.config.Store.ProjectionVersions(ctx, p.ProjectionID, manyVersions)
+	versions, err := c.config.Registry.ProjectionVersions(ctx, p.ProjectionID, manyVersions)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -324,7 +318,7 @@ func (c *Changes) end(ctx context.Context, tenant domain.TenantID, id domain.Pro
 		return fmt.Errorf("remove the group of changes that are no longer published: %w", err)
 	}
 	if !id.Shared() {
-		if err := c.config.Store.Withdraw(ctx, id.Owner, domain.ServiceChanges, id.Name); err != nil {
+		if err := c.config.Births.Withdraw(ctx, id.Owner, domain.ServiceChanges, id.Name); err != nil {
 			return err
 		}
 	}

@@ -12,22 +12,12 @@ import (
 	"github.com/manifold-es/manifold/projection"
 )
 
-// Projections is the part of package projection that sources need.
-type Projections interface {
-	Live(ctx context.Context, tenant domain.TenantID, name string) (domain.Projection, error)
-	Selects(p domain.Projection) (categories, types []string)
-	Settled(ctx context.Context, tenant domain.TenantID, name string) (int64, error)
-	AwaitSettled(ctx context.Context, tenant domain.TenantID, name string, above int64, wait time.Duration) (int64, error)
-	Behind(ctx context.Context, tenant domain.TenantID, name string, settled int64) (bool, error)
-	DocumentsOf(ctx context.Context, tenant domain.TenantID, name string, events []domain.Event) ([]projection.EventDocument, error)
-}
-
 // feed delivers the events of one tenant's group. If its source is a projection, it delivers events only up to the
 // projection's progress.
 type feed struct {
 	groups      Groups
 	places      *places
-	projections Projections
+	projections *projection.Catalog
 	tenant      domain.TenantID
 	group       string
 	projection  string // empty: none

@@ -170,7 +170,7 @@ func (b *bench) start(t testing.TB, reactors ...reactor.Reactor) (p *process, st
 	p.rebuilds = rebuild.New(rebuild.Config{Store: b.store, Drivers: byName, Catalog: p.catalog, Poll: 100 * time.Millisecond, Keep: 10 * time.Minute, Log: quiet})
 	p.groups = group.New(group.Config{Store: b.store, Log: quiet, Changed: func(tenant domain.TenantID, _ string) { p.consumers.Notice(tenant) }})
 	var err error
-	p.reactors, err = reactor.New(reactor.Config{Births: b.store, Groups: mortal{p.groups, p}, Projections: p.catalog, Reactors: reactors, Log: quiet})
+	p.reactors, err = reactor.New(reactor.Config{Births: b.store.GroupTables, Groups: mortal{p.groups, p}, Projections: p.catalog, Reactors: reactors, Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func (b *bench) start(t testing.TB, reactors ...reactor.Reactor) (p *process, st
 		t.Fatal(err)
 	}
 	p.changes = reactor.NewChanges(reactor.ChangesConfig{
-		Store: b.store, Appends: mortal{p.groups, p}, Groups: mortal{p.groups, p}, Projections: p.catalog, Lease: time.Second, Log: quiet,
+		Registry: b.store.Registry, Births: b.store.GroupTables, Events: b.store.Log, Appends: mortal{p.groups, p}, Groups: mortal{p.groups, p}, Projections: p.catalog, Lease: time.Second, Log: quiet,
 		Notice: func(tenant domain.TenantID) { p.consumers.Notice(tenant) },
 	})
 	p.consumers = consume.New(consume.Config{

@@ -8,21 +8,16 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/delivery/consume"
+	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection"
 )
-
-// Births records when the service's consumers for many tenants were first declared.
-type Births interface {
-	// Declare returns since when a consumer exists. If it was not declared before, it exists from since on; zero means
-	// now.
-	Declare(ctx context.Context, owner domain.TenantID, kind, name string, since time.Time) (time.Time, error)
-}
 
 // Config configures Reactors. Births, Groups and Projections are required.
 type Config struct {
-	Births      Births
+	Births      *group.Postgres // records since when each reactor exists
 	Groups      Groups
-	Projections Projections
+	Projections *projection.Catalog
 	Reactors    []Reactor
 	Log         *slog.Logger // nil: none
 	// Called is called after each call of a reactor, whether it failed or not. It must return at once. Nil means that

@@ -256,7 +256,7 @@ func (w *writer) append(ctx context.Context, chunk []*touched, emptied map[strin
 	for i, t := range chunk {
 		streams[i] = t.stream
 	}
-	latest, err := w.changes.config.Store.Latest(ctx, w.tenant, streams, 0)
+	latest, err := w.changes.config.Events.Latest(ctx, w.tenant, streams, 0)
 	if err != nil {
 		return err
 	}

@@ -92,7 +92,7 @@ func (b Bench) Start(t testing.TB, of egress.Config, wrap func(egress.Groups) eg
 	p.Groups = group.New(group.Config{Store: b.Store, Log: Quiet, Changed: func(tenant domain.TenantID, _ string) {
 		p.Dispatcher.Notice(tenant)
 	}})
-	of.Groups, of.Births = p.Groups, b.Store
+	of.Groups, of.Births = p.Groups, b.Store.GroupTables
 	if wrap != nil {
 		of.Groups = wrap(p.Groups)
 	}
