@@ -169,16 +169,16 @@ func (h *hooked) AnnounceRetention(ctx context.Context, tenant domain.TenantID, 
 	return announced, err
 }
 
-func (h *hooked) RemoveRetained(ctx context.Context, tenant domain.TenantID, step domain.RetentionStep) (domain.RetentionSlice, error) {
+func (h *hooked) RemoveRetained(ctx context.Context, tenant domain.TenantID, step Step) (Slice, error) {
 	if h.removing != nil {
 		if err := h.removing(); err != nil {
-			return domain.RetentionSlice{}, err
+			return Slice{}, err
 		}
 	}
 	return h.Tables.RemoveRetained(ctx, tenant, step)
 }
 
-func (h *hooked) EndRetention(ctx context.Context, tenant domain.TenantID, end domain.RetentionEnd) (int64, error) {
+func (h *hooked) EndRetention(ctx context.Context, tenant domain.TenantID, end End) (int64, error) {
 	if h.ending != nil {
 		if err := h.ending(); err != nil {
 			return 0, err

@@ -185,7 +185,7 @@ func (s *Postgres) ListenRetention(ctx context.Context, changed func(tenant doma
 
 // RetentionDue returns the policies of all tenants, in no order. It also returns, with revision 0, categories without a
 // policy for which an interrupted run has announced further removals.
-func (s *Postgres) RetentionDue(ctx context.Context) ([]domain.RetentionDue, error) {
+func (s *Postgres) RetentionDue(ctx context.Context) ([]Due, error) {
 	rows, _ := s.db.System.Query(ctx, `
 		select p.tenant_id, p.category, p.revision, coalesce(l.head, 0), p.asked_at is not null
 		from retention_policies p left join logs l on l.tenant_id = p.tenant_id
@@ -193,7 +193,7 @@ func (s *Postgres) RetentionDue(ctx context.Context) ([]domain.RetentionDue, err
 		select f.tenant_id, f.category, 0, 0, false from retention_floors f
 		where f.announced_to > f.removed_to
 		  and not exists (select from retention_policies p where p.tenant_id = f.tenant_id and p.category = f.category)`)
-	due, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (due domain.RetentionDue, err error) {
+	due, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (due Due, err error) {
 		return due, row.Scan(&due.Tenant, &due.Category, &due.Revision, &due.Head, &due.Asked)
 	})
 	if err != nil {

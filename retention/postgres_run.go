@@ -37,28 +37,28 @@ var (
 
 // BeginRetention reads the input of a run of a category's policy, or returns domain.CodeNotFound if there is none.
 // Events that were recorded less than grace ago are not ripe.
-func (s *Postgres) BeginRetention(ctx context.Context, tenant domain.TenantID, category string, grace time.Duration) (work domain.RetentionWork, err error) {
+func (s *Postgres) BeginRetention(ctx context.Context, tenant domain.TenantID, category string, grace time.Duration) (work Work, err error) {
 	err = pg.Under(ctx, s.db.Retention, tenant, func(tx pgx.Tx) error {
 		status, err := readRetention(ctx, tx, tenant, category)
 		if err != nil {
 			return err
 		}
-		work = domain.RetentionWork{RetentionPolicy: status.RetentionPolicy, Revision: status.Revision, Spared: status.Spared, AskedAt: status.AskedAt, Floor: status.Floor}
+		work = Work{RetentionPolicy: status.RetentionPolicy, Revision: status.Revision, Spared: status.Spared, AskedAt: status.AskedAt, Floor: status.Floor}
 		return readRetentionWork(ctx, tx, tenant, grace, &work)
 	})
 	return work, err
 }
 
 // TryRetention is BeginRetention for a policy that need not be stored, as if it were new.
-func (s *Postgres) TryRetention(ctx context.Context, tenant domain.TenantID, policy domain.RetentionPolicy, grace time.Duration) (work domain.RetentionWork, err error) {
+func (s *Postgres) TryRetention(ctx context.Context, tenant domain.TenantID, policy domain.RetentionPolicy, grace time.Duration) (work Work, err error) {
 	err = pg.Under(ctx, s.db.Retention, tenant, func(tx pgx.Tx) error {
-		work = domain.RetentionWork{RetentionPolicy: policy}
+		work = Work{RetentionPolicy: policy}
 		return readRetentionWork(ctx, tx, tenant, grace, &work)
 	})
 	return work, err
 }
 
-func readRetentionWork(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, grace time.Duration, work *domain.RetentionWork) error {
+func readRetentionWork(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, grace time.Duration, work *Work) error {
 	err := tx.QueryRow(ctx, `
 		select coalesce((select l.head from logs l where l.tenant_id = $1), 0), coalesce((select p.swept_to from retention_policies p
 		  where p.tenant_id = $1 and p.category = $2 and p.revision = $3), 0), coalesce((select p.compacted_to from retention_policies p
@@ -153,7 +153,7 @@ func withdraw(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, category s
 
 // EndRetention lowers a run's announcement to what has been removed, and stores the run's result with its policy, if
 // that still exists. spared is the number of spared events of the category now.
-func (s *Postgres) EndRetention(ctx context.Context, tenant domain.TenantID, end domain.RetentionEnd) (spared int64, err error) {
+func (s *Postgres) EndRetention(ctx context.Context, tenant domain.TenantID, end End) (spared int64, err error) {
 	heldBy := end.HeldBy
 	if heldBy == nil {
 		heldBy = []domain.RetentionHold{}

@@ -130,7 +130,7 @@ type verdict struct {
 // spares events that a dead letter or a parked document names. If the step's run has not announced removal that far, it
 // removes nothing and reports Unannounced. It returns domain.CodeConflict if the policy has changed or another run has
 // begun.
-func (s *Postgres) RemoveRetained(ctx context.Context, tenant domain.TenantID, step domain.RetentionStep) (slice domain.RetentionSlice, err error) {
+func (s *Postgres) RemoveRetained(ctx context.Context, tenant domain.TenantID, step Step) (slice Slice, err error) {
 	err = s.inOneSnapshot(ctx, tenant, func(tx pgx.Tx) error {
 		held, err := tx.Exec(ctx, "select from retention_policies p where p.tenant_id = $1 and p.category = $2 and p.revision = $3 for share",
 			tenant, step.Category, step.Revision)
@@ -152,7 +152,7 @@ func (s *Postgres) RemoveRetained(ctx context.Context, tenant domain.TenantID, s
 			return err
 		}
 		upTo := step.UpTo
-		if step.Reason == domain.RetentionSuperseded {
+		if step.Reason == ReasonSuperseded {
 			upTo = step.Below
 		}
 		if announced < upTo && len(v.remove) > 0 {
@@ -170,7 +170,7 @@ func (s *Postgres) RemoveRetained(ctx context.Context, tenant domain.TenantID, s
 
 // FindRetained is RemoveRetained without removing anything, and without an announced run. It does not count events up
 // to step.SweptTo, because they were found before.
-func (s *Postgres) FindRetained(ctx context.Context, tenant domain.TenantID, step domain.RetentionStep) (slice domain.RetentionSlice, err error) {
+func (s *Postgres) FindRetained(ctx context.Context, tenant domain.TenantID, step Step) (slice Slice, err error) {
 	err = s.inOneSnapshot(ctx, tenant, func(tx pgx.Tx) error {
 		var v verdict
 		if slice, v, err = judge(ctx, tx, tenant, step); err != nil {
@@ -201,7 +201,7 @@ func (s *Postgres) inOneSnapshot(ctx context.Context, tenant domain.TenantID, do
 }
 
 // judge examines the next slice and decides about its events.
-func judge(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, step domain.RetentionStep) (slice domain.RetentionSlice, v verdict, err error) {
+func judge(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, step Step) (slice Slice, v verdict, err error) {
 	slice.HeldAt = -1
 	upTo := step.UpTo
 	var hold int64
@@ -209,16 +209,16 @@ func judge(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, step domain.R
 	switch {
 	case err != nil && !errors.Is(err, pgx.ErrNoRows):
 		return slice, v, fmt.Errorf("look for what groups still need: %w", err)
-	case err == nil && step.Reason == domain.RetentionSuperseded:
+	case err == nil && step.Reason == ReasonSuperseded:
 		step.Below = min(step.Below, hold) // the examined events stay in any case
 	case err == nil && hold < upTo:
 		upTo, slice.HeldAt = hold, hold
 	}
 	v.after, v.upTo = step.After, max(step.After, upTo)
 	switch step.Reason {
-	case domain.RetentionSpared:
+	case ReasonSpared:
 		err = v.judgeSpared(ctx, tx, tenant, step)
-	case domain.RetentionSuperseded:
+	case ReasonSuperseded:
 		err = v.judgeSuperseded(ctx, tx, tenant, step)
 	default:
 		err = v.judgeSlice(ctx, tx, tenant, step)
@@ -228,7 +228,7 @@ func judge(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, step domain.R
 }
 
 // window reads the slice's events.
-func (v *verdict) window(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, step domain.RetentionStep) ([]retained, error) {
+func (v *verdict) window(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, step Step) ([]retained, error) {
 	rows, _ := tx.Query(ctx, retentionWindow.SQL, tenant, step.Category, v.after, v.upTo, step.Limit)
 	events, err := pgx.CollectRows(rows, scanRetained)
 	if err != nil {
@@ -242,7 +242,7 @@ func (v *verdict) window(ctx context.Context, tx pgx.Tx, tenant domain.TenantID,
 
 // judgeSuperseded is judge for events that stay, because they may still be unread, but supersede older events that
 // nobody has to read any more.
-func (v *verdict) judgeSuperseded(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, step domain.RetentionStep) error {
+func (v *verdict) judgeSuperseded(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, step Step) error {
 	events, err := v.window(ctx, tx, tenant, step)
 	if err != nil {
 		return err
@@ -267,14 +267,14 @@ func (v *verdict) judgeSuperseded(ctx context.Context, tx pgx.Tx, tenant domain.
 }
 
 // judgeSlice is judge for events in the log's order.
-func (v *verdict) judgeSlice(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, step domain.RetentionStep) error {
+func (v *verdict) judgeSlice(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, step Step) error {
 	end := v.upTo // of all slices
 	events, err := v.window(ctx, tx, tenant, step)
 	if err != nil {
 		return err
 	}
 	var before []retained
-	if step.Reason == domain.RetentionCompact {
+	if step.Reason == ReasonCompact {
 		newest := newestOf(events)
 		if before, err = newestBefore(ctx, tx, tenant, events); err != nil {
 			return err
@@ -313,7 +313,7 @@ func (v *verdict) judgeSlice(ctx context.Context, tx pgx.Tx, tenant domain.Tenan
 }
 
 // judgeSpared is judge for events that were spared before.
-func (v *verdict) judgeSpared(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, step domain.RetentionStep) error {
+func (v *verdict) judgeSpared(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, step Step) error {
 	ripe := int64(0) // up to here an event supersedes others
 	if step.Compact {
 		ripe = step.Ripe

@@ -31,24 +31,24 @@ func (r *Retention) Preview(ctx context.Context, tenant domain.TenantID, categor
 	return preview, err
 }
 
-func (r *Retention) previewed(ctx context.Context, tenant domain.TenantID, category string, given *domain.RetentionPolicy) (domain.RetentionWork, error) {
+func (r *Retention) previewed(ctx context.Context, tenant domain.TenantID, category string, given *domain.RetentionPolicy) (Work, error) {
 	if given == nil {
 		return r.config.Store.BeginRetention(ctx, tenant, category, r.config.Grace)
 	}
 	if err := given.Check(); err != nil {
-		return domain.RetentionWork{}, err
+		return Work{}, err
 	}
 	before, err := r.forcedBefore(ctx, tenant, category)
 	if err != nil {
-		return domain.RetentionWork{}, err
+		return Work{}, err
 	}
 	if err := r.checkForce(ctx, tenant, given.Force, before); err != nil {
-		return domain.RetentionWork{}, err
+		return Work{}, err
 	}
 	return r.config.Store.TryRetention(ctx, tenant, *given, r.config.Grace)
 }
 
-func (r *Retention) preview(ctx context.Context, tenant domain.TenantID, work *domain.RetentionWork, preview *domain.RetentionPreview) error {
+func (r *Retention) preview(ctx context.Context, tenant domain.TenantID, work *Work, preview *domain.RetentionPreview) error {
 	holds, err := r.holds(ctx, tenant, &work.RetentionPolicy)
 	if err != nil {
 		return err
@@ -66,19 +66,19 @@ func (r *Retention) preview(ctx context.Context, tenant domain.TenantID, work *d
 	}
 	swept, looked := lowest(holds, sweepTo), 0
 	for _, stage := range []struct {
-		reason   domain.RetentionReason
+		reason   Reason
 		from, to int64
 		before   int64
 	}{
-		{domain.RetentionSweep, work.SweptTo, swept, 0},
-		{domain.RetentionCompact, max(work.CompactedTo, work.SweptTo, swept), lowest(holds, compactTo), swept},
-		{domain.RetentionSuperseded, max(work.CompactedTo, work.SweptTo, swept, lowest(holds, compactTo)), compactTo, swept},
+		{ReasonSweep, work.SweptTo, swept, 0},
+		{ReasonCompact, max(work.CompactedTo, work.SweptTo, swept), lowest(holds, compactTo), swept},
+		{ReasonSuperseded, max(work.CompactedTo, work.SweptTo, swept, lowest(holds, compactTo)), compactTo, swept},
 	} {
 		for from := stage.from; from < stage.to; {
 			if looked += r.config.Slice; looked > previewEvents {
 				return nil
 			}
-			slice, err := r.config.Store.FindRetained(ctx, tenant, domain.RetentionStep{
+			slice, err := r.config.Store.FindRetained(ctx, tenant, Step{
 				RetentionPolicy: work.RetentionPolicy, Reason: stage.reason, After: from, UpTo: stage.to, Limit: r.config.Slice, SweptTo: stage.before,
 				Ripe: compactTo, Below: lowest(holds, max(work.CompactedTo, work.SweptTo)),
 			})

@@ -19,16 +19,16 @@ type Store interface {
 	AskRetention(ctx context.Context, tenant domain.TenantID, category string) (domain.RetentionStatus, error)
 	MissingForced(ctx context.Context, tenant domain.TenantID, force domain.RetentionForce) (missing domain.RetentionForce, err error)
 
-	RetentionDue(ctx context.Context) ([]domain.RetentionDue, error)
-	BeginRetention(ctx context.Context, tenant domain.TenantID, category string, grace time.Duration) (domain.RetentionWork, error)
-	TryRetention(ctx context.Context, tenant domain.TenantID, policy domain.RetentionPolicy, grace time.Duration) (domain.RetentionWork, error)
+	RetentionDue(ctx context.Context) ([]Due, error)
+	BeginRetention(ctx context.Context, tenant domain.TenantID, category string, grace time.Duration) (Work, error)
+	TryRetention(ctx context.Context, tenant domain.TenantID, policy domain.RetentionPolicy, grace time.Duration) (Work, error)
 	RetentionNth(ctx context.Context, tenant domain.TenantID, category string, below, n int64) (position int64, err error)
 	RetentionNext(ctx context.Context, tenant domain.TenantID, category string, above int64) (position int64, at time.Time, err error)
 	AnnounceRetention(ctx context.Context, tenant domain.TenantID, category string, revision int64, run domain.RetentionRunID, upTo int64) (announced int64, err error)
-	RemoveRetained(ctx context.Context, tenant domain.TenantID, step domain.RetentionStep) (domain.RetentionSlice, error)
-	FindRetained(ctx context.Context, tenant domain.TenantID, step domain.RetentionStep) (domain.RetentionSlice, error)
+	RemoveRetained(ctx context.Context, tenant domain.TenantID, step Step) (Slice, error)
+	FindRetained(ctx context.Context, tenant domain.TenantID, step Step) (Slice, error)
 	WithdrawRetention(ctx context.Context, tenant domain.TenantID, category string, run domain.RetentionRunID) error
-	EndRetention(ctx context.Context, tenant domain.TenantID, end domain.RetentionEnd) (spared int64, err error)
+	EndRetention(ctx context.Context, tenant domain.TenantID, end End) (spared int64, err error)
 }
 
 // Holder knows of readers that still have to read events.

@@ -23,7 +23,7 @@ type run struct {
 	*Retention
 	tenant domain.TenantID
 	id     domain.RetentionRunID
-	work   domain.RetentionWork
+	work   Work
 
 	sweepTo   int64 // targets of age and count, and of compacting, before holds apply
 	compactTo int64
@@ -70,7 +70,7 @@ func (r *Retention) runOnce(ctx context.Context, tenant domain.TenantID, categor
 	if err == nil {
 		held, err = r.inTheWay(ctx, tenant, category, x.holds, max(x.sweepTo, x.compactTo))
 	}
-	end := domain.RetentionEnd{
+	end := End{
 		Category: category, Revision: x.work.Revision, Run: x.id, SweptTo: x.sweptTo, CompactedTo: x.compactedTo,
 		HeldBy: held, Finished: finished && err == nil, AskedAt: x.work.AskedAt,
 	}
@@ -139,20 +139,20 @@ func (x *run) remove(ctx context.Context) (finished bool, err error) {
 	x.until = time.Now().Add(x.config.Turn)
 	before := max(x.compactedTo, x.sweptTo) // what earlier runs have compacted
 	for _, stage := range []struct {
-		reason domain.RetentionReason
+		reason Reason
 		from   *int64
 		to     func() int64
 	}{
-		{domain.RetentionSweep, &x.sweptTo, func() int64 { return x.allowed(x.sweepTo) }},
-		{domain.RetentionCompact, &x.compactedTo, func() int64 { return x.allowed(x.compactTo) }},
-		{domain.RetentionSpared, new(int64), func() int64 {
+		{ReasonSweep, &x.sweptTo, func() int64 { return x.allowed(x.sweepTo) }},
+		{ReasonCompact, &x.compactedTo, func() int64 { return x.allowed(x.compactTo) }},
+		{ReasonSpared, new(int64), func() int64 {
 			if x.work.Spared == 0 {
 				return 0
 			}
 			return x.allowed(x.furthest())
 		}},
 	} {
-		if stage.reason == domain.RetentionCompact && x.work.Compact {
+		if stage.reason == ReasonCompact && x.work.Compact {
 			x.compactedTo = max(x.compactedTo, x.sweptTo) // only spared events are left there
 		}
 		for *stage.from < stage.to() {
@@ -191,7 +191,7 @@ func (x *run) supersede(ctx context.Context, before int64) (over bool, err error
 	from.to = max(from.to, x.compactedTo)
 	x.below = before
 	for from.to < x.compactTo && !over && err == nil {
-		over, err = x.slice(ctx, domain.RetentionSuperseded, &from.to, x.compactTo)
+		over, err = x.slice(ctx, ReasonSuperseded, &from.to, x.compactTo)
 	}
 	x.mu.Lock()
 	x.superseded[at] = from
@@ -233,7 +233,7 @@ func (x *run) bounds(ctx context.Context) error {
 
 // counted returns the position up to which MaxCount removes events, because enough newer ones exist. It returns 0 if
 // MaxCount removes none.
-func (r *Retention) counted(ctx context.Context, tenant domain.TenantID, work *domain.RetentionWork, keep func(context.Context, func() error) error) (int64, error) {
+func (r *Retention) counted(ctx context.Context, tenant domain.TenantID, work *Work, keep func(context.Context, func() error) error) (int64, error) {
 	if work.MaxCount == 0 {
 		return 0, nil
 	}
@@ -288,7 +288,7 @@ func (x *run) announce(ctx context.Context) error {
 }
 
 // slice removes one slice of events, after *from and up to upTo. over reports that the turn has ended.
-func (x *run) slice(ctx context.Context, reason domain.RetentionReason, from *int64, upTo int64) (over bool, err error) {
+func (x *run) slice(ctx context.Context, reason Reason, from *int64, upTo int64) (over bool, err error) {
 	if ctx.Err() != nil {
 		return false, ctx.Err()
 	}
@@ -301,10 +301,10 @@ func (x *run) slice(ctx context.Context, reason domain.RetentionReason, from *in
 		}
 		return false, x.announce(ctx)
 	}
-	var slice domain.RetentionSlice
+	var slice Slice
 	err = x.pace.keep(ctx, func() error {
 		return x.call(ctx, func(ctx context.Context) (err error) {
-			slice, err = x.config.Store.RemoveRetained(ctx, x.tenant, domain.RetentionStep{
+			slice, err = x.config.Store.RemoveRetained(ctx, x.tenant, Step{
 				RetentionPolicy: x.work.RetentionPolicy, Revision: x.work.Revision, Run: x.id, Reason: reason, After: *from, UpTo: upTo,
 				Limit: x.config.Slice, SweptTo: x.sweptTo, CompactedTo: x.compactedTo, Ripe: x.compactTo, Below: x.allowed(x.below),
 			})

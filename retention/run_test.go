@@ -77,12 +77,12 @@ func TestAnnouncementsOfTheDead(t *testing.T) {
 		"removed": func(tenant domain.TenantID) {
 			must(t, b.store.DeleteRetentionPolicy(t.Context(), tenant, "order"))
 			due, err := b.store.RetentionDue(t.Context())
-			if err != nil || !slices.Contains(due, domain.RetentionDue{Tenant: tenant, Category: "order"}) {
+			if err != nil || !slices.Contains(due, Due{Tenant: tenant, Category: "order"}) {
 				t.Errorf("due are %+v, %v", due, err)
 			}
 			runAll(t, b.retention(nil), tenant, "order")
 			due, err = b.store.RetentionDue(t.Context())
-			if err != nil || slices.ContainsFunc(due, func(d domain.RetentionDue) bool { return d.Tenant == tenant }) {
+			if err != nil || slices.ContainsFunc(due, func(d Due) bool { return d.Tenant == tenant }) {
 				t.Errorf("still due are %+v, %v", due, err)
 			}
 		},

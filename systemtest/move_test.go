@@ -118,7 +118,7 @@ func TestMoveOfRealEvents(t *testing.T) {
 			_, u := newTenant(t, operator, "university")
 			definitions := make(map[string]json.RawMessage)
 			for _, name := range []string{"declaration", "unit-spend", "status-counts"} {
-				text, err := os.ReadFile(filepath.Join("..", "testdata", "projections", name+".yaml"))
+				text, err := os.ReadFile(filepath.Join("..", "cli", "testdata", "projections", name+".yaml"))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/tables/tablestest"
@@ -15,13 +16,13 @@ func TestDeadLettersAreListedByPosition(t *testing.T) {
 	tenant := domain.NewTenantID()
 	_, err := s.DeadLetters(t.Context(), tenant, "mail", 0, 10)
 	tablestest.WantCode(t, err, domain.CodeNotFound)
-	group := putGroup(t, s, tenant, "mail", 2)
+	mail := putGroup(t, s, tenant, "mail", 2)
 	for p, positions := range [][]int64{{9, 3, 5}, {4, 8}} {
 		var letters []domain.DeadLetter
 		for _, position := range positions {
 			letters = append(letters, deadLetterAt(p, position))
 		}
-		mustSave(t, s, tenant, group, domain.LedgerChange{Partition: p, Park: letters})
+		mustSave(t, s, tenant, mail, group.LedgerChange{Partition: p, Park: letters})
 	}
 	var got []int64
 	for after := int64(3); ; {
@@ -48,8 +49,8 @@ func TestReplayIsAskedFor(t *testing.T) {
 		_, err := do(t.Context(), tenant, "mail", domain.EventID{})
 		tablestest.WantCode(t, err, domain.CodeNotFound)
 	}
-	group := putGroup(t, s, tenant, "mail", 2)
-	_, letters := fillPartition(t, s, tenant, group, 1, 3)
+	mail := putGroup(t, s, tenant, "mail", 2)
+	_, letters := fillPartition(t, s, tenant, mail, 1, 3)
 	before, other := ledgerOf(t, s, tenant, "mail", 1), ledgerOf(t, s, tenant, "mail", 0)
 	for range 2 { // asking again changes nothing
 		if n, err := s.ReplayDeadLetters(t.Context(), tenant, "mail", letters[1].EventID); err != nil || n != 1 {
@@ -81,7 +82,7 @@ func TestReplayIsAskedFor(t *testing.T) {
 	if n, err := s.DiscardDeadLetters(t.Context(), tenant, "mail", letters[0].EventID); err != nil || n != 1 {
 		t.Errorf("discarded %d, %v", n, err)
 	}
-	if _, saved := save(t, s, tenant, group, row.Revision, domain.LedgerChange{Partition: 1, Unpark: []int64{letters[0].Position}}); saved {
+	if _, saved := save(t, s, tenant, mail, row.Revision, group.LedgerChange{Partition: 1, Unpark: []int64{letters[0].Position}}); saved {
 		t.Error("a dead letter that was discarded was taken")
 	}
 	_, err = s.DiscardDeadLetters(t.Context(), tenant, "mail", letters[0].EventID)
@@ -96,7 +97,7 @@ func TestVeryManyDeadLetters(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	tenant := domain.NewTenantID()
-	group := putGroup(t, s, tenant, "mail", 2)
+	mail := putGroup(t, s, tenant, "mail", 2)
 	const many = 25_000
 	super := db.Pool(t, pgtest.RoleSuperuser, 1)
 	for _, sql := range []string{
@@ -126,7 +127,7 @@ func TestVeryManyDeadLetters(t *testing.T) {
 	if row := ledgerOf(t, s, tenant, "mail", 1); len(row.Replays) != 5 {
 		t.Errorf("the other ledger has %d replays", len(row.Replays))
 	}
-	if _, saved := save(t, s, tenant, group, row.Revision, domain.LedgerChange{Unpark: []int64{1, 2, 3}}); !saved {
+	if _, saved := save(t, s, tenant, mail, row.Revision, group.LedgerChange{Unpark: []int64{1, 2, 3}}); !saved {
 		t.Error("not saved")
 	}
 	if n, err := s.DiscardDeadLetters(t.Context(), tenant, "mail", domain.EventID{}); err != nil || n != many-3 {
@@ -144,8 +145,8 @@ func TestDiscardBesideASave(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	tenant := domain.NewTenantID()
-	group := putGroup(t, s, tenant, "mail", 0)
-	_, letters := fillPartition(t, s, tenant, group, 0, 2)
+	mail := putGroup(t, s, tenant, "mail", 0)
+	_, letters := fillPartition(t, s, tenant, mail, 0, 2)
 	tx, err := db.Pool(t, pgtest.RoleSuperuser, 1).Begin(t.Context())
 	tablestest.Must(t, err)
 	defer tx.Rollback(t.Context())
@@ -179,7 +180,7 @@ func TestReplaysBesideSaves(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
 	tenant := domain.NewTenantID()
-	group := putGroup(t, s, tenant, "mail", 0)
+	mail := putGroup(t, s, tenant, "mail", 0)
 	done := make(chan struct{})
 	replays := make(chan int64, 1)
 	go func() {
@@ -201,8 +202,8 @@ func TestReplaysBesideSaves(t *testing.T) {
 		for saved := false; !saved; {
 			row, err := s.Ledger(t.Context(), tenant, "mail", 0, true)
 			tablestest.Must(t, err)
-			_, saved, err = s.SaveLedger(t.Context(), tenant, "mail", domain.LedgerChange{
-				GroupRevision: group.Revision, Revision: row.Revision, Park: []domain.DeadLetter{deadLetterAt(0, at)},
+			_, saved, err = s.SaveLedger(t.Context(), tenant, "mail", group.LedgerChange{
+				GroupRevision: mail.Revision, Revision: row.Revision, Park: []domain.DeadLetter{deadLetterAt(0, at)},
 			})
 			tablestest.Must(t, err)
 		}

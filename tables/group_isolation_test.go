@@ -3,6 +3,7 @@ package tables_test
 import (
 	"testing"
 
+	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/tables/tablestest"
@@ -19,7 +20,7 @@ func TestGroupsOfTenantsAreApart(t *testing.T) {
 	tablestest.Append(t, s, two, a)
 	tablestest.Append(t, s, two, tablestest.Counted("order-2", domain.None, 4))
 	first, second := putGroup(t, s, one, "mail", 2), putGroup(t, s, two, "mail", 2)
-	change := domain.LedgerChange{Partition: 1, Ledger: []byte("one"), Retry: []domain.Retry{retryAt(1, 1)}, Park: []domain.DeadLetter{deadLetterAt(1, 2)}}
+	change := group.LedgerChange{Partition: 1, Ledger: []byte("one"), Retry: []group.Retry{retryAt(1, 1)}, Park: []domain.DeadLetter{deadLetterAt(1, 2)}}
 	mustSave(t, s, one, first, change)
 	member := domain.GroupMember{ID: domain.NewGroupMemberID()}
 	_, err := s.AnnounceGroupMember(ctx, one, "mail", member, true)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/tables"
@@ -27,12 +28,12 @@ func groupDefinition(partitions int) domain.GroupDefinition {
 // putGroup makes a group that reads from the start.
 func putGroup(t *testing.T, s *tables.Tables, tenant domain.TenantID, name string, partitions int) domain.Group {
 	t.Helper()
-	group, created, err := s.PutGroup(t.Context(), tenant, name, groupDefinition(partitions), 1)
+	mail, created, err := s.PutGroup(t.Context(), tenant, name, groupDefinition(partitions), 1)
 	tablestest.Must(t, err)
 	if !created {
 		t.Fatalf("group %q was there already", name)
 	}
-	return group
+	return mail
 }
 
 func TestGroup(t *testing.T) {
@@ -204,9 +205,9 @@ func TestGroupIsRemovedWithAllThatBelongsToIt(t *testing.T) {
 	s, db := tablestest.Open(t)
 	tenant := domain.NewTenantID()
 	for _, name := range []string{"mail", "kept"} {
-		group := putGroup(t, s, tenant, name, 2)
+		mail := putGroup(t, s, tenant, name, 2)
 		for partition := range 2 {
-			fillPartition(t, s, tenant, group, partition, 3)
+			fillPartition(t, s, tenant, mail, partition, 3)
 		}
 		_, err := s.AnnounceGroupMember(t.Context(), tenant, name, domain.GroupMember{ID: domain.NewGroupMemberID(), Label: "one"}, true)
 		tablestest.Must(t, err)
@@ -245,14 +246,14 @@ func TestGroupThatWasMadeAnewIsAnother(t *testing.T) {
 	old := putGroup(t, s, tenant, "mail", 0)
 	row := ledgerOf(t, s, tenant, "mail", 0)
 	tablestest.Must(t, s.DeleteGroup(t.Context(), tenant, "mail"))
-	if _, saved := save(t, s, tenant, old, row.Revision, domain.LedgerChange{Ledger: []byte("late")}); saved {
+	if _, saved := save(t, s, tenant, old, row.Revision, group.LedgerChange{Ledger: []byte("late")}); saved {
 		t.Error("saved without a group")
 	}
 	again := putGroup(t, s, tenant, "mail", 0)
 	if made := ledgerOf(t, s, tenant, "mail", 0); again.Revision == old.Revision || made.Revision == row.Revision {
 		t.Errorf("it has the revision %d, and its ledger %d, again", again.Revision, made.Revision)
 	}
-	if _, saved := save(t, s, tenant, old, row.Revision, domain.LedgerChange{Ledger: []byte("late")}); saved {
+	if _, saved := save(t, s, tenant, old, row.Revision, group.LedgerChange{Ledger: []byte("late")}); saved {
 		t.Error("saved for the group before")
 	}
 	if row := ledgerOf(t, s, tenant, "mail", 0); row.Ledger != nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
@@ -24,11 +25,11 @@ func TestLostConnectionAtSaveSavesOnce(t *testing.T) {
 			p := newProxy(t, db.URL(migrations.RoleApp), cutOnce(2, how))
 			s := openThrough(t, db, p, nil)
 			tenant := domain.NewTenantID()
-			group := putGroup(t, s, tenant, "mail", 0)
+			mail := putGroup(t, s, tenant, "mail", 0)
 			for i := range int64(4) {
 				row := ledgerOf(t, s, tenant, "mail", 0)
-				now, saved := save(t, s, tenant, group, row.Revision, domain.LedgerChange{
-					Ledger: fmt.Append(nil, i), Retry: []domain.Retry{retryAt(0, i+1)}, Park: []domain.DeadLetter{deadLetterAt(0, i+1)},
+				now, saved := save(t, s, tenant, mail, row.Revision, group.LedgerChange{
+					Ledger: fmt.Append(nil, i), Retry: []group.Retry{retryAt(0, i+1)}, Park: []domain.DeadLetter{deadLetterAt(0, i+1)},
 				})
 				if !saved || now.IsZero() {
 					t.Errorf("save %d: saved %v at %v", i, saved, now)
@@ -54,7 +55,7 @@ func TestLostConnectionsUnderLoadSaveOnce(t *testing.T) {
 			db := pgtest.Database(t)
 			tenant := domain.NewTenantID()
 			reader := tablestest.OpenAgain(t, db)
-			group := putGroup(t, reader, tenant, "mail", 0)
+			mail := putGroup(t, reader, tenant, "mail", 0)
 			var position atomic.Int64
 			var mu sync.Mutex
 			outcomes := make(map[int64]string)
@@ -76,9 +77,9 @@ func TestLostConnectionsUnderLoadSaveOnce(t *testing.T) {
 								return
 							}
 							at := position.Add(1)
-							_, saved, err := s.SaveLedger(t.Context(), tenant, "mail", domain.LedgerChange{
-								GroupRevision: group.Revision, Revision: row.Revision, Ledger: fmt.Append(nil, at),
-								Retry: []domain.Retry{retryAt(0, at)}, Park: []domain.DeadLetter{deadLetterAt(0, at)},
+							_, saved, err := s.SaveLedger(t.Context(), tenant, "mail", group.LedgerChange{
+								GroupRevision: mail.Revision, Revision: row.Revision, Ledger: fmt.Append(nil, at),
+								Retry: []group.Retry{retryAt(0, at)}, Park: []domain.DeadLetter{deadLetterAt(0, at)},
 							})
 							if err != nil && tablestest.CodeOf(err) != domain.CodeOutcomeUnknown {
 								t.Error(err)
@@ -127,11 +128,11 @@ func TestLostSaveIsWaitedFor(t *testing.T) {
 	p := newProxy(t, db.URL(migrations.RoleApp), cutOnce(1, cutStalled))
 	s := openThrough(t, db, p, nil)
 	tenant := domain.NewTenantID()
-	group := putGroup(t, s, tenant, "mail", 0)
+	mail := putGroup(t, s, tenant, "mail", 0)
 	row := ledgerOf(t, s, tenant, "mail", 0)
 	done := make(chan bool, 1)
 	go func() {
-		_, saved, err := s.SaveLedger(context.Background(), tenant, "mail", domain.LedgerChange{GroupRevision: group.Revision, Revision: row.Revision, Ledger: []byte("once")})
+		_, saved, err := s.SaveLedger(context.Background(), tenant, "mail", group.LedgerChange{GroupRevision: mail.Revision, Revision: row.Revision, Ledger: []byte("once")})
 		if err != nil {
 			t.Error(err)
 		}
@@ -168,7 +169,7 @@ func TestSaveThatOthersHavePassed(t *testing.T) {
 			db := pgtest.Database(t)
 			other := tablestest.OpenAgain(t, db)
 			tenant := domain.NewTenantID()
-			group := putGroup(t, other, tenant, "mail", 0)
+			mail := putGroup(t, other, tenant, "mail", 0)
 			p := newProxy(t, db.URL(migrations.RoleApp), cutOnce(1, test.how))
 			p.hold = make(chan struct{}) // of connections that are made when one was cut
 			s := openThrough(t, db, p, nil)
@@ -179,12 +180,12 @@ func TestSaveThatOthersHavePassed(t *testing.T) {
 			}
 			done := make(chan outcome, 1)
 			go func() {
-				_, saved, err := s.SaveLedger(context.Background(), tenant, "mail", domain.LedgerChange{GroupRevision: group.Revision, Revision: row.Revision, Ledger: []byte("mine")})
+				_, saved, err := s.SaveLedger(context.Background(), tenant, "mail", group.LedgerChange{GroupRevision: mail.Revision, Revision: row.Revision, Ledger: []byte("mine")})
 				done <- outcome{saved, err}
 			}()
 			tablestest.Receive(t, p.cutDone, "the cut")
 			for range test.others {
-				mustSave(t, other, tenant, group, domain.LedgerChange{Ledger: []byte("other")})
+				mustSave(t, other, tenant, mail, group.LedgerChange{Ledger: []byte("other")})
 			}
 			close(p.hold)
 			got := tablestest.Receive(t, done, "the save")
@@ -216,10 +217,10 @@ func TestUnknownOutcomeOfASaveIsSaid(t *testing.T) {
 	})
 	s := openThrough(t, db, p, func(c *tables.Config) { c.AppendTimeout = 2 * time.Second })
 	tenant := domain.NewTenantID()
-	group := putGroup(t, s, tenant, "mail", 0)
-	row := mustSave(t, s, tenant, group, domain.LedgerChange{Ledger: []byte("first")})
+	mail := putGroup(t, s, tenant, "mail", 0)
+	row := mustSave(t, s, tenant, mail, group.LedgerChange{Ledger: []byte("first")})
 	armed.Store(true)
-	change := domain.LedgerChange{GroupRevision: group.Revision, Revision: row.Revision, Ledger: []byte("second")}
+	change := group.LedgerChange{GroupRevision: mail.Revision, Revision: row.Revision, Ledger: []byte("second")}
 	_, saved, err := s.SaveLedger(t.Context(), tenant, "mail", change)
 	tablestest.Problem(t, err, domain.CodeOutcomeUnknown)
 	if saved {

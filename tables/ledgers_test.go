@@ -15,6 +15,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/tables"
@@ -22,7 +23,7 @@ import (
 )
 
 // ledgerOf reads a partition.
-func ledgerOf(t *testing.T, s *tables.Tables, tenant domain.TenantID, name string, partition int) domain.LedgerRow {
+func ledgerOf(t *testing.T, s *tables.Tables, tenant domain.TenantID, name string, partition int) group.LedgerRow {
 	t.Helper()
 	row, err := s.Ledger(t.Context(), tenant, name, partition, false)
 	tablestest.Must(t, err)
@@ -30,29 +31,29 @@ func ledgerOf(t *testing.T, s *tables.Tables, tenant domain.TenantID, name strin
 }
 
 // save makes a change on the revisions.
-func save(t *testing.T, s *tables.Tables, tenant domain.TenantID, group domain.Group, revision int64, change domain.LedgerChange) (time.Time, bool) {
+func save(t *testing.T, s *tables.Tables, tenant domain.TenantID, mail domain.Group, revision int64, change group.LedgerChange) (time.Time, bool) {
 	t.Helper()
-	change.GroupRevision, change.Revision = group.Revision, revision
-	now, saved, err := s.SaveLedger(t.Context(), tenant, group.Name, change)
+	change.GroupRevision, change.Revision = mail.Revision, revision
+	now, saved, err := s.SaveLedger(t.Context(), tenant, mail.Name, change)
 	tablestest.Must(t, err)
 	return now, saved
 }
 
 // mustSave makes a change on what is there, and returns the partition behind it.
-func mustSave(t *testing.T, s *tables.Tables, tenant domain.TenantID, group domain.Group, change domain.LedgerChange) domain.LedgerRow {
+func mustSave(t *testing.T, s *tables.Tables, tenant domain.TenantID, mail domain.Group, change group.LedgerChange) group.LedgerRow {
 	t.Helper()
-	row := ledgerOf(t, s, tenant, group.Name, change.Partition)
+	row := ledgerOf(t, s, tenant, mail.Name, change.Partition)
 	if _, saved := save(t, s, tenant, row.Group, row.Revision, change); !saved {
 		t.Fatal("the change was not saved")
 	}
-	return ledgerOf(t, s, tenant, group.Name, change.Partition)
+	return ledgerOf(t, s, tenant, mail.Name, change.Partition)
 }
 
 // tenths is a time that PostgreSQL keeps as it is.
 func tenths(n int64) time.Time { return time.Unix(1_700_000_000, n*1e8).UTC() }
 
-func retryAt(partition int, position int64) domain.Retry {
-	return domain.Retry{
+func retryAt(partition int, position int64) group.Retry {
+	return group.Retry{
 		Partition: partition, Position: position, EventID: domain.NewEventID(), Stream: fmt.Sprintf("order-%d", position), Version: position + 1,
 		Attempt: 3, Base: 1, Replays: 2, DueAt: tenths(position), Reason: "the mail server does not answer",
 	}
@@ -66,13 +67,13 @@ func deadLetterAt(partition int, position int64) domain.DeadLetter {
 }
 
 // fillPartition gives a partition n retries and n dead letters.
-func fillPartition(t *testing.T, s *tables.Tables, tenant domain.TenantID, group domain.Group, partition, n int) (retries []domain.Retry, letters []domain.DeadLetter) {
+func fillPartition(t *testing.T, s *tables.Tables, tenant domain.TenantID, mail domain.Group, partition, n int) (retries []group.Retry, letters []domain.DeadLetter) {
 	t.Helper()
 	for i := range n {
 		position := int64(100*partition + 2*i + 1)
 		retries, letters = append(retries, retryAt(partition, position)), append(letters, deadLetterAt(partition, position+1))
 	}
-	mustSave(t, s, tenant, group, domain.LedgerChange{Partition: partition, Ledger: []byte("filled"), Retry: retries, Park: letters})
+	mustSave(t, s, tenant, mail, group.LedgerChange{Partition: partition, Ledger: []byte("filled"), Retry: retries, Park: letters})
 	return retries, letters
 }
 
@@ -89,23 +90,23 @@ func TestLedger(t *testing.T) {
 	tenant := domain.NewTenantID()
 	_, err := s.Ledger(t.Context(), tenant, "mail", 0, false)
 	tablestest.WantCode(t, err, domain.CodeNotFound)
-	group := putGroup(t, s, tenant, "mail", 2)
+	mail := putGroup(t, s, tenant, "mail", 2)
 	_, err = s.Ledger(t.Context(), tenant, "mail", 2, true)
 	tablestest.WantCode(t, err, domain.CodeNotFound)
 	before := ledgerOf(t, s, tenant, "mail", 1)
-	if before.Ledger != nil || before.ReadTo != 0 || !reflect.DeepEqual(before.Group, group) || before.Now.IsZero() {
+	if before.Ledger != nil || before.ReadTo != 0 || !reflect.DeepEqual(before.Group, mail) || before.Now.IsZero() {
 		t.Errorf("a new one is %+v", before)
 	}
 
 	owner := domain.NewGroupMemberID()
 	ledger := []byte(strings.Repeat("\x00ledger\xff", 10_000))
-	change := domain.LedgerChange{
+	change := group.LedgerChange{
 		Partition: 1, Ledger: ledger,
 		Status: domain.PartitionStatus{Partition: 1, Checkpoint: 11, ReadTo: 22, Oldest: 12, InFlight: 4, Owner: owner},
-		Retry:  []domain.Retry{retryAt(1, 9), retryAt(1, 7)},
+		Retry:  []group.Retry{retryAt(1, 9), retryAt(1, 7)},
 		Park:   []domain.DeadLetter{deadLetterAt(1, 6), deadLetterAt(1, 5)},
 	}
-	now, saved := save(t, s, tenant, group, before.Revision, change)
+	now, saved := save(t, s, tenant, mail, before.Revision, change)
 	if !saved || now.Before(before.Now) {
 		t.Errorf("saved %v at %v, read before at %v", saved, now, before.Now)
 	}
@@ -115,7 +116,7 @@ func TestLedger(t *testing.T) {
 		if got.Now.Before(now) || time.Since(got.Now).Abs() > time.Minute {
 			t.Errorf("the clock went from %v to %v", now, got.Now)
 		}
-		want := domain.LedgerRow{Group: group, Revision: before.Revision + 1, Ledger: ledger, ReadTo: 22, Now: got.Now, Retries: []domain.Retry{change.Retry[1], change.Retry[0]}}
+		want := group.LedgerRow{Group: mail, Revision: before.Revision + 1, Ledger: ledger, ReadTo: 22, Now: got.Now, Retries: []group.Retry{change.Retry[1], change.Retry[0]}}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("read %+v, want %+v", got, want)
 		}
@@ -135,11 +136,11 @@ func TestLedger(t *testing.T) {
 	again, parkedAgain := change.Retry[0], change.Park[0]
 	again.Attempt, again.Reason = 4, "still not\x00"
 	parkedAgain.Replays, parkedAgain.FirstParkedAt, parkedAgain.ParkedAt = 2, time.Time{}, tenths(99)
-	got := mustSave(t, s, tenant, group, domain.LedgerChange{
-		Partition: 1, Ledger: []byte{}, Unretry: []int64{7}, Retry: []domain.Retry{again}, Unpark: []int64{5}, Park: []domain.DeadLetter{parkedAgain},
+	got := mustSave(t, s, tenant, mail, group.LedgerChange{
+		Partition: 1, Ledger: []byte{}, Unretry: []int64{7}, Retry: []group.Retry{again}, Unpark: []int64{5}, Park: []domain.DeadLetter{parkedAgain},
 	})
 	again.Reason, parkedAgain.FirstParkedAt = "still not", change.Park[0].FirstParkedAt
-	if !reflect.DeepEqual(got.Retries, []domain.Retry{again}) || got.Ledger == nil {
+	if !reflect.DeepEqual(got.Retries, []group.Retry{again}) || got.Ledger == nil {
 		t.Errorf("read %+v, want the retry %+v", got, again)
 	}
 	letters, err = s.DeadLetters(t.Context(), tenant, "mail", 0, 10)
@@ -156,16 +157,16 @@ func TestLostSaveLeavesNoTrace(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
 	tenant := domain.NewTenantID()
-	group := putGroup(t, s, tenant, "mail", 0)
-	retries, letters := fillPartition(t, s, tenant, group, 0, 3)
+	mail := putGroup(t, s, tenant, "mail", 0)
+	retries, letters := fillPartition(t, s, tenant, mail, 0, 3)
 	before := ledgerOf(t, s, tenant, "mail", 0)
 	for name, late := range map[string]struct{ group, revision int64 }{
-		"an earlier ledger": {group.Revision, before.Revision - 1}, "a later one": {group.Revision, before.Revision + 1},
-		"an earlier group": {group.Revision - 1, before.Revision}, "a later group": {group.Revision + 1, before.Revision},
+		"an earlier ledger": {mail.Revision, before.Revision - 1}, "a later one": {mail.Revision, before.Revision + 1},
+		"an earlier group": {mail.Revision - 1, before.Revision}, "a later group": {mail.Revision + 1, before.Revision},
 	} {
-		group.Revision = late.group
-		now, saved := save(t, s, tenant, group, late.revision, domain.LedgerChange{
-			Ledger: []byte("late"), Retry: []domain.Retry{retryAt(0, 77), retries[0]}, Unretry: []int64{retries[1].Position},
+		mail.Revision = late.group
+		now, saved := save(t, s, tenant, mail, late.revision, group.LedgerChange{
+			Ledger: []byte("late"), Retry: []group.Retry{retryAt(0, 77), retries[0]}, Unretry: []int64{retries[1].Position},
 			Park: []domain.DeadLetter{deadLetterAt(0, 78)}, Unpark: []int64{letters[0].Position},
 		})
 		if saved || now.IsZero() {
@@ -191,7 +192,7 @@ func TestOneSaveOfEachRevisionWins(t *testing.T) {
 	s, db := tablestest.Open(t)
 	other := tablestest.OpenAgain(t, db)
 	tenant := domain.NewTenantID()
-	group := putGroup(t, s, tenant, "mail", 0)
+	mail := putGroup(t, s, tenant, "mail", 0)
 	first := ledgerOf(t, s, tenant, "mail", 0).Revision
 	const savers, each = 6, 25
 	var position atomic.Int64
@@ -214,9 +215,9 @@ func TestOneSaveOfEachRevisionWins(t *testing.T) {
 					t.Errorf("revision %d has %d retries: torn", want, len(row.Retries))
 				}
 				at := position.Add(1)
-				_, ok, err := process.SaveLedger(t.Context(), tenant, "mail", domain.LedgerChange{
-					GroupRevision: group.Revision, Revision: row.Revision, Ledger: fmt.Append(nil, at),
-					Retry: []domain.Retry{retryAt(0, at)}, Park: []domain.DeadLetter{deadLetterAt(0, at)},
+				_, ok, err := process.SaveLedger(t.Context(), tenant, "mail", group.LedgerChange{
+					GroupRevision: mail.Revision, Revision: row.Revision, Ledger: fmt.Append(nil, at),
+					Retry: []group.Retry{retryAt(0, at)}, Park: []domain.DeadLetter{deadLetterAt(0, at)},
 				})
 				if err != nil {
 					t.Error(err)
@@ -265,13 +266,13 @@ func TestGroupModel(t *testing.T) {
 		ctx := t.Context()
 		tenant := domain.NewTenantID()
 		partitions := rapid.IntRange(1, 3).Draw(rt, "partitions")
-		group, _, err := s.PutGroup(ctx, tenant, "mail", groupDefinition(partitions), 1)
+		mail, _, err := s.PutGroup(ctx, tenant, "mail", groupDefinition(partitions), 1)
 		if err != nil {
 			rt.Fatal(err)
 		}
 		type partition struct {
 			ledger   []byte
-			retries  map[int64]domain.Retry
+			retries  map[int64]group.Retry
 			letters  map[int64]domain.DeadLetter
 			revision int64
 		}
@@ -281,7 +282,7 @@ func TestGroupModel(t *testing.T) {
 			if err != nil {
 				rt.Fatal(err)
 			}
-			model[p] = partition{nil, make(map[int64]domain.Retry), make(map[int64]domain.DeadLetter), row.Revision}
+			model[p] = partition{nil, make(map[int64]group.Retry), make(map[int64]domain.DeadLetter), row.Revision}
 		}
 		positions := func(p int) *rapid.Generator[[]int64] {
 			// Each partition has distinct positions.
@@ -290,8 +291,8 @@ func TestGroupModel(t *testing.T) {
 		rt.Repeat(map[string]func(*rapid.T){
 			"save": func(rt *rapid.T) {
 				p := rapid.IntRange(0, partitions-1).Draw(rt, "partition")
-				change := domain.LedgerChange{
-					Partition: p, GroupRevision: group.Revision, Revision: model[p].revision, Ledger: rapid.SliceOfN(rapid.Byte(), 1, 20).Draw(rt, "ledger"),
+				change := group.LedgerChange{
+					Partition: p, GroupRevision: mail.Revision, Revision: model[p].revision, Ledger: rapid.SliceOfN(rapid.Byte(), 1, 20).Draw(rt, "ledger"),
 					Unretry: positions(p).Draw(rt, "unretry"), Unpark: positions(p).Draw(rt, "unpark"),
 				}
 				for _, position := range positions(p).Draw(rt, "retry") {
@@ -369,15 +370,15 @@ func TestGroupModel(t *testing.T) {
 					got = append(got, ledger)
 					return fmt.Append(nil, "sought", p), domain.PartitionStatus{Checkpoint: to, ReadTo: to}, nil
 				})
-				if err != nil || moved.Revision <= group.Revision {
+				if err != nil || moved.Revision <= mail.Revision {
 					rt.Fatalf("moved to %+v, %v", moved, err)
 				}
-				group = moved
+				mail = moved
 				for p := range model {
 					if string(got[p]) != string(model[p].ledger) || (got[p] == nil) != (model[p].ledger == nil) {
 						rt.Fatalf("partition %d was remade of %q, want %q", p, got[p], model[p].ledger)
 					}
-					model[p].ledger, model[p].retries = fmt.Append(nil, "sought", p), make(map[int64]domain.Retry)
+					model[p].ledger, model[p].retries = fmt.Append(nil, "sought", p), make(map[int64]group.Retry)
 					maps.DeleteFunc(model[p].letters, func(position int64, d domain.DeadLetter) bool { return position > to && !d.ReplayAt.IsZero() })
 					model[p].revision++
 				}
@@ -393,7 +394,7 @@ func TestGroupModel(t *testing.T) {
 					if err != nil {
 						rt.Fatal(err)
 					}
-					retries, replays := make(map[int64]domain.Retry), make(map[int64]bool)
+					retries, replays := make(map[int64]group.Retry), make(map[int64]bool)
 					for _, r := range row.Retries {
 						retries[r.Position] = r
 					}
@@ -432,13 +433,13 @@ func TestSeek(t *testing.T) {
 	}
 	_, err := s.SeekGroup(t.Context(), tenant, "mail", remake)
 	tablestest.WantCode(t, err, domain.CodeNotFound)
-	group := putGroup(t, s, tenant, "mail", 2)
-	fillPartition(t, s, tenant, group, 1, 2)
+	mail := putGroup(t, s, tenant, "mail", 2)
+	fillPartition(t, s, tenant, mail, 1, 2)
 	owner := domain.NewGroupMemberID()
 	// Two have waited for their replay: one is behind the place where the partition goes on, and comes anyway.
 	stays, comes := deadLetterAt(1, 3), deadLetterAt(1, 106)
 	stays.ReplayAt, comes.ReplayAt = tenths(200), tenths(201)
-	before := mustSave(t, s, tenant, group, domain.LedgerChange{
+	before := mustSave(t, s, tenant, mail, group.LedgerChange{
 		Partition: 1, Ledger: []byte("was "), Park: []domain.DeadLetter{stays, comes}, Status: domain.PartitionStatus{Owner: owner},
 	})
 
@@ -459,8 +460,8 @@ func TestSeek(t *testing.T) {
 
 	moved, err := s.SeekGroup(t.Context(), tenant, "mail", remake)
 	tablestest.Must(t, err)
-	if moved.Revision <= group.Revision {
-		t.Errorf("the revision went from %d to %d", group.Revision, moved.Revision)
+	if moved.Revision <= mail.Revision {
+		t.Errorf("the revision went from %d to %d", mail.Revision, moved.Revision)
 	}
 	for p, want := range []string{"again", "was again"} {
 		if row := ledgerOf(t, s, tenant, "mail", p); string(row.Ledger) != want || row.Retries != nil || row.ReadTo != int64(p+2) {
@@ -480,13 +481,13 @@ func TestSeekBesideASave(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	tenant := domain.NewTenantID()
-	group := putGroup(t, s, tenant, "mail", 0)
+	mail := putGroup(t, s, tenant, "mail", 0)
 	row := ledgerOf(t, s, tenant, "mail", 0)
 	saved := make(chan bool, 1)
 	_, err := s.SeekGroup(t.Context(), tenant, "mail", func(int, []byte) ([]byte, domain.PartitionStatus, error) {
 		go func() {
-			_, ok, err := s.SaveLedger(context.Background(), tenant, "mail", domain.LedgerChange{
-				GroupRevision: group.Revision, Revision: row.Revision, Ledger: []byte("late"), Retry: []domain.Retry{retryAt(0, 1)},
+			_, ok, err := s.SaveLedger(context.Background(), tenant, "mail", group.LedgerChange{
+				GroupRevision: mail.Revision, Revision: row.Revision, Ledger: []byte("late"), Retry: []group.Retry{retryAt(0, 1)},
 			})
 			if err != nil {
 				t.Error(err)
@@ -522,7 +523,7 @@ func TestLedgerWaitsForTheSaveBefore(t *testing.T) {
 	if row := ledgerOf(t, s, tenant, "mail", 0); row.Ledger != nil {
 		t.Errorf("read %+v before it was saved", row)
 	}
-	done := make(chan domain.LedgerRow, 1)
+	done := make(chan group.LedgerRow, 1)
 	go func() {
 		row, err := s.Ledger(context.Background(), tenant, "mail", 0, true)
 		if err != nil {

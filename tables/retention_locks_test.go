@@ -7,6 +7,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/retention"
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
 
@@ -21,18 +22,18 @@ func TestRetentionLocksInOneOrder(t *testing.T) {
 	tablestest.Must(t, err)
 	defer conn.Release()
 	run := domain.NewRetentionRunID()
-	for name, next := range map[string]func(domain.TenantID, domain.RetentionWork) error{
-		"the end": func(tenant domain.TenantID, work domain.RetentionWork) error {
-			_, err := s.EndRetention(ctx, tenant, domain.RetentionEnd{Category: "order", Revision: work.Revision, Run: run, Finished: true})
+	for name, next := range map[string]func(domain.TenantID, retention.Work) error{
+		"the end": func(tenant domain.TenantID, work retention.Work) error {
+			_, err := s.EndRetention(ctx, tenant, retention.End{Category: "order", Revision: work.Revision, Run: run, Finished: true})
 			return err
 		},
-		"a slice": func(tenant domain.TenantID, work domain.RetentionWork) error {
-			_, err := s.RemoveRetained(ctx, tenant, domain.RetentionStep{
-				RetentionPolicy: work.RetentionPolicy, Revision: work.Revision, Run: run, Reason: domain.RetentionSweep, UpTo: 2, Limit: 10,
+		"a slice": func(tenant domain.TenantID, work retention.Work) error {
+			_, err := s.RemoveRetained(ctx, tenant, retention.Step{
+				RetentionPolicy: work.RetentionPolicy, Revision: work.Revision, Run: run, Reason: retention.ReasonSweep, UpTo: 2, Limit: 10,
 			})
 			return err
 		},
-		"an announcement": func(tenant domain.TenantID, work domain.RetentionWork) error {
+		"an announcement": func(tenant domain.TenantID, work retention.Work) error {
 			_, err := s.AnnounceRetention(ctx, tenant, "order", work.Revision, run, 2)
 			return err
 		},

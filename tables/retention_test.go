@@ -8,6 +8,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/retention"
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
 
@@ -92,7 +93,7 @@ func TestRetentionPolicies(t *testing.T) {
 	later, err := s.AskRetention(ctx, tenant, "order")
 	tablestest.Must(t, err)
 	notice()
-	end := domain.RetentionEnd{Category: "order", Revision: work.Revision, Run: domain.NewRetentionRunID(), Finished: true, AskedAt: work.AskedAt,
+	end := retention.End{Category: "order", Revision: work.Revision, Run: domain.NewRetentionRunID(), Finished: true, AskedAt: work.AskedAt,
 		HeldBy: []domain.RetentionHold{{Kind: domain.HoldGroup, Name: "mail", Position: 7}}}
 	_, err = s.EndRetention(ctx, tenant, end)
 	tablestest.Must(t, err)
@@ -175,8 +176,8 @@ func TestRetentionIsHeldToTheTenant(t *testing.T) {
 	tablestest.Must(t, err)
 	_, err = s.AnnounceRetention(ctx, one, "order", work.Revision, run, 2)
 	tablestest.Must(t, err)
-	slice, err := s.RemoveRetained(ctx, one, domain.RetentionStep{
-		RetentionPolicy: work.RetentionPolicy, Revision: work.Revision, Run: run, Reason: domain.RetentionSweep, UpTo: 2, Limit: 10,
+	slice, err := s.RemoveRetained(ctx, one, retention.Step{
+		RetentionPolicy: work.RetentionPolicy, Revision: work.Revision, Run: run, Reason: retention.ReasonSweep, UpTo: 2, Limit: 10,
 	})
 	if err != nil || slice.Removed != 2 || !slice.Done || slice.Seen != 2 {
 		t.Errorf("removed %+v, %v", slice, err)
@@ -189,8 +190,8 @@ func TestRetentionIsHeldToTheTenant(t *testing.T) {
 	}
 	// By a run that has not announced, or not so far, nothing goes.
 	for _, id := range []domain.RetentionRunID{run, domain.NewRetentionRunID()} {
-		slice, err := s.RemoveRetained(ctx, one, domain.RetentionStep{
-			RetentionPolicy: work.RetentionPolicy, Revision: work.Revision, Run: id, Reason: domain.RetentionSweep, UpTo: 3, Limit: 10,
+		slice, err := s.RemoveRetained(ctx, one, retention.Step{
+			RetentionPolicy: work.RetentionPolicy, Revision: work.Revision, Run: id, Reason: retention.ReasonSweep, UpTo: 3, Limit: 10,
 		})
 		if err != nil || slice.Removed != 0 || slice.Found != 1 || !slice.Unannounced || slice.Seen != 0 {
 			t.Errorf("not announced: %+v, %v", slice, err)

@@ -112,7 +112,7 @@ type leavingStore struct {
 	second func()
 }
 
-func (s *leavingStore) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change domain.LedgerChange) (time.Time, bool, error) {
+func (s *leavingStore) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change group.LedgerChange) (time.Time, bool, error) {
 	if s.saves.Add(1) == 2 {
 		s.second()
 	}
@@ -154,7 +154,7 @@ type stuckStore struct {
 	released chan struct{}
 }
 
-func (s *stuckStore) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change domain.LedgerChange) (time.Time, bool, error) {
+func (s *stuckStore) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change group.LedgerChange) (time.Time, bool, error) {
 	if s.saves.Add(1) > 1 {
 		<-s.released
 	}

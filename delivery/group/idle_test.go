@@ -20,12 +20,12 @@ type askedStore struct {
 	calls atomic.Int64
 }
 
-func (c *askedStore) Ledger(ctx context.Context, tenant domain.TenantID, name string, partition int, wait bool) (domain.LedgerRow, error) {
+func (c *askedStore) Ledger(ctx context.Context, tenant domain.TenantID, name string, partition int, wait bool) (group.LedgerRow, error) {
 	c.calls.Add(1)
 	return c.Tables.Ledger(ctx, tenant, name, partition, wait)
 }
 
-func (c *askedStore) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change domain.LedgerChange) (time.Time, bool, error) {
+func (c *askedStore) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change group.LedgerChange) (time.Time, bool, error) {
 	c.calls.Add(1)
 	return c.Tables.SaveLedger(ctx, tenant, name, change)
 }

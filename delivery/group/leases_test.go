@@ -192,7 +192,7 @@ type hookedStore struct {
 	saved func() error
 }
 
-func (s *hookedStore) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change domain.LedgerChange) (time.Time, bool, error) {
+func (s *hookedStore) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change group.LedgerChange) (time.Time, bool, error) {
 	now, saved, err := s.Tables.SaveLedger(ctx, tenant, name, change)
 	if err == nil {
 		err = s.saved()

@@ -32,13 +32,13 @@ type ledger struct {
 	behind  map[string]*leftBehind // by stream
 	origins map[int64]int64        // when a replayed event was first parked, by position
 
-	retries map[int64]*domain.Retry // by position
-	replays []domain.DeadLetter     // dead letters whose replay was requested, oldest first
-	cut     bool                    // there may be more replays than were read
-	others  bool                    // also of streams that have no replay in memory
+	retries map[int64]*Retry    // by position
+	replays []domain.DeadLetter // dead letters whose replay was requested, oldest first
+	cut     bool                // there may be more replays than were read
+	others  bool                // also of streams that have no replay in memory
 
 	leaseOf map[domain.EventID]*lease
-	retryOf map[domain.EventID]*domain.Retry
+	retryOf map[domain.EventID]*Retry
 	holds   map[string]struct{} // ordered: streams with an event in flight or waiting for a retry
 	freed   []string            // ordered: streams that are behind and not held; some may be outdated
 
@@ -47,7 +47,7 @@ type ledger struct {
 	dirty   bool  // changes since the last read or save must not be lost
 	kept    int64 // readTo at the last read or save; if progress after it is lost, skipped events are looked at again
 	untidy  bool  // some leases have ended or are out of order
-	retry   map[int64]*domain.Retry
+	retry   map[int64]*Retry
 	unretry map[int64]struct{}
 	park    map[int64]domain.DeadLetter
 	unpark  map[int64]struct{}
@@ -80,15 +80,15 @@ func newLedger(partition int, ordered bool, readTo int64) *ledger {
 	return &ledger{
 		partition: partition, ordered: ordered, readTo: readTo, kept: readTo,
 		behind: make(map[string]*leftBehind), origins: make(map[int64]int64),
-		retries: make(map[int64]*domain.Retry),
-		leaseOf: make(map[domain.EventID]*lease), retryOf: make(map[domain.EventID]*domain.Retry), holds: make(map[string]struct{}),
-		retry: make(map[int64]*domain.Retry), unretry: make(map[int64]struct{}),
+		retries: make(map[int64]*Retry),
+		leaseOf: make(map[domain.EventID]*lease), retryOf: make(map[domain.EventID]*Retry), holds: make(map[string]struct{}),
+		retry: make(map[int64]*Retry), unretry: make(map[int64]struct{}),
 		park: make(map[int64]domain.DeadLetter), unpark: make(map[int64]struct{}),
 	}
 }
 
 // openLedger decodes the ledger of a row. It returns an error if the ledger is unreadable.
-func openLedger(partition int, row domain.LedgerRow) (*ledger, error) {
+func openLedger(partition int, row LedgerRow) (*ledger, error) {
 	l := newLedger(partition, row.Group.Ordering == domain.OrderingStream, row.ReadTo)
 	if row.Ledger != nil {
 		if err := l.decode(row.Ledger); err != nil {
@@ -101,7 +101,7 @@ func openLedger(partition int, row domain.LedgerRow) (*ledger, error) {
 }
 
 // adopt adds the rows that belong to a ledger that was just read.
-func (l *ledger) adopt(retries []domain.Retry, replays []domain.DeadLetter) {
+func (l *ledger) adopt(retries []Retry, replays []domain.DeadLetter) {
 	for i := range retries {
 		r := &retries[i]
 		l.retries[r.Position], l.retryOf[r.EventID] = r, r
@@ -172,8 +172,8 @@ func (l *ledger) status() domain.PartitionStatus {
 
 // change returns everything that changed since the ledger was read or saved, ready to be saved. It does not set the
 // revisions of the group and the ledger.
-func (l *ledger) change() domain.LedgerChange {
-	c := domain.LedgerChange{Partition: l.partition, Status: l.status()}
+func (l *ledger) change() LedgerChange {
+	c := LedgerChange{Partition: l.partition, Status: l.status()}
 	c.Ledger = l.encode()
 	for _, position := range slices.Sorted(maps.Keys(l.retry)) {
 		c.Retry = append(c.Retry, *l.retry[position])

@@ -49,7 +49,7 @@ func (l *ledger) settle(le *lease) {
 // retryAt schedules a redelivery of a leased event.
 func (l *ledger) retryAt(le *lease, due int64, reason string) {
 	l.end(le)
-	r := &domain.Retry{
+	r := &Retry{
 		Partition: l.partition, Position: le.position, EventID: le.id, Stream: le.stream, Version: le.version,
 		Attempt: le.attempt, Base: le.base, Replays: le.replays, DueAt: time.UnixMicro(due).UTC(), Reason: reason,
 	}

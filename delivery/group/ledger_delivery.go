@@ -86,7 +86,7 @@ func (l *ledger) caughtUp(b *leftBehind) {
 // again is an event that may be redelivered. One of its fields is set.
 type again struct {
 	lease  *lease // expired or given back
-	retry  *domain.Retry
+	retry  *Retry
 	replay *domain.DeadLetter
 }
 
@@ -122,14 +122,14 @@ func (l *ledger) dueAgain(now int64, most, room int, fresh bool) []again {
 	if room <= 0 {
 		return due
 	}
-	var retries []*domain.Retry
+	var retries []*Retry
 	at := time.UnixMicro(now)
 	for _, r := range l.retries {
 		if !r.DueAt.After(at) {
 			retries = append(retries, r)
 		}
 	}
-	slices.SortFunc(retries, func(a, b *domain.Retry) int {
+	slices.SortFunc(retries, func(a, b *Retry) int {
 		return cmp.Or(a.DueAt.Compare(b.DueAt), cmp.Compare(a.Position, b.Position))
 	})
 	for _, r := range retries[:min(room, len(retries))] {
@@ -206,7 +206,7 @@ func (l *ledger) settleGone(a again) {
 	}
 }
 
-func (l *ledger) dropRetry(r *domain.Retry) {
+func (l *ledger) dropRetry(r *Retry) {
 	delete(l.retries, r.Position)
 	delete(l.retryOf, r.EventID)
 	delete(l.retry, r.Position)

@@ -25,7 +25,7 @@ type ledgerModel struct {
 	from           int64 // the group began behind it, or was moved there
 
 	// What the database has beside the ledger.
-	retries map[int64]domain.Retry
+	retries map[int64]Retry
 	letters map[int64]domain.DeadLetter
 
 	fate     map[int64]string // by position: flight, retry, parked, settled; nothing: not delivered yet
@@ -39,7 +39,7 @@ func drawLedgerModel(t *rapid.T) *ledgerModel {
 		t: t, ordered: rapid.Bool().Draw(t, "ordered"), now: 1_000_000,
 		most: rapid.IntRange(1, 6).Draw(t, "max in flight"), attempts: rapid.IntRange(1, 3).Draw(t, "max attempts"),
 		replays: rapid.SampledFrom([]int{1, 2, 3, domain.MaxReplays}).Draw(t, "replays read at once"),
-		retries: make(map[int64]domain.Retry), letters: make(map[int64]domain.DeadLetter),
+		retries: make(map[int64]Retry), letters: make(map[int64]domain.DeadLetter),
 		fate: make(map[int64]string), attempt: make(map[int64]int), used: make(map[domain.Attempt]bool), finished: make(map[int64]bool),
 	}
 	versions := make(map[string]int64)
@@ -84,7 +84,7 @@ func (m *ledgerModel) reopen(encoded []byte) {
 	if m.ordered {
 		ordering = domain.OrderingStream
 	}
-	row := domain.LedgerRow{Group: domain.Group{GroupDefinition: domain.GroupDefinition{Ordering: ordering}}, Ledger: encoded}
+	row := LedgerRow{Group: domain.Group{GroupDefinition: domain.GroupDefinition{Ordering: ordering}}, Ledger: encoded}
 	for _, position := range slices.Sorted(maps.Keys(m.retries)) {
 		row.Retries = append(row.Retries, m.retries[position])
 	}

@@ -110,7 +110,7 @@ func (g *Groups) Seek(ctx context.Context, tenant domain.TenantID, name string, 
 		return domain.GroupStatus{}, err
 	}
 	_, err = g.config.Store.SeekGroup(ctx, tenant, name, func(partition int, ledger []byte) ([]byte, domain.PartitionStatus, error) {
-		l, err := openLedger(partition, domain.LedgerRow{Group: group, Ledger: ledger})
+		l, err := openLedger(partition, LedgerRow{Group: group, Ledger: ledger})
 		if err != nil {
 			g.config.Log.Warn("a seek makes a group's ledger anew, which cannot be read", "tenant", tenant.String(), "group", name, "partition", partition, "error", err)
 			l = lostLedger(partition, group.Ordering == domain.OrderingStream)

@@ -45,7 +45,7 @@ func (m *mortal) killed() bool {
 	return m.dead
 }
 
-func (m *mortal) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change domain.LedgerChange) (time.Time, bool, error) {
+func (m *mortal) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change group.LedgerChange) (time.Time, bool, error) {
 	before, behind := m.step()
 	if before {
 		return time.Time{}, false, errKilled
@@ -63,9 +63,9 @@ func (m *mortal) SaveLedger(ctx context.Context, tenant domain.TenantID, name st
 	return now, saved, err
 }
 
-func (m *mortal) Ledger(ctx context.Context, tenant domain.TenantID, name string, partition int, wait bool) (domain.LedgerRow, error) {
+func (m *mortal) Ledger(ctx context.Context, tenant domain.TenantID, name string, partition int, wait bool) (group.LedgerRow, error) {
 	if m.killed() {
-		return domain.LedgerRow{}, errKilled
+		return group.LedgerRow{}, errKilled
 	}
 	return m.Tables.Ledger(ctx, tenant, name, partition, wait)
 }

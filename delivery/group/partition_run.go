@@ -56,7 +56,7 @@ type partition struct {
 
 	// Only the running goroutine uses these.
 	open    bool // the fields below are known
-	row     domain.LedgerRow
+	row     LedgerRow
 	ledger  *ledger
 	ahead   lookahead
 	streams streamsAhead
@@ -180,7 +180,7 @@ func (p *partition) close() {
 func (p *partition) forget(err error) {
 	p.open = false
 	p.ahead.join() //nolint:errcheck // what it read is not wanted
-	p.row, p.ledger, p.young, p.upTo = domain.LedgerRow{}, nil, 0, 0
+	p.row, p.ledger, p.young, p.upTo = LedgerRow{}, nil, 0, 0
 	p.ahead, p.streams = lookahead{}, streamsAhead{}
 	if failure, ok := errors.AsType[*domain.Error](err); ok && failure.Code == domain.CodeNotFound || errors.Is(err, errForgotten) {
 		p.groups.drop(p.group, err)

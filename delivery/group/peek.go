@@ -27,7 +27,7 @@ type Peeked struct {
 
 // WaitingRetry is an event that waits for its next attempt.
 type WaitingRetry struct {
-	domain.Retry
+	Retry
 	Event domain.Event
 }
 

@@ -57,10 +57,10 @@ func (s *Postgres) ReplaysBeside(ctx context.Context, tenant domain.TenantID, na
 // Ledger returns a partition of a group with everything that belongs to it, in one snapshot, or domain.CodeNotFound if
 // there is no such group or partition. Retries are ordered by position. With wait it first waits for a save of the
 // ledger in progress. That is for callers that have lost a save to another process and would lose the next one as well.
-func (s *Postgres) Ledger(ctx context.Context, tenant domain.TenantID, name string, partition int, wait bool) (domain.LedgerRow, error) {
-	var row domain.LedgerRow
+func (s *Postgres) Ledger(ctx context.Context, tenant domain.TenantID, name string, partition int, wait bool) (LedgerRow, error) {
+	var row LedgerRow
 	found := false
-	reset := func() { row, found = domain.LedgerRow{}, false }
+	reset := func() { row, found = LedgerRow{}, false }
 	place := ledgerParams(tenant, name, partition)
 	queries := []pg.Query{
 		{Statement: &readLedger, Params: place, Row: func(values [][]byte) (err error) {
@@ -70,7 +70,7 @@ func (s *Postgres) Ledger(ctx context.Context, tenant domain.TenantID, name stri
 			return err
 		}},
 		{Statement: &waitingRetries, Params: place, Row: func(values [][]byte) error {
-			row.Retries = append(row.Retries, domain.Retry{
+			row.Retries = append(row.Retries, Retry{
 				Partition: partition, Position: pg.Int8Value(values[0]), EventID: pg.UUIDValue(values[1]), Stream: string(values[2]), Version: pg.Int8Value(values[3]),
 				Attempt: int(pg.Int8Value(values[4])), Base: int(pg.Int8Value(values[5])), Replays: int(pg.Int8Value(values[6])), DueAt: pg.TimeValue(values[7]),
 				Reason: string(values[8]),
@@ -91,11 +91,11 @@ func (s *Postgres) Ledger(ctx context.Context, tenant domain.TenantID, name stri
 	}
 	switch {
 	case err != nil:
-		return domain.LedgerRow{}, err
+		return LedgerRow{}, err
 	case !found && partition != 0:
-		return domain.LedgerRow{}, domain.Errorf(domain.CodeNotFound, "name", "there is no group %q, or it has no partition %d", name, partition)
+		return LedgerRow{}, domain.Errorf(domain.CodeNotFound, "name", "there is no group %q, or it has no partition %d", name, partition)
 	case !found:
-		return domain.LedgerRow{}, noGroup(name)
+		return LedgerRow{}, noGroup(name)
 	}
 	return row, nil
 }
@@ -181,7 +181,7 @@ func saveSQL(set string) string {
 // If the connection breaks and the outcome is unknown, SaveLedger finds it out and repeats the change if necessary. It
 // takes at most the time limit of an append, even if ctx ends. The error is domain.CodeOutcomeUnknown if it does not
 // finish in time, or if other processes have saved several times since.
-func (s *Postgres) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change domain.LedgerChange) (now time.Time, saved bool, err error) {
+func (s *Postgres) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change LedgerChange) (now time.Time, saved bool, err error) {
 	save := ledgerSave{tenant: tenant, name: name, change: &change, id: domain.NewEventID()}
 	sent, err := save.make(ctx, s)
 	switch {
@@ -217,7 +217,7 @@ func outcomeUnknownError(message string, cause error) error {
 type ledgerSave struct {
 	tenant domain.TenantID
 	name   string
-	change *domain.LedgerChange
+	change *LedgerChange
 	id     [16]byte // identifies this write
 
 	now   time.Time
@@ -328,7 +328,7 @@ func ownerParam(owner domain.GroupMemberID) []byte {
 }
 
 // retryParams returns the columns of retries, each as an array.
-func retryParams(retries []domain.Retry) [][]byte {
+func retryParams(retries []Retry) [][]byte {
 	n := len(retries)
 	positions, versions := pg.AppendArrayHeader(nil, pgtype.Int8OID, n), pg.AppendArrayHeader(nil, pgtype.Int8OID, n)
 	attempts, bases, replays := pg.AppendArrayHeader(nil, pgtype.Int8OID, n), pg.AppendArrayHeader(nil, pgtype.Int8OID, n), pg.AppendArrayHeader(nil, pgtype.Int8OID, n)

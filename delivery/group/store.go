@@ -23,14 +23,14 @@ type Store interface {
 	PauseGroup(ctx context.Context, tenant domain.TenantID, name string, paused bool) (domain.Group, error)
 
 	// Ledger reads a partition with all its rows, in one snapshot. With wait, it first waits for a save in progress.
-	Ledger(ctx context.Context, tenant domain.TenantID, name string, partition int, wait bool) (domain.LedgerRow, error)
+	Ledger(ctx context.Context, tenant domain.TenantID, name string, partition int, wait bool) (LedgerRow, error)
 	// ReplaysBeside reads the oldest limit dead letters of a partition whose replay was requested and whose stream is
 	// none of streams.
 	ReplaysBeside(ctx context.Context, tenant domain.TenantID, name string, partition int, streams []string, limit int) ([]domain.DeadLetter, error)
 	// SaveLedger saves a change. If the group or the ledger has another revision, saved is false and nothing was
 	// written. now is the database's clock. If the outcome of a save is unknown, SaveLedger finds it out before it
 	// returns, or returns domain.CodeOutcomeUnknown.
-	SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change domain.LedgerChange) (now time.Time, saved bool, err error)
+	SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change LedgerChange) (now time.Time, saved bool, err error)
 	// SeekGroup gives the group a new revision and replaces the ledgers of all its partitions. remake returns each new
 	// ledger, given the old one. SeekGroup removes retries, and those dead letters after the new position whose replay
 	// was requested.

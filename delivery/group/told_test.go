@@ -17,7 +17,7 @@ type tellingStore struct {
 	looked chan struct{} // may be nil
 }
 
-func (s *tellingStore) Ledger(ctx context.Context, tenant domain.TenantID, name string, partition int, wait bool) (domain.LedgerRow, error) {
+func (s *tellingStore) Ledger(ctx context.Context, tenant domain.TenantID, name string, partition int, wait bool) (group.LedgerRow, error) {
 	row, err := s.Tables.Ledger(ctx, tenant, name, partition, wait)
 	select {
 	case s.looked <- struct{}{}:

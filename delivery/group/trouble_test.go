@@ -22,7 +22,7 @@ type troubled struct {
 	returned atomic.Int64 // events that were read of streams
 }
 
-func (s *troubled) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change domain.LedgerChange) (time.Time, bool, error) {
+func (s *troubled) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change group.LedgerChange) (time.Time, bool, error) {
 	now, saved, err := s.Tables.SaveLedger(ctx, tenant, name, change)
 	if s.unknown.CompareAndSwap(true, false) {
 		return time.Time{}, false, domain.Errorf(domain.CodeOutcomeUnknown, "", "the connection broke")

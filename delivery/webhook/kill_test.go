@@ -22,7 +22,7 @@ type mortal struct {
 
 var errDead = errors.New("the process is dead")
 
-func (m mortal) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change domain.LedgerChange) (time.Time, bool, error) {
+func (m mortal) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change group.LedgerChange) (time.Time, bool, error) {
 	if m.dead.Load() {
 		return time.Time{}, false, errDead
 	}

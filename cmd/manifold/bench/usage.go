@@ -82,20 +82,25 @@ func processTime(pid int) time.Duration {
 
 // familyTime returns the processor time of a process and its children, including those that have ended.
 func familyTime(pid int) time.Duration {
-	s, _ := readStat(pid)
-	total := s.own + s.ended
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return total
-	}
-	for _, entry := range entries {
-		if child, err := strconv.Atoi(entry.Name()); err == nil {
-			if s, ok := readStat(child); ok && s.parent == pid {
-				total += s.own
+	for {
+		s, _ := readStat(pid)
+		total := s.own + s.ended
+		entries, err := os.ReadDir("/proc")
+		if err != nil {
+			return total
+		}
+		for _, entry := range entries {
+			if child, err := strconv.Atoi(entry.Name()); err == nil {
+				if s, ok := readStat(child); ok && s.parent == pid {
+					total += s.own
+				}
 			}
 		}
+		// A child that has ended meanwhile may have been counted in neither place.
+		if again, _ := readStat(pid); again.ended == s.ended {
+			return total
+		}
 	}
-	return total
 }
 
 // postmaster returns the parent process of all sessions of the database's server.
