@@ -6,7 +6,7 @@ FUZZTIME  ?= 30s
 # Two packages at a time: each test binary has a PostgreSQL of its own.
 TESTFLAGS ?= -timeout=9m -p=2
 # Packages in which several goroutines share something.
-RACE      ?= ^$(MODULE)/(aggregate|api|auth|budget|cli/doctor|delivery/.*|drivers/.*|embedded|erasure|eventlog|fairshare|listen|members|outbox.*|pg|projection|projection/registry|rebuild|retention|service|tables|tenant|upcasting)$$
+RACE      ?= ^$(MODULE)/(aggregate|api|auth|budget|cli/doctor|delivery/.*|drivers/.*|embedded|erasure|eventlog|fairshare|listen|members|outbox.*|pg|projection(/.*)?|rebuild|retention|service|tables|tenant|upcasting)$$
 
 MODULE      := github.com/manifold-es/manifold
 STATICCHECK := $(GO) tool -modfile=$(CURDIR)/tools/go.mod staticcheck
