@@ -12,7 +12,7 @@ import (
 	"github.com/manifold-es/manifold/pg"
 )
 
-var aggregateQuota = pg.Quota{Things: "aggregate definitions", Table: "aggregates", Where: "", Most: domain.MaxAggregates}
+var aggregateQuota = pg.Quota{Things: "aggregate definitions", Table: "aggregates", Most: domain.MaxAggregates}
 
 // PutAggregate stores the definition of a category's aggregates and replaces a previous one. A tenant may have
 // domain.MaxAggregates; beyond that the error is domain.CodeQuotaExceeded.

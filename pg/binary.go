@@ -35,16 +35,19 @@ func appendNullElement(b []byte) []byte {
 	return bigendian.BigEndian.AppendUint32(b, 0xffffffff)
 }
 
+// AppendUUIDElement appends a uuid to an array.
 func AppendUUIDElement(b []byte, id [16]byte) []byte {
 	b = bigendian.BigEndian.AppendUint32(b, 16)
 	return append(b, id[:]...)
 }
 
+// AppendInt8Element appends a bigint to an array.
 func AppendInt8Element(b []byte, n int64) []byte {
 	b = bigendian.BigEndian.AppendUint32(b, 8)
 	return bigendian.BigEndian.AppendUint64(b, uint64(n))
 }
 
+// AppendTextElement appends a text to an array.
 func AppendTextElement(b []byte, text string) []byte {
 	b = bigendian.BigEndian.AppendUint32(b, uint32(len(text)))
 	return append(b, text...)
@@ -59,6 +62,7 @@ func AppendJSONElement(b, json []byte) []byte {
 	return AppendJSON(b, json)
 }
 
+// AppendJSON appends a jsonb in its binary form.
 func AppendJSON(b, json []byte) []byte {
 	b = append(b, 1)
 	return append(b, json...)
@@ -74,12 +78,16 @@ func AppendTimeElement(b []byte, t time.Time) []byte {
 
 func micros(t time.Time) int64 { return (t.Unix()-epoch)*1e6 + int64(t.Nanosecond()/1e3) }
 
+// UUIDParam returns a parameter of type uuid. It shares no memory with the caller's id.
 func UUIDParam(id [16]byte) []byte { return id[:] }
 
+// Int8Param returns a parameter of type bigint.
 func Int8Param(n int64) []byte { return bigendian.BigEndian.AppendUint64(nil, uint64(n)) }
 
+// Int4Param returns a parameter of type integer. n must fit into 32 bits.
 func Int4Param(n int) []byte { return bigendian.BigEndian.AppendUint32(nil, uint32(int32(n))) }
 
+// Int8sParam returns a parameter of type bigint[].
 func Int8sParam(numbers []int64) []byte {
 	b := AppendArrayHeader(make([]byte, 0, 20+12*len(numbers)), pgtype.Int8OID, len(numbers))
 	for _, n := range numbers {
@@ -88,8 +96,10 @@ func Int8sParam(numbers []int64) []byte {
 	return b
 }
 
+// TimeParam returns a parameter of type timestamptz, to the microsecond.
 func TimeParam(t time.Time) []byte { return Int8Param(micros(t)) }
 
+// TextsParam returns a parameter of type text[].
 func TextsParam(texts []string) []byte {
 	size := 20
 	for _, text := range texts {
@@ -102,6 +112,7 @@ func TextsParam(texts []string) []byte {
 	return b
 }
 
+// Int8Value reads a bigint; a null is 0.
 func Int8Value(b []byte) int64 {
 	if len(b) != 8 {
 		return 0 // a null
@@ -135,11 +146,14 @@ func CleanText(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "�"), "\x00", "")
 }
 
+// UUIDValue reads a uuid; a null is the zero id.
 func UUIDValue(b []byte) (id [16]byte) {
 	copy(id[:], b)
 	return id
 }
 
+// BoolValue reads a boolean; a null is false.
 func BoolValue(b []byte) bool { return len(b) == 1 && b[0] == 1 }
 
+// TenantParam returns a tenant's id as a parameter of type uuid.
 func TenantParam(tenant domain.TenantID) []byte { return UUIDParam(tenant) }

@@ -22,6 +22,7 @@ func (t *Moment) Scan(value any) error {
 	return nil
 }
 
+// Time returns the timestamp.
 func (t Moment) Time() time.Time { return time.Time(t) }
 
 // NullText scans a text; a null is the empty string.

@@ -81,6 +81,7 @@ func (x *Pipeline) Send(st *Statement, params [][]byte, row func(values [][]byte
 	x.SendTagged(st, params, row, nil)
 }
 
+// SendTagged is Send, and calls done with the command's tag after the last row; done may be nil.
 func (x *Pipeline) SendTagged(st *Statement, params [][]byte, row func(values [][]byte) error, done func(pgconn.CommandTag)) {
 	if _, known := x.conn.CustomData()[st.Name]; !known {
 		pending := false
@@ -272,6 +273,7 @@ func (db *DB) repeat(ctx context.Context, begin *Statement, tenant domain.Tenant
 	}
 }
 
+// Once runs the queries in one transaction under the tenant, on one connection of the app login, without retries.
 func (db *DB) Once(ctx context.Context, begin *Statement, tenant domain.TenantID, queries []Query) error {
 	x, err := db.Pipeline(ctx, db.App)
 	if err != nil {

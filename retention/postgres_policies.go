@@ -14,7 +14,7 @@ import (
 	"github.com/manifold-es/manifold/pg"
 )
 
-var retentionQuota = pg.Quota{Things: "retention policies", Table: "retention_policies", Where: "", Most: domain.MaxRetentionPolicies}
+var retentionQuota = pg.Quota{Things: "retention policies", Table: "retention_policies", Most: domain.MaxRetentionPolicies}
 
 // The app login stores requests to retention. The retention login, in retention_run.go, carries them out.
 

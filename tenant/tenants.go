@@ -160,6 +160,7 @@ func (s *Tenants) Shares(ctx context.Context) (map[domain.TenantID]domain.Share,
 	return shares, nil
 }
 
+// NotFound returns the error for a tenant that does not exist, domain.CodeNotFound.
 func NotFound(id domain.TenantID) error {
 	return domain.Errorf(domain.CodeNotFound, "", "there is no tenant %s", id)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/manifold-es/manifold/pg"
 )
 
-var webhookQuota = pg.Quota{Things: "webhooks", Table: "webhooks", Where: "", Most: domain.MaxWebhooks}
+var webhookQuota = pg.Quota{Things: "webhooks", Table: "webhooks", Most: domain.MaxWebhooks}
 
 // Lock order: a transaction that locks a webhook and its group locks the webhook's row first. Everything that belongs
 // to a webhook is changed while its row is locked.

@@ -14,7 +14,7 @@ import (
 	"github.com/manifold-es/manifold/pg"
 )
 
-var projectionQuota = pg.Quota{Things: "projections", Table: "projections", Where: "", Most: domain.MaxProjections}
+var projectionQuota = pg.Quota{Things: "projections", Table: "projections", Most: domain.MaxProjections}
 
 // Shared projections are rows of domain.Everyone, which no tenant's key can ever select.
 //
