@@ -148,8 +148,8 @@ func with(settings, others map[string]string) map[string]string {
 // answer. The pool's default limit is two minutes.
 const connectTimeout = 10 * time.Second
 
-// OpenPool opens a pool of at most most connections with these settings. connected is called when one was opened; it may
-// be nil. The caller must close the pool.
+// OpenPool opens a pool of at most most connections with these settings. connected is called for each connection that
+// was opened; it may be nil. The caller must close the pool.
 func OpenPool(ctx context.Context, url string, most int, settings map[string]string, connected func()) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
