@@ -90,6 +90,14 @@ func (b *backend) underWay() int {
 	return b.requests
 }
 
+// waiting returns the number of connections that have had a request and have none now. A client receives its response
+// a moment before its connection counts as waiting.
+func (b *backend) waiting() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.queues[spent].Len() + b.queues[idle].Len()
+}
+
 func raw(status int) []byte {
 	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", status, http.StatusText(status))
 }
@@ -201,6 +209,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 			idle[i] = b.dial(t, "")
 			if path != "" {
 				idle[i].asks(path, 200)
+				b.settles(t, func(Stats) bool { return b.waiting() == i+1 })
 			}
 		}
 		b.settles(t, func(s Stats) bool { return s.Open == most })
@@ -240,6 +249,7 @@ func TestWorkingConnectionsStay(t *testing.T) {
 			t.Errorf("a working connection was cut: %q, %v", chunk, err)
 		}
 	}
+	b.settles(t, func(Stats) bool { return b.waiting() > 0 })
 	b.dial(t, "").asks("/", 200)
 }
 
