@@ -87,7 +87,9 @@ func (r *Retention) runOnce(ctx context.Context, tenant domain.TenantID, categor
 		return outcome{}, err
 	}
 	out := outcome{more: !finished, head: x.work.Head}
-	if finished && len(held) == 0 && spared == 0 && x.work.Ripe >= x.work.Head {
+	// A hold may have been released after the announcement, or after the stage that it ended.
+	released := x.sweptTo < lowest(x.holds, x.sweepTo) || x.compactedTo < lowest(x.holds, x.compactTo)
+	if finished && len(held) == 0 && !released && spared == 0 && x.work.Ripe >= x.work.Head {
 		return x.rest(ctx, out)
 	}
 	return out, nil

@@ -100,6 +100,32 @@ func TestWhenPoliciesRun(t *testing.T) {
 	wait(t, again, 5)
 }
 
+// A hold that is released between a run's announcement and its second look at the holds leaves events to the next run,
+// which comes even if nothing is appended.
+func TestAHoldIsReleasedAfterTheAnnouncement(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	b.append(t, tenant, "order-1", 10)
+	held := &stub{}
+	held.set(domain.RetentionHold{Kind: domain.HoldProjection, Name: "orders", Position: 4})
+	store := &hooked{Tables: b.store, announced: func() error {
+		held.set()
+		return nil
+	}}
+	b.put(t, tenant, everything("order"))
+	r := b.retention(store, held)
+	out, err := r.runOnce(t.Context(), tenant, "order")
+	if err != nil || out.idle {
+		t.Errorf("the run ends with %+v, %v", out, err)
+	}
+	wantLeft(t, b, tenant, "order", 5, 6, 7, 8, 9, 10)
+	if out, err = r.runOnce(t.Context(), tenant, "order"); err != nil || !out.idle {
+		t.Errorf("the next run ends with %+v, %v", out, err)
+	}
+	wantLeft(t, b, tenant, "order", 10)
+}
+
 // What was asked for shows until it is done, also where the first try fails: an error shows with the policy, and the next run
 // takes it away.
 func TestARunThatFails(t *testing.T) {
