@@ -393,6 +393,18 @@ func (w *retentionWorkload) shouldBeLeft() map[string][]retained {
 	return all
 }
 
+// difference describes how the remaining events differ from those that the policies keep; it is empty if they do not.
+func (w *retentionWorkload) difference() (text string) {
+	w.t.Helper()
+	left, want := w.left(), w.shouldBeLeft()
+	for _, category := range []string{countedCategory, compactCategory, keptCategory} {
+		if !slices.Equal(left[category], want[category]) {
+			text += fmt.Sprintf("of %s are left\n%v\nand should be\n%v\n", category, left[category], want[category])
+		}
+	}
+	return text
+}
+
 // documents compares a projection's documents with a fold of the given events: all that were appended, or those that
 // are left.
 func (w *retentionWorkload) documents(name string, edition int64, of func(retained) bool) {
@@ -529,9 +541,16 @@ func (w *retentionWorkload) run(disturb func(await func(events int64))) {
 			t.Errorf("%s lacks %v", name, lost)
 		}
 	}
+	var difference string
+	defer func() {
+		if t.Failed() {
+			t.Log(difference)
+		}
+	}()
 	w.until("that all has gone that should", func() bool {
 		fail()
-		return fmt.Sprint(w.left()) == fmt.Sprint(w.shouldBeLeft())
+		difference = w.difference()
+		return difference == ""
 	})
 	// A follower that begins now receives the remaining events, and is notified of the gaps.
 	late := newRetainedFollower()
