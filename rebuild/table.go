@@ -67,9 +67,6 @@ func (r *Rebuilds) swapTable(ctx context.Context, id domain.ProjectionID) {
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		if errors.Is(err, errOutage) {
-			return // Answers reports when it is back
-		}
 		if tries == swapTries {
 			r.config.Log.Warn("the public name of a projection could not be pointed at its live build yet", "projection", id.Name, "error", err)
 			return
@@ -100,7 +97,7 @@ func (r *Rebuilds) pointLive(ctx context.Context, id domain.ProjectionID) error 
 		return fmt.Errorf("there is no database %q in this process's configuration", p.Definition.Database)
 	}
 	if _, out := r.outage(p.Definition.Database); out {
-		return errOutage
+		return nil // Answers reports when it is back
 	}
 	return r.pointAt(ctx, p)
 }

@@ -24,9 +24,17 @@ const (
 	validateBytes = 4 << 20
 )
 
-// validate checks the assertions on every document of the new build, and compares it with the live build's, except for
-// faulted tenants. It reads all documents of both builds, tenants in parallel, one page of each at a time.
+// validate validates the new build, if it has documents.
 func (a *attempt) validate(ctx context.Context) error {
+	if err := a.enter(ctx, domain.RebuildValidating); err != nil || !a.stored() {
+		return err
+	}
+	return a.validateAll(ctx)
+}
+
+// validateAll checks the assertions on every document of the new build, and compares it with the live build's, except for
+// faulted tenants. It reads all documents of both builds, tenants in parallel, one page of each at a time.
+func (a *attempt) validateAll(ctx context.Context) error {
 	a.touched.begin()
 	against, err := a.against(ctx)
 	if err != nil {
@@ -64,13 +72,13 @@ func (a *attempt) validate(ctx context.Context) error {
 		return err
 	}
 	a.work.mu.Lock()
+	defer a.work.mu.Unlock()
 	a.work.row.Documents = report.documents
 	a.work.row.LiveBefore, a.work.row.Difference = 0, nil
 	if against != nil && !report.abandoned {
 		a.work.row.LiveBefore, a.work.row.Difference = report.live, &report.Difference
 	}
-	a.work.mu.Unlock()
-	return a.enter(ctx, domain.RebuildValidating) // saves it
+	return a.saveRow(ctx)
 }
 
 // against returns what to compare the new build with; nil if there is nothing.

@@ -2,399 +2,335 @@ package rebuild
 
 import (
 	"context"
-	"fmt"
-	"maps"
+	"errors"
+	"log/slog"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/drivers"
-	"github.com/manifold-es/manifold/projection"
-	"github.com/manifold-es/manifold/projection/folding"
 )
 
-// attempt is one run through all phases. It may be repeated after an error, and by another process after a crash.
-type attempt struct {
-	*work
-	row    domain.Rebuild // the parts that never change
-	build  domain.Build
-	driver drivers.Driver
-	fold   *folding.Fold
-	limits projection.Limits // of all batches together
-	log    projection.Log    // the store's, at the rebuild's rate
-	// version is the version of the definition, whose skipped events apply; 0: it has no version yet.
-	version int64
+// work is this process's work on a rebuild. How it ends decides what becomes of the rebuild, and of the new build:
+//
+//	end           | the rebuild                  | and then
+//	workSwapped   | has ended as swapped         | the public name of its documents moves to the new build
+//	workReported  | ends as reported             | the new build of a dry run is dropped
+//	workFailed    | ends as failed               | the new build is dropped later
+//	workCancelled | ends as cancelled            | the new build is dropped later
+//	workPaused    | is given back                | a worker claims it after Resume
+//	workOutage    | is given back                | a worker claims it when its database answers again
+//	workShutDown  | is given back                | another process claims it
+//	workTaken     | belongs to another, or ended |
+type work struct {
+	r      *Rebuilds
+	stop   context.CancelCauseFunc // ends the work; its cause is a workEnd
+	kick   chan struct{}           // check for new orders
+	orders chan struct{}           // the rebuild was approved
+	first  bool                    // nobody has worked on it before
+	placed bool                    // it has one of the slots; read and written by run alone
 
-	mu        sync.Mutex
-	positions map[domain.TenantID]int64              // how far each tenant's log is folded
-	swapped   map[domain.TenantID]bool               // tenants of a partial rebuild for whom the new build is already live
-	touched   touched                                // documents saved since they were validated
-	hasEvents map[domain.TenantID]bool               // tenants with events to fold
-	faulted   map[domain.TenantID]domain.TenantFault // tenants that it continues without
+	mu  sync.Mutex // held while the row is saved, so that saves stay in order
+	row domain.Rebuild
+
+	progress progress
 }
 
-// nearEnough is when catching up ends. The rest takes about as long to fold again, and pauses the live build for that
-// time. Catching up also ends when a pass has folded only fewEvents, however long it waited for its turn.
+// workEnd is how the work on a rebuild ends. As an error, it is the cause for which the work's context ends.
+type workEnd uint8
+
 const (
-	nearEnough = 500 * time.Millisecond
-	fewEvents  = 500
+	workShutDown workEnd = iota // this process ends
+	workSwapped
+	workReported
+	workFailed
+	workCancelled
+	workPaused
+	workOutage // the database of the new build does not answer
+	workTaken  // another worker has the rebuild, or it has ended
 )
 
-// attempt goes through all phases. After a failed try batches are smaller: they may have been more than the database
-// can handle within its time limit.
-func (w *work) attempt(ctx context.Context, tries int) error {
-	w.mu.Lock()
-	w.row.Faulted = nil // each attempt finds them again
-	a := &attempt{
-		work: w, row: w.row, build: w.row.NewBuild(), positions: make(map[domain.TenantID]int64), swapped: make(map[domain.TenantID]bool),
-		hasEvents: make(map[domain.TenantID]bool), faulted: make(map[domain.TenantID]domain.TenantFault),
-		limits: slice(share(w.r.config.Limits, 1<<min(tries-1, 8)), w.row.MaxEventsPerSecond),
+func (workEnd) Error() string { return "the work on the rebuild ends" }
+
+// endOf returns how the work ends whose context has ended.
+func endOf(ctx context.Context) workEnd {
+	end, _ := errors.AsType[workEnd](context.Cause(ctx))
+	return end
+}
+
+// beatInterval is how often a worker saves its progress, which also shows that it is alive, and checks for new orders.
+const beatInterval = time.Second
+
+// goodbye limits the work done while the process shuts down.
+const goodbye = 5 * time.Second
+
+func newWork(r *Rebuilds, claimed domain.Rebuild, first bool) *work {
+	w := &work{r: r, kick: make(chan struct{}, 1), orders: make(chan struct{}, 1), first: first, placed: true, row: claimed}
+	// The previous worker's count stands until this one knows what of it was saved.
+	w.progress.done.Store(claimed.EventsDone)
+	w.progress.total.Store(claimed.EventsTotal)
+	return w
+}
+
+// leave gives the work's slot to another rebuild.
+func (w *work) leave() {
+	if w.placed {
+		<-w.r.places
+		w.placed = false
 	}
-	w.mu.Unlock()
-	if a.driver = w.r.config.Drivers[a.build.Database]; a.driver == nil {
-		return failed("there is no database %q in this process's configuration", a.build.Database)
-	}
-	definition := a.row.Definition
-	definition.Assert = slices.Concat(definition.Assert, a.row.Assert)
-	var err error
-	a.fold, err = folding.CompileIn(ctx, definition, w.r.config.Handlers)
-	switch {
-	case ctx.Err() != nil:
+}
+
+// rest waits between two attempts, and then for a slot. A rebuild that fails repeatedly, because its database is
+// reachable but unusable, must not make others wait.
+func (w *work) rest(ctx context.Context, wait time.Duration) error {
+	w.leave()
+	w.r.Wake()
+	select {
+	case <-ctx.Done():
 		return context.Cause(ctx)
-	case err != nil:
-		return failed("the definition does not compile: %s", err)
+	case <-time.After(wait):
 	}
-	a.fold = a.fold.Through(w.r.config.Upcasters)
-	a.log = pacedLog{w.r.config.Store, a.pace, newThrottle(a.row.MaxEventsPerSecond)}
-	if err := a.findVersion(ctx); err != nil {
-		return err
-	}
-	if err := a.findSwapped(ctx); err != nil {
-		return err
-	}
-	if a.stored() {
-		if err := a.buildUp(ctx); err != nil {
-			return err
-		}
-		if err := a.catchUp(ctx); err != nil {
-			return err
-		}
-	}
-	if err := w.enter(ctx, domain.RebuildValidating); err != nil {
-		return err
-	}
-	if a.stored() {
-		if err := a.validate(ctx); err != nil {
-			return err
-		}
-	}
-	if a.row.DryRun {
+	return w.enterPlace(ctx)
+}
+
+// enterPlace waits for a slot.
+func (w *work) enterPlace(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case w.r.places <- struct{}{}:
+		w.placed = true
 		return nil
 	}
-	if err := a.await(ctx); err != nil {
-		return err
-	}
-	return a.swap(ctx)
 }
 
-// stored reports whether the new definition stores documents.
-func (a *attempt) stored() bool { return a.row.Definition.Mode != domain.ModeLive }
-
-// pace gives live work priority.
-func (a *attempt) pace(ctx context.Context) error {
-	if a.r.config.Yield == nil {
-		return nil
+func (w *work) look() {
+	select {
+	case w.kick <- struct{}{}:
+	default:
 	}
-	return a.r.config.Yield(ctx, a.build.Database)
 }
 
-// findVersion finds the version of the definition, if it is the projection's current one. Lasting skips apply to any
-// version.
-func (a *attempt) findVersion(ctx context.Context) error {
-	p, err := a.r.config.Store.Projection(ctx, a.row.ProjectionID)
-	if err != nil {
-		return fmt.Errorf("look the projection up: %w", err)
+// run works on the rebuild until the work ends.
+func (w *work) run(ctx context.Context) {
+	log := w.r.config.Log.With("projection", w.row.Name, "rebuild", w.row.ID.String(), "build", w.row.Build)
+	log.Info("working on a rebuild", "state", w.row.State)
+	working, stop := context.WithCancelCause(ctx)
+	w.stop = stop
+	var beats sync.WaitGroup
+	beats.Go(func() { w.beat(working) })
+	end, reason := w.repeatAttempts(working, log)
+	stop(nil)
+	beats.Wait()
+	switch end {
+	case workSwapped:
+		w.finish(ctx, log, domain.RebuildSwapped)
+		w.r.swapTable(ctx, w.row.ProjectionID)
+	case workReported:
+		w.endWithoutSwap(ctx, log, domain.RebuildReported, "")
+	case workFailed:
+		w.endWithoutSwap(ctx, log, domain.RebuildFailed, reason)
+	case workCancelled:
+		w.endWithoutSwap(ctx, log, domain.RebuildCancelled, "")
+	case workTaken:
+		log.Info("another worker has the rebuild, or it has ended")
+	case workPaused:
+		w.release(ctx, log)
+		log.Info("a rebuild is paused")
+	case workOutage:
+		w.release(ctx, log)
+		log.Warn("a rebuild waits for its database", "database", w.row.Definition.Database)
+	case workShutDown:
+		w.release(ctx, log)
 	}
-	if folding.SameDefinition(p.Definition, a.row.Definition) {
-		a.version = p.Version
-	}
-	return nil
 }
 
-// findSwapped finds the tenants that an earlier attempt of a rebuild for some tenants has swapped: the live runner
-// follows the new build for them.
-func (a *attempt) findSwapped(ctx context.Context) error {
-	for _, tenant := range a.row.Tenants {
-		live, err := a.r.config.Store.LiveProjection(ctx, tenant, a.row.ProjectionID)
-		if err != nil {
-			return fmt.Errorf("look the live build of tenant %s up: %w", tenant, err)
+// repeatAttempts makes attempts until the work ends. Progress is kept, so each attempt continues where the last one
+// stopped. reason is why the rebuild has failed.
+func (w *work) repeatAttempts(ctx context.Context, log *slog.Logger) (end workEnd, reason string) {
+	if w.row.Cancel {
+		return workCancelled, ""
+	}
+	for tries := 1; ; tries++ {
+		a, err := w.newAttempt(ctx, tries)
+		if err == nil {
+			err = a.run(ctx)
 		}
-		if live.Build == a.row.Build {
-			a.swapped[tenant] = true
+		bad, failed := errors.AsType[*failure](err)
+		switch {
+		case err == nil && w.row.DryRun:
+			return workReported, ""
+		case err == nil:
+			return workSwapped, ""
+		case ctx.Err() != nil:
+			return endOf(ctx), ""
+		case failed:
+			return workFailed, bad.message
+		}
+		log.Warn("a rebuild was interrupted; trying again", "tries", tries, "error", err)
+		w.mu.Lock()
+		w.row.Error = "interrupted, trying again: " + domain.ClientMessage(err)
+		w.mu.Unlock()
+		w.save(ctx) // also shows whether it is still this worker's
+		if _, out := w.r.outage(w.row.Definition.Database); out && ctx.Err() == nil {
+			return workOutage, "" // its slot is free for others
+		}
+		if err := w.rest(ctx, backoff(tries)); err != nil {
+			return endOf(ctx), ""
 		}
 	}
-	return nil
 }
 
-// buildUp creates the new build's table and folds every tenant's log into it, from the build's own checkpoints on.
-func (a *attempt) buildUp(ctx context.Context) error {
-	if err := a.enter(ctx, domain.RebuildBuilding); err != nil {
-		return err
+// release gives the rebuild back, even if ctx has ended.
+func (w *work) release(ctx context.Context, log *slog.Logger) {
+	leaving, done := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
+	defer done()
+	if err := w.r.config.Store.ReleaseRebuild(leaving, w.row); err != nil {
+		log.Warn("a rebuild could not be given back; it will be taken over when it counts as abandoned", "error", err)
 	}
-	if err := a.driver.CreateTemporaryTable(ctx, a.build); err != nil {
-		return fmt.Errorf("make the temporary table: %w", err)
-	}
-	for checkpoint, err := range a.driver.Checkpoints(ctx, a.build) {
-		if err != nil {
-			return fmt.Errorf("read the temporary table's checkpoints: %w", err)
-		}
-		if len(a.row.Tenants) == 0 || slices.Contains(a.row.Tenants, checkpoint.Tenant) && !a.swapped[checkpoint.Tenant] {
-			a.positions[checkpoint.Tenant] = checkpoint.Position
-		}
-	}
-	heads, err := a.heads(ctx)
-	if err != nil {
-		return err
-	}
-	saved := int64(0)
-	for tenant, position := range a.positions {
-		n, err := a.count(ctx, tenant, 0, position)
-		if err != nil {
-			return err
-		}
-		saved += n
-		if n > 0 {
-			a.hasEvents[tenant] = true
-		}
-	}
-	a.progress.done.Store(saved)
-	a.progress.total.Store(saved)
-	if err := a.pass(ctx, a.log, heads); err != nil {
-		return err
-	}
-	if err := a.driver.IndexTable(ctx, a.build); err != nil {
-		return fmt.Errorf("index the temporary table: %w", err)
-	}
-	return nil
 }
 
-// catchUp folds what was appended meanwhile, for all current tenants. It ends when a pass takes so little time, or
-// folds so little, that the rest can be folded while the live build is paused.
-func (a *attempt) catchUp(ctx context.Context) error {
-	if err := a.enter(ctx, domain.RebuildCatchingUp); err != nil {
-		return err
-	}
+// beat saves progress, and checks whether the rebuild is cancelled, paused or taken over, until ctx ends.
+func (w *work) beat(ctx context.Context) {
+	ticker := time.NewTicker(min(beatInterval, w.r.config.StaleAfter/4))
+	defer ticker.Stop()
 	for {
-		began, before := time.Now(), a.progress.folded.Load()
-		if err := a.follow(ctx); err != nil {
-			return err
-		}
-		if time.Since(began) < nearEnough || a.progress.folded.Load()-before < fewEvents {
-			return nil
-		}
-	}
-}
-
-// follow folds what was appended since.
-func (a *attempt) follow(ctx context.Context) error {
-	heads, err := a.heads(ctx)
-	if err != nil {
-		return err
-	}
-	return a.pass(ctx, a.log, heads)
-}
-
-// await waits for approval if the rebuild needs it. It gives up its slot to others meanwhile, and folds new events now
-// and then, so that the swap is quick when approval comes.
-func (a *attempt) await(ctx context.Context) error {
-	if a.approved() {
-		return nil
-	}
-	if err := a.enter(ctx, domain.RebuildAwaitingApproval); err != nil {
-		return err
-	}
-	a.leave()
-	a.r.Wake()
-	for !a.approved() {
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-a.orders:
-		case <-time.After(a.r.config.Poll):
-			if a.stored() {
-				if err := a.follow(ctx); err != nil {
-					return err
-				}
-			}
+			return
+		case <-ticker.C:
+		case <-w.kick:
+		}
+		w.save(ctx)
+	}
+}
+
+// save stores state and progress. It stops the work if the rebuild is cancelled, paused or no longer this worker's. It
+// leaves other errors to the next save.
+func (w *work) save(ctx context.Context) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.row.EventsDone, w.row.EventsTotal = w.progress.events()
+	w.row.EventsPerSecond = w.progress.rate(time.Now())
+	saved, err := w.r.config.Store.BeatRebuild(ctx, w.row)
+	switch {
+	case domain.IsCode(err, domain.CodeConflict):
+		w.stop(workTaken)
+		return
+	case err != nil:
+		if ctx.Err() == nil {
+			w.r.config.Log.Warn("a rebuild's progress could not be saved", "projection", w.row.Name, "rebuild", w.row.ID.String(), "error", err)
+		}
+		return
+	case saved.Cancel:
+		w.stop(workCancelled)
+		return
+	case saved.Paused:
+		w.stop(workPaused)
+		return
+	}
+	if w.row.Approved = saved.Approved; saved.Approved {
+		select {
+		case w.orders <- struct{}{}:
+		default:
 		}
 	}
-	if err := a.enterPlace(ctx); err != nil {
-		return err
+	if w.r.config.Observer.Progress != nil {
+		w.r.config.Observer.Progress(w.row)
 	}
-	if a.touched.overflowed() {
-		return a.validate(ctx)
+}
+
+// enter moves the rebuild to a later state and saves that. A rebuild that was taken over does not go back to an earlier
+// one.
+func (w *work) enter(ctx context.Context, state domain.RebuildState) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if slices.Index(states, state) > slices.Index(states, w.row.State) {
+		w.row.State = state
+	}
+	return w.saveRow(ctx)
+}
+
+// states are the states of a running rebuild, in order.
+var states = []domain.RebuildState{
+	domain.RebuildQueued, domain.RebuildBuilding, domain.RebuildCatchingUp, domain.RebuildValidating, domain.RebuildAwaitingApproval,
+}
+
+// saveRow saves the rebuild's row between two phases. The caller holds the lock.
+func (w *work) saveRow(ctx context.Context) error {
+	w.row.Error = ""
+	w.row.EventsDone, w.row.EventsTotal = w.progress.events()
+	saved, err := w.r.config.Store.SaveRebuild(ctx, w.row)
+	if err == nil {
+		w.row.Approved = saved.Approved
+	}
+	return err
+}
+
+// approved reports whether the rebuild may swap.
+func (w *work) approved() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.row.Manual || w.row.Approved
+}
+
+// endWithoutSwap ends the rebuild. If that fails, the next worker to claim the rebuild ends it.
+func (w *work) endWithoutSwap(ctx context.Context, log *slog.Logger, state domain.RebuildState, reason string) {
+	w.row.State, w.row.Error = state, reason
+	w.row.EventsDone, w.row.EventsTotal = w.progress.events()
+	for tries := 1; ; tries++ {
+		err := w.letTenantsGo(ctx)
+		if err == nil {
+			err = w.r.config.Store.EndRebuild(ctx, w.row, w.dropAt(state))
+		}
+		if err == nil {
+			break
+		}
+		if domain.IsCode(err, domain.CodeConflict) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(backoff(tries)):
+		}
+	}
+	w.finish(ctx, log, state)
+	if state == domain.RebuildReported {
+		if err := w.r.DropRetired(ctx); err != nil && ctx.Err() == nil {
+			log.Warn("what a dry run has made could not be dropped at once; trying again", "error", err)
+		}
+	}
+}
+
+// finish follows the end of the rebuild.
+func (w *work) finish(ctx context.Context, log *slog.Logger, state domain.RebuildState) {
+	w.row.State = state
+	log.Info("a rebuild has ended", "state", state, "events", w.row.EventsDone, "documents", w.row.Documents, "error", w.row.Error)
+	if w.r.config.Observer.Ended != nil {
+		w.r.config.Observer.Ended(w.row)
+	}
+	w.r.settle(ctx, w.row)
+}
+
+// dropAt is when the new build of a rebuild that was not swapped may be dropped.
+func (w *work) dropAt(state domain.RebuildState) time.Time {
+	switch {
+	case w.row.RollbackOf != (domain.RebuildID{}):
+		return time.Now().Add(w.r.keep(w.row)) // it existed before, and is kept for another try
+	case state == domain.RebuildReported && w.first:
+		return time.Now()
+	}
+	// It stays for a while: a worker that lost the rebuild may not have noticed yet.
+	return time.Now().Add(4 * w.r.config.StaleAfter)
+}
+
+// letTenantsGo resumes the tenants that the rebuild may have paused.
+func (w *work) letTenantsGo(ctx context.Context) error {
+	for _, tenant := range w.row.Tenants {
+		if err := w.r.config.Store.ReleaseTenant(ctx, tenant, w.row); err != nil {
+			return err
+		}
 	}
 	return nil
-}
-
-// heads returns the heads of all logs to fold into the new build.
-func (a *attempt) heads(ctx context.Context) ([]domain.Head, error) {
-	row := a.row
-	if len(row.Tenants) > 0 {
-		row.Tenants = slices.DeleteFunc(slices.Clone(row.Tenants), func(tenant domain.TenantID) bool { return a.swapped[tenant] })
-		if len(row.Tenants) == 0 {
-			return nil, nil
-		}
-	}
-	heads, err := a.r.headsOf(ctx, row)
-	if err != nil {
-		return nil, fmt.Errorf("read the heads of the logs: %w", err)
-	}
-	return heads, nil
-}
-
-func (a *attempt) count(ctx context.Context, tenant domain.TenantID, after, upTo int64) (int64, error) {
-	n, err := a.r.config.Store.CountEvents(ctx, tenant, a.row.Definition.Source, a.fold.Types(), after, upTo)
-	if err != nil {
-		return 0, fmt.Errorf("count the events of tenant %s: %w", tenant, err)
-	}
-	return n, nil
-}
-
-// todo is a stretch of a log to fold.
-type todo struct {
-	tenant   domain.TenantID
-	from, to int64
-}
-
-// pass folds every log that is ahead of the new build up to its head, several tenants at a time.
-func (a *attempt) pass(ctx context.Context, log projection.Log, heads []domain.Head) error {
-	var ahead []todo
-	for _, head := range heads {
-		if from := a.position(head.Tenant); from < head.Position && !a.isFaulted(head.Tenant) {
-			ahead = append(ahead, todo{head.Tenant, from, head.Position})
-		}
-	}
-	if len(ahead) == 0 {
-		return nil
-	}
-	from := make(map[domain.TenantID]int64, len(ahead))
-	for _, t := range ahead {
-		from[t.tenant] = t.from
-	}
-	if err := a.lacks(ctx, from, announced); err != nil {
-		return err
-	}
-	ahead = slices.DeleteFunc(ahead, func(t todo) bool { return a.isFaulted(t.tenant) })
-	if err := a.passAll(ctx, log, ahead); err != nil {
-		return err
-	}
-	// What is removed during the fold is removed by force.
-	if err := a.lacks(ctx, from, removed); err != nil {
-		return err
-	}
-	return a.requireSound()
-}
-
-// passAll folds stretches of several logs.
-func (a *attempt) passAll(ctx context.Context, log projection.Log, ahead []todo) error {
-	var counted int64
-	var folded atomic.Int64
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
-		for _, t := range ahead {
-			n, err := a.count(ctx, t.tenant, t.from, t.to)
-			if err != nil {
-				return err
-			}
-			counted += n
-			a.progress.total.Add(n)
-			if n > 0 {
-				a.mu.Lock()
-				a.hasEvents[t.tenant] = true
-				a.mu.Unlock()
-			}
-		}
-		return nil
-	})
-	limits := share(a.limits, max(1, min(a.r.config.Tenants, len(ahead))))
-	next := make(chan todo)
-	group.Go(func() error {
-		defer close(next)
-		for _, t := range ahead {
-			select {
-			case next <- t:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
-		return nil
-	})
-	for range min(a.r.config.Tenants, len(ahead)) {
-		group.Go(func() error {
-			for t := range next {
-				if err := a.leaveBehind(a.replay(ctx, log, t.tenant, t.to, limits, &folded)); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return err
-	}
-	// All of it is folded, though perhaps not by this process alone: a worker taken for dead may have saved some.
-	a.progress.done.Add(counted - folded.Load())
-	return nil
-}
-
-// share divides limits among replays that run at the same time, but keeps each at a useful batch size.
-func share(limits projection.Limits, among int) projection.Limits {
-	part := func(whole, least int) int { return min(whole, max(least, whole/among)) }
-	return projection.Limits{
-		Events:        part(limits.Events, 1000),
-		Bytes:         part(limits.Bytes, 1<<20),
-		DocumentBytes: part(limits.DocumentBytes, 1<<20),
-	}
-}
-
-// replay folds one tenant's log up to a position, and adds the events to folded.
-func (a *attempt) replay(ctx context.Context, log projection.Log, tenant domain.TenantID, to int64, limits projection.Limits, folded *atomic.Int64) error {
-	replay := &projection.Replay{
-		Driver: a.driver, Build: a.build, Tenant: tenant, Fold: a.fold, Limits: limits,
-		Aside: a.r.config.Store, Version: a.version,
-		Counted: func(events int) {
-			folded.Add(int64(events))
-			a.progress.done.Add(int64(events))
-			a.progress.folded.Add(int64(events))
-		},
-	}
-	if a.fold.Asserts() {
-		replay.Saved = func(documents []domain.Document) { a.touched.add(tenant, documents) }
-	}
-	if err := replay.Run(ctx, log, to); err != nil {
-		return unfoldable(a.build, tenant, err)
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.positions[tenant] = replay.Position()
-	return nil
-}
-
-// position returns how far a tenant's log is folded.
-func (a *attempt) position(tenant domain.TenantID) int64 {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.positions[tenant]
-}
-
-// tenants returns the tenants whose logs are folded into the new build.
-func (a *attempt) tenants() []domain.TenantID {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return slices.Collect(maps.Keys(a.positions))
 }

@@ -1,0 +1,404 @@
+package rebuild
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
+)
+
+// attempt is one run through the phases of a rebuild. Each phase can be repeated, after an error or by another process
+// after a crash, and continues from what is saved:
+//
+//	phase                   | method        | next phase
+//	RebuildBuilding         | buildUp       | RebuildCatchingUp
+//	RebuildCatchingUp       | catchUp       | RebuildValidating
+//	RebuildValidating       | validate      | none for a dry run; swap if approved; otherwise RebuildAwaitingApproval
+//	RebuildAwaitingApproval | awaitApproval | swap
+//	(no state of its own)   | swap          | none
+//
+// A definition that stores no documents has nothing to build, and begins with RebuildValidating. The rebuild's row never
+// returns to an earlier state.
+type attempt struct {
+	*work
+	row    domain.Rebuild // the parts that never change
+	build  domain.Build
+	driver drivers.Driver
+	fold   *folding.Fold
+	limits projection.Limits // of all batches together
+	log    projection.Log    // the store's, at the rebuild's rate
+	// version is the version of the definition, whose skipped events apply; 0: it has no version yet.
+	version int64
+
+	mu        sync.Mutex
+	positions map[domain.TenantID]int64              // how far each tenant's log is folded
+	swapped   map[domain.TenantID]bool               // tenants of a partial rebuild for whom the new build is already live
+	touched   touched                                // documents saved since they were validated
+	hasEvents map[domain.TenantID]bool               // tenants with events to fold
+	faulted   map[domain.TenantID]domain.TenantFault // tenants that it continues without
+}
+
+// nearEnough is when catching up ends. The rest takes about as long to fold again, and pauses the live build for that
+// time. Catching up also ends when a pass has folded only fewEvents, however long it waited for its turn.
+const (
+	nearEnough = 500 * time.Millisecond
+	fewEvents  = 500
+)
+
+// newAttempt prepares an attempt. After a failed try batches are smaller: they may have been more than the database can
+// handle within its time limit.
+func (w *work) newAttempt(ctx context.Context, tries int) (*attempt, error) {
+	w.mu.Lock()
+	w.row.Faulted = nil // each attempt finds them again
+	a := &attempt{
+		work: w, row: w.row, build: w.row.NewBuild(), positions: make(map[domain.TenantID]int64), swapped: make(map[domain.TenantID]bool),
+		hasEvents: make(map[domain.TenantID]bool), faulted: make(map[domain.TenantID]domain.TenantFault),
+		limits: slice(share(w.r.config.Limits, 1<<min(tries-1, 8)), w.row.MaxEventsPerSecond),
+	}
+	w.mu.Unlock()
+	if a.driver = w.r.config.Drivers[a.build.Database]; a.driver == nil {
+		return nil, failed("there is no database %q in this process's configuration", a.build.Database)
+	}
+	definition := a.row.Definition
+	definition.Assert = slices.Concat(definition.Assert, a.row.Assert)
+	fold, err := folding.CompileIn(ctx, definition, w.r.config.Handlers)
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil:
+		return nil, failed("the definition does not compile: %s", err)
+	}
+	a.fold = fold.Through(w.r.config.Upcasters)
+	a.log = pacedLog{w.r.config.Store, a.pace, newThrottle(a.row.MaxEventsPerSecond)}
+	if err := a.findVersion(ctx); err != nil {
+		return nil, err
+	}
+	return a, a.findSwapped(ctx)
+}
+
+// run goes through the phases.
+func (a *attempt) run(ctx context.Context) error {
+	if a.stored() {
+		if err := a.buildUp(ctx); err != nil {
+			return err
+		}
+		if err := a.catchUp(ctx); err != nil {
+			return err
+		}
+	}
+	if err := a.validate(ctx); err != nil || a.row.DryRun {
+		return err
+	}
+	if err := a.awaitApproval(ctx); err != nil {
+		return err
+	}
+	return a.swap(ctx)
+}
+
+// stored reports whether the new definition stores documents.
+func (a *attempt) stored() bool { return a.row.Definition.Mode != domain.ModeLive }
+
+// pace gives live work priority.
+func (a *attempt) pace(ctx context.Context) error {
+	if a.r.config.Yield == nil {
+		return nil
+	}
+	return a.r.config.Yield(ctx, a.build.Database)
+}
+
+// findVersion finds the version of the definition, if it is the projection's current one. Lasting skips apply to any
+// version.
+func (a *attempt) findVersion(ctx context.Context) error {
+	p, err := a.r.config.Store.Projection(ctx, a.row.ProjectionID)
+	if err != nil {
+		return fmt.Errorf("look the projection up: %w", err)
+	}
+	if folding.SameDefinition(p.Definition, a.row.Definition) {
+		a.version = p.Version
+	}
+	return nil
+}
+
+// findSwapped finds the tenants that an earlier attempt of a rebuild for some tenants has swapped: the live runner
+// follows the new build for them.
+func (a *attempt) findSwapped(ctx context.Context) error {
+	for _, tenant := range a.row.Tenants {
+		live, err := a.r.config.Store.LiveProjection(ctx, tenant, a.row.ProjectionID)
+		if err != nil {
+			return fmt.Errorf("look the live build of tenant %s up: %w", tenant, err)
+		}
+		if live.Build == a.row.Build {
+			a.swapped[tenant] = true
+		}
+	}
+	return nil
+}
+
+// buildUp creates the new build's table and folds every tenant's log into it, from the build's own checkpoints on.
+func (a *attempt) buildUp(ctx context.Context) error {
+	if err := a.enter(ctx, domain.RebuildBuilding); err != nil {
+		return err
+	}
+	if err := a.driver.CreateTemporaryTable(ctx, a.build); err != nil {
+		return fmt.Errorf("make the temporary table: %w", err)
+	}
+	for checkpoint, err := range a.driver.Checkpoints(ctx, a.build) {
+		if err != nil {
+			return fmt.Errorf("read the temporary table's checkpoints: %w", err)
+		}
+		if len(a.row.Tenants) == 0 || slices.Contains(a.row.Tenants, checkpoint.Tenant) && !a.swapped[checkpoint.Tenant] {
+			a.positions[checkpoint.Tenant] = checkpoint.Position
+		}
+	}
+	heads, err := a.heads(ctx)
+	if err != nil {
+		return err
+	}
+	saved := int64(0)
+	for tenant, position := range a.positions {
+		n, err := a.count(ctx, tenant, 0, position)
+		if err != nil {
+			return err
+		}
+		saved += n
+		if n > 0 {
+			a.hasEvents[tenant] = true
+		}
+	}
+	a.progress.done.Store(saved)
+	a.progress.total.Store(saved)
+	if err := a.pass(ctx, a.log, heads); err != nil {
+		return err
+	}
+	if err := a.driver.IndexTable(ctx, a.build); err != nil {
+		return fmt.Errorf("index the temporary table: %w", err)
+	}
+	return nil
+}
+
+// catchUp folds what was appended meanwhile, for all current tenants. It ends when a pass takes so little time, or
+// folds so little, that the rest can be folded while the live build is paused.
+func (a *attempt) catchUp(ctx context.Context) error {
+	if err := a.enter(ctx, domain.RebuildCatchingUp); err != nil {
+		return err
+	}
+	for {
+		began, before := time.Now(), a.progress.folded.Load()
+		if err := a.follow(ctx); err != nil {
+			return err
+		}
+		if time.Since(began) < nearEnough || a.progress.folded.Load()-before < fewEvents {
+			return nil
+		}
+	}
+}
+
+// follow folds what was appended since.
+func (a *attempt) follow(ctx context.Context) error {
+	heads, err := a.heads(ctx)
+	if err != nil {
+		return err
+	}
+	return a.pass(ctx, a.log, heads)
+}
+
+// awaitApproval waits for approval if the rebuild needs it. It gives up its slot to others meanwhile, and folds new events now
+// and then, so that the swap is quick when approval comes.
+func (a *attempt) awaitApproval(ctx context.Context) error {
+	if a.approved() {
+		return nil
+	}
+	if err := a.enter(ctx, domain.RebuildAwaitingApproval); err != nil {
+		return err
+	}
+	a.leave()
+	a.r.Wake()
+	for !a.approved() {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-a.orders:
+		case <-time.After(a.r.config.Poll):
+			if a.stored() {
+				if err := a.follow(ctx); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if err := a.enterPlace(ctx); err != nil {
+		return err
+	}
+	if a.touched.overflowed() {
+		return a.validateAll(ctx)
+	}
+	return nil
+}
+
+// heads returns the heads of all logs to fold into the new build.
+func (a *attempt) heads(ctx context.Context) ([]domain.Head, error) {
+	row := a.row
+	if len(row.Tenants) > 0 {
+		row.Tenants = slices.DeleteFunc(slices.Clone(row.Tenants), func(tenant domain.TenantID) bool { return a.swapped[tenant] })
+		if len(row.Tenants) == 0 {
+			return nil, nil
+		}
+	}
+	heads, err := a.r.headsOf(ctx, row)
+	if err != nil {
+		return nil, fmt.Errorf("read the heads of the logs: %w", err)
+	}
+	return heads, nil
+}
+
+func (a *attempt) count(ctx context.Context, tenant domain.TenantID, after, upTo int64) (int64, error) {
+	n, err := a.r.config.Store.CountEvents(ctx, tenant, a.row.Definition.Source, a.fold.Types(), after, upTo)
+	if err != nil {
+		return 0, fmt.Errorf("count the events of tenant %s: %w", tenant, err)
+	}
+	return n, nil
+}
+
+// todo is a stretch of a log to fold.
+type todo struct {
+	tenant   domain.TenantID
+	from, to int64
+}
+
+// pass folds every log that is ahead of the new build up to its head, several tenants at a time.
+func (a *attempt) pass(ctx context.Context, log projection.Log, heads []domain.Head) error {
+	var ahead []todo
+	for _, head := range heads {
+		if from := a.position(head.Tenant); from < head.Position && !a.isFaulted(head.Tenant) {
+			ahead = append(ahead, todo{head.Tenant, from, head.Position})
+		}
+	}
+	if len(ahead) == 0 {
+		return nil
+	}
+	from := make(map[domain.TenantID]int64, len(ahead))
+	for _, t := range ahead {
+		from[t.tenant] = t.from
+	}
+	if err := a.lacks(ctx, from, announced); err != nil {
+		return err
+	}
+	ahead = slices.DeleteFunc(ahead, func(t todo) bool { return a.isFaulted(t.tenant) })
+	if err := a.passAll(ctx, log, ahead); err != nil {
+		return err
+	}
+	// What is removed during the fold is removed by force.
+	if err := a.lacks(ctx, from, removed); err != nil {
+		return err
+	}
+	return a.requireSound()
+}
+
+// passAll folds stretches of several logs.
+func (a *attempt) passAll(ctx context.Context, log projection.Log, ahead []todo) error {
+	var counted int64
+	var folded atomic.Int64
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		for _, t := range ahead {
+			n, err := a.count(ctx, t.tenant, t.from, t.to)
+			if err != nil {
+				return err
+			}
+			counted += n
+			a.progress.total.Add(n)
+			if n > 0 {
+				a.mu.Lock()
+				a.hasEvents[t.tenant] = true
+				a.mu.Unlock()
+			}
+		}
+		return nil
+	})
+	limits := share(a.limits, max(1, min(a.r.config.Tenants, len(ahead))))
+	next := make(chan todo)
+	group.Go(func() error {
+		defer close(next)
+		for _, t := range ahead {
+			select {
+			case next <- t:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return nil
+	})
+	for range min(a.r.config.Tenants, len(ahead)) {
+		group.Go(func() error {
+			for t := range next {
+				if err := a.leaveBehind(a.replay(ctx, log, t.tenant, t.to, limits, &folded)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	// All of it is folded, though perhaps not by this process alone: a worker taken for dead may have saved some.
+	a.progress.done.Add(counted - folded.Load())
+	return nil
+}
+
+// share divides limits among replays that run at the same time, but keeps each at a useful batch size.
+func share(limits projection.Limits, among int) projection.Limits {
+	part := func(whole, least int) int { return min(whole, max(least, whole/among)) }
+	return projection.Limits{
+		Events:        part(limits.Events, 1000),
+		Bytes:         part(limits.Bytes, 1<<20),
+		DocumentBytes: part(limits.DocumentBytes, 1<<20),
+	}
+}
+
+// replay folds one tenant's log up to a position, and adds the events to folded.
+func (a *attempt) replay(ctx context.Context, log projection.Log, tenant domain.TenantID, to int64, limits projection.Limits, folded *atomic.Int64) error {
+	replay := &projection.Replay{
+		Driver: a.driver, Build: a.build, Tenant: tenant, Fold: a.fold, Limits: limits,
+		Aside: a.r.config.Store, Version: a.version,
+		Counted: func(events int) {
+			folded.Add(int64(events))
+			a.progress.done.Add(int64(events))
+			a.progress.folded.Add(int64(events))
+		},
+	}
+	if a.fold.Asserts() {
+		replay.Saved = func(documents []domain.Document) { a.touched.add(tenant, documents) }
+	}
+	if err := replay.Run(ctx, log, to); err != nil {
+		return unfoldable(a.build, tenant, err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.positions[tenant] = replay.Position()
+	return nil
+}
+
+// position returns how far a tenant's log is folded.
+func (a *attempt) position(tenant domain.TenantID) int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.positions[tenant]
+}
+
+// tenants returns the tenants whose logs are folded into the new build.
+func (a *attempt) tenants() []domain.TenantID {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Collect(maps.Keys(a.positions))
+}
