@@ -68,7 +68,7 @@ var imports = map[string][]string{
 	"erasure":            {"domain", "pg", "drivers", "tenant", "projection/registry", "delivery/webhook"},
 	"retention":          {"domain", "pg", "eventlog", "projection/registry", "delivery/group"},
 	"projection":         {"domain", "expr", "expr/filter", "budget", "drivers", "members", "upcasting", "fairshare", "projection/folding"},
-	"rebuild":            {"domain", "drivers", "projection", "projection/folding", "upcasting"},
+	"rebuild":            {"domain", "drivers", "eventlog", "projection", "projection/folding", "projection/registry", "tenant", "upcasting"},
 	"delivery/selection": {"domain", "expr"},
 	"delivery/tail":      {"domain", "expr", "delivery/selection"},
 	"delivery/group":     {"domain", "pg", "eventlog", "expr", "members", "delivery/selection"},

@@ -90,7 +90,7 @@ func newWorld(t testing.TB, change func(*api.Config)) *world {
 		groups.Wake(head)
 		dispatcher.Wake(head)
 	}
-	rebuilds := rebuild.New(rebuild.Config{Store: s, Drivers: databases, Catalog: catalog, Upcasters: upcasters, Log: quiet})
+	rebuilds := rebuild.New(rebuild.Config{Store: rebuild.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables}, Drivers: databases, Catalog: catalog, Upcasters: upcasters, Log: quiet})
 
 	ctx, cancel := context.WithCancel(context.Background())
 	var background sync.WaitGroup

@@ -20,14 +20,6 @@ import (
 // all of the old build or all of the new one, both at the log's head. When no tenant is left, the projection's own row
 // moves, as in any rebuild. docs/decisions/0025-inline-in-the-appends-transaction.md has the whole argument.
 
-// InlineStore is what rebuilds of inline projections need from Manifold's own database.
-type InlineStore interface {
-	InlineBuilds(ctx context.Context, id domain.ProjectionID) ([]domain.TenantBuild, error)
-	StrayInlineBuilds(ctx context.Context) ([]domain.TenantBuild, error)
-	MoveInline(ctx context.Context, from, to domain.TenantBuild, ready func(ctx context.Context, head int64) (bool, error)) (moved bool, err error)
-	EndInline(ctx context.Context, build domain.TenantBuild) error
-}
-
 const (
 	// inlineTries is how often a rebuild catches up with a tenant's log while appends continue. The rest is then folded
 	// while they wait.

@@ -79,7 +79,7 @@ func newInliner(t *testing.T, db pgtest.DB) *inliner {
 		Store: s, Drivers: v.drivers, Progress: progress, Poll: 100 * time.Millisecond, Log: quiet, Inline: v.inline,
 	})
 	v.rebuilds = rebuild.New(rebuild.Config{
-		Store: s, Drivers: v.drivers, Catalog: v.catalog, Log: quiet, Poll: 50 * time.Millisecond, StaleAfter: 2 * time.Second, Concurrent: 4,
+		Store: storeOf(s), Drivers: v.drivers, Catalog: v.catalog, Log: quiet, Poll: 50 * time.Millisecond, StaleAfter: 2 * time.Second, Concurrent: 4,
 	})
 	return v
 }

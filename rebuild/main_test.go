@@ -38,25 +38,44 @@ type service struct {
 func newService(t *testing.T) *service {
 	t.Helper()
 	db := pgtest.Database(t)
-	s, err := tables.Open(t.Context(), tables.Config{
-		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention),
-		MaxConns: 8, Log: quiet,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := openStore(t, db.URL)
 	t.Cleanup(s.Close)
 	byName := make(map[string]drivers.Driver)
 	for name, on := range map[string]pgtest.DB{"default": db, "elsewhere": pgtest.Database(t)} {
-		d, err := postgres.Open(t.Context(), postgres.Config{URL: on.URL(migrations.RoleDocuments), MaxConns: 8, Log: quiet})
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := openDriver(t, on.URL(migrations.RoleDocuments))
 		t.Cleanup(d.Close)
 		byName[name] = d
 	}
 	v := &service{db: db, store: s, drivers: byName}
 	return v.process(rebuild.Config{})
+}
+
+// openStore opens Manifold's own database, at a URL for each role. The caller must close it.
+func openStore(t *testing.T, url func(migrations.Role) string) *tables.Tables {
+	t.Helper()
+	s, err := tables.Open(t.Context(), tables.Config{
+		AppURL: url(migrations.RoleApp), SystemURL: url(migrations.RoleSystem), RetentionURL: url(migrations.RoleRetention),
+		MaxConns: 8, Log: quiet,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// openDriver opens a database of documents. The caller must close it.
+func openDriver(t *testing.T, url string) *postgres.Driver {
+	t.Helper()
+	d, err := postgres.Open(t.Context(), postgres.Config{URL: url, MaxConns: 8, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// storeOf returns the part of Manifold's own database that rebuilds use.
+func storeOf(s *tables.Tables) rebuild.Store {
+	return rebuild.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables}
 }
 
 // process sets another process up on the same database. What is zero in config is the test's.
@@ -74,9 +93,7 @@ func (v *service) process(config rebuild.Config) *service {
 	p.runner = projection.NewRunner(projection.RunnerConfig{
 		Store: v.store, Drivers: p.drivers, Progress: progress, Poll: 100 * time.Millisecond, Log: quiet,
 	})
-	if config.Store == nil {
-		config.Store = v.store
-	}
+	config.Store = storeOf(v.store)
 	if config.Poll == 0 {
 		config.Poll = 100 * time.Millisecond
 	}

@@ -156,26 +156,17 @@ func TestWorkersThatAreStopped(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Each worker dies at its nth call to the databases, without a word, as a killed process does.
-		for dies := 3 + 7*round; ; dies += 25 {
-			calls := &countdown{left: dies}
-			worker := v.process(rebuild.Config{
-				Store: dying{v.store, calls}, Drivers: map[string]drivers.Driver{"default": dyingDriver{v.drivers["default"], calls}},
+		for dies := 3 + 21*round; ; dies += 75 {
+			v.dies(t, dies, *d.Rebuild, rebuild.Config{
 				StaleAfter: 300 * time.Millisecond, Limits: projection.Limits{Events: 400, Bytes: 1 << 20, DocumentBytes: 1 << 20},
-			})
-			calls.dead = make(chan struct{})
-			stop := worker.work(t)
-			if round%4 == 3 && dies > 40 {
-				if _, err := v.rebuilds.Cancel(t.Context(), d.Rebuild.ProjectionID, d.Rebuild.ID); err != nil && !domain.IsCode(err, domain.CodeConflict) {
-					t.Fatal(err)
+			}, func() {
+				if round%4 == 3 && dies > 40 {
+					if _, err := v.rebuilds.Cancel(t.Context(), d.Rebuild.ProjectionID, d.Rebuild.ID); err != nil && !domain.IsCode(err, domain.CodeConflict) {
+						t.Fatal(err)
+					}
 				}
-			}
-			v.append(t, tenants[round%3], 20)
-			select {
-			case <-calls.dead:
-			case <-v.over(t, *d.Rebuild):
-			}
-			stop()
+				v.append(t, tenants[round%3], 20)
+			})
 			r, err := v.rebuilds.Get(t.Context(), d.Rebuild.ProjectionID, d.Rebuild.ID)
 			if err != nil {
 				t.Fatal(err)
@@ -378,15 +369,12 @@ func TestGoesOnFromItsOwnCheckpoints(t *testing.T) {
 		t.Fatal(err)
 	}
 	small := projection.Limits{Events: 100, Bytes: 1 << 20, DocumentBytes: 1 << 20}
-	calls := &countdown{left: 24, saves: 1, dead: make(chan struct{})}
-	// It beats seldom: beats are calls, too, and on a slow machine they would be most of them.
-	killed := v.process(rebuild.Config{
-		Store: dying{v.store, calls}, Drivers: map[string]drivers.Driver{"default": dyingDriver{v.drivers["default"], calls}},
-		StaleAfter: time.Minute, Poll: time.Minute, Limits: small,
-	})
+	killed, network, end := v.mortal(t, rebuild.Config{StaleAfter: time.Minute, Poll: time.Minute, Limits: small})
+	killed.drivers["default"] = cutsOnSave{killed.drivers["default"], network}
 	stop := killed.work(t)
-	<-calls.dead
+	<-network.dead
 	stop()
+	end()
 	build := r.NewBuild()
 	reached, err := v.drivers["default"].Checkpoint(t.Context(), build, tenant)
 	if err != nil || reached == 0 || reached >= 2000 {

@@ -10,59 +10,19 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/projection/folding"
+	"github.com/manifold-es/manifold/projection/registry"
+	"github.com/manifold-es/manifold/tenant"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// Store is what rebuilds need from Manifold's own database.
-type Store interface {
-	projection.Log
-	projection.AsideStore
-	ParkedDocuments(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, after string, limit int) ([]domain.ParkedDocument, error)
-	Head(ctx context.Context, tenant domain.TenantID) (domain.Head, error)
-	Heads(ctx context.Context, since time.Time) ([]domain.Head, error)
-	AnyEvent(ctx context.Context, tenant domain.TenantID, source domain.Source, types []string, after, upTo int64) (bool, error)
-	CountEvents(ctx context.Context, tenant domain.TenantID, source domain.Source, types []string, after, upTo int64) (int64, error)
-	Tenant(ctx context.Context, id domain.TenantID) (domain.Tenant, error)
-	TenantFloors(ctx context.Context, tenants []domain.TenantID, categories []string) ([]domain.TenantFloor, error)
-	PutLosses(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, losses []domain.Loss) error
-
-	Projection(ctx context.Context, id domain.ProjectionID) (domain.Projection, error)
-	Projections(ctx context.Context, owner domain.TenantID) ([]domain.Projection, error)
-	NextBuild(ctx context.Context, owner domain.TenantID) (int64, error)
-	HoldProjection(ctx context.Context, rebuild domain.Rebuild) error
-	ReleaseProjection(ctx context.Context, rebuild domain.Rebuild) error
-	SwapProjection(ctx context.Context, rebuild domain.Rebuild, left []domain.TenantFault, dropAt time.Time) error
-	ChangeDefinition(ctx context.Context, id domain.ProjectionID, before, definition domain.Definition, by string) (domain.Projection, error)
-
-	LiveProjection(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID) (domain.Projection, error)
-	TenantBuildsOf(ctx context.Context, id domain.ProjectionID) ([]domain.TenantBuild, error)
-	HoldTenant(ctx context.Context, tenant domain.TenantID, rebuild domain.Rebuild) error
-	ReleaseTenant(ctx context.Context, tenant domain.TenantID, rebuild domain.Rebuild) error
-	SwapTenant(ctx context.Context, tenant domain.TenantID, rebuild domain.Rebuild) error
-	FinishTenants(ctx context.Context, rebuild domain.Rebuild) error
-	SettleTenantBuilds(ctx context.Context, dropAt time.Time) error
-	InlineStore
-
-	CreateRebuild(ctx context.Context, rebuild domain.Rebuild) error
-	CreateRollback(ctx context.Context, undone domain.RebuildID, rebuild domain.Rebuild) (domain.Rebuild, error)
-	Rebuild(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) (domain.Rebuild, error)
-	Rebuilds(ctx context.Context, id domain.ProjectionID) ([]domain.Rebuild, error)
-	RunningRebuilds(ctx context.Context) ([]domain.Rebuild, error)
-	ClaimRebuild(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID, worker string, staleAfter time.Duration) (domain.Rebuild, bool, error)
-	SaveRebuild(ctx context.Context, rebuild domain.Rebuild) (saved domain.Rebuild, err error)
-	BeatRebuild(ctx context.Context, rebuild domain.Rebuild) (saved domain.Rebuild, err error)
-	ReleaseRebuild(ctx context.Context, rebuild domain.Rebuild) error
-	CancelRebuild(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) error
-	PauseRebuild(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) error
-	ResumeRebuild(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) error
-	ApproveRebuild(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) error
-	EndRebuild(ctx context.Context, rebuild domain.Rebuild, dropAt time.Time) error
-
-	RetiredBuilds(ctx context.Context, before time.Time) ([]domain.RetiredBuild, error)
-	TakeRetired(ctx context.Context, build domain.Build) (bool, error)
-	ForgetBuild(ctx context.Context, build domain.Build) error
+// Store is Manifold's own database: the log, the definitions and rebuilds, and the tenants.
+type Store struct {
+	*eventlog.Log
+	*registry.Registry
+	*tenant.Tenants
 }
 
 // Config configures Rebuilds. Store, Drivers, Catalog and Log must be set; other fields have defaults.

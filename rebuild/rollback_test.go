@@ -210,7 +210,7 @@ func TestRollbackWithWorkersThatDie(t *testing.T) {
 	changed := sums(2)
 	r := v.ended(t, v.start(t, id, rebuild.Request{Definition: &changed}))
 	stop()
-	for round := range 5 {
+	for round := range 4 {
 		for _, tenant := range tenants {
 			v.append(t, tenant, 100)
 		}
@@ -218,19 +218,8 @@ func TestRollbackWithWorkersThatDie(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for dies := 4 + 7*round; ; dies += 13 {
-			calls := &countdown{left: dies, dead: make(chan struct{})}
-			worker := v.process(rebuild.Config{
-				Store: dying{v.store, calls}, Drivers: map[string]drivers.Driver{"default": dyingDriver{v.drivers["default"], calls}},
-				StaleAfter: 300 * time.Millisecond, Limits: projection.Limits{Events: 50, Bytes: 1 << 20, DocumentBytes: 1 << 20},
-			})
-			stop := worker.work(t)
-			v.append(t, tenants[round%2], 15)
-			select {
-			case <-calls.dead:
-			case <-v.over(t, back):
-			}
-			stop()
+		for dies := 4 + 21*round; ; dies += 40 {
+			v.dies(t, dies, back, rebuild.Config{StaleAfter: 300 * time.Millisecond, Limits: projection.Limits{Events: 50, Bytes: 1 << 20, DocumentBytes: 1 << 20}}, func() { v.append(t, tenants[round%2], 15) })
 			now, err := v.rebuilds.Get(t.Context(), id, back.ID)
 			if err != nil {
 				t.Fatal(err)

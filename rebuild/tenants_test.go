@@ -109,21 +109,10 @@ func TestSomeTenantsWithWorkersThatDie(t *testing.T) {
 		v.append(t, tenant, 600)
 	}
 	id := v.deployed(t, domain.Everyone, tenants...)
-	for round := range 6 {
+	for round := range 4 {
 		r := v.start(t, id, only(tenants[:3]...))
-		for dies := 5 + 11*round; ; dies += 17 {
-			calls := &countdown{left: dies, dead: make(chan struct{})}
-			worker := v.process(rebuild.Config{
-				Store: dying{v.store, calls}, Drivers: map[string]drivers.Driver{"default": dyingDriver{v.drivers["default"], calls}},
-				StaleAfter: 300 * time.Millisecond, Limits: projection.Limits{Events: 200, Bytes: 1 << 20, DocumentBytes: 1 << 20},
-			})
-			stop := worker.work(t)
-			v.append(t, tenants[round%4], 15)
-			select {
-			case <-calls.dead:
-			case <-v.over(t, r):
-			}
-			stop()
+		for dies := 5 + 33*round; ; dies += 50 {
+			v.dies(t, dies, r, rebuild.Config{StaleAfter: 300 * time.Millisecond, Limits: projection.Limits{Events: 200, Bytes: 1 << 20, DocumentBytes: 1 << 20}}, func() { v.append(t, tenants[round%4], 15) })
 			now, err := v.rebuilds.Get(t.Context(), id, r.ID)
 			if err != nil {
 				t.Fatal(err)

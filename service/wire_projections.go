@@ -67,7 +67,8 @@ func (p *Process) wireProjections(e Extensions) error {
 		}
 	})
 	p.rebuilds = rebuild.New(rebuild.Config{
-		Store: p.store, Drivers: p.drivers, Handlers: handlers, Catalog: p.catalog, Outages: p.outage,
+		Store:   rebuild.Store{Log: p.store.Log, Registry: p.store.Registry, Tenants: p.store.TenantTables},
+		Drivers: p.drivers, Handlers: handlers, Catalog: p.catalog, Outages: p.outage,
 		Tenants: p.config.Limits.RebuildWorkers, Keep: keep, Upcasters: p.upcasters, Log: p.log,
 		Yield: func(ctx context.Context, database string) error {
 			p.runner.Yield(ctx, database)

@@ -167,7 +167,10 @@ func (b *bench) start(t testing.TB, reactors ...reactor.Reactor) (p *process, st
 	p.runner = projection.NewRunner(projection.RunnerConfig{
 		Store: b.store, Drivers: byName, Progress: progress, Inline: b.inline, Poll: 100 * time.Millisecond, Log: quiet,
 	})
-	p.rebuilds = rebuild.New(rebuild.Config{Store: b.store, Drivers: byName, Catalog: p.catalog, Poll: 100 * time.Millisecond, Keep: 10 * time.Minute, Log: quiet})
+	p.rebuilds = rebuild.New(rebuild.Config{
+		Store:   rebuild.Store{Log: b.store.Log, Registry: b.store.Registry, Tenants: b.store.TenantTables},
+		Drivers: byName, Catalog: p.catalog, Poll: 100 * time.Millisecond, Keep: 10 * time.Minute, Log: quiet,
+	})
 	p.groups = group.New(group.Config{Store: b.store, Log: quiet, Changed: func(tenant domain.TenantID, _ string) { p.consumers.Notice(tenant) }})
 	var err error
 	p.reactors, err = reactor.New(reactor.Config{Births: b.store.GroupTables, Groups: mortal{p.groups, p}, Projections: p.catalog, Reactors: reactors, Log: quiet})

@@ -30,7 +30,8 @@ func TestATypeIsAddedWhileEventsKeepComing(t *testing.T) {
 	}
 	t.Cleanup(driver.Close)
 	rebuilds := rebuild.New(rebuild.Config{
-		Store: p.store, Drivers: map[string]drivers.Driver{"default": driver}, Catalog: p.catalog, Poll: 100 * time.Millisecond, Keep: time.Minute, Log: quiet,
+		Store:   rebuild.Store{Log: p.store.Log, Registry: p.store.Registry, Tenants: p.store.TenantTables},
+		Drivers: map[string]drivers.Driver{"default": driver}, Catalog: p.catalog, Poll: 100 * time.Millisecond, Keep: time.Minute, Log: quiet,
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	var busy sync.WaitGroup
