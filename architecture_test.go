@@ -49,9 +49,10 @@ var imports = map[string][]string{
 	"outbox/postgres": {"outbox"},
 	"outbox/mongo":    {"outbox"},
 
-	"drivers/postgres":  {"domain", "drivers"},
-	"drivers/mongo":     {"domain", "drivers"},
-	"drivers/sqlserver": {"domain", "drivers"},
+	"drivers/relational": {"domain", "drivers"},
+	"drivers/postgres":   {"domain", "drivers", "drivers/relational", "pg"},
+	"drivers/mongo":      {"domain", "drivers"},
+	"drivers/sqlserver":  {"domain", "drivers", "drivers/relational"},
 
 	// Manifold's own database, and the owners of its tables.
 	"pg":                  {"domain", "migrations", "fairshare"},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	wire "go.mongodb.org/mongo-driver/v2/x/mongo/driver"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
 )
 
 // The client library adds the remaining time of the context to every command as maxTimeMS, so the server itself gives
@@ -24,11 +24,9 @@ const (
 	queryTime = 10 * time.Second // for reads
 )
 
-// How often a command is sent, including the first time.
-const (
-	attempts     = 4 // if the server reports that it cannot serve the command now
-	attemptsLost = 2 // if connections fail: the second waits for a reachable server; a third would not help
-)
+// attemptsLost is how often a command is sent if connections fail, including the first time: the second waits for a
+// reachable server; a third would not help.
+const attemptsLost = 2
 
 // MongoDB error codes that are handled separately here (error_codes.yml in its sources).
 const (
@@ -63,23 +61,12 @@ var transient = []int{
 }
 
 // run sends a command and returns the reply. It retries transient failures a few times.
-func (d *Driver) run(ctx context.Context, command any) (bson.Raw, error) {
-	for attempt := 1; ; attempt++ {
-		result := d.db.RunCommand(ctx, command)
-		raw, err := result.Raw()
-		if err == nil {
-			return raw, nil
-		}
-		if ctx.Err() != nil || !again(err, attempt) {
-			return raw, d.mend(ctx, err)
-		}
-		pause := 10 * time.Millisecond << (2 * attempt) // 40, 160, 640 ms at most
-		select {
-		case <-time.After(rand.N(pause)):
-		case <-ctx.Done():
-			return raw, d.mend(ctx, err)
-		}
-	}
+func (d *Driver) run(ctx context.Context, command any) (raw bson.Raw, err error) {
+	err = drivers.Retry(ctx, again, func() (err error) {
+		raw, err = d.db.RunCommand(ctx, command).Raw()
+		return err
+	})
+	return raw, d.mend(ctx, err)
 }
 
 // find runs a find command and calls row for each document of the reply, which is valid during the call. If row returns
@@ -88,22 +75,10 @@ func (d *Driver) find(ctx context.Context, command bson.D, reset func(), row fun
 	if !slices.ContainsFunc(command, func(e bson.E) bool { return e.Key == readConcern }) {
 		command = append(command[:len(command):len(command)], d.reading()...)
 	}
-	for attempt := 1; ; attempt++ {
+	return d.mend(ctx, drivers.Retry(ctx, again, func() error {
 		reset()
-		err := d.cursor(ctx, command, row)
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() != nil || !again(err, attempt) {
-			return d.mend(ctx, err)
-		}
-		pause := 10 * time.Millisecond << (2 * attempt)
-		select {
-		case <-time.After(rand.N(pause)):
-		case <-ctx.Done():
-			return d.mend(ctx, err)
-		}
-	}
+		return d.cursor(ctx, command, row)
+	}))
 }
 
 // cursor runs one attempt of find.
@@ -137,7 +112,7 @@ func again(err error, attempt int) bool {
 	case lost(err):
 		return attempt < attemptsLost
 	}
-	return attempt < attempts && (hasCode(err, transient...) || hasLabel(err, "RetryableWriteError") || hasLabel(err, "RetryableError"))
+	return attempt < drivers.Attempts && (hasCode(err, transient...) || hasLabel(err, "RetryableWriteError") || hasLabel(err, "RetryableError"))
 }
 
 // lost reports whether the connection failed, or was closed because another one to the same server had failed.

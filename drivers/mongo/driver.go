@@ -223,20 +223,17 @@ func (d *Driver) Save(ctx context.Context, build domain.Build, tenant domain.Ten
 	defer cancel()
 	place, err := d.at(limited, build, tenant)
 	if err != nil {
-		return fmt.Errorf("save to build %d of %s: %w", build.Number, build.Name, late(ctx, limited, err))
+		return drivers.BuildError("save to", build, late(ctx, limited, err))
 	}
 	parts, err := encodeBatch(place, batch) // everything, before anything is written
 	if err != nil {
 		return err
 	}
-	switch err := d.save(limited, place, batch, parts); {
-	case err == nil:
-		return nil
-	case errors.Is(err, drivers.ErrStale):
+	err = d.save(limited, place, batch, parts)
+	if errors.Is(err, drivers.ErrStale) {
 		return drivers.ErrStale
-	default:
-		return fmt.Errorf("save to build %d of %s: %w", build.Number, build.Name, late(ctx, limited, err))
 	}
+	return drivers.BuildError("save to", build, late(ctx, limited, err))
 }
 
 func (d *Driver) save(ctx context.Context, place place, batch drivers.Batch, parts []part) error {
@@ -390,10 +387,7 @@ func (d *Driver) Checkpoint(ctx context.Context, build domain.Build, tenant doma
 	if err == nil {
 		position, err = d.checkpoint(limited, place)
 	}
-	if err != nil {
-		return 0, fmt.Errorf("read the checkpoint of build %d of %s: %w", build.Number, build.Name, late(ctx, limited, err))
-	}
-	return position, nil
+	return position, drivers.BuildError("read the checkpoint of", build, late(ctx, limited, err))
 }
 
 func (d *Driver) checkpoint(ctx context.Context, place place) (position int64, err error) {
@@ -417,27 +411,9 @@ func (d *Driver) checkpoint(ctx context.Context, place place) (position int64, e
 	return 0, d.made(ctx, place)
 }
 
-// Checkpoints yields every tenant's stored checkpoint. All are read before the first is yielded, at 24 bytes each.
+// Checkpoints yields every tenant's stored checkpoint.
 func (d *Driver) Checkpoints(ctx context.Context, build domain.Build) iter.Seq2[drivers.Checkpoint, error] {
-	return func(yield func(drivers.Checkpoint, error) bool) {
-		if !build.Shared() {
-			position, err := d.Checkpoint(ctx, build, build.Owner)
-			if err != nil || position > 0 {
-				yield(drivers.Checkpoint{Tenant: build.Owner, Position: position}, err)
-			}
-			return
-		}
-		all, err := d.checkpoints(ctx, build)
-		if err != nil {
-			yield(drivers.Checkpoint{}, fmt.Errorf("read the checkpoints of build %d of %s: %w", build.Number, build.Name, err))
-			return
-		}
-		for _, checkpoint := range all {
-			if !yield(checkpoint, nil) {
-				return
-			}
-		}
-	}
+	return drivers.AllCheckpoints(ctx, d, build, func() ([]drivers.Checkpoint, error) { return d.checkpoints(ctx, build) })
 }
 
 func (d *Driver) checkpoints(ctx context.Context, build domain.Build) (all []drivers.Checkpoint, err error) {
@@ -456,24 +432,14 @@ func (d *Driver) checkpoints(ctx context.Context, build domain.Build) (all []dri
 	return nil, d.made(ctx, place)
 }
 
-// OwnCheckpoints yields the stored checkpoint of every build of tenants' own projections. All are read before the first
-// is yielded, at 32 bytes each.
+// OwnCheckpoints yields the stored checkpoint of every build of tenants' own projections.
 func (d *Driver) OwnCheckpoints(ctx context.Context) iter.Seq2[drivers.OwnCheckpoint, error] {
-	return func(yield func(drivers.OwnCheckpoint, error) bool) {
+	return drivers.AllOwnCheckpoints(func() (all []drivers.OwnCheckpoint, err error) {
 		limited, cancel := within(ctx, saveTime)
-		var all []drivers.OwnCheckpoint
-		err := d.everyCheckpoint(limited, commonCollection, func() { all = nil }, func(checkpoint drivers.OwnCheckpoint) { all = append(all, checkpoint) })
-		cancel()
-		if err != nil {
-			yield(drivers.OwnCheckpoint{}, fmt.Errorf("read the checkpoints of the tenants' own projections: %w", err))
-			return
-		}
-		for _, checkpoint := range all {
-			if !yield(checkpoint, nil) {
-				return
-			}
-		}
-	}
+		defer cancel()
+		err = d.everyCheckpoint(limited, commonCollection, func() { all = nil }, func(checkpoint drivers.OwnCheckpoint) { all = append(all, checkpoint) })
+		return all, err
+	})
 }
 
 // everyCheckpoint reads a collection's checkpoints by their index. reset is called before each attempt.
@@ -512,10 +478,7 @@ func (d *Driver) DropTenant(ctx context.Context, build domain.Build, tenant doma
 	if err == nil {
 		err = d.dropRows(ctx, place)
 	}
-	if err != nil {
-		return fmt.Errorf("remove a tenant's documents from build %d of %s: %w", build.Number, build.Name, err)
-	}
-	return nil
+	return drivers.BuildError("remove a tenant's documents from", build, err)
 }
 
 // dropRows first removes the checkpoint, which makes a save in progress stale. Then it removes the documents and

@@ -304,10 +304,7 @@ func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.Te
 	if err == nil && count == 0 {
 		err = d.made(limited, place)
 	}
-	if err != nil {
-		return 0, fmt.Errorf("count the documents of build %d of %s: %w", build.Number, build.Name, d.costly(ctx, limited, patternError(err)))
-	}
-	return count, nil
+	return count, drivers.BuildError("count the documents of", build, d.costly(ctx, limited, patternError(err)))
 }
 
 // Explain reports how the database would execute the query. For an ordered query it explains the part of the documents
@@ -401,7 +398,7 @@ func decodeRow(row bson.Raw) (document domain.Document, err error) {
 }
 
 func readError(build domain.Build, err error) error {
-	return fmt.Errorf("read documents of build %d of %s: %w", build.Number, build.Name, err)
+	return drivers.BuildError("read documents of", build, err)
 }
 
 // patternError translates the server's errors about patterns that it cannot evaluate, or gave up on.

@@ -177,10 +177,7 @@ func (d *Driver) CreateTemporaryTable(ctx context.Context, build domain.Build) e
 	if !build.Shared() {
 		return nil
 	}
-	if err := d.makeTable(ctx, build); err != nil {
-		return fmt.Errorf("make the table of build %d of %s: %w", build.Number, build.Name, err)
-	}
-	return nil
+	return drivers.BuildError("make the table of", build, d.makeTable(ctx, build))
 }
 
 func (d *Driver) makeTable(ctx context.Context, build domain.Build) error {
@@ -263,10 +260,7 @@ func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 		}
 		err = d.indexPath(ctx, place, strings.Split(path, "."))
 	}
-	if err != nil {
-		return fmt.Errorf("index the table of build %d of %s: %w", build.Number, build.Name, err)
-	}
-	return nil
+	return drivers.BuildError("index the table of", build, err)
 }
 
 func (d *Driver) indexPath(ctx context.Context, place place, path domain.Path) error {
@@ -327,10 +321,7 @@ func (d *Driver) DropTable(ctx context.Context, build domain.Build) error {
 	} else {
 		err = d.dropRows(ctx, placeOf(build, build.Owner, table{layout: 1}))
 	}
-	if err != nil {
-		return fmt.Errorf("drop build %d of %s: %w", build.Number, build.Name, err)
-	}
-	return nil
+	return drivers.BuildError("drop", build, err)
 }
 
 func (d *Driver) drop(ctx context.Context, name string) error {

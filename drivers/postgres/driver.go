@@ -33,6 +33,8 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/drivers/relational"
+	"github.com/manifold-es/manifold/pg"
 )
 
 // Config says how to reach the database.
@@ -109,7 +111,7 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 	background, d.end = context.WithCancel(context.WithoutCancel(ctx))
 	if err := d.prepareDatabase(ctx, background); err != nil {
 		d.Close()
-		return nil, fmt.Errorf("prepare the documents' database: %w", mend(err))
+		return nil, fmt.Errorf("prepare the documents' database: %w", dialect.Error(err))
 	}
 	return d, nil
 }
@@ -134,7 +136,7 @@ func connect(ctx context.Context, url string, conns int, settings map[string]str
 	// A connection to a server that has become a standby is useless: a new one may lead to the new primary.
 	keep := parsed.ConnConfig.OnPgError
 	parsed.ConnConfig.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
-		return err.Code != readOnly && keep(conn, err)
+		return err.Code != pg.ReadOnly && keep(conn, err)
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, parsed)
 	if err != nil {
@@ -154,7 +156,7 @@ func (d *Driver) Close() {
 // Ping reports whether the database answers.
 func (d *Driver) Ping(ctx context.Context) error {
 	if err := d.pool.Ping(ctx); err != nil {
-		return fmt.Errorf("ping the documents' database: %w", mend(err))
+		return fmt.Errorf("ping the documents' database: %w", dialect.Error(err))
 	}
 	return nil
 }
@@ -177,25 +179,20 @@ func (d *Driver) Save(ctx context.Context, build domain.Build, tenant domain.Ten
 		return err
 	}
 	saved, err := d.save(ctx, table, build, tenant, batch)
-	if native, ok := errors.AsType[*pgconn.PgError](err); ok && native.Code == uniqueViolation && batch.New > 0 {
+	if pg.SQLState(err) == pg.UniqueViolation && batch.New > 0 {
 		// A document that was called new exists, and nothing was saved.
 		batch.New = 0
 		saved, err = d.save(ctx, table, build, tenant, batch)
 	}
-	if err != nil {
-		return fmt.Errorf("save to build %d of %s: %w", build.Number, build.Name, blameDocument(err, batch.Upserts))
-	}
-	if !saved {
+	if err == nil && !saved {
 		return drivers.ErrStale
 	}
-	return nil
+	return drivers.BuildError("save to", build, blameDocument(err, batch.Upserts))
 }
-
-const uniqueViolation = "23505"
 
 // save stores a checked batch if the checkpoint is where it starts.
 func (d *Driver) save(ctx context.Context, table string, build domain.Build, tenant domain.TenantID, batch drivers.Batch) (saved bool, err error) {
-	key := [][]byte{encodeTenant(tenant), encodeInt(build.Number)}
+	key := [][]byte{pg.TenantParam(tenant), pg.Int8Param(build.Number)}
 	var steps []statement
 	if !batch.Mends() {
 		steps = append(steps, statement{sql: "set local synchronous_commit = off", once: true}) // see drivers.Driver.Save
@@ -205,9 +202,12 @@ func (d *Driver) save(ctx context.Context, table string, build domain.Build, ten
 		steps = append(steps, moveCheckpoint(table, key, batch.From, batch.To))
 	} else {
 		steps = append(steps, moveCheckpoint(table, key, batch.From, -batch.To))
-		mark := encodeInt(-batch.To)
+		mark := pg.Int8Param(-batch.To)
 		insert := func(documents []domain.Document, sql string) {
-			for part := range parts(documents) {
+			for len(documents) > 0 {
+				n, _ := relational.Part(documents)
+				part := documents[:n]
+				documents = documents[n:]
 				steps = append(steps, statement{sql: sql,
 					args: func() [][]byte { return append(key[:2:2], append([][]byte{mark}, encodeDocuments(part)...)...) }})
 			}
@@ -231,7 +231,7 @@ func (d *Driver) save(ctx context.Context, table string, build domain.Build, ten
 			steps = append(steps, statement{sql: "delete from " + table + ` t
 				where t.tenant_id = $1 and t.build = $2 and t.id = $4 and t.version < $5
 				and exists (select from ` + table + ` c where c.tenant_id = $1 and c.build = $2 and c.id = '' and c.version = $3)`,
-				args: func() [][]byte { return append(key[:2:2], mark, []byte(deletion.ID), encodeInt(deletion.Version)) }})
+				args: func() [][]byte { return append(key[:2:2], mark, []byte(deletion.ID), pg.Int8Param(deletion.Version)) }})
 		}
 		steps = append(steps, moveCheckpoint(table, key, -batch.To, batch.To))
 	}
@@ -242,12 +242,12 @@ func (d *Driver) save(ctx context.Context, table string, build domain.Build, ten
 // moveCheckpoint is the compare-and-set. Of two workers that both find no checkpoint, one inserts the row, and the
 // other waits for it and does nothing.
 func moveCheckpoint(table string, key [][]byte, from, to int64) statement {
-	args := append(key[:2:2], encodeInt(to))
+	args := append(key[:2:2], pg.Int8Param(to))
 	if from == 0 {
 		return statement{sql: "insert into " + table + ` (tenant_id, build, id, version) values ($1, $2, '', $3) on conflict do nothing`,
 			args: func() [][]byte { return args }}
 	}
-	args = append(args, encodeInt(from))
+	args = append(args, pg.Int8Param(from))
 	return statement{sql: "update " + table + ` set version = $3 where tenant_id = $1 and build = $2 and id = '' and version = $4`,
 		args: func() [][]byte { return args }}
 }
@@ -261,55 +261,41 @@ func (d *Driver) Checkpoint(ctx context.Context, build domain.Build, tenant doma
 	var position int64
 	err = d.read(ctx, tenant, statement{
 		sql:  "select version from " + table + ` where tenant_id = $1 and build = $2 and id = ''`,
-		args: func() [][]byte { return [][]byte{encodeTenant(tenant), encodeInt(build.Number)} },
-		row: func(values [][]byte) (err error) {
-			position, err = decodeInt(values[0])
-			return err
-		},
+		args: func() [][]byte { return [][]byte{pg.TenantParam(tenant), pg.Int8Param(build.Number)} },
+		row:  func(values [][]byte) { position = pg.Int8Value(values[0]) },
 	})
-	if err != nil {
-		return 0, fmt.Errorf("read the checkpoint of build %d of %s: %w", build.Number, build.Name, err)
-	}
-	return position, nil
+	return position, drivers.BuildError("read the checkpoint of", build, err)
 }
 
-// Checkpoints yields every tenant's stored checkpoint, all of one moment. All are read before the first is yielded, at
-// 24 bytes each.
+// Checkpoints yields every tenant's stored checkpoint, all of one moment.
 func (d *Driver) Checkpoints(ctx context.Context, build domain.Build) iter.Seq2[drivers.Checkpoint, error] {
-	return func(yield func(drivers.Checkpoint, error) bool) {
-		if !build.Shared() {
-			position, err := d.Checkpoint(ctx, build, build.Owner)
-			if err != nil || position > 0 {
-				yield(drivers.Checkpoint{Tenant: build.Owner, Position: position}, err)
-			}
-			return
-		}
-		var all []drivers.Checkpoint
+	return drivers.AllCheckpoints(ctx, d, build, func() (all []drivers.Checkpoint, err error) {
 		// No tenant is set: row-level security then shows the checkpoints of all tenants, but no documents.
-		err := d.read(ctx, domain.Everyone, statement{
-			sql:   "select tenant_id, version from " + tableName(build) + ` where build = $1 and id = ''`,
-			args:  func() [][]byte { return [][]byte{encodeInt(build.Number)} },
+		err = d.read(ctx, domain.Everyone, statement{
+			sql:   "select tenant_id, version from " + dialect.Table(build) + ` where build = $1 and id = ''`,
+			args:  func() [][]byte { return [][]byte{pg.Int8Param(build.Number)} },
 			reset: func() { all = nil },
-			row: func(values [][]byte) error {
-				position, err := decodeInt(values[1])
-				if err != nil {
-					return err
-				}
-				tenant, err := decodeTenant(values[0])
-				all = append(all, drivers.Checkpoint{Tenant: tenant, Position: position})
-				return err
+			row: func(values [][]byte) {
+				all = append(all, drivers.Checkpoint{Tenant: pg.UUIDValue(values[0]), Position: pg.Int8Value(values[1])})
 			},
 		})
-		if err != nil {
-			yield(drivers.Checkpoint{}, fmt.Errorf("read the checkpoints of build %d of %s: %w", build.Number, build.Name, err))
-			return
-		}
-		for _, checkpoint := range all {
-			if !yield(checkpoint, nil) {
-				return
-			}
-		}
-	}
+		return all, err
+	})
+}
+
+// OwnCheckpoints yields the stored checkpoint of every build of tenants' own projections, all of one moment.
+func (d *Driver) OwnCheckpoints(ctx context.Context) iter.Seq2[drivers.OwnCheckpoint, error] {
+	return drivers.AllOwnCheckpoints(func() (all []drivers.OwnCheckpoint, err error) {
+		// As for Checkpoints, no tenant is set. The first of commonIndexes holds exactly these rows.
+		err = d.read(ctx, domain.Everyone, statement{
+			sql:   "select tenant_id, build, version from " + commonTable + ` where id = ''`,
+			reset: func() { all = nil },
+			row: func(values [][]byte) {
+				all = append(all, drivers.OwnCheckpoint{Tenant: pg.UUIDValue(values[0]), Build: pg.Int8Value(values[1]), Position: pg.Int8Value(values[2])})
+			},
+		})
+		return all, err
+	})
 }
 
 // dropSlice is how many rows one transaction of a drop removes, which takes some tens of milliseconds.
@@ -321,40 +307,35 @@ func (d *Driver) DropTenant(ctx context.Context, build domain.Build, tenant doma
 	if err != nil {
 		return err
 	}
-	if err := d.dropRows(ctx, table, build.Number, tenant); err != nil && !errors.Is(err, drivers.ErrNoTable) {
-		return fmt.Errorf("remove a tenant's documents from build %d of %s: %w", build.Number, build.Name, err)
+	if err := d.dropRows(ctx, table, build.Number, tenant); !errors.Is(err, drivers.ErrNoTable) {
+		return drivers.BuildError("remove a tenant's documents from", build, err)
 	}
 	return nil
 }
 
-// dropRows first removes the checkpoint, which makes a save in progress stale. Then it removes the documents in slices.
-// Each slice starts after the last one, so that it does not scan rows that were just removed.
 func (d *Driver) dropRows(ctx context.Context, table string, build int64, tenant domain.TenantID) error {
-	key := [][]byte{encodeTenant(tenant), encodeInt(build)}
-	_, err := d.transact(ctx, "begin", tenant, []statement{{
-		sql:  "delete from " + table + ` where tenant_id = $1 and build = $2 and id = ''`,
-		args: func() [][]byte { return key },
-	}})
-	after, more := []byte{}, true
-	for err == nil {
-		var last []byte
+	key := [][]byte{pg.TenantParam(tenant), pg.Int8Param(build)}
+	checkpoint := func() error {
+		_, err := d.transact(ctx, "begin", tenant, []statement{{
+			sql:  "delete from " + table + ` where tenant_id = $1 and build = $2 and id = ''`,
+			args: func() [][]byte { return key },
+		}})
+		return err
+	}
+	return relational.DropRows(checkpoint, func(after []byte) (last []byte, err error) {
 		err = d.read(ctx, tenant, statement{
 			sql: `select max(s.id) from (select t.id from ` + table + ` t
 				where t.tenant_id = $1 and t.build = $2 and t.id > $3 order by t.id limit $4) s`,
-			args: func() [][]byte { return append(key[:2:2], after, encodeInt(dropSlice)) },
-			row: func(values [][]byte) error {
-				last, more = bytes.Clone(values[0]), values[0] != nil
-				return nil
-			},
+			args: func() [][]byte { return append(key[:2:2], after, pg.Int8Param(dropSlice)) },
+			row:  func(values [][]byte) { last = bytes.Clone(values[0]) },
 		})
-		if err != nil || !more {
-			break
+		if err != nil || last == nil {
+			return nil, err
 		}
 		_, err = d.transact(ctx, "begin", tenant, []statement{{
 			sql:  "delete from " + table + ` t where t.tenant_id = $1 and t.build = $2 and t.id > $3 and t.id <= $4`,
 			args: func() [][]byte { return append(key[:2:2], after, last) },
 		}})
-		after = last
-	}
-	return err
+		return last, err
+	})
 }

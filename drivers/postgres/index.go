@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/drivers/relational"
 )
 
 // spreadParts is the number of histogram parts that the planner keeps for the values of an indexed path.
@@ -27,12 +29,12 @@ func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 	if !build.Shared() {
 		return nil
 	}
-	table := tableName(build)
+	table := dialect.Table(build)
 	err := d.define(ctx, table, func(tx pgx.Tx) error {
 		for _, path := range indexedPaths(build) {
 			value := pathExpression(literals(path), false)
 			// The planner can use statistics on an index's expression only if the index has all rows.
-			spread := schema + "." + identifier(buildName(build)+"/"+path+" values")
+			spread := dialect.InSchema(relational.TableName(build) + "/" + path + " values")
 			if _, err := tx.Exec(ctx, "create statistics if not exists "+spread+" on ("+keyExpression(value)+") from "+table); err != nil {
 				return err
 			}
@@ -43,7 +45,7 @@ func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 			}
 			for suffix, definition := range indexDefinitions(build, path, value) {
 				// Earlier releases used a blank in place of "/", and their indexes still have those names.
-				name := identifier(buildName(build) + "/" + path + suffix)
+				name := dialect.Quote(relational.TableName(build) + "/" + path + suffix)
 				// "if not exists" would wait for every save in progress before it checks.
 				if exists, err := relationExists(ctx, tx.QueryRow, schema+"."+name); err != nil {
 					return err
@@ -58,10 +60,7 @@ func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 		_, err := tx.Exec(ctx, "analyze "+table)
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("index the table of build %d of %s: %w", build.Number, build.Name, mend(err))
-	}
-	return nil
+	return drivers.BuildError("index the table of", build, dialect.Error(err))
 }
 
 // indexedPaths returns the declared paths, and the partition's path if it is not one of them.
@@ -118,7 +117,7 @@ func (i commonIndex) with() string { return "create index " + i.name + " on %[1]
 
 // beside returns the statement that creates the index of a table that is in use.
 func (i commonIndex) beside() string {
-	return "create index concurrently " + i.name + " on " + schema + "." + commonTable + " " + i.definition
+	return "create index concurrently " + i.name + " on " + commonTable + " " + i.definition
 }
 
 // indexPause is how long a process waits before it checks again for a missing index.

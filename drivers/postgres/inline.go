@@ -7,6 +7,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/pg"
 )
 
 // appRole is the login that appends, in the log's database. It may write documents too, under the tenant in the setting
@@ -69,14 +70,14 @@ func (d *Driver) SaveIn(build domain.Build, tenant domain.TenantID, batch driver
 		return nil, domain.Errorf(domain.CodeUnsupported, "database", "documents can be saved with an append in the log's own database only, and going forward")
 	}
 	name := preparedName(build)
-	params := [][]byte{encodeTenant(tenant), encodeInt(build.Number), encodeInt(batch.To)}
+	params := [][]byte{pg.TenantParam(tenant), pg.Int8Param(build.Number), pg.Int8Param(batch.To)}
 	move := "insert into " + table + ` (tenant_id, build, id, version) values ($1::uuid, $2::bigint, '', $3::bigint)
 			on conflict do nothing returning tenant_id, build`
 	kind := "first"
 	if batch.From > 0 {
 		move = "update " + table + ` c set version = $3::bigint
 			where c.tenant_id = $1::uuid and c.build = $2::bigint and c.id = '' and c.version = $4::bigint returning c.tenant_id, c.build`
-		kind, params = "next", append(params, encodeInt(batch.From))
+		kind, params = "next", append(params, pg.Int8Param(batch.From))
 	}
 	const failing = ` select ` + schema + `.lost_attempt() where not exists (select from moved)`
 	n := len(params)
@@ -91,7 +92,7 @@ func (d *Driver) SaveIn(build domain.Build, tenant domain.TenantID, batch driver
 		one := &batch.Upserts[0]
 		kind += "_one"
 		save.SQL += into + fmt.Sprintf("$%d::text, $%d::bigint, $%d::jsonb from moved m", n+1, n+2, n+3) + upsert
-		save.Params = append(save.Params, []byte(one.ID), encodeInt(one.Version), append([]byte{jsonbVersion}, one.Data...))
+		save.Params = append(save.Params, []byte(one.ID), pg.Int8Param(one.Version), pg.AppendJSON(nil, one.Data))
 	default:
 		kind += "_many"
 		save.SQL += into + fmt.Sprintf(`b.id, b.version, b.document
@@ -106,7 +107,7 @@ func (d *Driver) SaveIn(build domain.Build, tenant domain.TenantID, batch driver
 			Name: "manifold_remove_" + name,
 			SQL: "delete from " + table + ` t where t.tenant_id = $1::uuid and t.build = $2::bigint and t.id = $3::text and t.version < $4::bigint
 				and t.id <> ''`,
-			Params: [][]byte{encodeTenant(tenant), encodeInt(build.Number), []byte(deletion.ID), encodeInt(deletion.Version)},
+			Params: [][]byte{pg.TenantParam(tenant), pg.Int8Param(build.Number), []byte(deletion.ID), pg.Int8Param(deletion.Version)},
 		})
 	}
 	return statements, nil
@@ -121,7 +122,7 @@ func (d *Driver) CheckpointIn(build domain.Build, tenant domain.TenantID) (domai
 	return domain.Statement{
 		Name:   "manifold_checkpoint_" + preparedName(build),
 		SQL:    "select c.version from " + table + " c where c.tenant_id = $1::uuid and c.build = $2::bigint and c.id = ''",
-		Params: [][]byte{encodeTenant(tenant), encodeInt(build.Number)},
+		Params: [][]byte{pg.TenantParam(tenant), pg.Int8Param(build.Number)},
 	}, nil
 }
 

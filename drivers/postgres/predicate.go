@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/pg"
 )
 
 // question builds a statement about a build's documents. Values are always parameters, and so are the names of members,
@@ -44,7 +45,7 @@ func newQuestion(build domain.Build, tenant domain.TenantID, where domain.Predic
 		value, q.partitioned = domain.Fixed(where, strings.Split(build.PartitionBy, "."))
 		q.partition = sortKey(value)
 	}
-	q.arg("uuid", encodeTenant(tenant), literal(tenant.String()))
+	q.arg("uuid", pg.TenantParam(tenant), literal(tenant.String()))
 	q.int(build.Number)
 	return q
 }
@@ -63,13 +64,13 @@ func (q *question) arg(kind string, value []byte, shown string) string {
 }
 
 func (q *question) int(n int64) string {
-	return q.arg("bigint", encodeInt(n), strconv.FormatInt(n, 10))
+	return q.arg("bigint", pg.Int8Param(n), strconv.FormatInt(n, 10))
 }
 
 func (q *question) text(text string) string { return q.arg("text", []byte(text), literal(text)) }
 
 func (q *question) json(text string) string {
-	return q.arg("jsonb", append([]byte{jsonbVersion}, text...), literal(text))
+	return q.arg("jsonb", pg.AppendJSON(nil, []byte(text)), literal(text))
 }
 
 func (q *question) texts(texts []string) string {
@@ -77,7 +78,7 @@ func (q *question) texts(texts []string) string {
 	for i, text := range texts {
 		shown[i] = literal(text)
 	}
-	return q.arg("text[]", encodeTexts(texts), "array["+strings.Join(shown, ", ")+"]")
+	return q.arg("text[]", pg.TextsParam(texts), "array["+strings.Join(shown, ", ")+"]")
 }
 
 func (q *question) jsons(texts []string) string {
@@ -85,9 +86,7 @@ func (q *question) jsons(texts []string) string {
 	for i, text := range texts {
 		shown[i] = literal(text)
 	}
-	value := encodeArray(oidJSONB, len(texts), func(i int) int { return 1 + len(texts[i]) },
-		func(to []byte, i int) []byte { return append(append(to, jsonbVersion), texts[i]...) })
-	return q.arg("jsonb[]", value, "array["+strings.Join(shown, ", ")+"]")
+	return q.arg("jsonb[]", encodeJSONBs(texts), "array["+strings.Join(shown, ", ")+"]")
 }
 
 // refuse records the first reason why the question cannot be asked.
@@ -145,7 +144,7 @@ func pathExpression(steps []string, text bool) string {
 
 // keyExpression returns what a B-tree of a declared path holds for the value there.
 func keyExpression(value string) string {
-	return schema + "." + keyFunction + "(" + value + `) collate "C"`
+	return keyFunction + "(" + value + `) collate "C"`
 }
 
 // membersExpression returns what `in` examines: a list, or the names of an object's members as a list. The list is

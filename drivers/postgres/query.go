@@ -12,6 +12,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/pg"
 )
 
 // Load returns the existing documents among ids. Each id is one look-up in the primary key. "offset 0" keeps the
@@ -25,7 +26,9 @@ func (d *Driver) Load(ctx context.Context, build domain.Build, tenant domain.Ten
 	return d.documents(ctx, build, tenant, asked{statement: statement{
 		sql: `select t.id, t.version, t.document from unnest($3::text[]) as w (id) cross join lateral (
 			select t.id, t.version, t.document from ` + table + ` t where t.tenant_id = $1 and t.build = $2 and t.id = w.id offset 0) t`,
-		args: func() [][]byte { return [][]byte{encodeTenant(tenant), encodeInt(build.Number), encodeTexts(possible)} },
+		args: func() [][]byte {
+			return [][]byte{pg.TenantParam(tenant), pg.Int8Param(build.Number), pg.TextsParam(possible)}
+		},
 	}})
 }
 
@@ -79,7 +82,7 @@ func (d *Driver) ask(build domain.Build, tenant domain.TenantID, query domain.Do
 		statement: statement{
 			sql: "select id, version, document from " + table + ` where tenant_id = $1 and build = $2 and id > $3 order by id limit $4`,
 			args: func() [][]byte {
-				return [][]byte{encodeTenant(tenant), encodeInt(build.Number), []byte(after), encodeInt(int64(query.Limit))}
+				return [][]byte{pg.TenantParam(tenant), pg.Int8Param(build.Number), []byte(after), pg.Int8Param(int64(query.Limit))}
 			},
 		},
 		shown: []string{literal(tenant.String()), strconv.FormatInt(build.Number, 10), literal(after), strconv.Itoa(query.Limit)},
@@ -105,7 +108,7 @@ func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.Te
 	}
 	question := asked{statement: statement{
 		sql:  "select count(*) from " + table + ` where tenant_id = $1 and build = $2 and id > ''`,
-		args: func() [][]byte { return [][]byte{encodeTenant(tenant), encodeInt(build.Number)} },
+		args: func() [][]byte { return [][]byte{pg.TenantParam(tenant), pg.Int8Param(build.Number)} },
 	}}
 	if where != nil {
 		q := newQuestion(build, tenant, where)
@@ -114,14 +117,9 @@ func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.Te
 		}
 	}
 	var count int64
-	question.row = func(values [][]byte) (err error) {
-		count, err = decodeInt(values[0])
-		return err
-	}
-	if err := d.answer(ctx, build, tenant, question); err != nil {
-		return 0, fmt.Errorf("count the documents of build %d of %s: %w", build.Number, build.Name, err)
-	}
-	return count, nil
+	question.row = func(values [][]byte) { count = pg.Int8Value(values[0]) }
+	err = d.answer(ctx, build, tenant, question)
+	return count, drivers.BuildError("count the documents of", build, err)
 }
 
 // Explain reports how the database would execute the query: the statement as it is sent, and its plan, made on the
@@ -136,12 +134,9 @@ func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.
 		explanation.Statement += fmt.Sprintf("\n-- $%d = %s", i+1, strings.ReplaceAll(value, "\n", `\n`))
 	}
 	question.sql, question.once = "explain (format json) "+question.sql, true
-	question.row = func(values [][]byte) error {
-		explanation.Plan = bytes.Clone(values[0])
-		return nil
-	}
+	question.row = func(values [][]byte) { explanation.Plan = bytes.Clone(values[0]) }
 	if err := d.answer(ctx, build, tenant, question); err != nil {
-		return domain.Explanation{}, fmt.Errorf("explain a query of build %d of %s: %w", build.Number, build.Name, err)
+		return domain.Explanation{}, drivers.BuildError("explain a query of", build, err)
 	}
 	return explanation, nil
 }
@@ -151,20 +146,16 @@ func (d *Driver) documents(ctx context.Context, build domain.Build, tenant domai
 	var documents []domain.Document
 	taken := 0
 	question.reset = func() { documents, taken = nil, 0 }
-	question.row = func(values [][]byte) error {
+	question.row = func(values [][]byte) {
 		if question.most > 0 && taken >= question.most {
-			return nil // discard the remaining rows
+			return // discard the remaining rows
 		}
-		version, err := decodeInt(values[1])
-		data := bytes.Clone(decodeJSON(values[2]))
+		data := bytes.Clone(pg.JSONValue(values[2]))
 		taken += len(data)
-		documents = append(documents, domain.Document{ID: string(values[0]), Version: version, Data: data})
-		return err
+		documents = append(documents, domain.Document{ID: string(values[0]), Version: pg.Int8Value(values[1]), Data: data})
 	}
-	if err := d.answer(ctx, build, tenant, question); err != nil {
-		return nil, fmt.Errorf("read documents of build %d of %s: %w", build.Number, build.Name, err)
-	}
-	return documents, nil
+	err := d.answer(ctx, build, tenant, question)
+	return documents, drivers.BuildError("read documents of", build, err)
 }
 
 // answer runs a statement in a read-only transaction of the tenant.
@@ -186,7 +177,7 @@ func (d *Driver) answer(ctx context.Context, build domain.Build, tenant domain.T
 	}
 	if native, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch native.Code {
-		case "57014": // query_canceled
+		case queryCanceled:
 			return fmt.Errorf("%w: %w", domain.Errorf(domain.CodeTooCostly, "filter",
 				"the documents' database has not answered within %s; ask for less, or for what a declared index can find", d.patience), err)
 		case "54000", "54001", "54023", "2201B": // a limit on the statement; a pattern that is too complex

@@ -2,67 +2,40 @@ package postgres
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
 	"fmt"
-	"math/rand/v2"
-	"strconv"
+	"slices"
 	"strings"
-	"time"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/drivers/relational"
+	"github.com/manifold-es/manifold/pg"
 )
+
+// dialect is PostgreSQL. It cuts names at 63 bytes, which could make two equal.
+var dialect = relational.Dialect{
+	Quotes: `""`, MaxName: 63, NameLength: func(name string) int { return len(name) },
+	View: relational.ViewParts{
+		Rows:    "select tenant_id, id, version, document from %s where id <> ''",
+		Of:      " and tenant_id = any ('{%s}'::uuid[])",
+		Without: " and tenant_id <> all ('{%s}'::uuid[])",
+		Comma:   ",",
+		Union:   " union all ",
+	},
+	NoTable:     func(err error) bool { return pg.SQLState(err) == undefinedTable },
+	LockTimeout: func(err error) bool { return slices.Contains([]string{lockUnavailable, deadlock}, pg.SQLState(err)) },
+	Transient:   transient,
+	Unavailable: unavailable,
+}
 
 const (
-	schema      = "manifold_documents"
-	commonTable = "documents"
-	viewsRole   = "manifold_views" // owns the views, which read every tenant's documents with its rights
-	keyFunction = "sort_key"
+	schema      = relational.Schema
+	commonTable = schema + "." + relational.CommonTable // needs no quotes
+	viewsRole   = "manifold_views"                      // owns the views, which read every tenant's documents with its rights
+	keyFunction = schema + ".sort_key"
 )
-
-// identifier quotes the name of a table, view or index. PostgreSQL cuts names at 63 bytes, which could make two equal.
-// So a longer name keeps its beginning and gets a hash of the whole. No projection's name contains "~", so no name can
-// be mistaken for a shortened one.
-func identifier(name string) string {
-	const most, hashed = 63, 16
-	if len(name) > most {
-		hash := sha256.Sum256([]byte(name))
-		cut := most - hashed - 1
-		for !utf8.RuneStart(name[cut]) {
-			cut--
-		}
-		name = name[:cut] + "~" + hex.EncodeToString(hash[:hashed/2])
-	}
-	return `"` + strings.ReplaceAll(name, `"`, `""`) + `"`
-}
-
-// tableName returns the build's table as it is written in statements. In a shared build's name, a number follows a "."
-// where a projection's name has a letter, so tables and views cannot have the same name.
-func tableName(build domain.Build) string {
-	if !build.Shared() {
-		return schema + "." + identifier(commonTable)
-	}
-	return schema + "." + identifier(buildName(build))
-}
-
-func buildName(build domain.Build) string {
-	return build.Name + "." + strconv.FormatInt(build.Number, 10)
-}
-
-// viewName returns the public name of a shared projection, which is usually the projection's own name. Names that the
-// common table or objects beside it have get the suffix ".public".
-func viewName(projection string) string {
-	if projection == commonTable || strings.HasPrefix(projection, commonTable+".") {
-		projection += ".public"
-	}
-	return schema + "." + identifier(projection)
-}
 
 // source is what queries that filter or order read: the build's table as visible to the tenant in the setting
 // manifold.tenant.
@@ -74,27 +47,18 @@ func viewName(projection string) string {
 // role to own the view, queries read the table itself, and each scans all of the tenant's documents in the build.
 func (d *Driver) source(build domain.Build) string {
 	if !d.views {
-		return tableName(build)
+		return dialect.Table(build)
 	}
 	return sourceName(build)
 }
 
 func sourceName(build domain.Build) string {
-	if !build.Shared() {
-		return schema + "." + identifier(commonTable+".tenant")
-	}
-	return schema + "." + identifier(buildName(build)+".tenant")
+	return dialect.InSchema(relational.TableName(build) + ".tenant")
 }
 
-// tableOf is tableName for one tenant's rows. It refuses a tenant that cannot have any there.
+// tableOf returns the build's table for one tenant's rows. It refuses a tenant that cannot have any there.
 func tableOf(build domain.Build, tenant domain.TenantID) (string, error) {
-	if tenant == domain.Everyone {
-		return "", fmt.Errorf("build %d of %s: no tenant is given", build.Number, build.Name)
-	}
-	if !build.Shared() && build.Owner != tenant {
-		return "", fmt.Errorf("build %d of %s belongs to tenant %s, not to %s", build.Number, build.Name, build.Owner, tenant)
-	}
-	return tableName(build), nil
+	return dialect.Table(build), drivers.CheckTenant(build, tenant)
 }
 
 // literal quotes a text constant for statements that take no parameters.
@@ -161,7 +125,7 @@ func (d *Driver) restore(ctx context.Context) error {
 	var exists, whole bool
 	err := d.pool.QueryRow(ctx, `select to_regnamespace($1) is not null,
 			exists (select from pg_class where oid = to_regclass($2)) and exists (select from pg_proc where oid = to_regprocedure($3))`,
-		schema, schema+"."+commonTable, schema+"."+keyFunction+"(jsonb)").Scan(&exists, &whole)
+		schema, commonTable, keyFunction+"(jsonb)").Scan(&exists, &whole)
 	if err != nil || whole {
 		return err
 	}
@@ -201,7 +165,7 @@ func (d *Driver) makeSchema(ctx context.Context) error {
 			_, err = tx.Exec(ctx, "grant usage, create on schema "+schema+" to "+viewsRole)
 			return err
 		})
-		if native, ok := errors.AsType[*pgconn.PgError](err); ok && (native.Code == "42501" || native.Code == "42704") {
+		if state := pg.SQLState(err); state == "42501" || state == "42704" { // no right to it; no such role
 			return nil
 		}
 		return err
@@ -221,15 +185,14 @@ func (d *Driver) define(ctx context.Context, name string, do func(tx pgx.Tx) err
 
 // makeKeyFunction creates the function that declared indexes and orders use.
 func (d *Driver) makeKeyFunction(ctx context.Context) error {
-	const name = schema + "." + keyFunction
 	missing := func(query func(ctx context.Context, sql string, args ...any) pgx.Row) (missing bool, err error) {
-		err = query(ctx, "select not exists (select from pg_proc where oid = to_regprocedure($1))", name+"(jsonb)").Scan(&missing)
+		err = query(ctx, "select not exists (select from pg_proc where oid = to_regprocedure($1))", keyFunction+"(jsonb)").Scan(&missing)
 		return missing, err
 	}
 	if missing, err := missing(d.pool.QueryRow); err != nil || !missing {
 		return err
 	}
-	return d.define(ctx, name, func(tx pgx.Tx) error {
+	return d.define(ctx, keyFunction, func(tx pgx.Tx) error {
 		if missing, err := missing(tx.QueryRow); err != nil || !missing {
 			return err
 		}
@@ -244,7 +207,7 @@ func (d *Driver) makeKeyFunction(ctx context.Context) error {
 // Pages keep free space for the next row version of a checkpoint, which every save creates. With it, and because no
 // index contains the version, the update touches no index (heap-only).
 func (d *Driver) makeTable(ctx context.Context, build domain.Build, more ...string) error {
-	table := tableName(build)
+	table := dialect.Table(build)
 	if exists, err := relationExists(ctx, d.pool.QueryRow, table); err != nil || exists {
 		return err
 	}
@@ -289,7 +252,7 @@ func (d *Driver) makeTable(ctx context.Context, build domain.Build, more ...stri
 
 // makeSource creates the view that queries read, if it does not exist. It does not wait for users of the table.
 func (d *Driver) makeSource(ctx context.Context, tx pgx.Tx, build domain.Build) error {
-	table, view := tableName(build), sourceName(build)
+	table, view := dialect.Table(build), sourceName(build)
 	if exists, err := relationExists(ctx, tx.QueryRow, view); err != nil || exists {
 		return err
 	}
@@ -320,7 +283,7 @@ const viewsPolicy = `create policy views on %[1]s for select to ` + viewsRole + 
 // mendSource creates what queries read, for a table that an older release created. While others use the table, its
 // policy cannot be changed. Queries are correct all the same, but use no index.
 func (d *Driver) mendSource(ctx context.Context, build domain.Build) error {
-	table := tableName(build)
+	table := dialect.Table(build)
 	err := d.define(ctx, table, func(tx pgx.Tx) error {
 		if exists, err := relationExists(ctx, tx.QueryRow, table); err != nil {
 			return err
@@ -330,9 +293,9 @@ func (d *Driver) mendSource(ctx context.Context, build domain.Build) error {
 		return d.makeSource(ctx, tx, build)
 	})
 	if err != nil {
-		return mend(err)
+		return dialect.Error(err)
 	}
-	err = d.shortly(ctx, swapWait, swapTries, table, func(tx pgx.Tx) error {
+	err = d.shortly(ctx, relational.SwapPatience, table, func(tx pgx.Tx) error {
 		var done bool
 		err := tx.QueryRow(ctx, "select exists (select from pg_policy where polrelid = to_regclass($1) and polname = 'views' and pg_get_expr(polqual, polrelid) = 'true')", table).Scan(&done)
 		if err != nil || done {
@@ -344,11 +307,11 @@ func (d *Driver) mendSource(ctx context.Context, build domain.Build) error {
 		_, err = tx.Exec(ctx, fmt.Sprintf(viewsPolicy, table))
 		return err
 	})
-	if native, ok := errors.AsType[*pgconn.PgError](err); ok && native.Code == "55P03" {
+	if pg.SQLState(err) == lockUnavailable {
 		d.log.WarnContext(ctx, "queries of "+table+" use no index yet: its policy for the role "+viewsRole+" is in use")
 		return nil
 	}
-	return mend(err)
+	return dialect.Error(err)
 }
 
 // relationExists queries pg_class, not only to_regclass. The latter answers from the session's cache, which may lack
@@ -366,57 +329,33 @@ func (d *Driver) CreateTemporaryTable(ctx context.Context, build domain.Build) e
 		// With this index, the checkpoints of all tenants are found without reading the documents.
 		err = d.makeTable(ctx, build, `create index on %[1]s (tenant_id, build) where id = ''`)
 	}
-	if err != nil {
-		return fmt.Errorf("make the table of build %d of %s: %w", build.Number, build.Name, mend(err))
-	}
-	return nil
+	return drivers.BuildError("make the table of", build, dialect.Error(err))
 }
-
-// A view or table that somebody is reading cannot be replaced or dropped, and a session that waits for that blocks all
-// later ones. So each wait is short, and is repeated.
-const (
-	swapWait  = 50 * time.Millisecond
-	swapTries = 10
-	dropWait  = 2 * time.Second // only autovacuum uses a table that is to be dropped, and it gives way after a second
-	dropTries = 3
-)
 
 // DropTable drops a shared build's table with the view that may still show it. For a tenant's own build it removes the
 // rows.
 func (d *Driver) DropTable(ctx context.Context, build domain.Build) error {
 	var err error
 	if build.Shared() {
-		table := tableName(build)
-		err = d.shortly(ctx, dropWait, dropTries, table, func(tx pgx.Tx) error {
+		table := dialect.Table(build)
+		err = d.shortly(ctx, relational.DropPatience, table, func(tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, "drop table if exists "+table+" cascade")
 			return err
 		})
 	} else {
-		err = d.dropRows(ctx, tableName(build), build.Number, build.Owner)
+		err = d.dropRows(ctx, dialect.Table(build), build.Number, build.Owner)
 	}
-	if err != nil {
-		return fmt.Errorf("drop build %d of %s: %w", build.Number, build.Name, mend(err))
-	}
-	return nil
+	return drivers.BuildError("drop", build, dialect.Error(err))
 }
 
 // shortly is define with a short lock timeout. It retries a few times.
-func (d *Driver) shortly(ctx context.Context, wait time.Duration, tries int, name string, do func(tx pgx.Tx) error) error {
-	for try := 1; ; try++ {
-		err := d.define(ctx, name, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, fmt.Sprintf("set local lock_timeout = %d", wait.Milliseconds())); err != nil {
+func (d *Driver) shortly(ctx context.Context, patience relational.Patience, name string, do func(tx pgx.Tx) error) error {
+	return dialect.Shortly(ctx, patience, func() error {
+		return d.define(ctx, name, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, fmt.Sprintf("set local lock_timeout = %d", patience.Wait.Milliseconds())); err != nil {
 				return err
 			}
 			return do(tx)
 		})
-		native, ok := errors.AsType[*pgconn.PgError](err)
-		if !ok || native.Code != "55P03" && native.Code != "40P01" || try == tries {
-			return err
-		}
-		select {
-		case <-time.After(wait/2 + rand.N(wait)): // lets the sessions pass that queued after this one
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	})
 }

@@ -74,7 +74,7 @@ const hexadecimal = "0123456789abcdef"
 // keyFunctionDefinition is sortKey in the database. It is PL/pgSQL so that plans do not contain its expanded text. A
 // number beyond the range of doubles counts as the largest, and one too near to zero as zero, so that no document fails
 // to be saved.
-const keyFunctionDefinition = `create function ` + schema + `.` + keyFunction + `(value jsonb) returns text
+const keyFunctionDefinition = `create function ` + keyFunction + `(value jsonb) returns text
 language plpgsql immutable parallel safe cost 20 as $$
 declare
 	word   text;

@@ -4,29 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"math/rand/v2"
-	"net"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/pg"
 )
 
 // statement is one step of a transaction. It may be sent more than once, if the transaction is retried.
 type statement struct {
 	sql   string
-	once  bool                        // it cannot be prepared, and is parsed each time
-	args  func() [][]byte             // in binary format, encoded when they are sent; nil: none
-	reset func()                      // called before each attempt; may be nil
-	row   func(values [][]byte) error // for each row, in binary format, valid during the call; nil: rows are ignored
+	once  bool                  // it cannot be prepared, and is parsed each time
+	args  func() [][]byte       // in binary format, encoded when they are sent; nil: none
+	reset func()                // called before each attempt; may be nil
+	row   func(values [][]byte) // for each row, in binary format, valid during the call; nil: rows are ignored
 }
-
-// attempts is the maximum number of attempts of a transaction, including the first.
-const attempts = 4
 
 // read runs one statement in a read-only transaction.
 func (d *Driver) read(ctx context.Context, tenant domain.TenantID, step statement) error {
@@ -40,25 +33,14 @@ func (d *Driver) transact(ctx context.Context, begin string, tenant domain.Tenan
 }
 
 // transact runs statements in a transaction of the tenant, or of none (domain.Everyone), and returns how many rows each
-// affected. It sends everything, including begin and commit, before it reads the first result. It retries a transaction
-// that the database rolled back because of others, or whose connection was lost; the caller ensures that a retry is
-// safe.
-func transact(ctx context.Context, pool *pgxpool.Pool, begin string, tenant domain.TenantID, steps []statement) ([]int64, error) {
-	for attempt := 1; ; attempt++ {
-		affected, err := tryTransaction(ctx, pool, begin, tenant, steps)
-		if err == nil {
-			return affected, nil
-		}
-		if attempt == attempts || ctx.Err() != nil || !transient(err) {
-			return nil, mend(err)
-		}
-		pause := 10 * time.Millisecond << (2 * attempt) // 40, 160, 640 ms at most
-		select {
-		case <-time.After(rand.N(pause)):
-		case <-ctx.Done():
-			return nil, mend(err)
-		}
-	}
+// affected. It sends everything, including begin and commit, before it reads the first result. It may retry: see
+// relational.Dialect.
+func transact(ctx context.Context, pool *pgxpool.Pool, begin string, tenant domain.TenantID, steps []statement) (affected []int64, err error) {
+	err = dialect.Retry(ctx, func() (err error) {
+		affected, err = tryTransaction(ctx, pool, begin, tenant, steps)
+		return err
+	})
+	return affected, err
 }
 
 func tryTransaction(ctx context.Context, pool *pgxpool.Pool, begin string, tenant domain.TenantID, steps []statement) (affected []int64, err error) {
@@ -150,9 +132,7 @@ func pipeline(ctx context.Context, conn *pgxpool.Conn, begin string, tenant doma
 		step := i - before
 		for reader.NextRow() {
 			if 0 <= step && step < len(steps) && steps[step].row != nil {
-				if err := steps[step].row(reader.Values()); err != nil {
-					return nil, err
-				}
+				steps[step].row(reader.Values())
 			}
 		}
 		tag, err := reader.Close()
@@ -169,51 +149,41 @@ func pipeline(ctx context.Context, conn *pgxpool.Conn, begin string, tenant doma
 // transient reports whether the same transaction may well succeed when it is retried: it was rolled back in favor of
 // another (serialization_failure, deadlock_detected), or the connection failed.
 func transient(err error) bool {
-	if native, ok := errors.AsType[*pgconn.PgError](err); ok {
-		switch native.Code {
-		case "40001", "40P01":
-			return true
-		}
-		return lost(native)
-	}
-	// Any error that is not from the server is a connection failure, or a mistake of this package, which a few attempts
-	// reveal.
-	return true
-}
-
-// readOnly is the SQLSTATE with which a standby refuses to write.
-const readOnly = "25006"
-
-// lost reports whether the error says that the server cannot serve: connection exceptions, operator intervention
-// (except a cancelled statement), too many connections, and a standby.
-func lost(native *pgconn.PgError) bool {
-	class := native.Code[:min(2, len(native.Code))]
-	return class == "08" || class == "57" && native.Code != "57014" || native.Code == "53300" || native.Code == readOnly
-}
-
-// broken reports whether the connection was lost.
-func broken(err error) bool {
-	if _, ok := errors.AsType[net.Error](err); ok {
+	switch state := pg.SQLState(err); state {
+	case "40001", deadlock:
 		return true
+	case "":
+		// Any error that is not from the server is a connection failure, or a mistake of this package, which a few
+		// attempts reveal.
+		return true
+	default:
+		return cannotServe(state)
 	}
-	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, pgconn.ErrConnClosed)
 }
 
-// mend converts native errors, by SQLSTATE, to the errors of the contract, and wraps the native error.
-func mend(err error) error {
-	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return err
+// unavailable reports whether the database cannot be reached or cannot serve.
+func unavailable(err error) bool {
+	if state := pg.SQLState(err); state != "" {
+		return cannotServe(state)
 	}
-	native, ok := errors.AsType[*pgconn.PgError](err)
 	_, refused := errors.AsType[*pgconn.ConnectError](err)
-	switch {
-	case ok && native.Code == "42P01":
-		return fmt.Errorf("%w: %w", drivers.ErrNoTable, err)
-	case ok && lost(native), refused && !ok, !ok && broken(err):
-		return fmt.Errorf("%w: %w", domain.Errorf(domain.CodeUnavailable, "", "the documents' database cannot serve now; try again later"), err)
-	}
-	return err
+	return refused || pg.Disconnected(err)
 }
+
+// cannotServe reports whether a SQLSTATE says that the server cannot serve: connection exceptions, operator
+// intervention (except a cancelled statement), too many connections, and a standby.
+func cannotServe(state string) bool {
+	class := state[:min(2, len(state))]
+	return class == "08" || class == "57" && state != queryCanceled || state == "53300" || state == pg.ReadOnly
+}
+
+// SQLSTATEs.
+const (
+	queryCanceled   = "57014"
+	undefinedTable  = "42P01"
+	lockUnavailable = "55P03"
+	deadlock        = "40P01"
+)
 
 // blameDocument finds the document that made a save fail, if the error says that a document did.
 func blameDocument(err error, documents []domain.Document) error {

@@ -5,12 +5,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/drivers/relational"
 )
 
 // SwapTable points the projection's view at the build, and at the overrides' builds for their tenants. "create or
@@ -21,13 +21,10 @@ func (d *Driver) SwapTable(ctx context.Context, build domain.Build, overrides []
 	if err != nil || !build.Shared() {
 		return err
 	}
-	view, query := viewName(build.Name), viewQuery(build, groups)
+	view := dialect.ViewName(build.Name)
+	query, tables := dialect.ViewQuery(build, groups)
 	comment := viewComment(build, groups, query)
-	tables := []string{tableName(build)}
-	for _, group := range groups {
-		tables = append(tables, tableName(group.Build))
-	}
-	err = d.shortly(ctx, swapWait, swapTries, view, func(tx pgx.Tx) error {
+	err = d.shortly(ctx, relational.SwapPatience, view, func(tx pgx.Tx) error {
 		var there, shown int
 		var said bool
 		err := tx.QueryRow(ctx, `with tables as (select to_regclass(name) as oid from unnest($2::text[]) as name)
@@ -58,34 +55,9 @@ func (d *Driver) SwapTable(ctx context.Context, build domain.Build, overrides []
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("point %s at build %d: %w", build.Name, build.Number, mend(err))
+		return fmt.Errorf("point %s at build %d: %w", build.Name, build.Number, dialect.Error(err))
 	}
 	return nil
-}
-
-// viewQuery returns the query of a projection's view.
-func viewQuery(build domain.Build, groups []drivers.Overridden) string {
-	const columns = "select tenant_id, id, version, document from "
-	var first, others strings.Builder
-	first.WriteString(columns + tableName(build) + " where id <> ''")
-	if len(groups) > 0 {
-		var all []domain.TenantID
-		for _, group := range groups {
-			all = append(all, group.Tenants...)
-			others.WriteString(" union all " + columns + tableName(group.Build) + " where id <> '' and tenant_id = any (" + tenantsLiteral(group.Tenants) + ")")
-		}
-		first.WriteString(" and tenant_id <> all (" + tenantsLiteral(all) + ")")
-	}
-	return first.String() + others.String()
-}
-
-// tenantsLiteral returns a list of tenants as a constant; the canonical form of a UUID needs no quotes.
-func tenantsLiteral(tenants []domain.TenantID) string {
-	texts := make([]string, len(tenants))
-	for i, tenant := range tenants {
-		texts[i] = tenant.String()
-	}
-	return "'{" + strings.Join(texts, ",") + "}'::uuid[]"
 }
 
 // viewComment describes a view for people, and contains a hash that identifies the overrides.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/drivers/relational"
 )
 
 // Batches go to the database as JSON, one parameter for hundreds of documents, which OPENJSON reads there. A document
@@ -255,30 +256,18 @@ func (n *normalizer) object() {
 	})
 }
 
-// One statement's share of a batch. It is large enough that the statement's fixed cost vanishes. It is small enough to
-// keep the database's memory use low, and the statement far below the 5,000 locks at which SQL Server considers locking
-// the whole table.
-const (
-	partBytes = 4 << 20
-	partRows  = 1000
-)
-
 // part is one statement's share of a batch, as rows.
 type part struct{ upserts, deletes []row }
 
-// nextPart cuts the first part off a batch. It has at most partRows, and ends with the document that reaches partBytes.
-// Upserts come before deletes. The part of an empty batch is empty.
+// nextPart cuts the first part off a batch: see relational.Part. It has at most relational.PartRows, and upserts come
+// before deletes. The part of an empty batch is empty.
 func nextPart(batch drivers.Batch) (first, rest drivers.Batch) {
 	first, rest = batch, batch
-	size, n := 0, 0
-	for n < len(batch.Upserts) && n < partRows && size < partBytes {
-		size += len(batch.Upserts[n].ID) + len(batch.Upserts[n].Data)
-		n++
-	}
+	n, size := relational.Part(batch.Upserts)
 	first.Upserts, rest.Upserts = batch.Upserts[:n], batch.Upserts[n:]
 	deletes := 0
-	if len(rest.Upserts) == 0 && size < partBytes {
-		deletes = min(len(batch.Deletes), partRows-n)
+	if len(rest.Upserts) == 0 && size < relational.PartBytes {
+		deletes = min(len(batch.Deletes), relational.PartRows-n)
 	}
 	first.Deletes, rest.Deletes = batch.Deletes[:deletes], batch.Deletes[deletes:]
 	return first, rest

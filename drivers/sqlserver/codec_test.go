@@ -17,6 +17,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/drivers/relational"
 )
 
 // drawScalar draws scalars that are close to one another as often as distant ones.
@@ -212,16 +213,16 @@ func TestParts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		batch := drivers.Batch{To: 10_000}
 		id := rapid.SampledFrom([]string{"a", "a ", "é", "\x01", `"\`, "\U0010ffff", "日本"})
-		size := rapid.SampledFrom([]int{10, partBytes})
+		size := rapid.SampledFrom([]int{10, relational.PartBytes})
 		large := rapid.SampledFrom([]int{0, 0, 0, 0, 0, 0, 0, 1}).Draw(t, "large")
-		for i := range rapid.SampledFrom([]int{0, 1, 3, partRows - 1, partRows, partRows + 1}).Draw(t, "upserts") {
+		for i := range rapid.SampledFrom([]int{0, 1, 3, relational.PartRows - 1, relational.PartRows, relational.PartRows + 1}).Draw(t, "upserts") {
 			length := 3
 			if i < large {
 				length = size.Draw(t, "size")
 			}
 			batch.Upserts = append(batch.Upserts, domain.Document{ID: fmt.Sprint(i, id.Draw(t, "id")), Version: int64(i + 1), Data: []byte(`{"a": "` + strings.Repeat("x", length) + `"}`)})
 		}
-		for i := range rapid.SampledFrom([]int{0, 1, 3, partRows - 1, partRows, partRows + 1}).Draw(t, "deletes") {
+		for i := range rapid.SampledFrom([]int{0, 1, 3, relational.PartRows - 1, relational.PartRows, relational.PartRows + 1}).Draw(t, "deletes") {
 			batch.Deletes = append(batch.Deletes, drivers.Deletion{ID: fmt.Sprint("gone", i), Version: int64(i + 1)})
 		}
 		var upserts, deletes []encoded
@@ -232,7 +233,7 @@ func TestParts(t *testing.T) {
 				t.Fatal(err)
 			}
 			n++
-			if rows := len(part.upserts) + len(part.deletes); rows > partRows || rows == 0 && n > 1 {
+			if rows := len(part.upserts) + len(part.deletes); rows > relational.PartRows || rows == 0 && n > 1 {
 				t.Fatalf("a part has %d rows", rows)
 			}
 			for of, rows := range map[*[]encoded][]row{&upserts: part.upserts, &deletes: part.deletes} {
@@ -285,18 +286,18 @@ func TestKeyNamesCanBeReadBack(t *testing.T) {
 func TestIdentifiers(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{"a": "[a]", "order-summary.12": "[order-summary.12]", "a]b": "[a]]b]", "": "[]"} {
-		if got := identifier(name); got != want {
+		if got := dialect.Quote(name); got != want {
 			t.Errorf("%q becomes %s, want %s", name, got, want)
 		}
 	}
-	one, two := identifier(strings.Repeat("x", 200)+"1"), identifier(strings.Repeat("x", 200)+"2")
+	one, two := dialect.Quote(strings.Repeat("x", 200)+"1"), dialect.Quote(strings.Repeat("x", 200)+"2")
 	if one == two || len(one) != maxName+2 {
 		t.Errorf("long names become %s and %s", one, two)
 	}
-	if odd := shortened(strings.Repeat("\U0001f600", 100)); units(odd) > maxName || !utf8.ValidString(odd) {
+	if odd := dialect.Shorten(strings.Repeat("\U0001f600", 100)); units(odd) > maxName || !utf8.ValidString(odd) {
 		t.Errorf("%q has %d units", odd, units(odd))
 	}
-	if cmp.Compare(len(viewName("documents")), len(tableOf(domain.Build{ProjectionID: domain.ProjectionID{Owner: domain.NewTenantID()}}).name)) == 0 {
+	if cmp.Compare(len(dialect.ViewName("documents")), len(tableOf(domain.Build{ProjectionID: domain.ProjectionID{Owner: domain.NewTenantID()}}).name)) == 0 {
 		t.Error("the projection named documents has the common table's name")
 	}
 }

@@ -61,7 +61,6 @@
 package sqlserver
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -77,6 +76,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/drivers/relational"
 )
 
 // Config says how to reach the database.
@@ -186,13 +186,10 @@ func (d *Driver) Save(ctx context.Context, build domain.Build, tenant domain.Ten
 	case number == errorCheck || number == errorNestedTooDeep:
 		err = fmt.Errorf("%w: %w", domain.Errorf(domain.CodeInvalidJSON, "batch", "the database does not take a document's data for JSON; is it nested too deep?"), err)
 	}
-	if err != nil {
-		return fmt.Errorf("save to build %d of %s: %w", build.Number, build.Name, err)
-	}
-	if stale {
+	if err == nil && stale {
 		return drivers.ErrStale
 	}
-	return nil
+	return drivers.BuildError("save to", build, err)
 }
 
 // lent is a batch that belongs to the caller again when Save returns. A cancelled save may then still be waiting for
@@ -320,63 +317,30 @@ func (d *Driver) Checkpoint(ctx context.Context, build domain.Build, tenant doma
 		err = rows.Scan(&position)
 		return position, err
 	})
-	if err != nil {
-		return 0, fmt.Errorf("read the checkpoint of build %d of %s: %w", build.Number, build.Name, err)
-	}
-	if len(positions) == 0 {
-		return 0, nil
+	if err != nil || len(positions) == 0 {
+		return 0, drivers.BuildError("read the checkpoint of", build, err)
 	}
 	return positions[0], nil
 }
 
-// Checkpoints yields every tenant's stored checkpoint. All are read before the first is yielded, at 24 bytes each.
+// Checkpoints yields every tenant's stored checkpoint.
 func (d *Driver) Checkpoints(ctx context.Context, build domain.Build) iter.Seq2[drivers.Checkpoint, error] {
-	return func(yield func(drivers.Checkpoint, error) bool) {
-		if !build.Shared() {
-			position, err := d.Checkpoint(ctx, build, build.Owner)
-			if err != nil || position > 0 {
-				yield(drivers.Checkpoint{Tenant: build.Owner, Position: position}, err)
-			}
-			return
-		}
-		all, err := read(ctx, d, tableOf(build).checkpoints(), func(rows *sql.Rows) (checkpoint drivers.Checkpoint, err error) {
-			var tenant mssql.UniqueIdentifier
-			err = rows.Scan(&tenant, &checkpoint.Position)
-			checkpoint.Tenant = domain.TenantID(tenant)
+	return drivers.AllCheckpoints(ctx, d, build, func() ([]drivers.Checkpoint, error) {
+		return read(ctx, d, tableOf(build).checkpoints(), func(rows *sql.Rows) (checkpoint drivers.Checkpoint, err error) {
+			err = rows.Scan((*mssql.UniqueIdentifier)(&checkpoint.Tenant), &checkpoint.Position)
 			return checkpoint, err
 		})
-		if err != nil {
-			yield(drivers.Checkpoint{}, fmt.Errorf("read the checkpoints of build %d of %s: %w", build.Number, build.Name, err))
-			return
-		}
-		for _, checkpoint := range all {
-			if !yield(checkpoint, nil) {
-				return
-			}
-		}
-	}
+	})
 }
 
-// OwnCheckpoints yields the stored checkpoint of every build of tenants' own projections. All are read before the first
-// is yielded, at 32 bytes each.
+// OwnCheckpoints yields the stored checkpoint of every build of tenants' own projections.
 func (d *Driver) OwnCheckpoints(ctx context.Context) iter.Seq2[drivers.OwnCheckpoint, error] {
-	return func(yield func(drivers.OwnCheckpoint, error) bool) {
-		all, err := read(ctx, d, ownCheckpoints(), func(rows *sql.Rows) (checkpoint drivers.OwnCheckpoint, err error) {
-			var tenant mssql.UniqueIdentifier
-			err = rows.Scan(&tenant, &checkpoint.Build, &checkpoint.Position)
-			checkpoint.Tenant = domain.TenantID(tenant)
+	return drivers.AllOwnCheckpoints(func() ([]drivers.OwnCheckpoint, error) {
+		return read(ctx, d, ownCheckpoints(), func(rows *sql.Rows) (checkpoint drivers.OwnCheckpoint, err error) {
+			err = rows.Scan((*mssql.UniqueIdentifier)(&checkpoint.Tenant), &checkpoint.Build, &checkpoint.Position)
 			return checkpoint, err
 		})
-		if err != nil && !errors.Is(err, drivers.ErrNoTable) {
-			yield(drivers.OwnCheckpoint{}, fmt.Errorf("read the checkpoints of the tenants' own projections: %w", err))
-			return
-		}
-		for _, checkpoint := range all {
-			if !yield(checkpoint, nil) {
-				return
-			}
-		}
-	}
+	})
 }
 
 // DropTenant removes one tenant's documents and checkpoint from the build.
@@ -384,35 +348,28 @@ func (d *Driver) DropTenant(ctx context.Context, build domain.Build, tenant doma
 	if err := drivers.CheckTenant(build, tenant); err != nil {
 		return err
 	}
-	if err := d.dropRows(ctx, tableOf(build), tenant); err != nil && !errors.Is(err, drivers.ErrNoTable) {
-		return fmt.Errorf("remove a tenant's documents from build %d of %s: %w", build.Number, build.Name, err)
+	if err := d.dropRows(ctx, tableOf(build), tenant); !errors.Is(err, drivers.ErrNoTable) {
+		return drivers.BuildError("remove a tenant's documents from", build, err)
 	}
 	return nil
 }
 
-// dropRows first removes the checkpoint, which makes a save in progress stale. Then it removes the documents in slices.
-// Each slice starts after the last one, so that it does not scan rows that were just removed.
 func (d *Driver) dropRows(ctx context.Context, table table, tenant domain.TenantID) error {
-	first := table.dropCheckpoint(tenant)
-	_, err := try(ctx, d, func(ctx context.Context, conn *sql.Conn) (sql.Result, error) {
-		return conn.ExecContext(ctx, first.sql, first.args...)
-	})
-	var after []byte
-	for err == nil {
-		var last [][]byte
-		last, err = read(ctx, d, table.dropSlice(tenant, after), func(rows *sql.Rows) (last []byte, err error) {
+	checkpoint := func() error {
+		first := table.dropCheckpoint(tenant)
+		_, err := try(ctx, d, func(ctx context.Context, conn *sql.Conn) (sql.Result, error) {
+			return conn.ExecContext(ctx, first.sql, first.args...)
+		})
+		return err
+	}
+	return relational.DropRows(checkpoint, func(after []byte) (last []byte, err error) {
+		found, err := read(ctx, d, table.dropSlice(tenant, after), func(rows *sql.Rows) (last []byte, err error) {
 			err = rows.Scan(&last)
 			return last, err
 		})
-		if err == nil && (len(last) == 0 || len(last[0]) == 0) {
-			return nil
+		if err != nil || len(found) == 0 {
+			return nil, err
 		}
-		if err == nil && bytes.Compare(last[0], after) <= 0 {
-			err = fmt.Errorf("the slice behind %q ends at %q", after, last[0])
-		}
-		if err == nil {
-			after = last[0]
-		}
-	}
-	return err
+		return found[0], nil
+	})
 }

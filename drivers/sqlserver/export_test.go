@@ -1,4 +1,4 @@
 package sqlserver
 
 // ViewName returns a shared projection's public name as it is written in statements.
-var ViewName = viewName
+var ViewName = dialect.ViewName

@@ -29,7 +29,7 @@ func partitionName(path string) (name string, ok bool) {
 
 func partitionColumn(path string) string {
 	name, _ := partitionName(path)
-	return identifier(name)
+	return dialect.Quote(name)
 }
 
 // partitionHash returns what the column holds for a sort key as in a key column.

@@ -27,10 +27,7 @@ func (d *Driver) Load(ctx context.Context, build domain.Build, tenant domain.Ten
 	}
 	possible := drivers.PossibleIDs(ids)
 	documents, err := read(ctx, d, tableOf(build).load(d.server.locking, tenant, possible), scanDocument)
-	if err != nil {
-		return nil, fmt.Errorf("read documents of build %d of %s: %w", build.Number, build.Name, err)
-	}
-	return documents, nil
+	return documents, drivers.BuildError("read documents of", build, err)
 }
 
 // Get returns one document; ok is false if it does not exist.
@@ -42,11 +39,8 @@ func (d *Driver) Get(ctx context.Context, build domain.Build, tenant domain.Tena
 		id = strings.Repeat("\x01", domain.MaxDocumentIDBytes+1) // no document's id; checks that the table exists
 	}
 	documents, err := read(ctx, d, tableOf(build).get(tenant, id), scanDocument)
-	if err != nil {
-		return domain.Document{}, false, fmt.Errorf("read a document of build %d of %s: %w", build.Number, build.Name, err)
-	}
-	if len(documents) == 0 {
-		return domain.Document{}, false, nil
+	if err != nil || len(documents) == 0 {
+		return domain.Document{}, false, drivers.BuildError("read a document of", build, err)
 	}
 	return documents[0], true, nil
 }
@@ -82,10 +76,7 @@ func (d *Driver) Query(ctx context.Context, build domain.Build, tenant domain.Te
 			})
 		})
 	})
-	if err != nil {
-		return nil, fmt.Errorf("query documents of build %d of %s: %w", build.Number, build.Name, err)
-	}
-	return documents, nil
+	return documents, drivers.BuildError("query documents of", build, err)
 }
 
 // Count returns how many of the tenant's documents match.
@@ -102,10 +93,7 @@ func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.Te
 			return try(ctx, d, func(ctx context.Context, conn *sql.Conn) (int64, error) { return number(ctx, conn, statement) })
 		})
 	})
-	if err != nil {
-		return 0, fmt.Errorf("count the documents of build %d of %s: %w", build.Number, build.Name, err)
-	}
-	return count, nil
+	return count, drivers.BuildError("count the documents of", build, err)
 }
 
 // withinTime runs do with a time limit.
@@ -326,7 +314,7 @@ func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.
 		})
 	})
 	if err != nil {
-		return domain.Explanation{}, fmt.Errorf("explain a query of build %d of %s: %w", build.Number, build.Name, err)
+		return domain.Explanation{}, drivers.BuildError("explain a query of", build, err)
 	}
 	return explanation, nil
 }
@@ -334,10 +322,8 @@ func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.
 // plan returns the plan of a batch without running it, or nil if the server returns none.
 func (d *Driver) plan(ctx context.Context, table table, text string) (json.RawMessage, error) {
 	return try(ctx, d, func(ctx context.Context, conn *sql.Conn) (json.RawMessage, error) {
-		if there, err := number(ctx, conn, exists(table.name)); err != nil {
+		if err := mustExist(ctx, conn, table.name); err != nil {
 			return nil, err
-		} else if there == 0 {
-			return nil, drivers.ErrNoTable
 		}
 		if _, err := conn.ExecContext(ctx, "set showplan_xml on"); err != nil {
 			return nil, unlessRefused(err)

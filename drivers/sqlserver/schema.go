@@ -2,49 +2,39 @@ package sqlserver
 
 import (
 	"context"
-	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/drivers/relational"
 )
+
+// dialect is SQL Server.
+var dialect = relational.Dialect{
+	Quotes: "[]", MaxName: maxName, NameLength: units,
+	View: relational.ViewParts{
+		Rows:    "select t.tenant_id, t.id, t.version, t.document from %s as t where t.id_bytes > 0x",
+		Of:      " and t.tenant_id in ('%s')",
+		Without: " and t.tenant_id not in ('%s')",
+		Comma:   "', '",
+		Union:   "\nunion all ",
+	},
+	NoTable:     func(err error) bool { return numberOf(err) == errorNoObject },
+	LockTimeout: func(err error) bool { return numberOf(err) == errorLockTimeout },
+	Transient:   transient,
+	Unavailable: unavailable,
+}
 
 const (
-	schema      = "manifold_documents"
-	commonTable = "documents"
-	maxName     = 128 // of a table, column, view or index, in UTF-16 code units
+	schema  = relational.Schema
+	maxName = 128 // of a table, column, view or index, in UTF-16 code units
 )
-
-// identifier quotes the name of a table, column, view or index. A name that is too long keeps its beginning and gets a
-// hash of the whole. No projection's name contains "~", so no name can be mistaken for a shortened one.
-func identifier(name string) string {
-	return "[" + strings.ReplaceAll(shortened(name), "]", "]]") + "]"
-}
-
-// shortened returns the name as the catalog stores it.
-func shortened(name string) string {
-	const hashed = 16
-	if units(name) <= maxName {
-		return name
-	}
-	hash := sha256.Sum256([]byte(name))
-	kept, length := 0, 0
-	for i, r := range name {
-		kept = i
-		if length += units(string(r)); length > maxName-hashed-1 {
-			break
-		}
-	}
-	return name[:kept] + "~" + hex.EncodeToString(hash[:hashed/2])
-}
 
 // units returns the length in UTF-16 code units, as SQL Server counts.
 func units(text string) (n int) {
@@ -55,28 +45,6 @@ func units(text string) (n int) {
 		}
 	}
 	return n
-}
-
-// tableName returns the build's table as it is written in statements. In a shared build's name, a number follows a "."
-// where a projection's name has a letter, so tables and views cannot have the same name.
-func tableName(build domain.Build) string {
-	if !build.Shared() {
-		return schema + "." + identifier(commonTable)
-	}
-	return schema + "." + identifier(buildName(build))
-}
-
-func buildName(build domain.Build) string {
-	return build.Name + "." + strconv.FormatInt(build.Number, 10)
-}
-
-// viewName returns the public name of a shared projection, which is usually the projection's own name. The common
-// table's name gets a suffix, and so do names that could otherwise equal the result.
-func viewName(projection string) string {
-	if projection == commonTable || strings.HasPrefix(projection, commonTable+".") {
-		projection += ".public"
-	}
-	return schema + "." + identifier(projection)
 }
 
 // keyPrefix begins the names of key columns and their indexes; a declared path follows.
@@ -126,7 +94,7 @@ func pathOfKey(name string) string {
 // keyColumn returns the quoted name of a path's key column.
 func keyColumn(path string) string {
 	name, _ := keyName(path)
-	return identifier(name)
+	return dialect.Quote(name)
 }
 
 // literal quotes a text constant for statements that take no parameters.
@@ -207,7 +175,7 @@ func (d *Driver) prepareDatabase(ctx context.Context) error {
 			return fmt.Errorf("make the schema %s: %w", schema, err)
 		}
 	}
-	common := table{name: schema + "." + identifier(commonTable)}
+	common := table{name: dialect.InSchema(relational.CommonTable)}
 	if err := d.makeTable(ctx, common); err != nil {
 		return err
 	}
@@ -259,6 +227,15 @@ func lockName(name string) statement {
 // exists returns 1 if there is a table or view of that name.
 func exists(name string) statement {
 	return statement{sql: "select case when object_id(@name) is null then 0 else 1 end;\n", args: []any{sql.Named("name", name)}}
+}
+
+// mustExist returns drivers.ErrNoTable if there is no such table.
+func mustExist(ctx context.Context, on queryer, table string) error {
+	there, err := number(ctx, on, exists(table))
+	if err == nil && there == 0 {
+		return drivers.ErrNoTable
+	}
+	return err
 }
 
 // createSQL creates a table of documents. A key column has no default: a save that does not know of it fails instead of
@@ -325,10 +302,7 @@ func (d *Driver) CreateTemporaryTable(ctx context.Context, build domain.Build) e
 	if _, ok := partitionName(build.PartitionBy); ok {
 		table.partition = build.PartitionBy
 	}
-	if err := d.makeTable(ctx, table); err != nil {
-		return fmt.Errorf("make the table of build %d of %s: %w", build.Number, build.Name, err)
-	}
-	return nil
+	return drivers.BuildError("make the table of", build, d.makeTable(ctx, table))
 }
 
 // columnNames returns the names of a table's columns for paths.
@@ -363,7 +337,7 @@ func (d *Driver) columnsOf(ctx context.Context, build domain.Build) (columns, er
 	if !build.Shared() {
 		return columns{}, nil
 	}
-	name := tableName(build)
+	name := dialect.Table(build)
 	if known, ok := d.columns.Load(name); ok {
 		return known.(columns), nil
 	}
@@ -421,15 +395,10 @@ func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 		// until the last index is built. At least one transaction runs, to find out whether the table exists.
 		for _, index := range append(indexes, "") {
 			err := d.define(ctx, table.name, func(tx *sql.Tx) error {
-				if there, err := number(ctx, tx, exists(table.name)); err != nil {
-					return err
-				} else if there == 0 {
-					return drivers.ErrNoTable
+				err := mustExist(ctx, tx, table.name)
+				if err == nil && index != "" {
+					_, err = tx.ExecContext(ctx, index)
 				}
-				if index == "" {
-					return nil
-				}
-				_, err := tx.ExecContext(ctx, index)
 				return err
 			})
 			if err != nil {
@@ -438,10 +407,7 @@ func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 		}
 		return struct{}{}, nil
 	})
-	if err != nil {
-		return fmt.Errorf("index the table of build %d of %s: %w", build.Number, build.Name, mend(err))
-	}
-	return nil
+	return drivers.BuildError("index the table of", build, dialect.Error(err))
 }
 
 // descendingSuffix ends the name of the descending index: no key column's name has a blank there.
@@ -479,27 +445,18 @@ func (t table) makeIndexSQL(name, columns string) string {
 	if t.server.online {
 		online = " with (online = on)"
 	}
-	return "if not exists (select * from sys.indexes where object_id = object_id(" + literal(t.name) + ") and name = " + literal(shortened(name)) + ")\n" +
-		"create index " + identifier(name) + " on " + t.name + " (tenant_id, build, " + columns + ")" + online + ";\n"
+	return "if not exists (select * from sys.indexes where object_id = object_id(" + literal(t.name) + ") and name = " + literal(dialect.Shorten(name)) + ")\n" +
+		"create index " + dialect.Quote(name) + " on " + t.name + " (tenant_id, build, " + columns + ")" + online + ";\n"
 }
-
-// A view or table that somebody is reading cannot be replaced or dropped, and a session that waits for that blocks all
-// later ones. So each wait is short, and is repeated.
-const (
-	swapWait  = 50 * time.Millisecond
-	swapTries = 10
-	dropWait  = 2 * time.Second // nobody reads a table that is to be dropped
-	dropTries = 3
-)
 
 // DropTable drops a shared build's table with the view that may still show it. For a tenant's own build it removes the
 // rows.
 func (d *Driver) DropTable(ctx context.Context, build domain.Build) error {
 	var err error
 	if build.Shared() {
-		view, table := viewName(build.Name), tableName(build)
+		view, table := dialect.ViewName(build.Name), dialect.Table(build)
 		d.columns.Delete(table)
-		err = d.shortly(ctx, dropWait, dropTries, view, func(tx *sql.Tx) error {
+		err = d.shortly(ctx, relational.DropPatience, view, func(tx *sql.Tx) error {
 			shown, err := number(ctx, tx, shows(view, table))
 			if err != nil {
 				return err
@@ -515,28 +472,17 @@ func (d *Driver) DropTable(ctx context.Context, build domain.Build) error {
 	} else {
 		err = d.dropRows(ctx, tableOf(build), build.Owner)
 	}
-	if err != nil {
-		return fmt.Errorf("drop build %d of %s: %w", build.Number, build.Name, mend(err))
-	}
-	return nil
+	return drivers.BuildError("drop", build, dialect.Error(err))
 }
 
 // shortly is define with a short lock timeout. It retries a few times.
-func (d *Driver) shortly(ctx context.Context, wait time.Duration, tries int, name string, do func(tx *sql.Tx) error) error {
-	for try := 1; ; try++ {
-		err := d.define(ctx, name, func(tx *sql.Tx) error {
-			if _, err := tx.ExecContext(ctx, "set lock_timeout "+strconv.FormatInt(wait.Milliseconds(), 10)+";\n"); err != nil {
+func (d *Driver) shortly(ctx context.Context, patience relational.Patience, name string, do func(tx *sql.Tx) error) error {
+	return dialect.Shortly(ctx, patience, func() error {
+		return d.define(ctx, name, func(tx *sql.Tx) error {
+			if _, err := tx.ExecContext(ctx, "set lock_timeout "+strconv.FormatInt(patience.Wait.Milliseconds(), 10)+";\n"); err != nil {
 				return err
 			}
 			return do(tx)
 		})
-		if numberOf(err) != errorLockTimeout || try == tries {
-			return err
-		}
-		select {
-		case <-time.After(wait/2 + rand.N(wait)): // lets the sessions pass that queued after this one
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	})
 }

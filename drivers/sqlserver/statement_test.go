@@ -145,22 +145,22 @@ func TestSchemaStatements(t *testing.T) {
 	online := indexed()
 	online.server.online = true
 	golden(t, "index_table_online", statement{sql: online.indexSQL("status")}, statement{sql: online.descendingIndexSQL("status")})
-	plain := indexed().viewQuery(nil)
-	golden(t, "swap_table", viewText(viewName(shared.Name)),
-		statement{sql: viewSQL(viewName(shared.Name), plain, false)}, statement{sql: viewSQL(viewName(shared.Name), plain, true)})
-	golden(t, "drop_table", shows(viewName(shared.Name), indexed().name))
+	plain, _ := dialect.ViewQuery(shared, nil)
+	golden(t, "swap_table", viewText(dialect.ViewName(shared.Name)),
+		statement{sql: viewSQL(dialect.ViewName(shared.Name), plain, false)}, statement{sql: viewSQL(dialect.ViewName(shared.Name), plain, true)})
+	golden(t, "drop_table", shows(dialect.ViewName(shared.Name), indexed().name))
 	other, another, second := shared, shared, tenant
 	other.Number, another.Number, second[15] = 13, 14, 0
 	groups, err := drivers.GroupOverrides(shared, []drivers.Override{{Tenant: tenant, Build: other}, {Tenant: second, Build: other}, {Tenant: domain.TenantID{1}, Build: another}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	overridden := indexed().viewQuery(groups)
-	golden(t, "swap_table_overrides", statement{sql: viewSQL(viewName(shared.Name), overridden, true)})
+	overridden, _ := dialect.ViewQuery(shared, groups)
+	golden(t, "swap_table_overrides", statement{sql: viewSQL(dialect.ViewName(shared.Name), overridden, true)})
 	// The server stores the text, with the verb that creates a view.
 	for _, query := range []string{plain, overridden} {
-		for _, text := range []string{viewSQL(viewName(shared.Name), plain, false), viewSQL(viewName(shared.Name), overridden, false)} {
-			if made := text == viewSQL(viewName(shared.Name), query, false); shown(text, query) != made {
+		for _, text := range []string{viewSQL(dialect.ViewName(shared.Name), plain, false), viewSQL(dialect.ViewName(shared.Name), overridden, false)} {
+			if made := text == viewSQL(dialect.ViewName(shared.Name), query, false); shown(text, query) != made {
 				t.Errorf("a view made by %q is taken for showing %q: %t", text, query, !made)
 			}
 		}
@@ -421,7 +421,7 @@ func TestErrorsAreSortedByNumber(t *testing.T) {
 		if got := transient(c.err); got != c.transient {
 			t.Errorf("%v: transient is %t", c.err, got)
 		}
-		mended := mend(c.err)
+		mended := dialect.Error(c.err)
 		if !errors.Is(mended, c.err) {
 			t.Errorf("%v became %v, which does not hold it", c.err, mended)
 		}

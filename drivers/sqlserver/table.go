@@ -10,6 +10,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/drivers/relational"
 )
 
 // table is a table of documents as one build uses it. Its methods build the statements.
@@ -24,7 +25,7 @@ type table struct {
 }
 
 // tableOf returns the build's table without its key columns and the server's abilities, which withColumns adds.
-func tableOf(build domain.Build) table { return table{name: tableName(build), build: build.Number} }
+func tableOf(build domain.Build) table { return table{name: dialect.Table(build), build: build.Number} }
 
 // paths returns the steps of each key column's path, followed by the partition's if there is one.
 func (t table) paths() [][]string {
@@ -248,7 +249,7 @@ func (t table) checkpoints() statement {
 
 // ownCheckpoints needs only the common table's index of checkpoints.
 func ownCheckpoints() statement {
-	return statement{sql: readSettings + "select t.tenant_id, t.build, t.version from " + schema + "." + identifier(commonTable) + " as t where t.id_bytes = 0x;\n"}
+	return statement{sql: readSettings + "select t.tenant_id, t.build, t.version from " + dialect.InSchema(relational.CommonTable) + " as t where t.id_bytes = 0x;\n"}
 }
 
 // consistent makes a select see all of a save or nothing of it. See the package comment.

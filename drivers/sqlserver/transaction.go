@@ -7,14 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"time"
 
 	mssql "github.com/microsoft/go-mssqldb"
-
-	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/drivers"
 )
 
 // statement is a batch of T-SQL and its parameters. A statement with parameters is sent as sp_executesql, in one round
@@ -24,23 +20,19 @@ type statement struct {
 	args []any // sql.NamedArg
 }
 
-// attempts is the maximum number of attempts, including the first.
-const attempts = 4
-
 // grace is how long a cancelled call may still take to report its result before it is left to end by itself. The client
 // waits up to ten seconds for a server to confirm a cancellation, and a hanging server never does.
 const grace = time.Second
 
-// try runs do on a separate connection. It retries what the database rolled back because of others, and what failed
-// because the connection was lost; the caller ensures that a retry is safe. try returns when ctx ends, but do may
+// try runs do on a separate connection, and may retry: see relational.Dialect. It returns when ctx ends, but do may
 // continue for some seconds. So do must not write to anything that the caller reads, nor read anything that the caller
 // may then reuse.
-func try[T any](ctx context.Context, d *Driver, do func(ctx context.Context, conn *sql.Conn) (T, error)) (T, error) {
+func try[T any](ctx context.Context, d *Driver, do func(ctx context.Context, conn *sql.Conn) (T, error)) (value T, err error) {
 	type outcome struct {
 		value T
 		err   error
 	}
-	for attempt := 1; ; attempt++ {
+	err = dialect.Retry(ctx, func() error {
 		done := make(chan outcome, 1)
 		d.calls.Go(func() {
 			value, err := onConnection(ctx, d.db, do)
@@ -56,22 +48,13 @@ func try[T any](ctx context.Context, d *Driver, do func(ctx context.Context, con
 				end.err = ctx.Err()
 			}
 		}
-		if end.err == nil {
-			return end.value, nil
+		value = end.value
+		if end.err != nil && ctx.Err() != nil && !errors.Is(end.err, ctx.Err()) {
+			return fmt.Errorf("%w: %w", ctx.Err(), end.err)
 		}
-		if ctx.Err() != nil && !errors.Is(end.err, ctx.Err()) {
-			end.err = fmt.Errorf("%w: %w", ctx.Err(), end.err)
-		}
-		if attempt == attempts || ctx.Err() != nil || !transient(end.err) {
-			return end.value, mend(end.err)
-		}
-		pause := 10 * time.Millisecond << (2 * attempt) // 40, 160, 640 ms at most
-		select {
-		case <-time.After(rand.N(pause)):
-		case <-ctx.Done():
-			return end.value, mend(end.err)
-		}
-	}
+		return end.err
+	})
+	return value, err
 }
 
 // onConnection keeps a useless connection from going back to the pool: a new one may lead to the new primary. The same
@@ -232,21 +215,4 @@ func transient(err error) bool {
 		return false
 	}
 	return unavailable(err)
-}
-
-// mend converts native errors to the errors of the contract, and wraps the native error.
-func mend(err error) error {
-	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	if _, ok := errors.AsType[*domain.Error](err); ok {
-		return err
-	}
-	switch {
-	case numberOf(err) == errorNoObject:
-		return fmt.Errorf("%w: %w", drivers.ErrNoTable, err)
-	case unavailable(err):
-		return fmt.Errorf("%w: %w", domain.Errorf(domain.CodeUnavailable, "", "the documents' database cannot serve now; try again later"), err)
-	}
-	return err
 }

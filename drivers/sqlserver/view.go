@@ -9,6 +9,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/drivers/relational"
 )
 
 // shows returns 1 if the view exists and its text names the table, 0 if it does not name it, and -1 if there is no
@@ -27,31 +28,6 @@ func viewText(view string) statement {
 		sql:  "select case when object_id(@view) is null then 0 else 1 end, coalesce(object_definition(object_id(@view)), N'');\n",
 		args: []any{sql.Named("view", view)},
 	}
-}
-
-// viewQuery returns what a projection's view shows of the table, and of the tables of other builds.
-func (t table) viewQuery(groups []drivers.Overridden) string {
-	const columns = "select t.tenant_id, t.id, t.version, t.document from "
-	var first, others strings.Builder
-	first.WriteString(columns + t.name + " as t where t.id_bytes > 0x")
-	if len(groups) > 0 {
-		var all []domain.TenantID
-		for _, group := range groups {
-			all = append(all, group.Tenants...)
-			others.WriteString("\nunion all " + columns + tableName(group.Build) + " as t where t.id_bytes > 0x and t.tenant_id in (" + tenantLiterals(group.Tenants) + ")")
-		}
-		first.WriteString(" and t.tenant_id not in (" + tenantLiterals(all) + ")")
-	}
-	return first.String() + others.String()
-}
-
-// tenantLiterals returns tenants as constants; the canonical form of a UUID needs no escapes.
-func tenantLiterals(tenants []domain.TenantID) string {
-	texts := make([]string, len(tenants))
-	for i, tenant := range tenants {
-		texts[i] = "'" + tenant.String() + "'"
-	}
-	return strings.Join(texts, ", ")
 }
 
 // viewSQL creates or changes a projection's view. "alter" keeps the privileges that were granted on it. A statement
@@ -77,18 +53,12 @@ func (d *Driver) SwapTable(ctx context.Context, build domain.Build, overrides []
 	if err != nil || !build.Shared() {
 		return err
 	}
-	view, table := viewName(build.Name), tableOf(build)
-	query := table.viewQuery(groups)
-	tables := []string{table.name}
-	for _, group := range groups {
-		tables = append(tables, tableName(group.Build))
-	}
-	err = d.shortly(ctx, swapWait, swapTries, view, func(tx *sql.Tx) error {
+	view := dialect.ViewName(build.Name)
+	query, tables := dialect.ViewQuery(build, groups)
+	err = d.shortly(ctx, relational.SwapPatience, view, func(tx *sql.Tx) error {
 		for _, name := range tables {
-			if there, err := number(ctx, tx, exists(name)); err != nil {
+			if err := mustExist(ctx, tx, name); err != nil {
 				return err
-			} else if there == 0 {
-				return drivers.ErrNoTable
 			}
 		}
 		type definition struct {
@@ -111,7 +81,7 @@ func (d *Driver) SwapTable(ctx context.Context, build domain.Build, overrides []
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("point %s at build %d: %w", build.Name, build.Number, mend(err))
+		return fmt.Errorf("point %s at build %d: %w", build.Name, build.Number, dialect.Error(err))
 	}
 	return nil
 }

@@ -1,0 +1,82 @@
+// Package relational is what the drivers of relational databases have in common: names of tables and views, public
+// views, retries, errors, drops, and how a batch is cut into statements. A Dialect holds the differences between the
+// databases. Statements on documents are not in common: each database reads JSON and uses its indexes in its own way.
+package relational
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+	"strings"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+const (
+	Schema      = "manifold_documents" // holds everything that a driver creates
+	CommonTable = "documents"          // of the builds of tenants' own projections
+)
+
+// Dialect is one kind of database.
+type Dialect struct {
+	Quotes     string                // opens and closes a quoted name
+	MaxName    int                   // maximum length of a name
+	NameLength func(name string) int // as the database counts
+
+	View ViewParts
+
+	NoTable     func(err error) bool // a table does not exist
+	LockTimeout func(err error) bool // a lock was not granted in time
+	Transient   func(err error) bool // the same transaction may well succeed when it is retried
+	Unavailable func(err error) bool // the database cannot be reached, or cannot serve now
+}
+
+// Quote quotes the name of a table, column, view or index.
+func (d *Dialect) Quote(name string) string {
+	closing := d.Quotes[1:]
+	return d.Quotes[:1] + strings.ReplaceAll(d.Shorten(name), closing, closing+closing) + closing
+}
+
+// Shorten returns the name as the catalog stores it. A name that is too long keeps its beginning and gets a hash of the
+// whole, so that no two names become equal. No projection's name contains "~", so no name can be mistaken for a
+// shortened one.
+func (d *Dialect) Shorten(name string) string {
+	const hashed = 16
+	if d.NameLength(name) <= d.MaxName {
+		return name
+	}
+	hash := sha256.Sum256([]byte(name))
+	kept := 0
+	for i := range name {
+		if d.NameLength(name[:i]) > d.MaxName-hashed-1 {
+			break
+		}
+		kept = i
+	}
+	return name[:kept] + "~" + hex.EncodeToString(hash[:hashed/2])
+}
+
+// InSchema returns a name in the schema as it is written in statements.
+func (d *Dialect) InSchema(name string) string { return Schema + "." + d.Quote(name) }
+
+// Table returns the build's table as it is written in statements.
+func (d *Dialect) Table(build domain.Build) string { return d.InSchema(TableName(build)) }
+
+// TableName returns the name of the build's table. In a shared build's name, a number follows a "." where a
+// projection's name has a letter, so tables and views cannot have the same name.
+func TableName(build domain.Build) string {
+	if !build.Shared() {
+		return CommonTable
+	}
+	return build.Name + "." + strconv.FormatInt(build.Number, 10)
+}
+
+// ViewName returns the public name of a shared projection as it is written in statements. It is usually the
+// projection's own name. The common table's name gets a suffix, and so do the names of objects beside it and names that
+// could otherwise equal the result.
+func (d *Dialect) ViewName(projection string) string {
+	if projection == CommonTable || strings.HasPrefix(projection, CommonTable+".") {
+		projection += ".public"
+	}
+	return d.InSchema(projection)
+}
