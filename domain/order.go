@@ -41,8 +41,8 @@ func SortKeyOf(document Document, order []Order) (SortKey, error) {
 		return SortKey{}, fmt.Errorf("document %q: %w", document.ID, err)
 	}
 	for _, part := range order {
-		value, _ := part.Path.value(members)
-		scalar, ok := scalarOf(value)
+		value, _ := part.Path.Value(members)
+		scalar, ok := ScalarOf(value)
 		if !ok || scalar.Kind == ScalarText && utf8.RuneCountInString(scalar.Text) > MaxOrderedCharacters {
 			return SortKey{Unordered: true, ID: document.ID}, nil
 		}

@@ -66,8 +66,8 @@ var (
 	words      = []string{"in", "true", "false", "null"}
 )
 
-// value returns the value at the path; ok is false if there is none.
-func (p Path) value(document map[string]any) (value any, ok bool) {
+// Value returns the value at the path in decoded JSON; ok is false if there is none.
+func (p Path) Value(document map[string]any) (value any, ok bool) {
 	value = document
 	for _, name := range p {
 		members, isObject := value.(map[string]any)
@@ -81,8 +81,8 @@ func (p Path) value(document map[string]any) (value any, ok bool) {
 	return value, true
 }
 
-// scalarOf converts a decoded value to a scalar; ok is false for a list or an object.
-func scalarOf(value any) (scalar Scalar, ok bool) {
+// ScalarOf converts decoded JSON, with numbers as json.Number, to a scalar; ok is false for a list or an object.
+func ScalarOf(value any) (scalar Scalar, ok bool) {
 	switch value := value.(type) {
 	case nil:
 		return Scalar{}, true
@@ -131,7 +131,7 @@ type Has struct {
 
 func (p Has) match(document map[string]any) bool {
 	last := len(p.Path) - 1
-	around, ok := p.Path[:last].value(document)
+	around, ok := p.Path[:last].Value(document)
 	if last == 0 {
 		around, ok = document, true
 	}
@@ -170,11 +170,11 @@ type Compare struct {
 }
 
 func (p Compare) match(document map[string]any) bool {
-	value, ok := p.Path.value(document)
+	value, ok := p.Path.Value(document)
 	if !ok {
 		return false
 	}
-	scalar, isScalar := scalarOf(value)
+	scalar, isScalar := ScalarOf(value)
 	switch p.Comparison {
 	case Equal:
 		return isScalar && scalar == p.Value
@@ -208,11 +208,11 @@ type OneOf struct {
 }
 
 func (p OneOf) match(document map[string]any) bool {
-	value, ok := p.Path.value(document)
+	value, ok := p.Path.Value(document)
 	if !ok {
 		return false
 	}
-	scalar, isScalar := scalarOf(value)
+	scalar, isScalar := ScalarOf(value)
 	return (isScalar && slices.Contains(p.Values, scalar)) != p.Not
 }
 
@@ -226,14 +226,14 @@ type Contains struct {
 }
 
 func (p Contains) match(document map[string]any) bool {
-	value, ok := p.Path.value(document)
+	value, ok := p.Path.Value(document)
 	if !ok {
 		return false
 	}
 	switch value := value.(type) {
 	case []any:
 		return slices.ContainsFunc(value, func(element any) bool {
-			scalar, isScalar := scalarOf(element)
+			scalar, isScalar := ScalarOf(element)
 			return isScalar && scalar == p.Value
 		}) != p.Not
 	case map[string]any:
@@ -264,7 +264,7 @@ type Text struct {
 }
 
 func (p Text) match(document map[string]any) bool {
-	value, _ := p.Path.value(document)
+	value, _ := p.Path.Value(document)
 	text, ok := value.(string)
 	if !ok {
 		return false
@@ -291,7 +291,7 @@ type Matches struct {
 }
 
 func (p Matches) match(document map[string]any) bool {
-	value, _ := p.Path.value(document)
+	value, _ := p.Path.Value(document)
 	text, ok := value.(string)
 	return ok && p.Pattern.MatchString(text) != p.Not
 }

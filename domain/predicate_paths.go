@@ -11,17 +11,27 @@ func Paths(where Predicate, yield func(Path)) {
 		for _, part := range p {
 			Paths(part, yield)
 		}
-	case Has:
-		yield(p.Path)
-	case Compare:
-		yield(p.Path)
-	case OneOf:
-		yield(p.Path)
-	case Contains:
-		yield(p.Path)
-	case Text:
-		yield(p.Path)
-	case Matches:
-		yield(p.Path)
+	case nil:
+	default:
+		yield(LeafPath(p))
 	}
+}
+
+// LeafPath returns a leaf's path, or nil if the predicate is not a leaf.
+func LeafPath(where Predicate) Path {
+	switch p := where.(type) {
+	case Has:
+		return p.Path
+	case Compare:
+		return p.Path
+	case OneOf:
+		return p.Path
+	case Contains:
+		return p.Path
+	case Text:
+		return p.Path
+	case Matches:
+		return p.Path
+	}
+	return nil
 }

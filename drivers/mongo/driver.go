@@ -210,10 +210,7 @@ const saversAtOnce = 2
 // checkpoint, so that a batch that is stale from the beginning leaves nothing. It then writes the documents and moves
 // the checkpoint if it is still the same. The package comment explains why that is enough.
 func (d *Driver) Save(ctx context.Context, build domain.Build, tenant domain.TenantID, batch drivers.Batch) error {
-	if err := drivers.CheckTenant(build, tenant); err != nil {
-		return err
-	}
-	if err := batch.Check(); err != nil {
+	if err := errors.Join(drivers.CheckTenant(build, tenant), batch.Check()); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {

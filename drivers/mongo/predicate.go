@@ -4,11 +4,11 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
 )
 
 // A MongoDB filter looks into lists: {"a.b": 1} finds {"a": [{"b": 1}]}, and {"a": 1} finds {"a": [1]}. Paths of a
@@ -130,7 +130,7 @@ func (t translator) translate(where domain.Predicate, depth int) (bson.D, error)
 	if depth > maxFilterDepth {
 		return nil, domain.Errorf(domain.CodeUnsupported, "filter", "its conditions are nested more than %d deep, which MongoDB cannot be asked", maxFilterDepth)
 	}
-	if path := pathOf(where); len(path) > MaxDepth+1 {
+	if path := domain.LeafPath(where); len(path) > MaxDepth+1 {
 		return nothing(), nil // no document is nested that deeply
 	}
 	switch where := where.(type) {
@@ -168,25 +168,6 @@ func (t translator) translateAll(parts []domain.Predicate, depth int) ([]bson.D,
 		all = append(all, one)
 	}
 	return all, nil
-}
-
-// pathOf returns a leaf's path, or nil if the predicate is not a leaf.
-func pathOf(where domain.Predicate) domain.Path {
-	switch where := where.(type) {
-	case domain.Has:
-		return where.Path
-	case domain.Compare:
-		return where.Path
-	case domain.OneOf:
-		return where.Path
-	case domain.Contains:
-		return where.Path
-	case domain.Text:
-		return where.Path
-	case domain.Matches:
-		return where.Path
-	}
-	return nil
 }
 
 func filterHas(p domain.Has) bson.D {
@@ -298,7 +279,7 @@ func filterText(p domain.Text) (bson.D, error) {
 	case p.Test == domain.StartsWith:
 		// As a range, it can use an index, and the text may have any length.
 		condition = bson.D{{Key: "$gte", Value: p.Text}}
-		if behind, ok := successor(p.Text); ok {
+		if behind, ok := drivers.PrefixEnd(p.Text); ok {
 			condition = append(condition, bson.E{Key: "$lt", Value: behind})
 		}
 	case p.Test == domain.EndsWith:
@@ -310,21 +291,6 @@ func filterText(p domain.Text) (bson.D, error) {
 		return nil, unsupported(p.Place, "MongoDB cannot look for a text of %d bytes within others", len(p.Text))
 	}
 	return textCondition(name, way, condition, p.Not), nil
-}
-
-// successor returns the least string above all that start with prefix; there may be none.
-func successor(prefix string) (string, bool) {
-	for prefix != "" {
-		last, size := utf8.DecodeLastRuneInString(prefix)
-		prefix = prefix[:len(prefix)-size]
-		switch {
-		case last == 0xd7ff:
-			return prefix + "\ue000", true // the code points between are not characters
-		case last < utf8.MaxRune:
-			return prefix + string(last+1), true
-		}
-	}
-	return "", false
 }
 
 // filterMatches uses $regexMatch. The server gives up on a text after 200,000 steps, or 4,000 nested ones. With

@@ -117,10 +117,7 @@ type prepared struct {
 }
 
 func (d *Driver) prepare(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (prepared, error) {
-	if err := drivers.CheckTenant(build, tenant); err != nil {
-		return prepared{}, err
-	}
-	if err := query.Check(); err != nil {
+	if err := errors.Join(drivers.CheckTenant(build, tenant), query.Check()); err != nil {
 		return prepared{}, err
 	}
 	matching, err := d.filter(query.Where)

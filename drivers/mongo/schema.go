@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -14,38 +13,25 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-const commonCollection = "documents"
-
 // tombstoneLife is how long the server keeps tombstones, in seconds: a day. Tombstones stop writes that arrive after
 // other workers moved on, and the server gives up every write after saveTime.
 const tombstoneLife = 24 * 60 * 60
 
-// collectionName returns the name of the build's collection. In a shared build's name, a number follows a dot where a
-// projection's name has a letter, so collections and views cannot have the same name. MongoDB reserves names that begin
-// with "system.".
-func collectionName(build domain.Build) string {
-	if !build.Shared() {
-		return commonCollection
-	}
-	name := build.Name + "." + strconv.FormatInt(build.Number, 10)
-	return unlikeSystem(name)
-}
+const commonCollection = drivers.CommonTable
 
-// unlikeSystem puts a "~", which no projection's name contains, before a name that MongoDB reserves.
+// collectionName returns the name of the build's collection.
+func collectionName(build domain.Build) string { return unlikeSystem(drivers.TableName(build)) }
+
+// viewName returns the public name of a shared projection.
+func viewName(projection string) string { return unlikeSystem(drivers.PublicName(projection)) }
+
+// unlikeSystem puts a "~", which no projection's name contains, before a name that MongoDB reserves: one that begins
+// with "system.".
 func unlikeSystem(name string) string {
 	if strings.HasPrefix(name, "system.") {
 		return "~" + name
 	}
 	return name
-}
-
-// viewName returns the public name of a shared projection, which is usually the projection's own name. The common
-// collection's name gets the suffix ".public", and so do names that could otherwise equal the result.
-func viewName(projection string) string {
-	if projection == commonCollection || strings.HasPrefix(projection, commonCollection+".") {
-		return projection + ".public"
-	}
-	return unlikeSystem(projection)
 }
 
 // prepareDatabase does what Open promises. running ends when the driver is closed.

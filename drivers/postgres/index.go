@@ -12,7 +12,6 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
-	"github.com/manifold-es/manifold/drivers/relational"
 )
 
 // spreadParts is the number of histogram parts that the planner keeps for the values of an indexed path.
@@ -34,7 +33,7 @@ func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 		for _, path := range indexedPaths(build) {
 			value := pathExpression(literals(path), false)
 			// The planner can use statistics on an index's expression only if the index has all rows.
-			spread := dialect.InSchema(relational.TableName(build) + "/" + path + " values")
+			spread := dialect.InSchema(drivers.TableName(build) + "/" + path + " values")
 			if _, err := tx.Exec(ctx, "create statistics if not exists "+spread+" on ("+keyExpression(value)+") from "+table); err != nil {
 				return err
 			}
@@ -45,7 +44,7 @@ func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 			}
 			for suffix, definition := range indexDefinitions(build, path, value) {
 				// Earlier releases used a blank in place of "/", and their indexes still have those names.
-				name := dialect.Quote(relational.TableName(build) + "/" + path + suffix)
+				name := dialect.Quote(drivers.TableName(build) + "/" + path + suffix)
 				// "if not exists" would wait for every save in progress before it checks.
 				if exists, err := relationExists(ctx, tx.QueryRow, schema+"."+name); err != nil {
 					return err

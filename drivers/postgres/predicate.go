@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/pg"
 )
 
@@ -308,7 +309,8 @@ func (q *question) textRange(predicate domain.Predicate) (textRange, bool) {
 		}
 		q.checkTexts(p.Place, p.Text)
 		prefix := keyText + p.Text
-		return textRange{path: p.Path, from: prefix, to: behind(prefix), plain: func() string { return q.testText(p) }}, true
+		end, _ := drivers.PrefixEnd(prefix) // there is one: keyText is not the last character
+		return textRange{path: p.Path, from: prefix, to: end, plain: func() string { return q.testText(p) }}, true
 	}
 	return textRange{}, false
 }
@@ -496,20 +498,4 @@ func (q *question) testText(p domain.Text) string {
 		q.refuse(p.Place, "the test %q is not known", p.Test)
 	}
 	return q.isText(p.Path) + " and " + not(p.Not, test)
-}
-
-// behind returns the least text after all texts that start with prefix. The prefix starts with a character that is not
-// the last one in Unicode.
-func behind(prefix string) string {
-	for {
-		last, size := utf8.DecodeLastRuneInString(prefix)
-		prefix = prefix[:len(prefix)-size]
-		switch last {
-		case utf8.MaxRune: // it has no successor: increment the one before it
-		case 0xd7ff:
-			return prefix + "\ue000" // the code points between are not characters
-		default:
-			return prefix + string(last+1)
-		}
-	}
 }

@@ -32,8 +32,8 @@ var dialect = relational.Dialect{
 
 const (
 	schema      = relational.Schema
-	commonTable = schema + "." + relational.CommonTable // needs no quotes
-	viewsRole   = "manifold_views"                      // owns the views, which read every tenant's documents with its rights
+	commonTable = schema + "." + drivers.CommonTable // needs no quotes
+	viewsRole   = "manifold_views"                   // owns the views, which read every tenant's documents with its rights
 	keyFunction = schema + ".sort_key"
 )
 
@@ -53,7 +53,7 @@ func (d *Driver) source(build domain.Build) string {
 }
 
 func sourceName(build domain.Build) string {
-	return dialect.InSchema(relational.TableName(build) + ".tenant")
+	return dialect.InSchema(drivers.TableName(build) + ".tenant")
 }
 
 // tableOf returns the build's table for one tenant's rows. It refuses a tenant that cannot have any there.

@@ -6,16 +6,14 @@ package relational
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"strconv"
 	"strings"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
 )
 
-const (
-	Schema      = "manifold_documents" // holds everything that a driver creates
-	CommonTable = "documents"          // of the builds of tenants' own projections
-)
+// Schema holds everything that a driver creates.
+const Schema = "manifold_documents"
 
 // Dialect is one kind of database.
 type Dialect struct {
@@ -60,23 +58,9 @@ func (d *Dialect) Shorten(name string) string {
 func (d *Dialect) InSchema(name string) string { return Schema + "." + d.Quote(name) }
 
 // Table returns the build's table as it is written in statements.
-func (d *Dialect) Table(build domain.Build) string { return d.InSchema(TableName(build)) }
+func (d *Dialect) Table(build domain.Build) string { return d.InSchema(drivers.TableName(build)) }
 
-// TableName returns the name of the build's table. In a shared build's name, a number follows a "." where a
-// projection's name has a letter, so tables and views cannot have the same name.
-func TableName(build domain.Build) string {
-	if !build.Shared() {
-		return CommonTable
-	}
-	return build.Name + "." + strconv.FormatInt(build.Number, 10)
-}
-
-// ViewName returns the public name of a shared projection as it is written in statements. It is usually the
-// projection's own name. The common table's name gets a suffix, and so do the names of objects beside it and names that
-// could otherwise equal the result.
+// ViewName returns the public name of a shared projection as it is written in statements.
 func (d *Dialect) ViewName(projection string) string {
-	if projection == CommonTable || strings.HasPrefix(projection, CommonTable+".") {
-		projection += ".public"
-	}
-	return d.InSchema(projection)
+	return d.InSchema(drivers.PublicName(projection))
 }

@@ -96,7 +96,7 @@ func TestColumnKeysFollowSortKeyOf(t *testing.T) {
 		`{"a": {"b": "` + strings.Repeat("é", domain.MaxOrderedCharacters) + `"}}`, `{"a": {"b": "` + strings.Repeat("\U0001f600", domain.MaxOrderedCharacters) + `"}}`,
 		`{"a": {"b": "` + strings.Repeat("x", domain.MaxOrderedCharacters+1) + `"}}`,
 	} {
-		keys, err := columnKeys([]byte(data), [][]string{{"a", "b"}})
+		keys, err := columnKeys([]byte(data), []domain.Path{{"a", "b"}})
 		if err != nil {
 			t.Fatalf("%s: %v", data, err)
 		}

@@ -163,10 +163,7 @@ func (d *Driver) Ping(ctx context.Context) error {
 // Save retries a transaction a few times if it was rolled back, or if a lost connection hides its outcome. The
 // compare-and-set makes that safe: if the transaction had been committed after all, the result is ErrStale.
 func (d *Driver) Save(ctx context.Context, build domain.Build, tenant domain.TenantID, batch drivers.Batch) error {
-	if err := drivers.CheckTenant(build, tenant); err != nil {
-		return err
-	}
-	if err := batch.Check(); err != nil {
+	if err := errors.Join(drivers.CheckTenant(build, tenant), batch.Check()); err != nil {
 		return err
 	}
 	for i := range batch.Upserts {

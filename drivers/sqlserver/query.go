@@ -55,10 +55,7 @@ func scanDocument(rows *sql.Rows) (document domain.Document, err error) {
 
 // Query returns a page of documents by keyset: the page starts where the last one ended.
 func (d *Driver) Query(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) ([]domain.Document, error) {
-	if err := drivers.CheckTenant(build, tenant); err != nil {
-		return nil, err
-	}
-	if err := query.Check(); err != nil {
+	if err := errors.Join(drivers.CheckTenant(build, tenant), query.Check()); err != nil {
 		return nil, err
 	}
 	documents, err := withinTime(ctx, func(ctx context.Context) ([]domain.Document, error) {
@@ -295,10 +292,7 @@ func (t table) count(locking bool, tenant domain.TenantID, predicate domain.Pred
 // be run manually. The plan is a JSON string with the XML of SHOWPLAN_XML. There is no plan if the login lacks the
 // right to see it (grant showplan).
 func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (domain.Explanation, error) {
-	if err := drivers.CheckTenant(build, tenant); err != nil {
-		return domain.Explanation{}, err
-	}
-	if err := query.Check(); err != nil {
+	if err := errors.Join(drivers.CheckTenant(build, tenant), query.Check()); err != nil {
 		return domain.Explanation{}, err
 	}
 	explanation, err := withinTime(ctx, func(ctx context.Context) (domain.Explanation, error) {

@@ -175,7 +175,7 @@ func (d *Driver) prepareDatabase(ctx context.Context) error {
 			return fmt.Errorf("make the schema %s: %w", schema, err)
 		}
 	}
-	common := table{name: dialect.InSchema(relational.CommonTable)}
+	common := table{name: dialect.InSchema(drivers.CommonTable)}
 	if err := d.makeTable(ctx, common); err != nil {
 		return err
 	}

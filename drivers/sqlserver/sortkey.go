@@ -1,7 +1,6 @@
 package sqlserver
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -97,7 +96,7 @@ func numberKey(s domain.Scalar) string {
 }
 
 // columnKeys returns a document's sort keys at the paths.
-func columnKeys(data []byte, paths [][]string) ([][]byte, error) {
+func columnKeys(data []byte, paths []domain.Path) ([][]byte, error) {
 	if len(paths) == 0 {
 		return nil, nil
 	}
@@ -107,37 +106,13 @@ func columnKeys(data []byte, paths [][]string) ([][]byte, error) {
 	}
 	keys := make([][]byte, len(paths))
 	for i, path := range paths {
-		keys[i] = decodedKey(valueAt(members, path))
+		keys[i] = []byte{kindUnordered}
+		value, _ := path.Value(members)
+		if scalar, ok := domain.ScalarOf(value); ok {
+			keys[i] = columnKey(scalar)
+		}
 	}
 	return keys, nil
-}
-
-// valueAt returns the value at the path, or nil if there is none.
-func valueAt(members map[string]any, path []string) any {
-	var value any = members
-	for _, name := range path {
-		object, ok := value.(map[string]any)
-		if !ok {
-			return nil
-		}
-		value = object[name]
-	}
-	return value
-}
-
-// decodedKey is columnKey of a decoded value.
-func decodedKey(value any) []byte {
-	switch value := value.(type) {
-	case nil:
-		return columnKey(domain.Scalar{})
-	case bool:
-		return columnKey(domain.Scalar{Kind: domain.ScalarBool, Bool: value})
-	case string:
-		return columnKey(domain.Scalar{Kind: domain.ScalarText, Text: value})
-	case json.Number:
-		return columnKey(domain.ParseNumber(string(value)))
-	}
-	return []byte{kindUnordered}
 }
 
 // numberExpression returns the number key, with its kind, of an alias's value, such as p1's. It is the column k of a

@@ -10,7 +10,6 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
-	"github.com/manifold-es/manifold/drivers/relational"
 )
 
 // table is a table of documents as one build uses it. Its methods build the statements.
@@ -28,8 +27,8 @@ type table struct {
 func tableOf(build domain.Build) table { return table{name: dialect.Table(build), build: build.Number} }
 
 // paths returns the steps of each key column's path, followed by the partition's if there is one.
-func (t table) paths() [][]string {
-	paths := make([][]string, len(t.keys), len(t.keys)+1)
+func (t table) paths() []domain.Path {
+	paths := make([]domain.Path, len(t.keys), len(t.keys)+1)
 	for i, key := range t.keys {
 		paths[i] = strings.Split(key, ".")
 	}
@@ -249,7 +248,7 @@ func (t table) checkpoints() statement {
 
 // ownCheckpoints needs only the common table's index of checkpoints.
 func ownCheckpoints() statement {
-	return statement{sql: readSettings + "select t.tenant_id, t.build, t.version from " + dialect.InSchema(relational.CommonTable) + " as t where t.id_bytes = 0x;\n"}
+	return statement{sql: readSettings + "select t.tenant_id, t.build, t.version from " + dialect.InSchema(drivers.CommonTable) + " as t where t.id_bytes = 0x;\n"}
 }
 
 // consistent makes a select see all of a save or nothing of it. See the package comment.

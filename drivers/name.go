@@ -1,0 +1,29 @@
+package drivers
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// CommonTable is the name of the table of the builds of tenants' own projections.
+const CommonTable = "documents"
+
+// TableName returns the name of the build's table. In a shared build's name, a number follows a "." where a
+// projection's name has a letter, so tables and public names cannot be equal.
+func TableName(build domain.Build) string {
+	if !build.Shared() {
+		return CommonTable
+	}
+	return build.Name + "." + strconv.FormatInt(build.Number, 10)
+}
+
+// PublicName returns the public name of a shared projection, which is usually the projection's own name. The common
+// table's name gets a suffix, and so do the names of objects beside it and names that could otherwise equal the result.
+func PublicName(projection string) string {
+	if projection == CommonTable || strings.HasPrefix(projection, CommonTable+".") {
+		return projection + ".public"
+	}
+	return projection
+}
