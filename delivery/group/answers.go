@@ -119,7 +119,7 @@ func (p *partition) ask(ctx context.Context, a *answer) ([]domain.Outcome, error
 	a.done = make(chan struct{})
 	p.mu.Lock()
 	switch {
-	case p.gone:
+	case p.dropped():
 		p.mu.Unlock()
 		return nil, errForgotten
 	case len(p.answers) >= maxWaiting:

@@ -59,7 +59,7 @@ func (p *partition) askDue(ctx context.Context) (Due, error) {
 	ask := &dueAsk{done: make(chan struct{})}
 	p.mu.Lock()
 	switch {
-	case p.gone:
+	case p.dropped():
 		p.mu.Unlock()
 		return Due{}, errForgotten
 	case len(p.dues) >= maxWaiting:

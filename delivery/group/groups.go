@@ -160,7 +160,7 @@ func (p *partition) swept(now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.running:
+	case p.state != partitionIdle:
 		return false
 	case p.nextPark > 0 && p.clock.now().UnixMicro() >= p.nextPark, p.unsaved && now.Sub(p.savedAt) >= keepPassed:
 		p.sweep = true
@@ -254,7 +254,9 @@ func (g *Groups) partition(gr *group, number int) *partition {
 	defer g.mu.Unlock()
 	if p = gr.parts[number]; p == nil {
 		p = &partition{groups: g, group: gr, number: number, used: time.Now()}
-		if p.gone = g.byTenant[gr.tenant][gr.name] != gr || g.closed; !p.gone {
+		if g.byTenant[gr.tenant][gr.name] != gr || g.closed {
+			p.state = partitionDropped
+		} else {
 			gr.parts[number] = p
 		}
 	}

@@ -126,7 +126,7 @@ func (s *step) recall(err error) {
 		s.told.delivered -= len(r.deliveries)
 		s.back = append(s.back, attemptsOf(r.deliveries)...)
 		r.deliveries = nil
-		r.finish(err)
+		r.finish(s.p, err)
 	}
 	s.receives = slices.DeleteFunc(s.receives, (*receive).ended)
 	s.unlooked = cmp.Or(s.unlooked, err)

@@ -37,11 +37,10 @@ type partition struct {
 	number int
 
 	mu       sync.Mutex
-	gone     bool // dropped; another has taken its place
+	state    partitionState
 	answers  []*answer
 	receives []*receive // in order of arrival
 	dues     []*dueAsk
-	running  bool
 	news     bool // something may be deliverable that was not there at the last look
 	stale    bool // another process may have changed the ledger
 	sweep    bool // something has timed out or must be saved
@@ -72,12 +71,34 @@ type partition struct {
 	mine map[domain.EventID]int // attempts delivered here and not settled, as far as known
 }
 
-// kick starts the goroutine if it does not run. p.mu must be held.
+// partitionState says whether a partition's goroutine runs, and whether the partition may still be used. It has these
+// transitions; the caller of each holds the lock:
+//
+//	state             | kick             | rest             | close
+//	partitionIdle     | partitionRunning |                  | partitionDropped
+//	partitionRunning  |                  | partitionIdle    | partitionDropping
+//	partitionDropping |                  | partitionDropped |
+//	partitionDropped  |                  |                  |
+//
+// Another partition takes the place of one that is dropped.
+type partitionState uint8
+
+const (
+	partitionIdle     partitionState = iota
+	partitionRunning                 // its goroutine makes steps
+	partitionDropping                // its goroutine makes the last steps
+	partitionDropped
+)
+
+// dropped reports whether the partition must not be used any more.
+func (p *partition) dropped() bool { return p.state >= partitionDropping }
+
+// kick starts the goroutine, if the partition is idle.
 func (p *partition) kick() {
-	if p.running || p.gone {
+	if p.state != partitionIdle {
 		return
 	}
-	p.running = true
+	p.state = partitionRunning
 	p.groups.running.Add(1)
 	go p.run()
 }
@@ -125,14 +146,14 @@ func (p *partition) gather() {
 	}
 }
 
-// rest ends the goroutine's work, and sets the alarm for receives that still wait. p.mu must be held.
+// rest ends the goroutine's work, and sets the alarm for receives that still wait.
 func (p *partition) rest() {
-	p.running, p.used = false, time.Now()
-	if p.gone {
-		p.groups.held.Add(-int64(p.held))
-		p.held = 0
+	p.used = time.Now()
+	if p.dropped() {
+		p.drop()
 		return
 	}
+	p.state = partitionIdle
 	p.unsaved = false
 	if p.open {
 		p.nextPark, p.unsaved = 0, p.ledger.readTo > p.ledger.kept
@@ -164,16 +185,24 @@ func (p *partition) rest() {
 	p.alarm = time.AfterFunc(wait, func() { p.awaken(false) })
 }
 
-// close marks a partition as dropped and stops its alarm. p.mu must be held.
+// close drops the partition, at once or when its goroutine ends, and stops its alarm.
 func (p *partition) close() {
-	p.gone = true
-	if !p.running {
-		p.groups.held.Add(-int64(p.held))
-		p.held = 0
+	switch p.state {
+	case partitionIdle:
+		p.drop()
+	case partitionRunning:
+		p.state = partitionDropping
 	}
 	if p.alarm != nil {
 		p.alarm.Stop()
 	}
+}
+
+// drop ends the use of the partition's memory.
+func (p *partition) drop() {
+	p.state = partitionDropped
+	p.groups.held.Add(-int64(p.held))
+	p.held = 0
 }
 
 // forget discards what is known of the ledger, after an error.

@@ -30,12 +30,10 @@ type receive struct {
 
 	mu     sync.Mutex
 	at     []*partition // where it waits
-	holder *partition   // partition whose step it is in; nil: none
+	state  receiveState
 	giver  *partition   // partition that answered it with events
-	over   bool         // answered or abandoned
 	tries  int          // answered after so many more partitions without events; negative: it keeps waiting
 	seen   []*partition // partitions already counted in tries
-	left   bool         // nobody waits for it; deliveries go back
 	missed []*partition // partitions that wanted it while it was in another's step
 	search time.Time    // until when the search goes on after the wait, if it is unknown whether something is due
 	known  []*partition // partitions that looked up to the head and had nothing for it
@@ -49,25 +47,50 @@ type receive struct {
 	deliveries []domain.Delivery
 }
 
+// receiveState says where a receive is. It has these transitions:
+//
+//	state            | claim         | finish                      | stopWaiting | abandon          | fail
+//	receiveWaiting   | receiveInStep |                             | receiveOver | receiveOver      | receiveOver
+//	receiveInStep    |               | receiveOver, receiveWaiting |             | receiveAbandoned |
+//	receiveAbandoned |               | receiveOver                 |             |                  |
+//	receiveOver      |               |                             |             |                  |
+//
+// A receive is in one step at a time. If finish has neither events nor an error for it, the receive may keep waiting, and
+// other partitions that wanted it meanwhile look again.
+type receiveState uint8
+
+const (
+	receiveWaiting   receiveState = iota // in the queues of its partitions
+	receiveInStep                        // a partition's step may answer it
+	receiveAbandoned                     // in a step, but nobody waits for it: deliveries go back
+	receiveOver                          // answered, or nobody waits for it
+)
+
 // claim takes the receive into a partition's step, if possible.
 func (r *receive) claim(p *partition) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case r.over, r.tries > 0 && slices.Contains(r.seen, p):
+	case r.state == receiveOver, r.tries > 0 && slices.Contains(r.seen, p):
 		return false
-	case r.holder != nil:
+	case r.state != receiveWaiting:
 		r.missed = append(r.missed, p)
 		return false
 	}
-	r.holder = p
+	r.state = receiveInStep
 	return true
+}
+
+// end ends the receive. The caller holds the lock.
+func (r *receive) end() {
+	r.state = receiveOver
+	close(r.done)
 }
 
 func (r *receive) ended() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.over
+	return r.state == receiveOver
 }
 
 // begin starts an attempt of a step.
@@ -79,38 +102,37 @@ func (r *receive) begin(batch int) {
 	r.bytes, r.deliveries = 0, nil
 }
 
-// finish ends a step. With an error or events, the receive is answered; otherwise it may keep waiting. finish returns
-// the deliveries that reach nobody.
-func (r *receive) finish(err error) (back []domain.Attempt) {
+// finish ends a partition's step. With an error or events, the receive is answered; otherwise it may keep waiting.
+// finish returns the deliveries that reach nobody.
+func (r *receive) finish(p *partition, err error) (back []domain.Attempt) {
 	r.mu.Lock()
-	holder := r.holder
-	r.holder = nil
-	if err == nil && !r.more && !slices.Contains(r.known, holder) {
-		r.known = append(r.known, holder)
+	abandoned := r.state == receiveAbandoned
+	r.state = receiveWaiting
+	if err == nil && !r.more && !slices.Contains(r.known, p) {
+		r.known = append(r.known, p)
 	}
 	if looksOn := err == nil && r.more && time.Now().Before(r.search); r.tries > 0 && !looksOn {
 		r.tries--
-		r.seen = append(r.seen, holder)
-	}
-	switch {
-	case r.left:
-		r.over = true
-		for i := range r.deliveries {
-			if err == nil {
-				back = append(back, domain.Attempt{EventID: r.deliveries[i].Event.ID, Attempt: r.deliveries[i].Attempt})
-			}
-		}
-	case err != nil:
-		r.err, r.over = err, true
-	case len(r.deliveries) > 0 || r.tries == 0:
-		r.ready, r.over, r.giver = r.deliveries, true, holder
+		r.seen = append(r.seen, p)
 	}
 	missed := r.missed
-	r.missed, r.deliveries = nil, nil
-	if r.over {
-		close(r.done)
+	switch {
+	case abandoned:
+		if err == nil {
+			back = attemptsOf(r.deliveries)
+		}
+		r.end()
+	case err != nil:
+		r.err = err
+		r.end()
+	case len(r.deliveries) > 0 || r.tries == 0:
+		r.ready, r.giver = r.deliveries, p
+		r.end()
+	}
+	if r.state == receiveOver {
 		missed = nil
 	}
+	r.missed, r.deliveries = nil, nil
 	r.mu.Unlock()
 	for _, other := range missed {
 		other.awaken(false)
@@ -118,33 +140,44 @@ func (r *receive) finish(err error) (back []domain.Attempt) {
 	return back
 }
 
-// giveUp ends the wait. With leave, nobody wants its events any more. giveUp returns true if the receive is over. It
-// returns false if the receive keeps searching, or is in a step that will answer it.
-func (r *receive) giveUp(leave bool) (over bool) {
+// stopWaiting ends the wait for events. It returns true if the receive is over. It returns false if the receive keeps
+// searching, or is in a step that will answer it.
+func (r *receive) stopWaiting() (over bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case r.over:
+	case r.state == receiveOver:
 		return true
-	case !leave && len(r.known) < len(r.at) && time.Now().Before(r.search):
+	case len(r.known) < len(r.at) && time.Now().Before(r.search):
 		r.tries, r.seen = len(r.at)-len(r.known), slices.Clone(r.known)
 		return false
-	case r.holder != nil:
-		r.left, r.tries = r.left || leave, 1
+	case r.state == receiveInStep:
+		r.tries = 1
 		return false
 	}
-	r.over = true
-	close(r.done)
+	r.end()
 	return true
+}
+
+// abandon ends a receive that nobody waits for any more.
+func (r *receive) abandon() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch r.state {
+	case receiveWaiting:
+		r.end()
+	case receiveInStep:
+		r.state = receiveAbandoned
+	}
 }
 
 // fail answers a waiting receive with an error.
 func (r *receive) fail(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.over && r.holder == nil {
-		r.err, r.over = err, true
-		close(r.done)
+	if r.state == receiveWaiting {
+		r.err = err
+		r.end()
 	}
 }
 
@@ -152,7 +185,7 @@ func (r *receive) fail(err error) {
 func (r *receive) await(ctx context.Context, wait time.Duration) ([]domain.Delivery, error) {
 	for _, p := range r.at {
 		p.mu.Lock()
-		if p.gone {
+		if p.dropped() {
 			p.mu.Unlock()
 			r.leave()
 			return nil, errForgotten
@@ -172,7 +205,7 @@ func (r *receive) await(ctx context.Context, wait time.Duration) ([]domain.Deliv
 	case <-r.done:
 	case <-ctx.Done():
 	case <-late:
-		if !r.giveUp(false) {
+		if !r.stopWaiting() {
 			for _, p := range r.at {
 				p.awaken(false)
 			}
@@ -193,20 +226,13 @@ func (r *receive) await(ctx context.Context, wait time.Duration) ([]domain.Deliv
 // leave abandons a receive that nobody waits for any more. Its deliveries, including those that a step is about to
 // make, go back.
 func (r *receive) leave() {
-	r.giveUp(true)
+	r.abandon()
 	r.withdraw()
 	r.mu.Lock()
-	var back []domain.Attempt
-	for i := range r.ready {
-		back = append(back, domain.Attempt{EventID: r.ready[i].Event.ID, Attempt: r.ready[i].Attempt})
-	}
-	var from *partition
-	if len(r.ready) > 0 {
-		from = r.giver
-	}
+	back, from := attemptsOf(r.ready), r.giver
 	r.ready = nil
 	r.mu.Unlock()
-	if from != nil {
+	if len(back) > 0 {
 		from.takeBack(back)
 	}
 }
@@ -229,7 +255,7 @@ func (r *receive) withdraw() {
 func (p *partition) takeBack(back []domain.Attempt) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.gone {
+	if !p.dropped() {
 		p.answers = append(p.answers, newGiveBack(back))
 		p.kick()
 	}

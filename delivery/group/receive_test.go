@@ -11,18 +11,18 @@ func TestAReceiveAsksEachPartition(t *testing.T) {
 	if !r.claim(one) || r.claim(two) {
 		t.Fatal("the first partition that asks has it")
 	}
-	r.finish(nil)
+	r.finish(one, nil)
 	if r.ended() {
 		t.Fatal("it is answered though only one partition was asked")
 	}
 	if r.claim(one) {
-		r.finish(nil)
+		r.finish(one, nil)
 		t.Errorf("a partition looks for it twice; it is answered: %t", r.ended())
 	}
 	if !r.claim(two) {
 		t.Fatal("the second partition does not get it")
 	}
-	if r.finish(nil); !r.ended() {
+	if r.finish(two, nil); !r.ended() {
 		t.Fatal("it is not answered though each was asked")
 	}
 }

@@ -65,7 +65,7 @@ func (s *step) make() {
 	defer cancel()
 	p := s.p
 	s.began = time.Now()
-	err := s.try(ctx)
+	err := s.repeatTries(ctx)
 	if err == nil {
 		if late := s.renew(ctx); late != nil {
 			p.forget(late)
@@ -82,8 +82,24 @@ func (s *step) make() {
 	s.finish(err, time.Since(s.began))
 }
 
-// try makes attempts until one is saved, or nothing needs to be saved.
-func (s *step) try(ctx context.Context) error {
+// tryEnd is how a step's try to apply the requests to the known ledger ends:
+//
+//	end         | next
+//	tryDone     | the requests are answered
+//	tryOutdated | the ledger is read, and another try follows
+//	tryUnread   | the receives fail, and another try follows for the answers; without answers, the step fails
+//	tryFailed   | the step fails
+type tryEnd uint8
+
+const (
+	tryDone     tryEnd = iota // the ledger is saved, or need not be
+	tryOutdated               // another process has changed the ledger, or may have changed it
+	tryUnread                 // events to deliver cannot be read
+	tryFailed                 // any other error
+)
+
+// repeatTries makes tries until one is done or the step fails.
+func (s *step) repeatTries(ctx context.Context) error {
 	p := s.p
 	for try := 0; try < stepTries; try++ {
 		if try > 1 {
@@ -97,29 +113,21 @@ func (s *step) try(ctx context.Context) error {
 			}
 			s.fresh, s.stale = true, false
 		}
-		done, err := s.once(ctx)
-		if failed, ok := errors.AsType[*readError](err); ok && len(s.answers) > 0 {
-			// A failed read of events is no reason to reject answers for other events.
-			s.refuse(failed.error)
-			continue
-		}
-		if done || err != nil {
+		switch end, err := s.try(ctx); {
+		case end == tryUnread && len(s.answers) > 0:
+			s.failReceives(err) // it is no reason to reject answers for other events
+		case end != tryOutdated:
 			return err
 		}
 	}
 	return domain.Errorf(domain.CodeUnavailable, "", "many others ask this group for events at the same time; try again")
 }
 
-// readError is an error from reading events for delivery.
-type readError struct{ error }
-
-func (e *readError) Unwrap() error { return e.error }
-
-// refuse fails the receives, so that the step continues without them.
-func (s *step) refuse(err error) {
+// failReceives fails the receives, so that the step continues without them.
+func (s *step) failReceives(err error) {
 	for _, r := range s.receives {
 		r.deliveries = nil
-		r.finish(err)
+		r.finish(s.p, err)
 	}
 	s.receives = nil
 }
@@ -142,56 +150,72 @@ func pause(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-// once applies the requests to the ledger and saves it. done is false if the ledger was changed by another process, or
-// if the known ledger is not recent enough.
-func (s *step) once(ctx context.Context) (done bool, err error) {
+// try applies the requests to the known ledger, and saves it.
+func (s *step) try(ctx context.Context) (tryEnd, error) {
 	p := s.p
-	l := p.ledger
 	s.told, s.more = told{}, false
-	s.wasFull = l.inFlight() >= p.row.Group.MaxInFlight
+	s.wasFull = p.ledger.inFlight() >= p.row.Group.MaxInFlight
 	now, begin := p.clock.now().UnixMicro(), s.grant()
-	settled := true
-	for _, a := range s.answers {
-		if !a.apply(l, &p.row.Group, now, begin) {
-			settled = false
-		}
+	if !s.applyAnswers(now, begin) && !s.fresh {
+		return tryOutdated, nil // one may be for a delivery of another process
 	}
-	if !settled && !s.fresh {
-		return false, nil // may answer a delivery of another process
-	}
-	s.served = s.receives
-	if len(s.receives) > 0 && p.row.Group.Partitions > 0 && !p.row.Group.Paused {
-		if err := s.admit(ctx, now); err != nil {
-			return false, &readError{err}
-		}
-	}
-	if len(s.receives) > 0 || s.sweep {
-		parked := l.parkExpired(now, p.row.Group.MaxAttempts)
-		s.told.parked += parked
-		s.told.expired += parked
-	}
-	for _, r := range s.receives {
-		r.begin(p.row.Group.BatchSize)
-	}
-	if len(s.served) > 0 && !p.row.Group.Paused {
-		p.upTo = latestOf(s.served)
-		if err := s.deliver(ctx, now, begin); err != nil {
-			return false, &readError{err}
-		}
+	if err := s.serve(ctx, now, begin); err != nil {
+		return tryUnread, err
 	}
 	if len(s.dues) > 0 && !p.row.Group.Paused {
 		if s.unlooked = s.look(ctx); s.unlooked == nil {
 			s.orphaned, s.unlooked = p.orphaned(ctx, now)
 		}
 	}
-	if !s.verified() {
-		return false, nil // another process may have left something
+	switch {
+	case !s.verified():
+		return tryOutdated, nil // another process may have left something
+	case !p.mustSave():
+		return tryDone, nil
 	}
-	passed := l.readTo - l.kept
-	if !l.dirty && passed < maxPassed && (passed == 0 || time.Since(p.savedAt) < keepPassed) {
-		return true, nil
+	saved, err := s.save(ctx)
+	switch {
+	case err != nil:
+		return tryFailed, err
+	case !saved:
+		return tryOutdated, nil
 	}
-	return s.save(ctx)
+	return tryDone, nil
+}
+
+// applyAnswers applies the answers. settled is false if one is for an event without a lease.
+func (s *step) applyAnswers(now, begin int64) (settled bool) {
+	settled = true
+	for _, a := range s.answers {
+		if !a.apply(s.p.ledger, &s.p.row.Group, now, begin) {
+			settled = false
+		}
+	}
+	return settled
+}
+
+// serve leases events to the receives, after parking those whose last attempt has expired.
+func (s *step) serve(ctx context.Context, now, begin int64) error {
+	p, group := s.p, &s.p.row.Group
+	s.served = s.receives
+	if len(s.receives) > 0 && group.Partitions > 0 && !group.Paused {
+		if err := s.admit(ctx, now); err != nil {
+			return err
+		}
+	}
+	if len(s.receives) > 0 || s.sweep {
+		parked := p.ledger.parkExpired(now, group.MaxAttempts)
+		s.told.parked += parked
+		s.told.expired += parked
+	}
+	for _, r := range s.receives {
+		r.begin(group.BatchSize)
+	}
+	if len(s.served) == 0 || group.Paused {
+		return nil
+	}
+	p.upTo = latestOf(s.served)
+	return s.deliver(ctx, now, begin)
 }
 
 // verified reports whether every receive without events has been checked against this partition's newest ledger at
@@ -231,39 +255,28 @@ func (s *step) save(ctx context.Context) (saved bool, err error) {
 	return true, nil
 }
 
-// finish answers the requests. Receives that keep waiting return to the queue.
+// mustSave reports whether the ledger has changes to save. Mere progress of readTo may wait.
+func (p *partition) mustSave() bool {
+	passed := p.ledger.readTo - p.ledger.kept
+	return p.ledger.dirty || passed >= maxPassed || passed > 0 && time.Since(p.savedAt) >= keepPassed
+}
+
+// finish answers the requests, and prepares the next step.
 func (s *step) finish(err error, took time.Duration) {
 	p := s.p
-	observer := &p.groups.config.Observer
 	if err == nil {
 		if p.open {
 			p.note(s)
 		}
 		s.stamp()
-		s.tell(observer, took)
+		s.tell(&p.groups.config.Observer, took)
 	}
-	changed := false
-	for _, a := range s.answers {
-		changed = changed || a.changed
-		a.finish(err)
-	}
-	back := s.back
-	for _, r := range s.receives {
-		r.more = s.more
-		back = append(back, r.finish(err)...)
-	}
-	for _, ask := range s.dues {
-		if ask.err = cmp.Or(err, s.unlooked); ask.err == nil {
-			ask.due = p.nextDue()
-			ask.due.Now = ask.due.Now || s.orphaned
-		}
-		close(ask.done)
-	}
+	changed := s.answer(err)
 	p.mu.Lock()
 	p.receives = slices.DeleteFunc(p.receives, (*receive).ended)
 	p.news = p.news || s.more || changed
-	if len(back) > 0 {
-		p.answers = append(p.answers, newGiveBack(back))
+	if len(s.back) > 0 {
+		p.answers = append(p.answers, newGiveBack(s.back))
 	}
 	if p.open && p.ledger.wantsReplays() {
 		p.stale, p.news = true, true
@@ -271,20 +284,48 @@ func (s *step) finish(err error, took time.Duration) {
 	if s.sweep && err != nil {
 		p.nextPark = p.clock.now().Add(sweepFailed).UnixMicro()
 	}
-	waiting, gone := len(p.receives) > 0, p.gone
-	p.untold = p.untold || err == nil && changed && p.open && (s.wasFull || p.deliverable())
-	// Receives waiting here come first. If one still waits afterwards, nothing is left to deliver.
-	tell := p.untold && !waiting || err == nil && changed && p.open && p.passesOn()
-	p.untold = p.untold && waiting && p.news
+	announce, dropped := p.mustAnnounce(s, err == nil && changed && p.open), p.dropped()
 	p.mu.Unlock()
-	if gone {
+	if dropped {
 		for _, r := range s.receives {
 			r.fail(errForgotten) // if it would keep waiting
 		}
 	}
-	if tell {
+	if announce {
 		p.groups.config.Store.NotifyGroup(p.group.tenant, p.group.name)
 	}
+}
+
+// answer answers the requests, and reports whether a consumer's answer has changed the ledger. Receives that keep
+// waiting stay in the queue.
+func (s *step) answer(err error) (changed bool) {
+	for _, a := range s.answers {
+		changed = changed || a.changed
+		a.finish(err)
+	}
+	for _, r := range s.receives {
+		r.more = s.more
+		s.back = append(s.back, r.finish(s.p, err)...)
+	}
+	for _, ask := range s.dues {
+		if ask.err = cmp.Or(err, s.unlooked); ask.err == nil {
+			ask.due = s.p.nextDue()
+			ask.due.Now = ask.due.Now || s.orphaned
+		}
+		close(ask.done)
+	}
+	return changed
+}
+
+// mustAnnounce reports whether other processes must be notified that something may be deliverable. answered is set if
+// answers have changed the ledger. The caller holds the lock.
+func (p *partition) mustAnnounce(s *step, answered bool) bool {
+	waiting := len(p.receives) > 0
+	p.untold = p.untold || answered && (s.wasFull || p.deliverable())
+	// Receives waiting here come first. If one still waits afterwards, nothing is left to deliver.
+	announce := p.untold && !waiting || answered && p.passesOn()
+	p.untold = p.untold && waiting && p.news
+	return announce
 }
 
 func (s *step) tell(o *Observer, took time.Duration) {
