@@ -16,6 +16,7 @@ type JSONError struct {
 	Message string // what is wrong
 }
 
+// Error returns what is wrong and where.
 func (e *JSONError) Error() string {
 	if e.Pointer == "" {
 		return fmt.Sprintf("%s (at byte %d)", e.Message, e.Offset)

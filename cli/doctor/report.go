@@ -11,9 +11,9 @@ import (
 type Verdict string
 
 const (
-	Fine    Verdict = "ok"
+	Fine    Verdict = "ok"      // there is nothing to do
 	Warning Verdict = "warning" // it works, but could be better
-	Failure Verdict = "failed"
+	Failure Verdict = "failed"  // it does not work
 )
 
 // Finding is the outcome of one check.

@@ -60,6 +60,7 @@ func WantCode(t *testing.T, err error, code domain.Code) {
 	}
 }
 
+// Must fails the test if err is not nil.
 func Must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -103,6 +104,7 @@ func WithIDs(a domain.Append) domain.Append {
 	return a
 }
 
+// Append appends to a tenant's log, and fails the test if that fails.
 func Append(t testing.TB, s *tables.Tables, tenant domain.TenantID, a domain.Append) domain.Appended {
 	t.Helper()
 	appended, err := s.Append(t.Context(), tenant, a)
@@ -156,6 +158,7 @@ func WholeLog(t testing.TB, s *tables.Tables, tenant domain.TenantID) []domain.E
 	return events
 }
 
+// CodeOf returns the code of a *domain.Error; empty for any other error.
 func CodeOf(err error) domain.Code {
 	if problem, ok := errors.AsType[*domain.Error](err); ok {
 		return problem.Code
