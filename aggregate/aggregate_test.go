@@ -133,6 +133,24 @@ func wantState(t rapid.TB, got State, version int64, want string) {
 	}
 }
 
+// waitForRenewals waits until no category has its snapshots taken again, which a new definition causes.
+func waitForRenewals(t *testing.T, states *States) {
+	t.Helper()
+	l := states.renewals
+	idle := func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.tenants) == 0
+	}
+	for late := time.After(time.Minute); !idle(); {
+		select {
+		case <-time.After(time.Millisecond):
+		case <-late:
+			t.Fatal("categories still have their snapshots taken again")
+		}
+	}
+}
+
 func waitFor(t *testing.T, s *watched, stream string) domain.Snapshot {
 	t.Helper()
 	timeout := time.After(time.Minute)
@@ -152,6 +170,7 @@ func TestSnapshotEvery100Events(t *testing.T) {
 	t.Parallel()
 	s, states, tenant := begin(t, true)
 	must(t, states.Put(t.Context(), tenant, adding("sum")))
+	waitForRenewals(t, states)
 	add(t, s, states, tenant, "sum-1", 1, 99)
 	got, err := states.Load(t.Context(), tenant, "sum-1", At{})
 	must(t, err)
