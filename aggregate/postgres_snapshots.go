@@ -120,17 +120,19 @@ func (s *Postgres) UnsnapshottedStreams(ctx context.Context, tenant domain.Tenan
 		err := tx.QueryRow(ctx, `
 			with slice as materialized (
 			  select e.stream_id, e.stream_version, e.position from events e
-			  where e.tenant_id = $1 and e.category = $2 and e.position > $3 and e.position <= $4
-			  order by e.position limit $5
+			  where e.tenant_id = @tenant and e.category = @category and e.position > @after and e.position <= @upTo
+			  order by e.position limit @limit
 			), moved as (
 			  select m.stream_id, max(m.stream_version) as version from slice m group by m.stream_id
 			)
 			select
-			  (select case when count(*) = $5 then max(m.position) end from slice m),
+			  (select case when count(*) = @limit then max(m.position) end from slice m),
 			  (select coalesce(array_agg(m.stream_id order by m.stream_id), '{}') from moved m
-			   where m.version - $7 >= coalesce((
-			     select max(s.version) from snapshots s where s.tenant_id = $1 and s.stream_id = m.stream_id and s.tag = $6), 0))`,
-			tenant, category, after, upTo, unsnapshottedSlice, tag, behind).Scan(&last, &streams)
+			   where m.version - @behind >= coalesce((
+			     select max(s.version) from snapshots s where s.tenant_id = @tenant and s.stream_id = m.stream_id and s.tag = @tag), 0))`,
+			pgx.NamedArgs{
+				"tenant": tenant, "category": category, "after": after, "upTo": upTo, "limit": unsnapshottedSlice, "tag": tag, "behind": behind,
+			}).Scan(&last, &streams)
 		if err != nil {
 			return fmt.Errorf("look for streams without a snapshot: %w", err)
 		}

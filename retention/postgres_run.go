@@ -165,11 +165,15 @@ func (s *Postgres) EndRetention(ctx context.Context, tenant domain.TenantID, end
 	err = pg.Under(ctx, s.db.Retention, tenant, func(tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, `
 			update retention_policies p
-			set swept_to = greatest(p.swept_to, $4), compacted_to = greatest(p.compacted_to, $5), held_by = $6, last_run_at = now(), last_error = $7,
-			  spared = (select count(*) from retention_spared s where s.tenant_id = $1 and s.category = $2),
-			  asked_at = case when $8 and p.asked_at <= $9::timestamptz then null else p.asked_at end
-			where p.tenant_id = $1 and p.category = $2 and p.revision = $3 returning p.spared`,
-			tenant, end.Category, end.Revision, end.SweptTo, end.CompactedTo, holds, pg.TextOrNull(end.Error), end.Finished, pg.TimeOrNull(end.AskedAt)).Scan(&spared)
+			set swept_to = greatest(p.swept_to, @sweptTo), compacted_to = greatest(p.compacted_to, @compactedTo), held_by = @heldBy,
+			  last_run_at = now(), last_error = @error,
+			  spared = (select count(*) from retention_spared s where s.tenant_id = @tenant and s.category = @category),
+			  asked_at = case when @finished and p.asked_at <= @askedAt::timestamptz then null else p.asked_at end
+			where p.tenant_id = @tenant and p.category = @category and p.revision = @revision returning p.spared`,
+			pgx.NamedArgs{
+				"tenant": tenant, "category": end.Category, "revision": end.Revision, "sweptTo": end.SweptTo, "compactedTo": end.CompactedTo,
+				"heldBy": holds, "error": pg.TextOrNull(end.Error), "finished": end.Finished, "askedAt": pg.TimeOrNull(end.AskedAt),
+			}).Scan(&spared)
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			return fmt.Errorf("keep what has become of a run: %w", err)
 		}

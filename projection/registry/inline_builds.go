@@ -112,11 +112,14 @@ func (s *Registry) MoveInline(ctx context.Context, from, to domain.TenantBuild, 
 			}
 		}
 		done, err := tx.Exec(ctx, `
-			update tenant_builds b set build = $5, base = nullif($6::bigint, 0), definition = $7, held_by = null, pinned_to = $9,
-			  fault = case when $9::bigint is not null then b.fault end, updated_at = now()
-			where b.tenant_id = $1 and b.owner = $2 and b.name = $3 and b.build = $4
-				and b.base is not distinct from nullif($8::bigint, 0)`,
-			from.Tenant, from.Owner, from.Name, from.Build, to.Build, to.Base, definition, from.Base, pinned)
+			update tenant_builds b set build = @to, base = nullif(@toBase::bigint, 0), definition = @definition, held_by = null, pinned_to = @pinned,
+			  fault = case when @pinned::bigint is not null then b.fault end, updated_at = now()
+			where b.tenant_id = @tenant and b.owner = @owner and b.name = @name and b.build = @from
+			  and b.base is not distinct from nullif(@fromBase::bigint, 0)`,
+			pgx.NamedArgs{
+				"tenant": from.Tenant, "owner": from.Owner, "name": from.Name, "from": from.Build, "fromBase": from.Base,
+				"to": to.Build, "toBase": to.Base, "definition": definition, "pinned": pinned,
+			})
 		switch {
 		case err != nil:
 			return false, fmt.Errorf("move a tenant to another build: %w", err)

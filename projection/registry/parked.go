@@ -301,11 +301,14 @@ func unpark(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id domain.Pr
 	}
 	if failure != nil {
 		_, err := tx.Exec(ctx, `
-			update parked_documents d set position = $6, event_id = $7, stream = $8, event_type = $9, place = $10, expression = $11,
-			  message = $12, before = $13
-			where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.document_id = $5`,
-			tenant, id.Owner, id.Name, build, document, failure.Position, failure.EventID, failure.Stream, failure.EventType,
-			failure.Where, failure.Expression, failure.Message, jsonOrNull(failure.Before))
+			update parked_documents d set position = @position, event_id = @event, stream = @stream, event_type = @type, place = @place,
+			  expression = @expression, message = @message, before = @before
+			where d.tenant_id = @tenant and d.owner = @owner and d.name = @name and d.build = @build and d.document_id = @document`,
+			pgx.NamedArgs{
+				"tenant": tenant, "owner": id.Owner, "name": id.Name, "build": build, "document": document, "position": failure.Position,
+				"event": failure.EventID, "stream": failure.Stream, "type": failure.EventType, "place": failure.Where,
+				"expression": failure.Expression, "message": failure.Message, "before": jsonOrNull(failure.Before),
+			})
 		if err != nil {
 			return false, fmt.Errorf("change a parked document: %w", err)
 		}
@@ -353,13 +356,17 @@ func (s *Registry) DiscardParked(ctx context.Context, skip domain.SkippedEvent, 
 		}
 		_, err = tx.Exec(ctx, `
 			insert into skipped_events (tenant_id, owner, name, version, position, event_id, message, reason, by, lasting)
-			select p.tenant_id, p.owner, p.name, $6::bigint, p.position, e.event_id, d.message, $7::text, $8::text, true
+			select p.tenant_id, p.owner, p.name, @version::bigint, p.position, e.event_id, d.message, @reason::text, @by::text, true
 			from parked_documents d
 			join parked_events p on p.tenant_id = d.tenant_id and p.owner = d.owner and p.name = d.name and p.build = d.build and p.document_id = d.document_id
 			join events e on e.tenant_id = p.tenant_id and e.position = p.position
-			where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.document_id = $5 and p.position > $9
+			where d.tenant_id = @tenant and d.owner = @owner and d.name = @name and d.build = @build and d.document_id = @document
+			  and p.position > @folded
 			on conflict (tenant_id, owner, name, version, position) do update set lasting = true`,
-			skip.Tenant, skip.Owner, skip.Name, build, document, skip.Version, skip.Reason, skip.By, folded)
+			pgx.NamedArgs{
+				"tenant": skip.Tenant, "owner": skip.Owner, "name": skip.Name, "build": build, "document": document, "folded": folded,
+				"version": skip.Version, "reason": skip.Reason, "by": skip.By,
+			})
 		if err != nil {
 			return fmt.Errorf("record discarded events: %w", err)
 		}

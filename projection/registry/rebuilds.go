@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -226,27 +227,40 @@ func (s *Registry) SaveRebuild(ctx context.Context, rebuild domain.Rebuild) (sav
 	if err != nil {
 		return domain.Rebuild{}, err
 	}
-	return s.saveRebuild(ctx, rebuild, "difference = $12, loss = $13, faulted = $14,", difference, loss, faulted)
+	return s.saveRebuild(ctx, rebuild, "difference = @difference, loss = @loss, faulted = @faulted,",
+		pgx.NamedArgs{"difference": difference, "loss": loss, "faulted": faulted})
 }
 
 // BeatRebuild is SaveRebuild without difference, loss and faulted tenants, which are found once and may be long.
 func (s *Registry) BeatRebuild(ctx context.Context, rebuild domain.Rebuild) (saved domain.Rebuild, err error) {
-	return s.saveRebuild(ctx, rebuild, "")
+	return s.saveRebuild(ctx, rebuild, "", nil)
+}
+
+// progressColumns are assigned from progressArgs.
+const progressColumns = `state = @state, events_done = @eventsDone, events_total = @eventsTotal, events_per_second = @eventsPerSecond,
+	documents = @documents, live_before = @liveBefore, error = @error, `
+
+// progressArgs returns what identifies a rebuild and its worker, the values of progressColumns, and more.
+func progressArgs(rebuild domain.Rebuild, more pgx.NamedArgs) pgx.NamedArgs {
+	args := pgx.NamedArgs{
+		"owner": rebuild.Owner, "name": rebuild.Name, "id": rebuild.ID, "worker": pg.TextOrNull(rebuild.Worker),
+		"state": rebuild.State, "eventsDone": rebuild.EventsDone, "eventsTotal": rebuild.EventsTotal, "eventsPerSecond": rebuild.EventsPerSecond,
+		"documents": rebuild.Documents, "liveBefore": rebuild.LiveBefore, "error": pg.TextOrNull(rebuild.Error),
+	}
+	maps.Copy(args, more)
+	return args
 }
 
 // saveRebuild stores a rebuild's progress; set is one of the SQL fragments above, and more holds its values.
-func (s *Registry) saveRebuild(ctx context.Context, rebuild domain.Rebuild, set string, more ...any) (domain.Rebuild, error) {
+func (s *Registry) saveRebuild(ctx context.Context, rebuild domain.Rebuild, set string, more pgx.NamedArgs) (domain.Rebuild, error) {
 	if rebuild.State.Ended() {
 		return domain.Rebuild{}, fmt.Errorf("save a rebuild: %s is a final state", rebuild.State)
 	}
 	err := pg.Under(ctx, s.db.App, rebuild.Owner, func(tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, `
-			update rebuilds r set state = $5, events_done = $6, events_total = $7, events_per_second = $8, documents = $9, live_before = $10,
-			  error = $11, `+set+` alive_at = now(), updated_at = now()
-			where r.tenant_id = $1 and r.name = $2 and r.rebuild_id = $3 and r.worker = $4 and `+running+`
-			returning r.cancel, r.paused, r.approved`,
-			append([]any{rebuild.Owner, rebuild.Name, rebuild.ID, pg.TextOrNull(rebuild.Worker), rebuild.State, rebuild.EventsDone, rebuild.EventsTotal,
-				rebuild.EventsPerSecond, rebuild.Documents, rebuild.LiveBefore, pg.TextOrNull(rebuild.Error)}, more...)...).
+			update rebuilds r set `+progressColumns+set+` alive_at = now(), updated_at = now()
+			where r.tenant_id = @owner and r.name = @name and r.rebuild_id = @id and r.worker = @worker and `+running+`
+			returning r.cancel, r.paused, r.approved`, progressArgs(rebuild, more)).
 			Scan(&rebuild.Cancel, &rebuild.Paused, &rebuild.Approved)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
@@ -321,11 +335,9 @@ func (s *Registry) finishRebuild(ctx context.Context, tx pgx.Tx, rebuild domain.
 		return err
 	}
 	done, err := tx.Exec(ctx, `
-		update rebuilds r set state = $5, events_done = $6, events_total = $7, events_per_second = $8, documents = $9, live_before = $10,
-		  difference = $11, error = $12, faulted = $13, worker = null, ended_at = now(), updated_at = now()
-		where r.tenant_id = $1 and r.name = $2 and r.rebuild_id = $3 and r.worker is not distinct from $4 and `+condition,
-		rebuild.Owner, rebuild.Name, rebuild.ID, pg.TextOrNull(rebuild.Worker), rebuild.State,
-		rebuild.EventsDone, rebuild.EventsTotal, rebuild.EventsPerSecond, rebuild.Documents, rebuild.LiveBefore, difference, pg.TextOrNull(rebuild.Error), faulted)
+		update rebuilds r set `+progressColumns+`difference = @difference, faulted = @faulted, worker = null, ended_at = now(), updated_at = now()
+		where r.tenant_id = @owner and r.name = @name and r.rebuild_id = @id and r.worker is not distinct from @worker and `+condition,
+		progressArgs(rebuild, pgx.NamedArgs{"difference": difference, "faulted": faulted}))
 	switch {
 	case err != nil:
 		return fmt.Errorf("end a rebuild: %w", err)

@@ -131,16 +131,19 @@ func leaveBehind(ctx context.Context, tx pgx.Tx, old domain.Projection, rebuild 
 		// build.
 		batch.Queue(`
 			insert into tenant_builds as b (tenant_id, owner, name, build, base, definition, pinned_to, fault, fault_position)
-			select t.tenant_id, $2, $3, $4, $5, $6, $5, $7, nullif($8::bigint, 0)
-			from tenants t where t.tenant_id = $1 and t.state not in ('deleting', 'deleted')
+			select t.tenant_id, @owner, @name, @old, @new, @definition, @new, @fault, nullif(@position::bigint, 0)
+			from tenants t where t.tenant_id = @tenant and t.state not in ('deleting', 'deleted')
 			on conflict (tenant_id, owner, name) do update
-			  set build = case when b.base is null or b.base = $4 then b.build else excluded.build end,
-			    definition = case when b.base is null or b.base = $4 then coalesce(b.definition, excluded.definition) else excluded.definition end,
+			  set build = case when b.base is null or b.base = @old then b.build else excluded.build end,
+			    definition = case when b.base is null or b.base = @old then coalesce(b.definition, excluded.definition) else excluded.definition end,
 			    base = case when b.base is not null then excluded.base end,
 			    held_by = null, pinned_to = excluded.pinned_to, fault = excluded.fault, fault_position = excluded.fault_position, updated_at = now()
-			  where b.build <> $5
+			  where b.build <> @new
 			returning b.build, coalesce(b.definition->>'database', '')`,
-			fault.Tenant, rebuild.Owner, rebuild.Name, old.Build, rebuild.Build, definition, fault.Reason, fault.Position).
+			pgx.NamedArgs{
+				"tenant": fault.Tenant, "owner": rebuild.Owner, "name": rebuild.Name, "old": old.Build, "new": rebuild.Build,
+				"definition": definition, "fault": fault.Reason, "position": fault.Position,
+			}).
 			Query(func(rows pgx.Rows) error {
 				_, err := pgx.ForEachRow(rows, []any{&build, &database}, func() error {
 					kept[build] = database
