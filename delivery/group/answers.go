@@ -62,7 +62,7 @@ func (a *answer) finish(err error) {
 	}
 }
 
-func (a *answer) tell(o *Observer, now int64) {
+func (a *answer) report(o *Observer, now int64) {
 	switch {
 	case a.effect == 0 || a.giveBack:
 	case a.ack:
@@ -113,21 +113,21 @@ func newGiveBack(attempts []domain.Attempt) *answer {
 	return &answer{attempts: attempts, giveBack: true, with: func(l *ledger, _ *domain.Group, le *lease, _, _ int64) { l.giveBack(le) }}
 }
 
-// ask has a partition apply an answer, and waits for the outcomes. An answer that is already in a step takes effect
+// submit has a partition apply an answer, and waits for the outcomes. An answer that is already in a step takes effect
 // even if ctx ends first.
-func (p *partition) ask(ctx context.Context, a *answer) ([]domain.Outcome, error) {
+func (p *partition) submit(ctx context.Context, a *answer) ([]domain.Outcome, error) {
 	a.done = make(chan struct{})
 	p.mu.Lock()
 	switch {
 	case p.dropped():
 		p.mu.Unlock()
-		return nil, errForgotten
+		return nil, errDropped
 	case len(p.answers) >= maxWaiting:
 		p.mu.Unlock()
 		return nil, domain.Errorf(domain.CodeTooManyRequests, "", "the group has too many answers waiting; try again later")
 	}
 	p.answers = append(p.answers, a)
-	p.kick()
+	p.start()
 	p.mu.Unlock()
 	select {
 	case <-a.done:
@@ -194,11 +194,11 @@ func (g *Groups) answer(
 		}
 		var outcomes []domain.Outcome
 		if gr.known.Load().Partitions == 0 {
-			outcomes, err = g.partition(gr, 0).ask(ctx, newAnswer(attempts))
+			outcomes, err = g.partition(gr, 0).submit(ctx, newAnswer(attempts))
 		} else {
 			outcomes, err = g.answerPartitions(ctx, gr, attempts, newAnswer)
 		}
-		if !errors.Is(err, errForgotten) {
+		if !errors.Is(err, errDropped) {
 			return outcomes, err
 		}
 	}

@@ -8,7 +8,7 @@ import (
 
 // frontier returns the position up to which the step looks for new events. This is the log's head, unless the group, or
 // the receives that may still be served, end before it.
-func (s *step) frontier() int64 { return s.p.frontier(latestOf(s.served[s.serving:])) }
+func (s *step) frontier() int64 { return s.p.frontier(latestOf(s.served[s.nextServed:])) }
 
 // frontier returns the position up to which receives with the bound upTo look for new events. 0 means no bound.
 func (p *partition) frontier(upTo int64) int64 {
@@ -38,9 +38,9 @@ func (p *partition) ends() int64 {
 	return math.MaxInt64
 }
 
-// tooYoung returns when an event will have waited for the group's delay, or 0 if it has. Later events in the log were
+// endOfDelay returns when an event will have waited for the group's delay, or 0 if it has. Later events in the log were
 // not recorded earlier, so they are not due earlier.
-func (p *partition) tooYoung(e *domain.Event, now int64) int64 {
+func (p *partition) endOfDelay(e *domain.Event, now int64) int64 {
 	if p.row.Group.Delay == 0 {
 		return 0
 	}

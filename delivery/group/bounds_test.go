@@ -244,7 +244,8 @@ func TestNamesOfServiceGroups(t *testing.T) {
 	}
 }
 
-// What is due is known without a receive, which leases nothing; and what passes by that is not the group's is none of it.
+// What is due is known without a receive, which leases nothing; and what passes by that is not the group's is none of
+// it.
 func TestWhatIsDueIsReadFromTheLog(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)

@@ -7,10 +7,10 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// room returns the first receive of a step that has room for an event of this size, or nil.
-func (s *step) room(bytes int) *receive {
-	for ; s.serving < len(s.served); s.serving++ {
-		r := s.served[s.serving]
+// receiveWithRoom returns the first receive of a step that has room for an event of this size, or nil.
+func (s *step) receiveWithRoom(bytes int) *receive {
+	for ; s.nextServed < len(s.served); s.nextServed++ {
+		r := s.served[s.nextServed]
 		if len(r.deliveries) < r.limit && r.fits(bytes) {
 			return r
 		}
@@ -18,26 +18,26 @@ func (s *step) room(bytes int) *receive {
 	return nil
 }
 
-// wanted returns how many more events the receives of a step want.
-func (s *step) wanted() int {
+// eventsWanted returns how many more events the receives of a step want.
+func (s *step) eventsWanted() int {
 	wanted := 0
-	for _, r := range s.served[s.serving:] {
+	for _, r := range s.served[s.nextServed:] {
 		wanted += r.limit - len(r.deliveries)
 	}
 	return wanted
 }
 
-func (s *step) give(r *receive, le *lease, e *domain.Event) {
+func (s *step) addDelivery(r *receive, le *lease, e *domain.Event) {
 	r.deliveries = append(r.deliveries, domain.Delivery{
 		Event: *e, Attempt: le.attempt, Base: le.base, Partition: s.p.number, Replays: le.replays,
 	})
 	r.bytes += eventBytes(e)
-	s.told.delivered++
+	s.counts.delivered++
 }
 
-// space returns how many more events may be leased. fresh reports whether they may include events that were not
+// roomForLeases returns how many more events may be leased. fresh reports whether they may include events that were not
 // delivered before.
-func (s *step) space() (space int, fresh bool) {
+func (s *step) roomForLeases() (space int, fresh bool) {
 	l, most := s.p.ledger, s.p.row.Group.MaxInFlight
 	return most - l.inFlight(), len(l.retries) < 2*most
 }
@@ -45,26 +45,26 @@ func (s *step) space() (space int, fresh bool) {
 // deliver leases events to the receives in order of arrival. It starts with redeliveries that are due, continues with
 // events left behind in streams that are free, and ends with new events.
 func (s *step) deliver(ctx context.Context, now, begin int64) error {
-	s.serving = 0
+	s.nextServed = 0
 	deadline := s.deadline(begin)
-	if err := s.deliverAgain(ctx, now, deadline); err != nil {
+	if err := s.redeliver(ctx, now, deadline); err != nil {
 		return err
 	}
-	if err := s.deliverBehind(ctx, now, deadline); err != nil {
+	if err := s.deliverLeftBehind(ctx, now, deadline); err != nil {
 		return err
 	}
 	return s.deliverNew(ctx, now, deadline)
 }
 
-// againRead limits how many events due for redelivery are read at once. Large events reduce it.
-const againRead = 250
+// redeliveryRead limits how many events due for redelivery are read at once. Large events reduce it.
+const redeliveryRead = 250
 
-func (s *step) deliverAgain(ctx context.Context, now, deadline int64) error {
+func (s *step) redeliver(ctx context.Context, now, deadline int64) error {
 	l := s.p.ledger
-	space, fresh := s.space()
-	due := l.dueAgain(now, s.wanted(), space, fresh)
-	for average := s.p.ahead.typical(); len(due) > 0; {
-		chunk := max(1, min(againRead, maxReceiveBytes/average))
+	space, fresh := s.roomForLeases()
+	due := l.dueRedeliveries(now, s.eventsWanted(), space, fresh)
+	for average := s.p.ahead.typicalBytes(); len(due) > 0; {
+		chunk := max(1, min(redeliveryRead, maxReceiveBytes/average))
 		part := due[:min(chunk, len(due))]
 		due = due[len(part):]
 		positions := make([]int64, len(part))
@@ -88,14 +88,14 @@ func (s *step) deliverAgain(ctx context.Context, now, deadline int64) error {
 				l.settleGone(a) // not in the log any more, or, after a change of the definition, not in the group
 				continue
 			}
-			r := s.room(eventBytes(e))
+			r := s.receiveWithRoom(eventBytes(e))
 			if r == nil {
 				return nil
 			}
 			if a.lease != nil && a.lease.deadline > 0 {
-				s.told.expired++
+				s.counts.expired++
 			}
-			s.give(r, l.deliverAgain(a, e, now, deadline), e)
+			s.addDelivery(r, l.redeliver(a, e, now, deadline), e)
 		}
 	}
 	return nil
@@ -109,16 +109,16 @@ const (
 	streamsReadBytes = 8 << 20 // expected, from the size of the events read last
 )
 
-func (s *step) deliverBehind(ctx context.Context, now, deadline int64) error {
+func (s *step) deliverLeftBehind(ctx context.Context, now, deadline int64) error {
 	p, l := s.p, s.p.ledger
 	each := streamAheadEvents
 	for rounds := 0; ; rounds++ {
 		if rounds > streamsRounds || rounds > 0 && time.Since(s.began) > stepTime {
-			s.more = true
+			s.mayHaveMore = true
 			return nil // save the progress before reading more
 		}
-		space, fresh := s.space()
-		free := l.free(min(s.wanted(), space, streamsRead))
+		space, fresh := s.roomForLeases()
+		free := l.freeStreams(min(s.eventsWanted(), space, streamsRead))
 		if !fresh || len(free) == 0 {
 			return nil
 		}
@@ -131,19 +131,19 @@ func (s *step) deliverBehind(ctx context.Context, now, deadline int64) error {
 			if e == nil {
 				if last {
 					l.caughtUp(b)
-					p.streams.forget(b.stream)
+					p.streams.remove(b.stream)
 				}
 				continue // or there is more, but none of it belongs to the group so far
 			}
-			r := s.room(eventBytes(e))
+			r := s.receiveWithRoom(eventBytes(e))
 			if r == nil {
 				return nil
 			}
-			s.give(r, l.nextBehind(b, e, now, deadline), e)
+			s.addDelivery(r, l.leaseLeftBehind(b, e, now, deadline), e)
 			p.streams.take(b.stream)
 			if last {
 				l.caughtUp(b)
-				p.streams.forget(b.stream)
+				p.streams.remove(b.stream)
 			}
 		}
 	}
@@ -163,7 +163,7 @@ func (p *partition) readStreams(ctx context.Context, streams []*leftBehind, each
 	if len(places) == 0 {
 		return nil
 	}
-	limit := max(1, min(each, streamsReadBytes/len(places)/p.ahead.typical()))
+	limit := max(1, min(each, streamsReadBytes/len(places)/p.ahead.typicalBytes()))
 	l := p.ledger
 	events, err := p.groups.config.Store.NextInStreams(ctx, p.group.tenant, places, l.readTo, limit)
 	if err != nil {
@@ -173,14 +173,14 @@ func (p *partition) readStreams(ctx context.Context, streams []*leftBehind, each
 	for i := range events {
 		read[events[i].Stream] = append(read[events[i].Stream], events[i])
 	}
-	asking := p.ahead.sieve()
+	asking := p.ahead.newFilter()
 	defer asking.end()
 	for stream, b := range of {
 		found := read[stream]
 		all := len(found) < limit
 		kept := found[:0:0]
 		for i := range found {
-			wanted, enough, err := asking.wants(ctx, &found[i])
+			wanted, enough, err := asking.selects(ctx, &found[i])
 			if err != nil {
 				return err
 			}
@@ -193,26 +193,26 @@ func (p *partition) readStreams(ctx context.Context, streams []*leftBehind, each
 			}
 		}
 		if n := len(found); n > 0 && len(kept) == 0 {
-			l.passBehind(b, found[n-1].Version, found[n-1].Position+1)
+			l.advanceBehind(b, found[n-1].Version, found[n-1].Position+1)
 		}
-		p.streams.read(stream, kept, all)
+		p.streams.addRead(stream, kept, all)
 	}
 	return nil
 }
 
 func (s *step) deliverNew(ctx context.Context, now, deadline int64) error {
 	p, l := s.p, s.p.ledger
-	p.young = 0
+	p.delayedUntil = 0
 	for {
-		space, fresh := s.space()
-		if space <= 0 || !fresh || s.room(0) == nil {
+		space, fresh := s.roomForLeases()
+		if space <= 0 || !fresh || s.receiveWithRoom(0) == nil {
 			return nil
 		}
 		e := p.ahead.next()
 		if e == nil {
-			l.pass(min(p.ahead.scanned, s.frontier()))
-			if s.told.delivered > 0 || l.readTo-l.kept >= maxPassed || time.Since(s.began) > stepTime {
-				s.more = s.more || p.ahead.under != nil || p.ahead.scanned < s.frontier()
+			l.advanceReadTo(min(p.ahead.scanned, s.frontier()))
+			if s.counts.delivered > 0 || l.readTo-l.savedReadTo >= maxPassed || time.Since(s.began) > stepTime {
+				s.mayHaveMore = s.mayHaveMore || p.ahead.reading != nil || p.ahead.scanned < s.frontier()
 				return nil
 			}
 			if read, err := s.readAhead(ctx); err != nil || !read {
@@ -220,23 +220,23 @@ func (s *step) deliverNew(ctx context.Context, now, deadline int64) error {
 			}
 			continue
 		}
-		r := s.room(eventBytes(e))
+		r := s.receiveWithRoom(eventBytes(e))
 		for r != nil && r.upTo > 0 && e.Position > r.upTo {
-			s.serving++
-			r = s.room(eventBytes(e))
+			s.nextServed++
+			r = s.receiveWithRoom(eventBytes(e))
 		}
 		if r == nil || p.ends() < e.Position {
 			return nil
 		}
-		if p.young = p.tooYoung(e, now); p.young > 0 {
+		if p.delayedUntil = p.endOfDelay(e, now); p.delayedUntil > 0 {
 			return nil
 		}
 		_, known := l.behind[e.Stream]
-		if le := l.next(e, now, deadline); le != nil {
-			s.give(r, le, e)
-			r.deliveries[len(r.deliveries)-1].Gap = p.ahead.meets(e)
+		if le := l.leaseNext(e, now, deadline); le != nil {
+			s.addDelivery(r, le, e)
+			r.deliveries[len(r.deliveries)-1].Gap = p.ahead.gapBefore(e)
 		} else {
-			p.streams.left(e, !known)
+			p.streams.addLeftBehind(e, !known)
 		}
 		p.ahead.take()
 	}
@@ -246,13 +246,13 @@ func (s *step) deliverNew(ctx context.Context, now, deadline int64) error {
 // may know of an event that was not announced here.
 func (s *step) readAhead(ctx context.Context) (bool, error) {
 	p := s.p
-	read, err := p.ahead.more(ctx, s.frontier())
+	read, err := p.ahead.readMore(ctx, s.frontier())
 	if read || err != nil || s.frontier() < p.group.head.Load() {
 		return read, err
 	}
 	looked := true
 	for _, r := range s.served {
-		looked, r.looked = looked && r.looked, true
+		looked, r.headRead = looked && r.headRead, true
 	}
 	if looked {
 		return false, nil
@@ -261,6 +261,6 @@ func (s *step) readAhead(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	p.group.moved(head.Position)
-	return p.ahead.more(ctx, s.frontier())
+	p.group.advanceHead(head.Position)
+	return p.ahead.readMore(ctx, s.frontier())
 }

@@ -2,11 +2,11 @@ package group
 
 import "time"
 
-// ShareOut calls shareOut.
-var ShareOut = shareOut
+// AssignPartitions calls shareOut.
+var AssignPartitions = assignPartitions
 
-// RosterFor changes how long a process relies on what it read of a group's members.
-func (g *Groups) RosterFor(d time.Duration) { g.rosterFor = d }
+// AssignmentFor changes how long a process relies on what it read of a group's members.
+func (g *Groups) AssignmentFor(d time.Duration) { g.assignmentFor = d }
 
-// FillFor changes after how long a member's receive that has events asks for no more.
-func (g *Groups) FillFor(d time.Duration) { g.fillFor = d }
+// TopUpFor changes after how long a member's receive that has events asks for no more.
+func (g *Groups) TopUpFor(d time.Duration) { g.topUpFor = d }

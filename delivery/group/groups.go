@@ -44,11 +44,11 @@ type Groups struct {
 	closed   bool
 
 	running sync.WaitGroup // the partitions' goroutines
-	held    atomic.Int64   // bytes of events in the partitions' memory
+	memory  atomic.Int64   // bytes of events in the partitions' memory
 
 	peeking chan struct{} // one entry for each peek
 
-	rosterFor, fillFor time.Duration // the constants, except in tests
+	assignmentFor, topUpFor time.Duration // the constants, except in tests
 }
 
 // group is a group that is in use in this process.
@@ -56,29 +56,29 @@ type group struct {
 	tenant domain.TenantID
 	name   string
 
-	known   atomic.Pointer[domain.Group] // as last read
-	head    atomic.Int64                 // of the tenant's log, as far as known
-	asking  chan struct{}                // one entry while a filter of the tenant's groups runs
-	peeking chan struct{}                // one entry while a peek at one of the tenant's groups runs
-	recent  *recent                      // reads the log for the tenant's groups
-	waiting atomic.Int64                 // receives
+	known       atomic.Pointer[domain.Group] // as last read
+	head        atomic.Int64                 // of the tenant's log, as far as known
+	filterTurn  chan struct{}                // one entry while a filter of the tenant's groups runs
+	peeking     chan struct{}                // one entry while a peek at one of the tenant's groups runs
+	sharedReads *sharedReads                 // reads the log for the tenant's groups
+	waiting     atomic.Int64                 // receives
 
-	members membership    // of a group with partitions
-	turn    atomic.Uint64 // the partition that the next receive of a member starts with
-	placed  places        // partitions of events delivered here
+	members  membership     // of a group with partitions
+	rotation atomic.Uint64  // the partition that the next receive of a member starts with
+	placed   partitionCache // partitions of events delivered here
 
 	parts map[int]*partition // guarded by Groups.mu
 }
 
-// know records the group as it was read.
-func (gr *group) know(now domain.Group) {
+// setKnown records the group as it was read.
+func (gr *group) setKnown(now domain.Group) {
 	if before := gr.known.Load(); before == nil || before.Revision != now.Revision {
 		gr.known.Store(&now)
 	}
 }
 
-// moved records that the log's head has reached a position, and reports whether that is new.
-func (gr *group) moved(head int64) bool {
+// advanceHead records that the log's head has reached a position, and reports whether that is new.
+func (gr *group) advanceHead(head int64) bool {
 	for {
 		before := gr.head.Load()
 		if head <= before {
@@ -97,7 +97,7 @@ func New(config Config) *Groups {
 	}
 	config.Bytes = cmp.Or(config.Bytes, DefaultGroupBytes)
 	return &Groups{
-		config: config, byTenant: make(map[domain.TenantID]map[string]*group), peeking: make(chan struct{}, peeks), rosterFor: rosterFor, fillFor: fillFor,
+		config: config, byTenant: make(map[domain.TenantID]map[string]*group), peeking: make(chan struct{}, peeks), assignmentFor: assignmentFor, topUpFor: topUpFor,
 	}
 }
 
@@ -140,7 +140,7 @@ func (g *Groups) sweep(now time.Time) {
 	for tenant, groups := range g.byTenant {
 		for name, gr := range groups {
 			for number, p := range gr.parts {
-				if p.swept(now) {
+				if p.sweepOrClose(now) {
 					delete(gr.parts, number)
 				}
 			}
@@ -154,17 +154,17 @@ func (g *Groups) sweep(now time.Time) {
 	}
 }
 
-// swept makes the partition handle timeouts. If nobody has used the partition for a while and nothing is left to do, it
-// returns true, and the partition must not be used any more.
-func (p *partition) swept(now time.Time) bool {
+// sweepOrClose makes the partition handle timeouts. If nobody has used the partition for a while and nothing is left to
+// do, it returns true, and the partition must not be used any more.
+func (p *partition) sweepOrClose(now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case p.state != partitionIdle:
 		return false
 	case p.nextPark > 0 && p.clock.now().UnixMicro() >= p.nextPark, p.unsaved && now.Sub(p.savedAt) >= keepPassed:
-		p.sweep = true
-		p.kick()
+		p.sweepDue = true
+		p.start()
 		return false
 	case len(p.receives) > 0 || p.nextPark > 0 || now.Sub(p.used) < idlePartition:
 		return false
@@ -219,14 +219,14 @@ func (g *Groups) use(ctx context.Context, tenant domain.TenantID, name string) (
 	if gr = g.byTenant[tenant][name]; gr != nil {
 		return gr, nil
 	}
-	gr = &group{tenant: tenant, name: name, parts: make(map[int]*partition), asking: make(chan struct{}, 1), peeking: make(chan struct{}, 1)}
-	gr.know(found)
+	gr = &group{tenant: tenant, name: name, parts: make(map[int]*partition), filterTurn: make(chan struct{}, 1), peeking: make(chan struct{}, 1)}
+	gr.setKnown(found)
 	for _, other := range g.byTenant[tenant] {
-		gr.asking, gr.peeking, gr.recent = other.asking, other.peeking, other.recent
+		gr.filterTurn, gr.peeking, gr.sharedReads = other.filterTurn, other.peeking, other.sharedReads
 		break
 	}
-	if gr.recent == nil {
-		gr.recent = &recent{Log: g.config.Store, groups: func() int { return g.inUse(tenant) }}
+	if gr.sharedReads == nil {
+		gr.sharedReads = &sharedReads{Log: g.config.Store, groups: func() int { return g.inUse(tenant) }}
 	}
 	if g.byTenant[tenant] == nil {
 		g.byTenant[tenant] = make(map[string]*group)
@@ -268,8 +268,8 @@ func (g *Groups) Wake(head domain.Head) {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	for _, gr := range g.byTenant[head.Tenant] {
-		if gr.moved(head.Position) {
-			gr.awaken(false)
+		if gr.advanceHead(head.Position) {
+			gr.wakeReceives(false)
 		}
 	}
 }
@@ -283,16 +283,16 @@ func (g *Groups) Notice(tenant domain.TenantID, name string) {
 	case tenant == domain.Everyone:
 		for _, groups := range g.byTenant {
 			for _, gr := range groups {
-				gr.awaken(true)
+				gr.wakeReceives(true)
 			}
 		}
 	case name == "":
 		for _, gr := range g.byTenant[tenant] {
-			gr.awaken(true)
+			gr.wakeReceives(true)
 		}
 	default:
 		if gr := g.byTenant[tenant][name]; gr != nil {
-			gr.awaken(true)
+			gr.wakeReceives(true)
 		}
 	}
 }
@@ -305,9 +305,9 @@ func (g *Groups) changed(tenant domain.TenantID, name string) {
 	}
 }
 
-// awaken makes waiting receives of a group look again. Groups.mu must be held.
-func (gr *group) awaken(stale bool) {
+// wakeReceives makes waiting receives of a group look again. Groups.mu must be held.
+func (gr *group) wakeReceives(stale bool) {
 	for _, p := range gr.parts {
-		p.awaken(stale)
+		p.wakeReceives(stale)
 	}
 }

@@ -22,29 +22,29 @@ func (g *Groups) InFlight() int {
 	return n
 }
 
-// note records what a saved step has delivered and settled here. Only the running goroutine calls it.
-func (p *partition) note(s *step) {
+// recordInFlight records what a saved step has delivered and settled here. Only the running goroutine calls it.
+func (p *partition) recordInFlight(s *step) {
 	l := p.ledger
-	for _, id := range l.ended {
-		delete(p.mine, id)
+	for _, id := range l.endedEvents {
+		delete(p.deliveredHere, id)
 	}
-	l.ended = nil
-	if s.fresh {
-		for id, attempt := range p.mine {
+	l.endedEvents = nil
+	if s.ledgerRead {
+		for id, attempt := range p.deliveredHere {
 			if le := l.leaseOf[id]; le == nil || le.attempt != attempt {
-				delete(p.mine, id)
+				delete(p.deliveredHere, id)
 			}
 		}
 	}
 	for _, r := range s.receives {
 		for i := range r.deliveries {
-			if p.mine == nil {
-				p.mine = make(map[domain.EventID]int)
+			if p.deliveredHere == nil {
+				p.deliveredHere = make(map[domain.EventID]int)
 			}
-			p.mine[r.deliveries[i].Event.ID] = r.deliveries[i].Attempt
+			p.deliveredHere[r.deliveries[i].Event.ID] = r.deliveries[i].Attempt
 		}
 	}
 	p.mu.Lock()
-	p.inFlight = len(p.mine)
+	p.inFlight = len(p.deliveredHere)
 	p.mu.Unlock()
 }

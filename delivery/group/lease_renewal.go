@@ -25,15 +25,15 @@ const (
 var errNotTimely = domain.Errorf(domain.CodeUnavailable, "",
 	"the database takes so long that the leases would be over before the answer arrives; try again")
 
-// grant sets the time when leases begin, and returns it with slack included.
-func (s *step) grant() (begin int64) {
-	s.granted, s.slack, s.ackTimeout = s.p.clock.latest(), s.p.slack, s.p.row.Group.AckTimeout
+// beginLeases sets the time when leases begin, and returns it with slack included.
+func (s *step) beginLeases() (begin int64) {
+	s.leasesBegunAt, s.slack, s.ackTimeout = s.p.clock.latest(), s.p.slack, s.p.row.Group.AckTimeout
 	for _, r := range s.receives {
 		if r.lease > 0 {
 			s.ackTimeout = min(s.ackTimeout, r.lease)
 		}
 	}
-	return s.granted.Add(s.slack).UnixMicro()
+	return s.leasesBegunAt.Add(s.slack).UnixMicro()
 }
 
 // deadline returns when leases that begin at begin end.
@@ -41,12 +41,12 @@ func (s *step) deadline(begin int64) int64 { return begin + s.ackTimeout.Microse
 
 // shortened reports whether more than a quarter of a lease of this length has passed since it was granted.
 func (s *step) shortened(length time.Duration) bool {
-	return s.p.clock.latest().Sub(s.granted)-s.slack > length/4
+	return s.p.clock.latest().Sub(s.leasesBegunAt)-s.slack > length/4
 }
 
 // overdue reports whether a lease saved in this step has lost too much of its time.
 func (s *step) overdue() bool {
-	if s.told.delivered > 0 && s.shortened(s.ackTimeout) {
+	if s.counts.delivered > 0 && s.shortened(s.ackTimeout) {
 		return true
 	}
 	return slices.ContainsFunc(s.answers, func(a *answer) bool {
@@ -54,9 +54,9 @@ func (s *step) overdue() bool {
 	})
 }
 
-// renew extends the leases that were saved too slowly. It drops events that were delivered to others meanwhile. After
-// an error, none of the leases may be relied on: see recall.
-func (s *step) renew(ctx context.Context) error {
+// renewLeases extends the leases that were saved too slowly. It drops events that were delivered to others meanwhile.
+// After an error, none of the leases may be relied on: see recall.
+func (s *step) renewLeases(ctx context.Context) error {
 	for range renewTries {
 		if !s.overdue() {
 			return nil
@@ -74,7 +74,7 @@ func (s *step) renew(ctx context.Context) error {
 func (s *step) extendAll(ctx context.Context) error {
 	p := s.p
 	for range renewConflicts {
-		now, begin := p.clock.now().UnixMicro(), s.grant()
+		now, begin := p.clock.now().UnixMicro(), s.beginLeases()
 		deadline := s.deadline(begin)
 		for _, r := range s.receives {
 			held := len(r.deliveries)
@@ -86,8 +86,8 @@ func (s *step) extendAll(ctx context.Context) error {
 				p.ledger.extend(le, deadline)
 				return false
 			})
-			s.more = s.more || len(r.deliveries) < held
-			s.told.delivered -= held - len(r.deliveries)
+			s.mayHaveMore = s.mayHaveMore || len(r.deliveries) < held
+			s.counts.delivered -= held - len(r.deliveries)
 		}
 		for _, a := range s.answers {
 			if a.extend {
@@ -100,18 +100,18 @@ func (s *step) extendAll(ctx context.Context) error {
 		if saved, err := s.save(ctx); saved || err != nil {
 			return unavailableNow(err)
 		}
-		if err := p.load(ctx, true); err != nil {
+		if err := p.readLedger(ctx, true); err != nil {
 			return err
 		}
-		s.fresh = true
+		s.ledgerRead = true
 	}
 	return errNotTimely
 }
 
-// recall fails every request whose leases could not be renewed in time. Leases granted to receives are given back, and
-// their attempts do not count. An extension may have been saved, but its lease may have expired. Repeating the request
-// is harmless.
-func (s *step) recall(err error) {
+// recallLeases fails every request whose leases could not be renewed in time. Leases granted to receives are given
+// back, and their attempts do not count. An extension may have been saved, but its lease may have expired. Repeating
+// the request is harmless.
+func (s *step) recallLeases(err error) {
 	s.answers = slices.DeleteFunc(s.answers, func(a *answer) bool {
 		refused := a.extend && a.effect > 0
 		if refused {
@@ -123,18 +123,18 @@ func (s *step) recall(err error) {
 		if len(r.deliveries) == 0 {
 			continue
 		}
-		s.told.delivered -= len(r.deliveries)
-		s.back = append(s.back, attemptsOf(r.deliveries)...)
+		s.counts.delivered -= len(r.deliveries)
+		s.undelivered = append(s.undelivered, attemptsOf(r.deliveries)...)
 		r.deliveries = nil
 		r.finish(s.p, err)
 	}
 	s.receives = slices.DeleteFunc(s.receives, (*receive).ended)
-	s.unlooked = cmp.Or(s.unlooked, err)
+	s.dueUnknown = cmp.Or(s.dueUnknown, err)
 }
 
-// stamp sets the end of the lease in each delivery.
-func (s *step) stamp() {
-	deadline := time.UnixMicro(s.deadline(s.granted.Add(s.slack).UnixMicro())).UTC()
+// stampDeadlines sets the end of the lease in each delivery.
+func (s *step) stampDeadlines() {
+	deadline := time.UnixMicro(s.deadline(s.leasesBegunAt.Add(s.slack).UnixMicro())).UTC()
 	expires := time.Now().Add(deadline.Sub(s.p.clock.latest()))
 	for _, r := range s.receives {
 		for i := range r.deliveries {
@@ -167,16 +167,16 @@ func (r *receive) keepTimely(given []domain.Delivery, timeout time.Duration) ([]
 			kept = append(kept, d)
 		}
 	}
-	r.takeBack(back)
+	r.giveBack(back)
 	if len(kept) == 0 {
 		return nil, errNotTimely
 	}
 	return kept, nil
 }
 
-// newest removes deliveries that a later delivery of the same response made stale: those of the same event or, in an
-// ordered group, of the same stream. They exist only if the database's clock was moved.
-func newest(given []domain.Delivery, ordered bool) []domain.Delivery {
+// withoutStale removes deliveries that a later delivery of the same response made stale: those of the same event or, in
+// an ordered group, of the same stream. They exist only if the database's clock was moved.
+func withoutStale(given []domain.Delivery, ordered bool) []domain.Delivery {
 	type key struct {
 		event  domain.EventID
 		stream string

@@ -152,7 +152,7 @@ func TestAnswerHasAnEventOnce(t *testing.T) {
 	b.quick(t, "g", func(d *domain.GroupDefinition) {
 		d.AckTimeout, d.Partitions, d.Ordering = shortLease, 1, domain.OrderingStream
 	})
-	b.groups.FillFor(time.Hour)
+	b.groups.TopUpFor(time.Hour)
 	member := b.join(t, b.groups)
 	unlock := b.lockLedger(t, 0)
 	received := b.begin(t, group.Receive{Batch: 10, Member: member, Wait: time.Minute})
@@ -172,7 +172,7 @@ func TestFillingUpDoesNotOutlastALease(t *testing.T) {
 	b.quick(t, "g", func(d *domain.GroupDefinition) {
 		d.AckTimeout, d.Partitions, d.Ordering = shortLease, 2, domain.OrderingStream
 	})
-	b.groups.FillFor(time.Hour)
+	b.groups.TopUpFor(time.Hour)
 	member := b.join(t, b.groups)
 	unlock := b.lockLedger(t, 1)
 	received := b.begin(t, group.Receive{Batch: 100, Member: member, Wait: time.Minute})

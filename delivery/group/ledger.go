@@ -32,25 +32,25 @@ type ledger struct {
 	behind  map[string]*leftBehind // by stream
 	origins map[int64]int64        // when a replayed event was first parked, by position
 
-	retries map[int64]*Retry    // by position
-	replays []domain.DeadLetter // dead letters whose replay was requested, oldest first
-	cut     bool                // there may be more replays than were read
-	others  bool                // also of streams that have no replay in memory
+	retries      map[int64]*Retry    // by position
+	replays      []domain.DeadLetter // dead letters whose replay was requested, oldest first
+	replaysCut   bool                // there may be more replays than were read
+	otherReplays bool                // also of streams that have no replay in memory
 
-	leaseOf map[domain.EventID]*lease
-	retryOf map[domain.EventID]*Retry
-	holds   map[string]struct{} // ordered: streams with an event in flight or waiting for a retry
-	freed   []string            // ordered: streams that are behind and not held; some may be outdated
+	leaseOf      map[domain.EventID]*lease
+	retryOf      map[domain.EventID]*Retry
+	heldStreams  map[string]struct{} // ordered: streams with an event in flight or waiting for a retry
+	freedStreams []string            // ordered: streams that are behind and not held; some may be outdated
 
-	ended []domain.EventID // events whose leases have ended since the last note
+	endedEvents []domain.EventID // events whose leases have ended since recordInFlight was called
 
-	dirty   bool  // changes since the last read or save must not be lost
-	kept    int64 // readTo at the last read or save; if progress after it is lost, skipped events are looked at again
-	untidy  bool  // some leases have ended or are out of order
-	retry   map[int64]*Retry
-	unretry map[int64]struct{}
-	park    map[int64]domain.DeadLetter
-	unpark  map[int64]struct{}
+	dirty       bool  // changes since the last read or save must not be lost
+	savedReadTo int64 // readTo at the last read or save; if progress after it is lost, skipped events are looked at again
+	untidy      bool  // some leases have ended or are out of order
+	retry       map[int64]*Retry
+	unretry     map[int64]struct{}
+	park        map[int64]domain.DeadLetter
+	unpark      map[int64]struct{}
 }
 
 // lease is an event that was delivered and is not settled.
@@ -65,7 +65,7 @@ type lease struct {
 	replays   int
 	delivered int64
 	deadline  int64 // 0: given back, due at once
-	gone      bool
+	ended     bool
 }
 
 // leftBehind is a stream with undelivered events at or below readTo, because an earlier event held the stream.
@@ -78,10 +78,10 @@ type leftBehind struct {
 // newLedger returns the ledger of a partition that has delivered nothing, starting after readTo.
 func newLedger(partition int, ordered bool, readTo int64) *ledger {
 	return &ledger{
-		partition: partition, ordered: ordered, readTo: readTo, kept: readTo,
+		partition: partition, ordered: ordered, readTo: readTo, savedReadTo: readTo,
 		behind: make(map[string]*leftBehind), origins: make(map[int64]int64),
 		retries: make(map[int64]*Retry),
-		leaseOf: make(map[domain.EventID]*lease), retryOf: make(map[domain.EventID]*Retry), holds: make(map[string]struct{}),
+		leaseOf: make(map[domain.EventID]*lease), retryOf: make(map[domain.EventID]*Retry), heldStreams: make(map[string]struct{}),
 		retry: make(map[int64]*Retry), unretry: make(map[int64]struct{}),
 		park: make(map[int64]domain.DeadLetter), unpark: make(map[int64]struct{}),
 	}
@@ -95,31 +95,31 @@ func openLedger(partition int, row LedgerRow) (*ledger, error) {
 			return nil, err
 		}
 	}
-	l.kept = l.readTo
-	l.adopt(row.Retries, row.Replays)
+	l.savedReadTo = l.readTo
+	l.addRows(row.Retries, row.Replays)
 	return l, nil
 }
 
-// adopt adds the rows that belong to a ledger that was just read.
-func (l *ledger) adopt(retries []Retry, replays []domain.DeadLetter) {
+// addRows adds the rows that belong to a ledger that was just read.
+func (l *ledger) addRows(retries []Retry, replays []domain.DeadLetter) {
 	for i := range retries {
 		r := &retries[i]
 		l.retries[r.Position], l.retryOf[r.EventID] = r, r
 	}
-	l.replays, l.cut = replays, len(replays) >= domain.MaxReplays
-	l.others = l.cut
+	l.replays, l.replaysCut = replays, len(replays) >= domain.MaxReplays
+	l.otherReplays = l.replaysCut
 	if !l.ordered {
 		return
 	}
 	for _, le := range l.leases {
-		l.holds[le.stream] = struct{}{}
+		l.heldStreams[le.stream] = struct{}{}
 	}
 	for _, r := range l.retries {
-		l.holds[r.Stream] = struct{}{}
+		l.heldStreams[r.Stream] = struct{}{}
 	}
 	for _, b := range l.sortedBehind() {
-		if _, held := l.holds[b.stream]; !held {
-			l.freed = append(l.freed, b.stream)
+		if _, held := l.heldStreams[b.stream]; !held {
+			l.freedStreams = append(l.freedStreams, b.stream)
 		}
 	}
 }
@@ -139,7 +139,7 @@ func (l *ledger) tidy() {
 		return
 	}
 	l.untidy = false
-	l.leases = slices.DeleteFunc(l.leases, func(le *lease) bool { return le.gone })
+	l.leases = slices.DeleteFunc(l.leases, func(le *lease) bool { return le.ended })
 	byPosition := func(a, b *lease) int { return cmp.Compare(a.position, b.position) }
 	if !slices.IsSortedFunc(l.leases, byPosition) {
 		slices.SortFunc(l.leases, byPosition)
@@ -188,7 +188,7 @@ func (l *ledger) change() LedgerChange {
 
 // saved records that the result of change is in the database.
 func (l *ledger) saved() {
-	l.dirty, l.kept = false, l.readTo
+	l.dirty, l.savedReadTo = false, l.readTo
 	clear(l.retry)
 	clear(l.unretry)
 	clear(l.park)
@@ -197,32 +197,32 @@ func (l *ledger) saved() {
 
 // Holding streams.
 
-func (l *ledger) hold(stream string) {
+func (l *ledger) holdStream(stream string) {
 	if l.ordered {
-		l.holds[stream] = struct{}{}
+		l.heldStreams[stream] = struct{}{}
 	}
 }
 
-// release ends the hold on a stream.
-func (l *ledger) release(stream string) {
+// releaseStream ends the hold on a stream.
+func (l *ledger) releaseStream(stream string) {
 	if !l.ordered {
 		return
 	}
-	delete(l.holds, stream)
+	delete(l.heldStreams, stream)
 	if l.behind[stream] != nil {
-		l.freed = append(l.freed, stream)
+		l.freedStreams = append(l.freedStreams, stream)
 	}
 }
 
-// held reports whether no event of a stream may be delivered now.
-func (l *ledger) held(stream string) bool {
-	_, held := l.holds[stream]
+// isHeld reports whether no event of a stream may be delivered now.
+func (l *ledger) isHeld(stream string) bool {
+	_, held := l.heldStreams[stream]
 	return held
 }
 
-// sought returns the ledger after a seek, which continues after readTo. Events in flight or waiting for a retry are
+// afterSeek returns the ledger after a seek, which continues after readTo. Events in flight or waiting for a retry are
 // dropped. Dead letters stay.
-func (l *ledger) sought(readTo int64) *ledger {
+func (l *ledger) afterSeek(readTo int64) *ledger {
 	to := newLedger(l.partition, l.ordered, readTo)
 	to.floor, to.highest, to.owner = l.highest, l.highest, l.owner
 	return to

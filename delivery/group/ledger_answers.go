@@ -35,15 +35,15 @@ func (l *ledger) find(a domain.Attempt) (*lease, domain.Outcome) {
 // end removes a lease.
 func (l *ledger) end(le *lease) {
 	delete(l.leaseOf, le.id)
-	l.ended = append(l.ended, le.id)
-	le.gone, l.untidy, l.dirty = true, true, true
+	l.endedEvents = append(l.endedEvents, le.id)
+	le.ended, l.untidy, l.dirty = true, true, true
 }
 
 // settle ends a lease for good.
 func (l *ledger) settle(le *lease) {
 	l.end(le)
 	delete(l.origins, le.position)
-	l.release(le.stream)
+	l.releaseStream(le.stream)
 }
 
 // retryAt schedules a redelivery of a leased event.
@@ -82,7 +82,7 @@ func (l *ledger) giveBack(le *lease) {
 
 // givenBack reports whether an event was given back and not delivered since.
 func (l *ledger) givenBack() bool {
-	return slices.ContainsFunc(l.leases, func(le *lease) bool { return !le.gone && le.deadline == 0 })
+	return slices.ContainsFunc(l.leases, func(le *lease) bool { return !le.ended && le.deadline == 0 })
 }
 
 // extend moves a lease's deadline.
@@ -101,7 +101,7 @@ const unanswered = "there was no answer in time"
 func (l *ledger) parkExpired(now int64, maxAttempts int) int {
 	parked := 0
 	for _, le := range l.leases {
-		if !le.gone && le.deadline <= now && le.lastAttempt(maxAttempts) {
+		if !le.ended && le.deadline <= now && le.lastAttempt(maxAttempts) {
 			l.parkLease(le, now, unanswered)
 			parked++
 		}

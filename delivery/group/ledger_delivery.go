@@ -8,8 +8,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// grant leases an event.
-func (l *ledger) grant(e *domain.Event, attempt, base, replays int, now, deadline int64) *lease {
+// addLease leases an event.
+func (l *ledger) addLease(e *domain.Event, attempt, base, replays int, now, deadline int64) *lease {
 	le := &lease{
 		position: e.Position, id: e.ID, stream: e.Stream, version: e.Version, eventType: e.Type,
 		attempt: attempt, base: base, replays: replays, delivered: now, deadline: deadline,
@@ -19,39 +19,39 @@ func (l *ledger) grant(e *domain.Event, attempt, base, replays int, now, deadlin
 	}
 	l.leases = append(l.leases, le)
 	l.leaseOf[le.id] = le
-	l.hold(le.stream)
+	l.holdStream(le.stream)
 	l.highest = max(l.highest, attempt)
 	l.dirty = true
 	return le
 }
 
-// pass moves readTo to a position, up to which nothing more is to be delivered.
-func (l *ledger) pass(position int64) { l.readTo = max(l.readTo, position) }
+// advanceReadTo moves readTo to a position, up to which nothing more is to be delivered.
+func (l *ledger) advanceReadTo(position int64) { l.readTo = max(l.readTo, position) }
 
-// next takes the group's next event of the log, which must come after readTo, and leases it. It returns nil if the
+// leaseNext takes the group's next event of the log, which must come after readTo, and leases it. It returns nil if the
 // event's stream is held or already behind. Such a stream is then behind with this event.
-func (l *ledger) next(e *domain.Event, now, deadline int64) *lease {
-	l.pass(e.Position)
+func (l *ledger) leaseNext(e *domain.Event, now, deadline int64) *lease {
+	l.advanceReadTo(e.Position)
 	if l.ordered {
 		if l.behind[e.Stream] != nil {
 			return nil
 		}
-		if l.held(e.Stream) {
+		if l.isHeld(e.Stream) {
 			l.behind[e.Stream] = &leftBehind{stream: e.Stream, version: e.Version - 1, position: e.Position}
 			return nil
 		}
 	}
-	return l.grant(e, l.floor+1, l.floor, 0, now, deadline)
+	return l.addLease(e, l.floor+1, l.floor, 0, now, deadline)
 }
 
-// free returns streams that are behind and not held, no more than most. Those free for longest come first.
-func (l *ledger) free(most int) []*leftBehind {
+// freeStreams returns streams that are behind and not held, no more than most. Those free for longest come first.
+func (l *ledger) freeStreams(most int) []*leftBehind {
 	var streams []*leftBehind
-	seen := make(map[string]struct{}, min(most, len(l.freed)))
-	kept := l.freed[:0]
-	for _, stream := range l.freed {
+	seen := make(map[string]struct{}, min(most, len(l.freedStreams)))
+	kept := l.freedStreams[:0]
+	for _, stream := range l.freedStreams {
 		b := l.behind[stream]
-		if _, twice := seen[stream]; twice || b == nil || l.held(stream) {
+		if _, twice := seen[stream]; twice || b == nil || l.isHeld(stream) {
 			continue
 		}
 		kept = append(kept, stream)
@@ -60,19 +60,19 @@ func (l *ledger) free(most int) []*leftBehind {
 			streams = append(streams, b)
 		}
 	}
-	clear(l.freed[len(kept):])
-	l.freed = kept
+	clear(l.freedStreams[len(kept):])
+	l.freedStreams = kept
 	return streams
 }
 
-// nextBehind leases the next event of a stream that is behind and free.
-func (l *ledger) nextBehind(b *leftBehind, e *domain.Event, now, deadline int64) *lease {
-	l.passBehind(b, e.Version, e.Position+1)
-	return l.grant(e, l.floor+1, l.floor, 0, now, deadline)
+// leaseLeftBehind leases the next event of a stream that is behind and free.
+func (l *ledger) leaseLeftBehind(b *leftBehind, e *domain.Event, now, deadline int64) *lease {
+	l.advanceBehind(b, e.Version, e.Position+1)
+	return l.addLease(e, l.floor+1, l.floor, 0, now, deadline)
 }
 
-// passBehind records that a stream has nothing more to deliver up to a version, and below a position.
-func (l *ledger) passBehind(b *leftBehind, version, position int64) {
+// advanceBehind records that a stream has nothing more to deliver up to a version, and below a position.
+func (l *ledger) advanceBehind(b *leftBehind, version, position int64) {
 	b.version, b.position = version, max(b.position, position)
 	l.dirty = true
 }
@@ -83,14 +83,14 @@ func (l *ledger) caughtUp(b *leftBehind) {
 	l.dirty = true
 }
 
-// again is an event that may be redelivered. One of its fields is set.
-type again struct {
+// redelivery is an event that may be redelivered. One of its fields is set.
+type redelivery struct {
 	lease  *lease // expired or given back
 	retry  *Retry
 	replay *domain.DeadLetter
 }
 
-func (a again) position() int64 {
+func (a redelivery) position() int64 {
 	switch {
 	case a.lease != nil:
 		return a.lease.position
@@ -101,9 +101,9 @@ func (a again) position() int64 {
 	}
 }
 
-// dueAgain returns events that may be redelivered now, no more than most. Expired leases come first and take no room.
-// Retries that are due follow, as far as there is room, and then, if fresh is set, replays.
-func (l *ledger) dueAgain(now int64, most, room int, fresh bool) []again {
+// dueRedeliveries returns events that may be redelivered now, no more than most. Expired leases come first and take no
+// room. Retries that are due follow, as far as there is room, and then, if fresh is set, replays.
+func (l *ledger) dueRedeliveries(now int64, most, room int, fresh bool) []redelivery {
 	l.tidy()
 	var expired []*lease
 	for _, le := range l.leases {
@@ -114,9 +114,9 @@ func (l *ledger) dueAgain(now int64, most, room int, fresh bool) []again {
 	// The events that have waited longest come first. Otherwise events of slow consumers, redelivered repeatedly, would
 	// delay others.
 	slices.SortStableFunc(expired, func(a, b *lease) int { return cmp.Compare(a.deadline, b.deadline) })
-	var due []again
+	var due []redelivery
 	for _, le := range expired[:min(most, len(expired))] {
-		due = append(due, again{lease: le})
+		due = append(due, redelivery{lease: le})
 	}
 	room = min(room, most-len(due))
 	if room <= 0 {
@@ -133,7 +133,7 @@ func (l *ledger) dueAgain(now int64, most, room int, fresh bool) []again {
 		return cmp.Or(a.DueAt.Compare(b.DueAt), cmp.Compare(a.Position, b.Position))
 	})
 	for _, r := range retries[:min(room, len(retries))] {
-		due = append(due, again{retry: r})
+		due = append(due, redelivery{retry: r})
 		room--
 	}
 	if !fresh || room <= 0 {
@@ -142,13 +142,13 @@ func (l *ledger) dueAgain(now int64, most, room int, fresh bool) []again {
 	taken := make(map[string]struct{}) // ordered: streams that already have a replay in due
 	kept := make([]domain.DeadLetter, 0, len(l.replays))
 	for _, d := range l.replays {
-		if l.coming(&d) {
-			l.forget(d.Position) // delivered without a replay
+		if l.isDeliveredAnyway(&d) {
+			l.dropDeadLetter(d.Position) // delivered without a replay
 			continue
 		}
 		kept = append(kept, d)
 	}
-	l.others = l.others || l.cut && len(kept) < len(l.replays)
+	l.otherReplays = l.otherReplays || l.replaysCut && len(kept) < len(l.replays)
 	l.replays = kept
 	for i := range l.replays {
 		d := &l.replays[i]
@@ -156,19 +156,19 @@ func (l *ledger) dueAgain(now int64, most, room int, fresh bool) []again {
 			break
 		}
 		if l.ordered {
-			if _, twice := taken[d.Stream]; twice || l.held(d.Stream) {
+			if _, twice := taken[d.Stream]; twice || l.isHeld(d.Stream) {
 				continue
 			}
 			taken[d.Stream] = struct{}{}
 		}
-		due = append(due, again{replay: d})
+		due = append(due, redelivery{replay: d})
 		room--
 	}
 	return due
 }
 
-// deliverAgain leases an event that dueAgain returned.
-func (l *ledger) deliverAgain(a again, e *domain.Event, now, deadline int64) *lease {
+// redeliver leases an event that dueAgain returned.
+func (l *ledger) redeliver(a redelivery, e *domain.Event, now, deadline int64) *lease {
 	switch {
 	case a.lease != nil:
 		a.lease.attempt++
@@ -178,7 +178,7 @@ func (l *ledger) deliverAgain(a again, e *domain.Event, now, deadline int64) *le
 		return a.lease
 	case a.retry != nil:
 		l.dropRetry(a.retry)
-		return l.grant(e, a.retry.Attempt+1, a.retry.Base, a.retry.Replays, now, deadline)
+		return l.addLease(e, a.retry.Attempt+1, a.retry.Base, a.retry.Replays, now, deadline)
 	default:
 		d := *a.replay
 		l.dropReplay(&d)
@@ -188,19 +188,19 @@ func (l *ledger) deliverAgain(a again, e *domain.Event, now, deadline int64) *le
 			base = l.highest
 		}
 		l.origins[d.Position] = d.FirstParkedAt.UnixMicro()
-		return l.grant(e, base+1, base, d.Replays+1, now, deadline)
+		return l.addLease(e, base+1, base, d.Replays+1, now, deadline)
 	}
 }
 
 // settleGone settles an event that dueAgain returned and that is no longer in the log.
-func (l *ledger) settleGone(a again) {
+func (l *ledger) settleGone(a redelivery) {
 	switch {
 	case a.lease != nil:
 		l.settle(a.lease)
 	case a.retry != nil:
 		delete(l.origins, a.retry.Position)
 		l.dropRetry(a.retry)
-		l.release(a.retry.Stream)
+		l.releaseStream(a.retry.Stream)
 	default:
 		l.dropReplay(a.replay)
 	}

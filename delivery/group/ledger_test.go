@@ -93,9 +93,9 @@ func (m *ledgerModel) reopen(encoded []byte) {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	l.cut = len(row.Replays) == m.replays
-	l.others = l.cut
-	if err := l.readBeside(m.replays, func(streams []string) ([]domain.DeadLetter, error) { return m.askedBeside(streams), nil }); err != nil {
+	l.replaysCut = len(row.Replays) == m.replays
+	l.otherReplays = l.replaysCut
+	if err := l.readOtherReplays(m.replays, func(streams []string) ([]domain.DeadLetter, error) { return m.askedBeside(streams), nil }); err != nil {
 		m.t.Fatal(err)
 	}
 	if again := l.encode(); !bytes.Equal(again, encoded) {
@@ -104,7 +104,8 @@ func (m *ledgerModel) reopen(encoded []byte) {
 	m.ledger = l
 }
 
-// askedBeside are the first dead letters of other streams than these whose replay was asked for, as the store reads them.
+// askedBeside are the first dead letters of other streams than these whose replay was asked for, as the store reads
+// them.
 func (m *ledgerModel) askedBeside(streams []string) (first []domain.DeadLetter) {
 	for _, position := range slices.Sorted(maps.Keys(m.letters)) {
 		if d := m.letters[position]; !d.ReplayAt.IsZero() && !slices.Contains(streams, d.Stream) && len(first) < m.replays {
@@ -120,7 +121,7 @@ func (m *ledgerModel) look() {
 		m.reopen(m.ledger.encode())
 	}
 	for _, d := range m.letters {
-		if !d.ReplayAt.IsZero() && !m.ledger.held(d.Stream) && !m.ledger.coming(&d) && !m.ledger.replayable() {
+		if !d.ReplayAt.IsZero() && !m.ledger.isHeld(d.Stream) && !m.ledger.isDeliveredAnyway(&d) && !m.ledger.hasFreeReplay() {
 			m.t.Fatalf("the replay of the event at %d of %s waits, and the stream is not held", d.Position, d.Stream)
 		}
 	}
@@ -199,7 +200,7 @@ func (m *ledgerModel) receive() {
 	deadline := m.now + 100
 	expired := make(map[int64]*lease)
 	for _, le := range l.leases {
-		if !le.gone && le.deadline <= m.now && le.lastAttempt(m.attempts) {
+		if !le.ended && le.deadline <= m.now && le.lastAttempt(m.attempts) {
 			expired[le.position] = le
 		}
 	}
@@ -211,12 +212,12 @@ func (m *ledgerModel) receive() {
 	}
 	want := rapid.IntRange(1, 8).Draw(m.t, "batch")
 	fresh := func() bool { return len(l.retries) < 2*m.most }
-	for _, a := range l.dueAgain(m.now, want, m.most-l.inFlight(), fresh()) {
-		m.delivered(l.deliverAgain(a, m.event(a.position()), m.now, deadline))
+	for _, a := range l.dueRedeliveries(m.now, want, m.most-l.inFlight(), fresh()) {
+		m.delivered(l.redeliver(a, m.event(a.position()), m.now, deadline))
 		want--
 	}
 	for want > 0 && fresh() && l.inFlight() < m.most {
-		free := l.free(1)
+		free := l.freeStreams(1)
 		if len(free) == 0 {
 			break
 		}
@@ -226,11 +227,11 @@ func (m *ledgerModel) receive() {
 			l.caughtUp(b)
 			continue
 		}
-		m.delivered(l.nextBehind(b, e, m.now, deadline))
+		m.delivered(l.leaseLeftBehind(b, e, m.now, deadline))
 		want--
 	}
 	for want > 0 && fresh() && l.inFlight() < m.most && int(l.readTo) < len(m.log) {
-		if le := l.next(m.event(l.readTo+1), m.now, deadline); le != nil {
+		if le := l.leaseNext(m.event(l.readTo+1), m.now, deadline); le != nil {
 			m.delivered(le)
 			want--
 		}
@@ -323,7 +324,7 @@ func (m *ledgerModel) replay() {
 
 func (m *ledgerModel) seek() {
 	m.from = rapid.Int64Range(0, int64(len(m.log))).Draw(m.t, "sought")
-	m.ledger = m.ledger.sought(m.from)
+	m.ledger = m.ledger.afterSeek(m.from)
 	clear(m.retries)
 	maps.DeleteFunc(m.letters, func(position int64, d domain.DeadLetter) bool { return !d.ReplayAt.IsZero() && position > m.from }) // as the store does
 	for position, fate := range m.fate {
@@ -384,8 +385,8 @@ func (m *ledgerModel) drain() {
 			m.t.Fatalf("the event at %d is %q in the end", e.Position, fate)
 		}
 	}
-	if s := m.ledger.status(); s.Checkpoint != int64(len(m.log)) || s.Oldest != 0 || len(m.ledger.behind) > 0 || len(m.ledger.holds) > 0 || len(m.ledger.origins) > 0 {
-		m.t.Fatalf("in the end the status is %+v, with %d behind, %d held, %d origins", s, len(m.ledger.behind), len(m.ledger.holds), len(m.ledger.origins))
+	if s := m.ledger.status(); s.Checkpoint != int64(len(m.log)) || s.Oldest != 0 || len(m.ledger.behind) > 0 || len(m.ledger.heldStreams) > 0 || len(m.ledger.origins) > 0 {
+		m.t.Fatalf("in the end the status is %+v, with %d behind, %d held, %d origins", s, len(m.ledger.behind), len(m.ledger.heldStreams), len(m.ledger.origins))
 	}
 }
 
@@ -394,7 +395,7 @@ func FuzzLedgerDecode(f *testing.F) {
 	l := newLedger(0, true, 0)
 	for i := range int64(5) {
 		stream := fmt.Sprintf("s-%d", i%3)
-		l.next(&domain.Event{ID: domain.NewEventID(), Position: 2*i + 1, Stream: stream, Version: i + 1, Type: "T"}, 100, 200)
+		l.leaseNext(&domain.Event{ID: domain.NewEventID(), Position: 2*i + 1, Stream: stream, Version: i + 1, Type: "T"}, 100, 200)
 	}
 	l.origins[3] = 17
 	f.Add(l.encode())

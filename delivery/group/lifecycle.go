@@ -115,7 +115,7 @@ func (g *Groups) Seek(ctx context.Context, tenant domain.TenantID, name string, 
 			g.config.Log.Warn("a seek makes a group's ledger anew, which cannot be read", "tenant", tenant.String(), "group", name, "partition", partition, "error", err)
 			l = lostLedger(partition, group.Ordering == domain.OrderingStream)
 		}
-		l = l.sought(start - 1)
+		l = l.afterSeek(start - 1)
 		return l.encode(), l.status(), nil
 	})
 	if err != nil {

@@ -31,46 +31,46 @@ type lookahead struct {
 	partition  int
 	partitions int // 0: none
 
-	from    int64 // events holds all events of the group after this position
-	scanned int64 // and up to this one
-	events  []domain.Event
-	taken   int   // number of events taken since the last save
-	bytes   int   // of the events not taken
-	most    int   // limit of bytes in memory; one event may exceed it
-	average int   // bytes of an event in the last read
-	version int64 // last version read of the selection's stream; -1: unknown
-	pace    int   // limit of events per read, lower if the filter is slow; 0: aheadEvents
+	from          int64 // events holds all events of the group after this position
+	scanned       int64 // and up to this one
+	events        []domain.Event
+	taken         int   // number of events taken since the last save
+	bytes         int   // of the events not taken
+	maxBytes      int   // limit of bytes in memory; one event may exceed it
+	average       int   // bytes of an event in the last read
+	version       int64 // last version read of the selection's stream; -1: unknown
+	eventsPerRead int   // limit of events per read, lower if the filter is slow; 0: aheadEvents
 
-	gap   selection.Gap   // what was found gone and not reported yet
-	given *domain.Gap     // that gap, if reported since the last save; without a save it is reported again
-	heard selection.Heard // what consumers know to be gone, as far as that is ahead
+	gap         selection.Gap   // what was found gone and not reported yet
+	reportedGap *domain.Gap     // that gap, if reported since the last save; without a save it is reported again
+	knownGaps   selection.Heard // what consumers know to be gone, as far as that is ahead
 
-	asking  chan struct{} // one entry while a filter of the tenant's groups runs
-	siftFor time.Duration // siftTime, except in tests
+	filterTurn chan struct{} // one entry while a filter of the tenant's groups runs
+	filterTime time.Duration // maxFilterTime, except in tests
 
-	under chan stretch // receives the result of the running read; nil: none
+	reading chan logRead // receives the result of the running read; nil: none
 }
 
-// stretch is the result of a read.
-type stretch struct {
-	from, to int64 // positions after from, up to to, were read
-	version  int64
-	events   []domain.Event
-	bytes    int
-	pace     int           // pace of the next read
-	gap      selection.Gap // what was gone
-	err      error
+// logRead is the result of a read.
+type logRead struct {
+	from, to      int64 // positions after from, up to to, were read
+	version       int64
+	events        []domain.Event
+	bytes         int
+	eventsPerRead int           // pace of the next read
+	gap           selection.Gap // what was gone
+	err           error
 }
 
 // eventBytes returns the size of an event for memory limits.
 func eventBytes(e *domain.Event) int { return len(e.Data) + len(e.Metadata) }
 
-// at makes the first event after a position the next one.
-func (a *lookahead) at(readTo int64) {
-	a.given = nil
+// seekTo makes the first event after a position the next one.
+func (a *lookahead) seekTo(readTo int64) {
+	a.reportedGap = nil
 	if readTo < a.from || readTo > a.scanned {
 		a.from, a.scanned, a.version = readTo, readTo, -1
-		a.events, a.taken, a.bytes, a.gap, a.heard = nil, 0, 0, selection.Gap{}, nil
+		a.events, a.taken, a.bytes, a.gap, a.knownGaps = nil, 0, 0, selection.Gap{}, nil
 		return
 	}
 	a.taken = sort.Search(len(a.events), func(i int) bool { return a.events[i].Position > readTo })
@@ -82,10 +82,10 @@ func (a *lookahead) at(readTo int64) {
 
 // saved releases the events that were taken. readTo is the ledger's.
 func (a *lookahead) saved(readTo int64) {
-	if a.given != nil && a.given == a.gap.Gap {
-		a.heard, a.gap = a.heard.And(a.gap.Floors, readTo), selection.Gap{}
+	if a.reportedGap != nil && a.reportedGap == a.gap.Gap {
+		a.knownGaps, a.gap = a.knownGaps.And(a.gap.Floors, readTo), selection.Gap{}
 	}
-	a.given = nil
+	a.reportedGap = nil
 	clear(a.events[:a.taken])
 	a.events = a.events[a.taken:]
 	a.taken, a.from = 0, readTo
@@ -105,18 +105,18 @@ func (a *lookahead) take() {
 	a.taken++
 }
 
-// meets returns the gap that starts at or before an event about to be delivered, if no consumer was notified of the gap
-// yet, and otherwise nil.
-func (a *lookahead) meets(e *domain.Event) *domain.Gap {
-	if a.gap.Gap == nil || e.Position < a.gap.From || a.given == a.gap.Gap {
+// gapBefore returns the gap that starts at or before an event about to be delivered, if no consumer was notified of the
+// gap yet, and otherwise nil.
+func (a *lookahead) gapBefore(e *domain.Event) *domain.Gap {
+	if a.gap.Gap == nil || e.Position < a.gap.From || a.reportedGap == a.gap.Gap {
 		return nil
 	}
-	a.given = a.gap.Gap
-	return a.given
+	a.reportedGap = a.gap.Gap
+	return a.reportedGap
 }
 
-// joined combines two gaps.
-func joined(one, other selection.Gap) selection.Gap {
+// mergeGaps combines two gaps.
+func mergeGaps(one, other selection.Gap) selection.Gap {
 	if one.Gap == nil {
 		return other
 	}
@@ -131,8 +131,8 @@ func joined(one, other selection.Gap) selection.Gap {
 // waiting returns how many events are in memory and not taken.
 func (a *lookahead) waiting() int { return len(a.events) - a.taken }
 
-// held returns how many bytes of events are in memory.
-func (a *lookahead) held() int {
+// memory returns how many bytes of events are in memory.
+func (a *lookahead) memory() int {
 	held := a.bytes
 	for i := range a.events[:a.taken] {
 		held += eventBytes(&a.events[i])
@@ -140,15 +140,15 @@ func (a *lookahead) held() int {
 	return held
 }
 
-// begin starts a read in the background if there is room and something to read up to the head. running counts it.
-func (a *lookahead) begin(running *sync.WaitGroup, head int64) {
-	if a.under != nil || a.scanned >= head || a.waiting() > aheadEvents/2 || a.bytes > a.most/2 {
+// startRead starts a read in the background if there is room and something to read up to the head. running counts it.
+func (a *lookahead) startRead(running *sync.WaitGroup, head int64) {
+	if a.reading != nil || a.scanned >= head || a.waiting() > aheadEvents/2 || a.bytes > a.maxBytes/2 {
 		return
 	}
-	under := make(chan stretch, 1)
-	a.under = under
+	under := make(chan logRead, 1)
+	a.reading = under
 	reader := *a // a may change meanwhile
-	from, version, limit, bytes := a.scanned, a.version, a.limit(), a.most-a.bytes
+	from, version, limit, bytes := a.scanned, a.version, a.limit(), a.maxBytes-a.bytes
 	running.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 		defer cancel()
@@ -156,47 +156,47 @@ func (a *lookahead) begin(running *sync.WaitGroup, head int64) {
 	})
 }
 
-// more reads at most one stretch up to the head, or waits for the running read. It returns false if there is nothing
+// readMore makes at most one read up to the head, or waits for the running read. It returns false if there is nothing
 // more.
-func (a *lookahead) more(ctx context.Context, head int64) (bool, error) {
-	if a.under != nil {
-		if taken, err := a.join(); taken || err != nil {
+func (a *lookahead) readMore(ctx context.Context, head int64) (bool, error) {
+	if a.reading != nil {
+		if taken, err := a.awaitRead(); taken || err != nil {
 			return taken, err
 		}
 	}
 	if a.scanned >= head {
 		return false, nil
 	}
-	return true, a.accept(a.read(ctx, a.scanned, head, a.version, a.limit(), max(1, a.most-a.bytes)))
+	return true, a.addRead(a.read(ctx, a.scanned, head, a.version, a.limit(), max(1, a.maxBytes-a.bytes)))
 }
 
 // limit returns how many events to read at once.
 func (a *lookahead) limit() int {
-	return max(1, min(cmp.Or(a.pace, aheadEvents), aheadEvents-a.waiting()))
+	return max(1, min(cmp.Or(a.eventsPerRead, aheadEvents), aheadEvents-a.waiting()))
 }
 
-// join waits for the running read, if there is one. It discards a result that is no longer wanted.
-func (a *lookahead) join() (taken bool, err error) {
-	if a.under == nil {
+// awaitRead waits for the running read, if there is one. It discards a result that is no longer wanted.
+func (a *lookahead) awaitRead() (taken bool, err error) {
+	if a.reading == nil {
 		return false, nil
 	}
-	found := <-a.under
-	a.under = nil
+	found := <-a.reading
+	a.reading = nil
 	if found.from != a.scanned || found.err != nil {
 		return false, nil // after a failure, whoever needs the events reads them again
 	}
-	return true, a.accept(found)
+	return true, a.addRead(found)
 }
 
-func (a *lookahead) accept(found stretch) error {
+func (a *lookahead) addRead(found logRead) error {
 	if found.err != nil {
 		return found.err
 	}
 	a.events = append(a.events, found.events...)
 	a.bytes += found.bytes
-	a.scanned, a.version, a.pace = found.to, found.version, found.pace
-	if news := a.heard.News(found.gap.Floors); len(news) > 0 {
-		a.gap = joined(a.gap, selection.Gap{Gap: domain.NewGap(found.gap.From, news), Floors: news})
+	a.scanned, a.version, a.eventsPerRead = found.to, found.version, found.eventsPerRead
+	if news := a.knownGaps.News(found.gap.Floors); len(news) > 0 {
+		a.gap = mergeGaps(a.gap, selection.Gap{Gap: domain.NewGap(found.gap.From, news), Floors: news})
 	}
 	if n := len(found.events); n > 0 {
 		a.average = found.bytes / n
@@ -205,7 +205,7 @@ func (a *lookahead) accept(found stretch) error {
 }
 
 // read reads the log after from, up to the head, within its bounds. It does not change the lookahead.
-func (a *lookahead) read(ctx context.Context, from, head, version int64, limit, bytes int) stretch {
+func (a *lookahead) read(ctx context.Context, from, head, version int64, limit, bytes int) logRead {
 	if a.selection.Stream != "" {
 		return a.readStream(ctx, from, head, version, limit, bytes)
 	}
@@ -213,19 +213,19 @@ func (a *lookahead) read(ctx context.Context, from, head, version int64, limit, 
 	q := domain.LogQuery{From: from + 1, To: to, Limit: limit, MaxBytes: bytes}
 	a.selection.Narrow(&q)
 	slice, err := a.log.LogSlice(ctx, a.tenant, q)
-	found, events := stretch{from: from, to: to, version: -1, err: err}, slice.Events
+	found, events := logRead{from: from, to: to, version: -1, err: err}, slice.Events
 	if err == nil {
 		found.gap, found.err = selection.GapOf(ctx, a.log, a.tenant, a.selection, from, nil, slice.RemovedTo)
 	}
-	if n := len(events); n > 0 && cut(events, limit, bytes) {
+	if n := len(events); n > 0 && wasCut(events, limit, bytes) {
 		found.to = events[n-1].Position
 	}
-	return a.choose(ctx, found, events)
+	return a.selectEvents(ctx, found, events)
 }
 
 // readStream implements read for a group of one stream. It reads by versions, so other events in the log do not matter.
-func (a *lookahead) readStream(ctx context.Context, from, head, version int64, limit, bytes int) stretch {
-	found := stretch{from: from, to: head, version: version}
+func (a *lookahead) readStream(ctx context.Context, from, head, version int64, limit, bytes int) logRead {
+	found := logRead{from: from, to: head, version: version}
 	if found.version < 0 {
 		if found.version, found.err = a.log.VersionBefore(ctx, a.tenant, a.selection.Stream, from+1); found.err != nil {
 			return found
@@ -238,23 +238,23 @@ func (a *lookahead) readStream(ctx context.Context, from, head, version int64, l
 	}
 	if n := len(events); n > 0 {
 		found.version = events[n-1].Version
-		if last := events[n-1].Position; last > head || cut(events, limit, bytes) {
+		if last := events[n-1].Position; last > head || wasCut(events, limit, bytes) {
 			found.to = last
 		}
 	}
-	return a.choose(ctx, found, events)
+	return a.selectEvents(ctx, found, events)
 }
 
-// typical returns the expected size of an event in bytes.
-func (a *lookahead) typical() int {
+// typicalBytes returns the expected size of an event in bytes.
+func (a *lookahead) typicalBytes() int {
 	if a.average == 0 {
 		return 64 << 10 // nothing was read yet; rather read too little than too much
 	}
 	return max(1, a.average)
 }
 
-// cut reports whether a read ended because of its limits, and not because there was nothing more.
-func cut(events []domain.Event, limit, bytes int) bool {
+// wasCut reports whether a read ended because of its limits, and not because there was nothing more.
+func wasCut(events []domain.Event, limit, bytes int) bool {
 	if len(events) >= limit {
 		return true
 	}
@@ -266,19 +266,19 @@ func cut(events []domain.Event, limit, bytes int) bool {
 	return false
 }
 
-// choose keeps the partition's events of those that were read. If the filter takes too long, the stretch ends early.
-func (a *lookahead) choose(ctx context.Context, found stretch, events []domain.Event) stretch {
-	asking := a.sieve()
+// selectEvents keeps the partition's events of those that were read. If the filter takes too long, the read ends early.
+func (a *lookahead) selectEvents(ctx context.Context, found logRead, events []domain.Event) logRead {
+	asking := a.newFilter()
 	defer asking.end()
-	found.events, found.pace = events[:0], min(2*cmp.Or(a.pace, aheadEvents), aheadEvents)
+	found.events, found.eventsPerRead = events[:0], min(2*cmp.Or(a.eventsPerRead, aheadEvents), aheadEvents)
 	for i := range events {
-		wanted, enough, err := asking.wants(ctx, &events[i])
+		wanted, enough, err := asking.selects(ctx, &events[i])
 		if err != nil {
 			found.err = err
 			return found
 		}
 		if enough {
-			found.to, found.pace = events[i-1].Position, 2*i
+			found.to, found.eventsPerRead = events[i-1].Position, 2*i
 			if found.version >= 0 {
 				found.version = events[i-1].Version
 			}
@@ -292,14 +292,14 @@ func (a *lookahead) choose(ctx context.Context, found stretch, events []domain.E
 	if few := found.events; len(few) < len(events)/4 {
 		found.events = make([]domain.Event, len(few))
 		for i := range few {
-			found.events[i] = apart(&few[i])
+			found.events[i] = cloneEvent(&few[i])
 		}
 	}
 	return found
 }
 
-// apart returns an event with separate memory. Events of one read share memory, so keeping one would keep all.
-func apart(e *domain.Event) domain.Event {
+// cloneEvent returns an event with separate memory. Events of one read share memory, so keeping one would keep all.
+func cloneEvent(e *domain.Event) domain.Event {
 	copied := *e
 	copied.Data, copied.Metadata = slices.Clone(e.Data), slices.Clone(e.Metadata)
 	return copied

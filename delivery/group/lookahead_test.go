@@ -95,8 +95,8 @@ func TestLookaheadGivesTheSelectedEvents(t *testing.T) {
 			t.Fatal(err)
 		}
 		a := &lookahead{
-			log: log, selection: sel, version: -1, most: rapid.IntRange(1, 400).Draw(t, "bytes"),
-			asking: make(chan struct{}, 1), siftFor: time.Duration(rapid.SampledFrom([]int64{0, 1000, 1e9}).Draw(t, "time for the filter")),
+			log: log, selection: sel, version: -1, maxBytes: rapid.IntRange(1, 400).Draw(t, "bytes"),
+			filterTurn: make(chan struct{}, 1), filterTime: time.Duration(rapid.SampledFrom([]int64{0, 1000, 1e9}).Draw(t, "time for the filter")),
 		}
 		if rapid.Bool().Draw(t, "partitioned") {
 			a.partitions, a.partition = 2, rapid.IntRange(0, 1).Draw(t, "partition")
@@ -105,7 +105,7 @@ func TestLookaheadGivesTheSelectedEvents(t *testing.T) {
 		var running sync.WaitGroup
 		want := func() *domain.Event {
 			for i := range log.events[min(readTo, int64(len(log.events))):] {
-				if e := &log.events[int(readTo)+i]; a.named(e) && sel.Matches(e) {
+				if e := &log.events[int(readTo)+i]; a.matchesNames(e) && sel.Matches(e) {
 					return e
 				}
 			}
@@ -117,7 +117,7 @@ func TestLookaheadGivesTheSelectedEvents(t *testing.T) {
 					if readTo = max(readTo, a.scanned); readTo > a.scanned {
 						t.Fatalf("it was read up to %d, and scanned up to %d", readTo, a.scanned)
 					}
-					more, err := a.more(t.Context(), int64(len(log.events)))
+					more, err := a.readMore(t.Context(), int64(len(log.events)))
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -135,7 +135,7 @@ func TestLookaheadGivesTheSelectedEvents(t *testing.T) {
 				a.take()
 				readTo = e.Position
 			},
-			"begin":  func(*rapid.T) { a.begin(&running, int64(len(log.events))) },
+			"begin":  func(*rapid.T) { a.startRead(&running, int64(len(log.events))) },
 			"append": func(t *rapid.T) { add(rapid.IntRange(1, 5).Draw(t, "more")) },
 			"save": func(*rapid.T) {
 				a.saved(readTo)
@@ -143,12 +143,12 @@ func TestLookaheadGivesTheSelectedEvents(t *testing.T) {
 			},
 			"lose": func(*rapid.T) {
 				readTo = saved
-				a.at(readTo)
+				a.seekTo(readTo)
 			},
 			"go elsewhere": func(t *rapid.T) {
 				readTo = rapid.Int64Range(0, int64(len(log.events))).Draw(t, "position")
 				saved = readTo
-				a.at(readTo)
+				a.seekTo(readTo)
 			},
 			"": func(t *rapid.T) {
 				held := 0
@@ -160,7 +160,7 @@ func TestLookaheadGivesTheSelectedEvents(t *testing.T) {
 				}
 			},
 		})
-		if _, err := a.join(); err != nil {
+		if _, err := a.awaitRead(); err != nil {
 			t.Fatal(err)
 		}
 		running.Wait()
@@ -172,7 +172,7 @@ func TestStreamsAheadAreBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s streamsAhead
 		s.clear()
-		s.most = rapid.IntRange(1, 300).Draw(t, "bytes")
+		s.maxBytes = rapid.IntRange(1, 300).Draw(t, "bytes")
 		behind := make(map[string][]int64) // versions that were left behind
 		next := make(map[string]int64)
 		stream := func(t *rapid.T) string {
@@ -186,7 +186,7 @@ func TestStreamsAheadAreBounded(t *testing.T) {
 				name := stream(t)
 				next[name]++
 				e := event(name, next[name])
-				s.left(&e, len(behind[name]) == 0)
+				s.addLeftBehind(&e, len(behind[name]) == 0)
 				behind[name] = append(behind[name], e.Version)
 			},
 			"take": func(t *rapid.T) {
@@ -200,7 +200,7 @@ func TestStreamsAheadAreBounded(t *testing.T) {
 					for _, version := range behind[name][:min(3, len(behind[name]))] {
 						found = append(found, event(name, version))
 					}
-					s.read(name, found, len(behind[name]) < 3)
+					s.addRead(name, found, len(behind[name]) < 3)
 					e, last = s.next(name)
 				}
 				if e == nil || e.Version != behind[name][0] {
@@ -211,9 +211,9 @@ func TestStreamsAheadAreBounded(t *testing.T) {
 				}
 				s.take(name)
 				if behind[name] = behind[name][1:]; last {
-					s.forget(name)
+					s.remove(name)
 				} else if len(behind[name]) == 0 {
-					s.forget(name) // it is found by reading
+					s.remove(name) // it is found by reading
 				}
 			},
 			"": func(t *rapid.T) {
@@ -227,8 +227,8 @@ func TestStreamsAheadAreBounded(t *testing.T) {
 				if events != s.events || bytes != s.bytes {
 					t.Fatalf("it has %d events of %d bytes, and counts %d of %d", events, bytes, s.events, s.bytes)
 				}
-				if bytes > s.most+4*20 {
-					t.Fatalf("it has %d bytes; at most %d are allowed, and one event of each stream", bytes, s.most)
+				if bytes > s.maxBytes+4*20 {
+					t.Fatalf("it has %d bytes; at most %d are allowed, and one event of each stream", bytes, s.maxBytes)
 				}
 			},
 		})

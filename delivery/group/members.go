@@ -56,8 +56,8 @@ func (g *Groups) Leave(ctx context.Context, tenant domain.TenantID, name string,
 	if err := g.config.Store.RemoveGroupMember(ctx, tenant, name, id); err != nil {
 		return err
 	}
-	if _, err := g.readRoster(ctx, gr); err != nil {
-		return nil // it has left all the same; other users of the roster read it soon
+	if _, err := g.readAssignment(ctx, gr); err != nil {
+		return nil // it has left all the same; other receives read it soon
 	}
 	g.Notice(tenant, name)
 	return nil
@@ -69,7 +69,7 @@ func (g *Groups) Members(ctx context.Context, tenant domain.TenantID, name strin
 	if err != nil {
 		return nil, err
 	}
-	r, err := g.readRoster(ctx, gr)
+	r, err := g.readAssignment(ctx, gr)
 	if err != nil {
 		return nil, err
 	}

@@ -92,7 +92,8 @@ func (f *fates) fail(format string, args ...any) {
 	f.wrong = append(f.wrong, fmt.Sprintf(format, args...))
 }
 
-// answer looks at all that one answer has: no lease that is over, no event twice, and in an ordered group no two events of a stream.
+// answer looks at all that one answer has: no lease that is over, no event twice, and in an ordered group no two events
+// of a stream.
 func (f *fates) answer(deliveries []domain.Delivery, returned time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -213,8 +214,8 @@ func (f *fates) ack(ctx context.Context, groups *group.Groups, tenant domain.Ten
 	}
 }
 
-// Random consumers at several processes, some of which are killed: every event is acked or parked in the end, none is lost,
-// none is delivered again when its ack was answered, and the streams of an ordered group stay in order.
+// Random consumers at several processes, some of which are killed: every event is acked or parked in the end, none is
+// lost, none is delivered again when its ack was answered, and the streams of an ordered group stay in order.
 func TestGroupsUnderKills(t *testing.T) {
 	t.Parallel()
 	for _, ordering := range []domain.Ordering{domain.OrderingNone, domain.OrderingStream} {

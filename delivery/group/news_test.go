@@ -38,7 +38,7 @@ func TestWhoWaitsLooksAgain(t *testing.T) {
 	b.append(t, streamNames(64)...)
 	member := b.join(t, b.groups)
 	deaf := b.deaf(t)
-	deaf.RosterFor(200 * time.Millisecond) // after which a member's receive asks again
+	deaf.AssignmentFor(200 * time.Millisecond) // after which a member's receive asks again
 	taken := b.all(t, deaf, member)
 	for i, d := range taken[:2] {
 		answer := make(chan []domain.Delivery)

@@ -28,13 +28,13 @@ func (s *step) admit(ctx context.Context, now int64) error {
 	}
 	if l.owner != wanted {
 		if held := !l.owner.IsZero() && l.holdsLeases(now); held {
-			gone, err := p.absent(ctx, l.owner)
+			gone, err := p.isGone(ctx, l.owner)
 			if err != nil || !gone {
 				return err
 			}
 			l.releaseAll(now)
 		}
-		l.own(wanted)
+		l.setOwner(wanted)
 	}
 	for _, r := range s.receives {
 		if r.member == wanted {
@@ -49,32 +49,32 @@ func (p *partition) orphaned(ctx context.Context, now int64) (bool, error) {
 	if p.ledger.owner.IsZero() || !p.ledger.holdsLeases(now) {
 		return false, nil
 	}
-	r, err := p.groups.readRoster(ctx, p.group)
+	r, err := p.groups.readAssignment(ctx, p.group)
 	return err == nil && !slices.Contains(r.ids, p.ledger.owner), err
 }
 
-// absent reports whether a member in a ledger is no longer alive. It may have joined after the roster was read. So
-// absent reads the roster again before it declares the member gone.
-func (p *partition) absent(ctx context.Context, id domain.GroupMemberID) (bool, error) {
+// isGone reports whether a member in a ledger is no longer alive. It may have joined after the members were read. So
+// isGone reads the members again before it declares the member gone.
+func (p *partition) isGone(ctx context.Context, id domain.GroupMemberID) (bool, error) {
 	if slices.Contains(p.group.members.known.Load().ids, id) {
 		return false, nil
 	}
-	r, err := p.groups.readRoster(ctx, p.group)
+	r, err := p.groups.readAssignment(ctx, p.group)
 	if err != nil {
 		return false, err
 	}
 	return !slices.Contains(r.ids, id), nil
 }
 
-// passesOn reports whether another member may take over the partition now. That member may be waiting in another
+// mayChangeOwner reports whether another member may take over the partition now. That member may be waiting in another
 // process.
-func (p *partition) passesOn() bool {
+func (p *partition) mayChangeOwner() bool {
 	r := p.group.members.known.Load()
 	return r != nil && p.number < len(r.owners) && p.ledger.owner != r.owners[p.number] && !p.ledger.owner.IsZero() && !p.ledger.holdsLeases(p.clock.now().UnixMicro())
 }
 
-// own makes a member the owner.
-func (l *ledger) own(member domain.GroupMemberID) {
+// setOwner makes a member the owner.
+func (l *ledger) setOwner(member domain.GroupMemberID) {
 	l.owner = member
 	l.dirty = true
 }

@@ -28,14 +28,15 @@ func partitionOf(stream string, n int) int {
 // generations.
 const placesKept = 16_384
 
-// places remembers the partitions of events that were delivered here, so that an answer finds its partition without
-// asking the database. It forgets the oldest. The zero value is ready for use. Methods may be called concurrently.
-type places struct {
+// partitionCache remembers the partitions of events that were delivered here, so that an answer finds its partition
+// without asking the database. It forgets the oldest. The zero value is ready for use. Methods may be called
+// concurrently.
+type partitionCache struct {
 	mu            sync.Mutex
 	newer, before map[domain.EventID]int
 }
 
-func (k *places) note(deliveries []domain.Delivery) {
+func (k *partitionCache) note(deliveries []domain.Delivery) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i := range deliveries {
@@ -46,7 +47,7 @@ func (k *places) note(deliveries []domain.Delivery) {
 	}
 }
 
-func (k *places) find(id domain.EventID) (partition int, ok bool) {
+func (k *partitionCache) find(id domain.EventID) (partition int, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if partition, ok = k.newer[id]; !ok {
@@ -55,8 +56,8 @@ func (k *places) find(id domain.EventID) (partition int, ok bool) {
 	return partition, ok
 }
 
-// place groups the indexes of attempts by the partition of their events. It omits events that do not exist.
-func (g *Groups) place(ctx context.Context, gr *group, attempts []domain.Attempt) (map[int][]int, error) {
+// byPartition groups the indexes of attempts by the partition of their events. It omits events that do not exist.
+func (g *Groups) byPartition(ctx context.Context, gr *group, attempts []domain.Attempt) (map[int][]int, error) {
 	of := make(map[int][]int)
 	var unknown []domain.EventID
 	var looked []int // the indexes of unknown
@@ -88,7 +89,7 @@ func (g *Groups) place(ctx context.Context, gr *group, attempts []domain.Attempt
 func (g *Groups) answerPartitions(
 	ctx context.Context, gr *group, attempts []domain.Attempt, newAnswer func([]domain.Attempt) *answer,
 ) ([]domain.Outcome, error) {
-	of, err := g.place(ctx, gr, attempts)
+	of, err := g.byPartition(ctx, gr, attempts)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +107,7 @@ func (g *Groups) answerPartitions(
 			for i, index := range indexes {
 				part[i] = attempts[index]
 			}
-			found, err := g.askPartition(ctx, gr, number, func() *answer { return newAnswer(part) })
+			found, err := g.submitTo(ctx, gr, number, func() *answer { return newAnswer(part) })
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -125,13 +126,13 @@ func (g *Groups) answerPartitions(
 	return outcomes, nil
 }
 
-// askPartition has one partition apply an answer. If the partition was dropped from memory meanwhile, the answer was
-// not applied. Then askPartition looks the group up again and repeats only this part, because other parts may have been
+// submitTo has one partition apply an answer. If the partition was dropped from memory meanwhile, the answer was
+// not applied. Then submitTo looks the group up again and repeats only this part, because other parts may have been
 // applied.
-func (g *Groups) askPartition(ctx context.Context, gr *group, number int, newAnswer func() *answer) ([]domain.Outcome, error) {
+func (g *Groups) submitTo(ctx context.Context, gr *group, number int, newAnswer func() *answer) ([]domain.Outcome, error) {
 	for {
-		found, err := g.partition(gr, number).ask(ctx, newAnswer())
-		if !errors.Is(err, errForgotten) {
+		found, err := g.partition(gr, number).submit(ctx, newAnswer())
+		if !errors.Is(err, errDropped) {
 			return found, err
 		}
 		if gr, err = g.use(ctx, gr.tenant, gr.name); err != nil {

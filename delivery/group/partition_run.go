@@ -36,45 +36,45 @@ type partition struct {
 	group  *group
 	number int
 
-	mu       sync.Mutex
-	state    partitionState
-	answers  []*answer
-	receives []*receive // in order of arrival
-	dues     []*dueAsk
-	news     bool // something may be deliverable that was not there at the last look
-	stale    bool // another process may have changed the ledger
-	sweep    bool // something has timed out or must be saved
-	untold   bool // something may be deliverable that other processes do not know of
-	used     time.Time
-	inFlight int         // size of mine after the last step
-	alarm    *time.Timer // wakes waiting receives; nil: never set
+	mu          sync.Mutex
+	state       partitionState
+	answers     []*answer
+	receives    []*receive // in order of arrival
+	dueRequests []*dueRequest
+	mayDeliver  bool // something may be deliverable that was not there at the last look
+	outdated    bool // another process may have changed the ledger
+	sweepDue    bool // something has timed out or must be saved
+	unannounced bool // something may be deliverable that other processes do not know of
+	used        time.Time
+	inFlight    int         // size of deliveredHere after the last step
+	alarm       *time.Timer // wakes waiting receives; nil: never set
 
 	// The sweep reads these while no goroutine runs.
 	nextPark int64 // when the next last attempt expires; 0: none
 	unsaved  bool  // readTo has grown and was not saved
 
 	// Only the running goroutine uses these.
-	open    bool // the fields below are known
-	row     LedgerRow
-	ledger  *ledger
-	ahead   lookahead
-	streams streamsAhead
-	clock   clock
-	slack   time.Duration // how long recent saves of granted leases took
-	newest  time.Time     // by the local clock: when the known ledger was last the newest
-	looking time.Duration // after this long, waiting receives have it checked again
-	savedAt time.Time     // by the local clock
-	young   int64         // when the next new event has waited for the group's delay; 0: none waits
-	upTo    int64         // bound of the receives served last; 0: none
-	held    int           // bytes of events in memory, as counted in groups.held
+	ledgerKnown  bool // the fields below are known
+	row          LedgerRow
+	ledger       *ledger
+	ahead        lookahead
+	streams      streamsAhead
+	clock        clock
+	slack        time.Duration // how long recent saves of granted leases took
+	checkedAt    time.Time     // by the local clock: when the known ledger was last the newest
+	recheckAfter time.Duration // after this long, waiting receives have it checked again
+	savedAt      time.Time     // by the local clock
+	delayedUntil int64         // when the next new event has waited for the group's delay; 0: none waits
+	upTo         int64         // bound of the receives served last; 0: none
+	memory       int           // bytes of events in memory, as counted in groups.held
 
-	mine map[domain.EventID]int // attempts delivered here and not settled, as far as known
+	deliveredHere map[domain.EventID]int // attempts delivered here and not settled, as far as known
 }
 
 // partitionState says whether a partition's goroutine runs, and whether the partition may still be used. It has these
 // transitions; the caller of each holds the lock:
 //
-//	state             | kick             | rest             | close
+//	state             | start            | goIdle           | close
 //	partitionIdle     | partitionRunning |                  | partitionDropped
 //	partitionRunning  |                  | partitionIdle    | partitionDropping
 //	partitionDropping |                  | partitionDropped |
@@ -93,8 +93,8 @@ const (
 // dropped reports whether the partition must not be used any more.
 func (p *partition) dropped() bool { return p.state >= partitionDropping }
 
-// kick starts the goroutine, if the partition is idle.
-func (p *partition) kick() {
+// start starts the goroutine, if the partition is idle.
+func (p *partition) start() {
 	if p.state != partitionIdle {
 		return
 	}
@@ -103,14 +103,14 @@ func (p *partition) kick() {
 	go p.run()
 }
 
-// awaken makes waiting receives look again. stale means that the known ledger may be outdated.
-func (p *partition) awaken(stale bool) {
+// wakeReceives makes waiting receives look again. stale means that the known ledger may be outdated.
+func (p *partition) wakeReceives(stale bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.stale = p.stale || stale
-	p.news = true
+	p.outdated = p.outdated || stale
+	p.mayDeliver = true
 	if len(p.receives) > 0 {
-		p.kick()
+		p.start()
 	}
 }
 
@@ -118,21 +118,21 @@ func (p *partition) awaken(stale bool) {
 func (p *partition) run() {
 	defer p.groups.running.Done()
 	for {
-		p.gather()
+		p.letCallersQueue()
 		p.mu.Lock()
-		if len(p.answers) == 0 && len(p.dues) == 0 && !(p.news && len(p.receives) > 0) && !p.sweep {
-			p.rest()
+		if len(p.answers) == 0 && len(p.dueRequests) == 0 && !(p.mayDeliver && len(p.receives) > 0) && !p.sweepDue {
+			p.goIdle()
 			p.mu.Unlock()
 			return
 		}
-		s := p.begin()
+		s := p.newStep()
 		p.mu.Unlock()
-		s.make()
+		s.run()
 	}
 }
 
-// gather lets callers that were just answered, and ask again at once, enter the queues.
-func (p *partition) gather() {
+// letCallersQueue lets callers that were just answered, and ask again at once, enter the queues.
+func (p *partition) letCallersQueue() {
 	const turns = 8
 	for before, n := -1, 0; n < turns; n++ {
 		runtime.Gosched()
@@ -146,8 +146,8 @@ func (p *partition) gather() {
 	}
 }
 
-// rest ends the goroutine's work, and sets the alarm for receives that still wait.
-func (p *partition) rest() {
+// goIdle ends the goroutine's work, and sets the alarm for receives that still wait.
+func (p *partition) goIdle() {
 	p.used = time.Now()
 	if p.dropped() {
 		p.drop()
@@ -155,8 +155,8 @@ func (p *partition) rest() {
 	}
 	p.state = partitionIdle
 	p.unsaved = false
-	if p.open {
-		p.nextPark, p.unsaved = 0, p.ledger.readTo > p.ledger.kept
+	if p.ledgerKnown {
+		p.nextPark, p.unsaved = 0, p.ledger.readTo > p.ledger.savedReadTo
 		for _, le := range p.ledger.leaseOf {
 			if le.lastAttempt(p.row.Group.MaxAttempts) && (p.nextPark == 0 || le.deadline < p.nextPark) {
 				p.nextPark = le.deadline
@@ -169,20 +169,20 @@ func (p *partition) rest() {
 		}
 		return
 	}
-	wait := max(p.looking-time.Since(p.newest), leastWait)
-	if p.open && !p.row.Group.Paused {
+	wait := max(p.recheckAfter-time.Since(p.checkedAt), leastWait)
+	if p.ledgerKnown && !p.row.Group.Paused {
 		// A due retry without room waits for an answer or for a lease to expire.
 		if due := p.ledger.nextDue(p.ledger.inFlight() < p.row.Group.MaxInFlight); due > 0 {
 			wait = min(wait, max(time.UnixMicro(due).Sub(p.clock.now()), leastWait))
 		}
-		if p.young > 0 {
-			wait = min(wait, max(time.UnixMicro(p.young).Sub(p.clock.now()), leastWait))
+		if p.delayedUntil > 0 {
+			wait = min(wait, max(time.UnixMicro(p.delayedUntil).Sub(p.clock.now()), leastWait))
 		}
 	}
 	if p.alarm != nil {
 		p.alarm.Stop()
 	}
-	p.alarm = time.AfterFunc(wait, func() { p.awaken(false) })
+	p.alarm = time.AfterFunc(wait, func() { p.wakeReceives(false) })
 }
 
 // close drops the partition, at once or when its goroutine ends, and stops its alarm.
@@ -201,34 +201,35 @@ func (p *partition) close() {
 // drop ends the use of the partition's memory.
 func (p *partition) drop() {
 	p.state = partitionDropped
-	p.groups.held.Add(-int64(p.held))
-	p.held = 0
+	p.groups.memory.Add(-int64(p.memory))
+	p.memory = 0
 }
 
-// forget discards what is known of the ledger, after an error.
-func (p *partition) forget(err error) {
-	p.open = false
-	p.ahead.join() //nolint:errcheck // what it read is not wanted
-	p.row, p.ledger, p.young, p.upTo = LedgerRow{}, nil, 0, 0
+// forgetLedger discards what is known of the ledger, after an error.
+func (p *partition) forgetLedger(err error) {
+	p.ledgerKnown = false
+	p.ahead.awaitRead() //nolint:errcheck // what it read is not wanted
+	p.row, p.ledger, p.delayedUntil, p.upTo = LedgerRow{}, nil, 0, 0
 	p.ahead, p.streams = lookahead{}, streamsAhead{}
-	if failure, ok := errors.AsType[*domain.Error](err); ok && failure.Code == domain.CodeNotFound || errors.Is(err, errForgotten) {
+	if failure, ok := errors.AsType[*domain.Error](err); ok && failure.Code == domain.CodeNotFound || errors.Is(err, errDropped) {
 		p.groups.drop(p.group, err)
 	}
 }
 
-// count counts the partition's memory. If all partitions together use too much, this one reads ahead only what it must.
-func (p *partition) count() {
-	held := p.ahead.held() + p.streams.bytes
-	all := p.groups.held.Add(int64(held - p.held))
-	p.held = held
-	p.ahead.most, p.streams.most = aheadBytes, streamsAheadBytes
+// countMemory counts the partition's memory. If all partitions together use too much, this one reads ahead only what it
+// must.
+func (p *partition) countMemory() {
+	held := p.ahead.memory() + p.streams.bytes
+	all := p.groups.memory.Add(int64(held - p.memory))
+	p.memory = held
+	p.ahead.maxBytes, p.streams.maxBytes = aheadBytes, streamsAheadBytes
 	if all > int64(p.groups.config.Bytes) {
-		p.ahead.most, p.streams.most = scarceBytes, scarceBytes
+		p.ahead.maxBytes, p.streams.maxBytes = scarceBytes, scarceBytes
 	}
 }
 
-// load reads the ledger.
-func (p *partition) load(ctx context.Context, wait bool) error {
+// readLedger reads the ledger.
+func (p *partition) readLedger(ctx context.Context, wait bool) error {
 	asked := time.Now()
 	row, err := p.groups.config.Store.Ledger(ctx, p.group.tenant, p.group.name, p.number, wait)
 	if err != nil {
@@ -236,58 +237,58 @@ func (p *partition) load(ctx context.Context, wait bool) error {
 	}
 	p.clock.set(row.Now, asked)
 	if !row.Group.CreatedAt.Equal(p.group.known.Load().CreatedAt) {
-		return errForgotten // another group with this name has taken its place
+		return errDropped // another group with this name has taken its place
 	}
 	l, err := openLedger(p.number, row)
 	if err != nil {
 		return fmt.Errorf("group %q of tenant %s, partition %d: %w; a seek makes it anew", p.group.name, p.group.tenant, p.number, err)
 	}
-	err = l.readBeside(domain.MaxReplays, func(streams []string) ([]domain.DeadLetter, error) {
+	err = l.readOtherReplays(domain.MaxReplays, func(streams []string) ([]domain.DeadLetter, error) {
 		return p.groups.config.Store.ReplaysBeside(ctx, p.group.tenant, p.group.name, p.number, streams, domain.MaxReplays)
 	})
 	if err != nil {
 		return err
 	}
-	if !p.open || row.Group.Revision != p.row.Group.Revision || p.ahead.selection == nil {
-		if err := p.prepare(ctx, row.Group); err != nil {
+	if !p.ledgerKnown || row.Group.Revision != p.row.Group.Revision || p.ahead.selection == nil {
+		if err := p.replaceLookahead(ctx, row.Group); err != nil {
 			return err
 		}
 	}
-	p.group.know(row.Group)
-	same := p.open && row.Revision == p.row.Revision && row.Group.Revision == p.row.Group.Revision
-	if p.looking = lookAgain; same && asked.Sub(p.newest) >= lookAgain {
-		p.looking = lookSeldom
+	p.group.setKnown(row.Group)
+	same := p.ledgerKnown && row.Revision == p.row.Revision && row.Group.Revision == p.row.Group.Revision
+	if p.recheckAfter = lookAgain; same && asked.Sub(p.checkedAt) >= lookAgain {
+		p.recheckAfter = lookSeldom
 	}
-	p.row, p.ledger, p.open, p.newest = row, l, true, asked
+	p.row, p.ledger, p.ledgerKnown, p.checkedAt = row, l, true, asked
 	p.row.Ledger, p.row.Retries, p.row.Replays = nil, nil, nil // the ledger has them
-	p.ahead.at(l.readTo)
+	p.ahead.seekTo(l.readTo)
 	p.streams.clear()
 	return nil
 }
 
-// prepare replaces the lookahead with one for a group's definition.
-func (p *partition) prepare(ctx context.Context, group domain.Group) error {
+// replaceLookahead replaces the lookahead with one for a group's definition.
+func (p *partition) replaceLookahead(ctx context.Context, group domain.Group) error {
 	selection, err := selection.New(group.Selection)
 	if err != nil {
 		return err
 	}
-	if _, err := p.ahead.join(); err != nil {
+	if _, err := p.ahead.awaitRead(); err != nil {
 		return err
 	}
 	p.ahead = lookahead{
-		log: p.group.recent, tenant: p.group.tenant, selection: selection, partition: p.number, partitions: group.Partitions, version: -1, most: aheadBytes,
-		asking: p.group.asking, siftFor: siftTime,
+		log: p.group.sharedReads, tenant: p.group.tenant, selection: selection, partition: p.number, partitions: group.Partitions, version: -1, maxBytes: aheadBytes,
+		filterTurn: p.group.filterTurn, filterTime: maxFilterTime,
 	}
 	head, err := p.groups.config.Store.Head(ctx, p.group.tenant)
 	if err != nil {
 		return err
 	}
-	p.group.moved(head.Position)
+	p.group.advanceHead(head.Position)
 	return nil
 }
 
 // deliverable reports whether there are events to deliver, other than new ones, that another process may not know of.
 func (p *partition) deliverable() bool {
 	l := p.ledger
-	return len(l.freed) > 0 || len(l.retries) > 0 || len(l.replays) > 0 || l.givenBack()
+	return len(l.freedStreams) > 0 || len(l.retries) > 0 || len(l.replays) > 0 || l.givenBack()
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// partitioned is a bench with a group "g" of some partitions, and a second process beside its own. Both read the members with
-// every receive.
+// partitioned is a bench with a group "g" of some partitions, and a second process beside its own. Both read the
+// members with every receive.
 func partitioned(t *testing.T, partitions int, change func(*domain.GroupDefinition)) (b groupBench, other *group.Groups) {
 	t.Helper()
 	b = newGroupBench(t)
 	other, _ = startGroups(t, b.open(t), group.Observer{})
-	b.groups.RosterFor(0)
-	other.RosterFor(0)
+	b.groups.AssignmentFor(0)
+	other.AssignmentFor(0)
 	definition := domain.GroupDefinition{Partitions: partitions, Ordering: domain.OrderingStream, AckTimeout: time.Hour}
 	if change != nil {
 		change(&definition)
@@ -261,8 +261,8 @@ func TestMembersOfAGroupWithoutPartitions(t *testing.T) {
 	mustCode(t, err, domain.CodeNotFound, "memberId")
 }
 
-// A member that waits is given events of whichever of its partitions has some, also of one that becomes its own meanwhile; and
-// one without a partition waits as long as it asks.
+// A member that waits is given events of whichever of its partitions has some, also of one that becomes its own
+// meanwhile; and one without a partition waits as long as it asks.
 func TestAMemberWaitsForAllOfItsPartitions(t *testing.T) {
 	t.Parallel()
 	b, other := partitioned(t, 2, nil)
@@ -306,7 +306,8 @@ func TestAMemberWaitsForAllOfItsPartitions(t *testing.T) {
 	if err := other.Leave(t.Context(), b.tenant, "g", first.member); err != nil {
 		t.Fatal(err)
 	}
-	// Whose share it is now, is by the members' ids: it may be the second one's, while what that has is to be the idle one's.
+	// Whose share it is now, is by the members' ids: it may be the second one's, while what that has is to be the idle
+	// one's.
 	go wait(second.member)
 	third := <-arrived
 	if third.member != idle && third.member != second.member || len(third.deliveries) != len(first.deliveries) {
@@ -318,8 +319,8 @@ func TestAMemberWaitsForAllOfItsPartitions(t *testing.T) {
 	}
 }
 
-// Members come, go and die in two processes, of which one goes by what it has read a second ago. Nobody is given an event that
-// was acknowledged, and no two members have events of one partition in flight.
+// Members come, go and die in two processes, of which one goes by what it has read a second ago. Nobody is given an
+// event that was acknowledged, and no two members have events of one partition in flight.
 func TestMembersThatComeAndGo(t *testing.T) {
 	t.Parallel()
 	for _, seed := range []uint64{1, 2, 3, 4} {
@@ -339,7 +340,7 @@ type consumer struct {
 
 func comeAndGo(t *testing.T, random *rand.Rand) {
 	b, other := partitioned(t, 5, func(d *domain.GroupDefinition) { d.MaxAttempts = 1000; d.MaxInFlight = 10 })
-	other.RosterFor(time.Second)
+	other.AssignmentFor(time.Second)
 	var alive []*consumer
 	acked, seen := make(map[domain.EventID]bool), make(map[domain.EventID]int) // attempts seen
 	version := make(map[string]int64)                                          // acknowledged, by stream

@@ -55,7 +55,7 @@ func (g *Groups) Peek(ctx context.Context, tenant domain.TenantID, name string, 
 		}
 		found, err := g.peek(ctx, gr, wanted)
 		switch failure, ok := errors.AsType[*domain.Error](err); {
-		case errors.Is(err, errForgotten):
+		case errors.Is(err, errDropped):
 			g.drop(gr, err)
 			continue
 		case ok && failure.Code == domain.CodeNotFound:
@@ -116,40 +116,40 @@ func byDue(a, b WaitingRetry) int {
 
 // peekPartition makes a step as a receive would, on a separate ledger that is never saved.
 func (g *Groups) peekPartition(ctx context.Context, gr *group, number, limit int, bytes *int, until time.Time) (Peeked, error) {
-	p := &partition{groups: g, group: gr, number: number, streams: streamsAhead{most: scarceBytes}}
-	if err := p.load(ctx, false); err != nil {
+	p := &partition{groups: g, group: gr, number: number, streams: streamsAhead{maxBytes: scarceBytes}}
+	if err := p.readLedger(ctx, false); err != nil {
 		return Peeked{}, err
 	}
-	p.ahead.most = scarceBytes
+	p.ahead.maxBytes = scarceBytes
 	if !p.row.Group.Paused && min(gr.head.Load(), p.ends())-p.ledger.readTo > aheadWindow {
 		if err := g.passOver(ctx, gr, number, until); err != nil {
 			return Peeked{}, err
 		}
-		if err := p.load(ctx, false); err != nil {
+		if err := p.readLedger(ctx, false); err != nil {
 			return Peeked{}, err
 		}
 	}
 	l, now := p.ledger, p.clock.now().UnixMicro()
 	var leases []*lease
 	for _, le := range l.leases {
-		if !le.gone && le.deadline > 0 {
+		if !le.ended && le.deadline > 0 {
 			copied := *le
 			leases = append(leases, &copied)
 		}
 	}
 	l.parkExpired(now, p.row.Group.MaxAttempts)
-	r := &receive{batch: limit, rest: max(1, *bytes)}
-	r.begin(limit)
-	s := &step{p: p, receives: []*receive{r}, served: []*receive{r}, more: true}
-	for s.more && len(r.deliveries) < limit && time.Now().Before(until) {
+	r := &receive{batch: limit, topUpBytes: max(1, *bytes)}
+	r.reset(limit)
+	s := &step{p: p, receives: []*receive{r}, served: []*receive{r}, mayHaveMore: true}
+	for s.mayHaveMore && len(r.deliveries) < limit && time.Now().Before(until) {
 		l.saved()
 		p.ahead.saved(l.readTo)
-		s.more, s.told, s.began = false, told{}, time.Now()
-		if err := s.deliver(ctx, now, s.grant()); err != nil {
+		s.mayHaveMore, s.counts, s.began = false, stepCounts{}, time.Now()
+		if err := s.deliver(ctx, now, s.beginLeases()); err != nil {
 			return Peeked{}, err
 		}
 	}
-	found := Peeked{Next: r.deliveries, Searching: s.more && len(r.deliveries) < limit}
+	found := Peeked{Next: r.deliveries, Searching: s.mayHaveMore && len(r.deliveries) < limit}
 	*bytes -= r.bytes
 	for _, d := range found.Next {
 		leases = slices.DeleteFunc(leases, func(le *lease) bool { return le.id == d.Event.ID })
@@ -221,7 +221,7 @@ func (g *Groups) readEvents(ctx context.Context, tenant domain.TenantID, events 
 // passOver makes a partition look for its next event in the log until the given time.
 func (g *Groups) passOver(ctx context.Context, gr *group, number int, until time.Time) error {
 	for time.Now().Before(until) {
-		due, err := g.partition(gr, number).askDue(ctx)
+		due, err := g.partition(gr, number).requestDue(ctx)
 		if err != nil || !due.searching {
 			return err
 		}

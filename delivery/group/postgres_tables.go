@@ -9,8 +9,8 @@ import (
 )
 
 // Postgres reads and writes the tables of groups, and announces their changes to other processes. All methods may be
-// called concurrently. An error that a client can act on is a *domain.Error. If the database cannot be reached, its code
-// is domain.CodeUnavailable.
+// called concurrently. An error that a client can act on is a *domain.Error. If the database cannot be reached, its
+// code is domain.CodeUnavailable.
 type Postgres struct {
 	db         *pg.DB
 	groups     *groupNotices

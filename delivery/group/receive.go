@@ -13,38 +13,38 @@ import (
 // maxReceiveBytes limits what one receive is given. A single event may exceed it.
 const maxReceiveBytes = 8 << 20
 
-// errForgotten means that a partition was dropped from memory and must be opened again.
-var errForgotten = errors.New("the partition was forgotten")
+// errDropped means that a partition was dropped from memory and must be opened again.
+var errDropped = errors.New("the partition was dropped")
 
 // receive is a consumer's request for events. It may wait at several partitions, and the first one with events serves
 // it.
 type receive struct {
-	batch  int                  // 0: the group's
-	member domain.GroupMemberID // zero: the group has no partitions
-	upTo   int64                // nothing new after this position; 0: no bound
-	lease  time.Duration        // 0: the group's AckTimeout
-	rest   int                  // bytes; not 0: it tops up another receive, with at most these
-	done   chan struct{}        // closed when answered
-	ready  []domain.Delivery
-	err    error
+	batch      int                  // 0: the group's
+	member     domain.GroupMemberID // zero: the group has no partitions
+	upTo       int64                // nothing new after this position; 0: no bound
+	lease      time.Duration        // 0: the group's AckTimeout
+	topUpBytes int                  // bytes; not 0: it tops up another receive, with at most these
+	done       chan struct{}        // closed when answered
+	ready      []domain.Delivery
+	err        error
 
-	mu     sync.Mutex
-	at     []*partition // where it waits
-	state  receiveState
-	giver  *partition   // partition that answered it with events
-	tries  int          // answered after so many more partitions without events; negative: it keeps waiting
-	seen   []*partition // partitions already counted in tries
-	missed []*partition // partitions that wanted it while it was in another's step
-	search time.Time    // until when the search goes on after the wait, if it is unknown whether something is due
-	known  []*partition // partitions that looked up to the head and had nothing for it
+	mu          sync.Mutex
+	partitions  []*partition // where it waits
+	state       receiveState
+	giver       *partition   // partition that answered it with events
+	looksLeft   int          // answered after so many more partitions without events; negative: it keeps waiting
+	lookedAt    []*partition // partitions that looksLeft no longer counts
+	wantedBy    []*partition // partitions that wanted it while it was in another's step
+	searchUntil time.Time    // until when the search goes on after the wait, if it is unknown whether something is due
+	exhausted   []*partition // partitions that looked up to the head and had nothing for it
 
 	// Only the step uses these.
-	limit      int
-	bytes      int
-	looked     bool         // the head was looked up for it
-	more       bool         // the last step may have left something
-	verified   []*partition // partitions whose newest ledgers had nothing for it
-	deliveries []domain.Delivery
+	limit       int
+	bytes       int
+	headRead    bool         // the head was looked up for it
+	mayHaveMore bool         // the last step may have left something
+	verified    []*partition // partitions whose newest ledgers had nothing for it
+	deliveries  []domain.Delivery
 }
 
 // receiveState says where a receive is. It has these transitions:
@@ -55,8 +55,8 @@ type receive struct {
 //	receiveAbandoned |               | receiveOver                 |             |                  |
 //	receiveOver      |               |                             |             |                  |
 //
-// A receive is in one step at a time. If finish has neither events nor an error for it, the receive may keep waiting, and
-// other partitions that wanted it meanwhile look again.
+// A receive is in one step at a time. If finish has neither events nor an error for it, the receive may keep waiting,
+// and other partitions that wanted it meanwhile look again.
 type receiveState uint8
 
 const (
@@ -71,10 +71,10 @@ func (r *receive) claim(p *partition) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case r.state == receiveOver, r.tries > 0 && slices.Contains(r.seen, p):
+	case r.state == receiveOver, r.looksLeft > 0 && slices.Contains(r.lookedAt, p):
 		return false
 	case r.state != receiveWaiting:
-		r.missed = append(r.missed, p)
+		r.wantedBy = append(r.wantedBy, p)
 		return false
 	}
 	r.state = receiveInStep
@@ -93,8 +93,8 @@ func (r *receive) ended() bool {
 	return r.state == receiveOver
 }
 
-// begin starts an attempt of a step.
-func (r *receive) begin(batch int) {
+// reset prepares the receive for a try of a step.
+func (r *receive) reset(batch int) {
 	r.limit = r.batch
 	if r.limit == 0 {
 		r.limit = batch
@@ -108,14 +108,14 @@ func (r *receive) finish(p *partition, err error) (back []domain.Attempt) {
 	r.mu.Lock()
 	abandoned := r.state == receiveAbandoned
 	r.state = receiveWaiting
-	if err == nil && !r.more && !slices.Contains(r.known, p) {
-		r.known = append(r.known, p)
+	if err == nil && !r.mayHaveMore && !slices.Contains(r.exhausted, p) {
+		r.exhausted = append(r.exhausted, p)
 	}
-	if looksOn := err == nil && r.more && time.Now().Before(r.search); r.tries > 0 && !looksOn {
-		r.tries--
-		r.seen = append(r.seen, p)
+	if looksOn := err == nil && r.mayHaveMore && time.Now().Before(r.searchUntil); r.looksLeft > 0 && !looksOn {
+		r.looksLeft--
+		r.lookedAt = append(r.lookedAt, p)
 	}
-	missed := r.missed
+	wantedBy := r.wantedBy
 	switch {
 	case abandoned:
 		if err == nil {
@@ -125,17 +125,17 @@ func (r *receive) finish(p *partition, err error) (back []domain.Attempt) {
 	case err != nil:
 		r.err = err
 		r.end()
-	case len(r.deliveries) > 0 || r.tries == 0:
+	case len(r.deliveries) > 0 || r.looksLeft == 0:
 		r.ready, r.giver = r.deliveries, p
 		r.end()
 	}
 	if r.state == receiveOver {
-		missed = nil
+		wantedBy = nil
 	}
-	r.missed, r.deliveries = nil, nil
+	r.wantedBy, r.deliveries = nil, nil
 	r.mu.Unlock()
-	for _, other := range missed {
-		other.awaken(false)
+	for _, other := range wantedBy {
+		other.wakeReceives(false)
 	}
 	return back
 }
@@ -148,11 +148,11 @@ func (r *receive) stopWaiting() (over bool) {
 	switch {
 	case r.state == receiveOver:
 		return true
-	case len(r.known) < len(r.at) && time.Now().Before(r.search):
-		r.tries, r.seen = len(r.at)-len(r.known), slices.Clone(r.known)
+	case len(r.exhausted) < len(r.partitions) && time.Now().Before(r.searchUntil):
+		r.looksLeft, r.lookedAt = len(r.partitions)-len(r.exhausted), slices.Clone(r.exhausted)
 		return false
 	case r.state == receiveInStep:
-		r.tries = 1
+		r.looksLeft = 1
 		return false
 	}
 	r.end()
@@ -183,16 +183,16 @@ func (r *receive) fail(err error) {
 
 // await adds a receive to the queues of its partitions and waits for the answer.
 func (r *receive) await(ctx context.Context, wait time.Duration) ([]domain.Delivery, error) {
-	for _, p := range r.at {
+	for _, p := range r.partitions {
 		p.mu.Lock()
 		if p.dropped() {
 			p.mu.Unlock()
 			r.leave()
-			return nil, errForgotten
+			return nil, errDropped
 		}
 		p.receives = append(p.receives, r)
-		p.news = true
-		p.kick()
+		p.mayDeliver = true
+		p.start()
 		p.mu.Unlock()
 	}
 	var late <-chan time.Time
@@ -206,8 +206,8 @@ func (r *receive) await(ctx context.Context, wait time.Duration) ([]domain.Deliv
 	case <-ctx.Done():
 	case <-late:
 		if !r.stopWaiting() {
-			for _, p := range r.at {
-				p.awaken(false)
+			for _, p := range r.partitions {
+				p.wakeReceives(false)
 			}
 		}
 		select {
@@ -233,13 +233,13 @@ func (r *receive) leave() {
 	r.ready = nil
 	r.mu.Unlock()
 	if len(back) > 0 {
-		from.takeBack(back)
+		from.giveBack(back)
 	}
 }
 
 // withdraw removes a receive that is over from the queues.
 func (r *receive) withdraw() {
-	for _, p := range r.at {
+	for _, p := range r.partitions {
 		p.mu.Lock()
 		for i, waiting := range p.receives {
 			if waiting == r && r.ended() {
@@ -251,13 +251,13 @@ func (r *receive) withdraw() {
 	}
 }
 
-// takeBack gives back events that have reached nobody.
-func (p *partition) takeBack(back []domain.Attempt) {
+// giveBack gives back events that have reached nobody.
+func (p *partition) giveBack(back []domain.Attempt) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.dropped() {
 		p.answers = append(p.answers, newGiveBack(back))
-		p.kick()
+		p.start()
 	}
 }
 
@@ -265,13 +265,13 @@ func (p *partition) takeBack(back []domain.Attempt) {
 func (r *receive) searching() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.known) < len(r.at)
+	return len(r.exhausted) < len(r.partitions)
 }
 
 // fits reports whether an event of this size may be added.
 func (r *receive) fits(bytes int) bool {
-	if r.rest > 0 {
-		return r.bytes+bytes <= r.rest
+	if r.topUpBytes > 0 {
+		return r.bytes+bytes <= r.topUpBytes
 	}
 	return len(r.deliveries) == 0 || r.bytes+bytes <= maxReceiveBytes
 }

@@ -7,7 +7,7 @@ import "testing"
 func TestAReceiveAsksEachPartition(t *testing.T) {
 	t.Parallel()
 	one, two := &partition{}, &partition{}
-	r := &receive{at: []*partition{one, two}, done: make(chan struct{}), tries: 2}
+	r := &receive{partitions: []*partition{one, two}, done: make(chan struct{}), looksLeft: 2}
 	if !r.claim(one) || r.claim(two) {
 		t.Fatal("the first partition that asks has it")
 	}

@@ -58,21 +58,21 @@ func (g *Groups) Poll(ctx context.Context, tenant domain.TenantID, name string, 
 		if err != nil {
 			return Received{}, err
 		}
-		r.verified, r.search = verified, search
+		r.verified, r.searchUntil = verified, search
 		for _, p := range passed {
-			if slices.Contains(r.at, p) {
-				r.known = append(r.known, p)
+			if slices.Contains(r.partitions, p) {
+				r.exhausted = append(r.exhausted, p)
 			}
 		}
 		wait, shared := time.Until(until), !wanted.Member.IsZero()
 		if wait <= 0 {
-			if len(r.at) == 0 {
+			if len(r.partitions) == 0 {
 				return Received{}, nil
 			}
-			r.tries = len(r.at)
+			r.looksLeft = len(r.partitions)
 		}
 		if shared {
-			wait = min(wait, max(g.rosterFor, leastWait)) // after that, its partitions may have changed
+			wait = min(wait, max(g.assignmentFor, leastWait)) // after that, its partitions may have changed
 		}
 		if gr.waiting.Add(1) > maxWaiting {
 			gr.waiting.Add(-1)
@@ -81,10 +81,10 @@ func (g *Groups) Poll(ctx context.Context, tenant domain.TenantID, name string, 
 		deliveries, err := r.await(ctx, wait)
 		gr.waiting.Add(-1)
 		switch {
-		case errors.Is(err, errForgotten):
+		case errors.Is(err, errDropped):
 			continue
 		case shared && err == nil && len(deliveries) == 0 && time.Now().Before(until):
-			verified, passed = r.verified, r.known
+			verified, passed = r.verified, r.exhausted
 			continue
 		case err != nil:
 			return Received{}, err
@@ -96,10 +96,10 @@ func (g *Groups) Poll(ctx context.Context, tenant domain.TenantID, name string, 
 			timeout = min(timeout, wanted.Lease)
 		}
 		if shared {
-			if deliveries, err = r.fill(ctx, deliveries, g.fillFor, timeout); err != nil {
+			if deliveries, err = r.topUp(ctx, deliveries, g.topUpFor, timeout); err != nil {
 				return Received{}, err
 			}
-			deliveries = newest(deliveries, gr.known.Load().Ordering == domain.OrderingStream)
+			deliveries = withoutStale(deliveries, gr.known.Load().Ordering == domain.OrderingStream)
 			gr.placed.note(deliveries)
 		}
 		deliveries, err = r.keepTimely(deliveries, timeout)
@@ -115,22 +115,22 @@ func (g *Groups) receive(ctx context.Context, gr *group, wanted Receive) (*recei
 	case known.Partitions > 0 && wanted.Member.IsZero():
 		return nil, domain.Errorf(domain.CodeInvalidRequest, "memberId", "group %q has partitions, which its members share: join it, and receive as a member", gr.name)
 	case known.Partitions > 0:
-		roster, err := g.attend(ctx, gr, wanted.Member)
+		assigned, err := g.attendMember(ctx, gr, wanted.Member)
 		if err != nil {
 			return nil, err
 		}
 		// The partitions take turns at being asked first.
-		numbers = roster.partitions(wanted.Member)
+		numbers = assigned.partitions(wanted.Member)
 		if n := uint64(len(numbers)); n > 0 {
-			begin := gr.turn.Add(1) % n
+			begin := gr.rotation.Add(1) % n
 			numbers = slices.Concat(numbers[begin:], numbers[:begin])
 		}
 	case !wanted.Member.IsZero():
 		return nil, domain.Errorf(domain.CodeInvalidRequest, "memberId", "group %q has no partitions, and so no members; leave memberId out", gr.name)
 	}
-	r := &receive{batch: wanted.Batch, member: wanted.Member, upTo: wanted.UpTo, lease: wanted.Lease, done: make(chan struct{}), tries: -1}
+	r := &receive{batch: wanted.Batch, member: wanted.Member, upTo: wanted.UpTo, lease: wanted.Lease, done: make(chan struct{}), looksLeft: -1}
 	for _, number := range numbers {
-		r.at = append(r.at, g.partition(gr, number))
+		r.partitions = append(r.partitions, g.partition(gr, number))
 	}
 	return r, nil
 }

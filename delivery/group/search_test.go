@@ -81,7 +81,8 @@ func (s slowStreams) NextInStreams(ctx context.Context, tenant domain.TenantID, 
 	return s.Tables.NextInStreams(ctx, tenant, places, to, limit)
 }
 
-// An event that is far behind in a stream that was held is found, though nothing new is left in the log and reading is slow.
+// An event that is far behind in a stream that was held is found, though nothing new is left in the log and reading is
+// slow.
 func TestReceiveFindsWhatIsFarBehindInAStream(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)

@@ -12,41 +12,41 @@ import (
 
 // step is one change of a ledger that applies all waiting requests.
 type step struct {
-	p        *partition
-	answers  []*answer
-	receives []*receive
-	dues     []*dueAsk
-	sweep    bool
-	stale    bool
-	fresh    bool // the ledger was read in this step
-	began    time.Time
+	p           *partition
+	answers     []*answer
+	receives    []*receive
+	dueRequests []*dueRequest
+	sweepDue    bool
+	outdated    bool
+	ledgerRead  bool // the ledger was read in this step
+	began       time.Time
 
-	unlooked error // why it is unknown what is due
-	orphaned bool  // events are leased to a member that is gone
+	dueUnknown error // why it is unknown what is due
+	orphaned   bool  // events are leased to a member that is gone
 
-	granted    time.Time        // when this attempt granted its leases, by the latest bound of the database's clock
-	slack      time.Duration    // how much later the leases begin, to allow for the save
-	ackTimeout time.Duration    // length of these leases
-	back       []domain.Attempt // attempts that were leased but must not be delivered
+	leasesBegunAt time.Time        // when this try granted its leases, by the latest bound of the database's clock
+	slack         time.Duration    // how much later the leases begin, to allow for the save
+	ackTimeout    time.Duration    // length of these leases
+	undelivered   []domain.Attempt // attempts that were leased but must not be delivered
 
-	wasFull bool       // no room before the answers were applied
-	served  []*receive // receives that may be given events
-	serving int        // index of the first one in served that may have room
-	more    bool       // there may be more to deliver, so another step follows
-	told    told
+	wasFull     bool       // no room before the answers were applied
+	served      []*receive // receives that may be given events
+	nextServed  int        // index of the first one in served that may have room
+	mayHaveMore bool       // there may be more to deliver, so another step follows
+	counts      stepCounts
 }
 
-// told counts what to report to the observer after a save.
-type told struct {
+// stepCounts counts what to report to the observer after a save.
+type stepCounts struct {
 	delivered, expired, parked int
 }
 
-// begin collects the waiting requests into a step. p.mu must be held.
-func (p *partition) begin() *step {
-	s := &step{p: p, sweep: p.sweep, stale: p.stale}
+// newStep collects the waiting requests into a step. p.mu must be held.
+func (p *partition) newStep() *step {
+	s := &step{p: p, sweepDue: p.sweepDue, outdated: p.outdated}
 	s.answers, p.answers = p.answers, nil
-	s.dues, p.dues = p.dues, nil
-	if p.news {
+	s.dueRequests, p.dueRequests = p.dueRequests, nil
+	if p.mayDeliver {
 		for _, r := range p.receives {
 			if r.claim(p) {
 				s.receives = append(s.receives, r)
@@ -54,31 +54,31 @@ func (p *partition) begin() *step {
 		}
 	}
 	// A notice may be lost. So waiting receives look again in time, however often others ask meanwhile.
-	s.stale = s.stale || len(s.receives) > 0 && time.Since(p.newest) >= p.looking
-	p.sweep, p.stale, p.news = false, false, false
+	s.outdated = s.outdated || len(s.receives) > 0 && time.Since(p.checkedAt) >= p.recheckAfter
+	p.sweepDue, p.outdated, p.mayDeliver = false, false, false
 	return s
 }
 
-// make makes the step, and answers the requests.
-func (s *step) make() {
+// run makes the step, and answers the requests.
+func (s *step) run() {
 	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 	defer cancel()
 	p := s.p
 	s.began = time.Now()
 	err := s.repeatTries(ctx)
 	if err == nil {
-		if late := s.renew(ctx); late != nil {
-			p.forget(late)
-			s.recall(late)
+		if late := s.renewLeases(ctx); late != nil {
+			p.forgetLedger(late)
+			s.recallLeases(late)
 		}
 	}
 	if err != nil {
-		p.forget(err)
-		if len(s.answers)+len(s.receives)+len(s.dues) == 0 {
+		p.forgetLedger(err)
+		if len(s.answers)+len(s.receives)+len(s.dueRequests) == 0 {
 			p.groups.config.Log.Warn("what has timed out in a group was not looked after; trying again", "tenant", p.group.tenant.String(), "group", p.group.name, "error", err)
 		}
 	}
-	p.count()
+	p.countMemory()
 	s.finish(err, time.Since(s.began))
 }
 
@@ -107,11 +107,11 @@ func (s *step) repeatTries(ctx context.Context) error {
 				return unavailableNow(err)
 			}
 		}
-		if !p.open || s.stale || try > 0 {
-			if err := p.load(ctx, try > 1); err != nil {
+		if !p.ledgerKnown || s.outdated || try > 0 {
+			if err := p.readLedger(ctx, try > 1); err != nil {
 				return err
 			}
-			s.fresh, s.stale = true, false
+			s.ledgerRead, s.outdated = true, false
 		}
 		switch end, err := s.try(ctx); {
 		case end == tryUnread && len(s.answers) > 0:
@@ -153,18 +153,18 @@ func pause(ctx context.Context, wait time.Duration) error {
 // try applies the requests to the known ledger, and saves it.
 func (s *step) try(ctx context.Context) (tryEnd, error) {
 	p := s.p
-	s.told, s.more = told{}, false
+	s.counts, s.mayHaveMore = stepCounts{}, false
 	s.wasFull = p.ledger.inFlight() >= p.row.Group.MaxInFlight
-	now, begin := p.clock.now().UnixMicro(), s.grant()
-	if !s.applyAnswers(now, begin) && !s.fresh {
+	now, begin := p.clock.now().UnixMicro(), s.beginLeases()
+	if !s.applyAnswers(now, begin) && !s.ledgerRead {
 		return tryOutdated, nil // one may be for a delivery of another process
 	}
 	if err := s.serve(ctx, now, begin); err != nil {
 		return tryUnread, err
 	}
-	if len(s.dues) > 0 && !p.row.Group.Paused {
-		if s.unlooked = s.look(ctx); s.unlooked == nil {
-			s.orphaned, s.unlooked = p.orphaned(ctx, now)
+	if len(s.dueRequests) > 0 && !p.row.Group.Paused {
+		if s.dueUnknown = s.findNextNew(ctx); s.dueUnknown == nil {
+			s.orphaned, s.dueUnknown = p.orphaned(ctx, now)
 		}
 	}
 	switch {
@@ -203,13 +203,13 @@ func (s *step) serve(ctx context.Context, now, begin int64) error {
 			return err
 		}
 	}
-	if len(s.receives) > 0 || s.sweep {
+	if len(s.receives) > 0 || s.sweepDue {
 		parked := p.ledger.parkExpired(now, group.MaxAttempts)
-		s.told.parked += parked
-		s.told.expired += parked
+		s.counts.parked += parked
+		s.counts.expired += parked
 	}
 	for _, r := range s.receives {
-		r.begin(group.BatchSize)
+		r.reset(group.BatchSize)
 	}
 	if len(s.served) == 0 || group.Paused {
 		return nil
@@ -222,10 +222,10 @@ func (s *step) serve(ctx context.Context, now, begin int64) error {
 // least once. After that, changes wake the receive. A top-up receive may use the known ledger.
 func (s *step) verified() bool {
 	for _, r := range s.receives {
-		if len(r.deliveries) > 0 || r.rest > 0 || slices.Contains(r.verified, s.p) {
+		if len(r.deliveries) > 0 || r.topUpBytes > 0 || slices.Contains(r.verified, s.p) {
 			continue
 		}
-		if !s.fresh {
+		if !s.ledgerRead {
 			return false
 		}
 		r.verified = append(r.verified, s.p)
@@ -239,7 +239,7 @@ func (s *step) save(ctx context.Context) (saved bool, err error) {
 	change := p.ledger.change()
 	change.GroupRevision, change.Revision = p.row.Group.Revision, p.row.Revision
 	if len(s.served) > 0 {
-		p.ahead.begin(&p.groups.running, min(p.group.head.Load(), p.ends()))
+		p.ahead.startRead(&p.groups.running, min(p.group.head.Load(), p.ends()))
 	}
 	asked := time.Now()
 	now, saved, err := p.groups.config.Store.SaveLedger(ctx, p.group.tenant, p.group.name, change)
@@ -247,8 +247,8 @@ func (s *step) save(ctx context.Context) (saved bool, err error) {
 		return false, err
 	}
 	p.clock.set(now, asked)
-	p.slack = min(max(p.clock.latest().Sub(s.granted), p.slack/2), maxSlack)
-	p.newest, p.looking, p.savedAt = asked, lookAgain, time.Now()
+	p.slack = min(max(p.clock.latest().Sub(s.leasesBegunAt), p.slack/2), maxSlack)
+	p.checkedAt, p.recheckAfter, p.savedAt = asked, lookAgain, time.Now()
 	p.row.Revision++
 	p.ledger.saved()
 	p.ahead.saved(p.ledger.readTo)
@@ -257,7 +257,7 @@ func (s *step) save(ctx context.Context) (saved bool, err error) {
 
 // mustSave reports whether the ledger has changes to save. Mere progress of readTo may wait.
 func (p *partition) mustSave() bool {
-	passed := p.ledger.readTo - p.ledger.kept
+	passed := p.ledger.readTo - p.ledger.savedReadTo
 	return p.ledger.dirty || passed >= maxPassed || passed > 0 && time.Since(p.savedAt) >= keepPassed
 }
 
@@ -265,30 +265,30 @@ func (p *partition) mustSave() bool {
 func (s *step) finish(err error, took time.Duration) {
 	p := s.p
 	if err == nil {
-		if p.open {
-			p.note(s)
+		if p.ledgerKnown {
+			p.recordInFlight(s)
 		}
-		s.stamp()
-		s.tell(&p.groups.config.Observer, took)
+		s.stampDeadlines()
+		s.report(&p.groups.config.Observer, took)
 	}
-	changed := s.answer(err)
+	changed := s.answerAll(err)
 	p.mu.Lock()
 	p.receives = slices.DeleteFunc(p.receives, (*receive).ended)
-	p.news = p.news || s.more || changed
-	if len(s.back) > 0 {
-		p.answers = append(p.answers, newGiveBack(s.back))
+	p.mayDeliver = p.mayDeliver || s.mayHaveMore || changed
+	if len(s.undelivered) > 0 {
+		p.answers = append(p.answers, newGiveBack(s.undelivered))
 	}
-	if p.open && p.ledger.wantsReplays() {
-		p.stale, p.news = true, true
+	if p.ledgerKnown && p.ledger.wantsReplays() {
+		p.outdated, p.mayDeliver = true, true
 	}
-	if s.sweep && err != nil {
+	if s.sweepDue && err != nil {
 		p.nextPark = p.clock.now().Add(sweepFailed).UnixMicro()
 	}
-	announce, dropped := p.mustAnnounce(s, err == nil && changed && p.open), p.dropped()
+	announce, dropped := p.mustAnnounce(s, err == nil && changed && p.ledgerKnown), p.dropped()
 	p.mu.Unlock()
 	if dropped {
 		for _, r := range s.receives {
-			r.fail(errForgotten) // if it would keep waiting
+			r.fail(errDropped) // if it would keep waiting
 		}
 	}
 	if announce {
@@ -296,19 +296,19 @@ func (s *step) finish(err error, took time.Duration) {
 	}
 }
 
-// answer answers the requests, and reports whether a consumer's answer has changed the ledger. Receives that keep
+// answerAll answers the requests, and reports whether a consumer's answer has changed the ledger. Receives that keep
 // waiting stay in the queue.
-func (s *step) answer(err error) (changed bool) {
+func (s *step) answerAll(err error) (changed bool) {
 	for _, a := range s.answers {
 		changed = changed || a.changed
 		a.finish(err)
 	}
 	for _, r := range s.receives {
-		r.more = s.more
-		s.back = append(s.back, r.finish(s.p, err)...)
+		r.mayHaveMore = s.mayHaveMore
+		s.undelivered = append(s.undelivered, r.finish(s.p, err)...)
 	}
-	for _, ask := range s.dues {
-		if ask.err = cmp.Or(err, s.unlooked); ask.err == nil {
+	for _, ask := range s.dueRequests {
+		if ask.err = cmp.Or(err, s.dueUnknown); ask.err == nil {
 			ask.due = s.p.nextDue()
 			ask.due.Now = ask.due.Now || s.orphaned
 		}
@@ -321,28 +321,28 @@ func (s *step) answer(err error) (changed bool) {
 // answers have changed the ledger. The caller holds the lock.
 func (p *partition) mustAnnounce(s *step, answered bool) bool {
 	waiting := len(p.receives) > 0
-	p.untold = p.untold || answered && (s.wasFull || p.deliverable())
+	p.unannounced = p.unannounced || answered && (s.wasFull || p.deliverable())
 	// Receives waiting here come first. If one still waits afterwards, nothing is left to deliver.
-	announce := p.untold && !waiting || answered && p.passesOn()
-	p.untold = p.untold && waiting && p.news
+	announce := p.unannounced && !waiting || answered && p.mayChangeOwner()
+	p.unannounced = p.unannounced && waiting && p.mayDeliver
 	return announce
 }
 
-func (s *step) tell(o *Observer, took time.Duration) {
+func (s *step) report(o *Observer, took time.Duration) {
 	p := s.p
 	now := p.clock.now().UnixMicro()
 	for _, a := range s.answers {
-		a.tell(o, now)
-		s.told.parked += a.parked
+		a.report(o, now)
+		s.counts.parked += a.parked
 	}
-	if s.told.expired > 0 && o.Expired != nil {
-		o.Expired(s.told.expired)
+	if s.counts.expired > 0 && o.Expired != nil {
+		o.Expired(s.counts.expired)
 	}
-	if s.told.parked > 0 && o.Parked != nil {
-		o.Parked(s.told.parked)
+	if s.counts.parked > 0 && o.Parked != nil {
+		o.Parked(s.counts.parked)
 	}
-	if s.told.delivered > 0 && o.Delivered != nil {
-		o.Delivered(s.told.delivered)
+	if s.counts.delivered > 0 && o.Delivered != nil {
+		o.Delivered(s.counts.delivered)
 	}
 	if o.Received != nil {
 		for _, r := range s.receives {

@@ -16,10 +16,10 @@ const (
 // streamsAhead holds the next events of streams that are behind, as far as there is room. They were left behind a
 // moment ago, or were read later. Other events are read by the stream's index.
 type streamsAhead struct {
-	of     map[string]*streamAhead
-	events int
-	bytes  int
-	most   int // limit of bytes; one event of each stream may exceed it
+	of       map[string]*streamAhead
+	events   int
+	bytes    int
+	maxBytes int // limit of bytes; one event of each stream may exceed it
 }
 
 // streamAhead holds the group's next events of one stream, without gaps.
@@ -29,11 +29,11 @@ type streamAhead struct {
 }
 
 func (s *streamsAhead) clear() {
-	*s = streamsAhead{of: make(map[string]*streamAhead), most: cmp.Or(s.most, streamsAheadBytes)}
+	*s = streamsAhead{of: make(map[string]*streamAhead), maxBytes: cmp.Or(s.maxBytes, streamsAheadBytes)}
 }
 
-// left records that an event was left behind.
-func (s *streamsAhead) left(e *domain.Event, first bool) {
+// addLeftBehind records that an event was left behind.
+func (s *streamsAhead) addLeftBehind(e *domain.Event, first bool) {
 	a := s.of[e.Stream]
 	if a == nil {
 		if !first {
@@ -46,23 +46,23 @@ func (s *streamsAhead) left(e *domain.Event, first bool) {
 		return
 	}
 	if a.all = s.room(a, e); a.all {
-		s.keep(a, e)
+		s.add(a, e)
 	}
 }
 
 func (s *streamsAhead) room(a *streamAhead, e *domain.Event) bool {
-	return len(a.events) < streamAheadEvents && s.events < streamsAheadEvents && s.bytes+eventBytes(e) <= s.most
+	return len(a.events) < streamAheadEvents && s.events < streamsAheadEvents && s.bytes+eventBytes(e) <= s.maxBytes
 }
 
-func (s *streamsAhead) keep(a *streamAhead, e *domain.Event) {
-	a.events = append(a.events, apart(e))
+func (s *streamsAhead) add(a *streamAhead, e *domain.Event) {
+	a.events = append(a.events, cloneEvent(e))
 	s.events++
 	s.bytes += eventBytes(e)
 }
 
-// read stores the events that were read of a stream without events in memory. all means that nothing more is left
+// addRead stores the events that were read of a stream without events in memory. all means that nothing more is left
 // behind. The first event is always kept.
-func (s *streamsAhead) read(stream string, events []domain.Event, all bool) {
+func (s *streamsAhead) addRead(stream string, events []domain.Event, all bool) {
 	a := &streamAhead{all: all}
 	s.of[stream] = a
 	for i := range events {
@@ -70,7 +70,7 @@ func (s *streamsAhead) read(stream string, events []domain.Event, all bool) {
 			a.all = false
 			return
 		}
-		s.keep(a, &events[i])
+		s.add(a, &events[i])
 	}
 }
 
@@ -95,8 +95,8 @@ func (s *streamsAhead) take(stream string) {
 	a.events = a.events[1:]
 }
 
-// forget drops a stream that is no longer behind.
-func (s *streamsAhead) forget(stream string) {
+// remove drops a stream that is no longer behind.
+func (s *streamsAhead) remove(stream string) {
 	a := s.of[stream]
 	if a == nil {
 		return

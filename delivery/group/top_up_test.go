@@ -28,7 +28,7 @@ func (b groupBench) receiveAs(t testing.TB, member domain.GroupMemberID, batch i
 func TestAReceiveIsFilledFromAllPartitions(t *testing.T) {
 	t.Parallel()
 	b, _ := partitioned(t, 8, nil)
-	b.groups.FillFor(time.Hour)
+	b.groups.TopUpFor(time.Hour)
 	head := int(b.append(t, streamNames(60)...))
 	member := b.join(t, b.groups)
 	first := b.receiveAs(t, member, head-15)
@@ -56,7 +56,7 @@ func TestAReceiveIsFilledFromAllPartitions(t *testing.T) {
 func TestAFilledReceiveKeepsStreamsInOrder(t *testing.T) {
 	t.Parallel()
 	b, _ := partitioned(t, 5, func(d *domain.GroupDefinition) { d.Ordering = domain.OrderingNone })
-	b.groups.FillFor(time.Hour)
+	b.groups.TopUpFor(time.Hour)
 	const streams, each = 12, 9
 	for range each {
 		b.append(t, streamNames(streams)...)
@@ -128,7 +128,7 @@ func TestWhoGoesAwayWhileAReceiveIsFilledHasNothing(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	s := &leavingStore{Tables: b.store, second: leave}
 	groups := group.New(group.Config{Store: s, Log: quiet})
-	groups.FillFor(time.Hour)
+	groups.TopUpFor(time.Hour)
 	member := b.join(t, groups)
 	if _, err := groups.Receive(ctx, b.tenant, "g", group.Receive{Batch: 100, Member: member}); !errors.Is(err, context.Canceled) {
 		t.Fatalf("the receive ends with %v", err)
@@ -169,7 +169,7 @@ func TestAFilledReceiveWaitsForNoPartitionThatHangs(t *testing.T) {
 	head := int(b.append(t, streamNames(30)...))
 	s := &stuckStore{Tables: b.store, released: make(chan struct{})}
 	groups := group.New(group.Config{Store: s, Log: quiet})
-	groups.FillFor(100 * time.Millisecond)
+	groups.TopUpFor(100 * time.Millisecond)
 	member := b.join(t, groups)
 	receive := func() []domain.Delivery {
 		deliveries, err := groups.Receive(t.Context(), b.tenant, "g", group.Receive{Batch: 100, Member: member, Wait: time.Minute})

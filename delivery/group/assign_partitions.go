@@ -11,11 +11,11 @@ import (
 	"github.com/manifold-es/manifold/members"
 )
 
-// shareOut assigns each partition of a group to a member, and returns the members by partition. The ids are zero if
-// there are no members. The member with the highest weight for a partition gets it (rendezvous hashing), unless the
-// member has its equal share already. Without this limit, members could end up with none of a few partitions. The order
-// of the members does not matter. Every process, of any release, computes the same result.
-func shareOut(group string, partitions int, of []domain.GroupMemberID) []domain.GroupMemberID {
+// assignPartitions assigns each partition of a group to a member, and returns the members by partition. The ids are
+// zero if there are no members. The member with the highest weight for a partition gets it (rendezvous hashing), unless
+// the member has its equal share already. Without this limit, members could end up with none of a few partitions. The
+// order of the members does not matter. Every process, of any release, computes the same result.
+func assignPartitions(group string, partitions int, of []domain.GroupMemberID) []domain.GroupMemberID {
 	owners := make([]domain.GroupMemberID, partitions)
 	if len(of) == 0 {
 		return owners

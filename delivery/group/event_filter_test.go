@@ -28,24 +28,24 @@ func TestAGroupsFilterTakesTurns(t *testing.T) {
 		t.Fatal(err)
 	}
 	asking := make(chan struct{}, 1)
-	a := &lookahead{log: log, selection: filtered, version: -1, most: aheadBytes, asking: asking}
-	plain := &lookahead{log: log, selection: all, version: -1, most: aheadBytes, asking: asking}
+	a := &lookahead{log: log, selection: filtered, version: -1, maxBytes: aheadBytes, filterTurn: asking}
+	plain := &lookahead{log: log, selection: all, version: -1, maxBytes: aheadBytes, filterTurn: asking}
 
 	other := selection.Turn{Of: asking}
 	if err := other.Take(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := plain.more(t.Context(), events); err != nil || plain.waiting() != events {
+	if _, err := plain.readMore(t.Context(), events); err != nil || plain.waiting() != events {
 		t.Fatalf("without a filter %d events are read, %v", plain.waiting(), err)
 	}
 	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	if _, err := a.more(short, events); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := a.readMore(short, events); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("without the turn a filter is asked: %v", err)
 	}
 	other.End()
 	for read := 1; read <= events; read++ { // as no time is given: one with each
-		if _, err := a.more(t.Context(), events); err != nil || a.waiting() != read || a.scanned != int64(read) {
+		if _, err := a.readMore(t.Context(), events); err != nil || a.waiting() != read || a.scanned != int64(read) {
 			t.Fatalf("read %d times, %d events are there up to %d, %v", read, a.waiting(), a.scanned, err)
 		}
 	}

@@ -11,24 +11,25 @@ import (
 
 // Bounds of reads that groups of one tenant share.
 const (
-	recentGroups = 8         // with fewer in use, each group reads by itself, and only what it selects
-	recentWindow = 500       // positions; older events are not new to all groups at once
-	recentBytes  = 256 << 10 // of one read
-	recentReads  = 4         // kept in memory
+	sharedFromGroups = 8         // with fewer in use, each group reads by itself, and only what it selects
+	sharedWindow     = 500       // positions; older events are not new to all groups at once
+	sharedBytes      = 256 << 10 // of one read
+	sharedReadsKept  = 4         // kept in memory
 )
 
-// recent reads what is new in a tenant's log once for all groups that wait for it. Otherwise a thousand groups would
-// read each append a thousand times. It is a Log that passes other reads through. Methods may be called concurrently.
-type recent struct {
+// sharedReads reads what is new in a tenant's log once for all groups that wait for it. Otherwise a thousand groups
+// would read each append a thousand times. It is a Log that passes other reads through. Methods may be called
+// concurrently.
+type sharedReads struct {
 	selection.Log
 	groups func() int // number of the tenant's groups in use
 
 	mu    sync.Mutex
-	reads []*recentRead // newest last
+	reads []*sharedRead // newest last
 }
 
-// recentRead is one read of all events in a range of the log.
-type recentRead struct {
+// sharedRead is one read of all events in a range of the log.
+type sharedRead struct {
 	from, to int64
 	done     chan struct{} // closed when the fields below are set
 	upTo     int64         // everything up to here was read
@@ -37,13 +38,13 @@ type recentRead struct {
 }
 
 // LogSlice implements Log. Of recent events, it returns all categories and types.
-func (r *recent) LogSlice(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) (domain.LogSlice, error) {
-	if q.To-q.From >= recentWindow || r.groups() < recentGroups {
+func (r *sharedReads) LogSlice(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) (domain.LogSlice, error) {
+	if q.To-q.From >= sharedWindow || r.groups() < sharedFromGroups {
 		return r.Log.LogSlice(ctx, tenant, q)
 	}
-	read, mine := r.read(q)
+	read, mine := r.findOrAdd(q)
 	if mine {
-		read.make(ctx, r.Log, tenant)
+		read.run(ctx, r.Log, tenant)
 	}
 	select {
 	case <-read.done:
@@ -56,8 +57,8 @@ func (r *recent) LogSlice(ctx context.Context, tenant domain.TenantID, q domain.
 	return read.part(q), nil
 }
 
-// read returns an existing read that covers q, or a new one. If mine is set, the caller must make the new read.
-func (r *recent) read(q domain.LogQuery) (read *recentRead, mine bool) {
+// findOrAdd returns an existing read that covers q, or a new one. If mine is set, the caller must make the new read.
+func (r *sharedReads) findOrAdd(q domain.LogQuery) (read *sharedRead, mine bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, read := range slices.Backward(r.reads) {
@@ -65,26 +66,26 @@ func (r *recent) read(q domain.LogQuery) (read *recentRead, mine bool) {
 			return read, false
 		}
 	}
-	read = &recentRead{from: q.From, to: q.To, done: make(chan struct{})}
-	if len(r.reads) == recentReads {
+	read = &sharedRead{from: q.From, to: q.To, done: make(chan struct{})}
+	if len(r.reads) == sharedReadsKept {
 		r.reads = slices.Delete(r.reads, 0, 1)
 	}
 	r.reads = append(r.reads, read)
 	return read, true
 }
 
-func (read *recentRead) make(ctx context.Context, log selection.Log, tenant domain.TenantID) {
+func (read *sharedRead) run(ctx context.Context, log selection.Log, tenant domain.TenantID) {
 	defer close(read.done)
-	q := domain.LogQuery{From: read.from, To: read.to, Limit: recentWindow + 1, MaxBytes: recentBytes}
+	q := domain.LogQuery{From: read.from, To: read.to, Limit: sharedWindow + 1, MaxBytes: sharedBytes}
 	read.slice, read.err = log.LogSlice(ctx, tenant, q)
 	read.upTo = read.to
-	if n := len(read.slice.Events); n > 0 && cut(read.slice.Events, q.Limit, q.MaxBytes) {
+	if n := len(read.slice.Events); n > 0 && wasCut(read.slice.Events, q.Limit, q.MaxBytes) {
 		read.upTo = read.slice.Events[n-1].Position
 	}
 }
 
 // part returns the part of a read that q asks for. It has separate memory, except for the events' data.
-func (read *recentRead) part(q domain.LogQuery) domain.LogSlice {
+func (read *sharedRead) part(q domain.LogQuery) domain.LogSlice {
 	part := domain.LogSlice{RemovedTo: read.slice.RemovedTo}
 	bytes := q.MaxBytes
 	for i := range read.slice.Events {

@@ -9,21 +9,21 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// fillFor is how long a receive that has events asks other partitions for more. It waits for partitions that are still
-// busy then, up to fillPatience times as long. Both are shorter if the group's ackTimeout is short, because the leases
+// topUpFor is how long a receive that has events asks other partitions for more. It waits for partitions that are still
+// busy then, up to topUpPatience times as long. Both are shorter if the group's ackTimeout is short, because the leases
 // of the events already received are running.
 const (
-	fillFor      = stepTime
-	fillPatience = 8
+	topUpFor      = stepTime
+	topUpPatience = 8
 )
 
-// fill adds events from a member's other partitions to those that one partition gave. It takes as many as the receive
+// topUp adds events from a member's other partitions to those that one partition gave. It takes as many as the receive
 // has room for and as are due now. It asks the partitions concurrently, because each is a separate round trip, and asks
 // each for an equal share of the room. While there is room, it asks again those that gave their full share or had not
 // finished looking. Events that a partition cannot give in time come with the next receive; deliveries that arrive too
 // late go back. If ctx ends first, all deliveries go back.
-func (r *receive) fill(ctx context.Context, given []domain.Delivery, within, ackTimeout time.Duration) ([]domain.Delivery, error) {
-	patience := min(fillPatience*within, ackTimeout/8)
+func (r *receive) topUp(ctx context.Context, given []domain.Delivery, within, ackTimeout time.Duration) ([]domain.Delivery, error) {
+	patience := min(topUpPatience*within, ackTimeout/8)
 	until := time.Now().Add(min(within, patience/2))
 	patient, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -34,7 +34,7 @@ func (r *receive) fill(ctx context.Context, given []domain.Delivery, within, ack
 		}
 	}
 	count(given)
-	for left := slices.DeleteFunc(slices.Clone(r.at), func(p *partition) bool { return p == r.giver && !r.more }); ctx.Err() == nil; {
+	for left := slices.DeleteFunc(slices.Clone(r.partitions), func(p *partition) bool { return p == r.giver && !r.mayHaveMore }); ctx.Err() == nil; {
 		room, wait := r.limit-len(given), time.Until(until)
 		if room <= 0 || bytes <= 0 || len(left) == 0 || wait <= 0 {
 			break
@@ -46,8 +46,8 @@ func (r *receive) fill(ctx context.Context, given []domain.Delivery, within, ack
 		var asking sync.WaitGroup
 		for i, p := range asked {
 			parts[i] = &receive{
-				batch: shares[i], member: r.member, upTo: r.upTo, rest: max(1, bytes/len(asked)),
-				done: make(chan struct{}), at: []*partition{p}, tries: 1, looked: true,
+				batch: shares[i], member: r.member, upTo: r.upTo, topUpBytes: max(1, bytes/len(asked)),
+				done: make(chan struct{}), partitions: []*partition{p}, looksLeft: 1, headRead: true,
 			}
 			asking.Go(func() { found[i], _ = parts[i].await(patient, wait) }) // the next receive reports the error
 		}
@@ -56,13 +56,13 @@ func (r *receive) fill(ctx context.Context, given []domain.Delivery, within, ack
 		for i := range parts {
 			given = append(given, found[i]...)
 			count(found[i])
-			if len(found[i]) == shares[i] || parts[i].more {
+			if len(found[i]) == shares[i] || parts[i].mayHaveMore {
 				left = append(left, asked[i])
 			}
 		}
 	}
 	if ctx.Err() != nil {
-		r.takeBack(given)
+		r.giveBack(given)
 		return nil, context.Cause(ctx)
 	}
 	return given, nil
@@ -81,16 +81,16 @@ func equalShares(number, among int) []int {
 	return shares
 }
 
-// takeBack returns the deliveries of several partitions.
-func (r *receive) takeBack(given []domain.Delivery) {
+// giveBack returns the deliveries of several partitions.
+func (r *receive) giveBack(given []domain.Delivery) {
 	of := make(map[int][]domain.Attempt)
 	for i := range given {
 		d := &given[i]
 		of[d.Partition] = append(of[d.Partition], domain.Attempt{EventID: d.Event.ID, Attempt: d.Attempt})
 	}
-	for _, p := range r.at {
+	for _, p := range r.partitions {
 		if back := of[p.number]; len(back) > 0 {
-			p.takeBack(back)
+			p.giveBack(back)
 		}
 	}
 }

@@ -27,7 +27,7 @@ func (g *Groups) Due(ctx context.Context, tenant domain.TenantID, name string) (
 			return Due{}, err
 		}
 		all, err := g.due(ctx, gr)
-		if !errors.Is(err, errForgotten) {
+		if !errors.Is(err, errDropped) {
 			return all, err
 		}
 	}
@@ -36,7 +36,7 @@ func (g *Groups) Due(ctx context.Context, tenant domain.TenantID, name string) (
 // due implements Due for a group that is in use.
 func (g *Groups) due(ctx context.Context, gr *group) (all Due, err error) {
 	for number := range max(1, gr.known.Load().Partitions) {
-		one, err := g.partition(gr, number).askDue(ctx)
+		one, err := g.partition(gr, number).requestDue(ctx)
 		if err != nil {
 			return Due{}, err
 		}
@@ -48,26 +48,26 @@ func (g *Groups) due(ctx context.Context, gr *group) (all Due, err error) {
 	return all, nil
 }
 
-// dueAsk is a request to a partition for when something is due.
-type dueAsk struct {
+// dueRequest is a request to a partition for when something is due.
+type dueRequest struct {
 	done chan struct{} // closed when answered
 	due  Due
 	err  error
 }
 
-func (p *partition) askDue(ctx context.Context) (Due, error) {
-	ask := &dueAsk{done: make(chan struct{})}
+func (p *partition) requestDue(ctx context.Context) (Due, error) {
+	ask := &dueRequest{done: make(chan struct{})}
 	p.mu.Lock()
 	switch {
 	case p.dropped():
 		p.mu.Unlock()
-		return Due{}, errForgotten
-	case len(p.dues) >= maxWaiting:
+		return Due{}, errDropped
+	case len(p.dueRequests) >= maxWaiting:
 		p.mu.Unlock()
 		return Due{}, domain.Errorf(domain.CodeTooManyRequests, "", "too many ask this group when something is due; try again later")
 	}
-	p.dues = append(p.dues, ask)
-	p.kick()
+	p.dueRequests = append(p.dueRequests, ask)
+	p.start()
 	p.mu.Unlock()
 	select {
 	case <-ask.done:
@@ -77,13 +77,13 @@ func (p *partition) askDue(ctx context.Context) (Due, error) {
 	}
 }
 
-// look reads on in the log until it finds a new event to deliver, or the end.
-func (s *step) look(ctx context.Context) error {
+// findNextNew reads on in the log until it finds a new event to deliver, or the end.
+func (s *step) findNextNew(ctx context.Context) error {
 	p := s.p
 	for p.ahead.next() == nil && time.Since(s.began) < stepTime {
 		frontier := p.frontier(p.upTo)
-		p.ledger.pass(min(p.ahead.scanned, frontier))
-		if read, err := p.ahead.more(ctx, frontier); err != nil || !read {
+		p.ledger.advanceReadTo(min(p.ahead.scanned, frontier))
+		if read, err := p.ahead.readMore(ctx, frontier); err != nil || !read {
 			return err
 		}
 	}
@@ -111,9 +111,9 @@ func (p *partition) nextDue() Due {
 	if !room || len(l.retries) >= 2*p.row.Group.MaxInFlight {
 		return due
 	}
-	due.Now = due.Now || len(l.free(1)) > 0
+	due.Now = due.Now || len(l.freeStreams(1)) > 0
 	for i := range l.replays {
-		due.Now = due.Now || !l.held(l.replays[i].Stream)
+		due.Now = due.Now || !l.isHeld(l.replays[i].Stream)
 	}
 	switch e, frontier := p.ahead.next(), p.frontier(p.upTo); {
 	case e == nil:
@@ -121,7 +121,7 @@ func (p *partition) nextDue() Due {
 		due.Now = due.Now || due.searching
 	case e.Position > frontier:
 	default:
-		if young := p.tooYoung(e, now.UnixMicro()); young > 0 {
+		if young := p.endOfDelay(e, now.UnixMicro()); young > 0 {
 			at(young)
 		} else {
 			due.Now = true

@@ -32,8 +32,8 @@ func TestPartitionsAreSharedEqually(t *testing.T) {
 			members[i] = domain.NewGroupMemberID()
 		}
 		name := rapid.StringMatching(`[a-z]{1,8}`).Draw(t, "name")
-		owners := group.ShareOut(name, partitions, members)
-		if again := group.ShareOut(name, partitions, rapid.Permutation(members).Draw(t, "order")); !slices.Equal(owners, again) {
+		owners := group.AssignPartitions(name, partitions, members)
+		if again := group.AssignPartitions(name, partitions, rapid.Permutation(members).Draw(t, "order")); !slices.Equal(owners, again) {
 			t.Fatal("the order of the members matters")
 		}
 		counts := counted(owners)
@@ -43,7 +43,7 @@ func TestPartitionsAreSharedEqually(t *testing.T) {
 			}
 		}
 		more := append(slices.Clone(members), domain.NewGroupMemberID())
-		after := group.ShareOut(name, partitions, more)
+		after := group.AssignPartitions(name, partitions, more)
 		for number := range owners {
 			if owners[number] != after[number] {
 				moved++
@@ -55,7 +55,7 @@ func TestPartitionsAreSharedEqually(t *testing.T) {
 		t.Errorf("%d partitions moved when members came; %d would have been enough", moved, least)
 	}
 	t.Logf("%d partitions moved where %d had to", moved, least)
-	for _, owner := range group.ShareOut("g", 3, nil) {
+	for _, owner := range group.AssignPartitions("g", 3, nil) {
 		if !owner.IsZero() {
 			t.Error("a partition of a group without members has an owner")
 		}
@@ -73,7 +73,7 @@ func TestSharesAreFixed(t *testing.T) {
 		}
 	}
 	var got []int
-	for _, owner := range group.ShareOut("send-mail", 8, members) {
+	for _, owner := range group.AssignPartitions("send-mail", 8, members) {
 		got = append(got, slices.Index(members, owner))
 	}
 	if want := "[2 2 1 1 2 0 0 1]"; fmt.Sprint(got) != want {

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// rosterFor is how long a process relies on what it read of a group's members. Meanwhile, processes may disagree,
-	// which is harmless: the ledger decides who may work on a partition.
-	rosterFor = time.Second
+	// assignmentFor is how long a process relies on what it read of a group's members. Meanwhile, processes may
+	// disagree, which is harmless: the ledger decides who may work on a partition.
+	assignmentFor = time.Second
 	// signEvery is how often, at most, a member's receives are recorded as signs of life.
 	signEvery = 5 * time.Second
 )
 
-// roster holds the live members of a group and the partitions assigned to them. It is immutable.
-type roster struct {
+// assignment holds the live members of a group and the partitions assigned to them. It is immutable.
+type assignment struct {
 	members []domain.GroupMember   // by id
 	ids     []domain.GroupMemberID // ids of members
 	owners  []domain.GroupMemberID // by partition: the assigned member; zero: there are no members
@@ -27,7 +27,7 @@ type roster struct {
 }
 
 // find returns a member with its partitions.
-func (r *roster) find(id domain.GroupMemberID) (member domain.GroupMember, ok bool) {
+func (r *assignment) find(id domain.GroupMemberID) (member domain.GroupMember, ok bool) {
 	i := slices.Index(r.ids, id)
 	if i < 0 {
 		return domain.GroupMember{}, false
@@ -38,7 +38,7 @@ func (r *roster) find(id domain.GroupMemberID) (member domain.GroupMember, ok bo
 }
 
 // partitions returns a member's partitions in order.
-func (r *roster) partitions(id domain.GroupMemberID) []int {
+func (r *assignment) partitions(id domain.GroupMemberID) []int {
 	var numbers []int
 	for number, owner := range r.owners {
 		if owner == id {
@@ -50,16 +50,16 @@ func (r *roster) partitions(id domain.GroupMemberID) []int {
 
 // membership is what a process knows of a group's members. All methods may be called concurrently.
 type membership struct {
-	known atomic.Pointer[roster] // nil: nothing was read yet
+	known atomic.Pointer[assignment] // nil: nothing was read yet
 
 	mu      sync.Mutex
 	reading bool                               // one goroutine is reading; the others use what is known
 	signed  map[domain.GroupMemberID]time.Time // when this process last recorded a member's sign of life
 }
 
-// enroll records the live members, from a read that started at began.
-func (gr *group) enroll(alive []domain.GroupMember, began time.Time) *roster {
-	next := &roster{members: alive, ids: make([]domain.GroupMemberID, len(alive)), read: began}
+// recordMembers records the live members, from a read that started at began.
+func (gr *group) recordMembers(alive []domain.GroupMember, began time.Time) *assignment {
+	next := &assignment{members: alive, ids: make([]domain.GroupMemberID, len(alive)), read: began}
 	for i := range alive {
 		next.ids[i] = alive[i].ID
 	}
@@ -70,7 +70,7 @@ func (gr *group) enroll(alive []domain.GroupMember, began time.Time) *roster {
 	if before != nil && slices.Equal(before.ids, next.ids) {
 		next.owners = before.owners
 	} else {
-		next.owners = shareOut(gr.name, gr.known.Load().Partitions, next.ids)
+		next.owners = assignPartitions(gr.name, gr.known.Load().Partitions, next.ids)
 		for id := range m.signed {
 			if !slices.Contains(next.ids, id) {
 				delete(m.signed, id)
@@ -83,58 +83,58 @@ func (gr *group) enroll(alive []domain.GroupMember, began time.Time) *roster {
 	return next
 }
 
-// due reports whether a member's sign of life must be recorded now. If so, due marks it as recorded.
-func (m *membership) due(id domain.GroupMemberID, now time.Time) bool {
+// signOfLifeDue reports whether a member's sign of life must be recorded now. If so, it marks it as recorded.
+func (m *membership) signOfLifeDue(id domain.GroupMemberID, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if at, ok := m.signed[id]; ok && now.Sub(at) < signEvery {
 		return false
 	}
-	m.sign(id, now)
+	m.recordSign(id, now)
 	return true
 }
 
-func (m *membership) sign(id domain.GroupMemberID, now time.Time) {
+func (m *membership) recordSign(id domain.GroupMemberID, now time.Time) {
 	if m.signed == nil {
 		m.signed = make(map[domain.GroupMemberID]time.Time)
 	}
 	m.signed[id] = now
 }
 
-func (m *membership) unsign(id domain.GroupMemberID) {
+func (m *membership) forgetSign(id domain.GroupMemberID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.signed, id)
 }
 
-// old reports whether the caller must read the members again. If so, it must call done afterwards.
-func (m *membership) old(now time.Time, rosterFor time.Duration) bool {
+// mustRead reports whether the caller must read the members again. If so, it must call doneReading afterwards.
+func (m *membership) mustRead(now time.Time, within time.Duration) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.reading || now.Sub(m.known.Load().read) < rosterFor {
+	if m.reading || now.Sub(m.known.Load().read) < within {
 		return false
 	}
 	m.reading = true
 	return true
 }
 
-func (m *membership) done() {
+func (m *membership) doneReading() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.reading = false
 }
 
-// attend returns a group's roster with the member id in it, for a receive. A receive is a sign of life. If id is not a
-// member any more, attend returns domain.CodeNotFound.
-func (g *Groups) attend(ctx context.Context, gr *group, id domain.GroupMemberID) (*roster, error) {
+// attendMember returns a group's assignment to its members, with the member id among them, for a receive. A receive is
+// a sign of life. If id is not a member any more, attendMember returns domain.CodeNotFound.
+func (g *Groups) attendMember(ctx context.Context, gr *group, id domain.GroupMemberID) (*assignment, error) {
 	now := time.Now()
 	known := gr.members.known.Load()
-	if known == nil || !slices.Contains(known.ids, id) || gr.members.due(id, now) {
+	if known == nil || !slices.Contains(known.ids, id) || gr.members.signOfLifeDue(id, now) {
 		return g.announce(ctx, gr, domain.GroupMember{ID: id}, false)
 	}
-	if gr.members.old(now, g.rosterFor) {
-		defer gr.members.done()
-		r, err := g.readRoster(ctx, gr)
+	if gr.members.mustRead(now, g.assignmentFor) {
+		defer gr.members.doneReading()
+		r, err := g.readAssignment(ctx, gr)
 		if err != nil || slices.Contains(r.ids, id) {
 			return r, err
 		}
@@ -144,25 +144,25 @@ func (g *Groups) attend(ctx context.Context, gr *group, id domain.GroupMemberID)
 }
 
 // announce records a member's sign of life, and reads the live members.
-func (g *Groups) announce(ctx context.Context, gr *group, member domain.GroupMember, join bool) (*roster, error) {
+func (g *Groups) announce(ctx context.Context, gr *group, member domain.GroupMember, join bool) (*assignment, error) {
 	began := time.Now()
 	alive, err := g.config.Store.AnnounceGroupMember(ctx, gr.tenant, gr.name, member, join)
 	if err != nil {
-		gr.members.unsign(member.ID)
+		gr.members.forgetSign(member.ID)
 		return nil, err
 	}
-	r := gr.enroll(alive, began)
+	r := gr.recordMembers(alive, began)
 	gr.members.mu.Lock()
-	gr.members.sign(member.ID, began)
+	gr.members.recordSign(member.ID, began)
 	gr.members.mu.Unlock()
 	return r, nil
 }
 
-func (g *Groups) readRoster(ctx context.Context, gr *group) (*roster, error) {
+func (g *Groups) readAssignment(ctx context.Context, gr *group) (*assignment, error) {
 	began := time.Now()
 	alive, err := g.config.Store.GroupMembers(ctx, gr.tenant, gr.name)
 	if err != nil {
 		return nil, err
 	}
-	return gr.enroll(alive, began), nil
+	return gr.recordMembers(alive, began), nil
 }
