@@ -27,8 +27,8 @@ import (
 //	RebuildAwaitingApproval | awaitApproval | swap
 //	(no state of its own)   | swap          | none
 //
-// A definition that stores no documents has nothing to build, and begins with RebuildValidating. The rebuild's row never
-// returns to an earlier state.
+// A definition that stores no documents has nothing to build, and begins with RebuildValidating. The rebuild's row
+// never returns to an earlier state.
 type attempt struct {
 	*work
 	row    domain.Rebuild // the parts that never change
@@ -63,7 +63,7 @@ func (w *work) newAttempt(ctx context.Context, tries int) (*attempt, error) {
 	a := &attempt{
 		work: w, row: w.row, build: w.row.NewBuild(), positions: make(map[domain.TenantID]int64), swapped: make(map[domain.TenantID]bool),
 		hasEvents: make(map[domain.TenantID]bool), faulted: make(map[domain.TenantID]domain.TenantFault),
-		limits: slice(share(w.r.config.Limits, 1<<min(tries-1, 8)), w.row.MaxEventsPerSecond),
+		limits: limitToRate(divide(w.r.config.Limits, 1<<min(tries-1, 8)), w.row.MaxEventsPerSecond),
 	}
 	w.mu.Unlock()
 	if a.driver = w.r.config.Drivers[a.build.Database]; a.driver == nil {
@@ -166,7 +166,7 @@ func (a *attempt) buildUp(ctx context.Context) error {
 	}
 	saved := int64(0)
 	for tenant, position := range a.positions {
-		n, err := a.count(ctx, tenant, 0, position)
+		n, err := a.countEvents(ctx, tenant, 0, position)
 		if err != nil {
 			return err
 		}
@@ -177,7 +177,7 @@ func (a *attempt) buildUp(ctx context.Context) error {
 	}
 	a.progress.done.Store(saved)
 	a.progress.total.Store(saved)
-	if err := a.pass(ctx, a.log, heads); err != nil {
+	if err := a.foldUpTo(ctx, a.log, heads); err != nil {
 		return err
 	}
 	if err := a.driver.IndexTable(ctx, a.build); err != nil {
@@ -194,7 +194,7 @@ func (a *attempt) catchUp(ctx context.Context) error {
 	}
 	for {
 		began, before := time.Now(), a.progress.folded.Load()
-		if err := a.follow(ctx); err != nil {
+		if err := a.foldNewEvents(ctx); err != nil {
 			return err
 		}
 		if time.Since(began) < nearEnough || a.progress.folded.Load()-before < fewEvents {
@@ -203,17 +203,17 @@ func (a *attempt) catchUp(ctx context.Context) error {
 	}
 }
 
-// follow folds what was appended since.
-func (a *attempt) follow(ctx context.Context) error {
+// foldNewEvents folds what was appended since.
+func (a *attempt) foldNewEvents(ctx context.Context) error {
 	heads, err := a.heads(ctx)
 	if err != nil {
 		return err
 	}
-	return a.pass(ctx, a.log, heads)
+	return a.foldUpTo(ctx, a.log, heads)
 }
 
-// awaitApproval waits for approval if the rebuild needs it. It gives up its slot to others meanwhile, and folds new events now
-// and then, so that the swap is quick when approval comes.
+// awaitApproval waits for approval if the rebuild needs it. It gives up its slot to others meanwhile, and folds new
+// events now and then, so that the swap is quick when approval comes.
 func (a *attempt) awaitApproval(ctx context.Context) error {
 	if a.approved() {
 		return nil
@@ -221,22 +221,22 @@ func (a *attempt) awaitApproval(ctx context.Context) error {
 	if err := a.enter(ctx, domain.RebuildAwaitingApproval); err != nil {
 		return err
 	}
-	a.leave()
+	a.freeSlot()
 	a.r.Wake()
 	for !a.approved() {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-a.orders:
+		case <-a.approval:
 		case <-time.After(a.r.config.Poll):
 			if a.stored() {
-				if err := a.follow(ctx); err != nil {
+				if err := a.foldNewEvents(ctx); err != nil {
 					return err
 				}
 			}
 		}
 	}
-	if err := a.enterPlace(ctx); err != nil {
+	if err := a.takeSlot(ctx); err != nil {
 		return err
 	}
 	if a.touched.overflowed() {
@@ -261,7 +261,7 @@ func (a *attempt) heads(ctx context.Context) ([]domain.Head, error) {
 	return heads, nil
 }
 
-func (a *attempt) count(ctx context.Context, tenant domain.TenantID, after, upTo int64) (int64, error) {
+func (a *attempt) countEvents(ctx context.Context, tenant domain.TenantID, after, upTo int64) (int64, error) {
 	n, err := a.r.config.Store.CountEvents(ctx, tenant, a.row.Definition.Source, a.fold.Types(), after, upTo)
 	if err != nil {
 		return 0, fmt.Errorf("count the events of tenant %s: %w", tenant, err)
@@ -269,18 +269,18 @@ func (a *attempt) count(ctx context.Context, tenant domain.TenantID, after, upTo
 	return n, nil
 }
 
-// todo is a stretch of a log to fold.
-type todo struct {
+// stretch is a stretch of a log to fold.
+type stretch struct {
 	tenant   domain.TenantID
 	from, to int64
 }
 
-// pass folds every log that is ahead of the new build up to its head, several tenants at a time.
-func (a *attempt) pass(ctx context.Context, log projection.Log, heads []domain.Head) error {
-	var ahead []todo
+// foldUpTo folds every log that is ahead of the new build up to its head, several tenants at a time.
+func (a *attempt) foldUpTo(ctx context.Context, log projection.Log, heads []domain.Head) error {
+	var ahead []stretch
 	for _, head := range heads {
 		if from := a.position(head.Tenant); from < head.Position && !a.isFaulted(head.Tenant) {
-			ahead = append(ahead, todo{head.Tenant, from, head.Position})
+			ahead = append(ahead, stretch{head.Tenant, from, head.Position})
 		}
 	}
 	if len(ahead) == 0 {
@@ -290,28 +290,28 @@ func (a *attempt) pass(ctx context.Context, log projection.Log, heads []domain.H
 	for _, t := range ahead {
 		from[t.tenant] = t.from
 	}
-	if err := a.lacks(ctx, from, announced); err != nil {
+	if err := a.recordLosses(ctx, from, announced); err != nil {
 		return err
 	}
-	ahead = slices.DeleteFunc(ahead, func(t todo) bool { return a.isFaulted(t.tenant) })
-	if err := a.passAll(ctx, log, ahead); err != nil {
+	ahead = slices.DeleteFunc(ahead, func(t stretch) bool { return a.isFaulted(t.tenant) })
+	if err := a.foldAll(ctx, log, ahead); err != nil {
 		return err
 	}
 	// What is removed during the fold is removed by force.
-	if err := a.lacks(ctx, from, removed); err != nil {
+	if err := a.recordLosses(ctx, from, removed); err != nil {
 		return err
 	}
-	return a.requireSound()
+	return a.requireUnfaulted()
 }
 
-// passAll folds stretches of several logs.
-func (a *attempt) passAll(ctx context.Context, log projection.Log, ahead []todo) error {
+// foldAll folds stretches of several logs.
+func (a *attempt) foldAll(ctx context.Context, log projection.Log, ahead []stretch) error {
 	var counted int64
 	var folded atomic.Int64
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		for _, t := range ahead {
-			n, err := a.count(ctx, t.tenant, t.from, t.to)
+			n, err := a.countEvents(ctx, t.tenant, t.from, t.to)
 			if err != nil {
 				return err
 			}
@@ -325,8 +325,8 @@ func (a *attempt) passAll(ctx context.Context, log projection.Log, ahead []todo)
 		}
 		return nil
 	})
-	limits := share(a.limits, max(1, min(a.r.config.Tenants, len(ahead))))
-	next := make(chan todo)
+	limits := divide(a.limits, max(1, min(a.r.config.Tenants, len(ahead))))
+	next := make(chan stretch)
 	group.Go(func() error {
 		defer close(next)
 		for _, t := range ahead {
@@ -341,7 +341,7 @@ func (a *attempt) passAll(ctx context.Context, log projection.Log, ahead []todo)
 	for range min(a.r.config.Tenants, len(ahead)) {
 		group.Go(func() error {
 			for t := range next {
-				if err := a.leaveBehind(a.replay(ctx, log, t.tenant, t.to, limits, &folded)); err != nil {
+				if err := a.leaveBehind(a.foldTenant(ctx, log, t.tenant, t.to, limits, &folded)); err != nil {
 					return err
 				}
 			}
@@ -356,8 +356,8 @@ func (a *attempt) passAll(ctx context.Context, log projection.Log, ahead []todo)
 	return nil
 }
 
-// share divides limits among replays that run at the same time, but keeps each at a useful batch size.
-func share(limits projection.Limits, among int) projection.Limits {
+// divide divides limits among replays that run at the same time, but keeps each at a useful batch size.
+func divide(limits projection.Limits, among int) projection.Limits {
 	part := func(whole, least int) int { return min(whole, max(least, whole/among)) }
 	return projection.Limits{
 		Events:        part(limits.Events, 1000),
@@ -366,8 +366,8 @@ func share(limits projection.Limits, among int) projection.Limits {
 	}
 }
 
-// replay folds one tenant's log up to a position, and adds the events to folded.
-func (a *attempt) replay(ctx context.Context, log projection.Log, tenant domain.TenantID, to int64, limits projection.Limits, folded *atomic.Int64) error {
+// foldTenant folds one tenant's log up to a position, and adds the events to folded.
+func (a *attempt) foldTenant(ctx context.Context, log projection.Log, tenant domain.TenantID, to int64, limits projection.Limits, folded *atomic.Int64) error {
 	replay := &projection.Replay{
 		Driver: a.driver, Build: a.build, Tenant: tenant, Fold: a.fold, Limits: limits,
 		Aside: a.r.config.Store, Version: a.version,

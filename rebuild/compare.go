@@ -32,8 +32,8 @@ import (
 // livePatience is how long a validation waits in total for the live build to catch up.
 const livePatience = 10 * time.Second
 
-// against is what the new build is compared with: the live build of each tenant.
-type against struct {
+// liveSide is what the new build is compared with: the live build of each tenant.
+type liveSide struct {
 	projection domain.Projection
 	source     domain.Source
 	types      []string // that the live definition folds; nil: all
@@ -55,7 +55,7 @@ func (e *liveError) Unwrap() error { return e.err }
 type comparison struct {
 	*attempt
 	tenant domain.TenantID
-	*against
+	*liveSide
 	source     domain.Source // of the tenant's live definition, as are types
 	types      []string
 	liveBuild  domain.Build
@@ -72,8 +72,8 @@ type unsure struct {
 }
 
 // compare validates a tenant's documents. It also compares them with the tenant's live ones, unless against is nil.
-func (a *attempt) compare(ctx context.Context, tenant domain.TenantID, against *against) (tally, error) {
-	c := &comparison{attempt: a, tenant: tenant, against: against}
+func (a *attempt) compare(ctx context.Context, tenant domain.TenantID, against *liveSide) (tally, error) {
+	c := &comparison{attempt: a, tenant: tenant, liveSide: against}
 	built := &pages{tenant: tenant, read: a.readBuilt}
 	if against == nil {
 		for {
@@ -81,7 +81,7 @@ func (a *attempt) compare(ctx context.Context, tenant domain.TenantID, against *
 			if err != nil || document == nil {
 				return c.found, err
 			}
-			if err := c.look(ctx, document); err != nil {
+			if err := c.checkDocument(ctx, document); err != nil {
 				return c.found, err
 			}
 			built.next()
@@ -102,10 +102,10 @@ func (a *attempt) compare(ctx context.Context, tenant domain.TenantID, against *
 			return c.found, err
 		}
 		if here == nil && there == nil {
-			if err := c.lookAgain(ctx); err != nil {
+			if err := c.decideUnsure(ctx); err != nil {
 				return c.found, err
 			}
-			return c.found, c.lookAtParked(ctx)
+			return c.found, c.checkParked(ctx)
 		}
 		order := 0
 		switch {
@@ -117,7 +117,7 @@ func (a *attempt) compare(ctx context.Context, tenant domain.TenantID, against *
 			order = strings.Compare(here.ID, there.ID)
 		}
 		if order >= 0 {
-			if err := c.look(ctx, there); err != nil {
+			if err := c.checkDocument(ctx, there); err != nil {
 				return c.found, err
 			}
 			built.next()
@@ -139,15 +139,15 @@ func (a *attempt) compare(ctx context.Context, tenant domain.TenantID, against *
 			c.removed = append(c.removed, unsure{*here, built.at})
 		}
 		if len(c.added)+len(c.removed) >= validatePage {
-			if err := c.lookAgain(ctx); err != nil {
+			if err := c.decideUnsure(ctx); err != nil {
 				return c.found, err
 			}
 		}
 	}
 }
 
-// look counts a document of the new build and checks the assertions on it.
-func (c *comparison) look(ctx context.Context, document *domain.Document) error {
+// checkDocument counts a document of the new build and checks the assertions on it.
+func (c *comparison) checkDocument(ctx context.Context, document *domain.Document) error {
 	c.found.documents++
 	return c.assert(ctx, c.tenant, *document)
 }
@@ -155,7 +155,7 @@ func (c *comparison) look(ctx context.Context, document *domain.Document) error 
 // findLive looks up the tenant's live build.
 func (c *comparison) findLive(ctx context.Context) error {
 	live := c.projection
-	c.source, c.types = c.against.source, c.against.types
+	c.source, c.types = c.liveSide.source, c.liveSide.types
 	if c.build.Shared() {
 		var err error
 		if live, err = c.r.config.Store.LiveProjection(ctx, c.tenant, c.row.ProjectionID); err != nil {
@@ -227,12 +227,12 @@ func (c *comparison) liveAt(ctx context.Context) (int64, error) {
 	return built, nil
 }
 
-// lookAgain decides the cases that the pages alone left open.
-func (c *comparison) lookAgain(ctx context.Context) error {
+// decideUnsure decides the cases that the pages alone left open.
+func (c *comparison) decideUnsure(ctx context.Context) error {
 	added, removed := c.added, c.removed
 	c.added, c.removed = nil, nil
 	if len(removed) > 0 {
-		if err := c.lookAgainAtRemoved(ctx, removed); err != nil {
+		if err := c.decideRemoved(ctx, removed); err != nil {
 			return err
 		}
 	}
@@ -243,7 +243,7 @@ func (c *comparison) lookAgain(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the log's head: %w", err)
 	}
-	if err := c.pass(ctx, c.log, []domain.Head{{Tenant: c.tenant, Position: head.Position}}); err != nil {
+	if err := c.foldUpTo(ctx, c.log, []domain.Head{{Tenant: c.tenant, Position: head.Position}}); err != nil {
 		return err
 	}
 	still, err := same(ctx, c.driver, c.build, c.tenant, added)
@@ -256,7 +256,7 @@ func (c *comparison) lookAgain(ctx context.Context) error {
 	return nil
 }
 
-func (c *comparison) lookAgainAtRemoved(ctx context.Context, removed []unsure) error {
+func (c *comparison) decideRemoved(ctx context.Context, removed []unsure) error {
 	upTo := int64(0)
 	for _, one := range removed {
 		upTo = max(upTo, one.at)
@@ -283,10 +283,10 @@ func (c *comparison) awaitLive(ctx context.Context, position int64) (bool, error
 		if err != nil || at >= position {
 			return err == nil, err
 		}
-		c.against.mu.Lock()
+		c.liveSide.mu.Lock()
 		enough := c.waited >= livePatience
 		c.waited += look
-		c.against.mu.Unlock()
+		c.liveSide.mu.Unlock()
 		if enough {
 			return false, nil
 		}

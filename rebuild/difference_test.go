@@ -24,8 +24,8 @@ func restless(name string) domain.Definition {
 	})
 }
 
-// While events come in as fast as it goes, with documents that come and go, builds of one meaning are compared: nothing is
-// ever reported but that they are the same, whichever of the builds is ahead.
+// While events come in as fast as it goes, with documents that come and go, builds of one meaning are compared: nothing
+// is ever reported but that they are the same, whichever of the builds is ahead.
 func TestTheSameIsReportedAsTheSame(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
@@ -73,8 +73,8 @@ func TestTheSameIsReportedAsTheSame(t *testing.T) {
 	}
 }
 
-// A live build that is behind and then follows has documents that the new one has seen removed: they are not gone by the
-// new definition.
+// A live build that is behind and then follows has documents that the new one has seen removed: they are not gone by
+// the new definition.
 func TestComparedWithWhatIsBehind(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
@@ -137,7 +137,8 @@ func TestDifferencesAreCounted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Of the live documents every third one is missing; of the new ones every fourth one; every fifth one is changed.
+			// Of the live documents every third one is missing; of the new ones every fourth one; every fifth one is
+			// changed.
 			live := folding.WithDefaults(domain.Definition{Name: "counted", Key: "'d' + string(event.data.i)", On: map[string]string{
 				"Add": "event.data.i % 3 == 0 ? null : {'list': [{'a': 1}, {'a': event.data.i}], 'half': 0.5, 'text': 'x'}"}})
 			d, err := v.rebuilds.Deploy(t.Context(), tenant, live, "test", false)
@@ -204,7 +205,8 @@ func TestDifferencesAreCounted(t *testing.T) {
 	}
 }
 
-// A live build that stands before an event which it cannot fold is compared as far as it has come, and holds nothing up.
+// A live build that stands before an event which it cannot fold is compared as far as it has come, and holds nothing
+// up.
 func TestComparedWithWhatIsFaulted(t *testing.T) {
 	t.Parallel()
 	v := newService(t)

@@ -79,8 +79,8 @@ func (a *attempt) isFaulted(tenant domain.TenantID) bool {
 	return faulted
 }
 
-// requireSound fails the rebuild if every tenant with events to fold is faulted: then the definition is wrong.
-func (a *attempt) requireSound() error {
+// requireUnfaulted fails the rebuild if every tenant with events to fold is faulted: then the definition is wrong.
+func (a *attempt) requireUnfaulted() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.faulted) == 0 {

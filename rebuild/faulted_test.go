@@ -98,8 +98,8 @@ func TestASkipHoldsForLaterVersionsUntilWithdrawn(t *testing.T) {
 		t.Fatalf("skipped are %+v, %v", skipped, err)
 	}
 
-	// Withdrawn, the events that can be folded are, and the one that cannot parks its document again, which the live build
-	// folds: so the tenant stays on that.
+	// Withdrawn, the events that can be folded are, and the one that cannot parks its document again, which the live
+	// build folds: so the tenant stays on that.
 	for _, event := range skipped {
 		if err := v.catalog.WithdrawSkip(t.Context(), hostile, "sums", event.Position); err != nil {
 			t.Fatal(err)
@@ -225,8 +225,8 @@ func TestAFaultLeavesOneTenantBehind(t *testing.T) {
 	}
 }
 
-// An assertion that one tenant's documents do not pass leaves that tenant behind as well; where the rebuild may leave nobody
-// behind it fails, and so it does where no tenant with events is left.
+// An assertion that one tenant's documents do not pass leaves that tenant behind as well; where the rebuild may leave
+// nobody behind it fails, and so it does where no tenant with events is left.
 func TestHowManyMayBeLeftBehind(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
@@ -296,8 +296,8 @@ func TestARollbackAfterATenantWasLeftBehind(t *testing.T) {
 	}
 }
 
-// Another definition for some tenants alone: they are folded by it, and their next events too, until a rebuild for all ends
-// it. It can be rolled back.
+// Another definition for some tenants alone: they are folded by it, and their next events too, until a rebuild for all
+// ends it. It can be rolled back.
 func TestAnotherDefinitionForSomeTenants(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
@@ -430,8 +430,8 @@ func TestManyTenantsAreLeftBehindAtOnce(t *testing.T) {
 	}
 }
 
-// A tenant is left behind in whatever mode its old build is, and whatever mode the new definition has. Its appends fold into an
-// inline build as before, a live one is folded on request, and a rebuild that it passes brings it along.
+// A tenant is left behind in whatever mode its old build is, and whatever mode the new definition has. Its appends fold
+// into an inline build as before, a live one is folded on request, and a rebuild that it passes brings it along.
 func TestLeftBehindInEveryMode(t *testing.T) {
 	t.Parallel()
 	for _, from := range []domain.Mode{domain.ModeInline, domain.ModeAsync, domain.ModeLive} {

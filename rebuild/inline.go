@@ -71,7 +71,7 @@ func (a *attempt) moveTenant(ctx context.Context, p domain.Projection, from doma
 	}
 	store := a.r.config.Store
 	for try := 1; ; try++ {
-		if err := a.passTenant(ctx, from.Tenant); err != nil || a.isFaulted(from.Tenant) {
+		if err := a.foldTenantUpToHead(ctx, from.Tenant); err != nil || a.isFaulted(from.Tenant) {
 			return err
 		}
 		moved, err := store.MoveInline(ctx, from, to, func(ctx context.Context, head int64) (bool, error) {
@@ -94,9 +94,9 @@ func (a *attempt) moveTenant(ctx context.Context, p domain.Projection, from doma
 	}
 }
 
-// passTenant folds a tenant's log into the new build up to the current head, saves the checkpoint, and checks the
-// assertions on what changed.
-func (a *attempt) passTenant(ctx context.Context, tenant domain.TenantID) error {
+// foldTenantUpToHead folds a tenant's log into the new build up to the current head, saves the checkpoint, and checks
+// the assertions on what changed.
+func (a *attempt) foldTenantUpToHead(ctx context.Context, tenant domain.TenantID) error {
 	if !a.stored() {
 		return nil
 	}
@@ -104,7 +104,7 @@ func (a *attempt) passTenant(ctx context.Context, tenant domain.TenantID) error 
 	if err != nil {
 		return fmt.Errorf("read the log's head: %w", err)
 	}
-	if err := a.pass(ctx, a.r.config.Store, []domain.Head{{Tenant: tenant, Position: head.Position}}); err != nil {
+	if err := a.foldUpTo(ctx, a.r.config.Store, []domain.Head{{Tenant: tenant, Position: head.Position}}); err != nil {
 		return err
 	}
 	if err := a.validateTouched(ctx, tenant); err != nil || a.isFaulted(tenant) {
@@ -132,9 +132,9 @@ func (a *attempt) followInline(ctx context.Context, p domain.Projection, tenant 
 	return nil
 }
 
-// settleInline moves tenants off stray inline builds, to what their projections have now. A build is stray if a process
-// was killed, if a rebuild was cancelled after moving some tenants, or if a projection was deleted or reset.
-func (r *Rebuilds) settleInline(ctx context.Context) {
+// settleStrayBuilds moves tenants off stray inline builds, to what their projections have now. A build is stray if a
+// process was killed, if a rebuild was cancelled after moving some tenants, or if a projection was deleted or reset.
+func (r *Rebuilds) settleStrayBuilds(ctx context.Context) {
 	stray, err := r.config.Store.StrayInlineBuilds(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -143,7 +143,7 @@ func (r *Rebuilds) settleInline(ctx context.Context) {
 		return
 	}
 	for _, from := range stray {
-		err := r.settleStray(ctx, from)
+		err := r.settleStrayBuild(ctx, from)
 		if ctx.Err() != nil {
 			return
 		}
@@ -154,7 +154,7 @@ func (r *Rebuilds) settleInline(ctx context.Context) {
 	}
 }
 
-func (r *Rebuilds) settleStray(ctx context.Context, from domain.TenantBuild) error {
+func (r *Rebuilds) settleStrayBuild(ctx context.Context, from domain.TenantBuild) error {
 	store := r.config.Store
 	p, err := store.Projection(ctx, from.ProjectionID)
 	if domain.IsCode(err, domain.CodeNotFound) {

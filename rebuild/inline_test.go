@@ -84,8 +84,8 @@ func newInliner(t *testing.T, db pgtest.DB) *inliner {
 	return v
 }
 
-// variant is the definition of a fold that counts by key. What it makes of an event tells which variant it was; odd ones
-// cannot fold a 7.
+// variant is the definition of a fold that counts by key. What it makes of an event tells which variant it was; odd
+// ones cannot fold a 7.
 func variant(name string, k int) domain.Definition {
 	add := fmt.Sprintf(`{"n": doc.?n.orValue(0) + event.data.n, "last": event.position, "v": %d}`, k)
 	if k%2 == 1 {
@@ -119,9 +119,10 @@ func counted(t *testing.T, definition domain.Definition, events []domain.Event) 
 	return documents
 }
 
-// The property: whatever several processes append at once, with events that cannot be folded and connections that are cut,
-// while inline builds begin and end and rebuilds swap, are rolled back and cancelled: at every moment each build that a
-// tenant's appends fold into has its checkpoint at the log's head, and the documents that a fold from scratch gives.
+// The property: whatever several processes append at once, with events that cannot be folded and connections that are
+// cut, while inline builds begin and end and rebuilds swap, are rolled back and cancelled: at every moment each build
+// that a tenant's appends fold into has its checkpoint at the log's head, and the documents that a fold from scratch
+// gives.
 func TestInlineAgainstModel(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -238,8 +239,8 @@ func TestInlineAgainstModel(t *testing.T) {
 	})
 	all.Wait()
 
-	// In the end everything is inline again, and right. A rebuild that was cancelled when it had moved a tenant may have left
-	// behind what the old definition cannot fold: another definition can.
+	// In the end everything is inline again, and right. A rebuild that was cancelled when it had moved a tenant may
+	// have left behind what the old definition cannot fold: another definition can.
 	deadline := time.Now().Add(time.Minute)
 	for _, id := range ids {
 		definition := variant(id.Name, 4)
@@ -371,8 +372,8 @@ func (v *inliner) begin(ctx context.Context, tenants []domain.TenantID, ids []do
 	return begun, wrong
 }
 
-// look holds every inline build, as it is in one snapshot of the database, against a fold from scratch. It reports whether
-// it could look.
+// look holds every inline build, as it is in one snapshot of the database, against a fold from scratch. It reports
+// whether it could look.
 func look(t *testing.T, ctx context.Context, super *pgxpool.Pool) bool {
 	err := pgx.BeginTxFunc(ctx, super, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		type row struct {
@@ -584,8 +585,8 @@ func TestInlineTakesOver(t *testing.T) {
 	}
 }
 
-// A rebuild that makes an inline projection async moves tenant by tenant, too. Cancelled when it has moved some, it leaves
-// none of them with the definition that nobody else has.
+// A rebuild that makes an inline projection async moves tenant by tenant, too. Cancelled when it has moved some, it
+// leaves none of them with the definition that nobody else has.
 func TestInlineIsTakenBack(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)

@@ -60,8 +60,8 @@ func (v *service) start(t *testing.T, id domain.ProjectionID, request rebuild.Re
 	return r
 }
 
-// A rebuild that waits for approval follows on meanwhile, also with another worker, keeps no place, and swaps when it is
-// approved.
+// A rebuild that waits for approval follows on meanwhile, also with another worker, keeps no place, and swaps when it
+// is approved.
 func TestApproval(t *testing.T) {
 	t.Parallel()
 	v := newService(t)

@@ -137,8 +137,8 @@ func TestReadersSeeWholeBuilds(t *testing.T) {
 	}
 }
 
-// Workers are stopped at any moment, and rebuilds cancelled, while events come in: a rebuild that is swapped in the end is
-// complete, one that is not leaves the live build as it was.
+// Workers are stopped at any moment, and rebuilds cancelled, while events come in: a rebuild that is swapped in the end
+// is complete, one that is not leaves the live build as it was.
 func TestWorkersThatAreStopped(t *testing.T) {
 	t.Parallel()
 	v := newService(t)

@@ -59,13 +59,13 @@ type Rebuilds struct {
 	config Config
 	worker string        // identifies this process in the rebuilds' rows
 	wake   chan struct{} // there may be a rebuild to work on
-	places chan struct{} // has an element for each running rebuild that is not waiting after a failure
+	slots  chan struct{} // has an element for each running rebuild that is not waiting after a failure
 
-	mu     sync.Mutex
-	active map[domain.RebuildID]*work
-	lost   map[domain.ProjectionID]*loss
-	back   map[string]struct{} // databases that answer again, whose public names must be moved
-	drops  map[retired]*dropTries
+	mu        sync.Mutex
+	active    map[domain.RebuildID]*work
+	lost      map[domain.ProjectionID]*loss
+	answering map[string]struct{} // databases that answer again, whose public names must be moved
+	drops     map[retiredBuild]*dropTries
 }
 
 // New returns Rebuilds. They work while Run is running.
@@ -89,14 +89,14 @@ func New(config Config) *Rebuilds {
 		config.Poll = 5 * time.Second
 	}
 	return &Rebuilds{
-		config: config,
-		worker: domain.NewRebuildID().String(), // any unique UUID
-		wake:   make(chan struct{}, 1),
-		places: make(chan struct{}, config.Concurrent),
-		active: make(map[domain.RebuildID]*work),
-		lost:   make(map[domain.ProjectionID]*loss),
-		back:   make(map[string]struct{}),
-		drops:  make(map[retired]*dropTries),
+		config:    config,
+		worker:    domain.NewRebuildID().String(), // any unique UUID
+		wake:      make(chan struct{}, 1),
+		slots:     make(chan struct{}, config.Concurrent),
+		active:    make(map[domain.RebuildID]*work),
+		lost:      make(map[domain.ProjectionID]*loss),
+		answering: make(map[string]struct{}),
+		drops:     make(map[retiredBuild]*dropTries),
 	}
 }
 

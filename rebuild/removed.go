@@ -95,9 +95,9 @@ func (r *Rebuilds) floors(ctx context.Context, row domain.Rebuild) ([]domain.Ten
 func announced(floor domain.TenantFloor) int64 { return floor.AnnouncedTo }
 func removed(floor domain.TenantFloor) int64   { return floor.RemovedTo }
 
-// lacks finds the events that a pass over tenants' logs misses. from is how far the build had seen the logs. Unless the
-// loss is accepted, it leaves those tenants behind.
-func (a *attempt) lacks(ctx context.Context, from map[domain.TenantID]int64, gone func(domain.TenantFloor) int64) error {
+// recordLosses finds the events that a pass over tenants' logs misses. from is how far the build had seen the logs.
+// Unless the loss is accepted, it leaves those tenants behind.
+func (a *attempt) recordLosses(ctx context.Context, from map[domain.TenantID]int64, gone func(domain.TenantFloor) int64) error {
 	floors, err := a.r.floors(ctx, a.row)
 	if err != nil {
 		return err
@@ -126,11 +126,11 @@ func (a *attempt) lacks(ctx context.Context, from map[domain.TenantID]int64, gon
 	if len(all) == 0 || !a.row.AcceptLoss {
 		return nil
 	}
-	return a.lost(ctx, all)
+	return a.saveLosses(ctx, all)
 }
 
-// lost adds losses to the rebuild's row and saves it, before a later worker could pass them over.
-func (a *attempt) lost(ctx context.Context, losses []domain.Loss) error {
+// saveLosses adds losses to the rebuild's row and saves it, before a later worker could pass them over.
+func (a *attempt) saveLosses(ctx context.Context, losses []domain.Loss) error {
 	a.work.mu.Lock()
 	defer a.work.mu.Unlock()
 	a.work.row.Loss = domain.MergeLosses(a.work.row.Loss, losses)

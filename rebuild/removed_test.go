@@ -11,8 +11,8 @@ import (
 	"github.com/manifold-es/manifold/rebuild"
 )
 
-// A rebuild over what is gone is refused, unless that is accepted: then its documents are made of what is left, and it says what is
-// missing; so does the projection, for the tenants whom it concerns.
+// A rebuild over what is gone is refused, unless that is accepted: then its documents are made of what is left, and it
+// says what is missing; so does the projection, for the tenants whom it concerns.
 func TestRebuildOverWhatIsGone(t *testing.T) {
 	t.Parallel()
 	for _, shared := range []bool{true, false} {
@@ -140,8 +140,8 @@ func TestRollbackOverWhatIsGone(t *testing.T) {
 	}
 }
 
-// What is announced counts, though nothing is gone yet; and what is announced only when the rebuild is there already, its worker
-// finds.
+// What is announced counts, though nothing is gone yet; and what is announced only when the rebuild is there already,
+// its worker finds.
 func TestRebuildSeesWhatIsAnnounced(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
@@ -266,8 +266,8 @@ func TestARollbackLeavesATenantWithRemovedEventsBehind(t *testing.T) {
 	}
 }
 
-// The worker leaves a tenant behind whose events retention announces or removes after the request, and fails where no tenant
-// with events is left.
+// The worker leaves a tenant behind whose events retention announces or removes after the request, and fails where no
+// tenant with events is left.
 func TestRemovedAfterTheRequest(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
@@ -292,7 +292,8 @@ func TestRemovedAfterTheRequest(t *testing.T) {
 	}
 }
 
-// A tenant whose old documents have vanished has nothing to stay on: it gets documents of what is left, and its state says so.
+// A tenant whose old documents have vanished has nothing to stay on: it gets documents of what is left, and its state
+// says so.
 func TestRemovedEventsOfATenantWhoseTableVanished(t *testing.T) {
 	t.Parallel()
 	v := newService(t)

@@ -47,7 +47,7 @@ func (r *Rebuilds) Start(ctx context.Context, id domain.ProjectionID, request Re
 	}
 	if err := r.config.Catalog.Check(ctx, id, rebuild.Definition); err != nil {
 		if request.Definition == nil && request.Database != "" {
-			err = placed("database", err)
+			err = atPlace("database", err)
 		}
 		return domain.Rebuild{}, err
 	}
@@ -126,7 +126,7 @@ func (r *Rebuilds) checkOptions(ctx context.Context, rebuild domain.Rebuild) err
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil:
-			return placed(fmt.Sprintf("assertions[%d]", i), err)
+			return atPlace(fmt.Sprintf("assertions[%d]", i), err)
 		}
 	}
 	return r.checkTenants(ctx, rebuild)
@@ -167,8 +167,8 @@ func refused(where, format string, args ...any) error {
 	return domain.Errorf(domain.CodeInvalidRequest, where, format, args...)
 }
 
-// placed moves a client's error to another place, for a field that the request names differently.
-func placed(where string, err error) error {
+// atPlace moves a client's error to another place, for a field that the request names differently.
+func atPlace(where string, err error) error {
 	for code := range map[domain.Code]bool{domain.CodeInvalidDefinition: true, domain.CodeUnsupported: true} {
 		if domain.IsCode(err, code) {
 			message := domain.ClientMessage(err)

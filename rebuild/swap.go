@@ -34,7 +34,7 @@ func (a *attempt) swapAll(ctx context.Context) (err error) {
 	if err := a.r.config.Store.HoldProjection(ctx, a.row); err != nil {
 		return fmt.Errorf("hold the live build still: %w", err)
 	}
-	defer a.letGo(ctx, &err, a.r.config.Store.ReleaseProjection)
+	defer a.releaseUnlessSwapped(ctx, &err, a.r.config.Store.ReleaseProjection)
 	// During the hold, no tenant's appends begin to fold into the live build.
 	if err := a.moveInline(ctx); err != nil {
 		return err
@@ -45,7 +45,7 @@ func (a *attempt) swapAll(ctx context.Context) (err error) {
 			return err
 		}
 		// Do not wait for live work: the live build is paused.
-		if err := a.pass(ctx, a.r.config.Store, heads); err != nil {
+		if err := a.foldUpTo(ctx, a.r.config.Store, heads); err != nil {
 			return err
 		}
 		if err := a.validateTouched(ctx); err != nil {
@@ -93,12 +93,12 @@ func (a *attempt) swapTenant(ctx context.Context, tenant domain.TenantID) (err e
 	if err := store.HoldTenant(ctx, tenant, a.row); err != nil {
 		return fmt.Errorf("hold the live build still: %w", err)
 	}
-	defer a.letGo(ctx, &err, func(ctx context.Context, row domain.Rebuild) error { return store.ReleaseTenant(ctx, tenant, row) })
+	defer a.releaseUnlessSwapped(ctx, &err, func(ctx context.Context, row domain.Rebuild) error { return store.ReleaseTenant(ctx, tenant, row) })
 	head, err := store.Head(ctx, tenant)
 	if err != nil {
 		return fmt.Errorf("read the log's head: %w", err)
 	}
-	if err := a.pass(ctx, store, []domain.Head{{Tenant: tenant, Position: head.Position}}); err != nil {
+	if err := a.foldUpTo(ctx, store, []domain.Head{{Tenant: tenant, Position: head.Position}}); err != nil {
 		return err
 	}
 	if err := a.validateTouched(ctx, tenant); err != nil {
@@ -138,12 +138,12 @@ func (a *attempt) settleSwap(ctx context.Context, swapErr error) error {
 	return fmt.Errorf("swap: %w", swapErr)
 }
 
-// letGo resumes the live build after a swap that did not happen, whatever the outcome of the rebuild.
-func (a *attempt) letGo(ctx context.Context, failure *error, release func(context.Context, domain.Rebuild) error) {
+// releaseUnlessSwapped resumes the live build after a swap that did not happen, whatever the outcome of the rebuild.
+func (a *attempt) releaseUnlessSwapped(ctx context.Context, failure *error, release func(context.Context, domain.Rebuild) error) {
 	if *failure == nil {
 		return
 	}
-	leaving, done := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
+	leaving, done := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer done()
 	if err := release(leaving, a.row); err != nil && !domain.IsCode(err, domain.CodeConflict) && !domain.IsCode(err, domain.CodeNotFound) {
 		*failure = errors.Join(*failure, fmt.Errorf("let go of the live build: %w", err))

@@ -80,8 +80,8 @@ func (t *throttle) spend(events int) {
 	t.free = t.free.Add(time.Duration(events) * t.perEvent)
 }
 
-// slice limits a batch of a throttled rebuild to about what it may read in a second, so that it proceeds evenly.
-func slice(limits projection.Limits, eventsPerSecond int64) projection.Limits {
+// limitToRate limits a batch of a throttled rebuild to about what it may read in a second, so that it proceeds evenly.
+func limitToRate(limits projection.Limits, eventsPerSecond int64) projection.Limits {
 	if eventsPerSecond > 0 {
 		limits.Events = int(min(int64(limits.Events), max(1, eventsPerSecond)))
 	}

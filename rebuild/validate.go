@@ -32,11 +32,11 @@ func (a *attempt) validate(ctx context.Context) error {
 	return a.validateAll(ctx)
 }
 
-// validateAll checks the assertions on every document of the new build, and compares it with the live build's, except for
-// faulted tenants. It reads all documents of both builds, tenants in parallel, one page of each at a time.
+// validateAll checks the assertions on every document of the new build, and compares it with the live build's, except
+// for faulted tenants. It reads all documents of both builds, tenants in parallel, one page of each at a time.
 func (a *attempt) validateAll(ctx context.Context) error {
 	a.touched.begin()
-	against, err := a.against(ctx)
+	against, err := a.findLiveSide(ctx)
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (a *attempt) validateAll(ctx context.Context) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	if err := a.requireSound(); err != nil {
+	if err := a.requireUnfaulted(); err != nil {
 		return err
 	}
 	a.work.mu.Lock()
@@ -81,8 +81,8 @@ func (a *attempt) validateAll(ctx context.Context) error {
 	return a.saveRow(ctx)
 }
 
-// against returns what to compare the new build with; nil if there is nothing.
-func (a *attempt) against(ctx context.Context) (*against, error) {
+// findLiveSide returns what to compare the new build with; nil if there is nothing.
+func (a *attempt) findLiveSide(ctx context.Context) (*liveSide, error) {
 	p, err := a.r.config.Store.Projection(ctx, a.row.ProjectionID)
 	if err != nil {
 		return nil, fmt.Errorf("look the live build up: %w", err)
@@ -90,7 +90,7 @@ func (a *attempt) against(ctx context.Context) (*against, error) {
 	if p.Definition.Mode == domain.ModeLive || p.Build == a.row.Build && len(a.row.Tenants) == 0 {
 		return nil, nil
 	}
-	live := &against{projection: p, source: p.Definition.Source}
+	live := &liveSide{projection: p, source: p.Definition.Source}
 	if a.r.config.Drivers[p.Definition.Database] == nil {
 		return nil, nil // the projection moves away from a database that is gone
 	}
@@ -122,7 +122,7 @@ func (a *attempt) validateTouched(ctx context.Context, tenants ...domain.TenantI
 			return err
 		}
 	}
-	return a.requireSound()
+	return a.requireUnfaulted()
 }
 
 // validateDocuments checks the assertions on some of a tenant's documents.

@@ -23,12 +23,12 @@ import (
 //	workShutDown  | is given back                | another process claims it
 //	workTaken     | belongs to another, or ended |
 type work struct {
-	r      *Rebuilds
-	stop   context.CancelCauseFunc // ends the work; its cause is a workEnd
-	kick   chan struct{}           // check for new orders
-	orders chan struct{}           // the rebuild was approved
-	first  bool                    // nobody has worked on it before
-	placed bool                    // it has one of the slots; read and written by run alone
+	r        *Rebuilds
+	stop     context.CancelCauseFunc // ends the work; its cause is a workEnd
+	check    chan struct{}           // check for new orders
+	approval chan struct{}           // the rebuild was approved
+	first    bool                    // nobody has worked on it before
+	hasSlot  bool                    // it has one of the slots; read and written by run alone
 
 	mu  sync.Mutex // held while the row is saved, so that saves stay in order
 	row domain.Rebuild
@@ -61,52 +61,52 @@ func endOf(ctx context.Context) workEnd {
 // beatInterval is how often a worker saves its progress, which also shows that it is alive, and checks for new orders.
 const beatInterval = time.Second
 
-// goodbye limits the work done while the process shuts down.
-const goodbye = 5 * time.Second
+// releaseTimeout limits the work done while the process shuts down.
+const releaseTimeout = 5 * time.Second
 
 func newWork(r *Rebuilds, claimed domain.Rebuild, first bool) *work {
-	w := &work{r: r, kick: make(chan struct{}, 1), orders: make(chan struct{}, 1), first: first, placed: true, row: claimed}
+	w := &work{r: r, check: make(chan struct{}, 1), approval: make(chan struct{}, 1), first: first, hasSlot: true, row: claimed}
 	// The previous worker's count stands until this one knows what of it was saved.
 	w.progress.done.Store(claimed.EventsDone)
 	w.progress.total.Store(claimed.EventsTotal)
 	return w
 }
 
-// leave gives the work's slot to another rebuild.
-func (w *work) leave() {
-	if w.placed {
-		<-w.r.places
-		w.placed = false
+// freeSlot gives the work's slot to another rebuild.
+func (w *work) freeSlot() {
+	if w.hasSlot {
+		<-w.r.slots
+		w.hasSlot = false
 	}
 }
 
-// rest waits between two attempts, and then for a slot. A rebuild that fails repeatedly, because its database is
+// backOff waits between two attempts, and then for a slot. A rebuild that fails repeatedly, because its database is
 // reachable but unusable, must not make others wait.
-func (w *work) rest(ctx context.Context, wait time.Duration) error {
-	w.leave()
+func (w *work) backOff(ctx context.Context, wait time.Duration) error {
+	w.freeSlot()
 	w.r.Wake()
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-time.After(wait):
 	}
-	return w.enterPlace(ctx)
+	return w.takeSlot(ctx)
 }
 
-// enterPlace waits for a slot.
-func (w *work) enterPlace(ctx context.Context) error {
+// takeSlot waits for a slot.
+func (w *work) takeSlot(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case w.r.places <- struct{}{}:
-		w.placed = true
+	case w.r.slots <- struct{}{}:
+		w.hasSlot = true
 		return nil
 	}
 }
 
-func (w *work) look() {
+func (w *work) checkOrders() {
 	select {
-	case w.kick <- struct{}{}:
+	case w.check <- struct{}{}:
 	default:
 	}
 }
@@ -125,7 +125,7 @@ func (w *work) run(ctx context.Context) {
 	switch end {
 	case workSwapped:
 		w.finish(ctx, log, domain.RebuildSwapped)
-		w.r.swapTable(ctx, w.row.ProjectionID)
+		w.r.movePublicName(ctx, w.row.ProjectionID)
 	case workReported:
 		w.endWithoutSwap(ctx, log, domain.RebuildReported, "")
 	case workFailed:
@@ -175,7 +175,7 @@ func (w *work) repeatAttempts(ctx context.Context, log *slog.Logger) (end workEn
 		if _, out := w.r.outage(w.row.Definition.Database); out && ctx.Err() == nil {
 			return workOutage, "" // its slot is free for others
 		}
-		if err := w.rest(ctx, backoff(tries)); err != nil {
+		if err := w.backOff(ctx, backoff(tries)); err != nil {
 			return endOf(ctx), ""
 		}
 	}
@@ -183,7 +183,7 @@ func (w *work) repeatAttempts(ctx context.Context, log *slog.Logger) (end workEn
 
 // release gives the rebuild back, even if ctx has ended.
 func (w *work) release(ctx context.Context, log *slog.Logger) {
-	leaving, done := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
+	leaving, done := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer done()
 	if err := w.r.config.Store.ReleaseRebuild(leaving, w.row); err != nil {
 		log.Warn("a rebuild could not be given back; it will be taken over when it counts as abandoned", "error", err)
@@ -199,7 +199,7 @@ func (w *work) beat(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-		case <-w.kick:
+		case <-w.check:
 		}
 		w.save(ctx)
 	}
@@ -231,7 +231,7 @@ func (w *work) save(ctx context.Context) {
 	}
 	if w.row.Approved = saved.Approved; saved.Approved {
 		select {
-		case w.orders <- struct{}{}:
+		case w.approval <- struct{}{}:
 		default:
 		}
 	}
@@ -279,7 +279,7 @@ func (w *work) endWithoutSwap(ctx context.Context, log *slog.Logger, state domai
 	w.row.State, w.row.Error = state, reason
 	w.row.EventsDone, w.row.EventsTotal = w.progress.events()
 	for tries := 1; ; tries++ {
-		err := w.letTenantsGo(ctx)
+		err := w.releaseTenants(ctx)
 		if err == nil {
 			err = w.r.config.Store.EndRebuild(ctx, w.row, w.dropAt(state))
 		}
@@ -310,7 +310,7 @@ func (w *work) finish(ctx context.Context, log *slog.Logger, state domain.Rebuil
 	if w.r.config.Observer.Ended != nil {
 		w.r.config.Observer.Ended(w.row)
 	}
-	w.r.settle(ctx, w.row)
+	w.r.settleTenantBuilds(ctx, w.row)
 }
 
 // dropAt is when the new build of a rebuild that was not swapped may be dropped.
@@ -325,8 +325,8 @@ func (w *work) dropAt(state domain.RebuildState) time.Time {
 	return time.Now().Add(4 * w.r.config.StaleAfter)
 }
 
-// letTenantsGo resumes the tenants that the rebuild may have paused.
-func (w *work) letTenantsGo(ctx context.Context) error {
+// releaseTenants resumes the tenants that the rebuild may have paused.
+func (w *work) releaseTenants(ctx context.Context) error {
 	for _, tenant := range w.row.Tenants {
 		if err := w.r.config.Store.ReleaseTenant(ctx, tenant, w.row); err != nil {
 			return err

@@ -14,7 +14,7 @@ import (
 // that another process can continue them at once, and returns nil.
 func (r *Rebuilds) Run(ctx context.Context) error {
 	var all sync.WaitGroup
-	all.Go(func() { r.swapTables(ctx, "") })
+	all.Go(func() { r.movePublicNames(ctx, "") })
 	all.Go(func() { r.dropBuilds(ctx) })
 	poll := time.NewTimer(0)
 	defer poll.Stop()
@@ -24,9 +24,9 @@ func (r *Rebuilds) Run(ctx context.Context) error {
 		case <-r.wake:
 		case <-poll.C:
 		}
-		r.catchUpNames(ctx, &all)
-		r.heal(ctx)
-		r.settleInline(ctx)
+		r.moveNamesAfterOutage(ctx, &all)
+		r.rebuildLost(ctx)
+		r.settleStrayBuilds(ctx)
 		if err := r.claim(ctx, &all); err != nil && ctx.Err() == nil {
 			r.config.Log.Warn("rebuilds to work on cannot be listed; trying again", "error", err)
 		}
@@ -48,7 +48,7 @@ func (r *Rebuilds) claim(ctx context.Context, all *sync.WaitGroup) error {
 		mine := r.active[rebuild.ID]
 		r.mu.Unlock()
 		if mine != nil {
-			mine.look()
+			mine.checkOrders()
 			continue
 		}
 		_, out := r.outage(rebuild.Definition.Database)
@@ -56,13 +56,13 @@ func (r *Rebuilds) claim(ctx context.Context, all *sync.WaitGroup) error {
 			continue
 		}
 		select {
-		case r.places <- struct{}{}:
+		case r.slots <- struct{}{}:
 		default:
 			continue
 		}
 		claimed, ok, err := r.config.Store.ClaimRebuild(ctx, rebuild.ProjectionID, rebuild.ID, r.worker, r.config.StaleAfter)
 		if err != nil || !ok {
-			<-r.places
+			<-r.slots
 		}
 		if err != nil {
 			return err
@@ -76,7 +76,7 @@ func (r *Rebuilds) claim(ctx context.Context, all *sync.WaitGroup) error {
 		r.mu.Unlock()
 		all.Go(func() {
 			w.run(ctx)
-			w.leave()
+			w.freeSlot()
 			r.mu.Lock()
 			delete(r.active, claimed.ID)
 			r.mu.Unlock()
@@ -103,8 +103,8 @@ func (r *Rebuilds) keep(row domain.Rebuild) time.Duration {
 	return r.config.Keep
 }
 
-// settle cleans up after what a rebuild has ended or replaced.
-func (r *Rebuilds) settle(ctx context.Context, row domain.Rebuild) {
+// settleTenantBuilds cleans up after what a rebuild has ended or replaced.
+func (r *Rebuilds) settleTenantBuilds(ctx context.Context, row domain.Rebuild) {
 	if err := r.config.Store.SettleTenantBuilds(ctx, time.Now().Add(r.keep(row))); err != nil && ctx.Err() == nil {
 		r.config.Log.Warn("the tenants' builds that have ended could not all be cleared up; trying again", "error", err)
 	}

@@ -2,7 +2,7 @@ package group
 
 import "time"
 
-// AssignPartitions calls shareOut.
+// AssignPartitions calls assignPartitions.
 var AssignPartitions = assignPartitions
 
 // AssignmentFor changes how long a process relies on what it read of a group's members.

@@ -167,7 +167,7 @@ func (l *ledger) dueRedeliveries(now int64, most, room int, fresh bool) []redeli
 	return due
 }
 
-// redeliver leases an event that dueAgain returned.
+// redeliver leases an event that dueRedeliveries returned.
 func (l *ledger) redeliver(a redelivery, e *domain.Event, now, deadline int64) *lease {
 	switch {
 	case a.lease != nil:
@@ -192,7 +192,7 @@ func (l *ledger) redeliver(a redelivery, e *domain.Event, now, deadline int64) *
 	}
 }
 
-// settleGone settles an event that dueAgain returned and that is no longer in the log.
+// settleGone settles an event that dueRedeliveries returned and that is no longer in the log.
 func (l *ledger) settleGone(a redelivery) {
 	switch {
 	case a.lease != nil:

@@ -8,9 +8,9 @@ import (
 	"github.com/manifold-es/manifold/projection"
 )
 
-// lookAtParked refuses a build that has parked a document which the live build folds: a rebuild must not add faults.
+// checkParked refuses a build that has parked a document which the live build folds: a rebuild must not add faults.
 // Documents that the live build has parked as well, or has not reached, are no reason.
-func (c *comparison) lookAtParked(ctx context.Context) error {
+func (c *comparison) checkParked(ctx context.Context) error {
 	if c.row.Definition.OnError != domain.OnErrorPark {
 		return nil // it would have stopped
 	}

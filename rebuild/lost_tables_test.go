@@ -181,7 +181,8 @@ func TestMovesAwayFromADeadDatabase(t *testing.T) {
 	}
 }
 
-// A rebuild whose database goes down gives its place to others, says why it waits, and goes on when the database is back.
+// A rebuild whose database goes down gives its place to others, says why it waits, and goes on when the database is
+// back.
 func TestRebuildThatWaitsForItsDatabase(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
@@ -226,7 +227,8 @@ func TestRebuildThatWaitsForItsDatabase(t *testing.T) {
 	}
 }
 
-// A rebuild that fails again and again, since its database answers and cannot be used, does not keep others from theirs.
+// A rebuild that fails again and again, since its database answers and cannot be used, does not keep others from
+// theirs.
 func TestRebuildThatFailsAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	v := newService(t)

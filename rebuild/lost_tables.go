@@ -41,8 +41,8 @@ func (r *Rebuilds) Lost(id domain.ProjectionID, build int64) {
 	r.Wake()
 }
 
-// heal starts the rebuilds of lost builds.
-func (r *Rebuilds) heal(ctx context.Context) {
+// rebuildLost starts the rebuilds of lost builds.
+func (r *Rebuilds) rebuildLost(ctx context.Context) {
 	r.mu.Lock()
 	pending := make(map[domain.ProjectionID]int64)
 	for id, l := range r.lost {
