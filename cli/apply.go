@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,51 +21,44 @@ func applyCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "apply -f DIR",
 		Short: "Deploy a folder of definitions",
-		Long: `Make projections what the definitions in a folder say: new ones are created, changed ones rebuilt while their present
-documents serve, and, with --remove, those that no file defines are removed. What is to be done is shown first, and asked
-about.
+		Long: `Make projections match the definitions in a folder. New ones are created. Changed ones are rebuilt while their current documents
+serve. With --remove, projections without a file are removed. The command shows its plan and asks before it changes anything.
 
 With a tenant's key these are the tenant's own projections; with the operator's key, the shared ones. The service does the
-work: when this command is interrupted while it waits for rebuilds, they go on.
+work: rebuilds continue if this command is interrupted while it waits for them.
 
-It ends with 0 when all is done, and with 1 where something could not be.`,
+The exit code is 0 if everything was done, and 1 otherwise.`,
 		Args: cobra.NoArgs,
-		RunE: to.withService(func(command *cobra.Command, _ []string, service *client.ClientWithResponses) error {
-			d, err := planDeployment(command.Context(), service, files, remove, command.ErrOrStderr())
+		RunE: to.run(func(ctx context.Context, c *call) error {
+			d, err := planDeployment(ctx, c, files, remove)
 			if err != nil {
 				return err
 			}
-			out := command.OutOrStdout()
-			if err := d.show(out, command.ErrOrStderr()); err != nil {
+			if err := d.print(c); err != nil || d.differences() == 0 {
 				return err
 			}
-			if d.differences() == 0 {
-				return nil
-			}
 			if !yes {
-				if err := ask(command.InOrStdin(), out); err != nil {
+				if err := ask(c); err != nil {
 					return err
 				}
 			}
-			return d.apply(command.Context(), service, wait, out, command.ErrOrStderr())
+			return d.apply(ctx, c, wait)
 		}),
 	}
 	to.bind(command, "MANIFOLD_KEY", operatorKey)
 	bindFiles(command, &files, &remove)
 	command.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	command.Flags().BoolVar(&wait, "wait", true, "wait for the end of rebuilds; --wait=false leaves them to the service")
+	command.Flags().BoolVar(&wait, "wait", true, "wait for the end of rebuilds; --wait=false returns at once")
 	return command
 }
 
 // ask waits for the answer yes. Any other answer is an error.
-func ask(in io.Reader, out io.Writer) error {
-	if !isTerminal(in) {
-		return errNotAsked
+func ask(c *call) error {
+	if !isTerminal(c.in) {
+		return errors.New("nothing was changed: confirmation needs a terminal; re-run with --yes to confirm")
 	}
-	if _, err := fmt.Fprint(out, "Go on? [y/N] "); err != nil {
-		return err
-	}
-	answer, err := bufio.NewReader(in).ReadString('\n')
+	c.out.printf("Continue? [y/N] ")
+	answer, err := bufio.NewReader(c.in).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
@@ -74,45 +66,39 @@ func ask(in io.Reader, out io.Writer) error {
 	case "y", "yes":
 		return nil
 	}
-	return errors.New("nothing is changed")
+	return errors.New("nothing was changed")
 }
 
 // apply carries out the plan. If one step fails, the others are still carried out.
-func (d *deployment) apply(ctx context.Context, service *client.ClientWithResponses, wait bool, out, errs io.Writer) error {
+func (d *deployment) apply(ctx context.Context, c *call, wait bool) error {
 	var rebuilds []client.Rebuild
 	failed := 0
-	fail := func(name string, err error) {
-		failed++
-		fmt.Fprintf(errs, "%s: %s\n", name, err)
+	check := func(name string, err error) bool {
+		if err != nil {
+			failed++
+			fmt.Fprintf(c.people, "%s: %s\n", name, err)
+		}
+		return err == nil
 	}
 	for _, change := range d.changes {
 		switch file := d.file(change.Name); {
 		case change.Action == "none":
 		case ctx.Err() != nil:
-			fail(change.Name, context.Cause(ctx))
+			check(change.Name, context.Cause(ctx))
 		case file == nil:
-			if err := removeProjection(ctx, service, change.Name); err != nil {
-				fail(change.Name, err)
-				continue
+			if check(change.Name, done(c.DeleteProjection(ctx, change.Name))) {
+				c.out.printf("%s: removed\n", change.Name)
 			}
-			fmt.Fprintf(out, "%s: removed\n", change.Name)
 		default:
-			done, rebuild, err := putProjection(ctx, service, file)
-			if err != nil {
-				fail(change.Name, err)
-				continue
-			}
-			fmt.Fprintf(out, "%s: %s\n", change.Name, done)
-			if rebuild != nil {
+			rebuild, err := d.put(ctx, c, file)
+			if check(change.Name, err) && rebuild != nil {
 				rebuilds = append(rebuilds, *rebuild)
 			}
 		}
 	}
 	if wait {
 		for _, rebuild := range rebuilds {
-			if err := followRebuild(ctx, service, rebuild, false, out); err != nil {
-				fail(rebuild.Projection, err)
-			}
+			check(rebuild.Projection, followRebuild(ctx, c, rebuild, false))
 		}
 	}
 	if failed > 0 {
@@ -121,30 +107,23 @@ func (d *deployment) apply(ctx context.Context, service *client.ClientWithRespon
 	return nil
 }
 
-// putProjection stores a file's definition in the service, and prints the result.
-func putProjection(ctx context.Context, service *client.ClientWithResponses, file *folding.DefinitionFile) (done string, rebuild *client.Rebuild, err error) {
-	body, err := json.Marshal(file.Definition)
+// put stores a file's definition in the service, and prints the result.
+func (d *deployment) put(ctx context.Context, c *call, file *folding.DefinitionFile) (*client.Rebuild, error) {
+	name := file.Definition.Name
+	definition, err := json.Marshal(file.Definition)
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
-	r, err := service.PutProjectionWithBodyWithResponse(ctx, file.Definition.Name, nil, "application/json", bytes.NewReader(body))
+	status, rebuild, err := putProjection(ctx, c, name, definition, nil)
 	switch {
 	case err != nil:
-		return "", nil, err
-	case r.JSON200 != nil:
-		return "changed", nil, nil
-	case r.JSON201 != nil:
-		return "created", nil, nil
-	case r.JSON202 != nil:
-		return "rebuild " + r.JSON202.Id + " is under way", r.JSON202, nil
+		return nil, err
+	case rebuild != nil:
+		c.out.printf("%s: rebuild %s is under way\n", name, rebuild.Id)
+	case status == http.StatusCreated:
+		c.out.printf("%s: created\n", name)
+	default:
+		c.out.printf("%s: changed\n", name)
 	}
-	return "", nil, refusal(r.Status(), r.Body)
-}
-
-func removeProjection(ctx context.Context, service *client.ClientWithResponses, name string) error {
-	r, err := service.DeleteProjectionWithResponse(ctx, name)
-	if err == nil && r.StatusCode() != http.StatusNoContent {
-		err = refusal(r.Status(), r.Body)
-	}
-	return err
+	return rebuild, nil
 }

@@ -61,7 +61,7 @@ func TestDiffAndApply(t *testing.T) {
 		d.write("other.json", `{"name": "other-`+owner+`", "on": {"*": "doc"}}`)
 		diff, apply := []string{"diff", "-f", d.folder}, []string{"apply", "-f", d.folder, "--yes"}
 		d.manifold(2, diff, "+ other-"+owner+": create, 4 events", "on.*\n      + doc", "+ "+sums+": create, 4 events", "initial\n      + {\"n\":0}", "on.Placed\n      + merge(doc, {\n      +   \"n\"", "2 to create\n")
-		d.manifold(1, []string{"apply", "-f", d.folder}, "2 to create", "nothing is changed: this is no terminal")
+		d.manifold(1, []string{"apply", "-f", d.folder}, "2 to create", "nothing was changed: confirmation needs a terminal")
 		d.manifold(2, diff, "2 to create")
 		d.manifold(0, apply, "2 to create", "other-"+owner+": created", sums+": created")
 		d.manifold(0, diff, "2 unchanged")

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -41,7 +40,7 @@ func (c *connection) bind(command *cobra.Command, variables ...string) {
 			break
 		}
 	}
-	command.PersistentFlags().StringVar(&c.url, "url", service, "the service (MANIFOLD_URL)")
+	command.PersistentFlags().StringVar(&c.url, "url", service, "the service's URL (MANIFOLD_URL)")
 	command.PersistentFlags().StringVar(&c.key, "key", key, "the key ("+strings.Join(variables, ", ")+")")
 	// --help must not show a key from the environment.
 	command.PersistentFlags().Lookup("key").DefValue = ""
@@ -55,41 +54,27 @@ func (c *connection) asOperator(command *cobra.Command) {
 	}
 }
 
+// check reports a missing key or an invalid URL.
 func (c *connection) check() error {
 	if c.key == "" {
 		if c.variable != "" {
 			return fmt.Errorf("no key: the environment variable %s is set but empty; set it to a key, unset it, or give --key", c.variable)
 		}
-		return errors.New("no key: give --key, or set MANIFOLD_KEY (the operator's: " + operatorKey + ")")
+		return errors.New("no key: give --key, or set MANIFOLD_KEY (operators: " + operatorKey + ")")
 	}
 	u, err := url.Parse(c.url)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return fmt.Errorf("--url: %q is not a service's URL such as http://127.0.0.1:8080", c.url)
+		return fmt.Errorf("--url: %q is not a URL such as http://127.0.0.1:8080", c.url)
 	}
 	return nil
 }
 
 // open returns a client of the service. It connects with the first call.
-func (c *connection) open() (*client.ClientWithResponses, error) {
+func (c *connection) open() (*client.Client, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	return client.NewClientWithResponses(c.url, c.options()...)
-}
-
-// withService returns the RunE of a command that calls the service.
-func (c *connection) withService(do func(command *cobra.Command, args []string, service *client.ClientWithResponses) error) func(*cobra.Command, []string) error {
-	return func(command *cobra.Command, args []string) error {
-		service, err := c.open()
-		if err != nil {
-			return err
-		}
-		return do(command, args, service)
-	}
-}
-
-func (c *connection) options() []client.ClientOption {
-	return []client.ClientOption{client.WithKey(c.key), client.WithHTTPClient(reaching{c.url})}
+	return client.NewClient(c.url, client.WithKey(c.key), client.WithHTTPClient(reaching{c.url}))
 }
 
 // reaching sends requests. If the service is unreachable, its error says what to do.
@@ -103,39 +88,7 @@ func (r reaching) Do(request *http.Request) (*http.Response, error) {
 		if ok {
 			why = unknown.Error()
 		}
-		return nil, fmt.Errorf("no service answers at %s (%s): is it running? --url or MANIFOLD_URL says where it is", r.url, why)
+		return nil, fmt.Errorf("no service answers at %s (%s): is it running? Set its URL with --url or MANIFOLD_URL", r.url, why)
 	}
 	return response, err
-}
-
-// refusal turns an unexpected answer into an error for people.
-func refusal(status string, body []byte) error {
-	var problem client.Problem
-	if err := json.Unmarshal(body, &problem); err != nil || problem.Code == "" {
-		return fmt.Errorf("the service answered %s: %.200q", status, body)
-	}
-	return problemError(problem)
-}
-
-func problemError(problem client.Problem) error {
-	text := problem.Title
-	if problem.Detail != "" {
-		text = problem.Detail
-	}
-	if problem.Where != "" {
-		text = problem.Where + ": " + text
-	}
-	if problem.Code == "events-removed" {
-		text += "; that is --accept-loss, of manifold rebuild, manifold rebuild rollback and manifold projection apply"
-	}
-	return fmt.Errorf("%s (%s)", text, problem.Code)
-}
-
-// answered returns the result of a call of the generated client. want is the client's field for the expected status.
-func answered[T any](want *T, response *http.Response, body []byte) (T, error) {
-	if want == nil {
-		var none T
-		return none, refusal(response.Status, body)
-	}
-	return *want, nil
 }

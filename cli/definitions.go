@@ -2,10 +2,12 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 
 	"github.com/goccy/go-yaml"
@@ -13,6 +15,88 @@ import (
 	"github.com/manifold-es/manifold/client"
 	"github.com/manifold-es/manifold/domain"
 )
+
+// definitionPut is a put of a group or a webhook.
+type definitionPut struct {
+	kind   string   // group or webhook
+	fields []string // of the definition, in the order in which changes are printed
+	file   string   // with the whole definition; empty: change the stored one
+	get    func(ctx context.Context, name string, editors ...client.RequestEditorFn) (*http.Response, error)
+	put    func(ctx context.Context, name, contentType string, body io.Reader, editors ...client.RequestEditorFn) (*http.Response, error)
+	// change applies the given flags.
+	change func(definition map[string]json.RawMessage, changed func(flag string) bool) (map[string]any, error)
+}
+
+// putDefinition creates or changes what the command's first argument names, and prints what has changed.
+func putDefinition[T any](ctx context.Context, c *call, p definitionPut) (answer T, err error) {
+	name := c.args[0]
+	stored, err := readIfFound[T](p.get(ctx, name))
+	if err != nil {
+		return answer, err
+	}
+	before, err := definitionOf(stored, p.fields)
+	if err != nil {
+		return answer, err
+	}
+	definition := before
+	if p.file != "" {
+		if definition, err = readNamed(p.kind, p.file, name, c.in); err != nil {
+			return answer, err
+		}
+	}
+	wanted, err := p.change(definition, c.changed)
+	if err != nil {
+		return answer, err
+	}
+	body, err := json.Marshal(wanted)
+	if err != nil {
+		return answer, err
+	}
+	response, err := p.put(ctx, name, "application/json", bytes.NewReader(body))
+	if answer, err = read[T](response, err); err != nil {
+		return answer, err
+	}
+	if response.StatusCode == http.StatusCreated {
+		c.out.line(green, "%s: created", name)
+		return answer, nil
+	}
+	after, err := definitionOf(answer, p.fields)
+	if err != nil {
+		return answer, err
+	}
+	printChanges(c.out, name, p.fields, before, after)
+	return answer, nil
+}
+
+// definitionOf returns the fields of the service's answer that belong to the definition.
+func definitionOf(answer any, fields []string) (map[string]json.RawMessage, error) {
+	text, err := json.Marshal(answer)
+	if err != nil {
+		return nil, err
+	}
+	all, definition := fieldsOf(text), map[string]json.RawMessage{}
+	for _, field := range fields {
+		if value, found := all[field]; found {
+			definition[field] = value
+		}
+	}
+	return definition, nil
+}
+
+func printChanges(out *output, name string, fields []string, before, after map[string]json.RawMessage) {
+	var changes []client.FieldChange
+	for _, field := range fields {
+		if was, is := before[field], after[field]; !bytes.Equal(was, is) {
+			changes = append(changes, client.FieldChange{Field: field, Before: was, After: is})
+		}
+	}
+	if len(changes) == 0 {
+		out.line("", "%s: nothing to change", name)
+		return
+	}
+	out.line(yellow, "%s: changed", name)
+	out.changes(changes)
+}
 
 // readDefinition returns a definition as JSON without checking it, since the service does that.
 func readDefinition(path string, stdin io.Reader) (name string, definition []byte, err error) {
@@ -25,7 +109,7 @@ func readDefinition(path string, stdin io.Reader) (name string, definition []byt
 	}
 	var named struct{ Name string }
 	if err := json.Unmarshal(definition, &named); err != nil || named.Name == "" {
-		return "", nil, fmt.Errorf("%s: it has no name; a definition has one on its first line, as in name: order-summary", path)
+		return "", nil, fmt.Errorf("%s: the definition has no name; add one, such as name: order-summary", path)
 	}
 	return named.Name, definition, nil
 }
@@ -48,7 +132,7 @@ func definitionJSON(path string, text []byte) ([]byte, error) {
 
 // readNamed reads the definition of a group or a webhook without checking it, since the service does that. The
 // definition may contain the name.
-func readNamed(what, path, name string, stdin io.Reader) (map[string]json.RawMessage, error) {
+func readNamed(kind, path, name string, stdin io.Reader) (map[string]json.RawMessage, error) {
 	text, err := readInput(path, stdin)
 	if err != nil {
 		return nil, err
@@ -58,12 +142,12 @@ func readNamed(what, path, name string, stdin io.Reader) (map[string]json.RawMes
 	}
 	var definition map[string]json.RawMessage
 	if err := json.Unmarshal(text, &definition); err != nil {
-		return nil, fmt.Errorf("%s: it is no %s's definition, which is an object with fields such as source, types and ordering", path, what)
+		return nil, fmt.Errorf("%s: expected a %s's definition: an object with fields such as source, types and ordering", path, kind)
 	}
 	if written, found := definition["name"]; found {
 		var own string
 		if json.Unmarshal(written, &own) != nil || own != name {
-			return nil, fmt.Errorf("%s: it is of the %s %s, not of %s", path, what, written, name)
+			return nil, fmt.Errorf("%s: it defines the %s %s, not %s", path, kind, written, name)
 		}
 		delete(definition, "name")
 	}
@@ -78,40 +162,9 @@ func readInput(path string, stdin io.Reader) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// definitionOf returns those fields of the service's answer that belong to the definition.
-func definitionOf(answer any, fields []string) (map[string]json.RawMessage, error) {
-	text, err := json.Marshal(answer)
-	if err != nil {
-		return nil, err
-	}
-	all := fieldsOf(text)
-	definition := make(map[string]json.RawMessage)
-	for _, field := range fields {
-		if value, found := all[field]; found {
-			definition[field] = value
-		}
-	}
-	return definition, nil
-}
-
-// tellPut prints what has changed in a group or a webhook, whose definition has these fields.
-func tellPut(out io.Writer, name string, fields []string, created bool, before, after map[string]json.RawMessage) error {
-	p := newPainter(out)
-	if created {
-		p.line(green, "%s: created", name)
-		return p.err
-	}
-	var changes []client.FieldChange
-	for _, field := range fields {
-		if was, is := before[field], after[field]; !bytes.Equal(was, is) {
-			changes = append(changes, client.FieldChange{Field: field, Before: was, After: is})
-		}
-	}
-	if len(changes) == 0 {
-		p.line("", "%s: nothing to change", name)
-		return p.err
-	}
-	p.line(yellow, "%s: changed", name)
-	p.fields(changes)
-	return p.err
+// fieldsOf returns the fields of a JSON object. It is empty for anything else.
+func fieldsOf(text json.RawMessage) map[string]json.RawMessage {
+	fields := map[string]json.RawMessage{}
+	_ = json.Unmarshal(text, &fields)
+	return fields
 }

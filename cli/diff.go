@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,20 +21,19 @@ func diffCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "diff -f DIR",
 		Short: "Show what deploying a folder of definitions would change",
-		Long: `Show what "manifold apply" would do with the definitions in a folder: which projections it would create, change at once,
-rebuild or remove, and how their definitions differ. Nothing is changed.
+		Long: `Show what "manifold apply" would do with the definitions in a folder: which projections it would create, change at once, rebuild or
+remove, and how their definitions differ. Nothing is changed.
 
 With a tenant's key these are the tenant's own projections; with the operator's key, the shared ones.
 
-It ends with 0 where there is nothing to change, with 2 where there is, and with 1 where a definition is wrong or the
-service does not answer.`,
+The exit code is 0 without differences, 2 with differences, and 1 if a definition is invalid or the service does not answer.`,
 		Args: cobra.NoArgs,
-		RunE: to.withService(func(command *cobra.Command, _ []string, service *client.ClientWithResponses) error {
-			d, err := planDeployment(command.Context(), service, files, remove, command.ErrOrStderr())
+		RunE: to.run(func(ctx context.Context, c *call) error {
+			d, err := planDeployment(ctx, c, files, remove)
 			if err != nil {
 				return err
 			}
-			if err := d.show(command.OutOrStdout(), command.ErrOrStderr()); err != nil {
+			if err := d.print(c); err != nil {
 				return err
 			}
 			if d.differences() > 0 {
@@ -52,9 +49,9 @@ service does not answer.`,
 
 // bindFiles adds the flags that select projections.
 func bindFiles(command *cobra.Command, files *string, remove *bool) {
-	command.Flags().StringVarP(files, "file", "f", "", "the folder with the definitions: a YAML or JSON file each")
+	command.Flags().StringVarP(files, "file", "f", "", "the folder with the definitions, one YAML or JSON file each")
 	_ = command.MarkFlagRequired("file") // the flag exists: see the line above
-	command.Flags().BoolVar(remove, "remove", false, "remove projections that no file defines")
+	command.Flags().BoolVar(remove, "remove", false, "remove projections without a file")
 }
 
 // deployment is the plan for deploying a folder of definitions.
@@ -64,11 +61,9 @@ type deployment struct {
 }
 
 // planDeployment reads a folder and asks the service what deploying it would change.
-func planDeployment(ctx context.Context, service *client.ClientWithResponses, folder string, remove bool, errs io.Writer) (deployment, error) {
-	d := deployment{}
-	var err error
+func planDeployment(ctx context.Context, c *call, folder string, remove bool) (d deployment, err error) {
 	if d.files, err = folding.ReadDefinitions(folder); err != nil {
-		fmt.Fprintln(errs, err) // one line for each mistake, with its file
+		fmt.Fprintln(c.people, err) // one line for each mistake, with its file
 		return d, ErrShown
 	}
 	if len(d.files) == 0 && !remove {
@@ -82,11 +77,7 @@ func planDeployment(ctx context.Context, service *client.ClientWithResponses, fo
 	if err != nil {
 		return d, err
 	}
-	r, err := service.PlanProjectionsWithBodyWithResponse(ctx, "application/json", bytes.NewReader(body))
-	if err != nil {
-		return d, err
-	}
-	plan, err := answered(r.JSON200, r.HTTPResponse, r.Body)
+	plan, err := read[client.PlanResult](c.PlanProjectionsWithBody(ctx, "application/json", bytes.NewReader(body)))
 	d.changes = plan.Changes
 	return d, err
 }
@@ -111,60 +102,56 @@ func (d *deployment) differences() (n int) {
 	return n
 }
 
-// show prints the plan. It also prints each mistake with file and line, and returns an error if there is any.
-func (d *deployment) show(out, errs io.Writer) error {
-	p := newPainter(out)
+// print prints the plan. It also prints each mistake with file and line, and returns an error if there is any.
+func (d *deployment) print(c *call) error {
 	counts := map[string]int{}
-	wrong := 0
+	mistakes := 0
 	for _, change := range d.changes {
 		counts[change.Action]++
-		p.change(change)
+		printPlanned(c.out, change)
 		for _, e := range change.Errors {
-			wrong++
-			where, field := change.Name, ""
+			mistakes++
+			place, field := change.Name, ""
 			if file := d.file(change.Name); file != nil {
-				where = fmt.Sprintf("%s:%d", file.Path, file.Line(e.Field))
+				place = fmt.Sprintf("%s:%d", file.Path, file.Line(e.Field))
 			}
 			if e.Field != "" {
 				field = e.Field + ": "
 			}
-			fmt.Fprintf(errs, "%s: %s%s\n", where, field, e.Message)
+			fmt.Fprintf(c.people, "%s: %s%s\n", place, field, e.Message)
 		}
 	}
-	p.summary(counts)
-	if p.err != nil {
-		return p.err
-	}
-	if wrong > 0 {
-		return fmt.Errorf("%d definitions or parts of them are wrong: %w", wrong, ErrShown)
+	printSummary(c.out, counts)
+	if mistakes > 0 {
+		return fmt.Errorf("%d mistakes in the definitions: %w", mistakes, ErrShown)
 	}
 	return nil
 }
 
-func (p *painter) change(c client.PlannedChange) {
+func printPlanned(out *output, change client.PlannedChange) {
 	events := ""
-	if c.Events != nil {
-		events = fmt.Sprintf(", %d events", *c.Events)
+	if change.Events != nil {
+		events = fmt.Sprintf(", %d events", *change.Events)
 	}
-	switch c.Action {
+	switch change.Action {
 	case "none":
 		return
 	case "create":
-		p.line(green, "+ %s: create%s", c.Name, events)
+		out.line(green, "+ %s: create%s", change.Name, events)
 	case "rebuild":
-		p.line(yellow, "~ %s: rebuild%s; the present documents serve until it is done", c.Name, events)
+		out.line(yellow, "~ %s: rebuild%s; the current documents serve until it is done", change.Name, events)
 	case "change":
-		p.line(yellow, "~ %s: change at once", c.Name)
+		out.line(yellow, "~ %s: change at once", change.Name)
 	case "remove":
-		p.line(red, "- %s: remove, with its documents", c.Name)
+		out.line(red, "- %s: remove, with its documents", change.Name)
 		return
 	default: // from a newer service
-		p.line(yellow, "~ %s: %s%s", c.Name, c.Action, events)
+		out.line(yellow, "~ %s: %s%s", change.Name, change.Action, events)
 	}
-	p.fields(c.Changes)
+	out.changes(change.Changes)
 }
 
-func (p *painter) summary(counts map[string]int) {
+func printSummary(out *output, counts map[string]int) {
 	var parts []string
 	for _, part := range []struct{ action, words string }{
 		{"create", "to create"}, {"change", "to change at once"}, {"rebuild", "to rebuild"}, {"remove", "to remove"}, {"none", "unchanged"},
@@ -176,8 +163,5 @@ func (p *painter) summary(counts map[string]int) {
 	if len(parts) == 0 {
 		parts = []string{"there is nothing to change"}
 	}
-	p.line("", "%s", strings.Join(parts, ", "))
+	out.line("", "%s", strings.Join(parts, ", "))
 }
-
-// errNotAsked is the error when there is no confirmation and no terminal to ask for it.
-var errNotAsked = errors.New("nothing is changed: this is no terminal to ask at; say --yes if it is meant")

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -22,40 +23,37 @@ func exportCommand() *cobra.Command {
 	var from int64
 	command := &cobra.Command{
 		Use:   "export [FILE|-]",
-		Short: "Write a tenant's whole log, as import takes it",
-		Long: `Write a tenant's whole log in the order of positions, one JSON object a line, as import takes it: to standard output, or to
-a file, which appears under its name only when it is complete. A file named .gz or .zst is compressed.`,
+		Short: "Export a tenant's whole log",
+		Long: `Export a tenant's whole log in the order of positions, one JSON object a line, for manifold import. The output is standard output or a
+file, which gets its name only when it is complete. A file whose name ends in .gz or .zst is compressed.`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			if err := to.check(); err != nil {
-				return err
-			}
-			if len(args) == 1 {
+		RunE: to.run(func(ctx context.Context, c *call) error {
+			if len(c.args) == 1 {
 				if file != "" {
-					return errors.New("the file is named twice: as FILE and by --output")
+					return errors.New("the file is given twice: as FILE and with --output")
 				}
-				file = args[0]
+				file = c.args[0]
 			}
-			if !command.Flags().Changed("compress") {
+			if !c.changed("compress") {
 				compress = compressionOf(file)
 			}
 			if file == "" || file == "-" {
-				return runExport(command, to, command.OutOrStdout(), from, compress)
+				return export(ctx, c, c.out, from, compress)
 			}
-			half, err := os.CreateTemp(filepath.Dir(file), ".manifold-export-*")
+			part, err := os.CreateTemp(filepath.Dir(file), ".manifold-export-*")
 			if err != nil {
 				return err
 			}
-			defer os.Remove(half.Name()) // if the file still exists, it is incomplete
-			err = runExport(command, to, half, from, compress)
+			defer os.Remove(part.Name()) // if the file still exists, it is incomplete
+			err = export(ctx, c, part, from, compress)
 			if err == nil {
-				err = half.Sync()
+				err = part.Sync()
 			}
-			if err := errors.Join(err, half.Close()); err != nil {
+			if err := errors.Join(err, part.Close()); err != nil {
 				return err
 			}
-			return os.Rename(half.Name(), file)
-		},
+			return os.Rename(part.Name(), file)
+		}),
 	}
 	to.bind(command, "MANIFOLD_KEY")
 	command.Flags().StringVarP(&file, "output", "o", "", "the file to write (default: standard output)")
@@ -64,34 +62,29 @@ a file, which appears under its name only when it is complete. A file named .gz 
 	return command
 }
 
-func runExport(command *cobra.Command, to *connection, out io.Writer, from int64, compress string) error {
-	into, err := compressor(out, compress)
+func export(ctx context.Context, c *call, out io.Writer, from int64, compress string) error {
+	compressed, err := compressor(out, compress)
 	if err != nil {
 		return err
 	}
-	service, err := client.NewClient(to.url, to.options()...)
+	response, err := c.ExportEvents(ctx, &client.ExportEventsParams{From: &from})
 	if err != nil {
 		return err
 	}
-	response, err := service.ExportEvents(command.Context(), &client.ExportEventsParams{From: &from})
-	if err != nil {
-		return err
+	if response.StatusCode != http.StatusOK {
+		return done(response, nil)
 	}
 	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		answer, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
-		return errors.Join(refusal(response.Status, answer), err)
-	}
-	if gone := response.Header.Get("Manifold-Removed-To"); gone != "" {
-		fmt.Fprintf(command.ErrOrStderr(), "the log is not whole any more: retention has removed events up to position %s, and they are not in the export\n", gone)
+	if removed := response.Header.Get("Manifold-Removed-To"); removed != "" {
+		fmt.Fprintf(c.people, "the log is incomplete: retention has removed events up to position %s, and the export lacks them\n", removed)
 	}
 	bar := newProgress(-1, "exporting", true)
-	_, err = io.Copy(into, io.TeeReader(response.Body, byteCounter{bar}))
+	_, err = io.Copy(compressed, io.TeeReader(response.Body, byteCounter{bar}))
 	_ = bar.Finish() // affects only the screen
 	if err != nil {
 		return fmt.Errorf("the export was cut off: %w", err)
 	}
-	return into.Close()
+	return compressed.Close()
 }
 
 // compressionOf returns the compression for a file of this name: gzip, zstd, or none.
@@ -116,7 +109,7 @@ func compressor(out io.Writer, how string) (io.WriteCloser, error) {
 	case "zstd":
 		return zstd.NewWriter(out)
 	default:
-		return nil, fmt.Errorf("--compress %s: write gzip, zstd or none", how)
+		return nil, fmt.Errorf("--compress %s: expected gzip, zstd or none", how)
 	}
 }
 

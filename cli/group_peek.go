@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
@@ -12,74 +11,68 @@ import (
 )
 
 func groupPeek(to *connection) *cobra.Command {
-	limit, partition, asJSON := 10, 0, false
+	limit, partition := 10, 0
 	command := &cobra.Command{
 		Use:   "peek NAME",
-		Short: "Show the events that a group delivers next, has in flight and retries",
-		Long: `Show the events that a group would deliver now, that are in flight, and that wait for a retry. Nothing is leased, and no attempt is
-counted. A paused group shows what it would deliver. Of a group with partitions all are shown, each with an equal share of
---limit; --partition shows one of them.`,
+		Short: "Show the events that a group delivers next, has in flight or retries",
+		Long: `Show the events that a group would deliver now, has in flight, or will retry. Nothing is leased, and no attempt is counted. A paused
+group shows what it would deliver. A group with partitions shows all of them, each with an equal share of --limit; --partition
+shows one.`,
 		Example: `  manifold group peek send-mail
   manifold group peek totals --partition 3 --limit 100`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
+		RunE: to.run(func(ctx context.Context, c *call) error {
 			params := &client.PeekSubscriptionParams{Limit: &limit}
 			if limit < 1 {
 				return errors.New("--limit must be at least 1")
 			}
-			if command.Flags().Changed("partition") {
+			if c.changed("partition") {
 				params.Partition = &partition
 			}
-			service, err := to.open()
-			if err != nil {
+			found, err := peek(ctx, c, params)
+			switch {
+			case err != nil:
 				return err
+			case c.asJSON:
+				return c.out.json(found)
 			}
-			return peek(command.Context(), service, args[0], params, asJSON, command.OutOrStdout(), command.ErrOrStderr())
-		},
+			printPeek(c, found)
+			return nil
+		}),
 	}
-	command.Flags().IntVar(&limit, "limit", limit, "how many events of each kind at most, up to 100")
+	command.Flags().IntVar(&limit, "limit", limit, "the largest number of events of each kind, up to 100")
 	command.Flags().IntVar(&partition, "partition", 0, "the only partition to show")
-	jsonFlag(command, &asJSON, "the answer")
-	return command
+	return withJSON("the answer", command)
 }
 
-func peek(ctx context.Context, service *client.ClientWithResponses, name string, params *client.PeekSubscriptionParams, asJSON bool, out, people io.Writer) error {
-	var found client.SubscriptionPeek
+// peek asks until the service has found an event or has searched the log to its end.
+func peek(ctx context.Context, c *call, params *client.PeekSubscriptionParams) (client.SubscriptionPeek, error) {
 	for searched := false; ; searched = true {
-		r, err := service.PeekSubscriptionWithResponse(ctx, name, params)
-		if err != nil {
-			return err
-		}
-		if found, err = answered(r.JSON200, r.HTTPResponse, r.Body); err != nil {
-			return err
-		}
-		if !found.Searching || len(found.Next) > 0 {
-			break
+		found, err := read[client.SubscriptionPeek](c.PeekSubscription(ctx, c.args[0], params))
+		if err != nil || !found.Searching || len(found.Next) > 0 {
+			return found, err
 		}
 		if !searched {
-			fmt.Fprintln(people, stillSearching)
+			fmt.Fprintln(c.people, stillSearching)
 		}
 	}
-	if asJSON {
-		return writeJSON(out, found)
-	}
+}
+
+func printPeek(c *call, found client.SubscriptionPeek) {
 	for _, kind := range []struct {
 		name   string
 		events []client.PeekedEvent
 	}{{"next", found.Next}, {"in flight", found.InFlight}, {"retrying", found.Retrying}} {
 		for _, e := range kind.events {
-			if _, err := fmt.Fprintf(out, "%-9s  %s\n", kind.name, peekedLine(e)); err != nil {
-				return err
-			}
+			c.out.printf("%-9s  %s\n", kind.name, peekedLine(e))
 		}
 	}
 	switch {
 	case len(found.Next)+len(found.InFlight)+len(found.Retrying) == 0:
-		fmt.Fprintln(people, "nothing is due, in flight or waiting for a retry")
+		fmt.Fprintln(c.people, "nothing is due, in flight or waiting for a retry")
 	case found.Searching:
-		fmt.Fprintln(people, "there may be more: the log was not searched to its end")
+		fmt.Fprintln(c.people, "there may be more: the log was not searched to its end")
 	}
-	return nil
 }
 
 // stillSearching is printed once while a group skips many events that are not its own.
@@ -87,21 +80,21 @@ const stillSearching = "still searching the log for the group's events"
 
 // peekedLine formats an event that a group has peeked at, on one line.
 func peekedLine(e client.PeekedEvent) string {
-	what := fmt.Sprintf("attempt %d", e.Attempt)
+	state := fmt.Sprintf("attempt %d", e.Attempt)
 	if e.AckDeadline != nil {
-		what += ", until " + e.AckDeadline.Local().Format(toTheMillisecond)
+		state += ", until " + e.AckDeadline.Local().Format(toTheMillisecond)
 	}
 	if e.DueAt != nil {
-		what += ", due at " + e.DueAt.Local().Format(toTheMillisecond)
+		state += ", due at " + e.DueAt.Local().Format(toTheMillisecond)
 	}
 	if e.Reason != "" {
-		what += ": " + oneLine(e.Reason)
+		state += ": " + oneLine(e.Reason)
 	}
 	if e.Partition != nil {
-		what = fmt.Sprintf("partition %d, ", *e.Partition) + what
+		state = fmt.Sprintf("partition %d, ", *e.Partition) + state
 	}
 	if e.Replays > 0 {
-		what += fmt.Sprintf(", replayed %d times", e.Replays)
+		state += ", replayed " + howMany(e.Replays, "time")
 	}
-	return eventHead(e.Event) + "  (" + what + ")  " + string(e.Event.Data)
+	return eventHead(e.Event) + "  (" + state + ")  " + string(e.Event.Data)
 }

@@ -51,10 +51,10 @@ func TestGroupCommands(t *testing.T) {
 		{[]string{"group", "delete", "mail", "--yes"}, "DELETE " + path + "\n", map[string]string{"DELETE " + path: "204 "}, 0, nil},
 		{[]string{"group", "pause", "mail"}, "POST " + path + "/pause\n", map[string]string{"POST " + path + "/pause": "200 " + groupAnswer}, 0, []string{"mail: is paused; 10 positions behind, 4 in flight\n"}},
 		{[]string{"group", "resume", "mail"}, "POST " + path + "/resume\n", map[string]string{"POST " + path + "/resume": "200 " + groupAnswer}, 0, []string{"mail: delivers again"}},
-		{[]string{"group", "seek", "mail", "--position", "41"}, "POST " + path + `/seek {"position":41}` + "\n", map[string]string{"POST " + path + "/seek": "200 " + groupAnswer}, 0, []string{"mail: goes on at position 41; the head is at 50\n"}},
+		{[]string{"group", "seek", "mail", "--position", "41"}, "POST " + path + `/seek {"position":41}` + "\n", map[string]string{"POST " + path + "/seek": "200 " + groupAnswer}, 0, []string{"mail: continues at position 41; the head is at 50\n"}},
 		{[]string{"group", "seek", "mail", "--time", "2026-03-01T09:00:00Z"}, "POST " + path + `/seek {"timestamp":"2026-03-01T09:00:00Z"}` + "\n", map[string]string{"POST " + path + "/seek": "200 " + groupAnswer}, 0, nil},
 		{[]string{"group", "seek", "mail", "--time", "yesterday"}, "", nil, 1, []string{`"yesterday" is not a time`}},
-		{[]string{"group", "seek", "mail"}, "", nil, 1, []string{"say --position or --time; see manifold group seek --help"}},
+		{[]string{"group", "seek", "mail"}, "", nil, 1, []string{"give --position or --time; see manifold group seek --help"}},
 		{[]string{"group", "receive", "mail"}, received + "POST " + path + "/nack " + ids + `,"action":"retry","delay":0,"reason":"given back by manifold group receive"}` + "\n",
 			map[string]string{"POST " + path + "/receive": `200 {"deliveries":[` + deliveryAnswer + `]}`, "POST " + path + "/nack": "200 " + answers}, 0,
 			[]string{"9  2026-", "  order-1  Placed  (attempt 3, replayed 2 times)  {\"n\":7}\n"}},
@@ -82,7 +82,7 @@ func TestGroupCommands(t *testing.T) {
 		{[]string{"group", "receive", "mail"}, received + "GET " + path + "\n", map[string]string{"POST " + path + "/receive": `200 {"deliveries":[]}`, "GET " + path: "200 " + groupAnswer}, 0, []string{"nothing is due: the group is paused"}},
 		{[]string{"group", "receive", "mail", "--join", "--wait", "2s", "--batch", "1"},
 			"POST " + path + `/members {"label":"manifold group receive"}` + "\nPOST " + path + `/receive {"batch":1,"wait":2,"memberId":"0190d3a4-2222-7def-8123-456789abcdef"}` + "\nGET " + path + "\nDELETE " + path + "/members/0190d3a4-2222-7def-8123-456789abcdef\n",
-			map[string]string{"POST " + path + "/members": "201 " + memberAnswer, "POST " + path + "/receive": `200 {"deliveries":[]}`, "GET " + path: "200 " + strings.Replace(groupAnswer, `"paused":true`, `"paused":false`, 1), "DELETE " + path + "/members/0190d3a4-2222-7def-8123-456789abcdef": "204 "}, 0, []string{"nothing is due in the partitions that were had meanwhile, 10 positions behind; manifold group get mail shows"}},
+			map[string]string{"POST " + path + "/members": "201 " + memberAnswer, "POST " + path + "/receive": `200 {"deliveries":[]}`, "GET " + path: "200 " + strings.Replace(groupAnswer, `"paused":true`, `"paused":false`, 1), "DELETE " + path + "/members/0190d3a4-2222-7def-8123-456789abcdef": "204 "}, 0, []string{"nothing is due in the partitions held meanwhile, 10 positions behind; manifold group get mail shows"}},
 		{[]string{"group", "dead-letters", "mail"}, "GET " + path + "/dead-letters?pageSize=1000\n", map[string]string{"GET " + path + "/dead-letters": `200 {"deadLetters":[` + letter + `]}`}, 0,
 			[]string{"9         " + event + "  Placed  order-1  5         1        2026-", "no such address\n"}},
 		{[]string{"group", "replay", "mail"}, "", nil, 1, []string{"or --all"}},
@@ -150,8 +150,8 @@ func TestGroupPut(t *testing.T) {
 		{[]string{"--stream", "order-7", "--types", "Placed,Sent", "--partitions", "0"}, false, `{"partitions":0,"source":{"stream":"order-7"},"types":["Placed","Sent"]}`, groupAnswer, 0, "mail: created\n"},
 		{[]string{"-f", file, "--backoff-max", "1m", "--filter", ""}, true, `{"backoff":{"max":60,"min":2},"filter":"","source":{"categories":["order"]}}`, groupAnswer, 0, "mail: nothing to change\n"},
 		{[]string{"--types", ""}, true, `{"ackTimeout":30,"backoff":{"min":1,"max":300},` + strings.Replace(definition, `,"types":["Placed"]`, "", 1), groupAnswer, 0, "mail: nothing to change\n"},
-		{[]string{"-f", "-"}, true, "", "", 1, `it is of the group "post", not of mail`},
-		{[]string{"--all", "--category", "order"}, true, "", "", 1, "--all and --category do not go together: say one of them"},
+		{[]string{"-f", "-"}, true, "", "", 1, `it defines the group "post", not mail`},
+		{[]string{"--all", "--category", "order"}, true, "", "", 1, "--all and --category cannot be combined: give one of them"},
 	} {
 		sent := ""
 		service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
@@ -213,14 +213,14 @@ func TestGroupOfAService(t *testing.T) {
 	}
 	has("no such address", "group", "dead-letters", "mail")
 	has("mail: 1 dead letter will be delivered again", "group", "replay", "mail", id)
-	if out := has(", replayed 1 times)", "group", "receive", "mail", "--wait", "5s", "--ack"); strings.Count(out, "\n") != 2 {
+	if out := has(", replayed 1 time)", "group", "receive", "mail", "--wait", "5s", "--ack"); strings.Count(out, "\n") != 2 {
 		t.Errorf("there were received\n%s", out)
 	}
 	has("dead letters: 0", "group", "get", "mail")
 	has("mail: is paused", "group", "pause", "mail")
 	has("paused", "group", "list")
 	has("mail: delivers again", "group", "resume", "mail")
-	has("mail: goes on at position 3; the head is at 3", "group", "seek", "mail", "--position", "3")
+	has("mail: continues at position 3; the head is at 3", "group", "seek", "mail", "--position", "3")
 	has("group", "lag")
 	must(t, environ, "group", "delete", "mail", "--yes")
 	if o := run(t, environ, nil, "group", "get", "mail"); o.code != 1 || !strings.Contains(o.err, "not-found") {

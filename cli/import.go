@@ -18,33 +18,28 @@ import (
 )
 
 func importCommand() *cobra.Command {
-	job := &importing{}
-	var check, skipCheck bool
+	to, job, check, skipCheck := &connection{}, &importing{}, false, false
 	command := &cobra.Command{
 		Use:   "import FILE|-",
 		Short: "Append the events of a file",
-		Long: `Append the events of a file, one JSON object a line: {"stream", "id"?, "type", "time"?, "data", "metadata"?}. The file may
-be compressed with gzip or zstd; - is standard input.
+		Long: `Append the events of a file, one JSON object a line: {"stream", "id"?, "type", "time"?, "data", "metadata"?}. The file may be
+compressed with gzip or zstd; - is standard input.
 
-A file is read and checked as a whole first: where a line is bad, or the file is damaged, nothing is appended. Standard
-input cannot be read twice, so its events are appended as they come, up to the first bad line. The command fails if a
-line is bad.
+A file is first checked as a whole: if a line is bad or the file is damaged, nothing is appended. Standard input cannot be read
+twice, so its events are appended as they arrive, up to the first bad line. The command fails if a line is bad.
 
-An import that was cut off is repeated as it was: what is there already is recognised, by the lines' ids, or, where they
-have none, by the import's name and the line's number.`,
+To continue an import that was cut off, run the same command again. Events that were appended before are recognised by their
+ids. Lines without ids are recognised by their numbers and the name of the import.`,
 		Example: `  manifold import orders.ndjson.gz
   manifold import --check orders.ndjson.gz
   generate-events | manifold import - --name generated`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			if err := job.to.check(); err != nil {
-				return err
-			}
+		RunE: to.run(func(ctx context.Context, c *call) error {
 			job.size = -1
-			if args[0] == "-" {
-				return job.run(command, command.InOrStdin(), check)
+			if c.args[0] == "-" {
+				return job.send(ctx, c, c.in, check)
 			}
-			file, err := os.Open(args[0])
+			file, err := os.Open(c.args[0])
 			if err != nil {
 				return err
 			}
@@ -54,19 +49,19 @@ have none, by the import's name and the line's number.`,
 				job.size = info.Size()
 			}
 			if check || skipCheck || job.size < 0 || !job.strict {
-				return job.run(command, file, check)
+				return job.send(ctx, c, file, check)
 			}
-			if err := job.run(command, file, true); err != nil {
+			if err := job.send(ctx, c, file, true); err != nil {
 				return err
 			}
 			if _, err := file.Seek(0, io.SeekStart); err != nil {
 				return err
 			}
-			return job.run(command, file, false)
-		},
+			return job.send(ctx, c, file, false)
+		}),
 	}
-	job.to.bind(command, "MANIFOLD_KEY")
-	command.Flags().StringVar(&job.name, "name", "", "names the import; needed where lines have no id")
+	to.bind(command, "MANIFOLD_KEY")
+	command.Flags().StringVar(&job.name, "name", "", "the import's name; required if lines have no id")
 	command.Flags().BoolVar(&job.strict, "strict", true, "append nothing after a bad line; --strict=false skips bad lines")
 	command.Flags().BoolVar(&check, "check", false, "check the file, and append nothing")
 	command.Flags().BoolVar(&skipCheck, "skip-check", false, "append at once, without checking the whole file first")
@@ -75,7 +70,6 @@ have none, by the import's name and the line's number.`,
 
 // importing is an import, or the check before it.
 type importing struct {
-	to     connection
 	name   string
 	strict bool
 	size   int64 // of the file; -1: unknown
@@ -96,26 +90,21 @@ type importProgress struct {
 	Error    *client.Problem `json:"error"`
 }
 
-// run sends the input for a check or for an append.
-func (j *importing) run(command *cobra.Command, in io.Reader, check bool) error {
+// repeatImport is what to do about an import that was cut off.
+const repeatImport = "run the same import again: events already appended are recognised"
+
+// send sends the input for a check or for an append.
+func (j *importing) send(ctx context.Context, c *call, in io.Reader, check bool) error {
 	buffered := bufio.NewReaderSize(in, 256<<10)
-	service, err := client.NewClient(j.to.url, j.to.options()...)
-	if err != nil {
-		return err
-	}
-	// The file is sent unchanged, with its compression in a header.
 	encoding := compression(buffered)
-	params := &client.ImportEventsParams{Strict: &j.strict, Check: &check}
-	if j.name != "" {
-		params.Name = &j.name
-	}
 	doing := "importing"
 	if check {
 		doing = "checking"
 	}
 	bar := newProgress(j.size, doing, true)
-	body := io.TeeReader(buffered, byteCounter{bar})
-	response, err := service.ImportEventsWithBody(command.Context(), params, "application/x-ndjson", body,
+	params := &client.ImportEventsParams{Strict: &j.strict, Check: &check, Name: given(j.name)}
+	// The file is sent unchanged, with its compression in a header.
+	response, err := c.ImportEventsWithBody(ctx, params, "application/x-ndjson", io.TeeReader(buffered, byteCounter{bar}),
 		func(_ context.Context, request *http.Request) error {
 			if encoding != "" {
 				request.Header.Set("Content-Encoding", encoding)
@@ -123,38 +112,36 @@ func (j *importing) run(command *cobra.Command, in io.Reader, check bool) error 
 			return nil
 		})
 	if err != nil {
-		return fmt.Errorf("%w; repeat the import: what was appended is recognised", err)
+		return fmt.Errorf("%w; %s", err, repeatImport)
+	}
+	if response.StatusCode != http.StatusOK {
+		return done(response, nil)
 	}
 	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		answer, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
-		return errors.Join(refusal(response.Status, answer), err)
-	}
-	last, err := followImport(response.Body, bar, command.ErrOrStderr())
+	last, err := followImport(response.Body, bar, c.people)
 	_ = bar.Finish() // affects only the screen
 	if err != nil {
 		return err
 	}
-	out := command.OutOrStdout()
 	switch {
 	case !check:
-		fmt.Fprintf(out, "%d lines: %d appended, %d there already, %d bad\n", last.Lines, last.Appended, last.Duplicates, last.BadLines)
+		c.out.printf("%d lines: %d appended, %d there already, %d bad\n", last.Lines, last.Appended, last.Duplicates, last.BadLines)
 	case last.Done && last.Error == nil && last.BadLines == 0:
-		fmt.Fprintf(out, "%d lines checked: all are good\n", last.Lines)
+		c.out.printf("%d lines checked: all are good\n", last.Lines)
 	default:
-		fmt.Fprintf(out, "%d lines checked: %d bad; nothing was appended\n", last.Lines, last.BadLines)
+		c.out.printf("%d lines checked: %d bad; nothing was appended\n", last.Lines, last.BadLines)
 	}
 	switch {
 	case last.Error != nil:
 		return problemError(*last.Error)
 	case !last.Done:
-		return errors.New("the service's answer was cut off; repeat the import: what was appended is recognised")
+		return errors.New("the service's answer was cut off; " + repeatImport)
 	case last.BadLines == 0:
 		return nil
 	case check:
 		return errors.New("correct the bad lines, or skip them with --strict=false")
 	case j.strict:
-		return fmt.Errorf("line %d is bad, and nothing after it was appended; correct it and repeat the import", last.Lines)
+		return fmt.Errorf("line %d is bad, and nothing after it was appended; correct it and run the import again", last.Lines)
 	}
 	return fmt.Errorf("%d bad lines were skipped", last.BadLines)
 }
@@ -172,7 +159,7 @@ func followImport(body io.Reader, bar *progressbar.ProgressBar, report io.Writer
 			return last, nil
 		}
 		if err != nil {
-			return last, fmt.Errorf("the service's answer was cut off (%w); repeat the import: what was appended is recognised", err)
+			return last, fmt.Errorf("the service's answer was cut off (%w); %s", err, repeatImport)
 		}
 		last = frame
 		if len(frame.Bad) > 0 {

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"net/http"
 	"strings"
@@ -20,8 +19,8 @@ func keyCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "key",
 		Short: "Create, list and revoke keys",
-		Long: `Create, list and revoke keys: of the tenant that --tenant names, with the operator's key; or, without it, of one's own
-tenant, with a key that has the scope tenant:admin.`,
+		Long: `Create, list and revoke keys. With --tenant and the operator's key, they are that tenant's keys; without --tenant, those of your own
+tenant, which needs a key with the scope tenant:admin.`,
 		Args: cobra.NoArgs,
 	}
 	to.bind(command, "MANIFOLD_KEY", operatorKey)
@@ -31,7 +30,7 @@ tenant, with a key that has the scope tenant:admin.`,
 			to.asOperator(command)
 		}
 	}
-	command.PersistentFlags().StringVar(&tenant, "tenant", "", "name or id of the tenant")
+	command.PersistentFlags().StringVar(&tenant, "tenant", "", "the tenant's name or id")
 	command.AddCommand(keyCreate(to, &tenant), keyList(to, &tenant), keyRevoke(to, &tenant))
 	return command
 }
@@ -43,102 +42,72 @@ func keyCreate(to *connection, of *string) *cobra.Command {
 	var scopes []string
 	command := &cobra.Command{
 		Use:   "create NAME --scope SCOPE[,SCOPE...]",
-		Short: "Create a key, and print it: this once",
-		Long: `Create a key, and print it: this once. Its scopes are of ` + keyScopes + `.
+		Short: "Create a key, and print it this once",
+		Long: `Create a key, and print it this once. Scopes are ` + keyScopes + `.
 
-Those of events and subscriptions can be for some categories only: events:append:heartbeat.* is for heartbeat.web, but not for
-heartbeat.web.eu; * stands for one segment between dots, ** for any number, none as well. One that begins with ! takes
-categories away from what stands behind it: the first that is about a category decides, and what none is about is denied.
-Quotes keep the shell from reading * and ! itself.`,
+A scope for events or subscriptions can be limited to categories: events:append:heartbeat.* covers heartbeat.web, but not
+heartbeat.web.eu. * matches one segment between dots; ** matches any number of segments, including none. A scope that begins
+with ! denies its categories. The first scope that matches a category decides; a category that no scope matches is denied.
+Put a scope with * or ! in quotes, since the shell interprets them.`,
 		Example: `  manifold key create backend --scope events:append,events:read
   manifold key create probe --scope 'events:append:heartbeat.*'
   manifold key create analytics --scope '!events:read:billing.**' --scope 'events:read:**'`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
+		RunE: to.run(func(ctx context.Context, c *call) error {
 			if len(scopes) == 0 {
-				return errors.New("no scope: give --scope with one or several of " + keyScopes)
+				return errors.New("no scope: give --scope one or more of " + keyScopes)
 			}
-			service, err := to.open()
+			body := client.NewKey{Name: c.args[0], Scopes: scopes}
+			response, err := ofTenant(ctx, c, *of,
+				func() (*http.Response, error) { return c.CreateKey(ctx, body) },
+				func(id string) (*http.Response, error) { return c.CreateTenantKey(ctx, id, body) })
+			key, err := read[client.CreatedKey](response, err)
 			if err != nil {
 				return err
 			}
-			ctx, body := command.Context(), client.NewKey{Name: args[0], Scopes: scopes}
-			var key client.CreatedKey
-			if *of == "" {
-				r, callErr := service.CreateKeyWithResponse(ctx, body)
-				if callErr != nil {
-					return callErr
-				}
-				key, err = answered(r.JSON201, r.HTTPResponse, r.Body)
-			} else {
-				tenant, findErr := findTenant(ctx, service, *of)
-				if findErr != nil {
-					return findErr
-				}
-				r, callErr := service.CreateTenantKeyWithResponse(ctx, tenant.Id, body)
-				if callErr != nil {
-					return callErr
-				}
-				key, err = answered(r.JSON201, r.HTTPResponse, r.Body)
-			}
-			if err != nil {
-				return err
-			}
-			_, err = fmt.Fprintln(command.OutOrStdout(), key.Key)
-			return err
-		},
+			c.out.printf("%s\n", key.Key)
+			return nil
+		}),
 	}
 	command.Flags().StringSliceVar(&scopes, "scope", nil, "what the key may do, in order; may be repeated")
 	return command
 }
 
-func keyList(to *connection, of *string) *cobra.Command {
-	return &cobra.Command{
-		Use:   "list",
-		Short: "List the keys, without their secrets",
-		Args:  cobra.NoArgs,
-		RunE: to.withService(func(command *cobra.Command, _ []string, service *client.ClientWithResponses) error {
-			keys, err := keysOf(command.Context(), service, *of)
-			if err != nil {
-				return err
-			}
-			return writeList(command.OutOrStdout(), false, "ID\tNAME\tSCOPES\tCREATED\tREVOKED", keys, func(key client.Key) []any {
-				revoked := ""
-				if key.RevokedAt != nil {
-					revoked = key.RevokedAt.Format(time.RFC3339)
-				}
-				return []any{key.Id, key.Name, strings.Join(key.Scopes, ","), key.CreatedAt.Format(time.RFC3339), revoked}
-			})
-		}),
-	}
-}
-
-// keysOf yields the keys of the tenant with that name or id. If nameOrID is empty, it yields the keys of the caller's
-// tenant.
-func keysOf(ctx context.Context, service *client.ClientWithResponses, nameOrID string) (iter.Seq2[client.Key, error], error) {
-	size := pageSize
+// ofTenant calls own if nameOrID is empty. Otherwise it calls other with the id of the tenant of that name or id.
+func ofTenant(ctx context.Context, c *call, nameOrID string, own func() (*http.Response, error), other func(id string) (*http.Response, error)) (*http.Response, error) {
 	if nameOrID == "" {
-		return pages(func(token *string) ([]client.Key, *http.Response, error) {
-			r, err := service.ListKeysWithResponse(ctx, &client.ListKeysParams{PageSize: &size, PageToken: token})
-			if err != nil {
-				return nil, nil, err
-			}
-			page, err := answered(r.JSON200, r.HTTPResponse, r.Body)
-			return page.Keys, r.HTTPResponse, err
-		}), nil
+		return own()
 	}
-	tenant, err := findTenant(ctx, service, nameOrID)
+	tenant, err := findTenant(ctx, c, nameOrID)
 	if err != nil {
 		return nil, err
 	}
-	return pages(func(token *string) ([]client.Key, *http.Response, error) {
-		r, err := service.ListTenantKeysWithResponse(ctx, tenant.Id, &client.ListTenantKeysParams{PageSize: &size, PageToken: token})
-		if err != nil {
-			return nil, nil, err
-		}
-		page, err := answered(r.JSON200, r.HTTPResponse, r.Body)
-		return page.Keys, r.HTTPResponse, err
-	}), nil
+	return other(tenant.Id)
+}
+
+func keyList(to *connection, of *string) *cobra.Command {
+	return list(to, &cobra.Command{
+		Use:   "list",
+		Short: "List the keys, without their secrets",
+		Args:  cobra.NoArgs,
+	}, func(ctx context.Context, c *call) iter.Seq2[client.Key, error] {
+		return pages(func(token *string) (*http.Response, error) {
+			return ofTenant(ctx, c, *of, func() (*http.Response, error) {
+				return c.ListKeys(ctx, &client.ListKeysParams{PageSize: new(pageSize), PageToken: token})
+			}, func(id string) (*http.Response, error) {
+				return c.ListTenantKeys(ctx, id, &client.ListTenantKeysParams{PageSize: new(pageSize), PageToken: token})
+			})
+		}, func(page client.KeyList) []client.Key { return page.Keys })
+	}, table[client.Key]{
+		header: "ID\tNAME\tSCOPES\tCREATED\tREVOKED",
+		row: func(key client.Key) []any {
+			revoked := ""
+			if key.RevokedAt != nil {
+				revoked = key.RevokedAt.Format(time.RFC3339)
+			}
+			return []any{key.Id, key.Name, strings.Join(key.Scopes, ","), key.CreatedAt.Format(time.RFC3339), revoked}
+		},
+	})
 }
 
 func keyRevoke(to *connection, of *string) *cobra.Command {
@@ -146,30 +115,10 @@ func keyRevoke(to *connection, of *string) *cobra.Command {
 		Use:   "revoke ID",
 		Short: "Revoke a key",
 		Args:  cobra.ExactArgs(1),
-		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
-			ctx := command.Context()
-			if *of == "" {
-				r, err := service.RevokeKeyWithResponse(ctx, args[0])
-				if err != nil {
-					return err
-				}
-				if r.StatusCode() != http.StatusNoContent {
-					return refusal(r.Status(), r.Body)
-				}
-				return nil
-			}
-			tenant, err := findTenant(ctx, service, *of)
-			if err != nil {
-				return err
-			}
-			r, err := service.RevokeTenantKeyWithResponse(ctx, tenant.Id, args[0])
-			if err != nil {
-				return err
-			}
-			if r.StatusCode() != http.StatusNoContent {
-				return refusal(r.Status(), r.Body)
-			}
-			return nil
+		RunE: to.run(func(ctx context.Context, c *call) error {
+			return done(ofTenant(ctx, c, *of,
+				func() (*http.Response, error) { return c.RevokeKey(ctx, c.args[0]) },
+				func(id string) (*http.Response, error) { return c.RevokeTenantKey(ctx, id, c.args[0]) }))
 		}),
 	}
 }

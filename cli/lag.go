@@ -1,9 +1,10 @@
 package cli
 
 import (
-	"fmt"
+	"context"
+	"iter"
+	"net/http"
 	"strconv"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -11,58 +12,34 @@ import (
 )
 
 func lagCommand() *cobra.Command {
-	to, asJSON := &connection{}, false
-	command := &cobra.Command{
+	to := &connection{}
+	command := list(to, &cobra.Command{
 		Use:   "lag",
-		Short: "Show how far every group and projection is behind",
-		Long: `Show how far every group and projection of a tenant is behind its log: how many positions lie between, whatever of them it is
-interested in, and how long ago the first of these was recorded.`,
+		Short: "Show how far every group and projection lags behind",
+		Long: `Show how far every group and projection of a tenant lags behind its log: by how many positions, including those of events that it
+does not select, and how long ago the first of these was recorded.`,
 		Args: cobra.NoArgs,
-		RunE: to.withService(func(command *cobra.Command, _ []string, service *client.ClientWithResponses) error {
-			r, err := service.GetLagWithResponse(command.Context())
-			if err != nil {
-				return err
+	}, func(ctx context.Context, c *call) iter.Seq2[client.Lag, error] {
+		return pages(func(*string) (*http.Response, error) { return c.GetLag(ctx) },
+			func(answer client.LagList) []client.Lag { return answer.Consumers })
+	}, table[client.Lag]{
+		isFixed: true,
+		header:  "KIND\tNAME\tPARTITION\tPOSITION\tPOSITIONS BEHIND\tSECONDS BEHIND\tIN FLIGHT\tRETRYING\tDEAD LETTERS\tFAULT",
+		row: func(lag client.Lag) []any {
+			fault, seconds := "", ""
+			if orZero(lag.Faulted) {
+				fault = "stands still"
 			}
-			lag, err := answered(r.JSON200, r.HTTPResponse, r.Body)
-			if err != nil {
-				return err
+			if lag.Error != "" {
+				fault = oneLine(lag.Error)
 			}
-			if asJSON {
-				for _, consumer := range lag.Consumers {
-					if err := writeJSON(command.OutOrStdout(), consumer); err != nil {
-						return err
-					}
-				}
-				return nil
+			if lag.Seconds != nil { // unknown if the position is
+				seconds = strconv.FormatFloat(*lag.Seconds, 'f', 1, 64)
 			}
-			t := tabwriter.NewWriter(command.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(t, "KIND\tNAME\tPARTITION\tPOSITION\tPOSITIONS BEHIND\tSECONDS BEHIND\tIN FLIGHT\tRETRYING\tDEAD LETTERS\tFAULT")
-			for _, c := range lag.Consumers {
-				fault, seconds := "", ""
-				if orZero(c.Faulted) {
-					fault = "stands still"
-				}
-				if c.Error != "" {
-					fault = oneLine(c.Error)
-				}
-				if c.Seconds != nil { // unknown if the position is
-					seconds = strconv.FormatFloat(*c.Seconds, 'f', 1, 64)
-				}
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Kind, c.Name, known(c.Partition), known(c.Position), known(c.Events), seconds,
-					known(c.InFlight), known(c.Retrying), known(c.DeadLetters), fault)
-			}
-			return t.Flush()
-		}),
-	}
+			return []any{lag.Kind, lag.Name, known(lag.Partition), known(lag.Position), known(lag.Events), seconds,
+				known(lag.InFlight), known(lag.Retrying), known(lag.DeadLetters), fault}
+		},
+	})
 	to.bind(command, "MANIFOLD_KEY")
-	jsonFlag(command, &asJSON, "the groups and projections")
-	return command
-}
-
-// known formats a number for a table, or "" if it is missing.
-func known[T int | int64](number *T) string {
-	if number == nil {
-		return ""
-	}
-	return strconv.FormatInt(int64(*number), 10)
+	return withJSON("the groups and projections", command)
 }

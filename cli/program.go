@@ -72,7 +72,7 @@ func (p Program) command(hard context.Context) *cobra.Command {
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {
 		return fmt.Errorf("%w; see %s --help", err, command.CommandPath())
 	})
-	tellUse(root)
+	explainArguments(root)
 	return root
 }
 

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"iter"
 	"net/http"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,13 +16,14 @@ func projectionCommand() *cobra.Command {
 	to := &connection{}
 	command := &cobra.Command{
 		Use:   "projection",
-		Short: "Apply, list, show and remove projections, read their documents, and mend what they cannot fold",
-		Long: `Apply, list, show and remove a tenant's projections; with the operator's key, apply, list and remove the shared ones. What is
-done about events that cannot be folded, the operator does for the tenant that --tenant names.`,
+		Short: "Manage projections, read their documents, and resolve faults",
+		Long: `Manage a tenant's projections; with the operator's key, apply, list and remove the shared ones. To resolve a tenant's faults, the
+operator names the tenant with --tenant.`,
 		Args: cobra.NoArgs,
 	}
 	to.bind(command, "MANIFOLD_KEY", operatorKey)
-	command.AddCommand(projectionApply(to), projectionList(to), projectionState(to), projectionVersions(to), projectionPreview(to), projectionDocuments(to), projectionRemove(to),
+	command.AddCommand(projectionApply(to), projectionList(to), projectionState(to), projectionVersions(to), projectionPreview(to), projectionDocuments(to),
+		removal(to, "remove NAME", "Remove a projection with its documents", "the projection's documents", (*client.Client).DeleteProjection),
 		projectionRetry(to), projectionSkip(to), projectionSkipped(to), projectionUnskip(to), projectionParked(to), projectionReplay(to), projectionDiscard(to))
 	return command
 }
@@ -32,29 +33,26 @@ func projectionApply(to *connection) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "apply FILE|-",
 		Short: "Create a projection, or change it by a rebuild",
-		Long: `Create the projection that a YAML or JSON file defines. One that is there already and is defined otherwise is rebuilt: the
-present documents serve until the new ones are ready.`,
+		Long: `Create the projection that a YAML or JSON file defines. An existing projection whose definition differs is rebuilt: its current
+documents serve until the new ones are ready.`,
 		Args: cobra.ExactArgs(1),
-		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
-			name, definition, err := readDefinition(args[0], command.InOrStdin())
+		RunE: to.run(func(ctx context.Context, c *call) error {
+			name, definition, err := readDefinition(c.args[0], c.in)
 			if err != nil {
 				return err
 			}
-			r, err := service.PutProjectionWithBodyWithResponse(command.Context(), name, &client.PutProjectionParams{AcceptLoss: given(loss)}, "application/json", bytes.NewReader(definition))
-			if err != nil {
-				return err
-			}
+			result, rebuild, err := putProjection(ctx, c, name, definition, &client.PutProjectionParams{AcceptLoss: given(loss)})
 			switch {
-			case r.JSON200 != nil:
-				_, err = fmt.Fprintf(command.OutOrStdout(), "%s: nothing to change\n", name)
-			case r.JSON201 != nil:
-				_, err = fmt.Fprintf(command.OutOrStdout(), "%s: created\n", name)
-			case r.JSON202 != nil:
-				err = followRebuild(command.Context(), service, *r.JSON202, detach, command.OutOrStdout())
+			case err != nil:
+				return err
+			case rebuild != nil:
+				return followRebuild(ctx, c, *rebuild, detach)
+			case result == http.StatusCreated:
+				c.out.printf("%s: created\n", name)
 			default:
-				err = refusal(r.Status(), r.Body)
+				c.out.printf("%s: nothing to change\n", name)
 			}
-			return err
+			return nil
 		}),
 	}
 	command.Flags().BoolVar(&detach, "detach", false, "do not wait for the end of a rebuild")
@@ -62,87 +60,86 @@ present documents serve until the new ones are ready.`,
 	return command
 }
 
+// putProjection stores a definition in the service. It returns the answer's status, and the rebuild if there is one.
+func putProjection(ctx context.Context, c *call, name string, definition []byte, params *client.PutProjectionParams) (status int, rebuild *client.Rebuild, err error) {
+	response, err := c.PutProjectionWithBody(ctx, name, params, "application/json", bytes.NewReader(definition))
+	if err != nil {
+		return 0, nil, err
+	}
+	if response.StatusCode != http.StatusAccepted {
+		return response.StatusCode, nil, done(response, nil)
+	}
+	started, err := read[client.Rebuild](response, nil)
+	return response.StatusCode, &started, err
+}
+
 func projectionList(to *connection) *cobra.Command {
-	return &cobra.Command{
+	return list(to, &cobra.Command{
 		Use:   "list",
 		Short: "List the projections",
 		Args:  cobra.NoArgs,
-		RunE: to.withService(func(command *cobra.Command, _ []string, service *client.ClientWithResponses) error {
-			r, err := service.ListProjectionsWithResponse(command.Context())
-			if err != nil {
-				return err
-			}
-			list, err := answered(r.JSON200, r.HTTPResponse, r.Body)
-			if err != nil {
-				return err
-			}
-			return writeTable(command.OutOrStdout(), "NAME\tSHARED\tBUILD\tREVISION", list.Projections, func(p client.Projection) []any {
-				return []any{p.Name, p.Shared, p.Build, p.Revision}
-			})
-		}),
-	}
+	}, func(ctx context.Context, c *call) iter.Seq2[client.Projection, error] {
+		return pages(func(*string) (*http.Response, error) { return c.ListProjections(ctx) },
+			func(answer client.ProjectionList) []client.Projection { return answer.Projections })
+	}, table[client.Projection]{
+		header: "NAME\tSHARED\tBUILD\tREVISION",
+		row:    func(p client.Projection) []any { return []any{p.Name, p.Shared, p.Build, p.Revision} },
+	})
 }
 
 func projectionState(to *connection) *cobra.Command {
-	return &cobra.Command{
+	return show(to, &cobra.Command{
 		Use:   "state NAME",
-		Short: "Show how far a projection has come",
+		Short: "Show a projection's state and progress",
 		Args:  cobra.ExactArgs(1),
-		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
-			r, err := service.GetProjectionStateWithResponse(command.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			state, err := answered(r.JSON200, r.HTTPResponse, r.Body)
-			if err != nil {
-				return err
-			}
-			line := fmt.Sprintf("%s: %s, build %d", state.Name, state.State, state.Build) // the progress may be unknown
-			if state.Checkpoint != nil && state.LagEvents != nil && state.LagSeconds != nil {
-				line = fmt.Sprintf("%s: %s at position %d of %d, build %d, %s and %.1f s behind, %s to fold",
-					state.Name, state.State, *state.Checkpoint, state.Head, state.Build,
-					howMany(max(0, state.Head-*state.Checkpoint), "position"), *state.LagSeconds, howMany(*state.LagEvents, "event"))
-			}
-			if state.Parked > 0 {
-				line += fmt.Sprintf("\nparked documents: %d; see manifold projection parked %s", state.Parked, state.Name)
-			}
-			if behind := state.LeftBehind; behind != nil {
-				line += "\nthe last rebuild left it on its old documents: " + oneLine(behind.Reason)
-				if behind.Position > 0 {
-					line += fmt.Sprintf("\nwhere that event may be left out: manifold projection skip %s %d; the operator rebuilds it then", state.Name, behind.Position)
-				}
-			}
-			if _, err = fmt.Fprintln(command.OutOrStdout(), line); err == nil {
-				err = tellLoss(state.Loss, command.OutOrStdout())
-			}
-			switch {
-			case err != nil:
-			case state.Fault != nil:
-				showFault(command.OutOrStdout(), *state.Fault)
-				err = fmt.Errorf("it stands still before the event at position %d: %s", state.Fault.Position, state.Fault.Message)
-			case state.Error != "":
-				err = fmt.Errorf("it cannot go on%s: %s%s", at(" since ", state.Since), state.Error, at("; it is tried again at ", state.NextTry))
-			}
-			return err
-		}),
-	}
+	}, (*client.Client).GetProjectionState, printProjectionState)
 }
 
-// at formats a time with words before it, or returns "" if the time is unknown.
-func at(words string, moment *time.Time) string {
-	if moment == nil {
-		return ""
+// printProjectionState prints a projection's state. After that, it returns an error if the projection is stopped.
+func printProjectionState(_ context.Context, c *call, state client.ProjectionState) error {
+	c.out.printf("%s: %s", state.Name, state.State)
+	if state.Checkpoint != nil && state.LagEvents != nil && state.LagSeconds != nil {
+		c.out.printf(" at position %d of %d, build %d, %s and %.1f s behind, %s to fold\n", *state.Checkpoint, state.Head, state.Build,
+			howMany(max(0, state.Head-*state.Checkpoint), "position"), *state.LagSeconds, howMany(*state.LagEvents, "event"))
+	} else {
+		c.out.printf(", build %d\n", state.Build)
 	}
-	return words + moment.Local().Format(time.RFC3339)
+	if state.Parked > 0 {
+		c.out.printf("parked documents: %d; see manifold projection parked %s\n", state.Parked, state.Name)
+	}
+	if left := state.LeftBehind; left != nil {
+		c.out.printf("the last rebuild left it on its old documents: %s\n", oneLine(left.Reason))
+		if left.Position > 0 {
+			c.out.printf("to leave out that event: manifold projection skip %s %d; then the operator rebuilds it\n", state.Name, left.Position)
+		}
+	}
+	printLoss(c.out, state.Loss)
+	switch {
+	case state.Fault != nil:
+		printFault(c.out, *state.Fault)
+		return fmt.Errorf("it is stopped at the event at position %d: %s", state.Fault.Position, state.Fault.Message)
+	case state.Error != "":
+		return fmt.Errorf("it cannot continue%s: %s%s", at(" since ", state.Since), state.Error, at("; the next try is at ", state.NextTry))
+	}
+	return nil
 }
 
-func projectionRemove(to *connection) *cobra.Command {
-	return removal(to, "remove NAME", "Remove a projection with its documents", "the projection's documents",
-		func(ctx context.Context, service *client.ClientWithResponses, name string) (*http.Response, []byte, error) {
-			r, err := service.DeleteProjectionWithResponse(ctx, name)
-			if err != nil {
-				return nil, nil, err
+func projectionVersions(to *connection) *cobra.Command {
+	return show(to, &cobra.Command{
+		Use:   "versions NAME",
+		Short: "Show the changes of a projection's definition, with authors and times",
+		Long: `Show the versions of a projection's definition, the newest first, each with its differences from the version before. They are kept
+after the projection is removed.`,
+		Args: cobra.ExactArgs(1),
+	}, (*client.Client).ListProjectionVersions, func(_ context.Context, c *call, answer client.ProjectionVersionList) error {
+		for _, v := range answer.Versions {
+			rebuild := ""
+			if v.Rebuild != "" {
+				rebuild = ", rebuild " + v.Rebuild
 			}
-			return r.HTTPResponse, r.Body, nil
-		})
+			c.out.line(yellow, "version %d: %s by %s, %s%s", v.Version, v.Cause, v.By, local(v.At), rebuild)
+			c.out.changes(v.Changes)
+		}
+		return nil
+	})
 }

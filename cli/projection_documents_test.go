@@ -85,7 +85,7 @@ func TestProjectionDocuments(t *testing.T) {
 		{acme, []string{"--fields", "a,"}, "fields: line 1, column 3: "},
 		{acme, []string{"--count", "--fields", "a,"}, "fields: line 1, column 3: "},
 		{acme, []string{"--page-size", "1001"}, "pageSize"},
-		{acme, []string{"--all", "--count"}, "--all and --count do not go together"},
+		{acme, []string{"--all", "--count"}, "--all and --count cannot be combined"},
 		{acme, []string{"--explain"}, "tenant"},
 		{acme, []string{"--explain", "--tenant", "acme"}, "forbidden"},
 		{operator, []string{"--explain", "--tenant", "nobody"}, `there is no tenant "nobody"`},

@@ -1,68 +1,61 @@
 package cli
 
 import (
-	"errors"
+	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/manifold-es/manifold/client"
 )
 
-// showFault prints, for people, what stops a projection.
-func showFault(out io.Writer, fault client.Fault) {
-	fmt.Fprintf(out, "  event:      %d, %s", fault.Position, fault.EventId)
+// printFault prints, for people, what stops a projection.
+func printFault(out *output, fault client.Fault) {
+	out.printf("  event:      %d, %s", fault.Position, fault.EventId)
 	if fault.Type != "" {
-		fmt.Fprintf(out, ", %s of %s", fault.Type, fault.Stream)
+		out.printf(", %s of %s", fault.Type, fault.Stream)
 	}
-	fmt.Fprintln(out)
+	out.printf("\n")
 	for _, part := range []struct{ name, text string }{
 		{"document", fault.DocumentId}, {"part", fault.Where}, {"expression", fault.Expression}, {"before", string(fault.Before)},
 	} {
 		if part.text != "" {
-			fmt.Fprintf(out, "  %-11s %s\n", part.name+":", strings.ReplaceAll(strings.TrimSpace(part.text), "\n", "\n              "))
+			out.printf("  %-11s %s\n", part.name+":", indented(part.text, 14))
 		}
 	}
-	fmt.Fprintf(out, "  message:    %s\n", fault.Message)
+	out.printf("  message:    %s\n", fault.Message)
 }
 
-// onBehalf makes a command act for a tenant: the key's own, or, with the operator's key, the one named by the flag
+// onBehalf completes a command that acts for a tenant: the key's own, or, with the operator's key, the one in the flag
 // --tenant. do receives the tenant's id in the form of a request parameter.
-func (to *connection) onBehalf(command *cobra.Command, do func(command *cobra.Command, args []string, service *client.ClientWithResponses, tenant *string) error) *cobra.Command {
-	name := command.Flags().String("tenant", "", "with the operator's key: the name or id of the tenant that is meant")
-	command.RunE = to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
+func (to *connection) onBehalf(command *cobra.Command, do func(ctx context.Context, c *call, tenant *string) error) *cobra.Command {
+	name := command.Flags().String("tenant", "", "with the operator's key: the tenant's name or id")
+	command.RunE = to.run(func(ctx context.Context, c *call) error {
 		if *name == "" {
-			return do(command, args, service, nil)
+			return do(ctx, c, nil)
 		}
-		tenant, err := findTenant(command.Context(), service, *name)
+		tenant, err := findTenant(ctx, c, *name)
 		if err != nil {
 			return err
 		}
-		return do(command, args, service, &tenant.Id)
+		return do(ctx, c, &tenant.Id)
 	})
 	return command
 }
 
 func projectionRetry(to *connection) *cobra.Command {
-	command := &cobra.Command{
+	return to.onBehalf(&cobra.Command{
 		Use:   "retry NAME",
-		Short: "Try the event again that a projection stands before",
+		Short: "Retry the event at which a projection is stopped",
 		Args:  cobra.ExactArgs(1),
-	}
-	return to.onBehalf(command, func(command *cobra.Command, args []string, service *client.ClientWithResponses, tenant *string) error {
-		r, err := service.RetryProjectionWithResponse(command.Context(), args[0], &client.RetryProjectionParams{Tenant: tenant})
-		if err != nil {
+	}, func(ctx context.Context, c *call, tenant *string) error {
+		if err := done(c.RetryProjection(ctx, c.args[0], &client.RetryProjectionParams{Tenant: tenant})); err != nil {
 			return err
 		}
-		if _, err := answered(r.JSON202, r.HTTPResponse, r.Body); err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(command.OutOrStdout(), "%s: tried again; `manifold projection state %s` says what comes of it\n", args[0], args[0])
-		return err
+		c.out.printf("%s: retrying; `manifold projection state %[1]s` shows the result\n", c.args[0])
+		return nil
 	})
 }
 
@@ -70,168 +63,127 @@ func projectionSkip(to *connection) *cobra.Command {
 	reason := ""
 	command := &cobra.Command{
 		Use:   "skip NAME POSITION",
-		Short: "Pass over the event that a projection stands before",
-		Long: `Pass over the event that a projection stands before, at the position that its state shows. It is recorded, with who did it and
-why, and holds for every build, of later versions of the definition too, until "manifold projection unskip".`,
+		Short: "Skip the event at which a projection is stopped",
+		Long: `Skip the event at which a projection is stopped, at the position that its state shows. The skip is recorded with its author and
+reason. It applies to every build, also of later versions of the definition, until "manifold projection unskip".`,
 		Args: cobra.ExactArgs(2),
 	}
-	command.Flags().StringVar(&reason, "reason", "", "why, for whoever asks later")
-	return to.onBehalf(command, func(command *cobra.Command, args []string, service *client.ClientWithResponses, tenant *string) error {
-		var position int64
-		var err error
-		if position, err = positionOf(args[1]); err != nil {
-			return fmt.Errorf("%w: give the one that `manifold projection state %s` shows", err, args[0])
+	command.Flags().StringVar(&reason, "reason", "", "the reason, kept with the skip")
+	return to.onBehalf(command, func(ctx context.Context, c *call, tenant *string) error {
+		position, err := parsePosition(c.args[1])
+		if err != nil {
+			return fmt.Errorf("%w: give the one that `manifold projection state %s` shows", err, c.args[0])
 		}
-		r, err := service.SkipEventWithResponse(command.Context(), args[0], &client.SkipEventParams{Tenant: tenant}, client.Skip{Position: position, Reason: reason})
+		skipped, err := read[client.SkippedEvent](c.SkipEvent(ctx, c.args[0], &client.SkipEventParams{Tenant: tenant}, client.Skip{Position: position, Reason: reason}))
 		if err != nil {
 			return err
 		}
-		skipped, err := answered(r.JSON200, r.HTTPResponse, r.Body)
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(command.OutOrStdout(), "%s: event %d (%s) is passed over from version %d on\n", args[0], skipped.Position, skipped.EventId, skipped.Version)
-		return err
+		c.out.printf("%s: event %d (%s) is skipped from version %d on\n", c.args[0], skipped.Position, skipped.EventId, skipped.Version)
+		return nil
 	})
 }
 
 func projectionSkipped(to *connection) *cobra.Command {
-	command := &cobra.Command{
+	return to.onBehalf(&cobra.Command{
 		Use:   "skipped NAME",
-		Short: "List the events that a projection passes over",
+		Short: "List the events that a projection skips",
 		Args:  cobra.ExactArgs(1),
-	}
-	return to.onBehalf(command, func(command *cobra.Command, args []string, service *client.ClientWithResponses, tenant *string) error {
-		r, err := service.ListSkippedEventsWithResponse(command.Context(), args[0], &client.ListSkippedEventsParams{Tenant: tenant})
+	}, func(ctx context.Context, c *call, tenant *string) error {
+		answer, err := read[client.SkippedEventList](c.ListSkippedEvents(ctx, c.args[0], &client.ListSkippedEventsParams{Tenant: tenant}))
 		if err != nil {
 			return err
 		}
-		list, err := answered(r.JSON200, r.HTTPResponse, r.Body)
-		if err != nil {
-			return err
-		}
-		return writeTable(command.OutOrStdout(), "POSITION\tVERSION\tBY\tREASON\tFAULT", list.Skipped, func(e client.SkippedEvent) []any {
-			version := fmt.Sprint(e.Version)
-			if e.Lasting {
-				version += "+"
-			}
-			return []any{e.Position, version, e.By, oneLine(e.Reason), oneLine(e.Message)}
-		})
+		return table[client.SkippedEvent]{
+			header: "POSITION\tVERSION\tBY\tREASON\tFAULT",
+			row: func(e client.SkippedEvent) []any {
+				version := fmt.Sprint(e.Version)
+				if e.Lasting {
+					version += "+"
+				}
+				return []any{e.Position, version, e.By, oneLine(e.Reason), oneLine(e.Message)}
+			},
+		}.print(c.out, each(answer.Skipped))
 	})
 }
 
-// positionOf parses a position in a command's arguments.
-func positionOf(text string) (int64, error) {
+// parsePosition parses a position in a command's arguments.
+func parsePosition(text string) (int64, error) {
 	position, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || position < 1 {
-		return 0, fmt.Errorf("%q is no position", text)
+		return 0, fmt.Errorf("%q is not a position such as 4711", text)
 	}
 	return position, nil
 }
 
 func projectionUnskip(to *connection) *cobra.Command {
-	command := &cobra.Command{
+	return to.onBehalf(&cobra.Command{
 		Use:   "unskip NAME POSITION",
-		Short: "Withdraw a skip: pass over the event no more",
-		Long: `Withdraw a skip, at the position that "manifold projection skipped" shows: builds that are made from now on fold the event again. What
-was passed over already stays so until the next rebuild.`,
+		Short: "Withdraw a skip, so that later builds fold the event",
+		Long: `Withdraw the skip at a position that "manifold projection skipped" shows. Builds made from now on fold the event. Existing documents
+lack it until the next rebuild.`,
 		Args: cobra.ExactArgs(2),
-	}
-	return to.onBehalf(command, func(command *cobra.Command, args []string, service *client.ClientWithResponses, tenant *string) error {
-		position, err := positionOf(args[1])
+	}, func(ctx context.Context, c *call, tenant *string) error {
+		position, err := parsePosition(c.args[1])
 		if err != nil {
-			return fmt.Errorf("%w: give one that `manifold projection skipped %s` shows", err, args[0])
+			return fmt.Errorf("%w: give one that `manifold projection skipped %s` shows", err, c.args[0])
 		}
-		r, err := service.WithdrawSkipWithResponse(command.Context(), args[0], position, &client.WithdrawSkipParams{Tenant: tenant})
-		if err != nil {
+		if err := done(c.WithdrawSkip(ctx, c.args[0], position, &client.WithdrawSkipParams{Tenant: tenant})); err != nil {
 			return err
 		}
-		if r.StatusCode() != http.StatusNoContent {
-			return refusal(r.Status(), r.Body)
-		}
-		_, err = fmt.Fprintf(command.OutOrStdout(), "%s: event %d is passed over no more, from the next rebuild on\n", args[0], position)
-		return err
+		c.out.printf("%s: event %d is no longer skipped, from the next rebuild on\n", c.args[0], position)
+		return nil
 	})
 }
 
 func projectionParked(to *connection) *cobra.Command {
-	command := &cobra.Command{
+	return to.onBehalf(&cobra.Command{
 		Use:   "parked NAME",
-		Short: "List the documents that a projection has set aside",
+		Short: "List a projection's parked documents, with their faults",
 		Args:  cobra.ExactArgs(1),
-	}
-	return to.onBehalf(command, func(command *cobra.Command, args []string, service *client.ClientWithResponses, tenant *string) error {
-		all := pages(func(token *string) ([]client.ParkedDocument, *http.Response, error) {
-			r, err := service.ListParkedDocumentsWithResponse(command.Context(), args[0], &client.ListParkedDocumentsParams{Tenant: tenant, PageToken: token})
-			if err != nil {
-				return nil, nil, err
-			}
-			list, err := answered(r.JSON200, r.HTTPResponse, r.Body)
-			return list.Parked, r.HTTPResponse, err
-		})
-		for d, err := range all {
+	}, func(ctx context.Context, c *call, tenant *string) error {
+		for d, err := range pages(func(token *string) (*http.Response, error) {
+			return c.ListParkedDocuments(ctx, c.args[0], &client.ListParkedDocumentsParams{Tenant: tenant, PageToken: token})
+		}, func(page client.ParkedDocumentList) []client.ParkedDocument { return page.Parked }) {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(command.OutOrStdout(), "%s: %d events wait\n", d.Id, d.Events)
-			showFault(command.OutOrStdout(), d.Fault)
+			c.out.printf("%s: %d events wait\n", d.Id, d.Events)
+			printFault(c.out, d.Fault)
 		}
 		return nil
 	})
 }
 
 func projectionReplay(to *connection) *cobra.Command {
-	command := &cobra.Command{
+	return to.onBehalf(&cobra.Command{
 		Use:   "replay NAME [DOCUMENT]",
-		Short: "Fold what waits for a parked document, or for all of them",
+		Short: "Fold the waiting events of one parked document or all",
 		Args:  cobra.RangeArgs(1, 2),
-	}
-	return to.onBehalf(command, func(command *cobra.Command, args []string, service *client.ClientWithResponses, tenant *string) error {
-		var replayed client.Replayed
-		if len(args) == 2 {
-			r, err := service.ReplayParkedDocumentWithResponse(command.Context(), args[0], args[1], &client.ReplayParkedDocumentParams{Tenant: tenant})
-			if err != nil {
-				return err
-			}
-			if replayed, err = answered(r.JSON200, r.HTTPResponse, r.Body); err != nil {
-				return err
-			}
+	}, func(ctx context.Context, c *call, tenant *string) error {
+		response, err := (*http.Response)(nil), error(nil)
+		if len(c.args) == 2 {
+			response, err = c.ReplayParkedDocument(ctx, c.args[0], c.args[1], &client.ReplayParkedDocumentParams{Tenant: tenant})
 		} else {
-			r, err := service.ReplayParkedDocumentsWithResponse(command.Context(), args[0], &client.ReplayParkedDocumentsParams{Tenant: tenant})
-			if err != nil {
-				return err
-			}
-			if replayed, err = answered(r.JSON200, r.HTTPResponse, r.Body); err != nil {
-				return err
-			}
+			response, err = c.ReplayParkedDocuments(ctx, c.args[0], &client.ReplayParkedDocumentsParams{Tenant: tenant})
 		}
-		fmt.Fprintf(command.OutOrStdout(), "%s: %d events took effect, %d documents are parked no more\n", args[0], replayed.Events, replayed.Documents)
+		replayed, err := read[client.Replayed](response, err)
+		if err != nil {
+			return err
+		}
+		c.out.printf("%s: %d events took effect, %d documents are no longer parked\n", c.args[0], replayed.Events, replayed.Documents)
 		if replayed.StillParked > 0 {
-			return fmt.Errorf("%d documents are still parked; `manifold projection parked %s` says why", replayed.StillParked, args[0])
+			return fmt.Errorf("%d documents are still parked; `manifold projection parked %s` shows why", replayed.StillParked, c.args[0])
 		}
 		return nil
 	})
 }
 
 func projectionDiscard(to *connection) *cobra.Command {
-	yes := false
-	command := &cobra.Command{
+	return confirmed(to.onBehalf(&cobra.Command{
 		Use:   "discard NAME DOCUMENT",
-		Short: "Give up the events that wait for a parked document",
+		Short: "Discard the waiting events of a parked document",
 		Args:  cobra.ExactArgs(2),
-	}
-	command.Flags().BoolVar(&yes, "yes", false, "confirm")
-	return to.onBehalf(command, func(command *cobra.Command, args []string, service *client.ClientWithResponses, tenant *string) error {
-		if !yes {
-			return errors.New("this version of the projection will pass over all events that wait (they stay in the log); say --yes if that is meant")
-		}
-		r, err := service.DiscardParkedDocumentWithResponse(command.Context(), args[0], args[1], &client.DiscardParkedDocumentParams{Tenant: tenant})
-		if err != nil {
-			return err
-		}
-		if r.StatusCode() != http.StatusNoContent {
-			return refusal(r.Status(), r.Body)
-		}
-		return nil
-	})
+	}, func(ctx context.Context, c *call, tenant *string) error {
+		return done(c.DiscardParkedDocument(ctx, c.args[0], c.args[1], &client.DiscardParkedDocumentParams{Tenant: tenant}))
+	}), "this version of the projection will skip all waiting events of the document (they stay in the log)")
 }

@@ -21,14 +21,14 @@ func TestFaultCommands(t *testing.T) {
 		code    int
 		want    []string
 	}{
-		{[]string{"retry", "orders"}, "POST /v1/projections/orders/retry", 202, `{"name":"orders","state":"running","build":1,"head":4}`, 0, []string{"orders: tried again"}},
-		{[]string{"skip", "orders", "4", "--reason", "old"}, `POST /v1/projections/orders/skip {"position":4,"reason":"old"}`, 200, skipped, 0, []string{"orders: event 4", "is passed over from version 2 on"}},
-		{[]string{"skip", "orders", "4x"}, "", 0, "", 1, []string{`"4x" is no position`}},
+		{[]string{"retry", "orders"}, "POST /v1/projections/orders/retry", 202, `{"name":"orders","state":"running","build":1,"head":4}`, 0, []string{"orders: retrying"}},
+		{[]string{"skip", "orders", "4", "--reason", "old"}, `POST /v1/projections/orders/skip {"position":4,"reason":"old"}`, 200, skipped, 0, []string{"orders: event 4", "is skipped from version 2 on"}},
+		{[]string{"skip", "orders", "4x"}, "", 0, "", 1, []string{`"4x" is not a position`}},
 		{[]string{"skipped", "orders"}, "GET /v1/projections/orders/skipped", 200, `{"skipped":[` + skipped + `]}`, 0, []string{"POSITION", "2+", "operator", "no such field"}},
-		{[]string{"unskip", "orders", "4"}, "DELETE /v1/projections/orders/skipped/4", 204, "", 0, []string{"orders: event 4 is passed over no more"}},
-		{[]string{"unskip", "orders", "four"}, "", 0, "", 1, []string{"is no position"}},
+		{[]string{"unskip", "orders", "4"}, "DELETE /v1/projections/orders/skipped/4", 204, "", 0, []string{"orders: event 4 is no longer skipped"}},
+		{[]string{"unskip", "orders", "four"}, "", 0, "", 1, []string{"is not a position"}},
 		{[]string{"parked", "orders"}, "GET /v1/projections/orders/parked", 200, `{"parked":[{"id":"order-1","events":3,"fault":` + fault + `}]}`, 0, []string{"order-1: 3 events wait\n", "  part:       key\n"}},
-		{[]string{"replay", "orders"}, "POST /v1/projections/orders/parked/replay", 200, `{"documents":2,"events":7,"stillParked":0}`, 0, []string{"7 events took effect, 2 documents are parked no more"}},
+		{[]string{"replay", "orders"}, "POST /v1/projections/orders/parked/replay", 200, `{"documents":2,"events":7,"stillParked":0}`, 0, []string{"7 events took effect, 2 documents are no longer parked"}},
 		{[]string{"replay", "orders", "order/1"}, "POST /v1/projections/orders/parked/order%2F1/replay", 200, `{"documents":0,"events":0,"stillParked":1}`, 1, []string{"1 documents are still parked"}},
 		{[]string{"discard", "orders", "order-1"}, "", 0, "", 1, []string{"--yes"}},
 		{[]string{"discard", "orders", "order-1", "--yes"}, "DELETE /v1/projections/orders/parked/order-1", 204, "", 0, nil},

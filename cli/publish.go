@@ -24,7 +24,7 @@ const (
 	publishLine     = 2 << 20 // above an event's limit, so that the service reports the error
 )
 
-var errPayloadTooLarge = errors.New("it is too large; a payload has at most 1 MiB")
+var errPayloadTooLarge = errors.New("the payload is too large: at most 1 MiB is allowed")
 
 // publishFlags are the parts of a message besides its topic and payload.
 type publishFlags struct {
@@ -38,7 +38,6 @@ type publishFlags struct {
 	headers []string
 	tags    []string
 	lines   bool
-	asJSON  bool
 }
 
 func publishCommand() *cobra.Command {
@@ -46,35 +45,34 @@ func publishCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "publish TOPIC PAYLOAD|-",
 		Short: "Publish a message, or one for each line of the input",
-		Long: `Publish a message: an event of the topic, which is a category. With --key it goes to the stream TOPIC-KEY, else to a stream of its
-own. The payload is any JSON; - reads it from standard input, and with --lines each line of that is the payload of a message.
+		Long: `Publish a message: an event of the topic, which is a category. With --key it goes to the stream TOPIC-KEY, otherwise to a new stream.
+The payload is any JSON. - reads it from standard input; with --lines each line is the payload of a message.
 
-What is printed is each event's position, stream, version and id. With --id, publishing again what is there already publishes
-nothing, and prints where it is. The service's key is in MANIFOLD_KEY: --key is the message's.`,
+The command prints each event's position, stream, version and id. Publishing a message again with the same --id publishes
+nothing, and prints the position of the first one. Set the service's key in MANIFOLD_KEY: --key is the message's key.`,
 		Example: `  manifold publish order '{"customer": "c-17"}' --key 1001 --type OrderPlaced
   manifold publish heartbeat.web - --lines --tag canary < beats.ndjson`,
 		Args: cobra.ExactArgs(2),
-		RunE: func(command *cobra.Command, args []string) error {
-			if err := f.read(args[0]); err != nil {
-				return err
-			}
+		PreRunE: func(*cobra.Command, []string) error {
 			if to.key == "" {
-				return errors.New("no key of the service: set MANIFOLD_KEY; --key is the message's")
+				return errors.New("no key for the service: set MANIFOLD_KEY; --key is the message's key")
 			}
-			service, err := to.open()
-			if err != nil {
+			return nil
+		},
+		RunE: to.run(func(ctx context.Context, c *call) error {
+			if err := f.read(c.args[0]); err != nil {
 				return err
 			}
-			p := publisher{service: service, out: command.OutOrStdout(), asJSON: f.asJSON}
 			if f.lines {
-				if args[1] != "-" {
-					return errors.New("--lines goes with -, standard input")
+				if c.args[1] != "-" {
+					return errors.New("--lines needs -, standard input")
 				}
-				return p.lines(command.Context(), f.message, command.InOrStdin())
+				return publishEach(ctx, c, f.message)
 			}
-			payload := []byte(args[1])
-			if args[1] == "-" {
-				if payload, err = io.ReadAll(io.LimitReader(command.InOrStdin(), publishLine)); err != nil {
+			payload := []byte(c.args[1])
+			if c.args[1] == "-" {
+				var err error
+				if payload, err = io.ReadAll(io.LimitReader(c.in, publishLine)); err != nil {
 					return err
 				}
 				if len(payload) == publishLine {
@@ -82,26 +80,25 @@ nothing, and prints where it is. The service's key is in MANIFOLD_KEY: --key is 
 				}
 			}
 			if !json.Valid(payload) {
-				return errors.New(`the payload is no JSON; a text stands in quotes of its own: '"text"'`)
+				return errors.New(`the payload is not JSON; a text needs quotes: '"text"'`)
 			}
 			f.message.Payload = payload
-			return p.publish(command.Context(), []client.Message{f.message})
-		},
+			return publish(ctx, c, []client.Message{f.message})
+		}),
 	}
 	to.bind(command, "MANIFOLD_KEY")
 	flags := command.Flags()
-	flags.StringVar(&f.key, "key", "", "the message's key: the stream is TOPIC-KEY; else one of its own for each message")
+	flags.StringVar(&f.key, "key", "", "the message's key: the stream is TOPIC-KEY (default: a new stream for each message)")
 	flags.StringVar(&f.kind, "type", "", "the event's type (default: the topic)")
 	flags.StringVar(&f.id, "id", "", "the event's id, a UUID (default: a new one)")
 	flags.StringArrayVar(&f.headers, "header", nil, "NAME=VALUE, kept in the metadata; may be repeated")
 	flags.StringArrayVar(&f.tags, "tag", nil, "kept in the metadata; may be repeated")
-	flags.StringVar(&f.cause, "caused-by", "", "the id of the event that this one follows from")
-	flags.StringVar(&f.sid, "sid", "", "the session that it belongs to")
+	flags.StringVar(&f.cause, "caused-by", "", "the id of the event that caused this one")
+	flags.StringVar(&f.sid, "sid", "", "the id of the session")
 	flags.StringVar(&f.at, "ts", "", "when it happened, as RFC 3339")
 	flags.BoolVar(&f.lines, "lines", false, "with -: each line is the payload of a message")
-	jsonFlag(command, &f.asJSON, "the events")
 	exclusiveFlags(command, "lines", "id")
-	return command
+	return withJSON("the events", command)
 }
 
 // read builds the message without its payload. The service reports invalid names and UUIDs.
@@ -139,17 +136,10 @@ func (f *publishFlags) read(topic string) error {
 	return nil
 }
 
-// publisher publishes messages and prints the positions of their events.
-type publisher struct {
-	service *client.ClientWithResponses
-	out     io.Writer
-	asJSON  bool
-}
-
-// lines publishes one message per line, with many messages per request. If a later line is invalid, the messages
-// already published stay.
-func (p publisher) lines(ctx context.Context, as client.Message, in io.Reader) error {
-	lines := bufio.NewScanner(in)
+// publishEach publishes one message per line of the input, with many messages per request. If a later line is invalid,
+// the messages already published stay.
+func publishEach(ctx context.Context, c *call, as client.Message) error {
+	lines := bufio.NewScanner(c.in)
 	lines.Buffer(nil, publishLine)
 	var batch []client.Message
 	bytesIn, number := 0, 0
@@ -160,10 +150,10 @@ func (p publisher) lines(ctx context.Context, as client.Message, in io.Reader) e
 			continue
 		}
 		if !json.Valid(payload) {
-			return errors.Join(p.publish(ctx, batch), fmt.Errorf("line %d is no JSON", number))
+			return errors.Join(publish(ctx, c, batch), fmt.Errorf("line %d is not JSON", number))
 		}
 		if len(batch) == publishMessages || bytesIn+len(payload) > publishBytes && len(batch) > 0 {
-			if err := p.publish(ctx, batch); err != nil {
+			if err := publish(ctx, c, batch); err != nil {
 				return fmt.Errorf("up to line %d: %w", number-1, err)
 			}
 			batch, bytesIn = batch[:0], 0
@@ -173,7 +163,7 @@ func (p publisher) lines(ctx context.Context, as client.Message, in io.Reader) e
 		batch = append(batch, message)
 		bytesIn += len(payload)
 	}
-	if err := p.publish(ctx, batch); err != nil {
+	if err := publish(ctx, c, batch); err != nil {
 		return fmt.Errorf("up to line %d: %w", number, err)
 	}
 	if err := lines.Err(); err != nil {
@@ -185,7 +175,7 @@ func (p publisher) lines(ctx context.Context, as client.Message, in io.Reader) e
 	return nil
 }
 
-func (p publisher) publish(ctx context.Context, messages []client.Message) error {
+func publish(ctx context.Context, c *call, messages []client.Message) error {
 	if len(messages) == 0 {
 		return nil
 	}
@@ -193,34 +183,20 @@ func (p publisher) publish(ctx context.Context, messages []client.Message) error
 	if len(messages) == 1 { // so that an error refers to the message, not to a list
 		body = messages[0]
 	}
-	r, err := p.service.PublishWithResponse(ctx, nil, body)
+	response, err := c.Publish(ctx, nil, body)
+	answer, err := read[client.Published](response, err)
 	if err != nil {
 		return err
 	}
-	published := r.JSON201
-	if r.StatusCode() == http.StatusOK {
-		published = r.JSON200
-	}
-	answer, err := answered(published, r.HTTPResponse, r.Body)
-	if err != nil {
-		return err
-	}
-	if p.asJSON {
-		for _, event := range answer.Events {
-			if err := writeJSON(p.out, event); err != nil {
-				return err
-			}
-		}
-		return nil
+	if c.asJSON {
+		return printJSON(c.out, each(answer.Events))
 	}
 	note := ""
-	if r.JSON200 != nil {
+	if response.StatusCode == http.StatusOK {
 		note = "  (there already)"
 	}
 	for _, event := range answer.Events {
-		if _, err := fmt.Fprintf(p.out, "%d  %s  version %d  %s%s\n", event.Position, event.Stream, event.Version, event.Id, note); err != nil {
-			return err
-		}
+		c.out.printf("%d  %s  version %d  %s%s\n", event.Position, event.Stream, event.Version, event.Id, note)
 	}
 	return nil
 }

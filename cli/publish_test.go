@@ -50,13 +50,13 @@ func TestPublish(t *testing.T) {
 		t.Errorf("%d %s", o.code, o.err)
 	}
 	o = run(t, environ, strings.NewReader("1\nx\n2\n"), "publish", "beat", "-", "--lines")
-	if o.code != 1 || strings.Count(o.out, "\n") != 1 || !strings.Contains(o.err, "line 2 is no JSON") {
+	if o.code != 1 || strings.Count(o.out, "\n") != 1 || !strings.Contains(o.err, "line 2 is not JSON") {
 		t.Errorf("%+v", o)
 	}
 	large := `"` + strings.Repeat("x", 3<<20) + `"`
 	for _, args := range [][]string{{"beat", "-"}, {"beat", "-", "--lines"}} {
 		o := run(t, environ, strings.NewReader(large), append([]string{"publish"}, args...)...)
-		if o.code != 1 || !strings.Contains(o.err, "a payload has at most 1 MiB") {
+		if o.code != 1 || !strings.Contains(o.err, "at most 1 MiB is allowed") {
 			t.Errorf("%v: %+v", args, o)
 		}
 	}
@@ -65,8 +65,8 @@ func TestPublish(t *testing.T) {
 		want string
 	}{
 		{[]string{"order-1", "1"}, "topic: "},
-		{[]string{"order", "text"}, "the payload is no JSON"},
-		{[]string{"order", "1", "--lines"}, "--lines goes with -"},
+		{[]string{"order", "text"}, "the payload is not JSON"},
+		{[]string{"order", "1", "--lines"}, "--lines needs -"},
 		{[]string{"order", "1", "--header", "x"}, "not NAME=VALUE"},
 		{[]string{"order", "1", "--ts", "today"}, "--ts: "},
 		{[]string{"order", "1", "--id", "x"}, "id: "},

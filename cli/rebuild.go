@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,77 +16,49 @@ func rebuildCommand() *cobra.Command {
 	to, f := &connection{}, rebuildFlags{}
 	command := &cobra.Command{
 		Use:   "rebuild NAME",
-		Short: "Make a projection's documents anew, beside the present ones, and swap them in",
-		Long: `Make a projection's documents anew, beside the present ones, and swap them in. Readers see the present ones until then.
-With the operator's key, a shared projection's. The service does the work: when this command is interrupted, it goes on.
+		Short: "Rebuild a projection's documents beside the current ones, and swap them in",
+		Long: `Rebuild a projection's documents beside the current ones, and swap them in. Until then readers see the current ones. With the
+operator's key, rebuild a shared projection. The service does the work, and continues if this command is interrupted.
 
-The commands below list rebuilds and steer them. Without the id of a rebuild they mean the one that is under way; rollback
-means the last one that was swapped in, and show the newest.`,
+The commands below list and control rebuilds. Without a rebuild's id they act on the one under way; rollback acts on the last
+one that was swapped in, and show on the newest.`,
 		Example: `  manifold rebuild orders --dry-run --definition orders.yaml
   manifold rebuild orders --approve manual --keep 4h
   manifold rebuild approve orders
   manifold rebuild rollback orders`,
 		Args: cobra.ExactArgs(1),
-		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
-			body, err := f.body(command.Context(), service, args[0], command.InOrStdin())
+		RunE: to.run(func(ctx context.Context, c *call) error {
+			body, err := f.body(ctx, c)
 			if err != nil {
 				return err
 			}
-			r, err := service.StartRebuildWithBodyWithResponse(command.Context(), args[0], "application/json", bytes.NewReader(body))
+			rebuild, err := read[client.Rebuild](c.StartRebuildWithBody(ctx, c.args[0], "application/json", bytes.NewReader(body)))
 			if err != nil {
 				return err
 			}
-			rebuild, err := answered(r.JSON202, r.HTTPResponse, r.Body)
-			if err != nil {
-				return err
-			}
-			return followRebuild(command.Context(), service, rebuild, f.detach, command.OutOrStdout())
+			return followRebuild(ctx, c, rebuild, f.detach)
 		}),
 	}
 	to.bind(command, "MANIFOLD_KEY", operatorKey)
 	flags := command.Flags()
 	flags.BoolVar(&f.detach, "detach", false, "do not wait for the end")
-	flags.StringVarP(&f.definition, "definition", "f", "", "a YAML or JSON file (-: standard input) with the definition to rebuild by; the present one without")
+	flags.StringVarP(&f.definition, "definition", "f", "", "a YAML or JSON file (-: standard input) with the definition to rebuild with (default: the current one)")
 	flags.StringVar(&f.database, "database", "", "move the documents to this database of the configuration")
-	flags.StringArrayVar(&f.tenants, "tenant", nil, "the name or id of a tenant to rebuild for alone, of a shared projection; may be repeated (operator)")
-	flags.BoolVar(&f.faulted, "faulted", false, "for the tenants that the last rebuild has left behind, of a shared projection (operator)")
-	flags.IntVar(&f.maxFaulted, "max-faulted-tenants", -1, "fail with more tenants than that whose events or documents do not pass; 1000 without (operator)")
-	flags.Int64Var(&f.rate, "max-events-per-second", 0, "go no faster than that")
+	flags.StringArrayVar(&f.tenants, "tenant", nil, "the name or id of a tenant: rebuild a shared projection for it only; may be repeated (operator)")
+	flags.BoolVar(&f.faulted, "faulted", false, "rebuild a shared projection only for the tenants that the last rebuild has left behind (operator)")
+	flags.IntVar(&f.maxFaulted, "max-faulted-tenants", -1, "fail if more tenants than this have faults; 1000 by default (operator)")
+	flags.Int64Var(&f.rate, "max-events-per-second", 0, "fold no more events per second than this")
 	flags.StringVar(&f.approve, "approve", "", "auto; or manual, to wait before the swap for \"manifold rebuild approve\"")
-	flags.StringVar(&f.keep, "keep", "", "how long the old documents stay for a rollback, such as 90m; as configured without")
+	flags.StringVar(&f.keep, "keep", "", "how long to keep the old documents for a rollback, such as 90m (default: as configured)")
 	flags.StringArrayVar(&f.assertions, "assert", nil, "an expression (doc) -> bool that every new document must pass; may be repeated")
-	flags.BoolVar(&f.dryRun, "dry-run", false, "build, validate, report what would change, and drop it")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "build, validate and report the differences, then drop the build")
 	acceptLoss(command, &f.loss)
 	command.AddCommand(
 		rebuildList(to), rebuildShow(to), rebuildFaulted(to),
-		rebuildOrder(to, "approve", "Let a rebuild swap", true, underWay(), func(ctx context.Context, s *client.ClientWithResponses, name, id string) (client.Rebuild, error) {
-			r, err := s.ApproveRebuildWithResponse(ctx, name, id)
-			if err != nil {
-				return client.Rebuild{}, err
-			}
-			return answered(r.JSON202, r.HTTPResponse, r.Body)
-		}),
-		rebuildOrder(to, "cancel", "Cancel a rebuild; the present documents stay", false, underWay(), func(ctx context.Context, s *client.ClientWithResponses, name, id string) (client.Rebuild, error) {
-			r, err := s.CancelRebuildWithResponse(ctx, name, id)
-			if err != nil {
-				return client.Rebuild{}, err
-			}
-			return answered(r.JSON202, r.HTTPResponse, r.Body)
-		}),
-		rebuildOrder(to, "pause", "Let a rebuild rest", false, underWay(), func(ctx context.Context, s *client.ClientWithResponses, name, id string) (client.Rebuild, error) {
-			r, err := s.PauseRebuildWithResponse(ctx, name, id)
-			if err != nil {
-				return client.Rebuild{}, err
-			}
-			return answered(r.JSON202, r.HTTPResponse, r.Body)
-		}),
-		rebuildOrder(to, "resume", "Let a paused rebuild go on", true, underWay(), func(ctx context.Context, s *client.ClientWithResponses, name, id string) (client.Rebuild, error) {
-			r, err := s.ResumeRebuildWithResponse(ctx, name, id)
-			if err != nil {
-				return client.Rebuild{}, err
-			}
-			return answered(r.JSON202, r.HTTPResponse, r.Body)
-		}),
+		rebuildOrder(to, "approve", "Approve a rebuild's swap", follow, underWay(), (*client.Client).ApproveRebuild),
+		rebuildOrder(to, "cancel", "Cancel a rebuild, and keep the current documents", doNotFollow, underWay(), (*client.Client).CancelRebuild),
+		rebuildOrder(to, "pause", "Pause a rebuild", doNotFollow, underWay(), (*client.Client).PauseRebuild),
+		rebuildOrder(to, "resume", "Resume a paused rebuild", follow, underWay(), (*client.Client).ResumeRebuild),
 		rebuildRollback(to),
 	)
 	return command
@@ -95,7 +66,7 @@ means the last one that was swapped in, and show the newest.`,
 
 // acceptLoss adds the flag for commands that may run although events are missing.
 func acceptLoss(command *cobra.Command, loss *bool) {
-	command.Flags().BoolVar(loss, "accept-loss", false, "go on where retention has removed events that the documents need: they are made of what is left")
+	command.Flags().BoolVar(loss, "accept-loss", false, "continue even if retention has removed events that the documents need: they are made from the remaining events")
 }
 
 // rebuildFlags are the parameters of a rebuild.
@@ -108,7 +79,7 @@ type rebuildFlags struct {
 }
 
 // body returns the request. The service reports mistakes in it.
-func (f rebuildFlags) body(ctx context.Context, service *client.ClientWithResponses, projection string, stdin io.Reader) ([]byte, error) {
+func (f rebuildFlags) body(ctx context.Context, c *call) ([]byte, error) {
 	body := map[string]any{}
 	set := func(name string, value any, given bool) {
 		if given {
@@ -116,7 +87,7 @@ func (f rebuildFlags) body(ctx context.Context, service *client.ClientWithRespon
 		}
 	}
 	if f.definition != "" {
-		_, definition, err := readDefinition(f.definition, stdin)
+		_, definition, err := readDefinition(f.definition, c.in)
 		if err != nil {
 			return nil, err
 		}
@@ -124,19 +95,19 @@ func (f rebuildFlags) body(ctx context.Context, service *client.ClientWithRespon
 	}
 	var tenants []string
 	if f.faulted {
-		behind, err := faultedTenants(ctx, service, []string{projection})
+		behind, err := collect(faultedTenants(ctx, c))
 		if err != nil {
 			return nil, err
 		}
 		if len(behind) == 0 {
-			return nil, fmt.Errorf("no tenant is left behind by the last rebuild of %s", projection)
+			return nil, fmt.Errorf("the last rebuild of %s has left no tenant behind", c.args[0])
 		}
 		for _, tenant := range behind {
 			tenants = append(tenants, tenant.Tenant)
 		}
 	}
 	for _, name := range f.tenants {
-		tenant, err := findTenant(ctx, service, name)
+		tenant, err := findTenant(ctx, c, name)
 		if err != nil {
 			return nil, err
 		}
@@ -159,39 +130,36 @@ const pollEvery = 200 * time.Millisecond
 
 // followRebuild prints a rebuild's progress until the rebuild ends or waits for a person. It returns an error if the
 // rebuild has failed.
-func followRebuild(ctx context.Context, service *client.ClientWithResponses, rebuild client.Rebuild, detach bool, out io.Writer) error {
+func followRebuild(ctx context.Context, c *call, rebuild client.Rebuild, detach bool) error {
 	if detach {
-		_, err := fmt.Fprintf(out, "rebuild %s of %s is under way\n", rebuild.Id, rebuild.Projection)
-		return err
+		c.out.printf("rebuild %s of %s is under way\n", rebuild.Id, rebuild.Projection)
+		return nil
 	}
 	bar := newProgress(max(rebuild.EventsTotal, 1), rebuild.State, false)
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
-	for rebuild.EndedAt == nil && !waits(rebuild) {
+	for rebuild.EndedAt == nil && !waitsForPerson(rebuild) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("rebuild %s of %s goes on in the service", rebuild.Id, rebuild.Projection)
+			return fmt.Errorf("rebuild %s of %s continues in the service", rebuild.Id, rebuild.Projection)
 		}
-		r, err := service.GetRebuildWithResponse(ctx, rebuild.Projection, rebuild.Id)
+		newer, err := read[client.Rebuild](c.GetRebuild(ctx, rebuild.Projection, rebuild.Id))
 		if ctx.Err() != nil {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		if rebuild, err = answered(r.JSON200, r.HTTPResponse, r.Body); err != nil {
-			return err
-		}
+		rebuild = newer
 		bar.Describe(rebuild.State)
 		bar.ChangeMax64(max(rebuild.EventsTotal, 1))
 		_ = bar.Set64(min(rebuild.EventsDone, max(rebuild.EventsTotal, 1))) // affects only the screen
 	}
 	_ = bar.Finish()
-	return tellOutcome(rebuild, out)
+	return printOutcome(c.out, rebuild)
 }
 
-// waits reports whether a rebuild waits for a person to act.
-func waits(rebuild client.Rebuild) bool {
+func waitsForPerson(rebuild client.Rebuild) bool {
 	return rebuild.Paused || rebuild.State == "awaiting-approval" && !rebuild.Approved
 }

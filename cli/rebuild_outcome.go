@@ -3,119 +3,91 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"strings"
 	"time"
 
 	"github.com/manifold-es/manifold/client"
 )
 
-// tellLoss prints which events were missing when documents were built.
-func tellLoss(losses []client.Loss, out io.Writer) error {
+// printLoss prints which events were missing when documents were built.
+func printLoss(out *output, losses []client.Loss) {
 	for _, loss := range losses {
-		if _, err := fmt.Fprintf(out, "events of %s up to position %d were removed by retention: the documents lack them\n", loss.Category, loss.RemovedTo); err != nil {
-			return err
-		}
+		out.printf("events of %s up to position %d were removed by retention: the documents lack them\n", loss.Category, loss.RemovedTo)
 	}
-	return nil
 }
 
-// tellFaulted prints which tenants keep their old documents, and why.
-func tellFaulted(rebuild client.Rebuild, out io.Writer) error {
+// printFaulted prints which tenants keep their old documents, and why.
+func printFaulted(out *output, rebuild client.Rebuild) {
 	faulted := rebuild.FaultedTenants
 	if faulted == nil {
-		return nil
+		return
 	}
-	var text strings.Builder
-	what := "stay on their old documents"
+	state := "stay on their old documents"
 	if rebuild.State != "swapped" && rebuild.State != "rolled-back" {
-		what = "cannot get the new documents"
+		state = "cannot get the new documents"
 	}
-	fmt.Fprintf(&text, "tenants that %s: %d\n", what, faulted.Count)
+	out.printf("tenants that %s: %d\n", state, faulted.Count)
 	for _, fault := range faulted.First {
-		fmt.Fprintf(&text, "  %s: %s\n", fault.Tenant, oneLine(fault.Reason))
+		out.printf("  %s: %s\n", fault.Tenant, oneLine(fault.Reason))
 	}
 	if more := faulted.Count - len(faulted.First); more > 0 {
-		fmt.Fprintf(&text, "  and %d others: manifold rebuild faulted %s %s\n", more, rebuild.Projection, rebuild.Id)
+		out.printf("  and %d others: manifold rebuild faulted %s %s\n", more, rebuild.Projection, rebuild.Id)
 	}
-	_, err := io.WriteString(out, text.String())
-	return err
 }
 
-// tellOutcome prints the result of a rebuild.
-func tellOutcome(rebuild client.Rebuild, out io.Writer) error {
+// printOutcome prints the result of a rebuild. It returns an error if the rebuild has failed.
+func printOutcome(out *output, rebuild client.Rebuild) error {
 	if rebuild.EndedAt == nil {
-		if err := tellFaulted(rebuild, out); err != nil {
-			return err
-		}
-		if err := tellDifference(rebuild, out); err != nil {
-			return err
-		}
-		what := "waits for approval: manifold rebuild approve"
+		printFaulted(out, rebuild)
+		printDifference(out, rebuild.Difference)
+		next := "waits for approval: manifold rebuild approve"
 		if rebuild.Paused {
-			what = "is paused: manifold rebuild resume"
+			next = "is paused: manifold rebuild resume"
 		}
-		_, err := fmt.Fprintf(out, "%s: rebuild %s %s %s %s\n", rebuild.Projection, rebuild.Id, what, rebuild.Projection, rebuild.Id)
-		return err
+		out.printf("%s: rebuild %s %s %[1]s %[2]s\n", rebuild.Projection, rebuild.Id, next)
+		return nil
 	}
 	took := rebuild.EndedAt.Sub(rebuild.CreatedAt).Round(time.Millisecond)
-	if err := tellLoss(rebuild.Loss, out); err != nil {
-		return err
-	}
-	if err := tellFaulted(rebuild, out); err != nil {
-		return err
-	}
+	printLoss(out, rebuild.Loss)
+	printFaulted(out, rebuild)
 	switch rebuild.State {
 	case "swapped", "rolled-back":
+		out.printf("%s: build %d is live (%s, %s, %s)\n", rebuild.Projection, rebuild.Build,
+			howMany(rebuild.EventsDone, "event"), howMany(rebuild.Documents, "document"), took)
 		if rebuild.RollbackUntil != nil {
-			defer fmt.Fprintf(out, "until %s the old documents are there for: manifold rebuild rollback %s %s\n",
-				rebuild.RollbackUntil.Local().Format(time.RFC3339), rebuild.Projection, rebuild.Id)
+			out.printf("the old documents are kept until %s for: manifold rebuild rollback %s %s\n",
+				local(*rebuild.RollbackUntil), rebuild.Projection, rebuild.Id)
 		}
-		_, err := fmt.Fprintf(out, "%s: build %d of %d events is live, with %d documents, after %s\n",
-			rebuild.Projection, rebuild.Build, rebuild.EventsDone, rebuild.Documents, took)
-		return err
+		return nil
 	case "reported":
-		_, err := fmt.Fprintf(out, "%s: a build of %d events would have %d documents, made in %s\n",
-			rebuild.Projection, rebuild.EventsDone, rebuild.Documents, took)
-		if err != nil {
-			return err
-		}
-		return tellDifference(rebuild, out)
+		out.printf("%s: a dry run built %s from %s in %s\n", rebuild.Projection,
+			howMany(rebuild.Documents, "document"), howMany(rebuild.EventsDone, "event"), took)
+		printDifference(out, rebuild.Difference)
+		return nil
 	}
 	return fmt.Errorf("the rebuild of %s is %s: %s", rebuild.Projection, rebuild.State, rebuild.Error)
 }
 
-// tellDifference prints how the new documents differ from the live ones.
-func tellDifference(rebuild client.Rebuild, out io.Writer) error {
-	d := rebuild.Difference
+// printDifference prints how the new documents differ from the live ones.
+func printDifference(out *output, d *client.Difference) {
 	if d == nil {
-		return nil
+		return
 	}
-	var text strings.Builder
-	fmt.Fprintf(&text, "%d documents are new, %d are gone, %d are changed, %d are the same\n", d.New, d.Gone, d.Changed, d.Same)
+	out.printf("%d documents are new, %d are gone, %d are changed, %d are the same\n", d.New, d.Gone, d.Changed, d.Same)
 	for _, e := range d.Examples {
-		where := fmt.Sprintf("%s (tenant %s)", e.Id, e.Tenant)
+		document := fmt.Sprintf("%s (tenant %s)", e.Id, e.Tenant)
 		switch e.Kind {
 		case "new":
-			fmt.Fprintf(&text, "+ %s %s\n", where, e.Built)
+			out.printf("+ %s %s\n", document, e.Built)
 		case "gone":
-			fmt.Fprintf(&text, "- %s %s\n", where, e.Live)
+			out.printf("- %s %s\n", document, e.Live)
 		default:
-			fmt.Fprintf(&text, "~ %s\n", where)
-			live, built := fieldsOf(e.Live), fieldsOf(e.Built)
+			out.printf("~ %s\n", document)
+			live, built := fieldsOf(e.Live), fieldsOf(e.Built) // empty if they are too long to be shown
 			for _, field := range e.Fields {
-				fmt.Fprintf(&text, "    %s: %s -> %s\n", field, orNothing(live[field]), orNothing(built[field]))
+				out.printf("    %s: %s -> %s\n", field, orNothing(live[field]), orNothing(built[field]))
 			}
 		}
 	}
-	_, err := io.WriteString(out, text.String())
-	return err
-}
-
-func fieldsOf(text json.RawMessage) map[string]json.RawMessage {
-	fields := map[string]json.RawMessage{}
-	_ = json.Unmarshal(text, &fields) // empty if they are too long to be shown
-	return fields
 }
 
 func orNothing(value json.RawMessage) string {

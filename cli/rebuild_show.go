@@ -3,9 +3,8 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
+	"iter"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,25 +13,26 @@ import (
 )
 
 func rebuildList(to *connection) *cobra.Command {
-	return &cobra.Command{
+	return list(to, &cobra.Command{
 		Use:   "list NAME",
 		Short: "List a projection's rebuilds, the newest first",
 		Args:  cobra.ExactArgs(1),
-		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
-			list, err := rebuildsOf(command.Context(), service, args[0])
-			if err != nil {
-				return err
+	}, rebuilds, table[client.Rebuild]{
+		header: "ID\tBUILD\tSTATE\tEVENTS\tDOCUMENTS\tSTARTED\tBY",
+		row: func(r client.Rebuild) []any {
+			state := r.State
+			if r.Paused {
+				state += " (paused)"
 			}
-			return writeTable(command.OutOrStdout(), "ID\tBUILD\tSTATE\tEVENTS\tDOCUMENTS\tSTARTED\tBY", list, func(r client.Rebuild) []any {
-				state := r.State
-				if r.Paused {
-					state += " (paused)"
-				}
-				return []any{r.Id, r.Build, state, fmt.Sprintf("%d/%d", r.EventsDone, r.EventsTotal), r.Documents,
-					r.CreatedAt.Local().Format(time.RFC3339), r.By}
-			})
-		}),
-	}
+			return []any{r.Id, r.Build, state, fmt.Sprintf("%d/%d", r.EventsDone, r.EventsTotal), r.Documents, local(r.CreatedAt), r.By}
+		},
+	})
+}
+
+// rebuilds yields the rebuilds of the projection that the first argument names, the newest first.
+func rebuilds(ctx context.Context, c *call) iter.Seq2[client.Rebuild, error] {
+	return pages(func(*string) (*http.Response, error) { return c.ListRebuilds(ctx, c.args[0]) },
+		func(answer client.RebuildList) []client.Rebuild { return answer.Rebuilds })
 }
 
 func rebuildShow(to *connection) *cobra.Command {
@@ -40,109 +40,82 @@ func rebuildShow(to *connection) *cobra.Command {
 		Use:   "show NAME [ID]",
 		Short: "Show a rebuild's progress, and how its documents differ from the live ones",
 		Args:  cobra.RangeArgs(1, 2),
-		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
-			id, err := rebuildMeant(command.Context(), service, args, newest())
+		RunE: to.run(func(ctx context.Context, c *call) error {
+			id, err := rebuildID(ctx, c, newest())
 			if err != nil {
 				return err
 			}
-			r, err := service.GetRebuildWithResponse(command.Context(), args[0], id)
+			rebuild, err := read[client.Rebuild](c.GetRebuild(ctx, c.args[0], id))
 			if err != nil {
 				return err
 			}
-			rebuild, err := answered(r.JSON200, r.HTTPResponse, r.Body)
-			if err != nil {
-				return err
-			}
-			return showRebuild(rebuild, command.OutOrStdout())
+			printRebuild(c.out, rebuild)
+			return nil
 		}),
 	}
 }
 
 func rebuildFaulted(to *connection) *cobra.Command {
-	return &cobra.Command{
+	return list(to, &cobra.Command{
 		Use:   "faulted NAME [ID]",
-		Short: "List the tenants that a rebuild of a shared projection leaves on their old documents, and why (operator)",
-		Long: `List the tenants that a rebuild of a shared projection leaves on their old documents, and why; without an id, the last one that was
-swapped in. Once the cause is seen to (an event skipped, an upcaster put, the definition changed), rebuild for them:
+		Short: "List the tenants that a rebuild of a shared projection has left behind (operator)",
+		Long: `List the tenants that a rebuild of a shared projection has left on their old documents, and why. Without an id, it is the last rebuild
+that was swapped in. Remove the causes (skip an event, put an upcaster, or change the definition), then rebuild for these tenants:
 
   manifold rebuild NAME --faulted`,
 		Args: cobra.RangeArgs(1, 2),
-		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
-			faulted, err := faultedTenants(command.Context(), service, args)
-			if err != nil {
-				return err
+	}, faultedTenants, table[client.TenantProgress]{
+		header: "TENANT\tPOSITION\tREASON",
+		row: func(t client.TenantProgress) []any {
+			if t.Fault == nil {
+				return []any{t.Tenant, "", ""}
 			}
-			return writeTable(command.OutOrStdout(), "TENANT\tPOSITION\tREASON", faulted, func(t client.TenantProgress) []any {
-				if t.Fault == nil {
-					return []any{t.Tenant, "", ""}
-				}
-				position := ""
-				if t.Fault.Position > 0 {
-					position = fmt.Sprint(t.Fault.Position)
-				}
-				return []any{t.Tenant, position, oneLine(t.Fault.Reason)}
-			})
-		}),
-	}
-}
-
-// faultedTenants returns the tenants that keep their old documents after the rebuild in a command's arguments.
-func faultedTenants(ctx context.Context, service *client.ClientWithResponses, args []string) ([]client.TenantProgress, error) {
-	id, err := rebuildMeant(ctx, service, args, leavesBehind())
-	if err != nil {
-		return nil, err
-	}
-	all := pages(func(token *string) ([]client.TenantProgress, *http.Response, error) {
-		r, err := service.ListRebuildTenantsWithResponse(ctx, args[0], id, &client.ListRebuildTenantsParams{Faulted: given(true), PageToken: token})
-		if err != nil {
-			return nil, nil, err
-		}
-		list, err := answered(r.JSON200, r.HTTPResponse, r.Body)
-		return list.Tenants, r.HTTPResponse, err
+			return []any{t.Tenant, known(given(t.Fault.Position)), oneLine(t.Fault.Reason)}
+		},
 	})
-	var tenants []client.TenantProgress
-	for tenant, err := range all {
-		if err != nil {
-			return nil, err
-		}
-		if !tenant.Swapped {
-			tenants = append(tenants, tenant)
-		}
-	}
-	return tenants, nil
 }
 
-func showRebuild(rebuild client.Rebuild, out io.Writer) error {
-	var text strings.Builder
-	fmt.Fprintf(&text, "rebuild %s of %s, build %d: %s", rebuild.Id, rebuild.Projection, rebuild.Build, rebuild.State)
-	if rebuild.Paused {
-		text.WriteString(", paused")
+// faultedTenants yields the tenants that keep their old documents after the rebuild in a command's arguments.
+func faultedTenants(ctx context.Context, c *call) iter.Seq2[client.TenantProgress, error] {
+	return func(yield func(client.TenantProgress, error) bool) {
+		id, err := rebuildID(ctx, c, leavesBehind())
+		if err != nil {
+			yield(client.TenantProgress{}, err)
+			return
+		}
+		for tenant, err := range pages(func(token *string) (*http.Response, error) {
+			return c.ListRebuildTenants(ctx, c.args[0], id, &client.ListRebuildTenantsParams{Faulted: given(true), PageToken: token})
+		}, func(page client.TenantProgressList) []client.TenantProgress { return page.Tenants }) {
+			if !tenant.Swapped && !yield(tenant, err) {
+				return
+			}
+		}
 	}
-	fmt.Fprintf(&text, "\n%d of %d events", rebuild.EventsDone, rebuild.EventsTotal)
+}
+
+func printRebuild(out *output, rebuild client.Rebuild) {
+	out.printf("rebuild %s of %s, build %d: %s", rebuild.Id, rebuild.Projection, rebuild.Build, rebuild.State)
+	if rebuild.Paused {
+		out.printf(", paused")
+	}
+	out.printf("\n%d of %d events", rebuild.EventsDone, rebuild.EventsTotal)
 	if rebuild.EventsPerSecond != nil {
-		fmt.Fprintf(&text, ", %.0f a second", *rebuild.EventsPerSecond)
+		out.printf(", %.0f a second", *rebuild.EventsPerSecond)
 	}
 	if rebuild.SecondsLeft != nil {
-		fmt.Fprintf(&text, ", %s left", time.Duration(*rebuild.SecondsLeft*float64(time.Second)).Round(time.Second))
+		out.printf(", %s left", seconds(*rebuild.SecondsLeft).Round(time.Second))
 	}
-	text.WriteByte('\n')
+	out.printf("\n")
 	if rebuild.Documents > 0 || rebuild.LiveDocuments > 0 {
-		fmt.Fprintf(&text, "%d documents; the live build had %d\n", rebuild.Documents, rebuild.LiveDocuments)
+		out.printf("%d documents; the live build had %d\n", rebuild.Documents, rebuild.LiveDocuments)
 	}
 	if rebuild.Error != "" {
-		fmt.Fprintf(&text, "%s\n", rebuild.Error)
+		out.printf("%s\n", rebuild.Error)
 	}
-	if err := tellLoss(rebuild.Loss, &text); err != nil {
-		return err
-	}
-	if err := tellFaulted(rebuild, &text); err != nil {
-		return err
-	}
+	printLoss(out, rebuild.Loss)
+	printFaulted(out, rebuild)
 	if rebuild.RollbackUntil != nil {
-		fmt.Fprintf(&text, "it can be rolled back until %s\n", rebuild.RollbackUntil.Local().Format(time.RFC3339))
+		out.printf("it can be rolled back until %s\n", local(*rebuild.RollbackUntil))
 	}
-	if _, err := io.WriteString(out, text.String()); err != nil {
-		return err
-	}
-	return tellDifference(rebuild, out)
+	printDifference(out, rebuild.Difference)
 }

@@ -39,15 +39,15 @@ func TestRebuild(t *testing.T) {
 		}
 	}
 	says(must(t, environ, "rebuild", "orders", "--dry-run", "--definition", second),
-		"would have 2 documents", "0 documents are new, 1 are gone, 1 are changed, 1 are the same", "- order-3 (tenant ", "~ order-2 (tenant ", "    n: 2 -> 4\n")
+		"a dry run built 2 documents from 3 events", "0 documents are new, 1 are gone, 1 are changed, 1 are the same", "- order-3 (tenant ", "~ order-2 (tenant ", "    n: 2 -> 4\n")
 	says(must(t, environ, "rebuild", "orders", "-f", second, "--approve", "manual", "--keep", "30m"),
 		"waits for approval: manifold rebuild approve orders", "1 are changed")
 	says(must(t, environ, "rebuild", "list", "orders"), "awaiting-approval", "reported", "key ")
 	says(must(t, environ, "rebuild", "pause", "orders"), "was asked to pause")
 	says(must(t, environ, "rebuild", "show", "orders"), "3 of 3 events", "2 documents; the live build had 3", "    n: 2 -> 4\n")
 	says(must(t, environ, "rebuild", "approve", "orders"), "is paused: manifold rebuild resume orders")
-	says(must(t, environ, "rebuild", "resume", "orders"), "is live, with 2 documents", "manifold rebuild rollback orders")
-	says(must(t, environ, "rebuild", "rollback", "orders"), "is live, with 3 documents")
+	says(must(t, environ, "rebuild", "resume", "orders"), "is live (3 events, 2 documents, ", "manifold rebuild rollback orders")
+	says(must(t, environ, "rebuild", "rollback", "orders"), "is live (3 events, 3 documents, ")
 	says(must(t, environ, "rebuild", "list", "orders"), "rolled-back", "swapped")
 	for _, wrong := range []struct {
 		args []string

@@ -47,7 +47,7 @@ func TestWhatIsRemovedIsSaid(t *testing.T) {
 	definition := writeFile(t, "orders.yaml", []byte("name: orders\non: {Placed: 'doc'}\n"))
 	const lacks = "events of order up to position 812 were removed by retention: the documents lack them\n"
 	for _, args := range [][]string{{"rebuild", "orders"}, {"rebuild", "rollback", "orders"}, {"projection", "apply", definition}} {
-		if o := run(t, environ, nil, args...); o.code == 0 || !strings.Contains(o.err, "events-removed") || !strings.Contains(o.err, "that is --accept-loss") {
+		if o := run(t, environ, nil, args...); o.code == 0 || !strings.Contains(o.err, "events-removed") || !strings.Contains(o.err, "give --accept-loss") {
 			t.Errorf("%v without accepting a loss: %+v", args, o)
 		}
 		if out := must(t, environ, append(args, "--accept-loss")...); !strings.Contains(out, lacks) {

@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"iter"
+	"net/http"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -18,14 +19,20 @@ func retentionCommand() *cobra.Command {
 	to := &connection{}
 	command := &cobra.Command{
 		Use:   "retention",
-		Short: "Look after retention policies: what is removed of a category, and what holds it",
-		Long: `Look after a tenant's retention policies. A policy says which events of a category nobody needs any more; they are removed for
-good, but not before every group, projection and rebuild that still has to read them has done so. It needs the scope
-tenant:admin.`,
+		Short: "Manage retention policies, which remove events of a category",
+		Long: `Manage a tenant's retention policies. A policy says which events of a category to remove. They are removed for good, but only after
+every group, projection and rebuild has read them. Retention commands need the scope tenant:admin.`,
 		Args: cobra.NoArgs,
 	}
 	to.bind(command, "MANIFOLD_KEY")
-	command.AddCommand(retentionList(to), retentionGet(to), retentionSet(to), retentionDelete(to), retentionRun(to))
+	get := show(to, &cobra.Command{
+		Use:   "get CATEGORY",
+		Short: "Show a policy, what it has removed, and what has held back the last run",
+		Args:  cobra.ExactArgs(1),
+	}, (*client.Client).GetRetention, func(_ context.Context, c *call, policy client.RetentionPolicy) error {
+		return printRetention(c.out, policy)
+	})
+	command.AddCommand(retentionList(to), withJSON("the policy", get), retentionSet(to), retentionDelete(to), retentionRun(to))
 	return command
 }
 
@@ -39,12 +46,12 @@ type rulesFlags struct {
 
 func (f *rulesFlags) bind(command *cobra.Command) {
 	flags := command.Flags()
-	flags.DurationVar(&f.maxAge, "max-age", 0, "what was recorded longer ago goes, as in 720h")
-	flags.Int64Var(&f.maxCount, "max-count", 0, "so many of the category's newest events stay")
-	flags.BoolVar(&f.compact, "compact", false, "of each stream only the newest event stays")
-	flags.StringSliceVar(&f.force.Groups, "force-group", nil, "a group that is not waited for; may be repeated")
-	flags.StringSliceVar(&f.force.Projections, "force-projection", nil, "a projection that is not waited for; may be repeated")
-	flags.StringSliceVar(&f.force.Rebuilds, "force-rebuild", nil, "a projection whose rebuilds are not waited for; may be repeated")
+	flags.DurationVar(&f.maxAge, "max-age", 0, "remove events recorded longer ago than this, such as 720h")
+	flags.Int64Var(&f.maxCount, "max-count", 0, "keep this number of the category's newest events")
+	flags.BoolVar(&f.compact, "compact", false, "keep only the newest event of each stream")
+	flags.StringSliceVar(&f.force.Groups, "force-group", nil, "a group not to wait for; may be repeated")
+	flags.StringSliceVar(&f.force.Projections, "force-projection", nil, "a projection not to wait for; may be repeated")
+	flags.StringSliceVar(&f.force.Rebuilds, "force-rebuild", nil, "a projection whose rebuilds not to wait for; may be repeated")
 }
 
 // given reports whether any rule is given as a flag.
@@ -62,43 +69,24 @@ func (f *rulesFlags) rules() (client.RetentionRules, error) {
 }
 
 func retentionList(to *connection) *cobra.Command {
-	asJSON := false
-	command := &cobra.Command{
+	return withJSON("the policies", list(to, &cobra.Command{
 		Use:   "list",
-		Short: "List the policies, and how much each category has lost",
+		Short: "List the policies, and how many events each has removed",
 		Args:  cobra.NoArgs,
-		RunE: to.withService(func(command *cobra.Command, _ []string, service *client.ClientWithResponses) error {
-			r, err := service.ListRetentionWithResponse(command.Context())
-			if err != nil {
-				return err
+	}, func(ctx context.Context, c *call) iter.Seq2[client.RetentionPolicy, error] {
+		return pages(func(*string) (*http.Response, error) { return c.ListRetention(ctx) },
+			func(answer client.RetentionList) []client.RetentionPolicy { return answer.Policies })
+	}, table[client.RetentionPolicy]{
+		isFixed: true,
+		header:  "CATEGORY\tKEEPS\tREMOVED\tUP TO\tHELD BY",
+		row: func(p client.RetentionPolicy) []any {
+			held := "-"
+			if len(p.HeldBy) > 0 {
+				held = fmt.Sprintf("%s %s at %d", p.HeldBy[0].Kind, p.HeldBy[0].Name, p.HeldBy[0].Position)
 			}
-			list, err := answered(r.JSON200, r.HTTPResponse, r.Body)
-			if err != nil {
-				return err
-			}
-			out := command.OutOrStdout()
-			if asJSON {
-				for _, policy := range list.Policies {
-					if err := writeJSON(out, policy); err != nil {
-						return err
-					}
-				}
-				return nil
-			}
-			t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-			fmt.Fprintln(t, "CATEGORY\tKEEPS\tREMOVED\tUP TO\tHELD BY")
-			for _, p := range list.Policies {
-				held := "-"
-				if len(p.HeldBy) > 0 {
-					held = fmt.Sprintf("%s %s at %d", p.HeldBy[0].Kind, p.HeldBy[0].Name, p.HeldBy[0].Position)
-				}
-				fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\n", p.Category, keeps(p), p.Removed, p.RemovedTo, held)
-			}
-			return t.Flush()
-		}),
-	}
-	jsonFlag(command, &asJSON, "the policies")
-	return command
+			return []any{p.Category, keeps(p), p.Removed, p.RemovedTo, held}
+		},
+	}))
 }
 
 // keeps summarizes in a few words which events a policy keeps.
@@ -116,36 +104,7 @@ func keeps(p client.RetentionPolicy) string {
 	return strings.Join(rules, ", ")
 }
 
-func retentionGet(to *connection) *cobra.Command {
-	asJSON := false
-	command := &cobra.Command{
-		Use:   "get CATEGORY",
-		Short: "Show a policy, what it has removed, and what has held the last run",
-		Args:  cobra.ExactArgs(1),
-		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
-			policy, err := getRetention(command.Context(), service, args[0])
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return writeJSON(command.OutOrStdout(), policy)
-			}
-			return printRetention(command.OutOrStdout(), policy)
-		}),
-	}
-	jsonFlag(command, &asJSON, "the policy")
-	return command
-}
-
-func getRetention(ctx context.Context, service *client.ClientWithResponses, category string) (client.RetentionPolicy, error) {
-	r, err := service.GetRetentionWithResponse(ctx, category)
-	if err != nil {
-		return client.RetentionPolicy{}, err
-	}
-	return answered(r.JSON200, r.HTTPResponse, r.Body)
-}
-
-func printRetention(out io.Writer, p client.RetentionPolicy) error {
+func printRetention(out *output, p client.RetentionPolicy) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	line := func(name, format string, args ...any) { fmt.Fprintf(t, name+"\t"+format+"\n", args...) }
 	line("category", "%s", p.Category)
@@ -187,34 +146,27 @@ func retentionSet(to *connection) *cobra.Command {
 	var flags rulesFlags
 	command := &cobra.Command{
 		Use:   "set CATEGORY",
-		Short: "Set what is removed of a category",
-		Long: `Set what is removed of a category, in place of the policy that is there. An event goes where any of the rules says so, for good:
-try it out before with manifold retention run CATEGORY --dry-run and the same options.`,
+		Short: "Set a category's policy",
+		Long: `Set a category's policy, replacing the current one. An event that matches any rule is removed for good. To try the rules first, run
+manifold retention run CATEGORY --dry-run with the same options.`,
 		Example: `  manifold retention set heartbeat --max-age 720h --max-count 1000000 --force-group audit`,
 		Args:    cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
+		RunE: to.run(func(ctx context.Context, c *call) error {
 			rules, err := flags.rules()
 			if err != nil {
 				return err
 			}
-			service, err := to.open()
-			if err != nil {
+			response, err := c.PutRetention(ctx, c.args[0], rules)
+			if err := done(response, err); err != nil {
 				return err
 			}
-			r, err := service.PutRetentionWithResponse(command.Context(), args[0], rules)
-			if err != nil {
-				return err
+			result := "changed, or as it was"
+			if response.StatusCode == http.StatusCreated {
+				result = "created"
 			}
-			switch {
-			case r.JSON201 != nil:
-				_, err = fmt.Fprintf(command.OutOrStdout(), "%s: created\n", args[0])
-			case r.JSON200 != nil:
-				_, err = fmt.Fprintf(command.OutOrStdout(), "%s: changed, or as it was\n", args[0])
-			default:
-				err = refusal(r.Status(), r.Body)
-			}
-			return err
-		},
+			c.out.printf("%s: %s\n", c.args[0], result)
+			return nil
+		}),
 	}
 	flags.bind(command)
 	return command
@@ -223,46 +175,34 @@ try it out before with manifold retention run CATEGORY --dry-run and the same op
 func retentionDelete(to *connection) *cobra.Command {
 	return &cobra.Command{
 		Use:   "delete CATEGORY",
-		Short: "Remove nothing more of a category; what was removed stays so",
+		Short: "Delete a policy; events that it removed stay removed",
 		Args:  cobra.ExactArgs(1),
-		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
-			r, err := service.DeleteRetentionWithResponse(command.Context(), args[0])
-			if err != nil {
+		RunE: to.run(func(ctx context.Context, c *call) error {
+			if err := done(c.DeleteRetention(ctx, c.args[0])); err != nil {
 				return err
 			}
-			if r.StatusCode() != 204 {
-				return refusal(r.Status(), r.Body)
-			}
-			_, err = fmt.Fprintf(command.OutOrStdout(), "%s: deleted; nothing more is removed\n", args[0])
-			return err
+			c.out.printf("%s: deleted; nothing more is removed\n", c.args[0])
+			return nil
 		}),
 	}
 }
-
-// retentionPoll is the time between two requests for the state of a run.
-const retentionPoll = 200 * time.Millisecond
 
 func retentionRun(to *connection) *cobra.Command {
 	var flags rulesFlags
 	dryRun := false
 	command := &cobra.Command{
 		Use:   "run CATEGORY",
-		Short: "Run a policy now and wait until it has, or see what it would remove",
-		Long: `Run a policy now, and wait until it has. With --dry-run nothing is removed: it says what would go, and what holds more of it; with
-rules, as by a policy of these, which need not be there.`,
+		Short: "Run a policy now, or show what it would remove",
+		Long: `Run a policy now, and wait for its end. With --dry-run nothing is removed: the command shows how many events would go, and what holds
+back more. A dry run with rules uses these instead of a stored policy.`,
 		Example: `  manifold retention run heartbeat --dry-run --max-age 720h`,
 		Args:    cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			if flags.given() && !dryRun {
-				return errors.New("rules can be tried with --dry-run; manifold retention set keeps them")
-			}
-			service, err := to.open()
-			if err != nil {
-				return err
-			}
-			ctx, out := command.Context(), command.OutOrStdout()
-			if !dryRun {
-				return runRetention(ctx, service, args[0], out)
+		RunE: to.run(func(ctx context.Context, c *call) error {
+			switch {
+			case flags.given() && !dryRun:
+				return errors.New("rules need --dry-run; to store them, use manifold retention set")
+			case !dryRun:
+				return runRetention(ctx, c)
 			}
 			body := client.RetentionRun{DryRun: true}
 			if flags.given() {
@@ -272,11 +212,7 @@ rules, as by a policy of these, which need not be there.`,
 				}
 				body.Policy = &rules
 			}
-			r, err := service.RunRetentionWithResponse(ctx, args[0], body)
-			if err != nil {
-				return err
-			}
-			preview, err := answered(r.JSON200, r.HTTPResponse, r.Body)
+			preview, err := read[client.RetentionPreview](c.RunRetention(ctx, c.args[0], body))
 			if err != nil {
 				return err
 			}
@@ -284,41 +220,40 @@ rules, as by a policy of these, which need not be there.`,
 			if !preview.Complete {
 				more = " at least"
 			}
-			fmt.Fprintf(out, "%d events would go%s\n", preview.Events, more)
+			c.out.printf("%d events would go%s\n", preview.Events, more)
 			for _, hold := range preview.HeldBy {
-				fmt.Fprintf(out, "more is held by %s\n", holdText(hold))
+				c.out.printf("more is held by %s\n", holdText(hold))
 			}
 			return nil
-		},
+		}),
 	}
 	flags.bind(command)
 	command.Flags().BoolVar(&dryRun, "dry-run", false, "remove nothing")
 	return command
 }
 
+// retentionPoll is the time between two requests for the state of a run.
+const retentionPoll = 200 * time.Millisecond
+
 // runRetention requests a run, and waits until it ends.
-func runRetention(ctx context.Context, service *client.ClientWithResponses, category string, out io.Writer) error {
-	r, err := service.RunRetentionWithResponse(ctx, category, client.RetentionRun{})
-	if err != nil {
-		return err
-	}
-	asked, err := answered(r.JSON202, r.HTTPResponse, r.Body)
+func runRetention(ctx context.Context, c *call) error {
+	asked, err := read[client.RetentionPolicy](c.RunRetention(ctx, c.args[0], client.RetentionRun{}))
 	if err != nil {
 		return err
 	}
 	poll := time.NewTicker(retentionPoll)
 	defer poll.Stop()
 	for {
-		policy, err := getRetention(ctx, service, category)
+		policy, err := read[client.RetentionPolicy](c.GetRetention(ctx, c.args[0]))
 		if err != nil {
 			return err
 		}
 		if policy.AskedAt == nil {
-			fmt.Fprintf(out, "%d events removed since it was asked for\n", policy.Removed-asked.Removed)
-			return printRetention(out, policy)
+			c.out.printf("%d events removed since it was asked for\n", policy.Removed-asked.Removed)
+			return printRetention(c.out, policy)
 		}
 		if policy.Error != "" && policy.LastRunAt != nil && policy.LastRunAt.After(*asked.AskedAt) {
-			return fmt.Errorf("the run did not get through, and is tried again: %s", policy.Error)
+			return fmt.Errorf("the run failed, and will be retried: %s", policy.Error)
 		}
 		select {
 		case <-ctx.Done():

@@ -25,7 +25,7 @@ func TestRetentionCommands(t *testing.T) {
 	says(1, `there is no retention policy for the category "beat"`, "get", "beat")
 	says(1, "the policy removes nothing", "set", "beat")
 	says(1, "--max-age 1.5s is not a whole number of seconds", "set", "beat", "--max-age", "1500ms")
-	says(1, "rules can be tried with --dry-run", "run", "beat", "--compact")
+	says(1, "rules need --dry-run", "run", "beat", "--compact")
 	says(0, "3 events would go\n", "run", "beat", "--dry-run", "--max-count", "2")
 	must(t, environ, "group", "put", "mail", "--category", "beat", "--from", "start")
 	says(0, "0 events would go\nmore is held by group mail, which has come to position 0\n", "run", "beat", "--dry-run", "--max-count", "2")

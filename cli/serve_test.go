@@ -73,8 +73,8 @@ func TestTenantsAndKeys(t *testing.T) {
 		want string
 	}{
 		{[]string{"tenant", "creat", "acme"}, `unknown command "creat" for "manifold tenant"; see manifold tenant --help`},
-		{[]string{"tenant", "create"}, "its use is: manifold tenant create NAME"},
-		{[]string{"projection", "documents", "orders", "--explain"}, "--explain and --tenant go together: --tenant is missing"},
+		{[]string{"tenant", "create"}, "usage: manifold tenant create NAME"},
+		{[]string{"projection", "documents", "orders", "--explain"}, "--explain and --tenant must be given together: --tenant is missing"},
 		{[]string{"tenant", "list", "--al"}, "unknown flag: --al; see manifold tenant list --help"},
 		{[]string{"tenant", "list", "--url", "http://127.0.0.1:1"}, "no service answers at http://127.0.0.1:1 (nothing listens there)"},
 		{[]string{"export", "--key", "k", "--url", "http://127.0.0.1:1"}, "no service answers at http://127.0.0.1:1 (nothing listens there)"},

@@ -24,7 +24,6 @@ import (
 type tailFlags struct {
 	from, filter, format string
 	types                []string
-	asJSON               bool
 	count                int64 // number of events after which it ends; 0: never
 	untilCaughtUp        bool
 }
@@ -33,62 +32,55 @@ func tailCommand() *cobra.Command {
 	to, f := &connection{}, &tailFlags{}
 	command := &cobra.Command{
 		Use:   "tail [CATEGORY | STREAM | '$all']",
-		Short: "Follow a tenant's log, a category or a stream: an event a line, as they come",
+		Short: "Follow a tenant's log, a category or a stream, one event a line",
 		Long: `Follow a tenant's log as it grows: the whole log, the streams of a category (order), or one stream, whose name has a hyphen
-(order-7). It begins with what is appended from now on, unless --from says otherwise, and goes on until Ctrl-C.
+(order-7). It begins with events appended from now on, unless --from says otherwise, and runs until Ctrl-C.
 
-Each event is a line: its position, the time at which it was recorded, its stream, its type and its data. With --json it is the
-event as the service has sent it.
+Each line has an event's position, the time of its recording, its stream, type and data. --json prints events as the service
+sends them.
 
-A connection that breaks is made again, with growing pauses, and goes on behind the last event that was shown: none is missing
-and none comes twice. What the service refuses ends it.`,
+If the connection breaks, the command reconnects with growing pauses, and continues after the last event that it printed. No
+event is lost or repeated. The command ends if the service refuses the request.`,
 		Example: `  manifold tail order --types OrderPlaced
   manifold tail order-7 --from start --until-caught-up --json
   manifold tail --from 2026-03-01T09:00:00Z --filter 'event.data.customer == "c-17"'`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			if err := f.check(command); err != nil {
-				return err
-			}
-			if err := to.check(); err != nil {
-				return err
-			}
-			service, err := client.NewClient(to.url, to.options()...)
-			if err != nil {
+		RunE: to.run(func(ctx context.Context, c *call) error {
+			if err := f.check(c); err != nil {
 				return err
 			}
 			source := allStreams
-			if len(args) == 1 {
-				source = args[0]
+			if len(c.args) == 1 {
+				source = c.args[0]
 			}
 			if source == "" {
 				// An unset shell variable is a likely cause, often $all itself.
-				return errors.New("the name of what to follow is empty: give a category, a stream or '$all', in single quotes")
+				return errors.New("the name to follow is empty: give a category, a stream or '$all', in single quotes")
 			}
-			t := &tail{service: service, source: source, flags: f, out: bufio.NewWriterSize(command.OutOrStdout(), 64<<10), people: command.ErrOrStderr()}
-			return t.run(command.Context())
-		},
+			t := &tail{service: c.Client, source: source, flags: f, out: bufio.NewWriterSize(c.out, 64<<10), people: c.people}
+			return t.run(ctx)
+		}),
 	}
 	to.bind(command, "MANIFOLD_KEY")
-	command.Flags().StringVar(&f.from, "from", "end", "where to begin: start, end (what is appended from now on), a position, a time or an event's id")
+	command.Flags().StringVar(&f.from, "from", "end", "where to begin: start, end (events appended from now on), a position, a time or an event's id")
 	command.Flags().StringSliceVar(&f.types, "types", nil, "only events of these types, separated by commas")
 	command.Flags().StringVar(&f.filter, "filter", "", "an expression of event: only events for which it is true")
-	command.Flags().StringVar(&f.format, "format", "lines", "lines; json: the events as they were sent, one a line; pretty: over several lines")
-	command.Flags().BoolVar(&f.asJSON, "json", false, "the same as --format json")
-	command.Flags().Int64Var(&f.count, "count", 0, "end after so many events")
-	command.Flags().BoolVar(&f.untilCaughtUp, "until-caught-up", false, "end when everything that is there has been shown")
+	command.Flags().StringVar(&f.format, "format", "lines", "lines; json: the events as the service sends them, one a line; pretty: over several lines")
+	command.Flags().Bool("json", false, "the same as --format json")
+	command.Flags().Int64Var(&f.count, "count", 0, "end after this number of events")
+	command.Flags().BoolVar(&f.untilCaughtUp, "until-caught-up", false, "end after all events that exist so far")
 	exclusiveFlags(command, "json", "format")
 	return command
 }
 
-func (f *tailFlags) check(command *cobra.Command) error {
-	if f.asJSON {
+func (f *tailFlags) check(c *call) error {
+	if c.asJSON {
 		f.format = "json"
 	}
 	switch {
 	case f.format != "lines" && f.format != "json" && f.format != "pretty":
-		return fmt.Errorf("--format %s: say lines, json or pretty", f.format)
-	case f.count < 0 || f.count == 0 && command.Flags().Changed("count"):
+		return fmt.Errorf("--format %s: expected lines, json or pretty", f.format)
+	case f.count < 0 || f.count == 0 && c.changed("count"):
 		return errors.New("--count must be at least 1")
 	}
 	return nil
@@ -123,9 +115,9 @@ const (
 const silence = 45 * time.Second
 
 var (
-	errShownAll = errors.New("all that was asked for was shown")
-	errEnded    = errors.New("the service has ended it")
-	errSilent   = fmt.Errorf("nothing has come for %s", silence)
+	errShownAll = errors.New("all requested events were shown")
+	errEnded    = errors.New("the service closed it")
+	errSilent   = fmt.Errorf("nothing was received for %s", silence)
 )
 
 // brokenError is the reason why a connection has ended, if the command may reconnect.
@@ -148,7 +140,7 @@ func (t *tail) run(ctx context.Context) error {
 			return nil
 		case ctx.Err() != nil:
 			if t.flags.count > 0 || t.flags.untilCaughtUp {
-				return fmt.Errorf("%w, behind %d events", context.Cause(ctx), t.events)
+				return fmt.Errorf("%w after %d events", context.Cause(ctx), t.events)
 			}
 			return nil
 		case !again:
@@ -161,7 +153,7 @@ func (t *tail) run(ctx context.Context) error {
 		}
 		if !t.broken {
 			t.broken = true
-			fmt.Fprintf(t.people, "the connection broke (%v); it is made again ...\n", cut.error)
+			fmt.Fprintf(t.people, "the connection broke (%v); reconnecting ...\n", cut.error)
 		}
 		// Add a random part of up to a half, so that not all clients reconnect at the same time.
 		timer := time.NewTimer(max(pause+rand.N(pause/2), cut.pause))
@@ -201,9 +193,9 @@ func (t *tail) follow(ctx context.Context) error {
 	t.answered = true
 	if t.broken {
 		t.broken = false
-		fmt.Fprintln(t.people, "connected again")
+		fmt.Fprintln(t.people, "reconnected")
 	}
-	told := false // whether the message about catching up was printed
+	saidCaughtUp := false
 	lines := bufio.NewReaderSize(&patientReader{response.Body, patience}, 64<<10)
 	for {
 		line, err := lines.ReadBytes('\n')
@@ -229,8 +221,8 @@ func (t *tail) follow(ctx context.Context) error {
 		switch {
 		case t.flags.count > 0 && t.events >= t.flags.count, caughtUp && t.flags.untilCaughtUp:
 			return errShownAll
-		case caughtUp && !told:
-			told = true
+		case caughtUp && !saidCaughtUp:
+			saidCaughtUp = true
 			if isTerminal(t.people) {
 				fmt.Fprintf(t.people, "caught up at position %d\n", t.next-1)
 			}
@@ -281,7 +273,7 @@ type place struct {
 func (t *tail) show(line []byte) (caughtUp bool, err error) {
 	var f frame
 	if err := json.Unmarshal(line, &f); err != nil {
-		return false, fmt.Errorf("the service has sent what is no frame: %.200q", line)
+		return false, fmt.Errorf("unexpected line from the service: %.200q", line)
 	}
 	if at := cmp.Or(f.CaughtUp, f.Checkpoint); at != nil {
 		t.next = max(t.next, at.Position+1)
@@ -297,7 +289,7 @@ func (t *tail) show(line []byte) (caughtUp bool, err error) {
 	}
 	var event client.Event
 	if err := json.Unmarshal(f.Event, &event); err != nil {
-		return false, fmt.Errorf("the service has sent what is no event: %.200q", f.Event)
+		return false, fmt.Errorf("unexpected event from the service: %.200q", f.Event)
 	}
 	t.next = event.Position + 1
 	t.events++
@@ -314,7 +306,7 @@ func (t *tail) show(line []byte) (caughtUp bool, err error) {
 
 // gapLine describes what retention has removed.
 func gapLine(gap client.Gap) string {
-	return fmt.Sprintf("from position %d to %d events of %s were removed by retention", gap.From, gap.To, strings.Join(gap.Categories, ", "))
+	return fmt.Sprintf("between positions %d and %d, events of %s were removed by retention", gap.From, gap.To, strings.Join(gap.Categories, ", "))
 }
 
 // patientReader limits the time of each read, but not the time between reads.

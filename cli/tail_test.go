@@ -62,10 +62,10 @@ func TestTailGoesOn(t *testing.T) {
 	if o.code != 0 || strings.Join(got, " ") != "1 2 3 11 12" {
 		t.Errorf("it shows %s: %+v", got, o)
 	}
-	if strings.Count(o.err, "the connection broke") != 2 || strings.Count(o.err, "connected again") != 2 {
+	if strings.Count(o.err, "the connection broke") != 2 || strings.Count(o.err, "reconnected") != 2 {
 		t.Errorf("it says %s", o.err)
 	}
-	if !strings.Contains(o.err, "from position 11 to 14 events of order, user were removed by retention\n") {
+	if !strings.Contains(o.err, "between positions 11 and 14, events of order, user were removed by retention\n") {
 		t.Errorf("it says nothing of what is gone: %s", o.err)
 	}
 }
@@ -114,11 +114,11 @@ func TestTailRefused(t *testing.T) {
 	}{
 		{service.URL, nil, "filter: no such field (invalid-request)"},
 		{"http://127.0.0.1:1", nil, "is it running?"},
-		{service.URL, []string{"--format", "xml"}, "say lines, json or pretty"},
+		{service.URL, []string{"--format", "xml"}, "expected lines, json or pretty"},
 		{service.URL, []string{"--count", "0"}, "at least 1"},
-		{service.URL, []string{"order", "invoice"}, "its use is"},
+		{service.URL, []string{"order", "invoice"}, "usage: "},
 		{service.URL, []string{""}, "'$all', in single quotes"},
-		{service.URL, []string{"--json", "--format", "pretty"}, "--format and --json do not go together: say one of them"},
+		{service.URL, []string{"--json", "--format", "pretty"}, "--format and --json cannot be combined: give one of them"},
 	} {
 		if o := run(t, []string{"MANIFOLD_URL=" + c.url, "MANIFOLD_KEY=k"}, nil, append([]string{"tail"}, c.args...)...); o.code != 1 || !strings.Contains(o.err, c.want) {
 			t.Errorf("%v: %+v; it should say %q", c.args, o, c.want)

@@ -22,8 +22,8 @@ func tenantCommand() *cobra.Command {
 	}
 	to.bind(command, operatorKey, "MANIFOLD_KEY")
 	command.AddCommand(tenantCreate(to), tenantList(to),
-		tenantChange(to, "suspend", "suspended", "Refuse every call of a tenant; nothing of it is removed"),
-		tenantChange(to, "resume", "active", "Let a suspended tenant work again"),
+		tenantChange(to, "suspend", "suspended", "Refuse all of a tenant's requests; its data is kept"),
+		tenantChange(to, "resume", "active", "Resume a suspended tenant"),
 		tenantDelete(to))
 	return command
 }
@@ -33,50 +33,40 @@ func tenantCreate(to *connection) *cobra.Command {
 		Use:   "create NAME",
 		Short: "Create a tenant, and print its id",
 		Args:  cobra.ExactArgs(1),
-		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
-			r, err := service.CreateTenantWithResponse(command.Context(), client.NewTenant{Name: args[0]})
+		RunE: to.run(func(ctx context.Context, c *call) error {
+			tenant, err := read[client.Tenant](c.CreateTenant(ctx, client.NewTenant{Name: c.args[0]}))
 			if err != nil {
 				return err
 			}
-			tenant, err := answered(r.JSON201, r.HTTPResponse, r.Body)
-			if err != nil {
-				return err
-			}
-			_, err = fmt.Fprintln(command.OutOrStdout(), tenant.Id)
-			return err
+			c.out.printf("%s\n", tenant.Id)
+			return nil
 		}),
 	}
 }
 
 func tenantList(to *connection) *cobra.Command {
-	return &cobra.Command{
+	return list(to, &cobra.Command{
 		Use:   "list",
 		Short: "List the tenants",
 		Args:  cobra.NoArgs,
-		RunE: to.withService(func(command *cobra.Command, _ []string, service *client.ClientWithResponses) error {
-			return writeList(command.OutOrStdout(), false, "ID\tNAME\tSTATE\tCREATED", tenants(command.Context(), service), func(tenant client.Tenant) []any {
-				return []any{tenant.Id, tenant.Name, tenant.State, tenant.CreatedAt.Format(time.RFC3339)}
-			})
-		}),
-	}
-}
-
-// tenants yields all tenants. It stops at the first error.
-func tenants(ctx context.Context, service *client.ClientWithResponses) iter.Seq2[client.Tenant, error] {
-	size := pageSize
-	return pages(func(token *string) ([]client.Tenant, *http.Response, error) {
-		r, err := service.ListTenantsWithResponse(ctx, &client.ListTenantsParams{PageSize: &size, PageToken: token})
-		if err != nil {
-			return nil, nil, err
-		}
-		page, err := answered(r.JSON200, r.HTTPResponse, r.Body)
-		return page.Tenants, r.HTTPResponse, err
+	}, tenants, table[client.Tenant]{
+		header: "ID\tNAME\tSTATE\tCREATED",
+		row: func(tenant client.Tenant) []any {
+			return []any{tenant.Id, tenant.Name, tenant.State, tenant.CreatedAt.Format(time.RFC3339)}
+		},
 	})
 }
 
+// tenants yields all tenants.
+func tenants(ctx context.Context, c *call) iter.Seq2[client.Tenant, error] {
+	return pages(func(token *string) (*http.Response, error) {
+		return c.ListTenants(ctx, &client.ListTenantsParams{PageSize: new(pageSize), PageToken: token})
+	}, func(page client.TenantList) []client.Tenant { return page.Tenants })
+}
+
 // findTenant finds a tenant by id or name. A deleted tenant has no name any more.
-func findTenant(ctx context.Context, service *client.ClientWithResponses, nameOrID string) (client.Tenant, error) {
-	for tenant, err := range tenants(ctx, service) {
+func findTenant(ctx context.Context, c *call, nameOrID string) (client.Tenant, error) {
+	for tenant, err := range tenants(ctx, c) {
 		if err != nil {
 			return client.Tenant{}, err
 		}
@@ -92,21 +82,17 @@ func tenantChange(to *connection, name, state, short string) *cobra.Command {
 		Use:   name + " NAME|ID",
 		Short: short,
 		Args:  cobra.ExactArgs(1),
-		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
-			tenant, err := findTenant(command.Context(), service, args[0])
+		RunE: to.run(func(ctx context.Context, c *call) error {
+			tenant, err := findTenant(ctx, c, c.args[0])
 			if err != nil {
 				return err
 			}
-			r, err := service.ChangeTenantWithResponse(command.Context(), tenant.Id, client.TenantChange{State: state})
+			tenant, err = read[client.Tenant](c.ChangeTenant(ctx, tenant.Id, client.TenantChange{State: state}))
 			if err != nil {
 				return err
 			}
-			tenant, err = answered(r.JSON200, r.HTTPResponse, r.Body)
-			if err != nil {
-				return err
-			}
-			_, err = fmt.Fprintf(command.OutOrStdout(), "tenant %s is %s\n", tenant.Name, tenant.State)
-			return err
+			c.out.printf("tenant %s is %s\n", tenant.Name, tenant.State)
+			return nil
 		}),
 	}
 }
@@ -115,31 +101,23 @@ func tenantDelete(to *connection) *cobra.Command {
 	var confirm string
 	command := &cobra.Command{
 		Use:   "delete NAME|ID --confirm NAME",
-		Short: "Delete a tenant and everything of it, for good",
+		Short: "Delete a tenant with all its data, for good",
 		Args:  cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
+		RunE: to.run(func(ctx context.Context, c *call) error {
 			if confirm == "" {
-				return errors.New("this removes the tenant's events and documents for good; repeat its name in --confirm if that is meant")
+				return errors.New("this removes the tenant's events and documents for good; repeat its name in --confirm to confirm")
 			}
-			service, err := to.open()
+			tenant, err := findTenant(ctx, c, c.args[0])
 			if err != nil {
 				return err
 			}
-			tenant, err := findTenant(command.Context(), service, args[0])
-			if err != nil {
+			if err := done(c.DeleteTenant(ctx, tenant.Id, &client.DeleteTenantParams{Confirm: confirm})); err != nil {
 				return err
 			}
-			r, err := service.DeleteTenantWithResponse(command.Context(), tenant.Id, &client.DeleteTenantParams{Confirm: confirm})
-			if err != nil {
-				return err
-			}
-			if r.StatusCode() != http.StatusAccepted {
-				return refusal(r.Status(), r.Body)
-			}
-			_, err = fmt.Fprintf(command.OutOrStdout(), "tenant %s is being deleted\n", tenant.Name)
-			return err
-		},
+			c.out.printf("tenant %s is being deleted\n", tenant.Name)
+			return nil
+		}),
 	}
-	command.Flags().StringVar(&confirm, "confirm", "", "the tenant's name, once more")
+	command.Flags().StringVar(&confirm, "confirm", "", "the tenant's name, repeated")
 	return command
 }

@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
+	"net/http"
 	"os"
 	"strconv"
 	"strings"
@@ -18,9 +21,9 @@ func upcasterCommand() *cobra.Command {
 	to := &connection{}
 	command := &cobra.Command{
 		Use:   "upcaster",
-		Short: "Put, list, try out and delete upcasters, which bring old events into the form that expressions are written for",
-		Long: `Put, list, try out and delete a tenant's upcasters; with the operator's key, the shared ones. An upcaster is for an event type
-and a schema version: its expression gives the data as the next schema version has it.`,
+		Short: "Manage upcasters, which convert old events to the newest schema version",
+		Long: `Manage a tenant's upcasters; with the operator's key, the shared ones. An upcaster belongs to an event type and a schema version. Its
+expression returns the event's data in the next schema version.`,
 		Args: cobra.NoArgs,
 	}
 	to.bind(command, "MANIFOLD_KEY", operatorKey)
@@ -29,24 +32,17 @@ and a schema version: its expression gives the data as the next schema version h
 }
 
 func upcasterList(to *connection) *cobra.Command {
-	return &cobra.Command{
+	return list(to, &cobra.Command{
 		Use:   "list",
 		Short: "List the upcasters",
 		Args:  cobra.NoArgs,
-		RunE: to.withService(func(command *cobra.Command, _ []string, service *client.ClientWithResponses) error {
-			r, err := service.ListUpcastersWithResponse(command.Context())
-			if err != nil {
-				return err
-			}
-			list, err := answered(r.JSON200, r.HTTPResponse, r.Body)
-			if err != nil {
-				return err
-			}
-			return writeTable(command.OutOrStdout(), "TYPE\tVERSION\tSHARED\tEXPRESSION", list.Upcasters, func(u client.Upcaster) []any {
-				return []any{u.Type, u.Version, u.Shared, oneLine(u.Expression)}
-			})
-		}),
-	}
+	}, func(ctx context.Context, c *call) iter.Seq2[client.Upcaster, error] {
+		return pages(func(*string) (*http.Response, error) { return c.ListUpcasters(ctx) },
+			func(answer client.UpcasterList) []client.Upcaster { return answer.Upcasters })
+	}, table[client.Upcaster]{
+		header: "TYPE\tVERSION\tSHARED\tEXPRESSION",
+		row:    func(u client.Upcaster) []any { return []any{u.Type, u.Version, u.Shared, oneLine(u.Expression)} },
+	})
 }
 
 func upcasterPut(to *connection) *cobra.Command {
@@ -54,39 +50,33 @@ func upcasterPut(to *connection) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "put TYPE VERSION [EXPRESSION]",
 		Short: "Create or change an upcaster",
-		Long: `Create or change the upcaster for an event type and a schema version. The expression is an argument, or in a file. It is in
-force at once; documents that are there change by a rebuild.`,
+		Long: `Create or change the upcaster of an event type and a schema version. Give the expression as an argument or in a file. It takes effect
+at once; existing documents change with their next rebuild.`,
 		Example: `  manifold upcaster put OrderPlaced 1 'merge(event.data, {"customer": {"id": event.data.customer}})' --rebuild`,
 		Args:    cobra.RangeArgs(2, 3),
-		RunE: func(command *cobra.Command, args []string) error {
-			version, err := schemaVersion(args[1])
+		RunE: to.run(func(ctx context.Context, c *call) error {
+			version, err := schemaVersion(c.args[1])
 			if err != nil {
 				return err
 			}
-			expression, err := upcasterExpression(args[2:], file, command.InOrStdin())
+			expression, err := upcasterExpression(c.args[2:], file, c.in)
 			if err != nil {
 				return err
 			}
-			service, err := to.open()
+			response, err := c.PutUpcaster(ctx, c.args[0], version, client.PutUpcasterJSONRequestBody{Expression: expression, Rebuild: rebuild})
+			change, err := read[client.UpcasterChange](response, err)
 			if err != nil {
 				return err
 			}
-			r, err := service.PutUpcasterWithResponse(command.Context(), args[0], version, client.PutUpcasterJSONRequestBody{Expression: expression, Rebuild: rebuild})
-			if err != nil {
-				return err
+			result := "changed, or as it was"
+			if response.StatusCode == http.StatusCreated {
+				result = "created"
 			}
-			change, what := r.JSON200, "changed, or as it was"
-			if r.JSON201 != nil {
-				change, what = r.JSON201, "created"
-			}
-			if change == nil {
-				return refusal(r.Status(), r.Body)
-			}
-			return printTouches(command.OutOrStdout(), args[0], version, what, change.Touches, rebuild)
-		},
+			return printTouches(c, result, change.Touches, rebuild)
+		}),
 	}
-	command.Flags().StringVarP(&file, "file", "f", "", "the file with the expression; - is the standard input")
-	command.Flags().BoolVar(&rebuild, "rebuild", false, "rebuild the projections that it touches")
+	fileFlag(command, &file, "the expression")
+	command.Flags().BoolVar(&rebuild, "rebuild", false, "rebuild the affected projections")
 	return command
 }
 
@@ -96,34 +86,26 @@ func upcasterDelete(to *connection) *cobra.Command {
 		Use:   "delete TYPE VERSION",
 		Short: "Delete an upcaster",
 		Args:  cobra.ExactArgs(2),
-		RunE: func(command *cobra.Command, args []string) error {
-			version, err := schemaVersion(args[1])
+		RunE: to.run(func(ctx context.Context, c *call) error {
+			version, err := schemaVersion(c.args[1])
 			if err != nil {
 				return err
 			}
-			service, err := to.open()
+			change, err := read[client.UpcasterChange](c.DeleteUpcaster(ctx, c.args[0], version, &client.DeleteUpcasterParams{Rebuild: &rebuild}))
 			if err != nil {
 				return err
 			}
-			r, err := service.DeleteUpcasterWithResponse(command.Context(), args[0], version, &client.DeleteUpcasterParams{Rebuild: &rebuild})
-			if err != nil {
-				return err
-			}
-			change, err := answered(r.JSON200, r.HTTPResponse, r.Body)
-			if err != nil {
-				return err
-			}
-			return printTouches(command.OutOrStdout(), args[0], version, "deleted", change.Touches, rebuild)
-		},
+			return printTouches(c, "deleted", change.Touches, rebuild)
+		}),
 	}
-	command.Flags().BoolVar(&rebuild, "rebuild", false, "rebuild the projections that it touched")
+	command.Flags().BoolVar(&rebuild, "rebuild", false, "rebuild the affected projections")
 	return command
 }
 
-// printTouches prints the result for an upcaster. After that, it returns an error if a projection could not be
+// printTouches prints what a change of an upcaster affects. After that, it returns an error if a projection could not be
 // rebuilt.
-func printTouches(out io.Writer, eventType string, version int64, what string, touches client.UpcasterTouches, rebuild bool) error {
-	fmt.Fprintf(out, "%s/%d: %s\n", eventType, version, what)
+func printTouches(c *call, result string, touches client.UpcasterTouches, rebuild bool) error {
+	c.out.printf("%s/%s: %s\n", c.args[0], c.args[1], result)
 	failed := 0
 	for _, p := range touches.Projections {
 		shared, state := "", ""
@@ -139,16 +121,16 @@ func printTouches(out io.Writer, eventType string, version int64, what string, t
 		case rebuild && p.Shared:
 			state = ": the operator rebuilds it"
 		}
-		fmt.Fprintf(out, "touches projection %s%s%s\n", p.Name, shared, state)
+		c.out.printf("affects projection %s%s%s\n", p.Name, shared, state)
 	}
 	for _, category := range touches.Aggregates {
-		fmt.Fprintf(out, "touches the states of category %s\n", category)
+		c.out.printf("affects the states of category %s\n", category)
 	}
 	if failed > 0 {
-		return fmt.Errorf("%d of the projections that it touches could not be rebuilt", failed)
+		return fmt.Errorf("%d of the affected projections could not be rebuilt", failed)
 	}
 	if !rebuild && len(touches.Projections) > 0 {
-		fmt.Fprintln(out, "documents that are there stay as they are until they are rebuilt: --rebuild")
+		c.out.printf("existing documents do not change until they are rebuilt: --rebuild\n")
 	}
 	return nil
 }
@@ -157,26 +139,25 @@ func upcasterPreview(to *connection) *cobra.Command {
 	source, file, events := client.PreviewSource{}, "", ""
 	command := &cobra.Command{
 		Use:   "preview [TYPE VERSION [EXPRESSION]]",
-		Short: "Show what upcasters make of events",
-		Long: `Show what the upcasters in force make of events: of a stream, of the last ones in the log, or of events in a file as a JSON
-list. With a type, a version and an expression, that upcaster is tried in the place of the one that is there. Nothing is kept.`,
+		Short: "Show how upcasters convert events",
+		Long: `Show how the current upcasters convert events: those of a stream, the last ones in the log, or those in a file. With a type, a
+version and an expression, that upcaster replaces the stored one. Nothing is stored.`,
 		Example: `  manifold upcaster preview OrderPlaced 1 'merge(event.data, {"currency": "EUR"})' --last 3`,
 		Args:    cobra.MaximumNArgs(3),
-		RunE: func(command *cobra.Command, args []string) error {
-			if err := oneSource(command, "stream", "last", "events"); err != nil {
+		RunE: to.run(func(ctx context.Context, c *call) (err error) {
+			if err := oneSource(c.changed, source.Last, "stream", "last", "events"); err != nil {
 				return err
 			}
 			body := client.PreviewUpcasterJSONRequestBody{Source: source}
-			if len(args) == 1 {
-				return errors.New("an upcaster to be tried has a type, a version and an expression")
-			}
-			var err error
-			if len(args) >= 2 {
-				body.Type = args[0]
-				if body.Version, err = schemaVersion(args[1]); err != nil {
+			switch {
+			case len(c.args) == 1:
+				return errors.New("give the upcaster's type, version and expression")
+			case len(c.args) >= 2:
+				body.Type = c.args[0]
+				if body.Version, err = schemaVersion(c.args[1]); err != nil {
 					return err
 				}
-				if body.Expression, err = upcasterExpression(args[2:], file, command.InOrStdin()); err != nil {
+				if body.Expression, err = upcasterExpression(c.args[2:], file, c.in); err != nil {
 					return err
 				}
 			}
@@ -186,51 +167,39 @@ list. With a type, a version and an expression, that upcaster is tried in the pl
 					return err
 				}
 				if err := json.Unmarshal(text, &body.Source.Events); err != nil {
-					return fmt.Errorf("%s: it is no JSON list of events: %w", events, err)
+					return fmt.Errorf("%s: expected a JSON list of events: %w", events, err)
 				}
 			}
-			service, err := to.open()
+			preview, err := read[client.UpcasterPreviewResult](c.PreviewUpcaster(ctx, body))
 			if err != nil {
 				return err
 			}
-			r, err := service.PreviewUpcasterWithResponse(command.Context(), body)
-			if err != nil {
-				return err
-			}
-			preview, err := answered(r.JSON200, r.HTTPResponse, r.Body)
-			if err != nil {
-				return err
-			}
-			return printUpcasts(command.OutOrStdout(), preview.Steps)
-		},
+			return printUpcasts(c.out, preview.Steps)
+		}),
 	}
 	command.Flags().StringVar(&source.Stream, "stream", "", "the first 1,000 events of this stream")
-	command.Flags().IntVar(&source.Last, "last", 0, "the last so many events of the types that have upcasters")
-	command.Flags().StringVar(&events, "events", "", `a file with events, as in [{"type": "OrderPlaced", "data": {...}}]`)
-	command.Flags().StringVarP(&file, "file", "f", "", "the file with the expression; - is the standard input")
+	command.Flags().IntVar(&source.Last, "last", 0, "this number of the last events whose types have upcasters")
+	command.Flags().StringVar(&events, "events", "", `a file with events as a JSON list, such as [{"type": "OrderPlaced", "data": {...}}]`)
+	fileFlag(command, &file, "the expression")
 	return command
 }
 
 // printUpcasts prints the results for events. After that, it returns an error if some events could not be upcast.
-func printUpcasts(out io.Writer, steps []client.UpcastStep) error {
+func printUpcasts(out *output, steps []client.UpcastStep) error {
 	failed := 0
 	for _, step := range steps {
-		var err error
 		switch {
 		case step.Error != "":
 			failed++
-			_, err = fmt.Fprintf(out, "%s %s version %d\n  before %s\n  FAILS  %s\n", step.Event, step.Type, step.VersionBefore, step.Before, step.Error)
+			out.printf("%s %s version %d\n  before %s\n  FAILS  %s\n", step.Event, step.Type, step.VersionBefore, step.Before, step.Error)
 		case step.VersionBefore == step.VersionAfter:
-			_, err = fmt.Fprintf(out, "%s %s stays as it is\n", step.Event, step.Type)
+			out.printf("%s %s is unchanged\n", step.Event, step.Type)
 		default:
-			_, err = fmt.Fprintf(out, "%s %s version %d becomes %d\n  before %s\n  after  %s\n", step.Event, step.Type, step.VersionBefore, step.VersionAfter, step.Before, step.After)
-		}
-		if err != nil {
-			return err
+			out.printf("%s %s version %d becomes %d\n  before %s\n  after  %s\n", step.Event, step.Type, step.VersionBefore, step.VersionAfter, step.Before, step.After)
 		}
 	}
 	if failed > 0 {
-		return fmt.Errorf("%d of %d events do not go through", failed, len(steps))
+		return fmt.Errorf("%d of %d events cannot be upcast", failed, len(steps))
 	}
 	return nil
 }
@@ -238,7 +207,7 @@ func printUpcasts(out io.Writer, steps []client.UpcastStep) error {
 func schemaVersion(text string) (int64, error) {
 	version, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || version < 1 {
-		return 0, fmt.Errorf("%q is not a schema version; the first is 1", text)
+		return 0, fmt.Errorf("%q is not a schema version: expected 1, 2, 3 ...", text)
 	}
 	return version, nil
 }
@@ -246,7 +215,7 @@ func schemaVersion(text string) (int64, error) {
 // upcasterExpression returns the expression of a command line, from an argument or a file.
 func upcasterExpression(args []string, file string, stdin io.Reader) (string, error) {
 	if (len(args) == 0) == (file == "") {
-		return "", errors.New("give the expression as an argument, or in a file: --file")
+		return "", errors.New("give the expression either as an argument or with --file")
 	}
 	if len(args) > 0 {
 		return args[0], nil

@@ -35,17 +35,17 @@ func TestUpcasterCommands(t *testing.T) {
 		}
 	}
 	says(run(t, environ, nil, "upcaster", "preview", "OrderPlaced", "1", expression, "--stream", "order-1"), 0,
-		"OrderPlaced version 1 becomes 2\n", "before {\"customer\":\"c-1\"}\n", "after  {\"customer\":{\"id\":\"c-1\"}}\n", "Paid stays as it is\n")
-	says(run(t, environ, nil, "upcaster", "preview", "OrderPlaced", "1", "event.data.nope", "--last", "5"), 1, "FAILS  upcaster OrderPlaced/1: line 1, column 12: ", "1 of 1 events do not go through")
+		"OrderPlaced version 1 becomes 2\n", "before {\"customer\":\"c-1\"}\n", "after  {\"customer\":{\"id\":\"c-1\"}}\n", "Paid is unchanged\n")
+	says(run(t, environ, nil, "upcaster", "preview", "OrderPlaced", "1", "event.data.nope", "--last", "5"), 1, "FAILS  upcaster OrderPlaced/1: line 1, column 12: ", "1 of 1 events cannot be upcast")
 	given := write("given.json", `[{"type": "OrderPlaced", "data": {"customer": "<x>"}}]`)
 	says(run(t, operator, strings.NewReader(expression), "upcaster", "preview", "OrderPlaced", "1", "-f", "-", "--events", given), 0, `after  {"customer":{"id":"<x>"}}`)
-	says(run(t, environ, nil, "upcaster", "put", "OrderPlaced", "1", expression), 0, "OrderPlaced/1: created\n", "touches projection placed\n", "--rebuild")
-	says(run(t, environ, nil, "upcaster", "put", "OrderPlaced", "1", "-f", write("expression", expression+"\n"), "--rebuild"), 0, "as it was", "touches projection placed: rebuild ", "was started")
+	says(run(t, environ, nil, "upcaster", "put", "OrderPlaced", "1", expression), 0, "OrderPlaced/1: created\n", "affects projection placed\n", "--rebuild")
+	says(run(t, environ, nil, "upcaster", "put", "OrderPlaced", "1", "-f", write("expression", expression+"\n"), "--rebuild"), 0, "as it was", "affects projection placed: rebuild ", "was started")
 	says(run(t, environ, nil, "upcaster", "list"), 0, "OrderPlaced  1        false   "+expression)
 	says(run(t, environ, nil, "upcaster", "put", "OrderPlaced", "one", expression), 1, `"one" is not a schema version`)
 	says(run(t, environ, nil, "upcaster", "put", "OrderPlaced", "1"), 1, "--file")
 	says(run(t, environ, nil, "upcaster", "put", "OrderPlaced", "1", "doc"), 1, "expression: line 1, column 1: ")
 	says(run(t, environ, nil, "upcaster", "preview"), 1, "stream")
-	says(run(t, environ, nil, "upcaster", "delete", "OrderPlaced", "1"), 0, "OrderPlaced/1: deleted\n", "touches projection placed\n")
+	says(run(t, environ, nil, "upcaster", "delete", "OrderPlaced", "1"), 0, "OrderPlaced/1: deleted\n", "affects projection placed\n")
 	says(run(t, environ, nil, "upcaster", "delete", "OrderPlaced", "1"), 1, "there is no upcaster for version 1 of OrderPlaced")
 }

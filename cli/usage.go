@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -17,43 +18,41 @@ import (
 )
 
 func usageCommand() *cobra.Command {
-	to, from, until, asCSV, days := &connection{}, "", "", false, false
+	to, period, asCSV, byDay := &connection{}, period{}, false, false
 	command := &cobra.Command{
 		Use:   "usage",
 		Short: "Show how many events and bytes each tenant has appended",
 		Long: `Show how many events each tenant has appended, and the bytes of their data and metadata, by the UTC days on which they were
-recorded: what the shared projection "usage" has counted. It is up to date to within some seconds.
+recorded. The numbers come from the shared projection "usage", and are up to date within seconds.
 
 It needs the operator's key.`,
-		Args: cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error {
-			to.asOperator(command)
-			period := period{from, until}
+		Args:             cobra.NoArgs,
+		PersistentPreRun: func(command *cobra.Command, _ []string) { to.asOperator(command) },
+		RunE: to.run(func(ctx context.Context, c *call) error {
 			if err := period.check(); err != nil {
 				return err
 			}
-			service, err := to.open()
-			if err != nil {
-				return err
+			names := make(map[string]string) // of tenants, by id
+			for tenant, err := range tenants(ctx, c) {
+				if err != nil {
+					return err
+				}
+				names[tenant.Id] = tenant.Name
 			}
-			names, err := tenantNames(command.Context(), service)
-			if err != nil {
-				return err
-			}
-			rows, err := readUsage(command.Context(), service, period, days)
+			rows, err := readUsage(ctx, c, period, byDay)
 			if err != nil {
 				return err
 			}
 			if asCSV {
-				return writeUsageCSV(command.OutOrStdout(), rows, names, days)
+				return writeUsageCSV(c.out, rows, names, byDay)
 			}
-			return writeUsage(command.OutOrStdout(), rows, names, days)
-		},
+			return writeUsage(c.out, rows, names, byDay)
+		}),
 	}
 	to.bind(command, "MANIFOLD_KEY", operatorKey)
-	command.Flags().StringVar(&from, "from", "", "the first day, such as 2026-03-01; the first that there is")
-	command.Flags().StringVar(&until, "to", "", "the last day, included; today")
-	command.Flags().BoolVar(&days, "by-day", false, "a line for each day")
+	command.Flags().StringVar(&period.from, "from", "", "the first day, such as 2026-03-01 (default: the first with events)")
+	command.Flags().StringVar(&period.to, "to", "", "the last day, inclusive (default: today)")
+	command.Flags().BoolVar(&byDay, "by-day", false, "one line per day")
 	command.Flags().BoolVar(&asCSV, "csv", false, "write CSV, for a spreadsheet or a program")
 	return command
 }
@@ -68,7 +67,7 @@ func (p period) check() error {
 		}
 	}
 	if p.from != "" && p.to != "" && p.from > p.to {
-		return fmt.Errorf("--from %s is behind --to %s", p.from, p.to)
+		return fmt.Errorf("--from %s is after --to %s", p.from, p.to)
 	}
 	return nil
 }
@@ -94,61 +93,37 @@ type tenantUsage struct {
 }
 
 // readUsage returns a row for each tenant, or for each day of each tenant, sorted by tenant id and day.
-func readUsage(ctx context.Context, service *client.ClientWithResponses, period period, days bool) ([]tenantUsage, error) {
+func readUsage(ctx context.Context, c *call, period period, byDay bool) ([]tenantUsage, error) {
+	params := client.ListAllDocumentsParams{PageSize: new(pageSize), Filter: given(period.filter())}
 	var rows []tenantUsage
-	size := 1000
-	params := client.ListAllDocumentsParams{PageSize: &size}
-	if filter := period.filter(); filter != "" {
-		params.Filter = &filter
-	}
-	for {
-		r, err := service.ListAllDocumentsWithResponse(ctx, "usage", &params)
+	for document, err := range pages(func(token *string) (*http.Response, error) {
+		params.PageToken = token
+		return c.ListAllDocuments(ctx, "usage", &params)
+	}, func(page client.TenantDocumentList) []client.TenantDocument { return page.Documents }) {
 		if err != nil {
 			return nil, err
 		}
-		page, err := answered(r.JSON200, r.HTTPResponse, r.Body)
-		if err != nil {
-			return nil, err
+		row := tenantUsage{Tenant: document.Tenant}
+		if err := json.Unmarshal(document.Document, &row); err != nil {
+			return nil, fmt.Errorf("the usage of tenant %s on %s: %w", document.Tenant, document.Id, err)
 		}
-		for _, document := range page.Documents {
-			row := tenantUsage{Tenant: document.Tenant}
-			if err := json.Unmarshal(document.Document, &row); err != nil {
-				return nil, fmt.Errorf("the usage of tenant %s on %s: %w", document.Tenant, document.Id, err)
-			}
-			if !days {
-				row.Day = ""
-			}
-			if last := len(rows) - 1; !days && last >= 0 && rows[last].Tenant == row.Tenant {
-				rows[last].Events += row.Events
-				rows[last].Bytes += row.Bytes
-				continue
-			}
-			rows = append(rows, row)
+		if !byDay {
+			row.Day = ""
 		}
-		next := nextPage(r.HTTPResponse)
-		if next == "" {
-			return rows, nil
+		if last := len(rows) - 1; !byDay && last >= 0 && rows[last].Tenant == row.Tenant {
+			rows[last].Events += row.Events
+			rows[last].Bytes += row.Bytes
+			continue
 		}
-		params.PageToken = &next
+		rows = append(rows, row)
 	}
+	return rows, nil
 }
 
-// tenantNames returns the names of all tenants by their ids.
-func tenantNames(ctx context.Context, service *client.ClientWithResponses) (map[string]string, error) {
-	names := make(map[string]string)
-	for tenant, err := range tenants(ctx, service) {
-		if err != nil {
-			return nil, err
-		}
-		names[tenant.Id] = tenant.Name
-	}
-	return names, nil
-}
-
-func writeUsage(out io.Writer, rows []tenantUsage, names map[string]string, days bool) error {
+func writeUsage(out io.Writer, rows []tenantUsage, names map[string]string, byDay bool) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	day := func(text string) string {
-		if !days {
+		if !byDay {
 			return ""
 		}
 		return text + "\t"
@@ -164,11 +139,11 @@ func writeUsage(out io.Writer, rows []tenantUsage, names map[string]string, days
 	return t.Flush()
 }
 
-func writeUsageCSV(out io.Writer, rows []tenantUsage, names map[string]string, days bool) error {
+func writeUsageCSV(out io.Writer, rows []tenantUsage, names map[string]string, byDay bool) error {
 	w := csv.NewWriter(out)
 	record := func(tenant, name, day, events, bytes string) {
 		fields := []string{tenant, name, events, bytes}
-		if days {
+		if byDay {
 			fields = []string{tenant, name, day, events, bytes}
 		}
 		_ = w.Write(fields) // the writer returns its error at the end

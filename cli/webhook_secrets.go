@@ -1,10 +1,7 @@
 package cli
 
 import (
-	"fmt"
-	"io"
-	"net/http"
-	"text/tabwriter"
+	"context"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,43 +12,37 @@ import (
 func webhookSecrets(to *connection) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "secrets",
-		Short: "List a webhook's secrets, add one, or remove one",
-		Long: `List a webhook's secrets, add one, or remove one. Every message is signed with each of them. To go from one to the next: add one, give
-it to the receiver, and remove the old one.`,
+		Short: "List, add and remove a webhook's secrets",
+		Long: `List, add and remove a webhook's secrets. Each message is signed with every secret. To rotate a secret, add a new one, give it to the
+receiver, and remove the old one.`,
 		Args: cobra.NoArgs,
 	}
 	command.AddCommand(secretList(to), secretAdd(to), secretRemove(to))
 	return command
 }
 
-// tellSecret prints a newly created secret.
-func tellSecret(out io.Writer, secret client.WebhookSecret) error {
-	_, err := fmt.Fprintf(out, "secret %s, shown this once:\n%s\n", secret.Id, secret.Secret)
-	return err
+func printSecret(out *output, secret client.WebhookSecret) {
+	out.printf("secret %s, shown this once:\n%s\n", secret.Id, secret.Secret)
 }
 
 func secretList(to *connection) *cobra.Command {
-	return &cobra.Command{
+	return show(to, &cobra.Command{
 		Use:   "list NAME",
-		Short: "List the secrets that sign a webhook's messages, without what they are",
+		Short: "List the secrets that sign a webhook's messages, without their values",
 		Args:  cobra.ExactArgs(1),
-		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
-			webhook, err := readWebhook(command.Context(), service, args[0])
-			if err != nil {
-				return err
-			}
-			t := tabwriter.NewWriter(command.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(t, "SECRET\tCREATED\tEXPIRES")
-			for _, secret := range webhook.Secrets {
+	}, (*client.Client).GetWebhook, func(_ context.Context, c *call, webhook client.Webhook) error {
+		return table[client.WebhookSecret]{
+			isFixed: true,
+			header:  "SECRET\tCREATED\tEXPIRES",
+			row: func(secret client.WebhookSecret) []any {
 				expires := "never"
 				if secret.ExpiresAt != nil {
-					expires = secret.ExpiresAt.Local().Format(time.RFC3339)
+					expires = local(*secret.ExpiresAt)
 				}
-				fmt.Fprintf(t, "%s\t%s\t%s\n", secret.Id, secret.CreatedAt.Local().Format(time.RFC3339), expires)
-			}
-			return t.Flush()
-		}),
-	}
+				return []any{secret.Id, local(secret.CreatedAt), expires}
+			},
+		}.print(c.out, each(webhook.Secrets))
+	})
 }
 
 func secretAdd(to *connection) *cobra.Command {
@@ -61,41 +52,34 @@ func secretAdd(to *connection) *cobra.Command {
 		Short:   "Add a secret, and show it this once",
 		Example: `  manifold webhook secrets add billing --expire-old 24h`,
 		Args:    cobra.ExactArgs(1),
-		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
+		RunE: to.run(func(ctx context.Context, c *call) error {
 			var body client.NewWebhookSecret
-			if command.Flags().Changed("expire-old") {
+			if c.changed("expire-old") {
 				body.ExpireOldAfter = new(expireOld.Seconds())
 			}
-			r, err := service.AddWebhookSecretWithResponse(command.Context(), args[0], body)
+			secret, err := read[client.WebhookSecret](c.AddWebhookSecret(ctx, c.args[0], body))
 			if err != nil {
 				return err
 			}
-			secret, err := answered(r.JSON201, r.HTTPResponse, r.Body)
-			if err != nil {
-				return err
-			}
-			return tellSecret(command.OutOrStdout(), secret)
+			printSecret(c.out, secret)
+			return nil
 		}),
 	}
-	command.Flags().DurationVar(&expireOld, "expire-old", 0, "those that are there sign no more after so long, such as 24h; without: until they are removed")
+	command.Flags().DurationVar(&expireOld, "expire-old", 0, "how long the existing secrets still sign, such as 24h (default: until they are removed)")
 	return command
 }
 
 func secretRemove(to *connection) *cobra.Command {
 	return &cobra.Command{
 		Use:   "remove NAME SECRET-ID",
-		Short: "Remove a secret: it signs no more",
+		Short: "Remove a secret: it no longer signs",
 		Args:  cobra.ExactArgs(2),
-		RunE: to.withService(func(command *cobra.Command, args []string, service *client.ClientWithResponses) error {
-			r, err := service.RemoveWebhookSecretWithResponse(command.Context(), args[0], args[1])
-			if err != nil {
+		RunE: to.run(func(ctx context.Context, c *call) error {
+			if err := done(c.RemoveWebhookSecret(ctx, c.args[0], c.args[1])); err != nil {
 				return err
 			}
-			if r.StatusCode() != http.StatusNoContent {
-				return refusal(r.Status(), r.Body)
-			}
-			_, err = fmt.Fprintf(command.OutOrStdout(), "%s: removed the secret %s\n", args[0], args[1])
-			return err
+			c.out.printf("%s: removed the secret %s\n", c.args[0], c.args[1])
+			return nil
 		}),
 	}
 }

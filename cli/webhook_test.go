@@ -42,8 +42,8 @@ func TestWebhookCommands(t *testing.T) {
 	want("a projection that there is not", with("", "put", "mail", "--projection", "none"), 1, `source.projection`, `no projection "none"`)
 	want("no dedupe", with("", "put", "mail", "--dedupe", "", "--stream", "order-1", "--delay", "0s"), 0, `changed`, `"stream":"order-1"`, `dedupe`)
 	want("a wrong expression", with("", "put", "mail", "--filter", "event.data.n >"), 1, `filter`, `line 1`)
-	want("another's name", with(definition, "put", "other", "-f", "-"), 1, `of the webhook "mail", not of other`)
-	want("what is no definition", with("[1, 2]", "put", "mail", "-f", "-"), 1, `no webhook's definition`)
+	want("another's name", with(definition, "put", "other", "-f", "-"), 1, `it defines the webhook "mail", not other`)
+	want("what is no definition", with("[1, 2]", "put", "mail", "-f", "-"), 1, `expected a webhook's definition`)
 	want("an address that is not allowed", with("", "put", "inside", "--to", "https://10.1.2.3/"), 1, `url`, `no public address`)
 	want("two sources", with("", "put", "mail", "--stream", "a-1", "--category", "b"), 1, `stream`)
 
@@ -55,7 +55,7 @@ func TestWebhookCommands(t *testing.T) {
 	if err := json.Unmarshal([]byte(with("", "get", "mail", "--json").out), &webhook); err != nil || webhook.Name != "mail" || len(webhook.Secrets) != 1 || webhook.Secrets[0]["secret"] != "" {
 		t.Errorf("as JSON it is %+v, %v", webhook, err)
 	}
-	want("a test that is refused", with("", "test", "mail"), 1, `mail: failed 418 after`, `the test message was not taken: it was answered with 418: not now not here`)
+	want("a test that is refused", with("", "test", "mail"), 1, `mail: failed 418 after`, `the test message was not accepted: it was answered with 418: not now not here`)
 	want("its attempt", with("", "attempts", "mail", "--limit", "1", "--json"), 0, `^{"id":.*"outcome":"failed","status":418,.*"excerpt":"not now\\nnot here\\n".*}\n$`)
 	want("those of an outcome that there is not", with("", "attempts", "mail", "--outcome", "great"), 1, `outcome`)
 
@@ -64,7 +64,7 @@ func TestWebhookCommands(t *testing.T) {
 	want("its removal once more", with("", "secrets", "remove", "mail", webhook.Secrets[0]["id"]), 1, `no secret`)
 	want("a replay of nothing", with("", "replay", "mail", "--from", "1"), 1, `the log ends with 0`)
 	want("no replay", with("", "replay", "mail"), 1, `no replay`)
-	want("a range without its beginning", with("", "replay", "mail", "--to", "1"), 1, `give --from`)
+	want("a range without its beginning", with("", "replay", "mail", "--to", "1"), 1, `--to needs --from`)
 	want("a new one without a URL", with("", "put", "fresh", "--category", "order"), 1, `--to`)
 	want("a range and its end", with("", "replay", "mail", "--from", "1", "--cancel"), 1, `cancel`)
 	want("the list", with("", "list", "--json"), 0, `^{"name":"mail",.*}\n$`)

@@ -8,10 +8,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// tellUse adds the usage to the error for a command's invalid arguments. A command that only has subcommands shows
+// explainArguments adds the usage to the error for a command's invalid arguments. A command that only has subcommands shows
 // its help, and refuses any unknown subcommand.
-func tellUse(command *cobra.Command) {
-	use := "its use is: " + command.UseLine()
+func explainArguments(command *cobra.Command) {
+	use := "usage: " + command.UseLine()
 	if command.HasSubCommands() {
 		use = "see " + command.CommandPath() + " --help"
 		if command.HasParent() && !command.Runnable() {
@@ -28,7 +28,7 @@ func tellUse(command *cobra.Command) {
 		}
 	}
 	for _, inner := range command.Commands() {
-		tellUse(inner)
+		explainArguments(inner)
 	}
 }
 
@@ -38,7 +38,7 @@ func exclusiveFlags(command *cobra.Command, names ...string) {
 	command.MarkFlagsMutuallyExclusive(names...)
 	checkFlags(command, names, func(given, _ []string) error {
 		if len(given) > 1 {
-			return fmt.Errorf("%s do not go together: say one of them", joinFlags(given, "and"))
+			return fmt.Errorf("%s cannot be combined: give one of them", joinFlags(given, "and"))
 		}
 		return nil
 	})
@@ -49,7 +49,7 @@ func oneFlagRequired(command *cobra.Command, names ...string) {
 	command.MarkFlagsOneRequired(names...)
 	checkFlags(command, names, func(given, _ []string) error {
 		if len(given) == 0 {
-			return fmt.Errorf("say %s; see %s --help", joinFlags(names, "or"), command.CommandPath())
+			return fmt.Errorf("give %s; see %s --help", joinFlags(names, "or"), command.CommandPath())
 		}
 		return nil
 	})
@@ -60,10 +60,33 @@ func flagsTogether(command *cobra.Command, names ...string) {
 	command.MarkFlagsRequiredTogether(names...)
 	checkFlags(command, names, func(given, missing []string) error {
 		if len(given) > 0 && len(missing) > 0 {
-			return fmt.Errorf("%s go together: %s is missing", joinFlags(names, "and"), joinFlags(missing, "and"))
+			return fmt.Errorf("%s must be given together: %s is missing", joinFlags(names, "and"), joinFlags(missing, "and"))
 		}
 		return nil
 	})
+}
+
+// confirmed adds --yes to a command, and refuses the command without it. warning says what the command does.
+func confirmed(command *cobra.Command, warning string) *cobra.Command {
+	yes := command.Flags().Bool("yes", false, "confirm")
+	checkFlags(command, nil, func(_, _ []string) error {
+		if !*yes {
+			return fmt.Errorf("%s; re-run with --yes to confirm", warning)
+		}
+		return nil
+	})
+	return command
+}
+
+// withJSON adds --json to a command that otherwise prints for people.
+func withJSON(what string, command *cobra.Command) *cobra.Command {
+	command.Flags().Bool("json", false, "print "+what+" as the service returns them, one JSON object a line")
+	return command
+}
+
+// fileFlag adds -f for a file that contains what.
+func fileFlag(command *cobra.Command, file *string, what string) {
+	command.Flags().StringVarP(file, "file", "f", "", "a file with "+what+"; - is standard input")
 }
 
 // checkFlags adds a check of flags to those that a command runs before anything else. check gets the names of the given
