@@ -26,10 +26,10 @@ func devCommand(extensions service.Extensions, hard context.Context) *cobra.Comm
 	var verbose bool
 	command := &cobra.Command{
 		Use:   "dev",
-		Short: "Run a complete service for development, with a database of its own and nothing to configure",
-		Long: `Run a complete service for development: a private PostgreSQL, the schema, a demo tenant with a key, and a small sample to
-look at. Everything is kept in a folder, and found again at the next start. Ctrl-C ends it in order; nothing that was
-acknowledged is lost, however often it is pressed.`,
+		Short: "Run a complete service for development, without configuration",
+		Long: `Run a complete service for development: a private PostgreSQL, the schema, and a demo tenant with a key and sample events.
+Everything is kept in a folder for the next start. Ctrl-C stops it in order; acknowledged events are kept, however often it is
+pressed.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			level := slog.LevelWarn
@@ -40,8 +40,8 @@ acknowledged is lost, however often it is pressed.`,
 			return runDev(command.Context(), hard, dir, address, command.OutOrStdout(), log, extensions)
 		},
 	}
-	command.Flags().StringVar(&address, "listen", "127.0.0.1:8080", "where to answer, as host:port; port 0 takes a free one")
-	command.Flags().StringVar(&dir, "dir", ".manifold", "the folder for everything that is kept")
+	command.Flags().StringVar(&address, "listen", "127.0.0.1:8080", "the address to listen on, as host:port; port 0 takes a free port")
+	command.Flags().StringVar(&dir, "dir", ".manifold", "the folder for all data")
 	command.Flags().BoolVarP(&verbose, "verbose", "v", false, "log everything")
 	return command
 }
@@ -56,7 +56,7 @@ func runDev(soft, hard context.Context, dir, address string, out io.Writer, log 
 	}
 	// Check for typing errors and a second start before anything is created or started.
 	if embedded.InUse(filepath.Join(dir, "postgres")) {
-		return fmt.Errorf("another manifold dev is at work in %s: stop it, or choose another folder with --dir (and another port with --listen)", dir)
+		return fmt.Errorf("another manifold dev uses %s: stop it, or choose another folder with --dir (and another port with --listen)", dir)
 	}
 	if err := tryListen(address); err != nil {
 		return err
@@ -75,7 +75,7 @@ func runDev(soft, hard context.Context, dir, address string, out io.Writer, log 
 	fmt.Fprintln(out, "starting PostgreSQL ...")
 	server, err := embedded.Start(soft, embedded.Config{Dir: filepath.Join(dir, "postgres"), Log: log})
 	if errors.Is(err, embedded.ErrAlreadyRunning) {
-		return fmt.Errorf("another manifold dev is at work in %s: %w", dir, err)
+		return fmt.Errorf("another manifold dev uses %s: %w", dir, err)
 	}
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func runDev(soft, hard context.Context, dir, address string, out io.Writer, log 
 		if stopErr := server.Stop(hard); stopErr != nil {
 			err = errors.Join(err, stopErr)
 		} else if err == nil {
-			fmt.Fprintln(out, "stopped; everything is kept in", dir)
+			fmt.Fprintln(out, "stopped; all data is kept in", dir)
 		}
 	}()
 	if err := server.CreateDatabase(soft, devDatabase); err != nil {
@@ -112,14 +112,14 @@ func runDev(soft, hard context.Context, dir, address string, out io.Writer, log 
 	go func() {
 		select {
 		case <-server.Exited():
-			cancel(errors.New("PostgreSQL has ended"))
+			cancel(errors.New("PostgreSQL stopped"))
 		case <-over:
 		}
 	}()
 	err = waitForEnd(process, soft, hard, log)
 	select {
 	case <-server.Exited():
-		return errors.Join(err, fmt.Errorf("PostgreSQL has ended unexpectedly; it said why in %s", filepath.Join(server.Dir, "server.log")))
+		return errors.Join(err, fmt.Errorf("PostgreSQL stopped unexpectedly; see its log, %s", filepath.Join(server.Dir, "server.log")))
 	default:
 		return err
 	}
@@ -183,6 +183,6 @@ For the other commands of manifold, in another terminal:
   export MANIFOLD_URL=%[1]s MANIFOLD_KEY=%[2]s
   export MANIFOLD_OPERATOR_KEY=%[3]s    # for tenants, keys and usage
 
-Ctrl-C stops it; everything is found again.
+Ctrl-C stops it; all data is kept.
 `, url, secrets.Key, secrets.OperatorKey, service.DemoStream, header, service.DemoProjection)
 }

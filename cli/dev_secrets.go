@@ -32,7 +32,7 @@ func loadDevSecrets(dir string) (*devSecrets, error) {
 		return nil, err
 	default:
 		if err := json.Unmarshal(text, s); err != nil {
-			return nil, fmt.Errorf("%s is damaged (%w): remove it, and new keys and passwords are made", devSecretsFile(dir), err)
+			return nil, fmt.Errorf("%s is damaged (%w): remove it to generate new keys and passwords", devSecretsFile(dir), err)
 		}
 	}
 	if s.Passwords == nil {

@@ -137,14 +137,14 @@ func TestDevSaysWhatIsInTheWay(t *testing.T) {
 	if err := syscall.Kill(postmaster, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	d.await("PostgreSQL has ended unexpectedly")
+	d.await("PostgreSQL stopped unexpectedly")
 	if code := d.end(); code != 1 {
 		t.Errorf("without its database it ends with %d", code)
 	}
 	d, _, _ = dev(t, folder)
 
 	o = run(t, nil, nil, "dev", "--dir", filepath.Join(folder, ".manifold"), "--listen", "127.0.0.1:0")
-	if o.code == 0 || !strings.Contains(o.err, "another manifold dev is at work in "+filepath.Join(folder, ".manifold")) {
+	if o.code == 0 || !strings.Contains(o.err, "another manifold dev uses "+filepath.Join(folder, ".manifold")) {
 		t.Errorf("a second one in the same folder says %s", o.err)
 	}
 	d.end(os.Interrupt)

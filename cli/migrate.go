@@ -15,11 +15,10 @@ func migrateCommand() *cobra.Command {
 	var file string
 	command := &cobra.Command{
 		Use:   "migrate",
-		Short: "Bring the database's schema up, or take it down",
-		Long: `Bring the database's schema up, or take it down, with the migrator's login.
+		Short: "Migrate the database's schema",
+		Long: `Migrate the database's schema with the migrator's login.
 
-up also makes the other logins where they are missing (which needs CREATEROLE), and sets the passwords that the
-configuration has for them.`,
+manifold migrate up also creates missing logins, which needs CREATEROLE, and sets their configured passwords.`,
 		Args: cobra.NoArgs,
 	}
 	command.PersistentFlags().StringVar(&file, "config", os.Getenv("MANIFOLD_CONFIG"), "the configuration file (MANIFOLD_CONFIG)")
@@ -40,7 +39,7 @@ func migrator(file string) (config.Config, string, error) {
 func migrateUp(file *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "up",
-		Short: "Bring the schema to this program's version",
+		Short: "Migrate the schema to this program's version",
 		Args:  cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			c, url, err := migrator(*file)
@@ -87,7 +86,7 @@ func migrateDown(file *string) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if !yes {
-				return errors.New("this removes every event, document and tenant for good; say --yes-remove-everything if that is meant")
+				return errors.New("this removes every event, document and tenant for good; re-run with --yes-remove-everything to confirm")
 			}
 			_, url, err := migrator(*file)
 			if err != nil {
@@ -96,18 +95,18 @@ func migrateDown(file *string) *cobra.Command {
 			if err := migrations.Down(command.Context(), url); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintln(command.OutOrStdout(), "the schema is gone")
+			_, err = fmt.Fprintln(command.OutOrStdout(), "the schema was removed")
 			return err
 		},
 	}
-	command.Flags().BoolVar(&yes, "yes-remove-everything", false, "confirm that all data is to go")
+	command.Flags().BoolVar(&yes, "yes-remove-everything", false, "confirm that all data is removed")
 	return command
 }
 
 func migrateVersion(file *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print the schema's version, and the one that this program needs",
+		Short: "Print the schema's version and the version that this program needs",
 		Args:  cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			_, url, err := migrator(*file)
@@ -120,7 +119,7 @@ func migrateVersion(file *string) *cobra.Command {
 			}
 			state := ""
 			if dirty {
-				state = ", and a migration was cut off half-way: manifold migrate up says what to do"
+				state = ", and a migration was interrupted: run manifold migrate up for instructions"
 			}
 			_, err = fmt.Fprintf(command.OutOrStdout(), "the schema is at version %d; this program needs %d%s\n", version, migrations.Latest(), state)
 			return err

@@ -18,8 +18,8 @@ func serveCommand(extensions service.Extensions, hard context.Context) *cobra.Co
 	command := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the service",
-		Long: `Run the service with a configuration file, environment variables, or both: see docs/reference/configuration.md. While the
-database cannot be reached, or lacks its schema (see manifold migrate), the service waits for it, and says so in /readyz.`,
+		Long: `Run the service with a configuration file, environment variables, or both: see docs/reference/configuration.md. If the
+database is unreachable or lacks the schema (see manifold migrate), the service waits for it and reports that in /readyz.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			c, err := config.Load(file, os.Environ())
@@ -33,7 +33,7 @@ database cannot be reached, or lacks its schema (see manifold migrate), the serv
 				return nil
 			}
 			if err != nil {
-				return fmt.Errorf("%w\n`manifold doctor` with the same configuration looks at everything, and says what to do", err)
+				return fmt.Errorf("%w\nrun `manifold doctor` with the same configuration to find the cause", err)
 			}
 			return waitForEnd(process, command.Context(), hard, log)
 		},
@@ -52,7 +52,7 @@ func waitForEnd(p *service.Process, soft, hard context.Context, log *slog.Logger
 	case failure = <-p.Failed():
 	}
 	if err := p.Stop(hard); err != nil {
-		log.Warn("not everything ended in order", "error", err)
+		log.Warn("not everything stopped in order", "error", err)
 	}
 	return failure
 }

@@ -18,9 +18,9 @@ import (
 func testCommand(extensions service.Extensions) *cobra.Command {
 	return &cobra.Command{
 		Use:   "test DIR...",
-		Short: "Run the examples that stand beside projections' definitions",
-		Long: `Run the examples in the files of a folder that end in .test.yaml: given events, and the documents that the projection is to
-make of them. A file of examples is named like the projection's file: order-summary.test.yaml beside order-summary.yaml.
+		Short: "Run the examples of projections' definitions",
+		Long: `Run the examples in a folder's .test.yaml files. Each example has events, and the documents that the projection must make of them.
+Examples have the name of their projection's file: order-summary.test.yaml belongs to order-summary.yaml.
 
     cases:
       - name: an item adds to the total
@@ -30,7 +30,7 @@ make of them. A file of examples is named like the projection's file: order-summ
         documents:
           order-1: {customer: c-17, status: placed, total: 25, items: [A-1]}
 
-It needs no service and no database. It ends with 1 where an example fails.`,
+It needs no service and no database. The exit code is 1 if an example fails.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(command *cobra.Command, folders []string) error {
 			e := exampleRun{out: command.OutOrStdout(), handlers: extensions.Handlers(), registered: extensions.Definitions()}
@@ -88,7 +88,7 @@ func (e *exampleRun) file(ctx context.Context, files []folding.DefinitionFile, e
 	} else if i := slices.IndexFunc(e.registered, named); i >= 0 {
 		definition = e.registered[i]
 	} else {
-		return fmt.Errorf("%s: no file beside it defines projection %q, and the program has none of that name", examples.Path, examples.Projection)
+		return fmt.Errorf("%s: projection %q is defined neither by a file in the same folder nor by the program", examples.Path, examples.Projection)
 	}
 	fold, err := folding.CompileWith(definition, e.handlers)
 	if err != nil {
@@ -118,7 +118,7 @@ func (e *exampleRun) end() error {
 		fmt.Fprintf(e.out, "%d of %d examples failed\n", e.failed, max(e.ran, e.failed))
 		return fmt.Errorf("examples failed: %w", ErrShown)
 	case e.ran == 0:
-		return fmt.Errorf("there are no examples: files that end in .test.yaml, beside the definitions")
+		return fmt.Errorf("no examples found: expected files that end in .test.yaml in the folder of the definitions")
 	}
 	fmt.Fprintf(e.out, "%d examples passed\n", e.ran)
 	return nil

@@ -53,10 +53,10 @@ func TestTestCommand(t *testing.T) {
 		"a Go handler named in a file": {counter, map[string]string{
 			"other.yaml": "name: other\nhandler: counted\n", "other.test.yaml": strings.Replace(cases, "N: 2", "N: 3", 1),
 		}, "FAIL  other: counts\n      other.test.yaml:4: document \"order-1\": N is 2, want 3\n1 of 1 examples failed\n", true},
-		"nothing of that name":       {service.Extensions{}, map[string]string{"counted.test.yaml": cases}, "no file beside it defines projection \"counted\"", true},
+		"nothing of that name":       {service.Extensions{}, map[string]string{"counted.test.yaml": cases}, "projection \"counted\" is defined neither by a file", true},
 		"a definition that is wrong": {service.Extensions{}, map[string]string{"a.yaml": "name: a\non: {A: 'dok'}\n", "a.test.yaml": cases}, "a.yaml: on.A: ", true},
 		"a file that is wrong":       {service.Extensions{}, map[string]string{"a.yaml": "name: a\nonn: {}\n"}, "a.yaml:2: unknown field \"onn\"", true},
-		"no examples":                {service.Extensions{}, map[string]string{"a.yaml": "name: a\non: {A: 'doc'}\n"}, "there are no examples", true},
+		"no examples":                {service.Extensions{}, map[string]string{"a.yaml": "name: a\non: {A: 'doc'}\n"}, "no examples found", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -13,7 +13,7 @@ import (
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print the version of the program and of the schema that it needs",
+		Short: "Print the program's version and the schema version that it needs",
 		Args:  cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintf(command.OutOrStdout(), "manifold %s, %s %s/%s, schema %d\n",

@@ -39,7 +39,7 @@ func Examine(ctx context.Context, file string, environ []string, e service.Exten
 	}
 	c, err := config.Load(file, environ)
 	if err != nil {
-		d.fail("configuration", err.Error(), "mend it; docs/reference/configuration.md has every setting")
+		d.fail("configuration", err.Error(), "fix it; docs/reference/configuration.md has every setting")
 		return d.findings
 	}
 	d.config = c

@@ -261,7 +261,7 @@ func TestDoctorFindsUnreadableEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	healthy := found(t, Examine(t.Context(), "", doctorEnviron(db), service.Extensions{}, true), "events")
-	if healthy.Verdict != Fine || healthy.Message != "all 5 of them can be read" {
+	if healthy.Verdict != Fine || healthy.Message != "all 5 can be read" {
 		t.Errorf("of the healthy log it says %+v", healthy)
 	}
 	super := db.Pool(t, pgtest.RoleSuperuser, 1)

@@ -38,7 +38,7 @@ func (d *doctor) documents(ctx context.Context) {
 		said := new(warnings)
 		open, err := d.extensions.Opener(name, of, slog.New(said))
 		if err != nil {
-			d.fail(check, err.Error(), "mend the configuration")
+			d.fail(check, err.Error(), "fix the configuration")
 			continue
 		}
 		var driver drivers.Driver
@@ -47,13 +47,13 @@ func (d *doctor) documents(ctx context.Context) {
 			return err
 		})
 		if err != nil {
-			d.fail(check, fmt.Sprintf("the driver %s cannot open it: %s", of.Driver, err), "see whether the server is up, and whether the URL, the user and the password are right; until then the projections in it wait")
+			d.fail(check, fmt.Sprintf("the driver %s cannot open it: %s", of.Driver, err), "check that the server is up, and that the URL, the user and the password are right; until then its projections wait")
 			continue
 		}
 		d.databases[name] = driver
 		d.database(ctx, check, of.Driver, driver)
 		for _, message := range said.all() {
-			d.warn(check, message, "docs/reference/configuration.md says what its user needs")
+			d.warn(check, message, "grant the user what docs/reference/configuration.md lists")
 		}
 	}
 }
@@ -107,28 +107,28 @@ func (d *doctor) database(ctx context.Context, check, kind string, driver driver
 		return nil
 	})
 	if err != nil {
-		d.fail(check, fmt.Sprintf("%s does not answer: %s", kind, err), "see whether the server is up")
+		d.fail(check, fmt.Sprintf("%s does not answer: %s", kind, err), "check that the server is up")
 		return
 	}
 	step, err := tryTable(ctx, driver)
 	switch {
 	case err != nil && step == swapping:
 		d.warn(check, fmt.Sprintf("%s%s answers in %s, and %s: %s", kind, version, took.Round(10*time.Microsecond), step, err),
-			"grant what is missing, if people are to read the database directly; nothing else depends on it")
+			"grant the missing privilege if people read the database directly; nothing else depends on it")
 	case err != nil:
-		d.fail(check, fmt.Sprintf("%s%s answers, but %s: %s", kind, version, step, err), "grant the user what it needs: docs/guides/operations.md says what that is")
+		d.fail(check, fmt.Sprintf("%s%s answers, but %s: %s", kind, version, step, err), "grant the user the privileges in docs/guides/operations.md")
 	default:
-		d.ok(check, "%s%s answers in %s; tables, indexes and public names can be made", kind, version, took.Round(10*time.Microsecond))
+		d.ok(check, "%s%s answers in %s; tables, indexes and public names can be created", kind, version, took.Round(10*time.Microsecond))
 	}
 }
 
 // These are the steps of tryTable, as messages name them when they fail.
 const (
-	creating = "no table can be made"
+	creating = "no table can be created"
 	saving   = "no document can be saved"
-	indexing = "no index can be made"
-	swapping = "no public name can be made"
-	dropping = "no table can be removed"
+	indexing = "no index can be created"
+	swapping = "no public name can be created"
+	dropping = "no table can be dropped"
 )
 
 // tryTable creates a shared projection's table with everything that belongs to it, and removes it again. It returns
@@ -171,12 +171,12 @@ func (d *doctor) definitions(context.Context) {
 		for _, definition := range definitions {
 			err := rules.Check(domain.ProjectionID{Owner: domain.Everyone, Name: definition.Name}, definition)
 			if other, twice := places[definition.Name]; err == nil && twice {
-				err = fmt.Errorf("it is defined in %s as well", other)
+				err = fmt.Errorf("it is also defined in %s", other)
 			}
 			places[definition.Name] = place
 			if err != nil {
 				bad = true
-				d.fail("definition "+definition.Name, fmt.Sprintf("in %s: %s", place, err), "mend it")
+				d.fail("definition "+definition.Name, fmt.Sprintf("in %s: %s", place, err), "fix the definition")
 			}
 		}
 		return bad
@@ -218,7 +218,7 @@ func (d *doctor) projections(ctx context.Context) {
 		return err
 	})
 	if err != nil {
-		d.fail("projections", err.Error(), "run `manifold migrate up`, and see whether the server is up")
+		d.fail("projections", err.Error(), "run `manifold migrate up`, and check that the server is up")
 		return
 	}
 	slices.SortFunc(shared, func(a, b domain.Projection) int { return cmp.Compare(a.Name, b.Name) })
@@ -240,11 +240,11 @@ func (d *doctor) projection(ctx context.Context, p *domain.Projection, heads map
 	configured, _ := service.DocumentsDatabases(d.config, "")
 	driver := d.databases[build.Database]
 	if _, known := configured[build.Database]; !known {
-		d.fail(check, fmt.Sprintf("its documents are in database %q, which is not in the configuration", build.Database), "configure it again, or change the definition's database: it is rebuilt there from the log")
+		d.fail(check, fmt.Sprintf("its documents are in database %q, which is not in the configuration", build.Database), "configure it again, or change the definition's database: the documents are rebuilt there from the log")
 		return
 	}
 	if driver == nil {
-		d.fail(check, fmt.Sprintf("it waits for database %q", build.Database), "mend that; it goes on by itself then")
+		d.fail(check, fmt.Sprintf("it waits for database %q", build.Database), "fix that database; the projection then continues by itself")
 		return
 	}
 	seen := make(map[domain.TenantID]int64)
@@ -270,10 +270,10 @@ func (d *doctor) projection(ctx context.Context, p *domain.Projection, heads map
 	})
 	switch {
 	case errors.Is(err, drivers.ErrNoTable):
-		d.fail(check, fmt.Sprintf("the table of its live build %d is not in database %q", p.Build, build.Database), "is it the right database? If so, a running worker rebuilds it by itself, and `manifold rebuild "+p.Name+"` does")
+		d.fail(check, fmt.Sprintf("the table of its live build %d is not in database %q", p.Build, build.Database), "check that it is the right database; then a running worker rebuilds the documents, or run `manifold rebuild "+p.Name+"`")
 		return
 	case err != nil:
-		d.fail(check, err.Error(), "see whether the server is up")
+		d.fail(check, err.Error(), "check that the server is up")
 		return
 	}
 	if len(left) > 0 {
@@ -285,13 +285,13 @@ func (d *doctor) projection(ctx context.Context, p *domain.Projection, heads map
 			fmt.Fprintf(&which, "tenant %s: %s", fault.Tenant, folding.Cut(strings.Join(strings.Fields(fault.Reason), " "), doctorReason))
 		}
 		d.warn(check, fmt.Sprintf("the last rebuild has left %d tenants on their old documents: %s", len(left), which.String()),
-			"`manifold rebuild faulted "+p.Name+"` lists them all; skip the events, put an upcaster or change the definition, and then run `manifold rebuild "+p.Name+" --faulted`")
+			"run `manifold rebuild faulted "+p.Name+"` to list them all; skip the events, put an upcaster or change the definition, then run `manifold rebuild "+p.Name+" --faulted`")
 	}
 	// A fault before the checkpoint is over: a later attempt has succeeded.
 	faults = slices.DeleteFunc(faults, func(f domain.Fault) bool { return f.Position <= seen[f.Tenant] })
 	if len(faults) > 0 {
-		d.warn(check, fmt.Sprintf("for %d tenants it stands before an event that it cannot fold; for tenant %s before position %d: %s",
-			len(faults), faults[0].Tenant, faults[0].Position, faults[0].Message), "mend the definition: it is rebuilt, and goes on")
+		d.warn(check, fmt.Sprintf("it cannot fold an event of %d tenants, and waits there; of tenant %s at position %d: %s",
+			len(faults), faults[0].Tenant, faults[0].Position, faults[0].Message), "fix the definition: the projection is rebuilt, and continues")
 		return
 	}
 	behind := 0
@@ -304,5 +304,5 @@ func (d *doctor) projection(ctx context.Context, p *domain.Projection, heads map
 	if p.HeldBy != "" {
 		state = "; a rebuild is about to be swapped in"
 	}
-	d.ok(check, "build %d is live in database %q; of %d logs it has saved %d to their ends%s", p.Build, build.Database, len(heads), len(heads)-behind, state)
+	d.ok(check, "build %d is live in database %q; it is up to date with %d of %d logs%s", p.Build, build.Database, len(heads)-behind, len(heads), state)
 }

@@ -30,7 +30,7 @@ func (d *doctor) events(ctx context.Context) {
 	}
 	heads, err := d.store.Heads(looking, time.Time{})
 	if err != nil {
-		d.fail(check, err.Error(), "see whether the server is up")
+		d.fail(check, err.Error(), "check that the server is up")
 		return
 	}
 	seen, total, unreadable := int64(0), int64(0), 0
@@ -47,9 +47,9 @@ func (d *doctor) events(ctx context.Context) {
 			}
 		}
 		if unreadable += len(found); len(found) > 0 {
-			d.warn(check, fmt.Sprintf("%d events of tenant %s cannot be read, since their numbers are too long to be printed; readers step over them: %s",
+			d.warn(check, fmt.Sprintf("%d events of tenant %s cannot be read, since their numbers are too long to be printed; readers skip them: %s",
 				len(found), head.Tenant, eventList(found)),
-				fmt.Sprintf("`manifold redact %s POSITION --reason ...` removes the data of one for good; until then pg_dump of the events may fail", head.Tenant))
+				fmt.Sprintf("to remove an event's data for good, run `manifold redact %s POSITION --reason ...`; until then pg_dump of the events may fail", head.Tenant))
 		}
 		if err != nil {
 			break
@@ -57,11 +57,11 @@ func (d *doctor) events(ctx context.Context) {
 	}
 	switch {
 	case err != nil && looking.Err() != nil && ctx.Err() == nil:
-		d.warn(check, fmt.Sprintf("%d of %d events were looked at within %s", seen, total, checkupTimeout), "`manifold doctor --events` looks at all of them")
+		d.warn(check, fmt.Sprintf("%d of %d events were checked within %s", seen, total, checkupTimeout), "run `manifold doctor --events` to check all of them")
 	case err != nil:
-		d.fail(check, err.Error(), "see whether the server is up")
+		d.fail(check, err.Error(), "check that the server is up")
 	case unreadable == 0:
-		d.ok(check, "all %d of them can be read", total)
+		d.ok(check, "all %d can be read", total)
 	}
 }
 

@@ -15,9 +15,9 @@ const expiresSoon = 7 * 24 * time.Hour
 // listeners checks how the service is reached: whether its certificates are usable, and whether it needs any.
 func (d *doctor) listeners(context.Context) {
 	d.listener("listen", d.config.Listen, d.config.TLS, d.config.Exposed(),
-		"set tls.certFile and tls.keyFile, or listen behind a proxy that has a certificate, and name it in proxies.trusted")
+		"set tls.certFile and tls.keyFile, or use a proxy with a certificate, and add it to proxies.trusted")
 	if address := d.config.AdminListen(); address != "" {
-		d.listener("admin.listen", address, d.config.Admin.TLS, d.config.AdminExposed(), "keep it within a private network, or set admin.tls.certFile and admin.tls.keyFile")
+		d.listener("admin.listen", address, d.config.Admin.TLS, d.config.AdminExposed(), "keep it in a private network, or set admin.tls.certFile and admin.tls.keyFile")
 	}
 }
 
@@ -26,7 +26,7 @@ func (d *doctor) listeners(context.Context) {
 func (d *doctor) listener(check, address string, files config.TLS, exposed bool, remedy string) {
 	switch {
 	case exposed:
-		d.warn(check, fmt.Sprintf("others reach %s, and keys go there over the network as they are", address), remedy)
+		d.warn(check, fmt.Sprintf("other machines reach %s without TLS, so keys cross the network in clear text", address), remedy)
 		return
 	case files.CertFile == "":
 		d.ok(check, "%s", address)
@@ -34,7 +34,7 @@ func (d *doctor) listener(check, address string, files config.TLS, exposed bool,
 	}
 	certificate, err := listen.LoadCertificate(files.CertFile, files.KeyFile, quietLog)
 	if err != nil {
-		d.fail(check, err.Error(), "write a certificate and its key as PEM; the service does not start without")
+		d.fail(check, err.Error(), "provide a certificate and its key as PEM; the service does not start without them")
 		return
 	}
 	until := certificate.Until().UTC().Format(time.RFC3339)
@@ -42,7 +42,7 @@ func (d *doctor) listener(check, address string, files config.TLS, exposed bool,
 	case left <= 0:
 		d.fail(check, "the certificate expired at "+until, "renew it")
 	case left < expiresSoon:
-		d.warn(check, "the certificate expires at "+until, "see that it is renewed; a running service takes the new files by itself")
+		d.warn(check, "the certificate expires at "+until, "renew it; a running service loads the new files by itself")
 	default:
 		d.ok(check, "%s, with a certificate until %s", address, until)
 	}

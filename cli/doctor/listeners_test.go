@@ -54,8 +54,8 @@ func TestDoctorOfListeners(t *testing.T) {
 		want          string
 	}{
 		{"127.0.0.1:8080", "", config.TLS{}, "listen", Fine, "127.0.0.1:8080"},
-		{":8080", "", config.TLS{}, "listen", Warning, "as they are"},
-		{":8080", ":9080", config.TLS{}, "admin.listen", Warning, "as they are"},
+		{":8080", "", config.TLS{}, "listen", Warning, "in clear text"},
+		{":8080", ":9080", config.TLS{}, "admin.listen", Warning, "in clear text"},
 		{":8080", "", good, "listen", Fine, "with a certificate until"},
 		{":8080", "", config.TLS{CertFile: good.KeyFile, KeyFile: good.CertFile}, "listen", Failure, "no certificate with its key"},
 		{":8080", "", expiring(t, 24*time.Hour), "listen", Warning, "expires at"},

@@ -31,7 +31,7 @@ func (d *doctor) logins(ctx context.Context) {
 		check := "login " + login.name
 		url, err := database.URLFor(login.of)
 		if err != nil {
-			d.fail(check, err.Error(), "mend the configuration")
+			d.fail(check, err.Error(), "fix the configuration")
 			continue
 		}
 		var found pg.Login
@@ -40,7 +40,7 @@ func (d *doctor) logins(ctx context.Context) {
 			return err
 		})
 		if err != nil {
-			d.fail(check, "it cannot connect: "+config.WithoutSecrets(err, url).Error(), "see whether the server is up, and whether name and password are right; `manifold migrate up` makes the logins")
+			d.fail(check, "it cannot connect: "+config.WithoutSecrets(err, url).Error(), "check that the server is up, and that name and password are right; `manifold migrate up` creates the logins")
 			continue
 		}
 		d.login(check, login.role, found)
@@ -53,22 +53,22 @@ func (d *doctor) logins(ctx context.Context) {
 
 // login judges the permissions of a login.
 func (d *doctor) login(check string, role migrations.Role, found pg.Login) {
-	remedy := fmt.Sprintf("use a login of its own as `manifold migrate up` makes it (%s)", role)
+	remedy := fmt.Sprintf("use a separate login as `manifold migrate up` creates it (%s)", role)
 	switch {
 	case found.Superuser:
-		d.fail(check, fmt.Sprintf("%s is a superuser: nothing keeps tenants apart on its connections, and events are not safe from it", found.User), remedy)
+		d.fail(check, fmt.Sprintf("%s is a superuser: its connections do not isolate tenants, and could change events", found.User), remedy)
 	case found.SeesAll:
-		d.fail(check, fmt.Sprintf("%s has BYPASSRLS: nothing keeps tenants apart on its connections", found.User), fmt.Sprintf("alter role %s nobypassrls", found.User))
+		d.fail(check, fmt.Sprintf("%s has BYPASSRLS: its connections do not isolate tenants", found.User), fmt.Sprintf("alter role %s nobypassrls", found.User))
 	case len(found.Lacks) > 0:
-		d.fail(check, fmt.Sprintf("%s lacks: %s", found.User, strings.Join(found.Lacks, ", ")), "run `manifold migrate up`, or grant it")
+		d.fail(check, fmt.Sprintf("%s lacks: %s", found.User, strings.Join(found.Lacks, ", ")), "run `manifold migrate up`, or grant them")
 	case found.OwnsLog:
-		d.fail(check, fmt.Sprintf("%s owns Manifold's tables, or is a member of the role that does: it could take their protection away", found.User), remedy)
+		d.fail(check, fmt.Sprintf("%s owns Manifold's tables, or is a member of the role that does: it could remove their protection", found.User), remedy)
 	case len(found.HasTooMuch) > 0:
-		d.warn(check, fmt.Sprintf("%s may do what it should not: %s", found.User, strings.Join(found.HasTooMuch, ", ")), "revoke it, or "+remedy)
+		d.warn(check, fmt.Sprintf("%s has privileges that it should not have: %s", found.User, strings.Join(found.HasTooMuch, ", ")), "revoke them, or "+remedy)
 	case found.Administers:
-		d.warn(check, fmt.Sprintf("%s may make roles or databases, which it needs not", found.User), fmt.Sprintf("alter role %s nocreaterole nocreatedb", found.User))
+		d.warn(check, fmt.Sprintf("%s may create roles or databases, which it does not need", found.User), fmt.Sprintf("alter role %s nocreaterole nocreatedb", found.User))
 	default:
-		d.ok(check, "%s connects, has what it needs, and no more", found.User)
+		d.ok(check, "%s connects, and has exactly the privileges that it needs", found.User)
 	}
 }
 
@@ -83,10 +83,10 @@ func (d *doctor) server(found pg.Login) {
 	apart := found.ClockAhead.Abs() - found.RoundTrip/2 // at least
 	if apart > clockTolerance {
 		d.warn("clock", fmt.Sprintf("this machine's clock and the database's are %s apart", found.ClockAhead.Abs().Round(time.Millisecond)),
-			"have both keep time by NTP: lags and times until the next try are shown wrongly")
+			"synchronise both by NTP: displayed lags and retry times are wrong")
 		return
 	}
-	d.ok("clock", "it differs from the database's by %s at most", (found.ClockAhead.Abs() + found.RoundTrip/2).Round(10*time.Microsecond))
+	d.ok("clock", "it differs from the database's by at most %s", (found.ClockAhead.Abs() + found.RoundTrip/2).Round(10*time.Microsecond))
 }
 
 // schema opens the store and checks the schema's version.
@@ -108,7 +108,7 @@ func (d *doctor) schema(ctx context.Context) {
 		d.fail(check, err.Error(), "run `manifold migrate up` with the same configuration, once the logins above can connect")
 		return
 	}
-	d.ok(check, "it is what this program needs, version %d or newer", migrations.Latest())
+	d.ok(check, "it has the version that this program needs, %d or newer", migrations.Latest())
 }
 
 func (d *doctor) synced(ctx context.Context) {
@@ -123,10 +123,10 @@ func (d *doctor) synced(ctx context.Context) {
 	})
 	switch {
 	case err != nil:
-		d.fail(check, err.Error(), "see whether the server is up")
+		d.fail(check, err.Error(), "check that the server is up")
 	case !synced:
-		d.warn(check, "the database does not sync them: a crash of its machine can lose what was acknowledged", "set fsync and synchronous_commit on")
+		d.warn(check, "the database does not sync them: a crash of its machine can lose acknowledged events", "set fsync and synchronous_commit on")
 	default:
-		d.ok(check, "the database has them on disk before it answers")
+		d.ok(check, "the database writes them to disk before it answers")
 	}
 }
