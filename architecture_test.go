@@ -89,12 +89,13 @@ var imports = map[string][]string{
 		"drivers", "drivers/postgres", "drivers/mongo", "drivers/sqlserver", "delivery/group", "delivery/tail", "delivery/consume", "delivery/webhook", "delivery/reactor",
 		"delivery/egress", "delivery/egress/nats", "delivery/egress/kafka", "retention", "erasure", "api",
 	},
-	"cli":        {"cli/doctor", "service", "client", "domain", "config", "embedded", "listen", "migrations", "projection/folding", "telemetry"},
+	"cli":        {"cli/doctor", "service", "domain", "config", "embedded", "listen", "migrations", "projection/folding", "telemetry"},
+	"cli/remote": {"cli", "client", "domain", "projection/folding"},
 	"cli/doctor": {"service", "domain", "config", "drivers", "listen", "migrations", "projection/folding", "pg", "tables"},
 	// The facade.
 	"manifold": {"cli", "service", "domain", "config", "projection/folding", "delivery/reactor"},
 
-	"cmd/manifold": {"manifold", "cli", "cmd/manifold/bench"},
+	"cmd/manifold": {"manifold", "cli/remote", "cmd/manifold/bench"},
 	// The benchmarks also measure the log alone, on a separate database.
 	"cmd/manifold/bench": {"embedded", "config", "domain", "migrations", "eventlog", "tables", "projection", "projection/folding", "drivers", "drivers/postgres"},
 }

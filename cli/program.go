@@ -1,7 +1,7 @@
-// Package cli has the commands of Manifold's programs: a file for each.
+// Package cli has the commands of Manifold's programs, a file for each.
 //
-// Main runs a Program. Every program has the commands that run the service: serve, dev, migrate, doctor, test and
-// version. ClientCommands call a service over HTTP.
+// Main runs a Program. Every program has the commands in this package, which run and check a service: serve, dev,
+// migrate, doctor, test and version. Package remote has the commands that call a service over HTTP.
 package cli
 
 import (
@@ -39,16 +39,6 @@ func (p Program) Main() {
 	}
 }
 
-// ClientCommands returns the commands that call a service over HTTP. They work with every service, whatever its program
-// has added.
-func ClientCommands() []*cobra.Command {
-	return []*cobra.Command{
-		tenantCommand(), keyCommand(), projectionCommand(), diffCommand(), applyCommand(), rebuildCommand(), publishCommand(),
-		tailCommand(), groupCommand(), webhookCommand(), lagCommand(), usageCommand(), upcasterCommand(), retentionCommand(),
-		redactCommand(), importCommand(), exportCommand(),
-	}
-}
-
 // ExitError makes the program exit with the given code. A command returns it after it has already printed everything.
 type ExitError struct{ Code int }
 
@@ -74,6 +64,30 @@ func (p Program) command(hard context.Context) *cobra.Command {
 	})
 	explainArguments(root)
 	return root
+}
+
+// explainArguments adds the usage to the error for a command's invalid arguments. A command that only has subcommands shows
+// its help, and refuses any unknown subcommand.
+func explainArguments(command *cobra.Command) {
+	use := "usage: " + command.UseLine()
+	if command.HasSubCommands() {
+		use = "see " + command.CommandPath() + " --help"
+		if command.HasParent() && !command.Runnable() {
+			command.Args = cobra.NoArgs
+			command.RunE = func(command *cobra.Command, _ []string) error { return command.Help() }
+		}
+	}
+	if check := command.Args; check != nil {
+		command.Args = func(command *cobra.Command, args []string) error {
+			if err := check(command, args); err != nil {
+				return fmt.Errorf("%w; %s", err, use)
+			}
+			return nil
+		}
+	}
+	for _, inner := range command.Commands() {
+		explainArguments(inner)
+	}
 }
 
 // interrupted is the cause with which a signal ends a context.

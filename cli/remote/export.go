@@ -1,0 +1,118 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+	"github.com/spf13/cobra"
+
+	"github.com/manifold-es/manifold/client"
+)
+
+func exportCommand() *cobra.Command {
+	to := &connection{}
+	var file, compress string
+	var from int64
+	command := &cobra.Command{
+		Use:   "export [FILE|-]",
+		Short: "Export a tenant's whole log",
+		Long: `Export a tenant's whole log in the order of positions, one JSON object a line, for manifold import. The output is standard output or a
+file, which gets its name only when it is complete. A file whose name ends in .gz or .zst is compressed.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: to.run(func(ctx context.Context, c *call) error {
+			if len(c.args) == 1 {
+				if file != "" {
+					return errors.New("the file is given twice: as FILE and with --output")
+				}
+				file = c.args[0]
+			}
+			if !c.changed("compress") {
+				compress = compressionOf(file)
+			}
+			if file == "" || file == "-" {
+				return export(ctx, c, c.out, from, compress)
+			}
+			part, err := os.CreateTemp(filepath.Dir(file), ".manifold-export-*")
+			if err != nil {
+				return err
+			}
+			defer os.Remove(part.Name()) // if the file still exists, it is incomplete
+			err = export(ctx, c, part, from, compress)
+			if err == nil {
+				err = part.Sync()
+			}
+			if err := errors.Join(err, part.Close()); err != nil {
+				return err
+			}
+			return os.Rename(part.Name(), file)
+		}),
+	}
+	to.bind(command, "MANIFOLD_KEY")
+	command.Flags().StringVarP(&file, "output", "o", "", "the file to write (default: standard output)")
+	command.Flags().StringVar(&compress, "compress", "", "gzip, zstd or none (default: by the file's name)")
+	command.Flags().Int64Var(&from, "from", 1, "the first position to write")
+	return command
+}
+
+func export(ctx context.Context, c *call, out io.Writer, from int64, compress string) error {
+	compressed, err := compressor(out, compress)
+	if err != nil {
+		return err
+	}
+	response, err := c.ExportEvents(ctx, &client.ExportEventsParams{From: &from})
+	if err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		return done(response, nil)
+	}
+	defer response.Body.Close()
+	if removed := response.Header.Get("Manifold-Removed-To"); removed != "" {
+		fmt.Fprintf(c.people, "the log is incomplete: retention has removed events up to position %s, and the export lacks them\n", removed)
+	}
+	bar := newProgress(-1, "exporting", true)
+	_, err = io.Copy(compressed, io.TeeReader(response.Body, byteCounter{bar}))
+	_ = bar.Finish() // affects only the screen
+	if err != nil {
+		return fmt.Errorf("the export was cut off: %w", err)
+	}
+	return compressed.Close()
+}
+
+// compressionOf returns the compression for a file of this name: gzip, zstd, or none.
+func compressionOf(file string) string {
+	switch strings.ToLower(filepath.Ext(file)) {
+	case ".gz":
+		return "gzip"
+	case ".zst", ".zstd":
+		return "zstd"
+	default:
+		return "none"
+	}
+}
+
+// compressor compresses what is written to it. Closing it does not close out.
+func compressor(out io.Writer, how string) (io.WriteCloser, error) {
+	switch how {
+	case "none":
+		return plain{out}, nil
+	case "gzip":
+		return gzip.NewWriter(out), nil
+	case "zstd":
+		return zstd.NewWriter(out)
+	default:
+		return nil, fmt.Errorf("--compress %s: expected gzip, zstd or none", how)
+	}
+}
+
+type plain struct{ io.Writer }
+
+func (plain) Close() error { return nil }

@@ -1,0 +1,137 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/manifold-es/manifold/client"
+)
+
+// documentsFlags select documents and the fields to show.
+type documentsFlags struct {
+	filter, orderBy, fields, tenant string
+	pageSize                        int
+	minPosition                     int64
+	all, count, explain             bool
+}
+
+func projectionDocuments(to *connection) *cobra.Command {
+	f := &documentsFlags{}
+	command := &cobra.Command{
+		Use:   "documents NAME",
+		Short: "Read a projection's documents, one JSON object a line",
+		Long: `Read a page of a projection's documents, or --all, one JSON object a line with id, position and document.
+
+With --explain and the operator's key, show how the projection's database executes the query for the tenant in --tenant.`,
+		Example: `  manifold projection documents orders --filter 'doc.status == "open" && doc.total > 100' --order-by 'total desc,customer'
+  manifold projection documents orders --filter '"vip" in doc.tags' --count`,
+		Args: cobra.ExactArgs(1),
+		PersistentPreRun: func(command *cobra.Command, _ []string) {
+			if f.explain {
+				to.asOperator(command)
+			}
+		},
+		RunE: to.run(func(ctx context.Context, c *call) error {
+			switch {
+			case f.explain:
+				return f.explainQuery(ctx, c)
+			case f.count:
+				return f.countDocuments(ctx, c)
+			default:
+				return f.writeDocuments(ctx, c)
+			}
+		}),
+	}
+	command.Flags().StringVar(&f.filter, "filter", "", "an expression of doc: only documents for which it is true")
+	command.Flags().StringVar(&f.orderBy, "order-by", "", "paths to sort by, such as 'total desc,customer' (default: the id)")
+	command.Flags().StringVar(&f.fields, "fields", "", "paths of the fields to return, such as 'total,customer.name' (default: all)")
+	command.Flags().IntVar(&f.pageSize, "page-size", 100, "the number of documents per page, 1 to 1000")
+	command.Flags().Int64Var(&f.minPosition, "min-position", 0, "wait until the projection has seen the log up to this position")
+	command.Flags().BoolVar(&f.all, "all", false, "read all pages")
+	command.Flags().BoolVar(&f.count, "count", false, "print only the number of documents")
+	command.Flags().BoolVar(&f.explain, "explain", false, "print only how the database executes the query (operator)")
+	command.Flags().StringVar(&f.tenant, "tenant", "", "with --explain: the name or id of the documents' tenant")
+	flagsTogether(command, "explain", "tenant")
+	exclusiveFlags(command, "all", "count", "explain")
+	return command
+}
+
+// params returns the parameters of a request for one page.
+func (f *documentsFlags) params() *client.ListDocumentsParams {
+	p := &client.ListDocumentsParams{
+		Filter: given(f.filter), OrderBy: given(f.orderBy), Fields: given(f.fields), PageSize: &f.pageSize,
+	}
+	if f.minPosition > 0 {
+		p.MinPosition = &f.minPosition
+	}
+	return p
+}
+
+func (f *documentsFlags) writeDocuments(ctx context.Context, c *call) error {
+	params := f.params()
+	for {
+		response, err := c.ListDocuments(ctx, c.args[0], params)
+		page, err := read[client.DocumentList](response, err)
+		if err != nil {
+			return err
+		}
+		for _, warning := range page.Warnings {
+			if params.PageToken == nil { // every page has the same warnings
+				fmt.Fprintln(c.people, "warning:", warning)
+			}
+		}
+		if err := printJSON(c.out, each(page.Documents)); err != nil {
+			return err
+		}
+		next := nextPage(response)
+		if next == "" || !f.all {
+			return nil
+		}
+		params.PageToken = &next
+	}
+}
+
+func (f *documentsFlags) countDocuments(ctx context.Context, c *call) error {
+	params := f.params()
+	// The order and fields do not affect the count, but the service must still report mistakes in them.
+	params.Count, params.PageSize = new("exact"), new(1)
+	page, err := read[client.DocumentList](c.ListDocuments(ctx, c.args[0], params))
+	if err != nil {
+		return err
+	}
+	if page.Count == nil {
+		return errors.New("the service cannot count: it runs an older release")
+	}
+	c.out.printf("%d\n", *page.Count)
+	return nil
+}
+
+func (f *documentsFlags) explainQuery(ctx context.Context, c *call) error {
+	tenant, err := findTenant(ctx, c, f.tenant)
+	if err != nil {
+		return err
+	}
+	params := f.params()
+	params.Explain, params.Tenant = new(true), &tenant.Id
+	page, err := read[client.DocumentList](c.ListDocuments(ctx, c.args[0], params))
+	if err != nil {
+		return err
+	}
+	if page.Explanation == nil {
+		return errors.New("the service cannot explain: it runs an older release")
+	}
+	var plan bytes.Buffer
+	if len(page.Explanation.Plan) > 0 {
+		if err := json.Indent(&plan, page.Explanation.Plan, "", "  "); err != nil {
+			return fmt.Errorf("the plan: %w", err)
+		}
+		plan.WriteByte('\n')
+	}
+	c.out.printf("database %s:\n%s\n\n%s", page.Explanation.Database, page.Explanation.Statement, plan.Bytes())
+	return nil
+}

@@ -1,0 +1,17 @@
+// Package remote has the commands that call a service over HTTP. They work with every service, whatever its program has
+// added. A file's name begins with its command.
+//
+// A command takes its connection from flags, and runs with connection.run, which gives it a call: the client, the
+// arguments and the output. read, done and pages interpret the service's answers; show and list are whole commands.
+package remote
+
+import "github.com/spf13/cobra"
+
+// Commands returns all commands of the package.
+func Commands() []*cobra.Command {
+	return []*cobra.Command{
+		tenantCommand(), keyCommand(), projectionCommand(), diffCommand(), applyCommand(), rebuildCommand(), publishCommand(),
+		tailCommand(), groupCommand(), webhookCommand(), lagCommand(), usageCommand(), upcasterCommand(), retentionCommand(),
+		redactCommand(), importCommand(), exportCommand(),
+	}
+}
