@@ -3,7 +3,6 @@ package remote
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -37,7 +36,10 @@ func (to *connection) run(do func(ctx context.Context, c *call) error) func(*cob
 			Client: service, args: args, changed: command.Flags().Changed, asJSON: asJSON,
 			in: command.InOrStdin(), out: newOutput(command.OutOrStdout()), people: command.ErrOrStderr(),
 		}
-		return errors.Join(do(command.Context(), c), c.out.err)
+		if err := do(command.Context(), c); err != nil {
+			return err
+		}
+		return c.out.err
 	}
 }
 

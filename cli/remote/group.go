@@ -148,8 +148,7 @@ func groupChange(to *connection, use, short, result string, change named) *cobra
 		Short: short,
 		Args:  cobra.ExactArgs(1),
 	}, change, func(_ context.Context, c *call, group client.Subscription) error {
-		c.out.printf("%s: %s; %s behind, %d in flight\n", group.Name, result, howMany(behind(group), "position"), progressOf(group).InFlight)
-		return nil
+		return c.out.printf("%s: %s; %s behind, %d in flight\n", group.Name, result, howMany(behind(group), "position"), progressOf(group).InFlight)
 	})
 }
 
@@ -179,8 +178,7 @@ ignores later answers to those deliveries. Dead letters are kept.`,
 			if err != nil {
 				return err
 			}
-			c.out.printf("%s: continues at position %d; the head is at %d\n", group.Name, progressOf(group).Checkpoint+1, group.Head)
-			return nil
+			return c.out.printf("%s: continues at position %d; the head is at %d\n", group.Name, progressOf(group).Checkpoint+1, group.Head)
 		}),
 	}
 	command.Flags().Int64Var(&position, "position", 0, "the first position to deliver")

@@ -51,18 +51,17 @@ func groupReplay(to *connection) *cobra.Command {
 letter again.`,
 		Args: oneOrAll(&all),
 		RunE: to.run(func(ctx context.Context, c *call) error {
-			response, err := (*http.Response)(nil), error(nil)
+			var replayed client.ReplayedDeadLetters
+			var err error
 			if all {
-				response, err = c.ReplayDeadLetters(ctx, c.args[0])
+				replayed, err = read[client.ReplayedDeadLetters](c.ReplayDeadLetters(ctx, c.args[0]))
 			} else {
-				response, err = c.ReplayDeadLetter(ctx, c.args[0], c.args[1])
+				replayed, err = read[client.ReplayedDeadLetters](c.ReplayDeadLetter(ctx, c.args[0], c.args[1]))
 			}
-			replayed, err := read[client.ReplayedDeadLetters](response, err)
 			if err != nil {
 				return err
 			}
-			c.out.printf("%s: %s will be delivered again\n", c.args[0], howMany(replayed.Replayed, "dead letter"))
-			return nil
+			return c.out.printf("%s: %s will be delivered again\n", c.args[0], howMany(replayed.Replayed, "dead letter"))
 		}),
 	}
 	command.Flags().BoolVar(&all, "all", false, "all dead letters of the group")
@@ -86,8 +85,7 @@ func groupDiscard(to *connection) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c.out.printf("%s: discarded %s\n", c.args[0], howMany(discarded.Discarded, "dead letter"))
-			return nil
+			return c.out.printf("%s: discarded %s\n", c.args[0], howMany(discarded.Discarded, "dead letter"))
 		}),
 	}
 	command.Flags().BoolVar(&all, "all", false, "all dead letters of the group")

@@ -65,8 +65,7 @@ Put a scope with * or ! in quotes, since the shell interprets them.`,
 			if err != nil {
 				return err
 			}
-			c.out.printf("%s\n", key.Key)
-			return nil
+			return c.out.printf("%s\n", key.Key)
 		}),
 	}
 	command.Flags().StringSliceVar(&scopes, "scope", nil, "what the key may do, in order; may be repeated")

@@ -36,7 +36,11 @@ func (o *output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func (o *output) printf(format string, args ...any) { fmt.Fprintf(o, format, args...) }
+// printf writes a formatted text. It returns the first error so far.
+func (o *output) printf(format string, args ...any) error {
+	fmt.Fprintf(o, format, args...)
+	return o.err
+}
 
 // json writes a value on one line.
 func (o *output) json(value any) error {

@@ -107,8 +107,7 @@ func (f *documentsFlags) countDocuments(ctx context.Context, c *call) error {
 	if page.Count == nil {
 		return errors.New("the service cannot count: it runs an older release")
 	}
-	c.out.printf("%d\n", *page.Count)
-	return nil
+	return c.out.printf("%d\n", *page.Count)
 }
 
 func (f *documentsFlags) explainQuery(ctx context.Context, c *call) error {
@@ -132,6 +131,5 @@ func (f *documentsFlags) explainQuery(ctx context.Context, c *call) error {
 		}
 		plan.WriteByte('\n')
 	}
-	c.out.printf("database %s:\n%s\n\n%s", page.Explanation.Database, page.Explanation.Statement, plan.Bytes())
-	return nil
+	return c.out.printf("database %s:\n%s\n\n%s", page.Explanation.Database, page.Explanation.Statement, plan.Bytes())
 }

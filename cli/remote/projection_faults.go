@@ -54,8 +54,7 @@ func projectionRetry(to *connection) *cobra.Command {
 		if err := done(c.RetryProjection(ctx, c.args[0], &client.RetryProjectionParams{Tenant: tenant})); err != nil {
 			return err
 		}
-		c.out.printf("%s: retrying; `manifold projection state %[1]s` shows the result\n", c.args[0])
-		return nil
+		return c.out.printf("%s: retrying; `manifold projection state %[1]s` shows the result\n", c.args[0])
 	})
 }
 
@@ -78,8 +77,7 @@ reason. It applies to every build, also of later versions of the definition, unt
 		if err != nil {
 			return err
 		}
-		c.out.printf("%s: event %d (%s) is skipped from version %d on\n", c.args[0], skipped.Position, skipped.EventId, skipped.Version)
-		return nil
+		return c.out.printf("%s: event %d (%s) is skipped from version %d on\n", c.args[0], skipped.Position, skipped.EventId, skipped.Version)
 	})
 }
 
@@ -130,8 +128,7 @@ lack it until the next rebuild.`,
 		if err := done(c.WithdrawSkip(ctx, c.args[0], position, &client.WithdrawSkipParams{Tenant: tenant})); err != nil {
 			return err
 		}
-		c.out.printf("%s: event %d is no longer skipped, from the next rebuild on\n", c.args[0], position)
-		return nil
+		return c.out.printf("%s: event %d is no longer skipped, from the next rebuild on\n", c.args[0], position)
 	})
 }
 
@@ -160,13 +157,13 @@ func projectionReplay(to *connection) *cobra.Command {
 		Short: "Fold the waiting events of one parked document or all",
 		Args:  cobra.RangeArgs(1, 2),
 	}, func(ctx context.Context, c *call, tenant *string) error {
-		response, err := (*http.Response)(nil), error(nil)
+		var replayed client.Replayed
+		var err error
 		if len(c.args) == 2 {
-			response, err = c.ReplayParkedDocument(ctx, c.args[0], c.args[1], &client.ReplayParkedDocumentParams{Tenant: tenant})
+			replayed, err = read[client.Replayed](c.ReplayParkedDocument(ctx, c.args[0], c.args[1], &client.ReplayParkedDocumentParams{Tenant: tenant}))
 		} else {
-			response, err = c.ReplayParkedDocuments(ctx, c.args[0], &client.ReplayParkedDocumentsParams{Tenant: tenant})
+			replayed, err = read[client.Replayed](c.ReplayParkedDocuments(ctx, c.args[0], &client.ReplayParkedDocumentsParams{Tenant: tenant}))
 		}
-		replayed, err := read[client.Replayed](response, err)
 		if err != nil {
 			return err
 		}

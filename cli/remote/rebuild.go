@@ -132,8 +132,7 @@ const pollEvery = 200 * time.Millisecond
 // rebuild has failed.
 func followRebuild(ctx context.Context, c *call, rebuild client.Rebuild, detach bool) error {
 	if detach {
-		c.out.printf("rebuild %s of %s is under way\n", rebuild.Id, rebuild.Projection)
-		return nil
+		return c.out.printf("rebuild %s of %s is under way\n", rebuild.Id, rebuild.Projection)
 	}
 	bar := newProgress(max(rebuild.EventsTotal, 1), rebuild.State, false)
 	tick := time.NewTicker(pollEvery)

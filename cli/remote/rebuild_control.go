@@ -78,8 +78,7 @@ func rebuildOrder(to *connection, use, short string, followed bool, which select
 			if followed {
 				return followRebuild(ctx, c, rebuild, detach)
 			}
-			c.out.printf("%s: rebuild %s was asked to %s\n", rebuild.Projection, rebuild.Id, use)
-			return nil
+			return c.out.printf("%s: rebuild %s was asked to %s\n", rebuild.Projection, rebuild.Id, use)
 		}),
 	}
 	if followed {

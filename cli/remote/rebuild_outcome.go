@@ -43,8 +43,7 @@ func printOutcome(out *output, rebuild client.Rebuild) error {
 		if rebuild.Paused {
 			next = "is paused: manifold rebuild resume"
 		}
-		out.printf("%s: rebuild %s %s %[1]s %[2]s\n", rebuild.Projection, rebuild.Id, next)
-		return nil
+		return out.printf("%s: rebuild %s %s %[1]s %[2]s\n", rebuild.Projection, rebuild.Id, next)
 	}
 	took := rebuild.EndedAt.Sub(rebuild.CreatedAt).Round(time.Millisecond)
 	printLoss(out, rebuild.Loss)

@@ -31,8 +31,7 @@ manifold doctor --events lists unreadable events.`,
 			if err != nil {
 				return err
 			}
-			c.out.printf("event %s, version %d of %s: its data was removed\n", event.Id, event.Version, event.Stream)
-			return nil
+			return c.out.printf("event %s, version %d of %s: its data was removed\n", event.Id, event.Version, event.Stream)
 		}),
 	}
 	to.bind(command, operatorKey, "MANIFOLD_KEY")

@@ -164,8 +164,7 @@ manifold retention run CATEGORY --dry-run with the same options.`,
 			if response.StatusCode == http.StatusCreated {
 				result = "created"
 			}
-			c.out.printf("%s: %s\n", c.args[0], result)
-			return nil
+			return c.out.printf("%s: %s\n", c.args[0], result)
 		}),
 	}
 	flags.bind(command)
@@ -181,8 +180,7 @@ func retentionDelete(to *connection) *cobra.Command {
 			if err := done(c.DeleteRetention(ctx, c.args[0])); err != nil {
 				return err
 			}
-			c.out.printf("%s: deleted; nothing more is removed\n", c.args[0])
-			return nil
+			return c.out.printf("%s: deleted; nothing more is removed\n", c.args[0])
 		}),
 	}
 }

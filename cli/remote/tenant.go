@@ -38,8 +38,7 @@ func tenantCreate(to *connection) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c.out.printf("%s\n", tenant.Id)
-			return nil
+			return c.out.printf("%s\n", tenant.Id)
 		}),
 	}
 }
@@ -91,8 +90,7 @@ func tenantChange(to *connection, name, state, short string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c.out.printf("tenant %s is %s\n", tenant.Name, tenant.State)
-			return nil
+			return c.out.printf("tenant %s is %s\n", tenant.Name, tenant.State)
 		}),
 	}
 }
@@ -114,8 +112,7 @@ func tenantDelete(to *connection) *cobra.Command {
 			if err := done(c.DeleteTenant(ctx, tenant.Id, &client.DeleteTenantParams{Confirm: confirm})); err != nil {
 				return err
 			}
-			c.out.printf("tenant %s is being deleted\n", tenant.Name)
-			return nil
+			return c.out.printf("tenant %s is being deleted\n", tenant.Name)
 		}),
 	}
 	command.Flags().StringVar(&confirm, "confirm", "", "the tenant's name, repeated")

@@ -207,7 +207,7 @@ func printUpcasts(out *output, steps []client.UpcastStep) error {
 func schemaVersion(text string) (int64, error) {
 	version, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || version < 1 {
-		return 0, fmt.Errorf("%q is not a schema version: expected 1, 2, 3 ...", text)
+		return 0, fmt.Errorf("%q is not a schema version, which is a whole number from 1 on", text)
 	}
 	return version, nil
 }

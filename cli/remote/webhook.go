@@ -114,8 +114,7 @@ func printWebhook(_ context.Context, c *call, webhook client.Webhook) error {
 	if webhook.Progress.DeadLetters > 0 {
 		out.printf("; see manifold group dead-letters webhook.%s", webhook.Name)
 	}
-	out.printf("\n  secrets:      %d\n", len(webhook.Secrets))
-	return nil
+	return out.printf("\n  secrets:      %d\n", len(webhook.Secrets))
 }
 
 // webhookChange returns a command that changes a webhook, and then prints the webhook's state.
@@ -125,8 +124,7 @@ func webhookChange(to *connection, use, short, result string, change named) *cob
 		Short: short,
 		Args:  cobra.ExactArgs(1),
 	}, change, func(_ context.Context, c *call, webhook client.Webhook) error {
-		c.out.printf("%s: %s; %s behind\n", webhook.Name, result, howMany(webhookBehind(webhook), "position"))
-		return nil
+		return c.out.printf("%s: %s; %s behind\n", webhook.Name, result, howMany(webhookBehind(webhook), "position"))
 	})
 }
 

@@ -3,7 +3,6 @@ package remote
 import (
 	"context"
 	"errors"
-	"net/http"
 
 	"github.com/spf13/cobra"
 
@@ -30,20 +29,19 @@ show the progress of the last replay. A webhook has one replay at a time.`,
 				if err := done(c.CancelWebhookReplay(ctx, c.args[0])); err != nil {
 					return err
 				}
-				c.out.printf("%s: the replay was cancelled, and its retries and dead letters were dropped\n", c.args[0])
-				return nil
+				return c.out.printf("%s: the replay was cancelled, and its retries and dead letters were dropped\n", c.args[0])
 			}
-			response, err := (*http.Response)(nil), error(nil)
+			var replay client.WebhookReplay
+			var err error
 			if c.changed("from") {
 				body := client.NewWebhookReplay{From: from}
 				if c.changed("to") {
 					body.To = &upTo
 				}
-				response, err = c.StartWebhookReplay(ctx, c.args[0], body)
+				replay, err = read[client.WebhookReplay](c.StartWebhookReplay(ctx, c.args[0], body))
 			} else {
-				response, err = c.GetWebhookReplay(ctx, c.args[0])
+				replay, err = read[client.WebhookReplay](c.GetWebhookReplay(ctx, c.args[0]))
 			}
-			replay, err := read[client.WebhookReplay](response, err)
 			if err != nil {
 				return err
 			}

@@ -78,8 +78,7 @@ func secretRemove(to *connection) *cobra.Command {
 			if err := done(c.RemoveWebhookSecret(ctx, c.args[0], c.args[1])); err != nil {
 				return err
 			}
-			c.out.printf("%s: removed the secret %s\n", c.args[0], c.args[1])
-			return nil
+			return c.out.printf("%s: removed the secret %s\n", c.args[0], c.args[1])
 		}),
 	}
 }
