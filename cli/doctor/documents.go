@@ -184,7 +184,7 @@ func (d *doctor) definitions(context.Context) {
 	for _, folder := range d.config.Projections {
 		files, err := folding.ReadDefinitions(folder)
 		if err != nil {
-			d.fail("definitions", err.Error(), "mend the files, or the setting projections")
+			d.fail("definitions", err.Error(), "fix the files, or the setting projections")
 			continue
 		}
 		if !check(folder, folding.DefinitionsOf(files)) {

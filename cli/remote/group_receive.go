@@ -26,8 +26,8 @@ func groupReceive(to *connection) *cobra.Command {
 		Short: "Receive events as a consumer, and answer",
 		Long: `Receive events of a group as a consumer, and print them; to look without receiving, use manifold group peek.
 
-By default the events are returned at once for the group's consumers to receive. That still counts as an attempt: an event whose
-last attempt it was becomes a dead letter. --keep leaves events in flight until their lease expires; --ack and --nack answer for
+By default the events are returned at once for the group's consumers to receive. That still counts as an attempt; after its last
+attempt an event becomes a dead letter. --keep leaves events in flight until their lease expires; --ack and --nack answer for
 good.
 
 Only members receive from a group with partitions: --join joins the group and leaves at the end.`,
