@@ -116,7 +116,7 @@ type suite struct {
 func (s *suite) many(documents int64) int64 {
 	switch {
 	case s.Slow && s.Partial:
-		return documents / 50
+		return documents / 150
 	case s.Slow:
 		return documents / 700 // an emulated transaction takes longer
 	}
