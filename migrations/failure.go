@@ -1,20 +1,25 @@
 package migrations
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"strings"
+	"time"
 
 	"github.com/golang-migrate/migrate/v4"
 	"github.com/golang-migrate/migrate/v4/database"
+	"github.com/golang-migrate/migrate/v4/source"
 	"github.com/golang-migrate/migrate/v4/source/iofs"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // up brings the schema to the newest version, one migration at a time. golang-migrate would read the next migrations
 // ahead, and leave them half read when one fails. A newer schema stays, since the previous release can run on it.
-func up(m *migrate.Migrate) error {
-	for {
+func up(ctx context.Context, m *migrate.Migrate) error {
+	for end := time.Now().Add(lockPatience); ; {
 		version, dirty, err := m.Version()
 		if err != nil && !errors.Is(err, migrate.ErrNilVersion) {
 			return err
@@ -30,12 +35,55 @@ func up(m *migrate.Migrate) error {
 			return fmt.Errorf("a migration to version %[1]d was cut off half-way: look whether what %04[1]d makes is there; then set dirty to false in the table manifold_schema, and version to the one before where it is not", halfWay.Version)
 		}
 		if native, ok := errors.AsType[database.Error](err); ok && answered(native.OrigErr) {
-			return takenBack(m, native.OrigErr)
+			err = takenBack(m, native.OrigErr)
+			if !isLockTimeout(err) {
+				return err
+			}
+			if time.Now().After(end) {
+				return fmt.Errorf("%w; a long transaction, such as a backup, uses the table: migrate again when it has ended", err)
+			}
+			select {
+			case <-ctx.Done():
+				return errors.Join(ctx.Err(), err)
+			case <-time.After(lockPause):
+			}
+			continue
 		}
 		if err != nil {
 			return err
 		}
 	}
+}
+
+const (
+	// lockTimeout is how long a migration waits for a lock. All that use the table wait behind it meanwhile, so it is
+	// shorter than the timeout of the service's own statements.
+	lockTimeout = "2s"
+	// lockPause is how long others then have the table, and lockPatience how long a migration is tried again.
+	lockPause    = 3 * time.Second
+	lockPatience = 5 * time.Minute
+)
+
+// yielding is a source whose migrations give up when they wait too long for a lock.
+type yielding struct{ source.Driver }
+
+// ReadUp returns a migration that begins with its lock timeout. It holds for the file's own transaction.
+func (y yielding) ReadUp(version uint) (io.ReadCloser, string, error) {
+	file, name, err := y.Driver.ReadUp(version)
+	if err != nil {
+		return nil, "", err
+	}
+	text := io.MultiReader(strings.NewReader("set local lock_timeout = '"+lockTimeout+"'; "), file)
+	return struct {
+		io.Reader
+		io.Closer
+	}{text, file}, name, nil
+}
+
+func isLockTimeout(err error) bool {
+	const lockNotAvailable = "55P03"
+	native, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && native.Code == lockNotAvailable
 }
 
 // takenBack records that a migration refused by PostgreSQL left nothing in place. A file is sent as one query, which

@@ -1,8 +1,10 @@
 package migrations_test
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
@@ -72,5 +74,47 @@ func TestHalfWay(t *testing.T) {
 	}
 	if err := migrations.Up(ctx, migrator, nil); err == nil || !strings.Contains(err.Error(), "set dirty to false in the table manifold_schema") {
 		t.Errorf("it says %v", err)
+	}
+}
+
+// While a long transaction reads the log, as a backup does, a migration of the log waits, and others go on reading
+// and writing.
+func TestMigrationGivesWay(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	db := pgtest.Database(t)
+	super := db.Pool(t, pgtest.RoleSuperuser, 3)
+	if _, err := super.Exec(ctx, "alter table manifold.events drop column gap, drop column gap_at; update manifold_schema set version = 9"); err != nil {
+		t.Fatal(err)
+	}
+	backup, err := super.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer backup.Rollback(context.WithoutCancel(ctx))
+	if _, err := backup.Exec(ctx, "select from manifold.events"); err != nil {
+		t.Fatal(err)
+	}
+	migrated := make(chan error, 1)
+	go func() { migrated <- migrations.Up(ctx, db.URL(pgtest.RoleMigrator), nil) }()
+	for waits := false; !waits; {
+		err := super.QueryRow(ctx, `select exists (select from pg_locks where relation = 'manifold.events'::regclass and not granted),
+			pg_sleep(0.005)::text`).Scan(&waits, new(string))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := super.Exec(ctx, "do $$ begin lock table manifold.events in row exclusive mode; end $$"); err != nil { // as an append does
+		t.Fatalf("an append beside it: %v", err)
+	}
+	if err := backup.Rollback(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-migrated; err != nil {
+		t.Fatalf("when the other transaction has ended: %v", err)
+	}
+	if version, dirty, err := migrations.Version(ctx, db.URL(pgtest.RoleMigrator)); version != migrations.Latest() || dirty || err != nil {
+		t.Errorf("the version is %d, dirty %v, %v", version, dirty, err)
 	}
 }

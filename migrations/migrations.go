@@ -42,9 +42,10 @@ var Roles = [...]Role{RoleApp, RoleSystem, RoleDocuments, RoleRetention}
 // password of each role in passwords; other roles keep theirs. It sends the server a SCRAM-SHA-256 verifier, never
 // the password, so the server's log and pg_stat_statements cannot contain one. Several processes may call it
 // concurrently: one migrates, and the others wait. A migration that PostgreSQL refuses leaves nothing in place, and
-// may be retried.
+// may be retried. If a long transaction, such as a backup, locks a table that a migration changes, Up tries for five
+// minutes, and lets others use the table between its attempts.
 func Up(ctx context.Context, url string, passwords map[Role]string) error {
-	if err := run(ctx, url, up); err != nil {
+	if err := run(ctx, url, func(m *migrate.Migrate) error { return up(ctx, m) }); err != nil {
 		return err
 	}
 	return setPasswords(ctx, url, passwords)
@@ -109,7 +110,7 @@ func run(ctx context.Context, url string, do func(*migrate.Migrate) error) (err 
 	if err != nil {
 		return fmt.Errorf("migrate: %w", plain(err))
 	}
-	m, err := migrate.NewWithInstance("iofs", source, "pgx5", driver)
+	m, err := migrate.NewWithInstance("iofs", yielding{source}, "pgx5", driver)
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
