@@ -25,7 +25,7 @@ import (
 //	RebuildCatchingUp       | catchUp       | RebuildValidating
 //	RebuildValidating       | validate      | none for a dry run; swap if approved; otherwise RebuildAwaitingApproval
 //	RebuildAwaitingApproval | awaitApproval | swap
-//	(no state of its own)   | swap          | none
+//	(keeps the last one)    | swap          | none
 //
 // A definition that stores no documents has nothing to build, and begins with RebuildValidating. The rebuild's row
 // never returns to an earlier state.
