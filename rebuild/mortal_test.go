@@ -153,7 +153,7 @@ func (m *mortal) sent() bool {
 	return goesOn
 }
 
-// mortal sets a process up on the same databases, behind a network of its own. The caller must call end when the
+// mortal sets a process up on the same databases, behind a separate network. The caller must call end when the
 // process has stopped.
 func (v *service) mortal(t *testing.T, config rebuild.Config) (process *service, network *mortal, end func()) {
 	t.Helper()
