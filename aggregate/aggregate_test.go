@@ -748,7 +748,7 @@ func TestACostlyStateIsFoldedInTheBackground(t *testing.T) {
 // Tenants take turns, and none has all workers.
 func TestALineGoesRoundByTenant(t *testing.T) {
 	t.Parallel()
-	l := newLine[streamKey](90, 1) // nine of one tenant
+	l := newTenantQueue[streamKey](90, 1) // nine of one tenant
 	busy, quiet := domain.NewTenantID(), domain.NewTenantID()
 	for n := range 9 {
 		l.push(busy, streamKey{busy, fmt.Sprint(n)})

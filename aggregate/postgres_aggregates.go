@@ -90,7 +90,7 @@ func (s *Postgres) DeleteAggregate(ctx context.Context, tenant domain.TenantID, 
 	if err != nil {
 		return err
 	}
-	// Nobody uses the snapshots any more, so a separate transaction may remove them.
+	// A separate transaction may remove the snapshots, because nothing reads them any more.
 	return s.deleteDefinitionSnapshots(ctx, tenant, category)
 }
 

@@ -32,7 +32,7 @@ func (s *States) sweepDaily(ctx context.Context) {
 		case <-timer.C:
 		}
 		if taken, err := s.Sweep(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("the sweep for snapshots did not get through", "taken", taken, "error", err)
+			s.log.Warn("the sweep for snapshots did not finish", "taken", taken, "error", err)
 		}
 		timer.Reset(s.sweep)
 	}
@@ -61,7 +61,7 @@ func (s *States) Sweep(ctx context.Context) (taken int, err error) {
 			case endsSweep(ctx, err):
 				return taken, err
 			case err != nil:
-				s.log.Warn("a tenant's snapshots were not taken", "tenant", w.head.Tenant.String(), "error", err)
+				s.log.Warn("a tenant's snapshots could not be taken", "tenant", w.head.Tenant.String(), "error", err)
 			case !ended:
 				left = append(left, w)
 			}
@@ -104,7 +104,7 @@ func (s *States) renew(ctx context.Context) {
 		}
 		_, err := s.sweepTurn(ctx, &r)
 		if err != nil && ctx.Err() == nil {
-			s.log.Warn("a category's snapshots were not taken anew", "tenant", r.tenant.String(), "category", r.category, "error", err)
+			s.log.Warn("a category's snapshots could not be taken again", "tenant", r.tenant.String(), "category", r.category, "error", err)
 		}
 		if err == nil && r.after < r.upTo {
 			s.renewals.push(r.tenant, r)

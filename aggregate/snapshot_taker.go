@@ -16,10 +16,11 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// taker is the queue of streams that wait for a snapshot. The append path only reads its memory.
+// taker takes snapshots in the background. Its queue has the streams that wait for one. The append path only reads its
+// memory.
 type taker struct {
 	workers int
-	line    *line[streamKey] // each key is in moved as well
+	line    *tenantQueue[streamKey] // each key is in moved as well
 	every   *lru.Cache[categoryKey, cadence]
 
 	mu    sync.Mutex
@@ -59,7 +60,7 @@ func newTaker(workers, waiting int) (*taker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &taker{workers: workers, line: newLine[streamKey](waiting, max(1, workers-1)), every: every, moved: make(map[streamKey]span)}, nil
+	return &taker{workers: workers, line: newTenantQueue[streamKey](waiting, max(1, workers-1)), every: every, moved: make(map[streamKey]span)}, nil
 }
 
 // forget makes the taker read again how often a category needs snapshots.

@@ -73,7 +73,7 @@ func (s *States) PutSnapshot(ctx context.Context, tenant domain.TenantID, snapsh
 		return domain.Snapshot{}, domain.Errorf(domain.CodeNotFound, "stream", "there is no stream %s", snapshot.Stream)
 	}
 	if snapshot.Version > version {
-		problem := domain.Errorf(domain.CodeVersionConflict, "version", "stream %s is at version %d; a snapshot at version %d cannot be right", snapshot.Stream, version, snapshot.Version)
+		problem := domain.Errorf(domain.CodeVersionConflict, "version", "stream %s is at version %d; a snapshot at version %d is invalid", snapshot.Stream, version, snapshot.Version)
 		problem.CurrentVersion, problem.Stream = &version, snapshot.Stream
 		return domain.Snapshot{}, problem
 	}

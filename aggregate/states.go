@@ -55,7 +55,7 @@ type States struct {
 	sweep     time.Duration
 	turn      time.Duration // how long a sweep stays with a tenant while others wait
 	taker     *taker
-	renewals  *line[renewal]                 // categories whose snapshots must be taken again
+	renewals  *tenantQueue[renewal]          // categories whose snapshots must be taken again
 	folds     *lru.Cache[categoryKey, *fold] // compiled; valid while the tag is that of the stored definition
 }
 
@@ -84,7 +84,7 @@ func New(config Config) (*States, error) {
 	}
 	s := &States{
 		store: config.Store, upcasters: config.Upcasters, requests: config.Requests, log: config.Log, sweep: config.Sweep, turn: sweepTurn,
-		renewals: newLine[renewal](renewalsWaiting, 1),
+		renewals: newTenantQueue[renewal](renewalsWaiting, 1),
 	}
 	var err error
 	if s.folds, err = lru.New[categoryKey, *fold](foldsKept); err != nil {
@@ -136,7 +136,7 @@ func (s *States) Load(ctx context.Context, tenant domain.TenantID, stream string
 	case !at.OccurredAt.IsZero() && (at.Version > 0 || !at.Time.IsZero()):
 		return State{}, domain.Errorf(domain.CodeInvalidRequest, "occurredAt", "give version, at or occurredAt: one of them")
 	}
-	ctx, end, err := s.requests.Begin(ctx, tenant, "a snapshot is taken in the background, from which a later request goes on; take snapshots more often, or let an event's fold do less")
+	ctx, end, err := s.requests.Begin(ctx, tenant, "a snapshot is being taken, from which a later request continues; take snapshots more often, or simplify the fold")
 	if err != nil {
 		return State{}, err
 	}
@@ -176,7 +176,7 @@ func (s *States) noVersionAt(ctx context.Context, tenant domain.TenantID, stream
 		return err
 	}
 	if len(slice.Events) == 0 && slice.Floor > 0 {
-		return domain.Errorf(domain.CodeEventsRemoved, "at", "no event of %s is left in the log, so nobody knows what version it had at %s; ask for one by its number",
+		return domain.Errorf(domain.CodeEventsRemoved, "at", "no event of %s is left in the log, so its version at %s is unknown; ask for a version",
 			stream, domain.FormatTime(at))
 	}
 	return domain.Errorf(domain.CodeNotFound, "at", "stream %s had no event at %s", stream, domain.FormatTime(at))
@@ -349,7 +349,7 @@ func happened(event *domain.Event) time.Time {
 }
 
 // errUntil ends a load that has reached its time limit.
-var errUntil = errors.New("it has taken long enough")
+var errUntil = errors.New("the snapshots took too long")
 
 // removed returns the error for removed events of a stream, of the versions from through to.
 func removed(stream string, from, to int64) error {
@@ -357,12 +357,12 @@ func removed(stream string, from, to int64) error {
 	if from == to {
 		which = fmt.Sprintf("event %d of %s is", from, stream)
 	}
-	return domain.Errorf(domain.CodeEventsRemoved, "", "%s no longer in the log, and no snapshot stands for what is gone; with acceptLoss the state is made of what is left", which)
+	return domain.Errorf(domain.CodeEventsRemoved, "", "%s no longer in the log, and no snapshot covers them; with acceptLoss the state is folded from the remaining events", which)
 }
 
 // withoutData returns the error for an event that exists in the stream but whose data is withheld.
 func withoutData(event domain.Event) error {
-	return domain.Errorf(domain.CodeEventsRemoved, "", "event %d of %s is %s: %s; with acceptLoss the state is made of the others",
+	return domain.Errorf(domain.CodeEventsRemoved, "", "event %d of %s is %s: %s; with acceptLoss the state is folded from the others",
 		event.Version, event.Stream, event.Gap.Reason, event.Gap.Message)
 }
 

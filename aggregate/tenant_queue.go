@@ -8,33 +8,33 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// line is a queue of keys that wait for a worker, in order for each tenant and round robin among tenants. So a tenant
-// with much to do does not delay others. A key waits only once.
-type line[K comparable] struct {
-	most int // keys that may wait, a tenth of them for one tenant
-	each int // keys of one tenant processed at the same time
+// tenantQueue is a queue of keys that wait for a worker, in order for each tenant and round robin among tenants. So a
+// tenant with much to do does not delay others. A key waits only once.
+type tenantQueue[K comparable] struct {
+	most int // keys that may wait; at most a tenth of them belong to one tenant
+	each int // keys of one tenant that may be processed at the same time
 
 	mu      sync.Mutex
 	keys    map[K]struct{}
-	tenants map[domain.TenantID]*queued[K]
-	ring    list.List     // of *queued: tenants that may have a turn, the next one in front
+	tenants map[domain.TenantID]*tenantKeys[K]
+	ring    list.List     // of *tenantKeys: tenants that may have a turn, the next one in front
 	ready   chan struct{} // has an element while the ring has
 }
 
-// queued is a tenant in a line.
-type queued[K comparable] struct {
+// tenantKeys is a tenant in a queue.
+type tenantKeys[K comparable] struct {
 	tenant  domain.TenantID
 	keys    []K
 	running int
 	place   *list.Element
 }
 
-func newLine[K comparable](most, each int) *line[K] {
-	return &line[K]{most: most, each: each, keys: make(map[K]struct{}), tenants: make(map[domain.TenantID]*queued[K]), ready: make(chan struct{}, 1)}
+func newTenantQueue[K comparable](most, each int) *tenantQueue[K] {
+	return &tenantQueue[K]{most: most, each: each, keys: make(map[K]struct{}), tenants: make(map[domain.TenantID]*tenantKeys[K]), ready: make(chan struct{}, 1)}
 }
 
 // push adds a key as the last of its tenant, unless it waits already. It returns false if too many keys wait.
-func (l *line[K]) push(tenant domain.TenantID, key K) bool {
+func (l *tenantQueue[K]) push(tenant domain.TenantID, key K) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, waits := l.keys[key]; waits {
@@ -46,7 +46,7 @@ func (l *line[K]) push(tenant domain.TenantID, key K) bool {
 	}
 	l.keys[key] = struct{}{}
 	if q == nil {
-		q = &queued[K]{tenant: tenant}
+		q = &tenantKeys[K]{tenant: tenant}
 		l.tenants[tenant] = q
 	}
 	q.keys = append(q.keys, key)
@@ -55,7 +55,7 @@ func (l *line[K]) push(tenant domain.TenantID, key K) bool {
 }
 
 // next waits for a key, and counts it as in progress until done is called. It returns false if ctx has ended.
-func (l *line[K]) next(ctx context.Context) (key K, done func(), ok bool) {
+func (l *tenantQueue[K]) next(ctx context.Context) (key K, done func(), ok bool) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -68,14 +68,14 @@ func (l *line[K]) next(ctx context.Context) (key K, done func(), ok bool) {
 	}
 }
 
-func (l *line[K]) pop() (key K, done func(), ok bool) {
+func (l *tenantQueue[K]) pop() (key K, done func(), ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	front := l.ring.Front()
 	if front == nil {
 		return key, nil, false
 	}
-	q := l.ring.Remove(front).(*queued[K])
+	q := l.ring.Remove(front).(*tenantKeys[K])
 	q.place = nil
 	key = q.keys[0]
 	q.keys = q.keys[1:]
@@ -91,14 +91,14 @@ func (l *line[K]) pop() (key K, done func(), ok bool) {
 }
 
 // waiting returns how many keys wait.
-func (l *line[K]) waiting() int {
+func (l *tenantQueue[K]) waiting() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.keys)
 }
 
 // arrange adds a tenant to the end of the ring if it may have a turn and is not in the ring, and wakes up a worker.
-func (l *line[K]) arrange(q *queued[K]) {
+func (l *tenantQueue[K]) arrange(q *tenantKeys[K]) {
 	if q.place == nil && len(q.keys) > 0 && q.running < l.each {
 		q.place = l.ring.PushBack(q)
 	}

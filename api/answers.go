@@ -57,7 +57,7 @@ func nackOf(body openapi.Nack) (domain.Nack, error) {
 	}
 	if body.Delay != nil {
 		if nack.Action != domain.NackRetry {
-			return nack, domain.Errorf(domain.CodeInvalidRequest, "delay", "what is %s is not delivered again; leave delay out", map[domain.NackAction]string{domain.NackPark: "parked", domain.NackSkip: "skipped"}[nack.Action])
+			return nack, domain.Errorf(domain.CodeInvalidRequest, "delay", "an event that is %s is not redelivered; leave delay out", map[domain.NackAction]string{domain.NackPark: "parked", domain.NackSkip: "skipped"}[nack.Action])
 		}
 		nack.Delay = seconds(*body.Delay)
 	}

@@ -222,7 +222,7 @@ func expectation(header http.Header) (expected domain.Expected, conditional bool
 			conditional = true
 			expected = domain.None
 			if value != "*" {
-				return 0, false, domain.Errorf(domain.CodeInvalidRequest, name, "%q is not taken here; * is: the stream must not exist", clip(value, 40))
+				return 0, false, domain.Errorf(domain.CodeInvalidRequest, name, "%q is not supported; only * is: the stream must not exist", clip(value, 40))
 			}
 		}
 	}
@@ -237,7 +237,7 @@ var expectations = [...]string{"Expected-Version", "If-Match", "If-None-Match"}
 func noExpectation(header http.Header, instead string) error {
 	for _, name := range expectations {
 		if len(header.Values(name)) > 0 {
-			return domain.Errorf(domain.CodeInvalidRequest, name, "it is not taken here: %s", instead)
+			return domain.Errorf(domain.CodeInvalidRequest, name, "not supported here: %s", instead)
 		}
 	}
 	return nil

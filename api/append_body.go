@@ -52,7 +52,7 @@ func decodeAppend(text []byte) (domain.Append, error) {
 				return d.mend(where, err)
 			}
 			if seen[stream.Stream] {
-				return domain.Errorf(domain.CodeInvalidRequest, where+".stream", "%s stands in the request twice; put its events together", stream.Stream)
+				return domain.Errorf(domain.CodeInvalidRequest, where+".stream", "%s is in the request twice; put its events together", stream.Stream)
 			}
 			seen[stream.Stream] = true
 			request.Streams = append(request.Streams, stream)
@@ -63,7 +63,7 @@ func decodeAppend(text []byte) (domain.Append, error) {
 		err = d.scan.End()
 	}
 	if err == nil && len(request.Streams) == 0 {
-		err = domain.Errorf(domain.CodeInvalidRequest, "streams", "at least one stream is needed")
+		err = domain.Errorf(domain.CodeInvalidRequest, "streams", "give at least one stream")
 	}
 	if err != nil {
 		return domain.Append{}, d.mend("body", err)
@@ -99,7 +99,7 @@ func (d *appendBody) stream(where string) (domain.StreamAppend, error) {
 		return stream, err
 	}
 	if !given[0] || !given[2] {
-		return stream, domain.Errorf(domain.CodeInvalidRequest, where, "stream and events are needed")
+		return stream, domain.Errorf(domain.CodeInvalidRequest, where, "expected an object with stream and events")
 	}
 	return stream, nil
 }
@@ -150,7 +150,7 @@ func (d *appendBody) list(where string) ([]domain.NewEvent, error) {
 		return nil, d.mend(where, err)
 	}
 	if len(events) == 0 {
-		return nil, domain.Errorf(domain.CodeInvalidRequest, where, "at least one event is needed")
+		return nil, domain.Errorf(domain.CodeInvalidRequest, where, "give at least one event")
 	}
 	return events, nil
 }
@@ -231,9 +231,9 @@ func (d *appendBody) fields() (event domain.NewEvent, at string, err error) {
 	if err == nil {
 		switch {
 		case !given[fieldType]:
-			at, err = "type", domain.Errorf(domain.CodeInvalidRequest, "", "it is needed")
+			at, err = "type", domain.Errorf(domain.CodeInvalidRequest, "", "required, but missing")
 		case !given[fieldData]:
-			at, err = "data", domain.Errorf(domain.CodeInvalidRequest, "", "it is needed")
+			at, err = "data", domain.Errorf(domain.CodeInvalidRequest, "", "required, but missing")
 		case len(event.Data)+len(event.Metadata) > domain.MaxEventBytes:
 			at, err = "data", domain.Errorf(domain.CodeTooLarge, "", "data and metadata have %d bytes; an event has at most %d", len(event.Data)+len(event.Metadata), domain.MaxEventBytes)
 		}

@@ -27,7 +27,7 @@ func (c caller) by() string {
 	return fmt.Sprintf("key %s (%s)", c.credential.KeyID, c.credential.Name)
 }
 
-// known reports whether the caller has a key. A caller of an operation without scopes is not known.
+// known reports whether the caller was authenticated. Callers of operations without scopes are not.
 func (c caller) known() bool { return c.credential.Operator || c.credential.KeyID != domain.KeyID{} }
 
 // shareOf returns the tenant whose share of the budgets a request uses.
@@ -58,7 +58,7 @@ func (c caller) allowEach(categories []string, scopes ...domain.Scope) error {
 	return nil
 }
 
-// inPlace adds the place in the request that names a category, or its stream, to an error.
+// inPlace sets an error's Where to the place in the request that names the category or stream.
 func inPlace(where string, err error) error {
 	if e, ok := errors.AsType[*domain.Error](err); ok {
 		e.Where = where
@@ -120,7 +120,7 @@ func (s *Server) credentialOf(request *http.Request, tickets bool) (auth.Credent
 	}
 	kind, token, ok := strings.Cut(header, " ")
 	if !ok || !strings.EqualFold(kind, "Bearer") || token == "" {
-		return auth.Credential{}, domain.Errorf(domain.CodeUnauthenticated, "Authorization", "a key is needed: Authorization: Bearer mfk_...")
+		return auth.Credential{}, domain.Errorf(domain.CodeUnauthenticated, "Authorization", "key missing; send Authorization: Bearer mfk_...")
 	}
 	return s.config.Keys.Authenticate(request.Context(), strings.TrimSpace(token))
 }
@@ -157,7 +157,7 @@ func (s *Server) whileAllowed(ctx context.Context, caller caller) (_ context.Con
 	}
 }
 
-// isRefusal reports whether an error means that a key may not, or no longer, do what it is used for.
+// isRefusal reports whether an error means that a key is invalid, or does not allow what it is used for.
 func isRefusal(err error) bool {
 	e, ok := errors.AsType[*domain.Error](err)
 	if !ok {

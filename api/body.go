@@ -17,8 +17,8 @@ import (
 	"github.com/manifold-es/manifold/fairshare"
 )
 
-// trustedLength is up to how many bytes memory is allocated for a Content-Length before the bytes arrive. A larger
-// claim alone must not cost memory.
+// trustedLength limits the memory that is allocated for a Content-Length before the bytes arrive, because a false
+// Content-Length must not cost memory.
 const trustedLength = 256 << 10
 
 // decoders keeps decompressors of request bodies for reuse.
@@ -63,7 +63,7 @@ func (d *decoders) reader(request *http.Request, account *fairshare.Account) (io
 	case "zstd":
 		return d.zstdReader(request.Body, account)
 	default:
-		return nil, nil, domain.Errorf(codeUnsupportedMediaType, "Content-Encoding", "%q is not taken; gzip and zstd are, or none", clip(encoding, 40))
+		return nil, nil, domain.Errorf(codeUnsupportedMediaType, "Content-Encoding", "unsupported encoding %q; use gzip, zstd or none", clip(encoding, 40))
 	}
 }
 
@@ -84,7 +84,6 @@ func (d *decoders) zstdReader(body io.Reader, account *fairshare.Account) (io.Re
 	}
 	r, ok := pool.Get().(*zstd.Decoder)
 	if !ok {
-		// One goroutine.
 		if r, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(uint64(window))); err != nil {
 			return nil, nil, fmt.Errorf("make a zstd decoder: %w", err)
 		}
@@ -126,7 +125,7 @@ func undecodable(encoding string, err error) error {
 // error.
 type clientBody struct {
 	io.ReadCloser
-	over atomic.Bool // the body was read completely, or cannot be read
+	over atomic.Bool // the body was read completely, or reading failed
 }
 
 func (b *clientBody) Read(p []byte) (int, error) {
@@ -150,11 +149,11 @@ func unreadable(err error) error {
 	}
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return domain.Errorf(domain.CodeInvalidRequest, "body", "it did not come in time")
+		return domain.Errorf(domain.CodeInvalidRequest, "body", "the body did not arrive in time")
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return domain.Errorf(domain.CodeInvalidRequest, "body", "it ended too early")
+		return domain.Errorf(domain.CodeInvalidRequest, "body", "the body ended too early")
 	}
-	return domain.Errorf(domain.CodeInvalidRequest, "body", "it cannot be read: its connection broke, or its chunks are not as HTTP has them")
+	return domain.Errorf(domain.CodeInvalidRequest, "body", "the body cannot be read: the connection broke, or its chunked encoding is invalid")
 }
 
 // readBody reads a whole request body, uncompressed, of at most domain.MaxRequestBytes. The caller owns the returned
@@ -183,7 +182,7 @@ func (d *decoders) readBody(request *http.Request, account *fairshare.Account) (
 }
 
 // errTooLong means that a body is longer than allowed.
-var errTooLong = errors.New("there is more than is allowed")
+var errTooLong = errors.New("the body exceeds its limit")
 
 // firstRead is the initial buffer size for a body of unknown length.
 const firstRead = 4 << 10

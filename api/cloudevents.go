@@ -37,7 +37,7 @@ func cloudFormOf(header http.Header) (cloudForm, error) {
 		case name == cloudevents.BatchType:
 			return cloudBatch, nil
 		}
-		return 0, domain.Errorf(codeUnsupportedMediaType, "Content-Type", "%q is not taken; CloudEvents come as %s or %s, in UTF-8, or in the binary form with %s headers",
+		return 0, domain.Errorf(codeUnsupportedMediaType, "Content-Type", "unsupported media type %q; send CloudEvents as %s or %s, in UTF-8, or in binary mode with %s headers",
 			clip(given[0], 60), cloudevents.StructuredType, cloudevents.BatchType, "ce-")
 	}
 	if cloudevents.IsBinary(header) {

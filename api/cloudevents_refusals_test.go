@@ -31,7 +31,7 @@ func TestCloudEventsThatAreRefused(t *testing.T) {
 		{stream, "application/cloudevents+avro", "x", 415, "unsupported-media-type", "Content-Type", structured},
 		{stream, structured + "; charset=utf-16", event(nil), 415, "unsupported-media-type", "Content-Type", "UTF-8"},
 		{stream, "application/cloudevents", event(nil), 415, "unsupported-media-type", "Content-Type", batch},
-		{stream, structured, event(object{"source": nil}), 400, domain.CodeInvalidRequest, "source", "needed"},
+		{stream, structured, event(object{"source": nil}), 400, domain.CodeInvalidRequest, "source", "required"},
 		{stream, structured, list{event(nil)}, 400, domain.CodeInvalidRequest, "body", "an object"},
 		{stream, structured, "", 400, domain.CodeInvalidJSON, "body", "the text is empty"},
 		{stream, batch, list{event(nil), event(object{"own": list{}})}, 400, domain.CodeInvalidRequest, "events[1].own", "into data"},

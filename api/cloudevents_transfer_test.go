@@ -145,7 +145,7 @@ func TestImportTakesCloudEvents(t *testing.T) {
 		reasons[int(bad.(object)["line"].(float64))] = bad.(object)["reason"].(string)
 	}
 	for line, want := range map[int]string{
-		4: "type: ", 5: "subject: ", 6: "specversion: ", 7: "manifoldstream: ", 8: "manifoldid: ", 9: "id: it is needed", 10: "id: ", 11: "type: ",
+		4: "type: ", 5: "subject: ", 6: "specversion: ", 7: "manifoldstream: ", 8: "manifoldid: ", 9: "id: required, but missing", 10: "id: ", 11: "type: ",
 	} {
 		if !strings.Contains(reasons[line], want) {
 			t.Errorf("line %d is bad since %q, want %q", line, reasons[line], want)

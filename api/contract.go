@@ -248,7 +248,7 @@ func (o *operation) readBody(request *http.Request, account *fairshare.Account) 
 	}
 	if len(bytes.TrimSpace(body)) == 0 {
 		if o.needs {
-			return nil, domain.Errorf(domain.CodeInvalidRequest, "body", "a body is needed: a JSON object")
+			return nil, domain.Errorf(domain.CodeInvalidRequest, "body", "the request needs a body: a JSON object")
 		}
 		request.Body, request.ContentLength = http.NoBody, 0
 		return nil, nil
@@ -311,7 +311,7 @@ func noBody(request *http.Request) error {
 			return nil
 		}
 	}
-	return domain.Errorf(domain.CodeInvalidRequest, "body", "this operation takes no body; what it does is said by its path and its parameters alone")
+	return domain.Errorf(domain.CodeInvalidRequest, "body", "this operation takes no body; it uses only its path and parameters")
 }
 
 // wantContentType refuses a body whose type is none of types.
@@ -329,7 +329,7 @@ func wantContentType(request *http.Request, types ...string) error {
 			}
 		}
 	}
-	return domain.Errorf(codeUnsupportedMediaType, "Content-Type", "%q is not taken here; it must be %s, in UTF-8", clip(given, 60), strings.Join(types, " or "))
+	return domain.Errorf(codeUnsupportedMediaType, "Content-Type", "unsupported media type %q; it must be %s, in UTF-8", clip(given, 60), strings.Join(types, " or "))
 }
 
 // explain converts an error of the validator to one that names the place, the value and what is expected.
@@ -339,7 +339,7 @@ func explain(err error) error {
 	}
 	var of *openapi3filter.RequestError
 	if !errors.As(err, &of) {
-		return fmt.Errorf("hold the request to the contract: %w", err)
+		return fmt.Errorf("check the request against the contract: %w", err)
 	}
 	where := "body"
 	if p := of.Parameter; p != nil {
@@ -366,9 +366,9 @@ func explain(err error) error {
 	switch {
 	case errors.As(err, &parse):
 		what := "it must be " + parameterKind(of.Parameter)
-		return domain.Errorf(domain.CodeInvalidRequest, where, "%q is not taken here: %s", clip(fmt.Sprint(parse.Value), 60), what)
+		return domain.Errorf(domain.CodeInvalidRequest, where, "invalid value %q: %s", clip(fmt.Sprint(parse.Value), 60), what)
 	case errors.Is(err, openapi3filter.ErrInvalidRequired):
-		return domain.Errorf(domain.CodeInvalidRequest, where, "it is needed")
+		return domain.Errorf(domain.CodeInvalidRequest, where, "required, but missing")
 	case errors.Is(err, openapi3filter.ErrInvalidEmptyValue):
 		return domain.Errorf(domain.CodeInvalidRequest, where, "it must not be empty")
 	default:
@@ -378,7 +378,7 @@ func explain(err error) error {
 
 func parameterKind(parameter *openapi3.Parameter) string {
 	if parameter == nil || parameter.Schema == nil {
-		return "as the contract says"
+		return "a value that the contract allows"
 	}
 	return kindOf(parameter.Schema.Value)
 }
@@ -398,7 +398,7 @@ func kindOf(schema *openapi3.Schema) string {
 	case schema.Type.Is("string"):
 		return "a string"
 	default:
-		return "as the contract says"
+		return "a value that the contract allows"
 	}
 }
 

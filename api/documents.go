@@ -66,7 +66,7 @@ func (s generated) explainDocuments(ctx context.Context, request openapi.ListDoc
 		return nil, domain.Errorf(domain.CodeForbidden, "Authorization", "documents are a tenant's: they need a key of that tenant with documents:read; with the operator's key, explain=true says how they would be read")
 	}
 	if request.Params.Tenant == nil {
-		return nil, domain.Errorf(domain.CodeInvalidRequest, "query tenant", "it is needed with explain: the id of the tenant whose documents are meant")
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "query tenant", "required with explain: the id of the tenant whose documents are queried")
 	}
 	id, err := parseTenantID("query tenant", *request.Params.Tenant)
 	if err != nil {

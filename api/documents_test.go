@@ -128,7 +128,7 @@ func TestDocumentQueriesThatAreRefused(t *testing.T) {
 		{operator, nil, 403, domain.CodeForbidden, "Authorization", "explain=true"},
 		{operator, []string{"tenant", a.tenantID}, 403, domain.CodeForbidden, "Authorization", "explain=true"},
 		{operator, []string{"explain", "false", "tenant", a.tenantID}, 403, domain.CodeForbidden, "Authorization", "explain=true"},
-		{operator, []string{"explain", "true"}, 400, domain.CodeInvalidRequest, "query tenant", "needed"},
+		{operator, []string{"explain", "true"}, 400, domain.CodeInvalidRequest, "query tenant", "required"},
 		{operator, []string{"explain", "true", "tenant", "acme"}, 400, domain.CodeInvalidRequest, "query tenant", ""},
 		{operator, []string{"explain", "true", "tenant", domain.Everyone.String()}, 404, domain.CodeNotFound, "query tenant", ""},
 		{operator, []string{"explain", "true", "tenant", domain.NewTenantID().String()}, 404, domain.CodeNotFound, "", "tenant"},

@@ -107,13 +107,13 @@ func clientError(err error) (_ *domain.Error, fault bool) {
 			return domain.Errorf(codeUnsupportedMediaType, "Content-Type", "the body must be application/json"), false
 		case http.StatusBadRequest:
 			if inner, ok := errors.AsType[*json.UnmarshalTypeError](e.Internal); ok {
-				return domain.Errorf(domain.CodeInvalidRequest, inner.Field, "a %s is not wanted here", inner.Value), false
+				return domain.Errorf(domain.CodeInvalidRequest, inner.Field, "unexpected %s", inner.Value), false
 			}
 			return domain.Errorf(domain.CodeInvalidRequest, "", "%v", e.Message), false
 		}
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return domain.Errorf(domain.CodeUnavailable, "", "it took too long; nothing is known of its outcome"), false
+		return domain.Errorf(domain.CodeUnavailable, "", "it took too long, and its outcome is unknown"), false
 	}
 	return domain.Errorf(codeInternal, "", "the service's log has the cause under this request's id"), true
 }
@@ -141,11 +141,11 @@ func (s *Server) fail(c echo.Context, err error) {
 		err = cause // the key was revoked meanwhile, or its tenant suspended
 	} else if cause != nil && errors.Is(err, context.Canceled) {
 		// The client has disconnected, or the service is stopping: nobody will read an answer.
-		s.log.Debug("a request was given up", "requestId", requestID, "path", request.URL.Path)
+		s.log.Debug("a request was cancelled", "requestId", requestID, "path", request.URL.Path)
 		if response.Committed {
 			panic(http.ErrAbortHandler)
 		}
-		s.writeProblem(response, request, requestID, domain.Errorf(domain.CodeUnavailable, "", "the request was given up before its end"))
+		s.writeProblem(response, request, requestID, domain.Errorf(domain.CodeUnavailable, "", "the request was cancelled before it ended"))
 		return
 	}
 	e, fault := clientError(err)

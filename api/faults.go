@@ -146,12 +146,12 @@ func (s generated) onBehalf(ctx context.Context, named *openapi.UUID) (domain.Te
 	caller := callerOf(ctx)
 	if caller.tenant != domain.Everyone {
 		if named != nil && *named != caller.tenant.String() {
-			return domain.TenantID{}, domain.Errorf(domain.CodeForbidden, "query tenant", "a tenant's key acts for its own tenant alone; leave it out")
+			return domain.TenantID{}, domain.Errorf(domain.CodeForbidden, "query tenant", "a tenant's key acts only for its tenant; leave it out")
 		}
 		return caller.tenant, nil
 	}
 	if named == nil {
-		return domain.TenantID{}, domain.Errorf(domain.CodeInvalidRequest, "query tenant", "it is needed with the operator's key: the id of the tenant that is meant")
+		return domain.TenantID{}, domain.Errorf(domain.CodeInvalidRequest, "query tenant", "required with the operator's key: the id of the tenant")
 	}
 	id, err := parseTenantID("query tenant", *named)
 	if err != nil {

@@ -32,10 +32,10 @@ func (g *gatewayConnection) nack(m *gatewayMessage) error {
 	case domain.NackRetry, domain.NackPark, domain.NackSkip:
 		nack.Action = action
 	default:
-		f.fail("action", "%q is not taken here; it must be one of %s, %s, %s", clip(string(action), 40), domain.NackRetry, domain.NackPark, domain.NackSkip)
+		f.fail("action", "unknown value %q; it must be one of %s, %s, %s", clip(string(action), 40), domain.NackRetry, domain.NackPark, domain.NackSkip)
 	}
 	if f.has("delay") && nack.Action != domain.NackRetry {
-		f.fail("delay", "what is not delivered again has no delay; leave it out")
+		f.fail("delay", "an event that is not redelivered has no delay; leave it out")
 	}
 	nack.Delay = f.duration("delay", 0, domain.MaxBackoff, -1)
 	nack.Reason = f.anyText("reason", domain.MaxReasonBytes)
@@ -67,7 +67,7 @@ func (g *gatewayConnection) giveAnswers(m *gatewayMessage, answers gatewayAnswer
 	return g.withSubscription(m, answers.subscription, func(ctx context.Context, sub *gatewaySubscription) error {
 		s, ok := sub.source.(*gatewayGroup)
 		if !ok {
-			return domain.Errorf(domain.CodeInvalidRequest, "subscription", "%q is of a part of the log, whose events need no answer", clip(answers.subscription, maxSubscriptionName))
+			return domain.Errorf(domain.CodeInvalidRequest, "subscription", "subscription %q reads the log, and its events need no answer", clip(answers.subscription, maxSubscriptionName))
 		}
 		if err := g.server.allowGroup(ctx, g.caller, s.group, domain.ScopeEventsConsume); err != nil {
 			return ofGroup("subscription", err)

@@ -47,13 +47,13 @@ var gatewayOps = map[string]func(*gatewayConnection, *gatewayMessage) error{
 }
 
 // gatewayConnection is one connection of the gateway. One goroutine reads messages and starts their operations. Another
-// one writes outgoing messages. Each subscription has a goroutine that delivers its events, and lanes run slow
+// one writes outgoing messages. Each subscription has a goroutine that delivers its events, and job queues run slow
 // operations.
 type gatewayConnection struct {
 	server    *Server
 	socket    *socket
 	requestID string
-	outbox    *gatewayOutbox
+	sendQueue *gatewaySendQueue
 	bucket    *rate.Limiter
 	refused   *rate.Limiter
 	inFlight  *semaphore.Weighted // of all groups
@@ -69,9 +69,9 @@ type gatewayConnection struct {
 	authTimer *time.Timer        // nil if the request had a key
 
 	watch     func()         // stops checking the key
-	working   sync.WaitGroup // lanes
-	waiting   atomic.Int64   // bytes in all lanes
-	published *gatewayLane
+	working   sync.WaitGroup // job queues
+	waiting   atomic.Int64   // bytes in all job queues
+	published *gatewayJobQueue
 
 	mu            sync.Mutex
 	ended         bool // no new operation may start
@@ -80,12 +80,12 @@ type gatewayConnection struct {
 
 func newGatewayConnection(s *Server, socket *socket, requestID string) *gatewayConnection {
 	g := &gatewayConnection{
-		server: s, socket: socket, requestID: requestID, outbox: newGatewayOutbox(),
+		server: s, socket: socket, requestID: requestID, sendQueue: newGatewaySendQueue(),
 		bucket: rate.NewLimiter(gatewayRate, gatewayRate), refused: rate.NewLimiter(gatewayRate, gatewayFlood),
 		inFlight:      semaphore.NewWeighted(gatewayInFlight),
 		subscriptions: map[string]*gatewaySubscription{}, watch: func() {},
 	}
-	g.published = g.newLane()
+	g.published = g.newJobQueue()
 	return g
 }
 
@@ -112,7 +112,7 @@ func (g *gatewayConnection) serve(ctx context.Context, known caller) {
 	var reading, writing, pinging sync.WaitGroup
 	writing.Go(func() {
 		defer g.endSends()
-		if err := g.outbox.run(flush, g.socket.send); err != nil {
+		if err := g.sendQueue.run(flush, g.socket.send); err != nil {
 			g.end(errGone)
 		}
 	})
@@ -150,10 +150,10 @@ func (g *gatewayConnection) drain(cause error) {
 	g.working.Wait()
 	g.leaveAll()
 	if refused {
-		// Messages that nobody reads may fill the outbox.
+		// Messages that nobody reads may fill the send queue.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(g.alive), closeGrace)
 		defer cancel()
-		_ = g.outbox.send(ctx, answerTo(opErr, "").problem(refusal).end())
+		_ = g.sendQueue.send(ctx, answerTo(opErr, "").problem(refusal).end())
 	}
 }
 
@@ -322,7 +322,7 @@ func (g *gatewayConnection) ping() {
 }
 
 // answer sends a message, unless nothing can be sent any more. It waits while the client does not read.
-func (g *gatewayConnection) answer(message []byte) { _ = g.outbox.send(g.sending, message) }
+func (g *gatewayConnection) answer(message []byte) { _ = g.sendQueue.send(g.sending, message) }
 
 // refuse answers a message with an error.
 func (g *gatewayConnection) refuse(id string, err error) {
@@ -344,9 +344,9 @@ func (g *gatewayConnection) problem(err error) *domain.Error {
 	return e
 }
 
-// newLane returns a lane. The connection waits for the lane's work before it ends.
-func (g *gatewayConnection) newLane() *gatewayLane {
-	return &gatewayLane{all: &g.waiting, run: func(work func()) {
+// newJobQueue returns a queue of the connection, which waits for its work before it ends.
+func (g *gatewayConnection) newJobQueue() *gatewayJobQueue {
+	return &gatewayJobQueue{all: &g.waiting, run: func(work func()) {
 		g.working.Go(func() {
 			if err := g.guarded(func() error { work(); return nil }); err != nil {
 				g.end(err)
@@ -355,9 +355,9 @@ func (g *gatewayConnection) newLane() *gatewayLane {
 	}}
 }
 
-// add runs an operation on a lane, with its own context, and sends its error to the client. It refuses the operation if
-// too much waits on the lane. The lock is held.
-func (g *gatewayConnection) add(lane *gatewayLane, m *gatewayMessage, do func(ctx context.Context) error) error {
+// add runs an operation on a job queue, with its own context, and sends its error to the client. It refuses the
+// operation if too much waits in the queue. The lock is held.
+func (g *gatewayConnection) add(queue *gatewayJobQueue, m *gatewayMessage, do func(ctx context.Context) error) error {
 	id, room := m.id, m.room
 	job := gatewayJob{bytes: m.size, do: func() {
 		defer room.Close()
@@ -370,7 +370,7 @@ func (g *gatewayConnection) add(lane *gatewayLane, m *gatewayMessage, do func(ct
 	if g.ended {
 		return nil
 	}
-	m.waits = lane.add(job)
+	m.waits = queue.add(job)
 	if !m.waits {
 		return domain.Errorf(domain.CodeTooManyRequests, "", "too much waits to be carried out; wait for answers before sending more")
 	}

@@ -86,7 +86,7 @@ func (f *gatewayFeed) send(slice tail.Slice) error {
 		// appendGap begins the object to which the message adds its fields.
 		gap := appendGap(nil, slice.Gap)
 		message := append(answerTo(opGap, "").text("subscription", f.name).b, ',')
-		if err := f.g.outbox.send(f.g.alive, append(message, gap[1:]...)); err != nil {
+		if err := f.g.sendQueue.send(f.g.alive, append(message, gap[1:]...)); err != nil {
 			return err
 		}
 	}
@@ -98,7 +98,7 @@ func (f *gatewayFeed) send(slice tail.Slice) error {
 		} else {
 			message = appendEntryEvent(message, entry)
 		}
-		if err := f.g.outbox.send(f.g.alive, append(message, '}')); err != nil {
+		if err := f.g.sendQueue.send(f.g.alive, append(message, '}')); err != nil {
 			return err
 		}
 	}
@@ -116,7 +116,7 @@ func (f *gatewayFeed) send(slice tail.Slice) error {
 
 // place sends the feed's position.
 func (f *gatewayFeed) place(op string, position int64) error {
-	return f.g.outbox.send(f.g.alive, answerTo(op, "").text("subscription", f.name).number("position", position).end())
+	return f.g.sendQueue.send(f.g.alive, answerTo(op, "").text("subscription", f.name).number("position", position).end())
 }
 
 func (f *gatewayFeed) close(context.Context) { f.feed.Close() }

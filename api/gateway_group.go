@@ -240,7 +240,7 @@ func (s *gatewayGroup) receive(ctx context.Context, wait time.Duration) (bool, e
 		message = append(message[:begin], message[begin+1:]...) // without the opening of the object
 		// The send continues after ctx ends: events leased for a subscription are sent even if it is paused meanwhile.
 		// An event whose lease expires before the client reads it is not sent, and counts as an unanswered attempt.
-		if err := s.g.outbox.sendBefore(s.g.alive, d.Expires, message); err != nil {
+		if err := s.g.sendQueue.sendBefore(s.g.alive, d.Expires, message); err != nil {
 			return false, err
 		}
 	}

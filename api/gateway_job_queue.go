@@ -5,15 +5,15 @@ import (
 	"sync/atomic"
 )
 
-// gatewayLane runs the operations of messages in the order in which they arrived. A connection has one lane for
-// publishing and one for each subscription name, so that a slow operation delays only its own lane.
-type gatewayLane struct {
+// gatewayJobQueue runs the operations of messages in the order in which they arrived. A connection has one queue for
+// publishing and one for each subscription name, so that a slow operation delays only its own queue.
+type gatewayJobQueue struct {
 	mu      sync.Mutex
 	waiting []gatewayJob
 	bytes   int
 	running bool
 	run     func(work func()) // starts a goroutine for which the connection waits
-	all     *atomic.Int64     // bytes waiting in all lanes of the connection
+	all     *atomic.Int64     // bytes waiting in all job queues of the connection
 }
 
 type gatewayJob struct {
@@ -21,23 +21,23 @@ type gatewayJob struct {
 	bytes int // memory that the job holds
 }
 
-// How much may wait in one lane, and in all lanes of a connection.
+// How much may wait in one queue, and in all queues of a connection.
 const (
-	laneJobs   = 100
-	laneBytes  = 8 << 20
-	lanesBytes = 2 * laneBytes
+	queueJobs   = 100
+	queueBytes  = 8 << 20
+	queuesBytes = 2 * queueBytes
 )
 
 // add queues a job after those that wait. It returns false and drops the job if too much waits already. A job is always
 // accepted if no other one waits.
-func (l *gatewayLane) add(job gatewayJob) bool {
+func (l *gatewayJobQueue) add(job gatewayJob) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.waiting) >= laneJobs || len(l.waiting) > 0 && l.bytes+job.bytes > laneBytes {
+	if len(l.waiting) >= queueJobs || len(l.waiting) > 0 && l.bytes+job.bytes > queueBytes {
 		return false
 	}
 	size := int64(job.bytes)
-	if all := l.all.Add(size); all > lanesBytes && all > size {
+	if all := l.all.Add(size); all > queuesBytes && all > size {
 		l.all.Add(-size)
 		return false
 	}
@@ -48,7 +48,7 @@ func (l *gatewayLane) add(job gatewayJob) bool {
 }
 
 // work runs the waiting jobs, and ends when none is left.
-func (l *gatewayLane) work() {
+func (l *gatewayJobQueue) work() {
 	for {
 		l.mu.Lock()
 		if len(l.waiting) == 0 {
@@ -67,7 +67,7 @@ func (l *gatewayLane) work() {
 }
 
 // addFirst queues a job before all that wait, however many there are.
-func (l *gatewayLane) addFirst(job gatewayJob) {
+func (l *gatewayJobQueue) addFirst(job gatewayJob) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.waiting = append([]gatewayJob{job}, l.waiting...)
@@ -77,14 +77,14 @@ func (l *gatewayLane) addFirst(job gatewayJob) {
 }
 
 // idle reports whether no job waits. A running job does not count.
-func (l *gatewayLane) idle() bool {
+func (l *gatewayJobQueue) idle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.waiting) == 0
 }
 
 // begin starts the goroutine unless it runs. The caller holds the lock.
-func (l *gatewayLane) begin() {
+func (l *gatewayJobQueue) begin() {
 	if !l.running {
 		l.running = true
 		l.run(l.work)

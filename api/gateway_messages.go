@@ -137,7 +137,7 @@ func (f *gatewayFields) text(name string, least, most int) string {
 	raw := f.take(name)
 	if raw == nil {
 		if least > 0 {
-			f.fail(name, "it is needed")
+			f.fail(name, "required, but missing")
 		}
 		return ""
 	}
@@ -176,7 +176,7 @@ func (f *gatewayFields) cloudFormat() bool {
 	case "cloudevents":
 		return true
 	default:
-		f.fail("format", "%q is not taken; it must be standard or cloudevents", clip(format, 40))
+		f.fail("format", "unknown format %q; it must be standard or cloudevents", clip(format, 40))
 		return false
 	}
 }
@@ -296,7 +296,7 @@ func (f *gatewayFields) attempts() []domain.Attempt {
 		text := inner.text("id", 1, math.MaxInt)
 		attempt := inner.integer("attempt", 1, math.MaxInt32, 0)
 		if attempt == 0 {
-			inner.fail("attempt", "it is needed: the number that the event came with")
+			inner.fail("attempt", "required: the attempt number delivered with the event")
 		}
 		id, err := domain.ParseEventID(text)
 		if err != nil || id.IsZero() {
@@ -305,7 +305,7 @@ func (f *gatewayFields) attempts() []domain.Attempt {
 		f.within(&inner)
 		all = append(all, domain.Attempt{EventID: id, Attempt: attempt})
 	}) {
-		f.fail("ids", "it is needed: the events that are answered, each with its attempt")
+		f.fail("ids", "required: the events to answer, each with its attempt")
 	}
 	return all
 }

@@ -59,7 +59,7 @@ func gatewayPublication(f *gatewayFields) (publication, error) {
 	case one != nil && several != nil:
 		return publication{}, domain.Errorf(domain.CodeInvalidRequest, "messages", "message is there as well; give one of them")
 	case one == nil && several == nil:
-		return publication{}, domain.Errorf(domain.CodeInvalidRequest, "message", "it is needed: the message, or messages, an array of them")
+		return publication{}, domain.Errorf(domain.CodeInvalidRequest, "message", "required: a message, or messages (an array)")
 	case several != nil && several[0] != '[':
 		return publication{}, domain.Errorf(domain.CodeInvalidRequest, "messages", "it must be an array of messages")
 	case cloud:

@@ -8,44 +8,44 @@ import (
 )
 
 const (
-	// outboxBytes is how many bytes may wait for one connection, in addition to those being written.
-	outboxBytes = 1 << 20
-	// outboxMessages is how many messages may wait.
-	outboxMessages = 256
+	// sendQueueBytes is how many bytes may wait for one connection, in addition to those being written.
+	sendQueueBytes = 1 << 20
+	// sendQueueMessages is how many messages may wait.
+	sendQueueMessages = 256
 	// writeBytes is the size from which a write takes no further messages.
 	writeBytes = 64 << 10
 )
 
-// gatewayOutbox queues the outgoing messages of a connection in order. Senders wait while it has no room, so a slow
+// gatewaySendQueue queues the outgoing messages of a connection in order. Senders wait while it has no room, so a slow
 // client receives messages slowly and uses no more memory than this.
-type gatewayOutbox struct {
-	messages chan outboxMessage
+type gatewaySendQueue struct {
+	messages chan queuedMessage
 	room     *semaphore.Weighted // in bytes
 }
 
-type outboxMessage struct {
+type queuedMessage struct {
 	text    []byte
 	expires time.Time // dropped if still unsent at this time; zero: always sent
 }
 
-func (m *outboxMessage) expired() bool { return !m.expires.IsZero() && !time.Now().Before(m.expires) }
+func (m *queuedMessage) expired() bool { return !m.expires.IsZero() && !time.Now().Before(m.expires) }
 
-func newGatewayOutbox() *gatewayOutbox {
-	return &gatewayOutbox{messages: make(chan outboxMessage, outboxMessages), room: semaphore.NewWeighted(outboxBytes)}
+func newGatewaySendQueue() *gatewaySendQueue {
+	return &gatewaySendQueue{messages: make(chan queuedMessage, sendQueueMessages), room: semaphore.NewWeighted(sendQueueBytes)}
 }
 
 // send queues a message after those that wait. It fails if ctx ends before there is room.
-func (o *gatewayOutbox) send(ctx context.Context, message []byte) error {
+func (o *gatewaySendQueue) send(ctx context.Context, message []byte) error {
 	return o.sendBefore(ctx, time.Time{}, message)
 }
 
 // sendBefore is send for a message that is dropped if it still waits when it expires.
-func (o *gatewayOutbox) sendBefore(ctx context.Context, expires time.Time, message []byte) error {
+func (o *gatewaySendQueue) sendBefore(ctx context.Context, expires time.Time, message []byte) error {
 	if err := o.room.Acquire(ctx, weight(message)); err != nil {
 		return err
 	}
 	select {
-	case o.messages <- outboxMessage{message, expires}:
+	case o.messages <- queuedMessage{message, expires}:
 		return nil
 	case <-ctx.Done():
 		o.room.Release(weight(message))
@@ -55,10 +55,10 @@ func (o *gatewayOutbox) sendBefore(ctx context.Context, expires time.Time, messa
 
 // run passes the frames of waiting messages to write, as many as there are at a time. It returns when write fails, or
 // when flush is closed and no message waits. It may be called only once.
-func (o *gatewayOutbox) run(flush <-chan struct{}, write func(frames []byte) error) error {
+func (o *gatewaySendQueue) run(flush <-chan struct{}, write func(frames []byte) error) error {
 	var frames []byte
 	for {
-		var message outboxMessage
+		var message queuedMessage
 		select {
 		case message = <-o.messages:
 		case <-flush:
@@ -98,5 +98,5 @@ func (o *gatewayOutbox) run(flush <-chan struct{}, write func(frames []byte) err
 	}
 }
 
-// weight is the room that a message takes. A message larger than the outbox takes all of it.
-func weight(message []byte) int64 { return int64(min(len(message), outboxBytes)) }
+// weight is the room that a message takes. A message larger than the whole queue takes all of it.
+func weight(message []byte) int64 { return int64(min(len(message), sendQueueBytes)) }

@@ -11,13 +11,13 @@ import (
 )
 
 // Messages are sent in order, and the waiting bytes are limited even if none are taken.
-func TestOutbox(t *testing.T) {
+func TestSendQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		o := newGatewayOutbox()
+		o := newGatewaySendQueue()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		large := bytes.Repeat([]byte("x"), outboxBytes/4)
+		large := bytes.Repeat([]byte("x"), sendQueueBytes/4)
 		sent := 0
 		for o.send(ctx, large) == nil { // until the minute is over
 			sent++
@@ -48,7 +48,7 @@ func TestOutbox(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		huge := bytes.Repeat([]byte("y"), 2*outboxBytes)
+		huge := bytes.Repeat([]byte("y"), 2*sendQueueBytes)
 		want = appendMessage(want, huge)
 		if err := o.send(t.Context(), huge); err != nil {
 			t.Fatal(err)
@@ -64,7 +64,7 @@ func TestOutbox(t *testing.T) {
 // A failed write ends the sending.
 func TestOutboxEndsWithAFailedWrite(t *testing.T) {
 	t.Parallel()
-	o := newGatewayOutbox()
+	o := newGatewaySendQueue()
 	broken := errors.New("broken")
 	if err := o.send(t.Context(), []byte("x")); err != nil {
 		t.Fatal(err)
@@ -78,10 +78,10 @@ func TestOutboxEndsWithAFailedWrite(t *testing.T) {
 func TestOutboxDropsWhatHasExpired(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		o := newGatewayOutbox()
+		o := newGatewaySendQueue()
 		begin := time.Now()
-		large := bytes.Repeat([]byte("x"), outboxBytes/2)
-		for _, message := range []outboxMessage{
+		large := bytes.Repeat([]byte("x"), sendQueueBytes/2)
+		for _, message := range []queuedMessage{
 			{text: []byte("first")}, {text: large, expires: begin.Add(time.Second)}, {text: []byte("later"), expires: begin.Add(time.Hour)},
 			{text: []byte("gone"), expires: begin.Add(time.Second)}, {text: []byte("last")},
 		} {
@@ -105,7 +105,7 @@ func TestOutboxDropsWhatHasExpired(t *testing.T) {
 		if !bytes.Equal(out, want) {
 			t.Errorf("sent is %q, want %q", out, want)
 		}
-		if !o.room.TryAcquire(outboxBytes) {
+		if !o.room.TryAcquire(sendQueueBytes) {
 			t.Error("what was dropped takes room")
 		}
 	})

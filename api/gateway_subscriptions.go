@@ -19,10 +19,10 @@ type gatewaySource interface {
 }
 
 // gatewaySubscription is the state for a subscription name that the client has chosen. It exists while there is such a
-// subscription or its lane has jobs. Only these jobs access the other fields, until the connection ends.
+// subscription or its queue has jobs. Only these jobs access the other fields, until the connection ends.
 type gatewaySubscription struct {
 	name   string
-	lane   *gatewayLane
+	queue  *gatewayJobQueue
 	source gatewaySource // nil: there is no subscription
 	stop   context.CancelFunc
 	done   chan struct{} // closed when delivery has ended; nil: paused
@@ -45,13 +45,13 @@ func (g *gatewayConnection) subscribe(m *gatewayMessage) error {
 		f.take("group")
 		f.take("source")
 		if err = f.end(); err == nil {
-			err = domain.Errorf(domain.CodeInvalidRequest, "source", "what of is missing: give group, or source, which is {} for the whole log")
+			err = domain.Errorf(domain.CodeInvalidRequest, "source", "nothing to subscribe to: give group, or source, which is {} for the whole log")
 		}
 	}
 	if err != nil {
 		return err
 	}
-	return g.onLane(m, name, true, func(ctx context.Context, sub *gatewaySubscription) error {
+	return g.onQueue(m, name, true, func(ctx context.Context, sub *gatewaySubscription) error {
 		if sub.source != nil {
 			return domain.Errorf(domain.CodeAlreadyExists, "subscription", "this connection has a subscription %q; choose another name, or end that first", clip(name, maxSubscriptionName))
 		}
@@ -105,9 +105,9 @@ func (g *gatewayConnection) onSubscription(m *gatewayMessage, do func(context.Co
 	})
 }
 
-// withSubscription runs do on the lane of an existing subscription.
+// withSubscription runs do on the job queue of an existing subscription.
 func (g *gatewayConnection) withSubscription(m *gatewayMessage, name string, do func(context.Context, *gatewaySubscription) error) error {
-	return g.onLane(m, name, false, func(ctx context.Context, sub *gatewaySubscription) error {
+	return g.onQueue(m, name, false, func(ctx context.Context, sub *gatewaySubscription) error {
 		if sub.source == nil {
 			return noSubscription(name)
 		}
@@ -119,10 +119,10 @@ func noSubscription(name string) error {
 	return domain.Errorf(domain.CodeNotFound, "subscription", "this connection has no subscription %q", clip(name, maxSubscriptionName))
 }
 
-// onLane runs do on the lane of a name. It creates the lane if begin is set, and deletes the name if nothing of it is
-// left afterwards.
-func (g *gatewayConnection) onLane(m *gatewayMessage, name string, begin bool, do func(context.Context, *gatewaySubscription) error) error {
-	// One lock for both: a name that was found is not deleted before its job is on the lane.
+// onQueue runs do on the job queue of a name. It creates the queue if begin is set, and deletes the name if nothing of
+// it is left afterwards.
+func (g *gatewayConnection) onQueue(m *gatewayMessage, name string, begin bool, do func(context.Context, *gatewaySubscription) error) error {
+	// One lock for both: a name that was found is not deleted before its job is on the queue.
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	sub := g.subscriptions[name]
@@ -133,20 +133,20 @@ func (g *gatewayConnection) onLane(m *gatewayMessage, name string, begin bool, d
 	case len(g.subscriptions) >= gatewaySubscriptions:
 		return domain.Errorf(domain.CodeTooManyRequests, "subscription", "a connection has at most %d subscriptions; end one, or open another connection", gatewaySubscriptions)
 	default:
-		sub = &gatewaySubscription{name: name, lane: g.newLane()}
+		sub = &gatewaySubscription{name: name, queue: g.newJobQueue()}
 		g.subscriptions[name] = sub
 	}
-	return g.add(sub.lane, m, func(ctx context.Context) error {
+	return g.add(sub.queue, m, func(ctx context.Context) error {
 		defer g.tidy(sub)
 		return do(ctx, sub)
 	})
 }
 
-// tidy deletes a name of which nothing is left. Only a job of its lane may call it.
+// tidy deletes a name of which nothing is left. Only a job of its queue may call it.
 func (g *gatewayConnection) tidy(sub *gatewaySubscription) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if sub.source == nil && sub.lane.idle() {
+	if sub.source == nil && sub.queue.idle() {
 		delete(g.subscriptions, sub.name)
 	}
 }
@@ -176,7 +176,7 @@ func (g *gatewayConnection) endSubscription(sub *gatewaySubscription, source gat
 	if g.ended {
 		return
 	}
-	sub.lane.addFirst(gatewayJob{do: func() {
+	sub.queue.addFirst(gatewayJob{do: func() {
 		defer g.tidy(sub)
 		if sub.source != source {
 			return // it was ended meanwhile
@@ -205,7 +205,7 @@ func (g *gatewayConnection) leave(sub *gatewaySubscription) {
 	sub.source = nil
 }
 
-// leaveAll ends all subscriptions. No lane may be working any more.
+// leaveAll ends all subscriptions. No job queue may be working any more.
 func (g *gatewayConnection) leaveAll() {
 	var leaving sync.WaitGroup
 	for _, sub := range g.subscriptions {

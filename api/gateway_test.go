@@ -543,8 +543,8 @@ func (l blockedLog) Append(ctx context.Context, tenant domain.TenantID, request 
 	return l.Log.Append(ctx, tenant, request)
 }
 
-// A slow operation in one lane does not delay other lanes. Operations beyond the limit are refused. Received operations
-// are completed even if the client has disconnected meanwhile.
+// A slow operation in one job queue does not delay other queues. Operations beyond the limit are refused. Received
+// operations are completed even if the client has disconnected meanwhile.
 func TestGatewayCarriesOutBesideEachOther(t *testing.T) {
 	t.Parallel()
 	log := blockedLog{asked: make(chan struct{}, 1000), free: make(chan struct{})}

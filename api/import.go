@@ -204,7 +204,7 @@ func (j *importJob) checkName(ctx context.Context, lines []importLine) error {
 }
 
 // errStrict stops reading after the first bad line of a strict import.
-var errStrict = errors.New("strict: a bad line came")
+var errStrict = errors.New("strict: stopped at an invalid line")
 
 func (j *importJob) bad(lines ...openapi.BadLine) {
 	j.progress.Bad = append(j.progress.Bad, lines...)

@@ -257,7 +257,7 @@ func (r *importReader) parseLine(text []byte) (importLine, error) {
 		return line, d.mend("", err)
 	}
 	if missing := given.missing(); missing != "" {
-		return line, domain.Errorf(domain.CodeInvalidRequest, missing, "it is needed")
+		return line, domain.Errorf(domain.CodeInvalidRequest, missing, "required, but missing")
 	}
 	if size := len(line.event.Data) + len(line.event.Metadata); size > domain.MaxEventBytes {
 		return line, domain.Errorf(domain.CodeTooLarge, "data", "data and metadata have %d bytes; an event has at most %d", size, domain.MaxEventBytes)

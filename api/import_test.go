@@ -86,7 +86,7 @@ func TestImportReportsBadLines(t *testing.T) {
 	for _, bad := range report["bad"].(list) {
 		reasons[bad.(object)["line"].(float64)] = bad.(object)["reason"].(string)
 	}
-	for line, reason := range map[float64]string{2: "an object is wanted", 3: "stream: ", 4: "data: it is needed", 5: "colour", 6: "the line has more than", 7: "id: the line has no id", 9: "event-id-conflict", 10: "event-id-conflict"} {
+	for line, reason := range map[float64]string{2: "expected an object", 3: "stream: ", 4: "data: required, but missing", 5: "colour", 6: "the line has more than", 7: "id: the line has no id", 9: "event-id-conflict", 10: "event-id-conflict"} {
 		if !strings.Contains(reasons[line], reason) {
 			t.Errorf("line %v is bad for %q, want something with %q", line, reasons[line], reason)
 		}

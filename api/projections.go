@@ -52,7 +52,7 @@ func (s generated) ListProjections(ctx context.Context, _ openapi.ListProjection
 
 func (s generated) CreateProjection(ctx context.Context, request openapi.CreateProjectionRequestObject) (openapi.CreateProjectionResponseObject, error) {
 	if request.Body.Name == "" {
-		return nil, domain.Errorf(domain.CodeInvalidRequest, "name", "it is needed: the projection's name")
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "name", "required: the projection's name")
 	}
 	definition, err := definitionOf(*request.Body)
 	if err != nil {

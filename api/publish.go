@@ -16,7 +16,7 @@ import (
 // publish is POST /v1/publish. It does not use the generated code, for the same reason as appendToStream.
 func (s *Server) publish(c echo.Context, caller caller) error {
 	request := c.Request()
-	if err := noExpectation(request.Header, "publishing accepts whatever versions streams have. To say which version a stream must have, append: POST /v1/streams/{streamId}/events"); err != nil {
+	if err := noExpectation(request.Header, "publishing does not check versions. To expect a version, append: POST /v1/streams/{streamId}/events"); err != nil {
 		return err
 	}
 	key, err := idempotencyKey(request.Header)

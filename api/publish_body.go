@@ -60,7 +60,7 @@ func (d *appendBody) messages(where string) ([]domain.Message, error) {
 		return nil
 	})
 	if err == nil && len(messages) == 0 {
-		err = domain.Errorf(domain.CodeInvalidRequest, where, "at least one message is needed")
+		err = domain.Errorf(domain.CodeInvalidRequest, where, "give at least one message")
 	}
 	return messages, d.mend(where, err)
 }
@@ -121,9 +121,9 @@ func (d *appendBody) message() (message domain.Message, at string, err error) {
 	if err == nil {
 		switch {
 		case !given[messageTopic]:
-			at, err = "topic", domain.Errorf(domain.CodeInvalidRequest, "", "it is needed")
+			at, err = "topic", domain.Errorf(domain.CodeInvalidRequest, "", "required, but missing")
 		case !given[messagePayload]:
-			at, err = "payload", domain.Errorf(domain.CodeInvalidRequest, "", "it is needed")
+			at, err = "payload", domain.Errorf(domain.CodeInvalidRequest, "", "required, but missing")
 		}
 	}
 	message.Metadata = joinMetadata(&metadata)

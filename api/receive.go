@@ -71,7 +71,7 @@ func (s *Server) receive(c echo.Context, caller caller) error {
 	}
 	if now := time.Now(); slices.ContainsFunc(deliveries, func(d domain.Delivery) bool { return !now.Before(d.Expires) }) {
 		s.giveBack(ctx, caller, name, deliveries)
-		return domain.Errorf(domain.CodeUnavailable, "", "the service took so long that the group's ackTimeout was over before the events were sent; try again")
+		return domain.Errorf(domain.CodeUnavailable, "", "the group's ackTimeout expired before the events were sent; try again")
 	}
 	response := c.Response()
 	response.Header().Set("Cache-Control", "no-store")
@@ -156,7 +156,7 @@ func (s *Server) giveBack(ctx context.Context, caller caller, name string, deliv
 		attempts[i] = domain.Attempt{EventID: deliveries[i].Event.ID, Attempt: deliveries[i].Attempt}
 	}
 	if _, err := s.config.Groups.GiveBack(ctx, caller.tenant, name, attempts); err != nil && !domain.IsCode(err, domain.CodeNotFound) {
-		s.log.Warn("events that reached nobody could not be given back to their group; they are delivered again when their time is over",
+		s.log.Warn("undelivered events could not be returned to their group; they are redelivered when their lease expires",
 			"tenant", caller.tenant.String(), "group", name, "error", err)
 	}
 }

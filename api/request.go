@@ -99,7 +99,7 @@ func pathParam(c echo.Context, name string) (string, error) {
 	}
 	value, err := url.PathUnescape(value)
 	if err != nil {
-		return "", domain.Errorf(domain.CodeInvalidRequest, "path "+name, "it is not percent-encoded as it must be")
+		return "", domain.Errorf(domain.CodeInvalidRequest, "path "+name, "invalid percent-encoding")
 	}
 	return value, nil
 }

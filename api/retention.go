@@ -56,7 +56,7 @@ func (s generated) RunRetention(ctx context.Context, request openapi.RunRetentio
 	}
 	if !body.DryRun {
 		if body.Policy != nil {
-			return nil, domain.Errorf(domain.CodeInvalidRequest, "policy", "a policy can be tried with dryRun only; PUT keeps it, and it runs then")
+			return nil, domain.Errorf(domain.CodeInvalidRequest, "policy", "a policy in the body requires dryRun; to apply it, store it with PUT")
 		}
 		policy, err := s.config.Retention.Ask(ctx, tenant, request.Category)
 		if err != nil {

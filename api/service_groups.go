@@ -23,7 +23,7 @@ func refuseServiceGroup(where, group string) error {
 		return nil
 	}
 	belongs := func(format string, args ...any) error {
-		return domain.Errorf(domain.CodeConflict, where, "group %q is the service's own: it belongs to "+format, append([]any{clip(group, 2*domain.MaxNameBytes)}, args...)...)
+		return domain.Errorf(domain.CodeConflict, where, "group %q is a service group of "+format, append([]any{clip(group, 2*domain.MaxNameBytes)}, args...)...)
 	}
 	switch kind {
 	case domain.ServiceWebhook:
@@ -31,7 +31,7 @@ func refuseServiceGroup(where, group string) error {
 	case domain.ServiceReplay:
 		return belongs("the replay of the webhook %s: use /v1/webhooks/%[2]s/replay", name)
 	case domain.ServiceReactor:
-		return belongs("the reactor %s, which is a part of the program that runs here", name)
+		return belongs("the reactor %s, which is part of this program", name)
 	case domain.ServiceChanges:
 		return belongs("the projection %s, which publishes its changes: use /v1/projections/%[2]s", name)
 	default:

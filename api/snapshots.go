@@ -33,7 +33,7 @@ func (s generated) TakeSnapshot(ctx context.Context, request openapi.TakeSnapsho
 		// content.
 		snapshot.State = json.RawMessage("null")
 		if fault, ok := errors.AsType[*domain.Error](err); ok && fault.Code == domain.CodeFaulted {
-			err = domain.Errorf(domain.CodeFaulted, "", "an event of %s cannot be folded; a key with the scope events:read is told which one, and why", request.StreamId)
+			err = domain.Errorf(domain.CodeFaulted, "", "an event of %s cannot be folded; a key with the scope events:read gets the event and the reason", request.StreamId)
 		}
 	}
 	if err != nil {

@@ -13,7 +13,7 @@ var errStopping = errors.New("the process is about to end")
 
 // leaving returns the error for clients that start to follow when the process is about to stop.
 func leaving() error {
-	return domain.Errorf(domain.CodeUnavailable, "", "%s; ask again, and another one answers", errStopping)
+	return domain.Errorf(domain.CodeUnavailable, "", "%s; retry, and another process answers", errStopping)
 }
 
 // ending ends followers' requests and WebSockets in order, which otherwise would never end.

@@ -124,7 +124,7 @@ func followingKind(request *http.Request) (kind string, cloud bool, err error) {
 	case cloud:
 		return byLines, true, nil
 	}
-	return "", false, domain.Errorf(domain.CodeInvalidRequest, "Accept", "%q is not what followers are answered with; it must be %s or %s, with %s beside it for CloudEvents, or the request a WebSocket's", clip(header, 60), ndjson, eventStream, cloudevents.StructuredType)
+	return "", false, domain.Errorf(domain.CodeInvalidRequest, "Accept", "unsupported media type %q; it must be %s or %s, with %s for CloudEvents, or a WebSocket request", clip(header, 60), ndjson, eventStream, cloudevents.StructuredType)
 }
 
 // followOf reads the parameters, which are already checked against the contract.

@@ -139,7 +139,7 @@ func (s generated) SeekSubscription(ctx context.Context, request openapi.SeekSub
 	case at != nil:
 		to.Time = at.UTC()
 	default:
-		return nil, domain.Errorf(domain.CodeInvalidRequest, "body", "where to is missing: give position or timestamp")
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "body", "no target: give position or timestamp")
 	}
 	group, err := s.config.Groups.Seek(ctx, caller.tenant, request.Name, to)
 	if err != nil {

@@ -439,7 +439,7 @@ func TestProblemsOfGroups(t *testing.T) {
 	}{
 		{[3]string{"PUT", "/v1/subscriptions/New", "{}"}, 400, domain.CodeInvalidRequest, "path name", "must match"},
 		{[3]string{"PUT", "/v1/subscriptions/" + strings.Repeat("n", 101), "{}"}, 400, domain.CodeInvalidRequest, "path name", "100"},
-		{put(``), 400, domain.CodeInvalidRequest, "body", "a body is needed"},
+		{put(``), 400, domain.CodeInvalidRequest, "body", "the request needs a body"},
 		{put(`[]`), 400, domain.CodeInvalidRequest, "body", "object"},
 		{put(`{"sources":{}}`), 400, domain.CodeInvalidRequest, "body", `there is no field "sources"; there are ackTimeout, backoff, batchSize, `},
 		{put(`{"source":{"category":"order"}}`), 400, domain.CodeInvalidRequest, "source", `there is no field "category"; there are categories, stream`},
@@ -492,7 +492,7 @@ func TestProblemsOfGroups(t *testing.T) {
 		{post("ack", `{"ids":[{"id":"`+id+`"}]}`), 400, domain.CodeInvalidRequest, "ids[0]", "attempt is needed"},
 		{post("ack", `{"ids":[{"id":"7","attempt":1}]}`), 400, domain.CodeInvalidRequest, "ids[0].id", "must look like"},
 		{post("ack", `{"ids":[{"id":"`+id+`","attempt":0}]}`), 400, domain.CodeInvalidRequest, "ids[0].attempt", "from 1 on"},
-		{post("ack/"+id, ``), 400, domain.CodeInvalidRequest, "query attempt", "it is needed"},
+		{post("ack/"+id, ``), 400, domain.CodeInvalidRequest, "query attempt", "required, but missing"},
 		{post("ack/"+id+"?attempt=x", ``), 400, domain.CodeInvalidRequest, "query attempt", "whole number"},
 		{post("ack/x?attempt=1", ``), 400, domain.CodeInvalidRequest, "path eventId", "must look like"},
 		{post("nack", `{`+ids(1)+`,"action":"later"}`), 400, domain.CodeInvalidRequest, "action", "retry, park, skip"},

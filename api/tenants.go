@@ -115,7 +115,7 @@ func (s generated) DeleteTenant(ctx context.Context, request openapi.DeleteTenan
 		return nil, err
 	}
 	if request.Params.Confirm != tenant.Name {
-		return nil, domain.Errorf(domain.CodeInvalidRequest, "query confirm", "it must be the tenant's name, %q: everything of this tenant is removed, and there is no way back", tenant.Name)
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "query confirm", "to confirm, give the tenant's name, %q: all its data is removed permanently", tenant.Name)
 	}
 	// On a repeated request the tenant is being deleted or already deleted, and both satisfy the request.
 	if tenant.State != domain.TenantDeleting && tenant.State != domain.TenantDeleted {

@@ -100,7 +100,7 @@ func (s generated) touches(ctx context.Context, caller caller, eventType string,
 			rebuild, err := s.startRebuild(ctx, p.ProjectionID, caller.by())
 			if err != nil {
 				if _, ok := errors.AsType[*domain.Error](err); !ok {
-					s.log.Error("a rebuild that an upcaster asks for was not started", "projection", p.Name, "error", err)
+					s.log.Error("a rebuild for a changed upcaster was not started", "projection", p.Name, "error", err)
 				}
 				one.Error = domain.ClientMessage(err)
 			} else {
@@ -134,7 +134,7 @@ func (s generated) PreviewUpcaster(ctx context.Context, request openapi.PreviewU
 	var tried *domain.Upcaster
 	if body.Type != "" || body.Version != 0 || body.Expression != "" {
 		if body.Type == "" || body.Version == 0 || body.Expression == "" {
-			return nil, domain.Errorf(domain.CodeInvalidRequest, "expression", "an upcaster to be tried has a type, a version and an expression; give all three, or none")
+			return nil, domain.Errorf(domain.CodeInvalidRequest, "expression", "to try an upcaster, give its type, version and expression: all three, or none")
 		}
 		tried = &domain.Upcaster{Owner: caller.tenant, Type: body.Type, Version: body.Version, Expression: body.Expression}
 	}

@@ -375,7 +375,7 @@ func TestProblemsOfWebhooks(t *testing.T) {
 		{[3]string{"PUT", "/v1/webhooks/New", `{"url":"https://example.com"}`}, 400, domain.CodeInvalidRequest, "path name", "must match"},
 		{[3]string{"PUT", "/v1/webhooks/a.b", `{"url":"https://example.com"}`}, 400, domain.CodeInvalidRequest, "path name", "must match"},
 		{[3]string{"PUT", "/v1/webhooks/new", `{}`}, 400, domain.CodeInvalidRequest, "url", ""},
-		{[3]string{"PUT", "/v1/webhooks/new", ``}, 400, domain.CodeInvalidRequest, "body", "a body is needed"},
+		{[3]string{"PUT", "/v1/webhooks/new", ``}, 400, domain.CodeInvalidRequest, "body", "the request needs a body"},
 		{to(""), 400, domain.CodeInvalidRequest, "url", ""},
 		{to("example.com/events"), 400, domain.CodeInvalidRequest, "url", "https://example.com/events"},
 		{to("ftp://example.com/"), 400, domain.CodeInvalidRequest, "url", "https://example.com/events"},
@@ -413,7 +413,7 @@ func TestProblemsOfWebhooks(t *testing.T) {
 		{post("replay", `{}`), 400, domain.CodeInvalidRequest, "from", ""},
 		{post("replay", `{"from":0}`), 400, domain.CodeInvalidRequest, "from", ""},
 		{post("replay", `{"from":3,"to":2}`), 400, domain.CodeInvalidRequest, "to", "before from"},
-		{post("replay", `{"from":1,"to":99}`), 400, domain.CodeInvalidRequest, "to", "the log ends with 3"},
+		{post("replay", `{"from":1,"to":99}`), 400, domain.CodeInvalidRequest, "to", "the log ends at 3"},
 		{[3]string{"GET", "/v1/webhooks?pageToken=nonsense", ""}, 400, domain.CodeInvalidRequest, "query pageToken", ""},
 	} {
 		got := a.send(c.call[0], c.call[1], c.call[2])

@@ -63,7 +63,7 @@ func (c Credential) refuse(scopes []domain.Scope, category string) error {
 	}
 	switch {
 	case c.Operator:
-		return domain.Errorf(domain.CodeForbidden, "Authorization", "this needs a tenant's key with the scope %s; an operator's key acts for no tenant", needed)
+		return domain.Errorf(domain.CodeForbidden, "Authorization", "a tenant's key with the scope %s is required; an operator's key acts for no tenant", needed)
 	case len(forTenants) == 0:
 		return domain.Errorf(domain.CodeForbidden, "Authorization", "this needs an operator's key, which is in the configuration; this key is a tenant's")
 	}

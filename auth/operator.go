@@ -24,14 +24,14 @@ func ParseOperatorKey(text string) (OperatorKey, error) {
 		var key OperatorKey
 		raw, err := hex.DecodeString(digits)
 		if err != nil || len(raw) != len(key) {
-			return OperatorKey{}, fmt.Errorf("an operator's key that begins with %s needs %d hexadecimal digits behind it, the SHA-256 of the key", hashPrefix, 2*len(key))
+			return OperatorKey{}, fmt.Errorf("an operator's key that begins with %s must continue with %d hexadecimal digits, the SHA-256 of the key", hashPrefix, 2*len(key))
 		}
 		copy(key[:], raw)
 		return key, nil
 	}
 	switch {
 	case strings.HasPrefix(text, TokenPrefix):
-		return OperatorKey{}, fmt.Errorf("an operator's key must not begin with %s: that is how tenants' keys begin", TokenPrefix)
+		return OperatorKey{}, fmt.Errorf("an operator's key must not begin with %s: tenants' keys begin so", TokenPrefix)
 	case len(text) < MinOperatorKeyBytes:
 		return OperatorKey{}, fmt.Errorf("an operator's key needs at least %d characters, and this one has %d; make one with: openssl rand -hex 32", MinOperatorKeyBytes, len(text))
 	}

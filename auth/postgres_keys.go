@@ -46,7 +46,7 @@ func (s *Postgres) CreateKey(ctx context.Context, key domain.APIKey) error {
 			key.Tenant, key.ID, key.Name, key.Hash[:], key.Grants.Texts(), pg.TimeOrNull(key.CreatedAt))
 		switch {
 		case pg.SQLState(err) == pg.UniqueViolation:
-			return domain.Errorf(domain.CodeAlreadyExists, "id", "a key %s is there already", key.ID)
+			return domain.Errorf(domain.CodeAlreadyExists, "id", "key %s already exists", key.ID)
 		case err != nil:
 			return fmt.Errorf("create a key: %w", err)
 		case made.RowsAffected() == 0:

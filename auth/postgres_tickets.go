@@ -24,7 +24,7 @@ func (s *Postgres) CreateTicket(ctx context.Context, ticket domain.Ticket, life 
 			return fmt.Errorf("count the tickets: %w", err)
 		}
 		if alive >= domain.MaxTickets {
-			return domain.Errorf(domain.CodeTooManyRequests, "", "%d tickets of this tenant can be used at this moment; make one when a page is about to use it, and try again when some have expired", alive)
+			return domain.Errorf(domain.CodeTooManyRequests, "", "this tenant has %d unused tickets; make one only when a page is about to use it, and try again when some have expired", alive)
 		}
 		err := tx.QueryRow(ctx, `
 			insert into tickets as t (tenant_id, ticket_id, key_id, hash, expires_at) values ($1, $2, $3, $4, now() + $5::interval)

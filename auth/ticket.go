@@ -56,5 +56,5 @@ func (k *Keys) lookUpTicket(ctx context.Context, tenant domain.TenantID, id doma
 }
 
 func refusedTicket() error {
-	return domain.Errorf(domain.CodeUnauthenticated, "query ticket", "this ticket does not work, or not any more; make a new one by POST /v1/tickets, and use it within %d s", int(domain.TicketLife.Seconds()))
+	return domain.Errorf(domain.CodeUnauthenticated, "query ticket", "the ticket is invalid or has expired; make a new one with POST /v1/tickets, and use it within %d s", int(domain.TicketLife.Seconds()))
 }

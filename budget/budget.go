@@ -157,7 +157,7 @@ func (r *Requests) Begin(ctx context.Context, tenant domain.TenantID, advice str
 	ctx, cancel := context.WithCancelCause(ctx)
 	q.cancel = cancel
 	ctx, stop := context.WithTimeoutCause(ctx, r.limits.Time, domain.Errorf(domain.CodeOverloaded, "",
-		"it was not done within %s, which is how long a request may fold events; try again later. Where that does not help: %s", r.limits.Time, advice))
+		"the request exceeded its time limit of %s for folding events; try again later. If that does not help: %s", r.limits.Time, advice))
 	ctx = context.WithValue(expr.WithSpend(ctx, q.spend), requestKey{}, q)
 	q.turn = turn{queue: r.turns, tenant: tenant, ctx: ctx}
 	return ctx, func() {
@@ -223,7 +223,7 @@ func OfTenant(ctx context.Context, tenant domain.TenantID) context.Context {
 // spend subtracts steps from the request's limit and lets other requests have their turn.
 func (q *request) spend(steps int) {
 	if q.left.Add(-int64(steps)) < 0 {
-		q.cancel(domain.Errorf(domain.CodeTooCostly, "", "it takes more than %d steps, which is what a request may take: %s", q.of.limits.Steps, q.advice))
+		q.cancel(domain.Errorf(domain.CodeTooCostly, "", "the request exceeded its limit of %d steps: %s", q.of.limits.Steps, q.advice))
 		return
 	}
 	q.turn.goOn()

@@ -43,7 +43,7 @@ func ParseBinary(header http.Header, body []byte) (Event, error) {
 		case "specversion":
 			version = value
 		case "datacontenttype":
-			return event, invalid(where, "the data's media type is said by Content-Type")
+			return event, invalid(where, "send the data's media type in Content-Type")
 		default:
 			if err := event.set(where, name, value); err != nil {
 				return event, err
@@ -138,7 +138,7 @@ func (e *Event) setBody(types []string, body []byte) error {
 	}
 	e.setBytes(body)
 	if e.form == binaryData && isJSON(e.DataContentType) && unicode(e.DataContentType) {
-		return domain.Errorf(domain.CodeInvalidJSON, "body", "%s; by its Content-Type it is JSON", domain.CheckJSON(body))
+		return domain.Errorf(domain.CodeInvalidJSON, "body", "%s; its Content-Type says JSON", domain.CheckJSON(body))
 	}
 	return nil
 }

@@ -97,7 +97,7 @@ func (e *Event) extend(where, name string, value json.RawMessage) error {
 		return nil
 	case ExtensionGap:
 		if given(value) != "" {
-			return invalid(where, "the event has no data, since it was %s in the log that it comes from; leave it out", clip(given(value)))
+			return invalid(where, "the event has no data, because it was %s in its original log; leave it out", clip(given(value)))
 		}
 		return nil
 	case ExtensionVersion, ExtensionPosition, ExtensionRecordedAt,
@@ -189,13 +189,13 @@ func checkText(where, text string) error {
 func (e *Event) complete(place func(name string) string, version json.RawMessage) error {
 	switch {
 	case version == nil:
-		return invalid(place("specversion"), "it is needed: %q", SpecVersion)
+		return invalid(place("specversion"), "required, but missing: %q", SpecVersion)
 	case version[0] != '"' || text(version) != SpecVersion:
-		return domain.Errorf(domain.CodeUnsupported, place("specversion"), "%s is not taken; it must be %q", clip(string(version)), SpecVersion)
+		return domain.Errorf(domain.CodeUnsupported, place("specversion"), "unsupported version %s; it must be %q", clip(string(version)), SpecVersion)
 	}
 	for _, needed := range [...]string{"id", "source", "type"} {
 		if *e.field(needed) == "" {
-			return invalid(place(needed), "it is needed")
+			return invalid(place(needed), "required, but missing")
 		}
 	}
 	if size := len(e.data) + len(e.Metadata); size > domain.MaxEventBytes {

@@ -41,7 +41,7 @@ func ParseBatch(body []byte, most int) ([]Event, error) {
 		err = scan.End()
 	}
 	if err == nil && len(events) == 0 {
-		err = invalid("events", "at least one event is needed")
+		err = invalid("events", "give at least one event")
 	}
 	if err != nil {
 		return nil, mend(body, at, err)

@@ -79,7 +79,7 @@ func (e *Event) ownStream(id domain.EventID) (string, error) {
 		err = domain.CheckStream(where, stream)
 	}
 	if err, ok := err.(*domain.Error); ok {
-		return "", invalid(where, "%s; it names the stream, since %s is not there", err.Message, ExtensionStream)
+		return "", invalid(where, "%s; it names the stream, because %s is missing", err.Message, ExtensionStream)
 	}
 	return stream, err
 }

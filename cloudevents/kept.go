@@ -78,10 +78,10 @@ func restore(kept json.RawMessage, event *domain.Event) (e Event, ok bool) {
 				e.form = noData
 				return nil
 			}
-			return invalid(name, "it says something else")
+			return invalid(name, "it contradicts the attribute")
 		}
 		if e.has(name) {
-			return invalid(name, "it is there twice")
+			return invalid(name, "it is given twice")
 		}
 		return e.set(name, name, value)
 	})

@@ -26,16 +26,16 @@ var structuredRefusals = []struct {
 	where string // empty: the event itself
 	words string
 }{
-	{`{"id":"1","source":"s","type":"T"}`, domain.CodeInvalidRequest, "specversion", "it is needed"},
-	{`{"specversion":"0.3","id":"1","source":"s","type":"T"}`, domain.CodeUnsupported, "specversion", `"0.3" is not taken`},
+	{`{"id":"1","source":"s","type":"T"}`, domain.CodeInvalidRequest, "specversion", "required, but missing"},
+	{`{"specversion":"0.3","id":"1","source":"s","type":"T"}`, domain.CodeUnsupported, "specversion", `unsupported version "0.3"`},
 	{`{"specversion":1.0,"id":"1","source":"s","type":"T"}`, domain.CodeUnsupported, "specversion", "1.0"},
-	{`{"specversion":"1.0","source":"s","type":"T"}`, domain.CodeInvalidRequest, "id", "it is needed"},
-	{`{"specversion":"1.0","id":null,"source":"s","type":"T"}`, domain.CodeInvalidRequest, "id", "it is needed"},
+	{`{"specversion":"1.0","source":"s","type":"T"}`, domain.CodeInvalidRequest, "id", "required, but missing"},
+	{`{"specversion":"1.0","id":null,"source":"s","type":"T"}`, domain.CodeInvalidRequest, "id", "required, but missing"},
 	{`{"specversion":"1.0","id":"","source":"s","type":"T"}`, domain.CodeInvalidRequest, "id", "empty"},
 	{`{"specversion":"1.0","id":5,"source":"s","type":"T"}`, domain.CodeInvalidRequest, "id", "a string"},
-	{`{"specversion":"1.0","id":"1","type":"T"}`, domain.CodeInvalidRequest, "source", "it is needed"},
+	{`{"specversion":"1.0","id":"1","type":"T"}`, domain.CodeInvalidRequest, "source", "required, but missing"},
 	{`{"specversion":"1.0","id":"1","source":":no","type":"T"}`, domain.CodeInvalidRequest, "source", "URI reference"},
-	{`{"specversion":"1.0","id":"1","source":"s"}`, domain.CodeInvalidRequest, "type", "it is needed"},
+	{`{"specversion":"1.0","id":"1","source":"s"}`, domain.CodeInvalidRequest, "type", "required, but missing"},
 	{`{"specversion":"1.0","id":"1","source":"s","type":"Order Placed"}`, domain.CodeInvalidRequest, "type", "' '"},
 	{`{"specversion":"1.0","id":"1","source":"s","type":"T","subject":""}`, domain.CodeInvalidRequest, "subject", "empty"},
 	{`{"specversion":"1.0","id":"1","source":"s","type":"T","subject":"a\nb"}`, domain.CodeInvalidRequest, "subject", "U+000A at byte 2"},
@@ -107,7 +107,7 @@ func TestMalformedBatches(t *testing.T) {
 		{good, "body", "an array", domain.CodeInvalidRequest},
 		{`[` + good + `,`, "events[1]", "in the middle of an array", domain.CodeInvalidJSON},
 		{`[` + good + `,5]`, "events[1]", "an object", domain.CodeInvalidRequest},
-		{`[` + good + `] x`, "body", "more behind", domain.CodeInvalidJSON},
+		{`[` + good + `] x`, "body", "text after", domain.CodeInvalidJSON},
 		{`[` + good + `,` + good + `,` + good + `]`, "events", "more than 2 events", domain.CodeTooLarge},
 	} {
 		_, err := cloudevents.ParseBatch([]byte(c.text), 2)
@@ -124,9 +124,9 @@ func TestMalformedBinaryEvents(t *testing.T) {
 		where  string
 		words  string
 	}{
-		{"Ce-Specversion", nil, domain.CodeInvalidRequest, "ce-specversion", "needed"},
+		{"Ce-Specversion", nil, domain.CodeInvalidRequest, "ce-specversion", "required"},
 		{"Ce-Specversion", []string{"2.0"}, domain.CodeUnsupported, "ce-specversion", "2.0"},
-		{"Ce-Id", nil, domain.CodeInvalidRequest, "ce-id", "needed"},
+		{"Ce-Id", nil, domain.CodeInvalidRequest, "ce-id", "required"},
 		{"Ce-Id", []string{""}, domain.CodeInvalidRequest, "ce-id", "empty"},
 		{"Ce-Id", []string{"1", "2"}, domain.CodeInvalidRequest, "ce-id", "2 times"},
 		{"Ce-Id", []string{"%FF"}, domain.CodeInvalidRequest, "ce-id", "UTF-8"},
@@ -140,7 +140,7 @@ func TestMalformedBinaryEvents(t *testing.T) {
 		{"Ce-Datacontenttype", []string{"text/plain"}, domain.CodeInvalidRequest, "ce-datacontenttype", "Content-Type"},
 		{"Content-Type", []string{"nothing"}, domain.CodeInvalidRequest, "Content-Type", "media type"},
 		{"Content-Type", []string{"a/b", "a/c"}, domain.CodeInvalidRequest, "Content-Type", "2 times"},
-		{"Content-Type", []string{"application/json"}, domain.CodeInvalidJSON, "body", "by its Content-Type it is JSON"},
+		{"Content-Type", []string{"application/json"}, domain.CodeInvalidJSON, "body", "its Content-Type says JSON"},
 	} {
 		header := http.Header{"Ce-Specversion": {"1.0"}, "Ce-Id": {"1"}, "Ce-Source": {"s"}, "Ce-Type": {"T"}, "Content-Type": {"text/plain"}}
 		delete(header, c.name)

@@ -79,7 +79,7 @@ func (d *DocumentsDatabase) Address() (string, error) {
 	case d.Password == "":
 		return d.URL, nil
 	case a.user == "":
-		return "", errors.New("a password is given, and the URL names no user; write one before the host, as in postgres://user@host:5432/name")
+		return "", errors.New("a password is given, but the URL names no user; write one before the host, as in postgres://user@host:5432/name")
 	case a.password != "":
 		return "", errors.New("it has a password, and another one is given beside it; keep one")
 	}

@@ -263,10 +263,10 @@ func (c *Config) Check() error {
 		refuse("limits.tailBytes", "%s is not enough; at least %s is needed", c.Limits.TailBytes, Size(minTailBytes))
 	}
 	if c.Limits.TenantFollowers < 1 {
-		refuse("limits.tenantFollowers", "%d lets nobody follow; write 5000", c.Limits.TenantFollowers)
+		refuse("limits.tenantFollowers", "%d allows no followers; write 5000", c.Limits.TenantFollowers)
 	}
 	if c.Limits.GroupBytes <= 0 {
-		refuse("limits.groupBytes", "%s is no room at all; write 128MiB", c.Limits.GroupBytes)
+		refuse("limits.groupBytes", "%s leaves no memory; write 128MiB", c.Limits.GroupBytes)
 	}
 	if c.Limits.FoldSteps < minFoldSteps {
 		refuse("limits.foldSteps", "%d is not enough; one expression alone may take %d", c.Limits.FoldSteps, minFoldSteps)

@@ -115,7 +115,7 @@ func (e Egress) check(refuse func(setting, format string, args ...any)) {
 		refuse("messageBytes", "%s is not enough for an event; write 1MB", e.MessageBytes)
 	}
 	if e.MessageBytes > 1<<30 {
-		refuse("messageBytes", "%s is more than Kafka can be told", e.MessageBytes)
+		refuse("messageBytes", "%s exceeds what Kafka's protocol supports", e.MessageBytes)
 	}
 	if !slices.Contains([]string{"", "plain", "scram-sha-256", "scram-sha-512"}, e.SASL) {
 		refuse("sasl", "%q is no way to log in; write plain, scram-sha-256 or scram-sha-512", e.SASL)

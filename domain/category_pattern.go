@@ -28,11 +28,11 @@ func ParseCategoryPattern(text string) (CategoryPattern, error) {
 	for segment := range strings.SplitSeq(text, ".") {
 		switch {
 		case segment == anySegments && before == anySegments:
-			return "", fmt.Errorf("%q has ** behind **, which stands for any number of segments already; write it once", text)
+			return "", fmt.Errorf("%q has ** after **, but one already matches any number of segments; write it once", text)
 		case segment == anySegment || segment == anySegments || segment == "":
 		default:
 			if strings.Contains(segment, anySegment) {
-				return "", fmt.Errorf("%q has a * beside other characters; * and ** stand for whole segments, between dots", text)
+				return "", fmt.Errorf("%q has a * next to other characters; * and ** match whole segments between dots", text)
 			}
 			if err := checkAlphabet("", "segment", segment, MaxCategoryBytes, "_"); err != nil {
 				return "", err

@@ -23,12 +23,12 @@ type DocumentQuery struct {
 	Order []Order   // at most MaxOrderTerms; ties, and all documents if empty, are ordered by id as bytes
 	After *SortKey  // only documents after this place; nil: from the first. Its document may no longer exist
 	Limit int       // at most this many; at least 1
-	// MaxBytes ends the page with the document by which the total size of the data reaches this; 0: no limit. Without
-	// it, pages of large documents would be held in memory whole.
+	// MaxBytes ends the page after the document with which the total size of the data reaches it; 0: no limit. It limits
+	// the memory that a page of large documents takes.
 	MaxBytes int
 }
 
-// Cut cuts a page off where Limit or MaxBytes ends it.
+// Cut returns the page up to the document where Limit or MaxBytes ends it.
 func (q DocumentQuery) Cut(page []Document) []Document {
 	bytes := 0
 	for i := range page {
@@ -56,10 +56,10 @@ func (q DocumentQuery) Check() error {
 		return Errorf(CodeInvalidRequest, "limit", "%d documents were asked for; ask for at least 1", q.Limit)
 	}
 	if q.MaxBytes < 0 {
-		return Errorf(CodeInvalidRequest, "maxBytes", "%d bytes were asked for; ask for at least 0, which is no bound", q.MaxBytes)
+		return Errorf(CodeInvalidRequest, "maxBytes", "%d bytes were asked for; ask for at least 0, which means no limit", q.MaxBytes)
 	}
 	if len(q.Order) > MaxOrderTerms {
-		return Errorf(CodeInvalidRequest, "order", "it has %d parts; it may have %d", len(q.Order), MaxOrderTerms)
+		return Errorf(CodeInvalidRequest, "order", "it has %d parts; at most %d are allowed", len(q.Order), MaxOrderTerms)
 	}
 	if q.After == nil {
 		return nil
@@ -70,11 +70,11 @@ func (q DocumentQuery) Check() error {
 	}
 	for _, text := range texts {
 		if !utf8.ValidString(text) || strings.IndexByte(text, 0) >= 0 {
-			return Errorf(CodeInvalidRequest, "after", "%q is not of a document", clip(text, 60))
+			return Errorf(CodeInvalidRequest, "after", "%q cannot be part of a document", clip(text, 60))
 		}
 	}
 	if q.After.Unordered && (len(q.Order) == 0 || q.After.Values != nil) || !q.After.Unordered && len(q.After.Values) != len(q.Order) {
-		return Errorf(CodeInvalidRequest, "after", "it is no place in this order")
+		return Errorf(CodeInvalidRequest, "after", "it does not match the query's order")
 	}
 	return nil
 }

@@ -76,5 +76,5 @@ func ClientMessage(err error) string {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Message
 	}
-	return "an error that the service's log tells"
+	return "an error that is in the service's log"
 }

@@ -36,7 +36,7 @@ func ParseGrant(text string) (Grant, error) {
 	case (hasPattern || deny) && !grant.Scope.ByCategory():
 		return Grant{}, fmt.Errorf("%s is granted as a whole, without ! and without categories; those are for %s", grant.Scope, scopeList(categoryScopes[:]))
 	case deny && !hasPattern:
-		return Grant{}, fmt.Errorf("%q needs the categories that it is about, as in !%s:billing.**; without any, leave it out: what is not granted is denied", clip(text, 60), grant.Scope)
+		return Grant{}, fmt.Errorf("%q needs categories, as in !%s:billing.**; to deny all, leave it out: only granted scopes are allowed", clip(text, 60), grant.Scope)
 	case !hasPattern:
 		return grant, nil
 	}
@@ -98,7 +98,7 @@ func ParseGrants(where string, texts []string) (Grants, error) {
 				return nil, Errorf(CodeInvalidRequest, place, "the scope %s is there twice", text)
 			}
 			if before.Categories.Covers(grant.Categories) {
-				return nil, Errorf(CodeInvalidRequest, place, "%s never decides anything: %s, at place %d, is about all of its categories, and the first that matches decides; put it before that, or leave it out", text, before, j)
+				return nil, Errorf(CodeInvalidRequest, place, "%s has no effect: %s, at place %d, covers all its categories, and the first match decides; put it before that, or leave it out", text, before, j)
 			}
 			if before.Deny && grant.Categories == "" {
 				grant.Categories = anySegments
@@ -110,7 +110,7 @@ func ParseGrants(where string, texts []string) (Grants, error) {
 		allowed := func(later Grant) bool { return later.Scope == grant.Scope && !later.Deny }
 		if grant.Deny && !slices.ContainsFunc(grants[i:], allowed) {
 			return nil, Errorf(CodeInvalidRequest, fmt.Sprintf("%s[%d]", where, i),
-				"nothing behind %s grants %s, so that it takes nothing away; put what is to be granted behind it, such as %s, or leave it out", grant, grant.Scope, grant.Scope)
+				"%s has no effect, because no later scope grants %s; put the granted scope after it, such as %s, or leave it out", grant, grant.Scope, grant.Scope)
 		}
 	}
 	return grants, nil

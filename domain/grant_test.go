@@ -43,7 +43,7 @@ func TestParseGrant(t *testing.T) {
 		"documents:read:order":     "as a whole",
 		"tenant:admin:**":          "as a whole",
 		"!projections:write":       "as a whole",
-		"!events:read":             "needs the categories",
+		"!events:read":             "needs categories",
 		strings.Repeat("x", 10000): "not a scope",
 	} {
 		if _, err := ParseGrant(text); err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 500 {

@@ -108,7 +108,7 @@ func (s *JSONScanner) Value() (json.RawMessage, error) {
 func (s *JSONScanner) Text() (string, error) {
 	s.space()
 	if s.pos >= len(s.text) || s.text[s.pos] != '"' {
-		return "", s.fail("a string is wanted here")
+		return "", s.fail("expected a string")
 	}
 	start := s.pos
 	if err := s.str(); err != nil {
@@ -128,7 +128,7 @@ func (s *JSONScanner) Offset() int { return s.pos }
 
 // Object consumes an object. It calls member with the name of each member; member must consume the value.
 func (s *JSONScanner) Object(member func(name string) error) error {
-	return s.list('{', '}', "an object is wanted here", func(int) error {
+	return s.list('{', '}', "expected an object", func(int) error {
 		name, err := s.Text()
 		if err != nil {
 			return err
@@ -142,14 +142,14 @@ func (s *JSONScanner) Object(member func(name string) error) error {
 
 // Array consumes an array. It calls element with the index of each element; element must consume the value.
 func (s *JSONScanner) Array(element func(index int) error) error {
-	return s.list('[', ']', "an array is wanted here", element)
+	return s.list('[', ']', "expected an array", element)
 }
 
 // End returns an error if more than white space is left, or if the whole text is too long when printed.
 func (s *JSONScanner) End() error {
 	s.space()
 	if s.pos < len(s.text) {
-		return s.fail("there is more behind the end of the JSON value")
+		return s.fail("unexpected text after the JSON value")
 	}
 	if PrintedTooLong(len(s.text), s.growth) && !s.stored {
 		s.pos = 0
@@ -263,7 +263,7 @@ func (s *JSONScanner) space() {
 func (s *JSONScanner) colon() error {
 	s.space()
 	if s.pos >= len(s.text) || s.text[s.pos] != ':' {
-		return s.fail("a colon is wanted here")
+		return s.fail("expected a colon")
 	}
 	s.pos++
 	s.growth++ // JSONB prints a space after the colon
@@ -291,7 +291,7 @@ func (s *JSONScanner) list(open, end byte, wanted string, item func(index int) e
 		}
 		s.space()
 		if s.pos >= len(s.text) {
-			return s.fail("a comma or the end of the list is wanted")
+			return s.fail("expected a comma or the end of the list")
 		}
 		switch s.text[s.pos] {
 		case ',':
@@ -302,7 +302,7 @@ func (s *JSONScanner) list(open, end byte, wanted string, item func(index int) e
 			s.depth--
 			return nil
 		default:
-			return s.fail("a comma or the end of the list is wanted here")
+			return s.fail("expected a comma or the end of the list")
 		}
 	}
 }
@@ -310,14 +310,14 @@ func (s *JSONScanner) list(open, end byte, wanted string, item func(index int) e
 func (s *JSONScanner) value() error {
 	s.space()
 	if s.pos >= len(s.text) {
-		return s.fail("a value is wanted")
+		return s.fail("expected a value")
 	}
 	switch c := s.text[s.pos]; c {
 	case '{':
 		return s.list('{', '}', "", func(int) error {
 			s.space()
 			if s.pos >= len(s.text) || s.text[s.pos] != '"' {
-				return s.fail("a member's name in quotes is wanted here")
+				return s.fail("expected a member's name in quotes")
 			}
 			if err := s.str(); err != nil {
 				return err
@@ -347,7 +347,7 @@ func (s *JSONScanner) word(word string) error {
 		return s.failTruncated("a value")
 	}
 	if len(s.text)-s.pos < len(word) || string(s.text[s.pos:s.pos+len(word)]) != word {
-		return s.fail("a value is wanted here: an object, an array, a string, a number, true, false or null")
+		return s.fail("expected a value: an object, an array, a string, a number, true, false or null")
 	}
 	s.pos += len(word)
 	return nil
@@ -376,7 +376,7 @@ func (s *JSONScanner) number() error {
 	if s.peek() == '.' {
 		s.pos++
 		if fraction = s.digits(); fraction == 0 {
-			return s.failDigit("a digit is wanted behind the decimal point")
+			return s.failDigit("expected a digit after the decimal point")
 		}
 	}
 	if c := s.peek(); c != 'e' && c != 'E' {
@@ -394,7 +394,7 @@ func (s *JSONScanner) number() error {
 	}
 	from := s.pos
 	if s.digits() == 0 {
-		return s.failDigit("a digit is wanted in the exponent")
+		return s.failDigit("expected a digit in the exponent")
 	}
 	exponent := 0
 	for _, c := range s.text[from:s.pos] {
@@ -509,7 +509,7 @@ func (s *JSONScanner) escape() error {
 		return nil
 	case 'u':
 	default:
-		return s.fail("this escape is not known in JSON")
+		return s.fail("unknown escape sequence")
 	}
 	unit, err := s.unit()
 	switch {
@@ -537,7 +537,7 @@ func (s *JSONScanner) escape() error {
 			return err // the text is truncated
 		}
 	}
-	return s.fail("a high surrogate needs a low one behind it")
+	return s.fail("a high surrogate needs a low one after it")
 }
 
 // unit reads the four hexadecimal digits of the \u escape at the scanner's current place.
@@ -547,7 +547,7 @@ func (s *JSONScanner) unit() (rune, error) {
 		return 0, s.failTruncated("a string")
 	}
 	if len(s.text)-s.pos < 6 || s.text[s.pos+1] != 'u' {
-		return 0, s.fail(`four hexadecimal digits are wanted behind \u`)
+		return 0, s.fail(`expected four hexadecimal digits after \u`)
 	}
 	for _, c := range s.text[s.pos+2 : s.pos+6] {
 		unit <<= 4
@@ -559,7 +559,7 @@ func (s *JSONScanner) unit() (rune, error) {
 		case 'A' <= c && c <= 'F':
 			unit |= rune(c - 'A' + 10)
 		default:
-			return 0, s.fail(`four hexadecimal digits are wanted behind \u`)
+			return 0, s.fail(`expected four hexadecimal digits after \u`)
 		}
 	}
 	return unit, nil

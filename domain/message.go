@@ -28,7 +28,7 @@ type Message struct {
 // Message i is event i of the append, counted over all of its streams. An error names the place as messages[3].key.
 func Publication(messages []Message) (Append, error) {
 	if len(messages) == 0 {
-		return Append{}, Errorf(CodeInvalidRequest, "messages", "at least one message is needed")
+		return Append{}, Errorf(CodeInvalidRequest, "messages", "give at least one message")
 	}
 	if len(messages) > MaxRequestEvents {
 		return Append{}, Errorf(CodeTooLarge, "messages", "the request has %d messages; it may have %d. Split it", len(messages), MaxRequestEvents)

@@ -23,7 +23,7 @@ func CheckProjectionName(where, name string) error {
 	}
 	for part := range strings.SplitSeq(name, ".") {
 		if !beginsSmall(part) || strings.ToLower(part) != part {
-			return Errorf(CodeInvalidRequest, where, "%q is not a projection's name; use lower-case letters, digits, -, _ and dots, beginning with a letter, and with a letter behind each dot", name)
+			return Errorf(CodeInvalidRequest, where, "%q is not a projection's name; use lower-case letters, digits, -, _ and dots, beginning with a letter, and with a letter after each dot", name)
 		}
 	}
 	return nil

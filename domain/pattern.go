@@ -46,7 +46,7 @@ func ParsePattern(text string) (Pattern, error) {
 		return Pattern{}, err
 	}
 	if n := patternParts(tree); n > MaxPatternParts {
-		return Pattern{}, fmt.Errorf("with all that its counts repeat, the pattern has %d parts; at most %d are allowed: lower the counts", n, MaxPatternParts)
+		return Pattern{}, fmt.Errorf("with its repetitions written out, the pattern has %d parts; at most %d are allowed: lower the counts", n, MaxPatternParts)
 	}
 	compiled := sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) }) // it was parsed by the same rules
 	pattern := Pattern{text: text, compiled: compiled, tree: tree}
@@ -60,22 +60,22 @@ func ParsePattern(text string) (Pattern, error) {
 func portable(tree *syntax.Regexp) error {
 	switch tree.Op {
 	case syntax.OpNoMatch:
-		return errors.New("nothing can fit this pattern")
+		return errors.New("the pattern cannot match anything")
 	case syntax.OpBeginLine, syntax.OpEndLine:
 		return errors.New("^ and $ at the ends of lines, (?m), do not mean the same in every database")
 	case syntax.OpWordBoundary, syntax.OpNoWordBoundary:
-		return errors.New(`\b and \B do not mean the same in every database; write out what may stand there, as in (^|[^A-Za-z0-9_])`)
+		return errors.New(`\b and \B do not mean the same in every database; write the allowed characters instead, as in (^|[^A-Za-z0-9_])`)
 	case syntax.OpRepeat:
 		if max(tree.Min, tree.Max) > MaxPatternCount {
 			return fmt.Errorf("a count may be at most %d", MaxPatternCount)
 		}
 	case syntax.OpCharClass:
 		if len(tree.Rune) == 0 {
-			return errors.New("nothing can fit this pattern")
+			return errors.New("the pattern cannot match anything")
 		}
 	case syntax.OpLiteral:
 		if slices.ContainsFunc(tree.Rune, func(char rune) bool { return char == 0 || !utf8.ValidRune(char) }) {
-			return errors.New("no text has U+0000 or half of a surrogate pair in it")
+			return errors.New("no string contains U+0000 or half of a surrogate pair")
 		}
 	}
 	for _, part := range tree.Sub {

@@ -27,7 +27,7 @@ func TestWhatPatternsRefuse(t *testing.T) {
 		`(a{255}){5}`:             "not a regular expression",
 		"a\x00":                   "U+0000",
 		`\x00`:                    "U+0000",
-		`[^\x00-\x{10FFFF}]`:      "nothing can fit",
+		`[^\x00-\x{10FFFF}]`:      "cannot match anything",
 		`a\x{d800}`:               "surrogate",
 		strings.Repeat(`\pL`, 20): "written out",
 		"\xff":                    "not a regular expression",

@@ -12,7 +12,7 @@ import (
 // value. Values keep their bytes from data. Pick returns an error if data is not a JSON object.
 func Pick(data json.RawMessage, fields []Path) (json.RawMessage, error) {
 	if !bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) {
-		return nil, errors.New("only of an object can parts be picked")
+		return nil, errors.New("fields can be picked only from an object")
 	}
 	var wanted selection
 	for _, path := range fields {

@@ -42,11 +42,11 @@ func (p *RetentionPolicy) Check() error {
 	case p.MaxAge == 0 && p.MaxCount == 0 && !p.Compact:
 		return Errorf(CodeInvalidRequest, "", "the policy removes nothing: give maxAge, maxCount or compact; DELETE ends retention of the category")
 	case p.MaxAge != 0 && (p.MaxAge < MinRetentionAge || p.MaxAge > MaxRetentionAge):
-		return Errorf(CodeInvalidRequest, "maxAge", "%s is no age that retention goes by; give 1 to %d seconds", p.MaxAge, int64(MaxRetentionAge/time.Second))
+		return Errorf(CodeInvalidRequest, "maxAge", "invalid age %s; give 1 to %d seconds", p.MaxAge, int64(MaxRetentionAge/time.Second))
 	case p.MaxAge%time.Second != 0:
 		return Errorf(CodeInvalidRequest, "maxAge", "%s is not a whole number of seconds", p.MaxAge)
 	case p.MaxCount < 0 || p.MaxCount > MaxRetentionCount:
-		return Errorf(CodeInvalidRequest, "maxCount", "%d is no number of events that retention goes by; give 1 to %d", p.MaxCount, int64(MaxRetentionCount))
+		return Errorf(CodeInvalidRequest, "maxCount", "invalid number of events %d; give 1 to %d", p.MaxCount, int64(MaxRetentionCount))
 	}
 	for where, names := range map[string][]string{"force.groups": p.Force.Groups, "force.projections": p.Force.Projections, "force.rebuilds": p.Force.Rebuilds} {
 		if len(names) > MaxRetentionForced {

@@ -38,7 +38,7 @@ const (
 // request.
 func CheckUpcasterVersion(where string, version int64) error {
 	if version < 1 || version > MaxUpcasterVersion {
-		return Errorf(CodeInvalidRequest, where, "%d is not a schema version that an upcaster can take; the first is 1, the last %d", version, MaxUpcasterVersion)
+		return Errorf(CodeInvalidRequest, where, "%d is not a schema version that an upcaster can convert; give 1 to %d", version, MaxUpcasterVersion)
 	}
 	return nil
 }

@@ -32,15 +32,15 @@ func serverAccount() (account, error) {
 		}
 		uid, err := strconv.Atoi(u.Uid)
 		if err != nil {
-			return account{}, fmt.Errorf("user %s has the id %q, which is no number", name, u.Uid)
+			return account{}, fmt.Errorf("user %s has an invalid id %q", name, u.Uid)
 		}
 		gid, err := strconv.Atoi(u.Gid)
 		if err != nil {
-			return account{}, fmt.Errorf("user %s has the group %q, which is no number", name, u.Gid)
+			return account{}, fmt.Errorf("user %s has an invalid group %q", name, u.Gid)
 		}
 		return account{name: name, uid: uid, gid: gid, switched: true}, nil
 	}
-	return account{}, fmt.Errorf("PostgreSQL refuses to run as root, and there is neither a user postgres nor nobody to run it as: run Manifold as another user, or make one (useradd --system postgres)")
+	return account{}, fmt.Errorf("PostgreSQL refuses to run as root, and neither the user postgres nor nobody exists: run Manifold as another user, or create one (useradd --system postgres)")
 }
 
 // command prepares a program that runs as the account, in dir. Its environment contains none of our variables (PGDATA,

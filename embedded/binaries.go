@@ -144,7 +144,7 @@ func inspect(ctx context.Context, dir string) (Binaries, error) {
 	}
 	m := versionOutput.FindSubmatch(out)
 	if m == nil {
-		return Binaries{}, fmt.Errorf("postgres --version says %q, which is no version", out)
+		return Binaries{}, fmt.Errorf("postgres --version returned an invalid version: %q", out)
 	}
 	if b.Major, err = strconv.Atoi(string(m[1])); err != nil {
 		return Binaries{}, fmt.Errorf("postgres --version says %q: %w", out, err)

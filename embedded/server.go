@@ -110,7 +110,7 @@ func start(ctx context.Context, cfg Config) (_ *Server, err error) {
 		return nil, err
 	}
 	if home != dir {
-		log.Warn("the database server's user cannot reach the folder asked for; its data is elsewhere", "user", account.name, "asked", dir, "used", home)
+		log.Warn("the database server's user cannot reach the requested folder; its data is elsewhere", "user", account.name, "asked", dir, "used", home)
 	}
 	settings := DurableSettings()
 	if cfg.Disposable {
@@ -207,11 +207,11 @@ func (s *Server) run(ctx context.Context) error {
 			if taken := checkPort(s.Port); taken != nil {
 				return taken
 			}
-			return fmt.Errorf("the server ended (%w); it said:\n%s", errors.Join(err, p.err), s.folder.said(begins))
+			return fmt.Errorf("the server ended (%w); its output:\n%s", errors.Join(err, p.err), s.folder.said(begins))
 		default:
 		}
 		s.end(context.WithoutCancel(ctx), p, 10*time.Second)
-		return fmt.Errorf("the server does not answer: %w; it said:\n%s", err, s.folder.said(begins))
+		return fmt.Errorf("the server does not answer: %w; its output:\n%s", err, s.folder.said(begins))
 	}
 	s.log.Info("PostgreSQL is ready", "dir", s.Dir, "port", s.Port, "version", s.binaries.Major, "pid", p.pid)
 	return nil
@@ -329,7 +329,7 @@ func (s *Server) Restart(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.lock == nil {
-		return errors.New("restart PostgreSQL: it was stopped for good; use Start")
+		return errors.New("restart PostgreSQL: it was stopped; use Start")
 	}
 	s.end(ctx, s.process, time.Minute)
 	err := s.folder.settle(ctx, 30*time.Second)

@@ -96,13 +96,13 @@ func (s *Log) newRequest(a domain.Append) (*request, error) {
 	for i := range a.Streams {
 		stream := &a.Streams[i]
 		if len(stream.Events) == 0 {
-			return nil, domain.Errorf(domain.CodeInvalidRequest, place(a, i, -1, "events"), "there is no event to append")
+			return nil, domain.Errorf(domain.CodeInvalidRequest, place(a, i, -1, "events"), "no events to append")
 		}
 		r.events += len(stream.Events)
 		r.bytes += int64(len(stream.Stream))
 	}
 	if r.events == 0 {
-		return nil, domain.Errorf(domain.CodeInvalidRequest, "streams", "there is no stream to append to")
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "streams", "no stream to append to")
 	}
 	if len(a.Streams) > 1 {
 		streams := make(map[string]struct{}, len(a.Streams))
@@ -110,7 +110,7 @@ func (s *Log) newRequest(a domain.Append) (*request, error) {
 			stream := &a.Streams[i]
 			if _, again := streams[stream.Stream]; again && stream.Expected != domain.Any {
 				return nil, domain.Errorf(domain.CodeInvalidRequest, place(a, i, -1, "expectedVersion"),
-					"the stream %q comes again in the request, where only any can be expected: its version was checked at its first place", stream.Stream)
+					"the stream %q is repeated in the request; a repetition must expect any, because its version was checked at the first", stream.Stream)
 			}
 			streams[stream.Stream] = struct{}{}
 		}
@@ -122,7 +122,7 @@ func (s *Log) newRequest(a domain.Append) (*request, error) {
 			e := &events[j]
 			r.bytes += int64(len(e.Data) + len(e.Metadata) + len(e.Type) + eventOverhead)
 			if len(e.Data) == 0 {
-				return nil, domain.Errorf(domain.CodeInvalidJSON, place(a, i, j, "data"), "the event has no data; null is the least there can be")
+				return nil, domain.Errorf(domain.CodeInvalidJSON, place(a, i, j, "data"), "the event has no data; null is allowed")
 			}
 			id := e.ID
 			if id.IsZero() {
@@ -236,7 +236,7 @@ func (r *request) failure(err error) error {
 		return domain.Errorf(domain.CodeTooLarge, "", "the request, or a document that an inline projection makes of it, is beyond what the database can keep: %s", native)
 	}
 	if passing(err) {
-		return pg.CannotServe("the database did not take the request in time; nothing was appended", err)
+		return pg.CannotServe("the database did not answer in time; nothing was appended", err)
 	}
 	err = pg.Unavailable(err)
 	if _, ok := errors.AsType[*domain.Error](err); ok {

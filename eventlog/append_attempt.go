@@ -13,8 +13,8 @@ import (
 const (
 	// calmAfter is how many attempts under the lock must pass without interference before the lock is skipped again.
 	calmAfter = 16
-	// mendEvents is how many foreign events a writer reads at most to update the versions it remembers.
-	mendEvents = 4000
+	// maxForeignEvents is how many foreign events a writer reads at most to update the versions it remembers.
+	maxForeignEvents = 4000
 	// maxPuzzles is how often a violated constraint without a duplicate is attributed to wrong remembered versions.
 	maxPuzzles = 3
 )
@@ -211,7 +211,7 @@ func (a *attempt) lock(ctx context.Context) error {
 	mend := a.log.known && !a.log.versions.empty()
 	if mend {
 		// This is a separate statement, so that its snapshot is taken after the lock.
-		a.x.Send(&versionsAbove, [][]byte{tenant, pg.Int8Param(a.log.head), pg.Int8Param(mendEvents + 1)}, func(values [][]byte) error {
+		a.x.Send(&versionsAbove, [][]byte{tenant, pg.Int8Param(a.log.head), pg.Int8Param(maxForeignEvents + 1)}, func(values [][]byte) error {
 			above = append(above, streamVersion{string(values[0]), pg.Int8Value(values[1])})
 			return nil
 		})

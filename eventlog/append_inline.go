@@ -28,9 +28,9 @@ type Inline interface {
 	// answer may not hold while this one holds the log.
 	Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (folds InlineFolds, checkpoints []domain.Statement, gone []domain.TenantBuild, err error)
 
-	// Mend folds the log up to head into builds that lag behind. It returns the builds for which this is not possible,
+	// CatchUp folds the log up to head into builds that lag behind. It returns the builds for which this is not possible,
 	// or not soon. A failed connection is an error, and says nothing about a build.
-	Mend(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (unfit []domain.TenantBuild, err error)
+	CatchUp(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (unfit []domain.TenantBuild, err error)
 }
 
 // InlineFolds folds the events appended to one tenant's log into its inline builds, batch by batch. It is not safe for
@@ -108,7 +108,7 @@ var (
 )
 
 // errReopen ends an attempt that has found work to do before the next one, without its connection.
-var errReopen = errors.New("the inline builds are to be seen to first")
+var errReopen = errors.New("the inline builds must be reopened first")
 
 // mendTries is how many consecutive times lagging builds are caught up before they are left to the runner.
 const mendTries = 3
@@ -168,7 +168,7 @@ func (a *attempt) openFolds(ctx context.Context, revision, head int64) error {
 				log.unfit, log.mends = behind, 0
 				return nil
 			}
-			if log.unfit, err = s.inline.Mend(ctx, a.w.tenant, head, behind); err == nil {
+			if log.unfit, err = s.inline.CatchUp(ctx, a.w.tenant, head, behind); err == nil {
 				log.mends++
 			}
 			return err
@@ -222,7 +222,7 @@ func (a *attempt) endInline(builds []domain.TenantBuild) error {
 	for i := range builds {
 		build := &builds[i]
 		base := cmp.Or(build.PinnedTo, EndedBase)
-		s.db.Log.Warn("appends do not fold into an inline build any more; the projection goes on behind them until it has caught up", "projection", build.Name,
+		s.db.Log.Warn("appends no longer fold into an inline build; the projection follows asynchronously until it has caught up", "projection", build.Name,
 			"tenant", build.Tenant.String(), "build", build.Build)
 		a.x.Send(&endInline, [][]byte{pg.TenantParam(a.w.tenant), pg.TenantParam(build.Owner), []byte(build.Name), pg.Int8Param(build.Build), pg.Int8Param(base)}, nil)
 	}

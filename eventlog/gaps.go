@@ -45,7 +45,7 @@ var unreadableSQL = fmt.Sprintf(`(e.gap is null and %s + %s > %d)`,
 const gapSQL = `case when e.gap is not null then jsonb_build_object('reason', case e.gap when 'r' then 'redacted' else 'unreadable' end,
 			'message', case e.gap when 'r' then e.metadata -> 'redacted' end, 'at', e.gap_at) end`
 
-const unreadableMessage = "its data is too long to be read: it has numbers such as 1e131071, which are kept with all their digits"
+const unreadableMessage = "its data is too long to read: it has numbers such as 1e131071, which are stored with all their digits"
 
 // PutGap removes an event's data and sets its gap.
 func PutGap(event *domain.Event, text []byte) error {
@@ -198,7 +198,7 @@ func (s *Log) RedactEvent(ctx context.Context, tenant domain.TenantID, position 
 			return nil
 		case before == "" && !unreadable:
 			return domain.Errorf(domain.CodeConflict, "path position",
-				"the event at position %d can be read: events are immutable, and only one that nobody can read is redacted. `manifold doctor` lists those", position)
+				"the event at position %d is readable: events are immutable, and only unreadable ones can be redacted. `manifold doctor` lists those", position)
 		}
 		_, err = tx.Exec(ctx, `
 			update events as e set event_data = 'null', metadata = jsonb_build_object('redacted', $3::text), gap = 'r', gap_at = now()

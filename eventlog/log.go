@@ -49,7 +49,7 @@ type Log struct {
 	inline                      Inline // may be nil
 	heads                       *heads
 	gaps                        gapSearches
-	appending                   context.Context // of the writers' work; ends after they have drained
+	appending                   context.Context // the writers' context; ends after they have written what waits
 	stopAppending               context.CancelFunc
 	announcing                  sync.WaitGroup // the goroutines that notify other processes of moved heads and search for gaps
 }

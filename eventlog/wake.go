@@ -21,10 +21,10 @@ const (
 
 const (
 	headsPause  = 50 * time.Millisecond // between two notices of this process
-	headsListed = 130                   // a notice has less than 8,000 bytes
+	headsListed = 130                   // heads in a notice at most, which keeps it below 8,000 bytes
 	headsPoll   = time.Second           // between two checks of the heads without a notice
-	headsAgain  = 30 * time.Second      // how far a poll looks back: no append takes that long
-	headsWait   = 10 * time.Second      // for the answer to a notice or a poll: a connection may die silently
+	headsRecent = 30 * time.Second      // how far a poll looks back; longer than any append takes
+	headsWait   = 10 * time.Second      // for the answer to a notice or a poll, because a connection may die silently
 )
 
 // heads notifies waiting readers that a log has moved: readers in this process at once, and other processes by notices.
@@ -34,11 +34,11 @@ type heads struct {
 
 	mu      sync.Mutex
 	pending map[domain.TenantID]int64
-	some    chan struct{} // has an element while pending is not empty
+	unsent  chan struct{} // has an element while pending is not empty
 }
 
 func newHeads() *heads {
-	return &heads{pending: make(map[domain.TenantID]int64), some: make(chan struct{}, 1)}
+	return &heads{pending: make(map[domain.TenantID]int64), unsent: make(chan struct{}, 1)}
 }
 
 // moved is called by the writers after each commit.
@@ -48,7 +48,7 @@ func (h *heads) moved(head domain.Head) {
 	h.pending[head.Tenant] = max(h.pending[head.Tenant], head.Position)
 	h.mu.Unlock()
 	select {
-	case h.some <- struct{}{}:
+	case h.unsent <- struct{}{}:
 	default:
 	}
 }
@@ -59,12 +59,12 @@ func (h *heads) run(ctx context.Context, s *Log) {
 		select {
 		case <-ctx.Done():
 			select {
-			case <-h.some:
+			case <-h.unsent:
 				h.notify(s)
 			default:
 			}
 			return
-		case <-h.some:
+		case <-h.unsent:
 		}
 		h.notify(s)
 		select {
@@ -80,7 +80,7 @@ func (h *heads) notify(s *Log) {
 	h.pending = make(map[domain.TenantID]int64)
 	h.mu.Unlock()
 	if len(pending) == 0 {
-		return // the last notice included it
+		return // the previous notice covered everything
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), headsWait)
 	defer cancel()
@@ -123,11 +123,12 @@ func parseHeads(payload string) (heads []domain.Head, ok bool) {
 	return heads, true
 }
 
-// Listen calls wake for each log that has moved. For appends of this process, it does so as soon as they are committed.
-// For those of other processes, it does so when they announce them, up to twenty times a second, or at the latest when
-// the heads are polled, about every second. One call may cover several appends, with the highest position. A call may
-// be repeated, or come late, with a lower position than another. LastAt is zero if only a notice reported the position.
-// At the start, Listen calls wake once for each log with an event. wake must return at once, and is called by several
+// Listen calls wake with the new head of each log that has moved: at once after an append by this process, and within
+// about a second after one by another process. Other processes announce their appends up to twenty times a second, and
+// Listen polls the heads every second. At the start, it calls wake once for each log with an event.
+//
+// One call may cover several appends. Calls may be out of order, so a call may have a lower position than an earlier
+// one. LastAt is zero if only a notice reported the position. wake must return at once, and is called by several
 // goroutines, including the writers. Listen blocks until ctx ends, and then returns nil.
 func (s *Log) Listen(ctx context.Context, wake func(domain.Head)) error {
 	known := knownHeads{wake: wake, positions: make(map[domain.TenantID]int64)}
@@ -167,7 +168,7 @@ func (s *Log) Listen(ctx context.Context, wake func(domain.Head)) error {
 		case <-ticker.C:
 		}
 		began := time.Now()
-		all = all || began.Sub(looked) > headsAgain/2
+		all = all || began.Sub(looked) > headsRecent/2
 		heads, err := s.recentHeads(ctx, all)
 		if err != nil {
 			if ctx.Err() == nil {
@@ -193,7 +194,7 @@ func (s *Log) recentHeads(ctx context.Context, all bool) ([]domain.Head, error) 
 	if err := s.db.System.QueryRow(ctx, "select now()").Scan(&now); err != nil {
 		return nil, pg.Unavailable(err)
 	}
-	return s.Heads(ctx, now.Add(-headsAgain))
+	return s.Heads(ctx, now.Add(-headsRecent))
 }
 
 // knownHeads forwards only new positions to a listener.

@@ -113,14 +113,14 @@ func (l *language) undeclared(e *CompileError, name string, at scan.Cursor) {
 	case foreignWords[name] != "":
 		e.Hint = l.foreign(name)
 	case name == "event":
-		e.Hint = "an event is not at hand here; " + fallback
+		e.Hint = "event is not available here; " + fallback
 	case name == "doc":
-		e.Hint = "the document is not at hand here; " + fallback
+		e.Hint = "doc is not available here; " + fallback
 		if l.scope == ScopeAggregate {
 			e.Hint = "write state: doc is a projection's document"
 		}
 	case name == "state":
-		e.Hint = "the state is not at hand here; " + fallback
+		e.Hint = "state is not available here; " + fallback
 		if l.scope == ScopeProjection {
 			e.Hint = "write doc: state is an aggregate's"
 		}

@@ -135,7 +135,7 @@ func TestScopes(t *testing.T) {
 		{ScopeProjection, "doc", ""}, {ScopeProjection, "state", "write doc"},
 		{ScopeAggregate, "state", ""}, {ScopeAggregate, "doc", "write state"},
 		{ScopeDocument, "doc", ""}, {ScopeDocument, "event.stream", "there is only doc"},
-		{ScopeEvent, "event.stream", ""}, {ScopeEvent, "doc", "the document is not at hand"}, {ScopeEvent, "state", "the state is not at hand"},
+		{ScopeEvent, "event.stream", ""}, {ScopeEvent, "doc", "doc is not available"}, {ScopeEvent, "state", "state is not available"},
 		{ScopeEvent, "event.data.a = 3", "to compare, write ==; nothing is assigned here: an expression gives a value"},
 	} {
 		_, err := Compile(c.scope, c.source)

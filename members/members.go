@@ -137,7 +137,7 @@ func (m *Members) Run(ctx context.Context) error {
 		case <-down.C:
 			// This holds even while a sign of life is on its way, because it may not have arrived.
 			m.take(nil, nil)
-			m.config.Log.Warn("the database could not be told for too long that this process is alive: others work on its tenants until it answers")
+			m.config.Log.Warn("this process could not report to the database that it is alive: other processes work on its tenants until the database answers")
 		case <-next.C:
 			if !asked {
 				asked = true

@@ -32,7 +32,7 @@ func up(ctx context.Context, m *migrate.Migrate) error {
 			continue // another process is migrating, and has applied the last migration
 		}
 		if halfWay, ok := errors.AsType[migrate.ErrDirty](err); ok {
-			return fmt.Errorf("a migration to version %[1]d was cut off half-way: look whether what %04[1]d makes is there; then set dirty to false in the table manifold_schema, and version to the one before where it is not", halfWay.Version)
+			return fmt.Errorf("a migration to version %[1]d was interrupted: check whether the objects that %04[1]d creates exist; then set dirty to false in the table manifold_schema, and if they do not exist, version to the previous one", halfWay.Version)
 		}
 		if native, ok := errors.AsType[database.Error](err); ok && answered(native.OrigErr) {
 			err = takenBack(m, native.OrigErr)
@@ -132,7 +132,7 @@ func plain(err error) error {
 		cause = e.OrigErr
 	}
 	if native, ok := errors.AsType[*pgconn.PgError](cause); ok && native.Code == insufficientPrivilege {
-		return fmt.Errorf("%w; the migrator must own the database (alter database ... owner to ...), and have CREATEROLE or find the roles made: see docs/guides/operations.md", cause)
+		return fmt.Errorf("%w; the migrator must own the database (alter database ... owner to ...), and have CREATEROLE unless the roles exist: see docs/guides/operations.md", cause)
 	}
 	return cause
 }

@@ -55,7 +55,7 @@ func TestNewerSchemaIsLeftAlone(t *testing.T) {
 	if err := migrations.Up(ctx, migrator, nil); err != nil {
 		t.Errorf("up: %v", err)
 	}
-	if err := migrations.Down(ctx, migrator); err == nil || !strings.Contains(err.Error(), "the release that made it") {
+	if err := migrations.Down(ctx, migrator); err == nil || !strings.Contains(err.Error(), "the release that migrated it") {
 		t.Errorf("down: %v", err)
 	}
 	if version, _, err := migrations.Version(ctx, migrator); version != 9999 || err != nil {

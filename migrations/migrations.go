@@ -26,8 +26,8 @@ var files embed.FS
 // never do what its role is not permitted to do.
 type Role string
 
-// These are the roles. The migrator runs the migrations and owns the schema. It needs CREATEROLE. Otherwise the
-// logins and manifold_views must exist before, and manifold_views must have been granted to manifold_documents.
+// These are the roles. The migrator, a separate login, runs the migrations and owns the schema. It needs CREATEROLE, or
+// the logins and the role manifold_views must exist, with manifold_views granted to manifold_documents.
 const (
 	RoleApp       Role = "manifold_app"       // for one tenant: reads and appends events, writes the tenant's rows
 	RoleSystem    Role = "manifold_system"    // across tenants: reads heads and lists, writes tenants and keys; never events or documents
@@ -56,7 +56,7 @@ func Up(ctx context.Context, url string, passwords map[Role]string) error {
 func Down(ctx context.Context, url string) error {
 	return run(ctx, url, func(m *migrate.Migrate) error {
 		if version, _, err := m.Version(); err == nil && version > Latest() {
-			return fmt.Errorf("the schema is at version %d, and this program knows up to %d: take it down with the release that made it", version, Latest())
+			return fmt.Errorf("the schema is at version %d, and this program knows up to %d: revert it with the release that migrated it", version, Latest())
 		}
 		return m.Down()
 	})
@@ -136,12 +136,12 @@ func setPasswords(ctx context.Context, url string, passwords map[Role]string) er
 		}
 		verifier, err := scramVerifier(password)
 		if err != nil {
-			return fmt.Errorf("set the password of role %s, which the configuration has: %w", role, err)
+			return fmt.Errorf("set the configured password of role %s: %w", role, err)
 		}
 		// ALTER ROLE takes no parameters. The role is a constant, and a verifier contains no quotes.
 		statement := fmt.Sprintf("alter role %s login password '%s'", role, verifier)
 		if _, err := conn.Exec(ctx, statement); err != nil {
-			return fmt.Errorf("set the password of role %s, which the configuration has: %w", role, plain(err))
+			return fmt.Errorf("set the configured password of role %s: %w", role, plain(err))
 		}
 	}
 	return nil

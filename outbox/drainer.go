@@ -93,7 +93,7 @@ func (d *Drainer) Run(ctx context.Context) error {
 		if !time.Now().Before(upkeep) {
 			upkeep = time.Now().Add(upkeepEvery)
 			if err := d.Upkeep(ctx); err != nil && ctx.Err() == nil {
-				d.config.Log.Warn("the outbox could not be looked after", "error", err)
+				d.config.Log.Warn("the outbox could not be maintained", "error", err)
 			}
 		}
 		claimed, err := d.Drain(ctx)
@@ -153,7 +153,7 @@ func (d *Drainer) Drain(ctx context.Context) (claimed int, err error) {
 		err = errors.Join(err, fmt.Errorf("settle rows of the outbox: %w", settled))
 	}
 	for _, refusal := range s.outcome.Refused {
-		d.config.Log.Error("an event of the outbox is refused, and holds its stream up", "id", refusal.Row.ID, "stream", refusal.Row.Stream, "reason", refusal.Reason, "attempts", refusal.Row.Attempts+1)
+		d.config.Log.Error("an event of the outbox is refused, and blocks its stream", "id", refusal.Row.ID, "stream", refusal.Row.Stream, "reason", refusal.Reason, "attempts", refusal.Row.Attempts+1)
 	}
 	if o := d.config.Observer; o.Published != nil && len(s.outcome.Published) > 0 {
 		o.Published(len(s.outcome.Published))

@@ -36,7 +36,7 @@ func NewHTTP(service, key string, client *http.Client) (*HTTP, error) {
 		return nil, fmt.Errorf("outbox: %q is not a service's URL such as https://manifold.example.com", service)
 	}
 	if key == "" {
-		return nil, errors.New("outbox: a key is needed")
+		return nil, errors.New("outbox: key missing")
 	}
 	if client == nil {
 		client = &http.Client{Timeout: 30 * time.Second}
@@ -77,7 +77,7 @@ func (h *HTTP) Publish(ctx context.Context, rows []Row) error {
 		// Any other server at a wrong address has not published them.
 		var published struct{ Events []struct{ Position int64 } }
 		if json.Unmarshal(answer, &published) != nil || len(published.Events) != len(rows) {
-			return fmt.Errorf("the answer %s is not that of a Manifold: %.200q", response.Status, answer)
+			return fmt.Errorf("the answer %s is not from Manifold: %.200q", response.Status, answer)
 		}
 		return nil
 	}

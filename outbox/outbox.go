@@ -59,13 +59,13 @@ func RowOf(event Event) (Row, error) {
 	}
 	id, err := domain.ParseEventID(event.ID)
 	if err != nil || id.IsZero() {
-		return Row{}, domain.Errorf(domain.CodeInvalidRequest, "id", "%q is no UUID that an event can have", event.ID)
+		return Row{}, domain.Errorf(domain.CodeInvalidRequest, "id", "%q is not a valid event id (a UUID)", event.ID)
 	}
 	event.ID = id.String()
 	event.OccurredAt = event.OccurredAt.UTC() // RFC 3339 has no seconds in a zone
 	message := domain.Message{Topic: event.Topic, Key: event.Key, ID: id, Type: event.Type, Payload: event.Payload, OccurredAt: event.OccurredAt}
 	if len(event.Payload) == 0 {
-		return Row{}, domain.Errorf(domain.CodeInvalidRequest, "payload", "it is needed; null is a payload, too")
+		return Row{}, domain.Errorf(domain.CodeInvalidRequest, "payload", "required, but missing; null is also a payload")
 	}
 	if err := domain.CheckJSON(event.Payload); err != nil {
 		return Row{}, domain.Errorf(domain.CodeInvalidJSON, "payload", "%s", err)
@@ -76,7 +76,7 @@ func RowOf(event Event) (Row, error) {
 	}
 	if event.CausedBy != "" {
 		if cause, err := domain.ParseEventID(event.CausedBy); err != nil || cause.IsZero() {
-			return Row{}, domain.Errorf(domain.CodeInvalidRequest, "caused_by", "%q is no UUID that an event can have", event.CausedBy)
+			return Row{}, domain.Errorf(domain.CodeInvalidRequest, "caused_by", "%q is not a valid event id (a UUID)", event.CausedBy)
 		}
 	}
 	if len(event.SID) > domain.MaxSIDBytes {

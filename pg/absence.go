@@ -20,7 +20,7 @@ func Absence(err error) string {
 		return schema.message
 	}
 	if _, ok := errors.AsType[*noLogins](err); ok {
-		return "the database takes none of the logins: `manifold migrate up` makes them, and gives them the configuration's passwords"
+		return "the database refuses the logins: `manifold migrate up` creates them with the configured passwords"
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return ""
@@ -31,14 +31,14 @@ func Absence(err error) string {
 	case state == "3D000":
 		return "the database does not exist yet: create it, and run `manifold migrate up`"
 	case state == "53300":
-		return "the database takes no more connections"
+		return "the database accepts no more connections"
 	case isTransient(state):
 		return "the database cannot serve now"
 	case state != "":
 		return ""
 	}
 	if _, ok := errors.AsType[*net.DNSError](err); ok {
-		return "the name of the database's host is not known"
+		return "the name of the database's host cannot be resolved"
 	}
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return "nothing listens at the database's address"

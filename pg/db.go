@@ -114,7 +114,7 @@ const defaultConns = 16
 func remedy(err error) string {
 	switch SQLState(err) {
 	case "28P01", "28000": // the password is wrong, or there is no such login
-		return "; `manifold migrate up` makes the login, and gives it the configuration's password"
+		return "; `manifold migrate up` creates the login with the configured password"
 	case "3D000":
 		return "; create the database, and run `manifold migrate up`"
 	}

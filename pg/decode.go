@@ -12,7 +12,7 @@ func DecodeStrictly(raw []byte, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(into); err != nil {
-		return fmt.Errorf("a definition that is kept cannot be read: %w", err)
+		return fmt.Errorf("decode a stored definition: %w", err)
 	}
 	return nil
 }

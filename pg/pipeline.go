@@ -268,7 +268,7 @@ func (db *DB) repeat(ctx context.Context, begin *Statement, tenant domain.Tenant
 			return Unavailable(err)
 		}
 		if attempt == readRetries {
-			return CannotServe("the connection to the database broke again and again; try again later", err)
+			return CannotServe("the connection to the database broke repeatedly; try again later", err)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func (db *DB) CheckSchema(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("check the schema: %w", Unavailable(err))
 	case dirty:
-		return &schemaError{fmt.Sprintf("a migration to version %d of the schema is under way, or was cut off half-way: `manifold migrate up` says what to do", version)}
+		return &schemaError{fmt.Sprintf("a migration of the schema to version %d is running or was interrupted: `manifold migrate up` says what to do", version)}
 	case version < int64(migrations.Latest()):
 		return &schemaError{fmt.Sprintf("the schema is at version %d, and this program needs %d: run `manifold migrate up`", version, migrations.Latest())}
 	}

@@ -70,7 +70,7 @@ const sourceFolds = 200
 const defaultKeep = time.Hour
 
 // Catalog is the clients' view of projections: definitions, their status, and their documents. A tenant sees its own
-// projections and the shared ones; its own hides a shared one of the same name. All methods may be called concurrently.
+// projections and the shared ones. If both have the same name, it sees its own. All methods may be called concurrently.
 // Errors that a client can act on are *domain.Error.
 type Catalog struct {
 	config  CatalogConfig
@@ -79,7 +79,7 @@ type Catalog struct {
 	queries queryShare
 	tokens  tokenSeal
 	folds   *folding.Cache // of source projections, see DocumentsOf
-	holds   chan struct{}  // holds one element per held parked document, see replayAttempt.runLocked
+	holds   chan struct{}  // one element for each locked parked document: see replayAttempt.runLocked
 }
 
 // NewCatalog returns a Catalog.
@@ -110,7 +110,7 @@ func (c *Catalog) Check(ctx context.Context, id domain.ProjectionID, definition 
 	return err
 }
 
-// check is Rules.Check, and also returns the compiled Fold.
+// check is Check without the reserved names. It returns the compiled fold.
 func (c *Catalog) check(ctx context.Context, id domain.ProjectionID, definition domain.Definition) (fold *folding.Fold, err error) {
 	ctx, end, err := c.config.Requests.Begin(ctx, id.Owner, "give the definition fewer and shorter expressions")
 	if err != nil {
@@ -201,11 +201,11 @@ func (c *Catalog) makeTable(ctx context.Context, build domain.Build) error {
 	return nil
 }
 
-// swapTable points the public name at the build. It only logs a failure: nothing in Manifold reads by that name, and
-// the cleanup of retired builds swaps again before it drops them.
+// swapTable points the public name of the projection at the build's table. It only logs a failure: nothing in Manifold
+// reads by that name, and the cleanup of retired builds repeats the swap before it drops them.
 func (c *Catalog) swapTable(ctx context.Context, build domain.Build) {
 	if err := c.config.Drivers[build.Database].SwapTable(ctx, build, nil); err != nil {
-		c.config.Log.Warn("the public name of a projection could not be pointed at its live build yet", "projection", build.Name, "build", build.Number, "error", err)
+		c.config.Log.Warn("the public name of a projection does not point at its live build yet", "projection", build.Name, "build", build.Number, "error", err)
 	}
 }
 
@@ -243,7 +243,7 @@ func (c *Catalog) List(ctx context.Context, tenant domain.TenantID) ([]domain.Pr
 	return all, nil
 }
 
-// Delete removes the owner's projection and cancels a running rebuild of it. Its documents are dropped after a while.
+// Delete removes the owner's projection and cancels a running rebuild of it. Its documents are dropped after Keep.
 // by is as for Create.
 func (c *Catalog) Delete(ctx context.Context, owner domain.TenantID, name, by string) error {
 	id, err := c.ownID(ctx, owner, name)
@@ -313,7 +313,7 @@ func (c *Catalog) ownID(ctx context.Context, owner domain.TenantID, name string)
 		return domain.ProjectionID{}, err
 	}
 	if p.Owner != owner {
-		return domain.ProjectionID{}, domain.Errorf(domain.CodeForbidden, "name", "projection %q is shared: only the operator changes it", name)
+		return domain.ProjectionID{}, domain.Errorf(domain.CodeForbidden, "name", "projection %q is shared: only the operator may change it", name)
 	}
 	return p.ProjectionID, nil
 }
@@ -322,7 +322,7 @@ func (c *Catalog) driver(build domain.Build) (drivers.Driver, error) {
 	if driver := c.config.Drivers[build.Database]; driver != nil {
 		return driver, nil
 	}
-	return nil, domain.Errorf(domain.CodeUnavailable, "", "projection %q keeps its documents in database %q, which this process has no configuration for", build.Name, build.Database)
+	return nil, domain.Errorf(domain.CodeUnavailable, "", "projection %q keeps its documents in database %q, which is not in this process's configuration", build.Name, build.Database)
 }
 
 // types returns the event types that a definition folds; nil means all.

@@ -38,7 +38,7 @@ func (c *Catalog) Versions(ctx context.Context, tenant domain.TenantID, name str
 			return withChanges(kept), nil
 		}
 	}
-	return nil, domain.Errorf(domain.CodeNotFound, "name", "there is no projection named %q, and there never was", folding.Clip(name))
+	return nil, domain.Errorf(domain.CodeNotFound, "name", "there is and was no projection named %q", folding.Clip(name))
 }
 
 // withChanges computes what each version has changed from the next older one.

@@ -17,6 +17,6 @@ func checkNarrowed(build domain.Build, where domain.Predicate) error {
 		return nil
 	}
 	return domain.Errorf(domain.CodeInvalidRequest, "filter",
-		`the documents of projection %q are partitioned by %s: a list is of one partition; add %s == "..." to the filter, with && before what else it asks`,
+		`the documents of projection %q are partitioned by %s: a list covers one partition; add %s == "..." to the filter, with && before the rest of the filter`,
 		build.Name, build.PartitionBy, path)
 }

@@ -237,7 +237,7 @@ func (c *Catalog) readStored(ctx context.Context, tenant domain.TenantID, name s
 			return c.noTable(p)
 		}
 		if p.Definition.Mode == domain.ModeLive {
-			return domain.Errorf(domain.CodeUnsupported, "projection", "projection %q is live: it stores no documents, so there is no moment at which one is stored; change its mode to async", p.Name)
+			return domain.Errorf(domain.CodeUnsupported, "projection", "projection %q is live and stores no documents; change its mode to async", p.Name)
 		}
 		driver, err := c.driver(p.LiveBuild())
 		if err == nil {

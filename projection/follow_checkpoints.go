@@ -107,7 +107,7 @@ func (r *Runner) runSurvey(ctx context.Context, s *survey) {
 	}
 	r.mu.Lock()
 	if err != nil {
-		r.config.Log.Debug("checkpoints cannot be read all at once", "database", s.database, "error", err)
+		r.config.Log.Debug("checkpoints cannot be read together", "database", s.database, "error", err)
 		if l := r.lane(s.database); r.closeLane(l) {
 			l.surveys = append(l.surveys, s) // when it answers again
 			r.mu.Unlock()

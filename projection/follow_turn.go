@@ -56,7 +56,7 @@ const (
 )
 
 // errTableLost means that the live build's table does not exist.
-var errTableLost = errors.New("the live build's table is not there")
+var errTableLost = errors.New("the live build's table is missing")
 
 // takeTurn gives a pair its turn.
 func (r *Runner) takeTurn(ctx context.Context, p *pair) {

@@ -228,7 +228,7 @@ func (t *turn) recordLosses(ctx context.Context, fold *folding.Fold, from, remov
 	for _, loss := range losses {
 		p.lacked[loss.Category] = loss.RemovedTo
 	}
-	t.config.Log.Warn("retention has removed events of a projection's source that it has not seen: its documents lack them", "projection", p.followed.id.Name,
+	t.config.Log.Warn("retention has removed events that a projection had not folded: its documents lack them", "projection", p.followed.id.Name,
 		"tenant", p.tenant.String(), "build", p.build, "from", from, "removedTo", removedTo)
 	return nil
 }

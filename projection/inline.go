@@ -122,9 +122,9 @@ func (in *Inline) Open(ctx context.Context, tenant domain.TenantID, head int64, 
 	return folds, checkpoints, gone, nil
 }
 
-// Mend folds the log up to head into builds that lag. unfit are the builds that lag too far for an append to wait, or
+// CatchUp folds the log up to head into builds that lag. unfit are the builds that lag too far for an append to wait, or
 // that met an event they cannot fold: the Runner takes those over.
-func (in *Inline) Mend(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (unfit []domain.TenantBuild, err error) {
+func (in *Inline) CatchUp(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (unfit []domain.TenantBuild, err error) {
 	for _, b := range builds {
 		opened, err := in.open(ctx, b)
 		if ctx.Err() != nil {
@@ -143,7 +143,7 @@ func (in *Inline) Mend(ctx context.Context, tenant domain.TenantID, head int64, 
 			err = CatchUpTo(ctx, in.config.Store, opened.driver, opened.build, tenant, opened.fold, head)
 		}
 		if _, faulted := errors.AsType[*folding.EventError](err); faulted || errors.Is(err, drivers.ErrNoTable) {
-			in.config.Log.Warn("an inline build is behind, and cannot be brought to the log's head", "projection", b.Name, "tenant", tenant.String(), "build", b.Build, "error", err)
+			in.config.Log.Warn("an inline build lags behind the log, and cannot catch up", "projection", b.Name, "tenant", tenant.String(), "build", b.Build, "error", err)
 			unfit = append(unfit, b)
 			continue
 		}

@@ -139,7 +139,7 @@ func (f *InlineFolds) Fold(ctx context.Context, events []domain.Event) (again bo
 const inlineSteps = 5_000_000
 
 var errInlineSteps = domain.Errorf(domain.CodeTooCostly, "",
-	"nothing was appended: to fold the request's events into the inline projections takes more than %d steps; append fewer at a time, or make the projections async", inlineSteps)
+	"nothing was appended: folding the events into the inline projections exceeds %d steps; append fewer at a time, or make the projections async", inlineSteps)
 
 // look computes the keys of a request's events, and which documents are not known. faults are the faults of upcasting,
 // by index of the event.

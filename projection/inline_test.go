@@ -34,8 +34,8 @@ func (f *inlineFolds) Open(ctx context.Context, tenant domain.TenantID, head int
 	return folds, checkpoints, gone, nil
 }
 
-func (f *inlineFolds) Mend(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) ([]domain.TenantBuild, error) {
-	return f.of.Mend(ctx, tenant, head, builds)
+func (f *inlineFolds) CatchUp(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) ([]domain.TenantBuild, error) {
+	return f.of.CatchUp(ctx, tenant, head, builds)
 }
 
 // appender is a process that appends, and folds as it does.

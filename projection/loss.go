@@ -32,7 +32,7 @@ func (c *Catalog) mustHaveAll(ctx context.Context, p domain.Projection) error {
 		losses = append(losses, domain.Loss{Category: floor.Category, RemovedTo: floor.AnnouncedTo})
 	}
 	if losses = domain.MergeLosses(nil, losses); len(losses) > 0 {
-		return domain.EventsRemoved("", losses, "with acceptLoss its documents are made of what is left")
+		return domain.EventsRemoved("", losses, "with acceptLoss its documents are folded from the remaining events")
 	}
 	return nil
 }

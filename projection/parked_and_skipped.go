@@ -24,9 +24,8 @@ const MaxParked = 1000
 // aside is what a Replay excludes. docs/decisions/0024-parked-documents.md explains why no event is lost and no
 // document is folded past a waiting event:
 //
-//   - A replay reads aside after the checkpoint, and keeps new entries before the save whose checkpoint passes them. So
-//     a
-//     replay that can still save has read all entries at or below its checkpoint.
+//   - A replay reads aside after the checkpoint, and stores new entries before the save whose checkpoint passes them.
+//     So a replay that can still save has read all entries at or below its checkpoint.
 //   - Keeping events fails if their document is no longer parked. The replay then reads everything again.
 type aside struct{ domain.Aside }
 
@@ -172,7 +171,7 @@ func (r *Replay) saveWaiting(ctx context.Context, s *saving) error {
 	ok, err := r.Aside.Park(ctx, r.Tenant, r.Build.ProjectionID, r.Build.Number, s.parked, s.waiting)
 	switch {
 	case err != nil:
-		return fmt.Errorf("set events aside: %w", err)
+		return fmt.Errorf("store parked events: %w", err)
 	case !ok:
 		return errAgain
 	}

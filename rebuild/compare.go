@@ -219,7 +219,7 @@ func (c *comparison) liveAt(ctx context.Context) (int64, error) {
 	}
 	between, err := c.r.config.Store.AnyEvent(ctx, c.tenant, c.source, c.types, stored, built)
 	if err != nil {
-		return 0, fmt.Errorf("look for events behind the live build: %w", err)
+		return 0, fmt.Errorf("look for events after the live build's position: %w", err)
 	}
 	if between {
 		return stored, nil

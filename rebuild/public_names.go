@@ -65,7 +65,7 @@ func (r *Rebuilds) movePublicName(ctx context.Context, id domain.ProjectionID) {
 			return
 		}
 		if tries == moveTries {
-			r.config.Log.Warn("the public name of a projection could not be pointed at its live build yet", "projection", id.Name, "error", err)
+			r.config.Log.Warn("the public name of a projection does not point at its live build yet", "projection", id.Name, "error", err)
 			return
 		}
 		select {

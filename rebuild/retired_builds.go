@@ -34,7 +34,7 @@ func (r *Rebuilds) dropBuilds(ctx context.Context) {
 	defer ticker.Stop()
 	for {
 		if err := r.config.Store.SettleTenantBuilds(ctx, time.Now().Add(r.config.Keep)); err != nil && ctx.Err() == nil {
-			r.config.Log.Warn("the tenants' builds that have ended could not all be cleared up; trying again", "error", err)
+			r.config.Log.Warn("some ended tenant builds could not be cleaned up; trying again", "error", err)
 		}
 		if err := r.DropRetired(ctx); err != nil && ctx.Err() == nil {
 			r.config.Log.Warn("retired builds could not all be dropped; trying again", "error", err)
@@ -118,9 +118,9 @@ func (r *Rebuilds) drop(ctx context.Context, build domain.RetiredBuild) error {
 	driver := r.config.Drivers[build.Database]
 	if driver == nil {
 		if time.Since(build.DropAt) < forgetAfter {
-			return fmt.Errorf("there is no such database in this process's configuration; given up at %s", build.DropAt.Add(forgetAfter).UTC().Format(time.RFC3339))
+			return fmt.Errorf("the database is not in this process's configuration; given up at %s", build.DropAt.Add(forgetAfter).UTC().Format(time.RFC3339))
 		}
-		r.config.Log.Warn("a retired build is given up: its database is in the configuration no more, and its table stays there", "projection", build.Name,
+		r.config.Log.Warn("a retired build is abandoned: its database is no longer in the configuration, and its table stays there", "projection", build.Name,
 			"build", build.Number, "database", build.Database)
 		return r.config.Store.ForgetBuild(ctx, build.Build)
 	}

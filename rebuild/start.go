@@ -74,7 +74,7 @@ func (r *Rebuilds) Start(ctx context.Context, id domain.ProjectionID, request Re
 func definitionOf(p domain.Projection, request Request) (domain.Definition, error) {
 	if len(request.Tenants) > 0 {
 		if request.Database != "" {
-			return domain.Definition{}, refused("tenants", "documents move to another database for all tenants at once; leave database out, or tenants")
+			return domain.Definition{}, refused("tenants", "a change of database applies to all tenants; leave out database or tenants")
 		}
 	}
 	definition := p.Definition
@@ -94,9 +94,9 @@ func definitionOf(p domain.Projection, request Request) (domain.Definition, erro
 	if len(request.Tenants) > 0 {
 		switch was := folding.WithDefaults(p.Definition); {
 		case definition.Database != was.Database:
-			return domain.Definition{}, refused("definition.database", "documents move from %q to %q for all tenants at once; leave tenants out", was.Database, definition.Database)
+			return domain.Definition{}, refused("definition.database", "the change of database from %q to %q applies to all tenants; leave tenants out", was.Database, definition.Database)
 		case definition.Mode != was.Mode:
-			return domain.Definition{}, refused("definition.mode", "the mode changes from %s to %s for all tenants at once; leave tenants out", was.Mode, definition.Mode)
+			return domain.Definition{}, refused("definition.mode", "the change of mode from %s to %s applies to all tenants; leave tenants out", was.Mode, definition.Mode)
 		}
 	}
 	return definition, nil
@@ -117,7 +117,7 @@ func (r *Rebuilds) checkOptions(ctx context.Context, rebuild domain.Rebuild) err
 	case len(o.Assert) > maxAssertions:
 		return refused("assertions", "there are %d; at most %d are allowed", len(o.Assert), maxAssertions)
 	case rebuild.Definition.Mode == domain.ModeLive && o.DryRun:
-		return refused("dryRun", "projection %q is folded when it is asked for, so a rebuild of it makes no documents to report on", rebuild.Name)
+		return refused("dryRun", "projection %q is live, so a dry run has no documents to report on", rebuild.Name)
 	}
 	for i, assertion := range o.Assert {
 		probe := domain.Definition{Name: rebuild.Name, On: map[string]string{"*": "doc"}, Assert: []string{assertion}}
@@ -138,11 +138,11 @@ func (r *Rebuilds) checkTenants(ctx context.Context, rebuild domain.Rebuild) err
 	case len(tenants) == 0:
 		return nil
 	case !rebuild.Shared():
-		return refused("tenants", "projection %q is one tenant's own, and is rebuilt as a whole; leave tenants out", rebuild.Name)
+		return refused("tenants", "projection %q belongs to one tenant and is rebuilt as a whole; leave tenants out", rebuild.Name)
 	case len(tenants) > maxTenants:
 		return refused("tenants", "there are %d; name at most %d, or rebuild for all", len(tenants), maxTenants)
 	case rebuild.Definition.Mode == domain.ModeLive:
-		return refused("tenants", "projection %q is folded when it is asked for; no tenant has documents of it", rebuild.Name)
+		return refused("tenants", "projection %q is live and stores no documents", rebuild.Name)
 	}
 	for i, tenant := range tenants {
 		where := fmt.Sprintf("tenants[%d]", i)

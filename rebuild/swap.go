@@ -158,7 +158,7 @@ func (a *attempt) endOldOverrides(ctx context.Context) error {
 		return nil
 	}
 	if err := a.r.config.Store.SettleTenantBuilds(ctx, time.Now().Add(a.r.config.Keep)); err != nil {
-		return fmt.Errorf("clear up tenants' builds that have ended: %w", err)
+		return fmt.Errorf("clean up ended tenant builds: %w", err)
 	}
 	left, err := a.r.config.Store.TenantBuildsOf(ctx, a.row.ProjectionID)
 	if err != nil {
@@ -166,7 +166,7 @@ func (a *attempt) endOldOverrides(ctx context.Context) error {
 	}
 	for _, b := range left {
 		if b.Base == a.row.Build {
-			return fmt.Errorf("tenant %s still has build %d of its own, of before", b.Tenant, b.Build)
+			return fmt.Errorf("tenant %s still has a separate build %d", b.Tenant, b.Build)
 		}
 	}
 	return nil

@@ -21,10 +21,10 @@ import (
 // moves, as in any rebuild. docs/decisions/0025-inline-in-the-appends-transaction.md has the whole argument.
 
 const (
-	// inlineTries is how often a rebuild catches up with a tenant's log while appends continue. The rest is then folded
-	// while they wait.
+	// inlineTries is how often a rebuild tries to reach the head of a tenant's log while appends continue. After that,
+	// appends wait until it has.
 	inlineTries = 3
-	// inlineAtOnce is how many tenants are moved at a time: each takes one of the appends' connections meanwhile.
+	// inlineAtOnce is how many tenants are moved at a time. Each takes one of the appends' connections.
 	inlineAtOnce = 2
 )
 
@@ -86,7 +86,7 @@ func (a *attempt) moveTenant(ctx context.Context, p domain.Projection, from doma
 			return ready, unfoldable(a.build, from.Tenant, err)
 		})
 		if domain.IsCode(err, domain.CodeConflict) {
-			return nil // it has another build by now, or none: the next list shows it
+			return nil // the tenant has another build by now, or none: the next InlineBuilds shows it
 		}
 		if err != nil || moved {
 			return err
@@ -132,7 +132,7 @@ func (a *attempt) followInline(ctx context.Context, p domain.Projection, tenant 
 	return nil
 }
 
-// settleStrayBuilds moves tenants off stray inline builds, to what their projections have now. A build is stray if a
+// settleStrayBuilds moves tenants from stray inline builds to their projections' live builds. A build is stray if a
 // process was killed, if a rebuild was cancelled after moving some tenants, or if a projection was deleted or reset.
 func (r *Rebuilds) settleStrayBuilds(ctx context.Context) {
 	stray, err := r.config.Store.StrayInlineBuilds(ctx)
@@ -148,7 +148,7 @@ func (r *Rebuilds) settleStrayBuilds(ctx context.Context) {
 			return
 		}
 		if err != nil && !domain.IsCode(err, domain.CodeConflict) {
-			r.config.Log.Warn("a tenant's inline build is not its projection's, and cannot be brought there yet; trying again", "projection", from.Name,
+			r.config.Log.Warn("a tenant's appends fold into a stray inline build, and cannot be moved to the live build yet; trying again", "projection", from.Name,
 				"tenant", from.Tenant.String(), "build", from.Build, "error", err)
 		}
 	}

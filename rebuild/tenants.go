@@ -64,7 +64,7 @@ func (r *Rebuilds) positions(ctx context.Context, row domain.Rebuild, page []Ten
 	build := row.NewBuild()
 	driver := r.config.Drivers[build.Database]
 	if driver == nil {
-		return domain.Errorf(domain.CodeUnavailable, "", "the rebuild's documents are in database %q, which this process has no configuration for", build.Database)
+		return domain.Errorf(domain.CodeUnavailable, "", "the rebuild's documents are in database %q, which is not in this process's configuration", build.Database)
 	}
 	for i := range page {
 		position, err := driver.Checkpoint(ctx, build, page[i].Tenant)

@@ -112,7 +112,7 @@ func (a *attempt) liveTypes(ctx context.Context, definition domain.Definition) [
 func (a *attempt) validateTouched(ctx context.Context, tenants ...domain.TenantID) error {
 	touched, ok := a.touched.take(tenants)
 	if !ok {
-		return errors.New("so many documents have changed since they were validated that all are validated again")
+		return errors.New("too many documents have changed since their validation; validating all again")
 	}
 	for tenant, ids := range touched {
 		if a.isFaulted(tenant) {

@@ -50,7 +50,7 @@ const (
 	workTaken  // another worker has the rebuild, or it has ended
 )
 
-func (workEnd) Error() string { return "the work on the rebuild ends" }
+func (workEnd) Error() string { return "the rebuild's worker is stopping" }
 
 // endOf returns how the work ends whose context has ended.
 func endOf(ctx context.Context) workEnd {
@@ -186,7 +186,7 @@ func (w *work) release(ctx context.Context, log *slog.Logger) {
 	leaving, done := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer done()
 	if err := w.r.config.Store.ReleaseRebuild(leaving, w.row); err != nil {
-		log.Warn("a rebuild could not be given back; it will be taken over when it counts as abandoned", "error", err)
+		log.Warn("a rebuild could not be released; another worker takes it over when it counts as abandoned", "error", err)
 	}
 }
 
@@ -298,7 +298,7 @@ func (w *work) endWithoutSwap(ctx context.Context, log *slog.Logger, state domai
 	w.finish(ctx, log, state)
 	if state == domain.RebuildReported {
 		if err := w.r.DropRetired(ctx); err != nil && ctx.Err() == nil {
-			log.Warn("what a dry run has made could not be dropped at once; trying again", "error", err)
+			log.Warn("the documents of a dry run could not be dropped yet; trying again", "error", err)
 		}
 	}
 }

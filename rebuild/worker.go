@@ -106,7 +106,7 @@ func (r *Rebuilds) keep(row domain.Rebuild) time.Duration {
 // settleTenantBuilds cleans up after what a rebuild has ended or replaced.
 func (r *Rebuilds) settleTenantBuilds(ctx context.Context, row domain.Rebuild) {
 	if err := r.config.Store.SettleTenantBuilds(ctx, time.Now().Add(r.keep(row))); err != nil && ctx.Err() == nil {
-		r.config.Log.Warn("the tenants' builds that have ended could not all be cleared up; trying again", "error", err)
+		r.config.Log.Warn("some ended tenant builds could not be cleaned up; trying again", "error", err)
 	}
 }
 

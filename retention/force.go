@@ -61,9 +61,9 @@ func (r *Retention) checkForce(ctx context.Context, tenant domain.TenantID, forc
 	}
 	more := ""
 	if len(names) > mostNamed {
-		names, more = names[:mostNamed], fmt.Sprintf(", and %d more are not there either", len(names)-mostNamed)
+		names, more = names[:mostNamed], fmt.Sprintf(", and %d more do not exist", len(names)-mostNamed)
 	}
-	return domain.Errorf(domain.CodeInvalidRequest, where, "there is no %s%s; a policy names those who are there: make them first, or leave them out",
+	return domain.Errorf(domain.CodeInvalidRequest, where, "there is no %s%s; create it first, or leave it out",
 		strings.Join(names, ", no "), more)
 }
 

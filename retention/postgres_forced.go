@@ -40,7 +40,7 @@ func (s *Postgres) MissingForced(ctx context.Context, tenant domain.TenantID, fo
 			return nil
 		})
 		if err != nil {
-			return fmt.Errorf("look for whom a retention policy does not wait: %w", err)
+			return fmt.Errorf("look up the readers for which a retention policy does not wait: %w", err)
 		}
 		return nil
 	})

@@ -37,10 +37,10 @@ func scanRetention(row pgx.CollectableRow) (domain.RetentionStatus, error) {
 	status.MaxAge, status.Floor.Category = time.Duration(seconds)*time.Second, status.Category
 	// Fields of a later release, which may run at the same time, are ignored.
 	if err := json.Unmarshal(force, &status.Force); err != nil {
-		return domain.RetentionStatus{}, fmt.Errorf("a policy's force that is kept cannot be read: %w", err)
+		return domain.RetentionStatus{}, fmt.Errorf("decode a stored policy's force: %w", err)
 	}
 	if err := json.Unmarshal(heldBy, &status.HeldBy); err != nil {
-		return domain.RetentionStatus{}, fmt.Errorf("a policy's holds that are kept cannot be read: %w", err)
+		return domain.RetentionStatus{}, fmt.Errorf("decode a stored policy's holds: %w", err)
 	}
 	return status, nil
 }

@@ -160,7 +160,7 @@ func (s *Postgres) EndRetention(ctx context.Context, tenant domain.TenantID, end
 	}
 	holds, err := json.Marshal(heldBy)
 	if err != nil {
-		return 0, fmt.Errorf("write what has held a run: %w", err)
+		return 0, fmt.Errorf("save the holds of a run: %w", err)
 	}
 	err = pg.Under(ctx, s.db.Retention, tenant, func(tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, `
@@ -175,7 +175,7 @@ func (s *Postgres) EndRetention(ctx context.Context, tenant domain.TenantID, end
 				"heldBy": holds, "error": pg.TextOrNull(end.Error), "finished": end.Finished, "askedAt": pg.TimeOrNull(end.AskedAt),
 			}).Scan(&spared)
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-			return fmt.Errorf("keep what has become of a run: %w", err)
+			return fmt.Errorf("save the result of a run: %w", err)
 		}
 		return withdraw(ctx, tx, tenant, end.Category, end.Run)
 	})

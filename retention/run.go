@@ -259,7 +259,7 @@ func (x *run) check(ctx context.Context) error {
 	return x.call(ctx, func(ctx context.Context) error {
 		holds, err := x.Retention.holds(ctx, x.tenant, &x.work.RetentionPolicy)
 		if err != nil {
-			return fmt.Errorf("find out who still needs events: %w", err)
+			return fmt.Errorf("read the holds on events: %w", err)
 		}
 		x.holds, x.checked = holds, time.Now()
 		return nil

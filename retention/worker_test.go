@@ -151,7 +151,7 @@ func TestARunThatFails(t *testing.T) {
 	if _, err := r.runOnce(t.Context(), tenant, "order"); err == nil {
 		t.Fatal("it did not fail")
 	}
-	if status := b.status(t, tenant, "order"); status.LastError != "an error that the service's log tells" {
+	if status := b.status(t, tenant, "order"); status.LastError != "an error that is in the service's log" {
 		t.Errorf("%+v", status)
 	}
 	broken.err = nil

@@ -24,7 +24,7 @@ func (p *Process) startBackground(ctx context.Context) {
 	// Appends make snapshots due in every role.
 	start("take snapshots", p.states.Run)
 	for name, d := range p.databases {
-		p.background.spawn("watch over database "+name, func() {
+		p.background.spawn("watch database "+name, func() {
 			d.run(ctx, func() {
 				p.runner.Answers(name)
 				p.rebuilds.Answers(name)
@@ -34,7 +34,7 @@ func (p *Process) startBackground(ctx context.Context) {
 	start("follow logs", func(ctx context.Context) error {
 		return p.store.Listen(ctx, p.wake)
 	})
-	start("look after webhooks", p.webhooks.Run)
+	start("maintain webhooks", p.webhooks.Run)
 	start("follow changes of webhooks", func(ctx context.Context) error {
 		return p.store.ListenWebhooks(ctx, p.noticeWebhooks)
 	})
@@ -53,7 +53,7 @@ func (p *Process) startBackground(ctx context.Context) {
 			return run(longer)
 		})
 	}
-	startLonger("look after groups", p.groups.Run) // the groups still record what the consumers have finished
+	startLonger("maintain groups", p.groups.Run) // the groups still record what the consumers have finished
 	start("follow changes of groups", func(ctx context.Context) error {
 		return p.store.ListenGroups(ctx, p.noticeGroup)
 	})

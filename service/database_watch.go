@@ -216,7 +216,7 @@ func (d *database) try(ctx context.Context) error {
 	driver, err := d.open(attempt)
 	if err != nil {
 		if ctx.Err() == nil && d.down(err) {
-			d.log.Warn("a database of documents cannot be used; asking it again", "database", d.name, "error", err)
+			d.log.Warn("a database of documents cannot be used; trying again", "database", d.name, "error", err)
 		}
 		return err
 	}

@@ -139,7 +139,7 @@ func (p *Process) loadSample(ctx context.Context, tenant domain.TenantID) error 
 	// been replaced.
 	fresh := projection.Freshness{MinPosition: appended.Position, Wait: sampleWait}
 	if _, err := p.catalog.Document(ctx, tenant, DemoProjection, DemoStream, fresh); err != nil {
-		p.log.Warn("the sample's document is not there yet", "error", err)
+		p.log.Warn("the sample's document does not exist yet", "error", err)
 	}
 	return ctx.Err()
 }

@@ -66,7 +66,7 @@ func (p *Process) deployOne(ctx context.Context, definition domain.Definition) e
 	switch {
 	case problem != nil && problem.Code == domain.CodeEventsRemoved:
 		// A retry does not help: an operator must accept the loss.
-		p.log.Error("a shared projection's new definition is not deployed, since its documents would lack events; `manifold rebuild --accept-loss` with the definition deploys it",
+		p.log.Error("a shared projection's new definition is not deployed, because its documents would lack events; to deploy it anyway, run `manifold rebuild --accept-loss` with the definition",
 			"projection", definition.Name, "error", err)
 		return nil
 	case err != nil:

@@ -44,7 +44,7 @@ func (p *Process) listen(background context.Context) error {
 		return fmt.Errorf("listen: %w", err)
 	}
 	if c.Exposed() {
-		p.log.Warn("keys and events go over the network as they are: without tls.certFile, listen behind a proxy that has a certificate, and name it in proxies.trusted", "listen", c.Listen)
+		p.log.Warn("keys and events cross the network unencrypted: set tls.certFile, or listen behind a proxy with a certificate and name it in proxies.trusted", "listen", c.Listen)
 	}
 	if c.AdminListen() == "" {
 		return nil
@@ -55,7 +55,7 @@ func (p *Process) listen(background context.Context) error {
 		return fmt.Errorf("admin.listen: %w", err)
 	}
 	if c.AdminExposed() {
-		p.log.Warn("whoever reaches the admin listener reads the metrics, and the operator's key goes there as it is: keep it within a private network, or set admin.tls", "listen", c.AdminListen())
+		p.log.Warn("the admin listener exposes metrics, and the operator's key crosses the network unencrypted: keep it within a private network, or set admin.tls", "listen", c.AdminListen())
 	}
 	return nil
 }
@@ -83,8 +83,8 @@ func (p *Process) open(background context.Context, files config.TLS, c listen.Co
 		p.background.spawn("watch the certificate", func() { certificate.Watch(background) })
 		c.Certificate = certificate
 	}
-	full := domain.Errorf(domain.CodeOverloaded, "", "the service has no room for another connection; try again later")
-	crowded := domain.Errorf(domain.CodeTooManyRequests, "", "your address has %d connections, or requests under way, which is as many as it may have; use them again, or close some", c.PerAddress)
+	full := domain.Errorf(domain.CodeOverloaded, "", "the service has too many connections; try again later")
+	crowded := domain.Errorf(domain.CodeTooManyRequests, "", "your address has %d connections or requests, the most it may have; reuse them, or close some", c.PerAddress)
 	c.Full, c.Crowded = api.RawRefusal(full), api.RawRefusal(crowded)
 	inner, err := listen.Open(c)
 	if err != nil {
@@ -116,7 +116,7 @@ func (p *Process) notReady() {
 		if reason := p.waiting.Load(); reason != nil {
 			return *reason
 		}
-		return "the process has just begun"
+		return "the process has just started"
 	}
 	waiting := api.NotReady("database", why)
 	p.handlers.Store(&handlers{public: waiting, admin: waiting})

@@ -155,7 +155,7 @@ func TestStartWaitsForTheMigration(t *testing.T) {
 	}
 	c := ofServer(server, passwords)
 	s := begin(t, t.Context(), c)
-	s.waits("takes none of the logins")
+	s.waits("refuses the logins")
 	if err := migrations.Up(t.Context(), server.URL("manifold"), passwords); err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +225,7 @@ func TestListeningForOthersIsWarnedOf(t *testing.T) {
 		c.Listen = listen
 		s := begin(t, t.Context(), c)
 		s.isUp()
-		if warned := strings.Contains(s.log.String(), "keys and events go over the network as they are"); warned != (listen == ":0") {
+		if warned := strings.Contains(s.log.String(), "keys and events cross the network unencrypted"); warned != (listen == ":0") {
 			t.Errorf("listening at %s it says:\n%s", listen, s.log)
 		}
 	}

@@ -82,8 +82,8 @@ func (p *Process) stop(ctx context.Context) error {
 	p.outages.End()
 	took := time.Since(begin).Round(time.Millisecond)
 	if len(left) > 0 {
-		p.log.Warn("stopped, but not everything has ended", "took", took.String(), "left", left)
-		return errors.Join(err, fmt.Errorf("stop: this has not ended by the deadline: %s", strings.Join(left, ", ")))
+		p.log.Warn("stopped before all tasks had ended", "took", took.String(), "left", left)
+		return errors.Join(err, fmt.Errorf("stop: still running at the deadline: %s", strings.Join(left, ", ")))
 	}
 	p.log.Info("stopped", "took", took.String())
 	if err != nil {

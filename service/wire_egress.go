@@ -144,7 +144,7 @@ func tlsOf(of config.EgressTLS) (*tls.Config, error) {
 			return nil, err
 		}
 		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s has no certificate in PEM", of.CAFile)
+			return nil, fmt.Errorf("%s contains no PEM certificate", of.CAFile)
 		}
 	}
 	if of.CertFile != "" {

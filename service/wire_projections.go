@@ -96,6 +96,6 @@ func (f inlineFolds) Open(ctx context.Context, tenant domain.TenantID, head int6
 	return folds, checkpoints, gone, nil
 }
 
-func (f inlineFolds) Mend(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) ([]domain.TenantBuild, error) {
-	return (*f.inline).Mend(ctx, tenant, head, builds)
+func (f inlineFolds) CatchUp(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) ([]domain.TenantBuild, error) {
+	return (*f.inline).CatchUp(ctx, tenant, head, builds)
 }

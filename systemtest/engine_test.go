@@ -447,7 +447,7 @@ func (s *subject) rollback(ctx, quit context.Context) error {
 			}
 			return s.see(ctx, quit, back, false)
 		case a.status == http.StatusConflict, a.status == http.StatusGone:
-			return nil // something else has gone live since
+			return nil // another build has gone live since
 		}
 		return fmt.Errorf("roll %s back: %s", r.Id, a)
 	}

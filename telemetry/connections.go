@@ -14,8 +14,8 @@ func (m *Metrics) CollectConnections(now func(yield func(listener string, of Con
 	m.registry.MustRegister(&connections{
 		now:     now,
 		open:    prometheus.NewDesc("manifold_connections", "Connections that are open.", []string{"listener"}, nil),
-		closed:  prometheus.NewDesc("manifold_connections_closed_total", "Connections closed to make room for others: idle ones, and those of clients that are not known.", []string{"listener"}, nil),
-		refused: prometheus.NewDesc("manifold_connections_refused_total", "Connections refused, and requests of HTTP/2 and of proxies, since there was no room among all or for their address.", []string{"listener"}, nil),
+		closed:  prometheus.NewDesc("manifold_connections_closed_total", "Connections closed to make room for others: idle ones, and those of unauthenticated clients.", []string{"listener"}, nil),
+		refused: prometheus.NewDesc("manifold_connections_refused_total", "Connections, and requests over HTTP/2 or from proxies, refused because a limit was reached, in total or for their address.", []string{"listener"}, nil),
 	})
 }
 

@@ -17,7 +17,7 @@ func newEgresses() *egresses {
 	return &egresses{
 		messages: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "egress_messages_total",
-			Help: "Messages given to a broker, by what became of them: acked; refused, which are dead letters; failed, which are published again.",
+			Help: "Messages sent to a broker, by outcome: acked, refused (dead-lettered) or failed (published again).",
 		}, []string{"egress", "outcome"}),
 		delay: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "egress_delay_seconds", Help: "From an event's recording to the broker's acknowledgement, by the oldest of those published together.",
@@ -53,9 +53,9 @@ func (m *Metrics) CollectEgress(each func(yield func(egress string, up bool, lag
 	m.registry.MustRegister(&egressStates{
 		each: each,
 		up: prometheus.NewDesc("egress_up",
-			"Whether an egress's broker has answered when this process asked it last: 1, or 0 while it is asked again and again.", []string{"egress"}, nil),
+			"Whether an egress's broker answered this process's last request: 1, or 0 while it is retried.", []string{"egress"}, nil),
 		lag: prometheus.NewDesc("egress_lag_seconds",
-			"For how long the event has waited to be published that waits for longest, of the tenants that this process works for.", []string{"egress"}, nil),
+			"Age of the oldest event waiting to be published, over the tenants that this process works for.", []string{"egress"}, nil),
 	})
 }
 

@@ -83,10 +83,10 @@ func NewMetrics(version string) *Metrics {
 			Name: "manifold_rebuild_events_done", Help: "Events that the running rebuild has replayed.",
 		}, byProjection),
 		rebuildTotal: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "manifold_rebuild_events", Help: "Events that the running rebuild has to replay in all.",
+			Name: "manifold_rebuild_events", Help: "Events that the running rebuild has to replay in total.",
 		}, byProjection),
 		rebuilds: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "manifold_rebuilds_total", Help: "Rebuilds that have ended, by how.",
+			Name: "manifold_rebuilds_total", Help: "Finished rebuilds, by outcome.",
 		}, []string{"projection", "outcome"}),
 		subscriptions: newSubscriptions(),
 		webhooks:      newWebhooks(),

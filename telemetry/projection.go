@@ -127,7 +127,7 @@ func (m *Metrics) CollectBehind(each func(yield func(projection string, position
 	m.registry.MustRegister(&behind{
 		each: each,
 		positions: prometheus.NewDesc("manifold_projection_lag_positions",
-			"Positions between what a projection has seen and its logs' heads, whosever events they hold, over all tenants.", []string{"projection"}, nil),
+			"Positions between a projection's checkpoints and its logs' heads, over all tenants, including events that it does not select.", []string{"projection"}, nil),
 		events: prometheus.NewDesc("manifold_projection_lag_events",
 			"The same as manifold_projection_lag_positions, by its earlier name.", []string{"projection"}, nil),
 		faulted: prometheus.NewDesc("manifold_projection_faulted",

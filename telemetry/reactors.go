@@ -17,7 +17,7 @@ type reactors struct {
 func newReactors() *reactors {
 	return &reactors{
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "reactor_calls_total", Help: "Calls of reactors that have ended, by how: ok or failed.",
+			Name: "reactor_calls_total", Help: "Finished calls of reactors, by outcome: ok or failed.",
 		}, []string{"reactor", "outcome"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "reactor_call_duration_seconds", Help: "How long a call of a reactor took.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),

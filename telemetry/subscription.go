@@ -37,15 +37,15 @@ func newSubscriptions() *subscriptions {
 		}, []string{"kind", "transport"}),
 		acked: counter("events_acked_total", "Events that consumers of groups have acknowledged."),
 		nacked: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "events_nacked_total", Help: "Events that consumers of groups could not handle, by what was to become of them.",
+			Name: "events_nacked_total", Help: "Events that consumers of groups rejected, by the requested outcome.",
 		}, []string{"action"}),
 		published: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "events_published_total", Help: "Events that were appended by publishing them, by how they came.",
+			Name: "events_published_total", Help: "Events appended by publishing, by transport.",
 		}, []string{"transport"}),
 		expired:      counter("events_expired_total", "Deliveries by groups that nobody answered in time."),
-		deadLettered: counter("events_dead_lettered_total", "Events that groups have put to the dead letters."),
+		deadLettered: counter("events_dead_lettered_total", "Events that groups have moved to the dead letters."),
 		pollSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "subscribe_poll_duration_seconds", Help: "How long it took to read what is new in a log for its followers, or for a receive to lease events, its waiting left out.",
+			Name: "subscribe_poll_duration_seconds", Help: "How long it took to read new events of a log for its followers, or to lease events for a receive, without its wait.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 15),
 		}, []string{"kind"}),
 		handling: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -114,6 +114,6 @@ func (m *Metrics) Tails(now int) { m.subscriptions.tails.Set(float64(now)) }
 func (m *Metrics) CollectEventsInFlight(now func() int) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "events_inflight",
-		Help: "Events that this process has delivered for groups and that are not answered yet, as it last saw them. Each counts in the process that has delivered it last.",
+		Help: "Events that groups have in flight: delivered by this process and not yet answered. Each counts in the process that delivered it last.",
 	}, func() float64 { return float64(now()) }))
 }

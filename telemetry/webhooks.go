@@ -16,10 +16,10 @@ type webhooks struct {
 func newWebhooks() *webhooks {
 	return &webhooks{
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "webhook_attempts_total", Help: "Attempts to send an event to a webhook's URL, by what became of them.",
+			Name: "webhook_attempts_total", Help: "Attempts to send an event to a webhook's URL, by outcome.",
 		}, []string{"outcome"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "webhook_attempt_duration_seconds", Help: "How long it took until a webhook's URL had answered, or had not in time; duplicates, which are not sent, left out.",
+			Name: "webhook_attempt_duration_seconds", Help: "How long a request to a webhook's URL took until its answer or timeout; without duplicates, which are not sent.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}, []string{"outcome"}),
 		delay: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -49,6 +49,6 @@ func (m *Metrics) WebhookDelayed(delay time.Duration) { m.webhooks.delay.Observe
 func (m *Metrics) CollectWebhookBreakers(now func() (open int)) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "webhook_breakers_open",
-		Help: "Webhooks whose URL has not answered several times in a row, so that it is sent nothing but a probe now and then; of those that this process looks after.",
+		Help: "Webhooks of this process whose breaker is open: the URL has failed several times in a row and gets only probes.",
 	}, func() float64 { return float64(now()) }))
 }

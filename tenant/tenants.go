@@ -35,7 +35,7 @@ func (s *Tenants) CreateTenant(ctx context.Context, tenant domain.Tenant) error 
 		tenant.ID, tenant.Name, tenant.State, pg.TimeOrNull(tenant.CreatedAt))
 	switch {
 	case pg.SQLState(err) == pg.UniqueViolation:
-		return domain.Errorf(domain.CodeAlreadyExists, "name", "a tenant named %q, or with this id, is there already", tenant.Name)
+		return domain.Errorf(domain.CodeAlreadyExists, "name", "a tenant named %q, or with this id, already exists", tenant.Name)
 	case err != nil:
 		return pg.Unavailable(fmt.Errorf("create a tenant: %w", err))
 	}
@@ -84,7 +84,7 @@ func (s *Tenants) SetTenantState(ctx context.Context, id domain.TenantID, state 
 	switch state {
 	case domain.TenantActive, domain.TenantSuspended, domain.TenantDeleting:
 	default:
-		return domain.Errorf(domain.CodeInvalidRequest, "state", "%q cannot be set; use active, suspended or deleting", state)
+		return domain.Errorf(domain.CodeInvalidRequest, "state", "invalid state %q; use active, suspended or deleting", state)
 	}
 	err := pgx.BeginFunc(ctx, s.db.System, func(tx pgx.Tx) error {
 		var before domain.TenantState
@@ -123,7 +123,7 @@ func (s *Tenants) SetTenantShare(ctx context.Context, id domain.TenantID, weight
 		return domain.Errorf(domain.CodeInvalidRequest, "weight", "it is %d; it must be 1 to %d", *weight, domain.MaxWeight)
 	}
 	if ceiling != nil && (*ceiling < 0 || *ceiling > domain.MaxCeiling) {
-		return domain.Errorf(domain.CodeInvalidRequest, "ceiling", "it is %d; it must be 0, which is as configured, to %d", *ceiling, domain.MaxCeiling)
+		return domain.Errorf(domain.CodeInvalidRequest, "ceiling", "it is %d; it must be 0 (as configured) to %d", *ceiling, domain.MaxCeiling)
 	}
 	err := pgx.BeginFunc(ctx, s.db.System, func(tx pgx.Tx) error {
 		set, err := tx.Exec(ctx, `

@@ -97,7 +97,7 @@ func (u *Upcasters) events(ctx context.Context, tenant domain.TenantID, set *Set
 	case source.Last > 0:
 		return u.lastEvents(ctx, tenant, set, min(source.Last, PreviewEvents))
 	}
-	return nil, domain.Errorf(domain.CodeInvalidRequest, "source", "say which events: stream, last or events")
+	return nil, domain.Errorf(domain.CodeInvalidRequest, "source", "no events chosen: give stream, last or events")
 }
 
 // lastEvents returns the log's last n events of types that the set concerns, in the log's order. It looks back only a

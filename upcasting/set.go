@@ -140,7 +140,7 @@ func (s *Set) UpcastUnrecorded(meter *expr.Meter, event *domain.Event) *Fault {
 }
 
 // errUnrecorded is the error of an upcaster that cannot run before the event is in the log.
-var errUnrecorded = errors.New("it looks at when the event was recorded, which is not known before the event is appended; put the time into the event's data")
+var errUnrecorded = errors.New("it uses the time of recording, which is unknown before the append; put the time into the event's data")
 
 // timeless reports whether an upcaster uses nothing of an event that only its recording determines. That includes the
 // time of occurrence of an event without one, which is the time of recording.

@@ -23,5 +23,5 @@ var (
 	// ErrRefused means that the broker will never accept the message, for example because it is too large.
 	ErrRefused = errors.New("the broker refuses the message")
 	// ErrHeldBack means that the message was not published because an earlier one was not.
-	ErrHeldBack = errors.New("it stands behind a message that was not published")
+	ErrHeldBack = errors.New("an earlier message was not published")
 )

@@ -240,7 +240,7 @@ func (e *Egress) up() {
 func (e *Egress) down(err error) time.Time {
 	first, again := e.gate.failed(time.Now())
 	if first {
-		e.config.Log.Warn("the broker does not answer; trying again and again", "egress", e.config.Name, "error", err)
+		e.config.Log.Warn("the broker does not answer; retrying", "egress", e.config.Name, "error", err)
 	}
 	return again
 }

@@ -58,13 +58,13 @@ func newTemplate(text string, alphabet Alphabet) (template, error) {
 		name, after, ok := strings.Cut(behind, "}")
 		value := placeholders[name]
 		if !ok || value == nil {
-			return template{}, fmt.Errorf("%q has a place that is none of {tenant}, {category}, {key} and {type}", text)
+			return template{}, fmt.Errorf("%q has an unknown placeholder; use {tenant}, {category}, {key} and {type}", text)
 		}
 		t.parts = append(t.parts, part{value: value})
 		rest = after
 	}
 	if len(t.parts) == 0 {
-		return template{}, fmt.Errorf("it is empty; write a name, or one with places such as {category}")
+		return template{}, fmt.Errorf("it is empty; write a name, which may have placeholders such as {category}")
 	}
 	return t, nil
 }

@@ -89,11 +89,11 @@ func (r Reactor) check() error {
 		return err
 	}
 	if r.Handler == nil {
-		return refuse("handler", "a reactor is called: give it a function")
+		return refuse("handler", "the reactor has no function")
 	}
 	if r.Projection != "" {
 		if len(r.Categories) > 0 {
-			return refuse("categories", "the projection says of which categories the events are; leave them out, or leave the projection out")
+			return refuse("categories", "the projection determines the categories; leave them out, or leave the projection out")
 		}
 		if err := domain.CheckProjectionName("projection", r.Projection); err != nil {
 			return err

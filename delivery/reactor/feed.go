@@ -28,7 +28,7 @@ type feed struct {
 }
 
 // errOver means that the projection is not the run's source any more.
-var errOver = errors.New("the projection is another one now")
+var errOver = errors.New("the projection was replaced")
 
 // ended ends a run whose source is over. The next run finds the new source.
 func ended(again time.Time, err error) (time.Time, error) {

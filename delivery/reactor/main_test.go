@@ -46,8 +46,8 @@ func (f *inlineFolds) Open(ctx context.Context, tenant domain.TenantID, head int
 	return folds, checkpoints, gone, nil
 }
 
-func (f *inlineFolds) Mend(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) ([]domain.TenantBuild, error) {
-	return f.of.Mend(ctx, tenant, head, builds)
+func (f *inlineFolds) CatchUp(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) ([]domain.TenantBuild, error) {
+	return f.of.CatchUp(ctx, tenant, head, builds)
 }
 
 func newBench(t testing.TB) *bench {

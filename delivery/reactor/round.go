@@ -129,7 +129,7 @@ func (r *round) begin(ctx context.Context, deliveries []domain.Delivery, calls *
 	for i, d := range deliveries {
 		event := Event{Event: d.Event, Attempt: d.Attempt - d.Base}
 		if d.Event.Gap != nil {
-			r.reactors.config.Log.Warn("a reactor has passed over an event without data", "reactor", r.of.Name, "tenant", r.tenant.String(),
+			r.reactors.config.Log.Warn("a reactor skipped an event without data", "reactor", r.of.Name, "tenant", r.tenant.String(),
 				"position", d.Event.Position, "gap", string(d.Event.Gap.Reason))
 			r.results <- result{delivery: d}
 			continue
@@ -155,7 +155,7 @@ func (r *round) begin(ctx context.Context, deliveries []domain.Delivery, calls *
 }
 
 // errParked is the reason why an event waits if its document is parked.
-var errParked = domain.Errorf(domain.CodeConflict, "", "the projection has parked the event's document; it is delivered when that takes the event, or as a dead letter is replayed then")
+var errParked = domain.Errorf(domain.CodeConflict, "", "the projection has parked the event's document; the event is delivered when the document has applied it, or when its dead letter is replayed")
 
 // call calls the handler for one event.
 func (r *round) call(ctx context.Context, d domain.Delivery, event Event) result {

@@ -194,7 +194,7 @@ func (w *writer) reload(ctx context.Context, chunk []*touched) error {
 	}
 	for i, t := range chunk {
 		if found[i].ID != t.id || found[i].Waiting {
-			return fmt.Errorf("document %q of projection %q is not what it was: its definition or its build has just changed", t.id, w.projection)
+			return fmt.Errorf("document %q of projection %q cannot be published: the projection's definition or build has just changed", t.id, w.projection)
 		}
 		t.document = found[i].Document
 	}

@@ -8,10 +8,10 @@ import (
 // turnTime is how long a caller may run its filter before others get their turn.
 const turnTime = 5 * time.Millisecond
 
-// Turn is a follower's turn to run its filter. Filters take processor time, up to milliseconds per event. The followers
-// of one tenant take turns, so that all of them together use at most one processor.
+// Turn is a follower's turn to run its filter, which may take milliseconds per event. The followers of one tenant take
+// turns, so that together they use at most one processor.
 type Turn struct {
-	Of    chan struct{} // one entry while a follower has the turn
+	Of    chan struct{} // shared by the tenant's followers; has one element while one of them has the turn
 	has   bool
 	began time.Time
 }

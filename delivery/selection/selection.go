@@ -95,8 +95,9 @@ func Holds(filter *expr.Condition, event *expr.Event) bool {
 	return err == nil && holds
 }
 
-// Narrow limits a query to what may be selected. The results must still be checked with matches. For a single stream,
-// narrow selects only the stream's category. So whoever follows one stream should read it by versions if possible.
+// Narrow limits a query to the categories and types that may be selected. The results must still be checked with
+// Matches. For a single stream, Narrow selects the stream's whole category, so a reader of one stream should read it by
+// versions if possible.
 func (s *Selection) Narrow(q *domain.LogQuery) { q.Categories, q.Types = s.InCategories(), s.Types }
 
 // InCategories returns the categories of all events that can be selected. None means all.

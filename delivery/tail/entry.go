@@ -60,8 +60,8 @@ func (e *Entry) AppendTo(b []byte, form Form, encode func(b []byte, event *domai
 	return append(b, e.Encoded(form, encode)...)
 }
 
-// Encoded returns the event in a form, encoded once for all callers. For encode see AppendTo. Nobody may change the
-// returned bytes.
+// Encoded returns the event in a form, encoded once for all callers. For encode, see AppendTo. Callers must not change
+// the returned bytes.
 func (e *Entry) Encoded(form Form, encode func(b []byte, event *domain.Event) []byte) []byte {
 	if encoded := e.encoded[form].Load(); encoded != nil {
 		return *encoded
@@ -79,7 +79,7 @@ func (e *Entry) Encoded(form Form, encode func(b []byte, event *domain.Event) []
 	return encoded
 }
 
-// matches implements selection.matches. It keeps the filter's result and the parsed event for other feeds.
+// matches is selection.Selection.Matches, but keeps the filter's result and the parsed event for other feeds.
 func (e *Entry) matches(s *selection.Selection) bool {
 	if !s.Names(&e.Event) {
 		return false
@@ -126,8 +126,8 @@ func (e *Entry) count(bytes int) (counted bool) {
 	return true
 }
 
-// leave removes the entry from the bytes that the ring counts. Feeds may still hold the entry. leave waits for no
-// filter.
+// leave subtracts the entry from the bytes that the ring counts. Feeds may still hold the entry. leave does not wait
+// for a running filter.
 func (e *Entry) leave() {
 	e.mu.Lock()
 	e.gone = true

@@ -119,7 +119,7 @@ func (t *Tails) join(tenant domain.TenantID) (*tail, error) {
 	defer t.mu.Unlock()
 	tail := t.tails[tenant]
 	if most := t.config.Followers; tail != nil && most > 0 && tail.followers.Load() >= int64(most) {
-		return nil, domain.Errorf(domain.CodeTooManyRequests, "", "%d follow this tenant's log at this moment; end some, or try again later", most)
+		return nil, domain.Errorf(domain.CodeTooManyRequests, "", "this tenant has %d followers; end some, or try again later", most)
 	}
 	if tail == nil {
 		tail = newTail(t, tenant)
@@ -233,6 +233,6 @@ func (t *Tails) complain(tenant domain.TenantID, err error) {
 	}
 	t.mu.Unlock()
 	if !again {
-		t.config.Log.Warn("a log cannot be read for those who follow it; they wait while it is tried again", "tenant", tenant, "error", err)
+		t.config.Log.Warn("a log cannot be read for its followers; trying again", "tenant", tenant, "error", err)
 	}
 }

@@ -312,7 +312,7 @@ func (c *consumer) duplicates(ctx context.Context, deliveries []domain.Delivery)
 		return nil, err
 	}
 	if len(found) != len(at) {
-		return nil, errors.New("the store answers other claims than it was asked")
+		return nil, errors.New("the store returned unrequested claims")
 	}
 	for n, i := range at {
 		duplicate[i] = found[n]

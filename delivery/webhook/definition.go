@@ -50,7 +50,7 @@ func (w *Webhooks) complete(d domain.WebhookDefinition) (domain.WebhookDefinitio
 	case d.Projection != "" && (d.Stream != "" || len(d.Categories) > 0):
 		return wrong("source", "it names a projection and categories or a stream; name one or the other: a projection's source is its own")
 	case d.DedupeID == "" && d.DedupeWindow != 0:
-		return wrong("dedupe.id", "it is missing; write an expression of the event that gives a text, such as event.data.order")
+		return wrong("dedupe.id", "it is missing; write an expression that returns a string, such as event.data.order")
 	case d.DedupeID != "" && (d.DedupeWindow < time.Second || d.DedupeWindow > domain.MaxDedupeWindow):
 		return wrong("dedupe.window", "it is %s; it must be from 1s to %s", d.DedupeWindow, domain.MaxDedupeWindow)
 	case len(d.DedupeID) > maxDedupeBytes:
@@ -115,7 +115,7 @@ func (w *Webhooks) selection(ctx context.Context, tenant domain.TenantID, d doma
 	}
 	if p.Definition.Mode == domain.ModeLive {
 		return domain.Selection{}, domain.Errorf(domain.CodeUnsupported, sourceProjection,
-			"projection %q is live: it stores no documents, so there is no moment at which one is stored; change its mode to async", d.Projection)
+			"projection %q is live and stores no documents; change its mode to async", d.Projection)
 	}
 	selected := domain.Selection{Types: d.Types, Filter: d.Filter}
 	categories, types := w.config.Projections.Selects(p)

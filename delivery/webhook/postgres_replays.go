@@ -125,7 +125,7 @@ func (s *Postgres) CancelWebhookReplay(ctx context.Context, tenant domain.Tenant
 		case before.Replay == nil || there == nil:
 			return domain.Errorf(domain.CodeNotFound, "name", "webhook %q has no replay", name)
 		case !there.StartedAt.Equal(before.Replay.StartedAt):
-			return domain.Errorf(domain.CodeConflict, "", "another replay of webhook %q has begun meanwhile; look at it, and repeat this where it is to end as well", name)
+			return domain.Errorf(domain.CodeConflict, "", "another replay of webhook %q has started; check it, and repeat the request to end it", name)
 		}
 		return nil
 	}

@@ -49,7 +49,7 @@ func keepWebhook(d domain.WebhookDefinition) keptWebhook {
 func readWebhookDefinition(raw []byte) (domain.WebhookDefinition, error) {
 	var k keptWebhook
 	if err := json.Unmarshal(raw, &k); err != nil {
-		return domain.WebhookDefinition{}, fmt.Errorf("a webhook's definition that is kept cannot be read: %w", err)
+		return domain.WebhookDefinition{}, fmt.Errorf("decode a stored webhook definition: %w", err)
 	}
 	return domain.WebhookDefinition{
 		Selection:  domain.Selection{Stream: k.Stream, Categories: k.Categories, Types: k.Types, Filter: k.Filter},
@@ -165,7 +165,7 @@ func (s *Postgres) changeWebhook(ctx context.Context, tenant domain.TenantID, na
 // TellWebhooks notifies the users of webhooks that a tenant's webhooks have changed.
 func (s *Postgres) TellWebhooks(ctx context.Context, tenant domain.TenantID) error {
 	if _, err := s.db.System.Exec(ctx, "select pg_notify($1, $2)", pg.WebhooksChannel, tenant.String()); err != nil {
-		return pg.Unavailable(fmt.Errorf("tell of webhooks: %w", err))
+		return pg.Unavailable(fmt.Errorf("notify of changed webhooks: %w", err))
 	}
 	s.db.WebhooksChanged.Tell(tenant)
 	return nil

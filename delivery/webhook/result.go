@@ -34,11 +34,11 @@ func (r *result) tries() int { return r.delivery.Attempt - r.delivery.Base }
 func (r *result) reason() string {
 	switch {
 	case r.skipped == waiting:
-		return "its document is parked, or not made anew yet"
+		return "its document is parked, or not rebuilt yet"
 	case r.answer.status == 0:
 		return plain(r.answer.err, domain.MaxReasonBytes)
 	}
-	return plain(fmt.Sprintf("it was answered with %d: %s", r.answer.status, r.answer.excerpt), domain.MaxReasonBytes)
+	return plain(fmt.Sprintf("the endpoint answered %d: %s", r.answer.status, r.answer.excerpt), domain.MaxReasonBytes)
 }
 
 // report queues a result for settling. It waits if too many results are queued.

@@ -163,7 +163,7 @@ func (r *round) send(ctx context.Context, s slot, j *job) {
 // gone disables the webhook because its endpoint wants no more events.
 func (r *round) gone(ctx context.Context) {
 	r.stop()
-	if err := r.c.disable(ctx, "its URL has answered 410 Gone: it wants no more; resume the webhook, or put it anew, to go on"); err != nil {
+	if err := r.c.disable(ctx, "the endpoint answered 410 Gone, so the webhook is disabled; resume it, or PUT it again"); err != nil {
 		r.failed(err)
 	}
 }

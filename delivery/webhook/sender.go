@@ -171,16 +171,16 @@ func describe(err error, timeout time.Duration) string {
 		return plain(failure.Message, domain.MaxWebhookErrorBytes)
 	}
 	if errors.Is(err, errBlocked) {
-		return "the URL leads to an address that is not public, and the service sends to no other; nothing was sent"
+		return "the URL resolves to an address that is not public; nothing was sent"
 	}
 	if failure, ok := errors.AsType[*net.DNSError](err); ok {
 		switch {
 		case failure.IsNotFound:
 			return fmt.Sprintf("the name %s is not known", plain(failure.Name, 260))
 		case failure.IsTimeout:
-			return fmt.Sprintf("nobody has said in time what the name %s stands for", plain(failure.Name, 260))
+			return fmt.Sprintf("the lookup of the name %s timed out", plain(failure.Name, 260))
 		}
-		return fmt.Sprintf("what the name %s stands for could not be found out", plain(failure.Name, 260))
+		return fmt.Sprintf("the lookup of the name %s failed", plain(failure.Name, 260))
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Sprintf("there was no answer within %s", timeout)

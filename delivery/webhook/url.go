@@ -20,7 +20,7 @@ func (s *sender) checkURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case text == "":
-		return wrong("it is missing; write where events are to be sent to, such as https://example.com/events")
+		return wrong("it is missing; write the URL that receives the events, such as https://example.com/events")
 	case err != nil || u.Opaque != "" || u.Scheme != "http" && u.Scheme != "https":
 		return wrong("it is no URL of HTTP; write one such as https://example.com/events")
 	case u.Hostname() == "":
@@ -28,9 +28,9 @@ func (s *sender) checkURL(text string) error {
 	case u.User != nil:
 		return wrong("it has a user or a password in it; leave them out: the signature says who has sent an event")
 	case strings.Contains(text, "#"):
-		return wrong("it has a fragment, behind the #, which is never sent; leave it out")
+		return wrong("it has a fragment (after the #), which is never sent; leave it out")
 	case u.Scheme == "http" && !s.http:
-		return wrong("it is not https, and what is sent could be read on the way; use https (or allow http with the setting webhooks.allowHttp)")
+		return wrong("it is not https, so others could read the messages; use https, or allow http with the setting webhooks.allowHttp")
 	}
 	if port := u.Port(); port != "" || strings.HasSuffix(u.Host, ":") {
 		n, err := strconv.ParseUint(port, 10, 16)
@@ -42,7 +42,7 @@ func (s *sender) checkURL(text string) error {
 		}
 	}
 	if addr, err := netip.ParseAddr(u.Hostname()); err == nil && s.guard.check(addr) != nil {
-		return wrong("%s is no public address, and the service sends to no other (but for those of its setting webhooks.allow)", addr)
+		return wrong("%s is not a public address; the setting webhooks.allow lists the exceptions", addr)
 	}
 	return nil
 }

@@ -131,7 +131,7 @@ func changeable(there domain.Webhook, from string, wanted domain.WebhookDefiniti
 			return err
 		}
 		if place.String() != there.From {
-			return domain.Errorf(domain.CodeConflict, "from", "webhook %q began at %q; from is only for a new webhook: replay a range with this one, or make another", there.Name, there.From)
+			return domain.Errorf(domain.CodeConflict, "from", "webhook %q began at %q; from applies only to a new webhook: replay a range, or make another webhook", there.Name, there.From)
 		}
 	}
 	if there.Ordering != wanted.Ordering {
@@ -217,9 +217,9 @@ func (w *Webhooks) Replay(ctx context.Context, tenant domain.TenantID, name stri
 	case from < 1:
 		return domain.Webhook{}, domain.Errorf(domain.CodeInvalidRequest, "from", "it is %d; positions begin with 1", from)
 	case from > head.Position:
-		return domain.Webhook{}, domain.Errorf(domain.CodeInvalidRequest, "from", "it is %d, and the log ends with %d; a replay is of events that are there", from, head.Position)
+		return domain.Webhook{}, domain.Errorf(domain.CodeInvalidRequest, "from", "it is %d, but the log ends at %d; only existing events can be replayed", from, head.Position)
 	case to > head.Position:
-		return domain.Webhook{}, domain.Errorf(domain.CodeInvalidRequest, "to", "it is %d, and the log ends with %d; a replay is of events that are there", to, head.Position)
+		return domain.Webhook{}, domain.Errorf(domain.CodeInvalidRequest, "to", "it is %d, but the log ends at %d; only existing events can be replayed", to, head.Position)
 	case to < from:
 		return domain.Webhook{}, domain.Errorf(domain.CodeInvalidRequest, "to", "it is %d, before from, which is %d", to, from)
 	}

@@ -133,7 +133,7 @@ func (f *translator) memberName(e ast.Expr) (string, *expr.CompileError) {
 	}
 	name, isText := value.(expr.String)
 	if !isText {
-		return "", f.Fail(e, "to ask for an element, write \"vip\" in doc.tags; for a certain place, have the projection keep that element in a field of its own",
+		return "", f.Fail(e, "to ask for an element, write \"vip\" in doc.tags; for a certain place, have the projection keep that element in a separate field",
 			"a filter cannot look at a place of a list")
 	}
 	return string(name), f.checkString(e, string(name))

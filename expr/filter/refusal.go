@@ -9,7 +9,7 @@ import (
 	"github.com/manifold-es/manifold/expr"
 )
 
-const keepHint = "have the projection keep the result in a field of its own, and ask for that"
+const keepHint = "have the projection keep the result in a separate field, and query that"
 
 // This file refuses what a filter cannot do, with a hint what to write instead.
 
@@ -22,7 +22,7 @@ func (f *translator) fieldWithField(e ast.Expr) *expr.CompileError {
 }
 
 func (f *translator) unwrapFirst(e ast.Expr) *expr.CompileError {
-	return f.Fail(e, "write .orValue(...) behind it, or test it with has()", "an optional value cannot be compared or tested as it is")
+	return f.Fail(e, "write .orValue(...) after it, or test it with has()", "an optional value cannot be compared or tested as it is")
 }
 
 // noScalar refuses a constant that cannot be compared with a single value of a document.
@@ -78,13 +78,13 @@ func (f *translator) refuseCall(e ast.Expr) *expr.CompileError {
 		"startsWith", "endsWith", "contains", "matches", "hasValue":
 		return f.refuseCondition(e)
 	case "size":
-		return f.Fail(e, "have the projection keep the number in a field of its own, and ask for that", "a filter cannot count what is in a field")
+		return f.Fail(e, "have the projection keep the number in a separate field, and query that", "a filter cannot count what is in a field")
 	case "timestamp", "duration":
 		return f.Fail(e, "moments are strings in documents: write doc.at >= \"2026-01-31T00:00:00Z\"", "a filter cannot read a time from a field")
 	case "int", "double", "string", "bool", "dyn", "type":
 		return f.Fail(e, "values of different kinds are never equal, and only numbers compare with numbers, strings with strings: leave "+function+"() out", "a filter cannot convert a field")
 	case "lowerAscii", "upperAscii", "trim":
-		return f.Fail(e, "have the projection keep the changed string in a field of its own, and ask for that", "a filter cannot change a string")
+		return f.Fail(e, "have the projection keep the changed string in a separate field, and query that", "a filter cannot change a string")
 	case "or":
 		return f.unwrapFirst(e)
 	case "first", "last":
@@ -100,7 +100,7 @@ func (f *translator) refuseCall(e ast.Expr) *expr.CompileError {
 func (f *translator) refuseMacro(e ast.Expr) *expr.CompileError {
 	switch f.Name(e) {
 	case "bind":
-		return f.Fail(e, "write the part where it is needed", "a filter cannot name a part of itself")
+		return f.Fail(e, "write the part out each time", "a filter cannot name a part of itself")
 	case "optMap", "optFlatMap":
 		return f.Fail(e, keepHint, "a filter cannot calculate with a field")
 	case "exists", "exists_one", "existsOne", "all":

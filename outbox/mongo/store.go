@@ -139,7 +139,7 @@ func (b *Box) Settle(ctx context.Context, claim outbox.Claim, outcome outbox.Out
 		rest, err := b.leases.UpdateOne(ctx, bson.D{{Key: "_id", Value: refusal.Row.Stream}, {Key: "claim", Value: claim.ID}},
 			bson.D{{Key: "$set", Value: bson.D{{Key: "claim", Value: ""}, {Key: "until", Value: time.Now().Add(refusal.Pause)}}}})
 		if err != nil {
-			return fmt.Errorf("let a refused row rest: %w", err)
+			return fmt.Errorf("postpone a refused row: %w", err)
 		}
 		if rest.MatchedCount == 0 {
 			continue // its lease has expired, and another claim handles it

@@ -131,7 +131,7 @@ func (t Table) parts() (schema, name string) {
 func (t Table) quoted() (string, error) {
 	schema, name := t.parts()
 	if !plain(name) || schema != "" && !plain(schema) || strings.HasPrefix(string(t), ".") {
-		return "", fmt.Errorf("%q is no name of an outbox: use lower-case letters, digits and _, with the schema before a dot", string(t))
+		return "", fmt.Errorf("%q is not an outbox name: use lower-case letters, digits and _, with the schema before a dot", string(t))
 	}
 	if schema == "" {
 		return `"` + name + `"`, nil

@@ -139,7 +139,7 @@ func (r Rules) checkModes(d domain.Definition, found *problems) {
 		switch {
 		case d.Database == r.LogIn:
 		case r.LogIn == "":
-			found.unsupported("mode", "mode inline folds in the append's transaction, so its documents must be in the log's database, and no configured database is that one; use async")
+			found.unsupported("mode", "mode inline folds in the append's transaction, so its documents must be in the log's database, which is not configured for documents; use async")
 		default:
 			found.unsupported("mode", "mode inline folds in the append's transaction, so its documents must be in the log's database, %q, not in %q; use async", r.LogIn, Clip(d.Database))
 		}
@@ -208,13 +208,13 @@ func checkChanges(d domain.Definition, found *problems) {
 	}
 	switch {
 	case strings.Contains(d.Name, "-"):
-		found.add("publishChanges", "changes are events of the category %q, and no category has a \"-\" in it; give the projection a name with . or _, such as %q", category, strings.ReplaceAll(d.Name, "-", "."))
+		found.add("publishChanges", "changes are events of the category %q, and a category cannot contain \"-\"; give the projection a name with . or _, such as %q", category, strings.ReplaceAll(d.Name, "-", "."))
 	case len(category) > domain.MaxCategoryBytes:
 		found.add("publishChanges", "changes are events of the category %q, which has %d bytes; at most %d are allowed, so use a shorter name", category, len(category), domain.MaxCategoryBytes)
 	}
 	switch {
 	case len(d.Source.Categories) == 0:
-		found.add("source.categories", "with publishChanges the source must name its categories: otherwise the changes are events that make changes")
+		found.add("source.categories", "with publishChanges the source must name its categories: otherwise the projection would fold its own changes")
 	case slices.Contains(d.Source.Categories, category):
 		found.add("source.categories", "%q is the category of the projection's own changes; leave it out", category)
 	}

@@ -212,7 +212,7 @@ func yamlValue(n ast.Node, depth int) (tree, error) {
 		return yamlObject(v, []*ast.MappingValueNode{n}, depth)
 	default:
 		return v, domain.Errorf(domain.CodeInvalidDefinition, place(v.line),
-			"anchors, aliases, tags, merge keys, .inf and .nan have no place in a definition (this is a YAML %s)", strings.ToLower(n.Type().String()))
+			"a definition may not use anchors, aliases, tags, merge keys, .inf and .nan (this is a YAML %s)", strings.ToLower(n.Type().String()))
 	}
 	return v, nil
 }

@@ -38,7 +38,7 @@ type PreviewStep struct {
 	Event      domain.Event    // its data as expressions see it
 	DocumentID string          // empty if the event is not for the projection, or its key cannot be computed
 	Document   json.RawMessage // after the event; nil if Removed, if for no document, or if it was not folded
-	Removed    bool            // the event removed the document, or left none
+	Removed    bool            // there is no document after the event
 	Fault      *EventError     // the event cannot be folded
 	Parked     bool            // the event is not folded, since an earlier one parked its document
 }
@@ -49,7 +49,7 @@ type Preview struct {
 	Documents []domain.Document // the final documents, by id
 }
 
-// GivenEvents makes a log of made-up events; where is their place in the request, for errors.
+// GivenEvents checks made-up events, and returns them as the events of a log. where is their place in the request.
 func GivenEvents(where string, given []GivenEvent) ([]domain.Event, error) {
 	if len(given) == 0 || len(given) > MaxPreviewEvents {
 		return nil, domain.Errorf(domain.CodeInvalidRequest, where, "there are %d events; give 1 to %d", len(given), MaxPreviewEvents)
@@ -93,8 +93,8 @@ func GivenEvents(where string, given []GivenEvent) ([]domain.Event, error) {
 	return events, nil
 }
 
-// Try folds events in order, starting without documents, in memory, after applying the upcasters (nil: none). Its error
-// is ctx's cause, or domain.CodeTooLarge if the steps exceed 8 MiB.
+// Try applies the upcasters (nil: none) and folds events in order, in memory, starting without documents. Its error is
+// ctx's cause, or domain.CodeTooLarge if the steps exceed MaxPreviewBytes.
 func (f *Fold) Try(ctx context.Context, events []domain.Event, upcasters *upcasting.Set) (p Preview, err error) {
 	err = budget.Work(ctx, func() error {
 		p, err = f.try(expr.MeterOf(ctx), events, upcasters)
@@ -120,7 +120,7 @@ func (f *Fold) try(meter *expr.Meter, events []domain.Event, upcasters *upcastin
 		meter.SpendBytes(2 * len(step.Document)) // it was read and written
 		if t.bytes += len(step.Event.Data) + len(step.Document); t.bytes > MaxPreviewBytes {
 			return Preview{}, domain.Errorf(domain.CodeTooLarge, "source",
-				"with the event at position %d the events and the documents after them come to more than %d bytes; try it on fewer events", events[i].Position, MaxPreviewBytes)
+				"at position %d the events and their documents exceed %d bytes; use fewer events", events[i].Position, MaxPreviewBytes)
 		}
 		if step.Fault != nil && f.definition.OnError != domain.OnErrorPark {
 			break

@@ -62,7 +62,7 @@ func takeAnnounced(ctx context.Context, tx pgx.Tx, id domain.ProjectionID, build
 	case err != nil:
 		return fmt.Errorf("take build %d: %w", build, err)
 	case dropping:
-		return domain.Errorf(domain.CodeUnavailable, "", "making projection %q took so long that its table is being dropped; try again", id.Name)
+		return domain.Errorf(domain.CodeUnavailable, "", "creating projection %q took so long that its table is being dropped; try again", id.Name)
 	}
 	return nil
 }

@@ -91,7 +91,7 @@ func mustEnd(ctx context.Context, tx pgx.Tx, id domain.ProjectionID, definition 
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("look at whose changes the projections fold: %w", err)
+		return fmt.Errorf("read which changes the projections fold: %w", err)
 	}
 	way := circle(id.Name, start, others)
 	if way == nil {
@@ -106,6 +106,6 @@ func mustEnd(ctx context.Context, tx pgx.Tx, id domain.ProjectionID, definition 
 		}
 		steps = append(steps, fmt.Sprintf("%q is folded by %s", domain.ChangesCategory(name), way[(i+1)%len(way)]))
 	}
-	return domain.Errorf(domain.CodeInvalidDefinition, "source.categories", "the changes would go round for ever: %s; leave one of these categories out, or publishChanges of one of the projections",
+	return domain.Errorf(domain.CodeInvalidDefinition, "source.categories", "the changes would form a cycle: %s; leave out one of these categories, or publishChanges of one of the projections",
 		strings.Join(steps, ", "))
 }

@@ -139,7 +139,7 @@ func (s *Registry) ListenRetries(ctx context.Context, retry func(tenant domain.T
 func parseRetry(payload string) (r Retry, err error) {
 	parts := strings.SplitN(payload, " ", 3)
 	if len(parts) != 3 {
-		return Retry{}, fmt.Errorf("%q is no retry", payload)
+		return Retry{}, fmt.Errorf("%q is not a valid retry notice", payload)
 	}
 	if r.Tenant, err = domain.ParseTenantID(parts[0]); err != nil {
 		return Retry{}, err

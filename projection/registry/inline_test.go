@@ -31,7 +31,7 @@ func (o *opening) Open(_ context.Context, _ domain.TenantID, head int64, builds 
 	return o, slices.Repeat([]domain.Statement{atHead}, len(builds)), nil, nil
 }
 
-func (o *opening) Mend(context.Context, domain.TenantID, int64, []domain.TenantBuild) ([]domain.TenantBuild, error) {
+func (o *opening) CatchUp(context.Context, domain.TenantID, int64, []domain.TenantBuild) ([]domain.TenantBuild, error) {
 	return nil, nil
 }
 

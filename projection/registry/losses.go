@@ -30,7 +30,7 @@ func (s *Registry) PutLosses(ctx context.Context, tenant domain.TenantID, id dom
 			  set removed_to = excluded.removed_to, at = now() where b.removed_to < excluded.removed_to`,
 			tenant, id.Owner, id.Name, build, categories, positions)
 		if err != nil {
-			return fmt.Errorf("note what a build lacks: %w", err)
+			return fmt.Errorf("record a build's losses: %w", err)
 		}
 		return nil
 	})
@@ -47,7 +47,7 @@ func (s *Registry) Losses(ctx context.Context, tenant domain.TenantID, id domain
 			tenant, id.Owner, id.Name, build, domain.GapCategories)
 		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[domain.Loss])
 		if err != nil {
-			return fmt.Errorf("read what a build lacks: %w", err)
+			return fmt.Errorf("read a build's losses: %w", err)
 		}
 		losses = domain.MergeLosses(nil, found)
 		return nil
@@ -64,7 +64,7 @@ func (s *Registry) deleteLosses(ctx context.Context, build domain.Build) error {
 		return tenant, row.Scan((*[16]byte)(&tenant))
 	})
 	if err != nil {
-		return pg.Unavailable(fmt.Errorf("list who lacks events in a build: %w", err))
+		return pg.Unavailable(fmt.Errorf("list the tenants that lack events in a build: %w", err))
 	}
 	for _, tenant := range tenants {
 		err := pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
@@ -73,7 +73,7 @@ func (s *Registry) deleteLosses(ctx context.Context, build domain.Build) error {
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("forget what a build lacked: %w", err)
+			return fmt.Errorf("remove a build's losses: %w", err)
 		}
 	}
 	return nil

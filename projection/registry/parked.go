@@ -200,7 +200,7 @@ func (s *Registry) RemoveParked(ctx context.Context, tenant domain.TenantID, id 
 			where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.document_id = $5`,
 			tenant, id.Owner, id.Name, build, document, position)
 		if err != nil {
-			return fmt.Errorf("keep the removal of a parked document in mind: %w", err)
+			return fmt.Errorf("record the removal of a parked document: %w", err)
 		}
 		return nil
 	})
@@ -224,7 +224,7 @@ func parkedEvents(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id dom
 		order by p.position limit $7`, tenant, id.Owner, id.Name, build, document, after, limit)
 	events, err := pgx.CollectRows(rows, scanEvent)
 	if err != nil {
-		return nil, fmt.Errorf("read what waits for a parked document: %w", err)
+		return nil, fmt.Errorf("read the events that wait for a parked document: %w", err)
 	}
 	return events, nil
 }

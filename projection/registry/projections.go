@@ -53,7 +53,7 @@ func (s *Registry) CreateProjection(ctx context.Context, projection domain.Proje
 			projection.Owner, projection.Name, definition, projection.Build)
 		switch {
 		case pg.SQLState(err) == pg.UniqueViolation:
-			return domain.Errorf(domain.CodeAlreadyExists, "name", "a projection named %q is there already", projection.Name)
+			return domain.Errorf(domain.CodeAlreadyExists, "name", "a projection named %q already exists", projection.Name)
 		case err != nil:
 			return fmt.Errorf("create a projection: %w", err)
 		}
@@ -204,7 +204,7 @@ func (s *Registry) ResetProjection(ctx context.Context, id domain.ProjectionID, 
 		case err != nil:
 			return err
 		case !held:
-			return domain.Errorf(domain.CodeUnavailable, "", "resetting projection %q took so long that it was given up; try again", id.Name)
+			return domain.Errorf(domain.CodeUnavailable, "", "resetting projection %q took too long, and was abandoned; try again", id.Name)
 		}
 		_, err = tx.Exec(ctx, `
 			update projections p set build = $3, revision = p.revision + 1, updated_at = now()

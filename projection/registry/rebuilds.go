@@ -382,5 +382,5 @@ func noRebuild(id domain.ProjectionID, rebuild domain.RebuildID) error {
 }
 
 func notMine(rebuild domain.Rebuild) error {
-	return domain.Errorf(domain.CodeConflict, "", "rebuild %s has ended, is being cancelled, is not where this step begins, or another process has it", rebuild.ID)
+	return domain.Errorf(domain.CodeConflict, "", "rebuild %s has ended, is being cancelled, is in another phase, or is run by another process", rebuild.ID)
 }

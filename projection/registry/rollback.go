@@ -76,7 +76,7 @@ func takeBack(ctx context.Context, tx pgx.Tx, live domain.Projection, old domain
 // build that was swapped in.
 func takeBackForTenants(ctx context.Context, tx pgx.Tx, live domain.Projection, old domain.Rebuild, rebuild *domain.Rebuild) error {
 	if old.Previous.Build == 0 {
-		return domain.Errorf(domain.CodeConflict, "", "rebuild %s cannot be rolled back: its tenants came from different builds; rebuild them anew", old.ID)
+		return domain.Errorf(domain.CodeConflict, "", "rebuild %s cannot be rolled back: its tenants came from different builds; rebuild them instead", old.ID)
 	}
 	if old.Previous.Build == live.Build {
 		rebuild.Definition = live.Definition
@@ -122,9 +122,9 @@ func takeBackForTenants(ctx context.Context, tx pgx.Tx, live domain.Projection, 
 }
 
 func goneOn(old domain.Rebuild) error {
-	return domain.Errorf(domain.CodeConflict, "", "rebuild %s cannot be rolled back: something else has gone live since", old.ID)
+	return domain.Errorf(domain.CodeConflict, "", "rebuild %s cannot be rolled back: another build has gone live since", old.ID)
 }
 
 func notKept(old domain.Rebuild) error {
-	return domain.Errorf(domain.CodeConflict, "", "rebuild %s cannot be rolled back: the documents from before it are not kept any more", old.ID)
+	return domain.Errorf(domain.CodeConflict, "", "rebuild %s cannot be rolled back: the previous documents have been dropped", old.ID)
 }

@@ -22,7 +22,7 @@ func (s *Registry) SkipEvent(ctx context.Context, skip domain.SkippedEvent, buil
 			delete from faults as f where f.tenant_id = $1 and f.owner = $2 and f.name = $3 and f.build = $4 and f.position = $5
 			returning f.event_id, f.message`, skip.Tenant, skip.Owner, skip.Name, build, skip.Position).Scan(&skip.EventID, &message)
 		if errors.Is(err, pgx.ErrNoRows) {
-			return domain.Errorf(domain.CodeConflict, "position", "projection %q does not stand before the event at position %d; its state says whether it stands still, and where", skip.Name, skip.Position)
+			return domain.Errorf(domain.CodeConflict, "position", "projection %q has not stopped at the event at position %d; its state shows whether it has stopped, and where", skip.Name, skip.Position)
 		}
 		if err != nil {
 			return fmt.Errorf("skip an event: %w", err)

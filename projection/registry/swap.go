@@ -310,7 +310,7 @@ func lockMine(ctx context.Context, tx pgx.Tx, rebuild domain.Rebuild, condition 
 }
 
 func definitionChanged(id domain.ProjectionID) error {
-	return domain.Errorf(domain.CodeConflict, "", "the definition of projection %q was changed by somebody else just now; look at it, and try again", id.Name)
+	return domain.Errorf(domain.CodeConflict, "", "the definition of projection %q has just been changed by someone else; read it, and try again", id.Name)
 }
 
 func notHeld(rebuild domain.Rebuild) error {

@@ -178,7 +178,7 @@ func (s *Registry) reopenInline(ctx context.Context, owner domain.TenantID) erro
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("have the inline builds of tenant %s opened anew: %w", tenant, err)
+			return fmt.Errorf("reopen the inline builds of tenant %s: %w", tenant, err)
 		}
 	}
 	return nil
@@ -195,11 +195,11 @@ func checkUpcasterRoom(ctx context.Context, tx pgx.Tx, upcaster domain.Upcaster)
 	case err != nil:
 		return fmt.Errorf("count the upcasters: %w", err)
 	case all >= domain.MaxUpcasters:
-		return domain.Errorf(domain.CodeInvalidRequest, "", "there are %d upcasters, which is as many as there may be; remove some", all)
+		return domain.Errorf(domain.CodeInvalidRequest, "", "there are %d upcasters, the most allowed; remove some", all)
 	case ofType >= domain.MaxUpcastersPerType:
-		return domain.Errorf(domain.CodeInvalidRequest, "", "%s has %d upcasters, which is as many as an event type may have; put several steps into one", upcaster.Type, ofType)
+		return domain.Errorf(domain.CodeInvalidRequest, "", "%s has %d upcasters, the most an event type may have; combine several steps", upcaster.Type, ofType)
 	case bytes+len(upcaster.Expression) > domain.MaxUpcasterBytes:
-		return domain.Errorf(domain.CodeInvalidRequest, "expression", "with it the upcasters would have %d bytes; all of them together may have %d", bytes+len(upcaster.Expression), domain.MaxUpcasterBytes)
+		return domain.Errorf(domain.CodeInvalidRequest, "expression", "with this one the upcasters would have %d bytes; at most %d are allowed in total", bytes+len(upcaster.Expression), domain.MaxUpcasterBytes)
 	}
 	return nil
 }

@@ -26,8 +26,8 @@ func (i *inline) Open(ctx context.Context, tenant domain.TenantID, head int64, b
 	return folds, checkpoints, gone, nil
 }
 
-func (i *inline) Mend(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) ([]domain.TenantBuild, error) {
-	return i.of.Mend(ctx, tenant, head, builds)
+func (i *inline) CatchUp(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) ([]domain.TenantBuild, error) {
+	return i.of.CatchUp(ctx, tenant, head, builds)
 }
 
 // openInline opens a store whose appends fold into f.inline shared projections, which it creates. close closes both.

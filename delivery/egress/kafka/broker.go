@@ -130,7 +130,7 @@ func Open(config Config) (*Broker, error) {
 	case ScramSHA512:
 		options = append(options, kgo.SASL(scram.Auth{User: config.User, Pass: config.Password}.AsSha512Mechanism()))
 	default:
-		return nil, fmt.Errorf("there is no way %q to log in; there are %s, %s and %s", config.SASL, Plain, ScramSHA256, ScramSHA512)
+		return nil, fmt.Errorf("unknown login mechanism %q; use %s, %s or %s", config.SASL, Plain, ScramSHA256, ScramSHA512)
 	}
 	client, err := kgo.NewClient(options...)
 	if err != nil {
