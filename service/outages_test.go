@@ -38,7 +38,7 @@ func TestOutageDoesNotFloodTheLog(t *testing.T) {
 		}
 	}
 	server.Kill()
-	const message = "what has timed out in a group was not looked after"
+	const message = "expired deliveries of a group could not be processed"
 	metrics := func() string {
 		address := p.AdminAddress()
 		if address == "" {

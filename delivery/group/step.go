@@ -75,7 +75,7 @@ func (s *step) run() {
 	if err != nil {
 		p.forgetLedger(err)
 		if len(s.answers)+len(s.receives)+len(s.dueRequests) == 0 {
-			p.groups.config.Log.Warn("what has timed out in a group was not looked after; trying again", "tenant", p.group.tenant.String(), "group", p.group.name, "error", err)
+			p.groups.config.Log.Warn("expired deliveries of a group could not be processed; trying again", "tenant", p.group.tenant.String(), "group", p.group.name, "error", err)
 		}
 	}
 	p.countMemory()
