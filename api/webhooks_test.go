@@ -413,7 +413,7 @@ func TestProblemsOfWebhooks(t *testing.T) {
 		{post("replay", `{}`), 400, domain.CodeInvalidRequest, "from", ""},
 		{post("replay", `{"from":0}`), 400, domain.CodeInvalidRequest, "from", ""},
 		{post("replay", `{"from":3,"to":2}`), 400, domain.CodeInvalidRequest, "to", "before from"},
-		{post("replay", `{"from":1,"to":99}`), 400, domain.CodeInvalidRequest, "to", "the log ends at 3"},
+		{post("replay", `{"from":1,"to":99}`), 400, domain.CodeInvalidRequest, "to", "the log ends with 3"},
 		{[3]string{"GET", "/v1/webhooks?pageToken=nonsense", ""}, 400, domain.CodeInvalidRequest, "query pageToken", ""},
 	} {
 		got := a.send(c.call[0], c.call[1], c.call[2])

@@ -98,7 +98,7 @@ func ParseGrants(where string, texts []string) (Grants, error) {
 				return nil, Errorf(CodeInvalidRequest, place, "the scope %s is there twice", text)
 			}
 			if before.Categories.Covers(grant.Categories) {
-				return nil, Errorf(CodeInvalidRequest, place, "%s has no effect: %s, at place %d, covers all its categories, and the first match decides; put it before that, or leave it out", text, before, j)
+				return nil, Errorf(CodeInvalidRequest, place, "%s never decides anything: %s, at place %d, covers all its categories, and the first match decides; put it before that, or leave it out", text, before, j)
 			}
 			if before.Deny && grant.Categories == "" {
 				grant.Categories = anySegments

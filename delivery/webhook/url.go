@@ -42,7 +42,7 @@ func (s *sender) checkURL(text string) error {
 		}
 	}
 	if addr, err := netip.ParseAddr(u.Hostname()); err == nil && s.guard.check(addr) != nil {
-		return wrong("%s is not a public address; the setting webhooks.allow lists the exceptions", addr)
+		return wrong("%s is no public address; the setting webhooks.allow lists the exceptions", addr)
 	}
 	return nil
 }

@@ -217,9 +217,9 @@ func (w *Webhooks) Replay(ctx context.Context, tenant domain.TenantID, name stri
 	case from < 1:
 		return domain.Webhook{}, domain.Errorf(domain.CodeInvalidRequest, "from", "it is %d; positions begin with 1", from)
 	case from > head.Position:
-		return domain.Webhook{}, domain.Errorf(domain.CodeInvalidRequest, "from", "it is %d, but the log ends at %d; only existing events can be replayed", from, head.Position)
+		return domain.Webhook{}, domain.Errorf(domain.CodeInvalidRequest, "from", "it is %d, but the log ends with %d; only existing events can be replayed", from, head.Position)
 	case to > head.Position:
-		return domain.Webhook{}, domain.Errorf(domain.CodeInvalidRequest, "to", "it is %d, but the log ends at %d; only existing events can be replayed", to, head.Position)
+		return domain.Webhook{}, domain.Errorf(domain.CodeInvalidRequest, "to", "it is %d, but the log ends with %d; only existing events can be replayed", to, head.Position)
 	case to < from:
 		return domain.Webhook{}, domain.Errorf(domain.CodeInvalidRequest, "to", "it is %d, before from, which is %d", to, from)
 	}
