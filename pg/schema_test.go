@@ -24,7 +24,7 @@ func TestCheckSchema(t *testing.T) {
 		{"select 1", ""},
 		{"update public.manifold_schema set version = version + 1", ""},
 		{"update public.manifold_schema set version = 1", "the schema is at version 1"},
-		{"update public.manifold_schema set dirty = true", "was cut off half-way"},
+		{"update public.manifold_schema set dirty = true", "was interrupted"},
 		{"delete from public.manifold_schema", "no schema yet"},
 		{"drop table public.manifold_schema", "no schema yet"},
 	} {

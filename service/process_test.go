@@ -661,7 +661,7 @@ func TestStopLeavesWhateverStillRuns(t *testing.T) {
 	}
 	as(t, p, newTenant(t, p, "acme")).add("thing-1", "Added", `{}`)
 	<-entered
-	if err = p.Stop(context.Background()); err == nil || !strings.Contains(err.Error(), "by the deadline: run consumers") {
+	if err = p.Stop(context.Background()); err == nil || !strings.Contains(err.Error(), "at the deadline: run consumers") {
 		t.Errorf("it returns %v", err)
 	}
 	var members int
