@@ -11,7 +11,7 @@ import (
 // domain.CheckJSON does.
 func (b Batch) Check() error {
 	if b.From < 0 || b.To < b.From || b.To == 0 {
-		return domain.Errorf(domain.CodeInvalidRequest, "batch", "it goes from %d to %d; it must go forward, or mend at a checkpoint above 0", b.From, b.To)
+		return domain.Errorf(domain.CodeInvalidRequest, "batch", "it goes from %d to %d; it must move the checkpoint forward, or repair documents at a checkpoint above 0", b.From, b.To)
 	}
 	above := b.From
 	if b.Mends() {

@@ -112,7 +112,7 @@ func (g *Groups) Seek(ctx context.Context, tenant domain.TenantID, name string, 
 	_, err = g.config.Store.SeekGroup(ctx, tenant, name, func(partition int, ledger []byte) ([]byte, domain.PartitionStatus, error) {
 		l, err := openLedger(partition, LedgerRow{Group: group, Ledger: ledger})
 		if err != nil {
-			g.config.Log.Warn("a seek makes a group's ledger anew, which cannot be read", "tenant", tenant.String(), "group", name, "partition", partition, "error", err)
+			g.config.Log.Warn("a partition's ledger cannot be read; the seek replaces it", "tenant", tenant.String(), "group", name, "partition", partition, "error", err)
 			l = lostLedger(partition, group.Ordering == domain.OrderingStream)
 		}
 		l = l.afterSeek(start - 1)

@@ -241,7 +241,7 @@ func (p *partition) readLedger(ctx context.Context, wait bool) error {
 	}
 	l, err := openLedger(p.number, row)
 	if err != nil {
-		return fmt.Errorf("group %q of tenant %s, partition %d: %w; a seek makes it anew", p.group.name, p.group.tenant, p.number, err)
+		return fmt.Errorf("group %q of tenant %s, partition %d: %w; seek the group to replace the ledger", p.group.name, p.group.tenant, p.number, err)
 	}
 	err = l.readOtherReplays(domain.MaxReplays, func(streams []string) ([]domain.DeadLetter, error) {
 		return p.groups.config.Store.ReplaysBeside(ctx, p.group.tenant, p.group.name, p.number, streams, domain.MaxReplays)

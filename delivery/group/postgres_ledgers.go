@@ -390,7 +390,7 @@ func (s *Postgres) SeekGroup(
 			where l.tenant_id = $1 and l.name = $2 and l.partition = e.partition`,
 			tenant, name, domain.NewEventID(), partitions, again, checkpoints, readTos, oldests, inFlight)
 		if err != nil {
-			return fmt.Errorf("write a group's ledgers anew: %w", err)
+			return fmt.Errorf("rewrite a group's ledgers: %w", err)
 		}
 		if _, err := tx.Exec(ctx, "delete from subscription_retries as r where r.tenant_id = $1 and r.name = $2", tenant, name); err != nil {
 			return fmt.Errorf("remove a group's retries: %w", err)

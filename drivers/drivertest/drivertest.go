@@ -87,7 +87,7 @@ func Run(t *testing.T, harness Harness) {
 		{"Tables", s.tables},
 		{"Public", s.public},
 		{"Save", s.saves},
-		{"Mend", s.mending},
+		{"Repair", s.mending},
 		{"Checkpoint", s.checkpoints},
 		{"Load", s.loads},
 		{"Query", s.queries},

@@ -103,7 +103,7 @@ func (s *suite) honest(t *testing.T, w worker, to int64) {
 			}
 		}
 		for id := range want {
-			t.Fatalf("at the checkpoint %d, %q is not there, and Load does not tell of a removal beyond it", at, id)
+			t.Fatalf("at the checkpoint %d, %q is not there, and Load does not report a later removal", at, id)
 		}
 		return
 	}

@@ -184,7 +184,7 @@ func (s *suite) tables(t *testing.T) {
 		s.wantDocuments(t, build, tenant)
 	})
 
-	s.large(t, "indexes change nothing but speed", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
+	s.large(t, "indexes change only speed", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
 		build.Indexes = []string{"status", "customer.name", "odd 'path\".with \\quotes", strings.Repeat("long.", 40) + "1", strings.Repeat("long.", 40) + "2"}
 		documents := []domain.Document{
 			document("scalar", 1, `{"status": "placed", "customer": {"name": "é"}}`),

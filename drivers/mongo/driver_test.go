@@ -189,7 +189,7 @@ func TestFaultsOnFerretDB(t *testing.T) {
 func TestConformanceWithTransactions(t *testing.T) {
 	t.Parallel()
 	h := stand(mongotest.ReplicaSet, mongo.Config{Transactions: true, Layout: 2})
-	h.Subjects = []string{"Save", "Mend", "Checkpoint", "Load", "Concurrency"}
+	h.Subjects = []string{"Save", "Repair", "Checkpoint", "Load", "Concurrency"}
 	drivertest.Run(t, h)
 }
 

@@ -144,7 +144,7 @@ func (d *Driver) indexInBackground(ctx, background context.Context) error {
 			if d.views {
 				// Before an index is begun: while it is being created, nobody can change the table's policy.
 				if err := d.mendSource(background, common); err != nil && background.Err() == nil {
-					d.log.WarnContext(background, "what queries read of the tenants' documents is not mended", "err", err)
+					d.log.WarnContext(background, "the views that queries read could not be repaired", "err", err)
 				}
 			}
 			all := true
@@ -154,7 +154,7 @@ func (d *Driver) indexInBackground(ctx, background context.Context) error {
 					return
 				}
 				if err != nil {
-					d.log.WarnContext(background, "an index of the tenants' documents is not made yet; it is tried again", "index", index.name, "err", err)
+					d.log.WarnContext(background, "an index of the tenants' documents could not be created; it is retried", "index", index.name, "err", err)
 				}
 				all = all && done
 			}

@@ -28,7 +28,7 @@ func appendCommand() *cobra.Command {
 			return appendHTTP(ctx, f, progress)
 		}
 	})
-	command.Long = `Append events of some 200 to 300 bytes from closed-loop clients, each to streams of its own.
+	command.Long = `Append events of some 200 to 300 bytes from closed-loop clients, each to separate streams.
 
 The limit is COPY of the same rows into a table like the log's, with its indexes, without row-level security.`
 	command.Flags().IntVar(&f.clients, "clients", 64, "clients at the same time, over all processes")

@@ -18,7 +18,7 @@ func publishCommand() *cobra.Command {
 	command := newCommand(f, "publish", "Publish messages over HTTP", func(ctx context.Context, f *flags, progress io.Writer) (Result, error) {
 		return publish(ctx, f, progress)
 	})
-	command.Long = `Publish messages of some 200 to 300 bytes from closed-loop clients, each under keys of its own: the events of bench append, by
+	command.Long = `Publish messages of some 200 to 300 bytes from closed-loop clients, each under separate keys: the events of bench append, by
 the other door, to be held against that.
 
 The limit is COPY of the same rows into a table like the log's, with its indexes, without row-level security.`
