@@ -582,7 +582,7 @@ func TestTheLineIsBoundedAndHoldsAStreamOnce(t *testing.T) {
 	}
 	line.add(tenant, "sum-1", span{299, 300})
 	if line.line.waiting() != 3 {
-		t.Error("a stream that was taken out cannot come again")
+		t.Error("a stream that was taken out cannot be added again")
 	}
 }
 

@@ -66,7 +66,7 @@ func TestASnapshotTellsNothingToWhoMayOnlyAppend(t *testing.T) {
 	told := a.post("/v1/snapshots/order-2", nil).want(409).text("detail")
 	hidden := appends.post("/v1/snapshots/order-2", nil).want(409).text("detail")
 	if !strings.Contains(told, "s3cret") || strings.Contains(hidden, "s3cret") {
-		t.Errorf("who may read is told %q; who may only append %q", told, hidden)
+		t.Errorf("a key that may read sees %q; one that may only append sees %q", told, hidden)
 	}
 }
 

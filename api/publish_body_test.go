@@ -158,7 +158,7 @@ func TestPlacesAreThoseOfMessages(t *testing.T) {
 		}
 		_, err = server.publishAll(t.Context(), caller{}, c.p, batch, "http")
 		if e, ok := errors.AsType[*domain.Error](err); !ok || e.Where != c.want {
-			t.Errorf("%s of %d messages is told as %v, want %q", c.where, len(c.p.messages), err, c.want)
+			t.Errorf("%s of %d messages returns %v, want %q", c.where, len(c.p.messages), err, c.want)
 		}
 	}
 }

@@ -74,7 +74,7 @@ func TestPublishBatches(t *testing.T) {
 	a.post("/v1/publish", append(batch, twice, twice)).wantProblem(400, domain.CodeDuplicateID, "messages[7].id")
 	a.post("/v1/publish", twice).want(201)
 	a.post("/v1/publish", object{"topic": "order", "key": "9", "payload": 2, "id": id}).wantProblem(409, domain.CodeEventIDConflict, "id")
-	equal(t, "what was told", published, []int{6, 1})
+	equal(t, "the announcements", published, []int{6, 1})
 	equal(t, "the log", positions(a.get("/v1/streams/$all").at("events")), []int{1, 2, 3, 4, 5, 6, 7})
 
 	many := make(list, 1000)

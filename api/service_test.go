@@ -110,7 +110,7 @@ func TestFaultsSayNothing(t *testing.T) {
 		got := a.post("/v1/streams/a-1/events", `[{"type":"T","data":1}]`)
 		problem := got.wantProblem(500, "internal", "")
 		if strings.Contains(string(got.body), "secret") {
-			t.Errorf("%s: the client is told %s", name, got.body)
+			t.Errorf("%s: the client receives %s", name, got.body)
 		}
 		if logged := w.log.String(); !strings.Contains(logged, "a secret of the inside") || !strings.Contains(logged, problem["requestId"].(string)) {
 			t.Errorf("%s: the log has no word of it: %s", name, logged)

@@ -187,7 +187,7 @@ func TestNack(t *testing.T) {
 	equal(t, "the progress", c.progress(), object{"partition": 0, "checkpoint": 4, "readTo": 4, "oldest": 1, "inFlight": 0, "retrying": 1, "deadLetters": 1})
 	equal(t, "answers again", c.answer("ack", nil, d...), list{"stale", "not-in-flight", "not-in-flight", "not-in-flight"})
 	again := c.receive(10)
-	equal(t, "what comes again", list{of(again), again[0]["attempt"]}, list{list{1}, 2})
+	equal(t, "the redelivery", list{of(again), again[0]["attempt"]}, list{list{1}, 2})
 	equal(t, "the last attempt", c.answer("nack", object{"reason": "no"}, again[0]), list{"done"})
 	c.nothing()
 

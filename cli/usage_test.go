@@ -52,6 +52,6 @@ func TestUsage(t *testing.T) {
 		}
 	}
 	if o := run(t, newTenant(t, url, "curious"), nil, "usage"); o.code != 1 || strings.Contains(o.out, "ann-inc") {
-		t.Errorf("a tenant's key is told %+v", o)
+		t.Errorf("a tenant's key gets %+v", o)
 	}
 }

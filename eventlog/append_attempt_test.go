@@ -83,7 +83,7 @@ func TestNobodyLosesTwice(t *testing.T) {
 		}
 	}
 	if streams, lookUps := b.plan(t.Context(), &w.log); len(streams)+len(lookUps) > 0 {
-		t.Errorf("the mended versions leave %v and %d requests to be read", streams, len(lookUps))
+		t.Errorf("the repaired versions leave %v and %d requests to be read", streams, len(lookUps))
 	}
 	w.mu.Lock()
 	w.bytes += r.bytes // as if it had come through the queue

@@ -69,10 +69,10 @@ func TestVersionsAreBounded(t *testing.T) {
 	v.mend(last, 7)
 	v.mend("other-1", 7)
 	if version, _ := v.get(last); version != 7 {
-		t.Errorf("mended, the version is %d", version)
+		t.Errorf("after the repair, the version is %d", version)
 	}
 	if _, ok := v.get("other-1"); ok {
-		t.Error("mending takes in streams that were not there")
+		t.Error("the repair adds streams that were not there")
 	}
 	if v.forget(); !v.empty() {
 		t.Error("something is remembered still")

@@ -34,7 +34,7 @@ func TestMemoryDriver(t *testing.T) {
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".")
 	build.Dir = "memory-driver"
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s\nwhere dependencies have changed, `go mod tidy` in examples/memory-driver mends it", err, out)
+		t.Fatalf("go build: %v\n%s\nif dependencies have changed, run `go mod tidy` in examples/memory-driver", err, out)
 	}
 	definitions := t.TempDir()
 	const definition = `{"name": %q, "database": "mine", "source": {"categories": ["order"]}, "initial": {"total": 0}, "on": {"ItemAdded": "{\"total\": doc.total + event.data.price}"}}`
@@ -81,7 +81,7 @@ func TestMemoryDriver(t *testing.T) {
 				totals = append(totals, document.Document.Total)
 			}
 			if !slices.Equal(totals, []int{40, 30}) || page.Count != 3 {
-				t.Errorf("the totals of %s are %v, of %d in all; want 40 and 30, of 3", projection, totals, page.Count)
+				t.Errorf("%s lists %v of %d totals; want 40 and 30 of 3", projection, totals, page.Count)
 			}
 		}
 	}

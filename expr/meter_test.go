@@ -80,7 +80,7 @@ func TestAMeterChangesNothingElse(t *testing.T) {
 			t.Errorf("%s: without a meter %v, with one %v", name, plain, metered)
 		}
 		if taken == 0 {
-			t.Errorf("%s: nobody is told of the steps", name)
+			t.Errorf("%s: no steps are reported", name)
 		}
 	}
 }

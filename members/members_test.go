@@ -372,14 +372,14 @@ func TestChangesAreTold(t *testing.T) {
 		go func() { done <- m.Run(ctx) }()
 		pass(time.Minute)
 		if told != 1 {
-			t.Errorf("%d changes were told, want its own announcement alone", told)
+			t.Errorf("%d changes were announced, want its own announcement alone", told)
 		}
 		other := start(t, c, "other")
 		pass(time.Minute)
 		other.stop()
 		pass(time.Minute)
 		if told != 3 {
-			t.Errorf("%d changes were told, want 3", told)
+			t.Errorf("%d changes were announced, want 3", told)
 		}
 		cancel()
 		if err := <-done; err != nil {

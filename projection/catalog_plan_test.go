@@ -141,12 +141,12 @@ func TestVersions(t *testing.T) {
 		t.Errorf("of what was removed: %s", got)
 	}
 	if got := told(two, "a"); got != "none" {
-		t.Errorf("another tenant is told %s", got)
+		t.Errorf("another tenant gets %s", got)
 	}
 	must(c.Create(t.Context(), domain.Everyone, first, "operator"))
 	for _, tenant := range []domain.TenantID{one, two, domain.Everyone} {
 		if got := told(tenant, "a"); !strings.HasPrefix(got, "1 created by operator: ") {
-			t.Errorf("of the shared one %s is told %s", tenant, got)
+			t.Errorf("of the shared projection, %s gets %s", tenant, got)
 		}
 	}
 	if err := c.Delete(t.Context(), domain.Everyone, "a", "operator"); err != nil {

@@ -96,12 +96,12 @@ func TestNames(t *testing.T) {
 	if err != nil || p.Owner != one {
 		t.Errorf("it gets %+v, %v", p, err)
 	}
-	for tenant, want := range map[domain.TenantID]string{one: "own of its own, shared", two: "own of its own, shared", b.tenant(t): "own, shared", domain.Everyone: "own of its own, shared of its own"} {
+	for tenant, want := range map[domain.TenantID]string{one: "own (private), shared", two: "own (private), shared", b.tenant(t): "own, shared", domain.Everyone: "own (private), shared (private)"} {
 		all, err := c.List(t.Context(), tenant)
 		var names []string
 		for _, p := range all {
 			if p.Owner == tenant {
-				p.Name += " of its own"
+				p.Name += " (private)"
 			}
 			names = append(names, p.Name)
 		}

@@ -49,7 +49,7 @@ func TestTableThatVanishes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := v.ended(t, r); r.State != domain.RebuildSwapped || r.Documents != 10 || r.LiveBefore != 0 {
-		t.Fatalf("by hand: %+v", r)
+		t.Fatalf("the manual rebuild: %+v", r)
 	}
 	v.mustBe(t, tenant, 1)
 	v.rebuilds.Lost(d.Projection.ProjectionID, build) // of a build that is live no more

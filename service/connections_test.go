@@ -386,7 +386,7 @@ func TestRequestsOfOneTenant(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("an ended WebSocket counts for ever")
+			t.Fatal("an ended WebSocket is still counted")
 		}
 	}
 	if answer := says(late, key); !strings.Contains(answer, `"OK"`) {

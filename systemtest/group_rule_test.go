@@ -138,7 +138,7 @@ func (g *groupRule) delivered(asked time.Time, member string, deliveries []clien
 // again checks a delivery of an event against an earlier one.
 func (g *groupRule) again(o *observed, n int, earlier *observedAttempt, d *client.Delivery, asked, got time.Time) {
 	if earlier.got.Before(asked) && n > d.Attempt {
-		g.broken("event %s: attempt %d comes behind attempt %d", d.Event.Id, d.Attempt, n)
+		g.broken("event %s: attempt %d comes after attempt %d", d.Event.Id, d.Attempt, n)
 	}
 	given := g.gone[earlier.member] // it was given back, or may have been
 	for _, a := range earlier.answers {

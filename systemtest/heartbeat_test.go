@@ -157,7 +157,7 @@ func (f *fleet) changes(ctx context.Context) (events []client.Event, states map[
 			case event.Stream != "process.state.changed-"+change.Document || event.Type != "process.state.changed":
 				return nil, nil, fmt.Errorf("%s is a %s of %s", event.Stream, event.Type, change.Document)
 			case change.Version <= versions[change.Document]:
-				return nil, nil, fmt.Errorf("the change at %d is of version %d, and %d was told of", event.Position, change.Version, versions[change.Document])
+				return nil, nil, fmt.Errorf("the change at %d is of version %d, after version %d", event.Position, change.Version, versions[change.Document])
 			case change.Data == nil && !there, change.Data != nil && there && change.Data.Status == before:
 				return nil, nil, fmt.Errorf("the change at %d changes nothing", event.Position)
 			case change.Data == nil:

@@ -63,7 +63,7 @@ func TestFaultsAreApart(t *testing.T) {
 			}
 		}
 		if !strings.Contains(seen.String(), s.mark) {
-			t.Errorf("%s sees nothing of its own: %s", s.mark, seen.String())
+			t.Errorf("%s sees none of its data: %s", s.mark, seen.String())
 		}
 		return seen.String()
 	}

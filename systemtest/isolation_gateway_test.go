@@ -63,7 +63,7 @@ func (l *line) next() gatewayMessage {
 	}
 	for _, secret := range l.other.secrets() {
 		if bytes.Contains(text, []byte(secret)) {
-			l.t.Fatalf("%s is told %s of %s: %s", l.side.mark, secret, l.other.mark, text)
+			l.t.Fatalf("%s receives %s of %s: %s", l.side.mark, secret, l.other.mark, text)
 		}
 	}
 	var m gatewayMessage

@@ -437,7 +437,7 @@ func TestTenantsAreApartInEveryEndpoint(t *testing.T) {
 			s.keep(t, operation, a)
 			said := fmt.Sprint(a.header) + string(a.body)
 			if own := slices.ContainsFunc(s.secrets(), func(secret string) bool { return strings.Contains(said, secret) }); try.own && !own {
-				t.Errorf("%s for %s does not answer with anything of its own: %s", operation, s.mark, a)
+				t.Errorf("%s for %s returns none of the tenant's data: %s", operation, s.mark, a)
 			}
 			if operation != "listTenants" { // the operator's list of all
 				for _, secret := range other.secrets() {

@@ -176,7 +176,7 @@ func (w *retentionWorkload) consume(ctx context.Context, n int) error {
 			e := retained{d.Event.Stream, d.Event.Version}
 			err := w.at(d.Event.Position, e)
 			if err == nil && d.Gap != nil {
-				err = fmt.Errorf("with event %d the group is told of %+v: something went that it had to read", d.Event.Position, *d.Gap)
+				err = fmt.Errorf("event %d reports the gap %+v: retention removed events that the group had to read", d.Event.Position, *d.Gap)
 			}
 			if err == nil {
 				err = w.mustBe(d.Event)
@@ -501,7 +501,7 @@ func (w *retentionWorkload) run(disturb func(await func(events int64))) {
 	w.put(compactCategory, map[string]any{"compact": true})
 	disturb(await)
 	for _, category := range []string{countedCategory, compactCategory} {
-		w.until("a run that the rebuild holds up", func() bool {
+		w.until("a run that the rebuild delays", func() bool {
 			return slices.ContainsFunc(w.policy(category).HeldBy, func(h client.RetentionHold) bool { return h.Kind == "rebuild" })
 		})
 		if p := w.policy(category); p.Removed != 0 {

@@ -27,7 +27,7 @@ func TestAConsumerIsBornOnce(t *testing.T) {
 	all.Wait()
 	for i, at := range born {
 		if at.IsZero() || !at.Equal(born[0]) || time.Since(at).Abs() > time.Minute {
-			t.Errorf("%d was told %s, and the first one %s", i, at, born[0])
+			t.Errorf("call %d got %s, and the first one %s", i, at, born[0])
 		}
 	}
 	since := time.Date(2026, 3, 1, 9, 30, 0, 123456000, time.UTC)

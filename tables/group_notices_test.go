@@ -99,7 +99,7 @@ func TestGroupsAreToldOf(t *testing.T) {
 		select {
 		case got := <-here:
 			if got.tenant != domain.Everyone {
-				t.Errorf("a process is told of its own %v", got)
+				t.Errorf("a process hears its own notice %v", got)
 			}
 			continue
 		default:
@@ -164,7 +164,7 @@ func TestManyGroupsAreToldOfByName(t *testing.T) {
 	for len(wanted) > 0 {
 		got := tablestest.Receive(t, there, "a notice of each group")
 		if got.tenant == domain.Everyone {
-			t.Fatal("all groups of all tenants are told of")
+			t.Fatal("a notice names all groups of all tenants")
 		}
 		delete(wanted, got)
 	}

@@ -24,7 +24,7 @@ func TestRetentionPolicies(t *testing.T) {
 		ended <- tablestest.OpenAgain(t, db).ListenRetention(listening, func(tenant domain.TenantID) { told <- tenant })
 	}()
 	if got := tablestest.Receive(t, told, "the first notice"); got != domain.Everyone {
-		t.Errorf("at the start it is told of %s", got)
+		t.Errorf("the first notice is of %s", got)
 	}
 	notice := func() {
 		t.Helper()
@@ -120,7 +120,7 @@ func TestRetentionPolicies(t *testing.T) {
 	notice()
 	remade, created, err := s.PutRetentionPolicy(ctx, tenant, policy)
 	if err != nil || !created || remade.Revision == changed.Revision || !remade.LastRunAt.IsZero() {
-		t.Errorf("made anew %+v, %v, %v", remade, created, err)
+		t.Errorf("created again: %+v, %v, %v", remade, created, err)
 	}
 	cancel()
 	tablestest.Must(t, tablestest.Receive(t, ended, "the listener's end"))

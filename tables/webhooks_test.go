@@ -101,7 +101,7 @@ func TestWebhook(t *testing.T) {
 	}
 	again := putWebhook(t, s, tenant, "mail", 1)
 	if again.Revision == made.Revision || len(again.Secrets) != 1 {
-		t.Errorf("made anew it is %+v", again)
+		t.Errorf("created again: %+v", again)
 	}
 }
 
@@ -208,7 +208,7 @@ func TestNothingIsSentOfASuspendedTenant(t *testing.T) {
 	for _, state := range []domain.TenantState{domain.TenantSuspended, domain.TenantActive, domain.TenantDeleting} {
 		tablestest.Must(t, s.SetTenantState(ctx, tenant, state))
 		if got := tablestest.Receive(t, heard, "the state"); got != tenant {
-			t.Errorf("%s was told of", got)
+			t.Errorf("the notice is of %s", got)
 		}
 		sending, err := s.SendingWebhooks(ctx, tenant)
 		if err != nil || (len(sending) == 1) != (state == domain.TenantActive) {
@@ -381,7 +381,7 @@ func TestChangesOfWebhooksAreTold(t *testing.T) {
 		ended <- far.ListenWebhooks(listening, func(tenant domain.TenantID) { heard <- tenant })
 	}()
 	if first := tablestest.Receive(t, heard, "the start"); first != domain.Everyone {
-		t.Fatalf("at the start %s was told of", first)
+		t.Fatalf("the first notice is of %s", first)
 	}
 	putWebhook(t, s, tenant, "mail", 1)
 	for what, change := range map[string]func() error{
@@ -398,12 +398,12 @@ func TestChangesOfWebhooksAreTold(t *testing.T) {
 	} {
 		tablestest.Must(t, change())
 		if got := tablestest.Receive(t, heard, what); got != tenant {
-			t.Errorf("%s: %s was told of", what, got)
+			t.Errorf("%s: the notice is of %s", what, got)
 		}
 	}
 	tablestest.Must(t, s.DeleteWebhook(t.Context(), tenant, "mail"))
 	if got := tablestest.Receive(t, heard, "the removal"); got != tenant {
-		t.Errorf("%s was told of", got)
+		t.Errorf("the notice is of %s", got)
 	}
 	stop()
 	tablestest.Must(t, tablestest.Receive(t, ended, "the end of listening"))
@@ -468,7 +468,7 @@ func TestWebhooksOfTenantsAreApart(t *testing.T) {
 		t.Errorf("with the log erased there are rows in %v", left)
 	}
 	if got := tablestest.Receive(t, heard, "the erasure"); got != one {
-		t.Errorf("%s was told of", got)
+		t.Errorf("the notice is of %s", got)
 	}
 	tablestest.Must(t, s.EraseTenant(ctx, one))
 	stop()

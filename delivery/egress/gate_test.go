@@ -16,7 +16,7 @@ func TestAGateLetsOneTryAtATime(t *testing.T) {
 			t.Fatalf("it lets in: %t", ok)
 		}
 		if !ok && !again.After(now) {
-			t.Fatalf("it says to come again at %s, and it is %s", again, now)
+			t.Fatalf("the gate says to try again at %s; now is %s", again, now)
 		}
 		return again
 	}
@@ -47,7 +47,7 @@ func TestAGateLetsOneTryAtATime(t *testing.T) {
 	now = now.Add(2 * probeFor)
 	mustEnter(true) // the caller that tried is considered lost
 	if !g.passed() || g.passed() {
-		t.Error("that it is open is told once")
+		t.Error("the gate must report once that it is open")
 	}
 	mustEnter(true)
 	mustEnter(true)

@@ -226,7 +226,7 @@ func TestChangesOfGroupsAreTold(t *testing.T) {
 		t.Error(err)
 	}
 	if len(told) != 6 {
-		t.Errorf("6 changes were told as %q", told)
+		t.Errorf("6 changes were reported as %q", told)
 	}
 }
 

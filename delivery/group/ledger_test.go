@@ -180,7 +180,7 @@ func (m *ledgerModel) delivered(le *lease) {
 	case m.finished[le.position]:
 		m.t.Fatalf("the event at %d is delivered again after it was settled", le.position)
 	case le.attempt <= m.attempt[le.position]:
-		m.t.Fatalf("attempt %d of the event at %d comes behind attempt %d", le.attempt, le.position, m.attempt[le.position])
+		m.t.Fatalf("attempt %d of the event at %d comes after attempt %d", le.attempt, le.position, m.attempt[le.position])
 	}
 	if m.ordered && le.replays == 0 {
 		for _, e := range m.log[:le.position-1] {

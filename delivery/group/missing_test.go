@@ -137,7 +137,7 @@ func TestPartitionsAreToldOfGaps(t *testing.T) {
 			if d.Gap != nil {
 				told[d.Partition]++
 				if d.Gap.To != 10 || d.Gap.From != 1 {
-					t.Errorf("partition %d tells of %+v", d.Partition, d.Gap)
+					t.Errorf("partition %d reports %+v", d.Partition, d.Gap)
 				}
 			}
 		}
@@ -183,10 +183,10 @@ func TestGapsOfSeveralCategories(t *testing.T) {
 	}
 	b.db.Remove(t, b.tenant, "order", events-1)
 	if told := follow(); !slices.Equal(told, []string{"order"}) {
-		t.Errorf("the follower is told of %v first", told)
+		t.Errorf("the follower receives %v first", told)
 	}
 	if told := receive(1); !slices.Equal(told, []string{"order"}) {
-		t.Errorf("the group is told of %v first", told)
+		t.Errorf("the group receives %v first", told)
 	}
 	b.db.Remove(t, b.tenant, "user", events-2)
 	var told []string
@@ -194,12 +194,12 @@ func TestGapsOfSeveralCategories(t *testing.T) {
 		told = append(told, follow()...)
 	}
 	if !slices.Equal(told, []string{"user"}) {
-		t.Errorf("the follower is told of %v then", told)
+		t.Errorf("the follower receives %v then", told)
 	}
 	if _, err := b.groups.Seek(t.Context(), b.tenant, "late", domain.From{Position: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if told := receive(10); !slices.Equal(told, []string{"order", "user"}) {
-		t.Errorf("the group is told of %v behind a seek", told)
+		t.Errorf("the group receives %v after a seek", told)
 	}
 }

@@ -58,7 +58,7 @@ func TestOthersAreToldOfWhatIsLeft(t *testing.T) {
 	select {
 	case <-s.told:
 	case <-time.After(30 * time.Second):
-		t.Fatal("nobody is told that there is room for more")
+		t.Fatal("no notice that there is room for more")
 	}
 }
 
@@ -78,6 +78,6 @@ func TestOthersAreToldOfWhatIsGivenBack(t *testing.T) {
 	select {
 	case <-s.told:
 	case <-time.After(30 * time.Second):
-		t.Fatal("nobody is told that an event may be had again")
+		t.Fatal("no notice that an event may be received again")
 	}
 }

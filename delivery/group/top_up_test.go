@@ -70,7 +70,7 @@ func TestAFilledReceiveKeepsStreamsInOrder(t *testing.T) {
 		}
 		for _, d := range deliveries {
 			if d.Event.Version != versions[d.Event.Stream]+1 {
-				t.Fatalf("of %s version %d comes behind version %d", d.Event.Stream, d.Event.Version, versions[d.Event.Stream])
+				t.Fatalf("of %s version %d comes after version %d", d.Event.Stream, d.Event.Version, versions[d.Event.Stream])
 			}
 			versions[d.Event.Stream]++
 		}

@@ -53,7 +53,7 @@ func foldChanges(t testing.TB, events []domain.Event, name string) map[string]st
 		}
 		streams[event.Stream] = c.Document
 		if c.Version <= versions[c.Document] {
-			t.Errorf("%q is told of at version %d behind %d", c.Document, c.Version, versions[c.Document])
+			t.Errorf("%q: the change to version %d comes after the change to version %d", c.Document, c.Version, versions[c.Document])
 		}
 		versions[c.Document] = c.Version
 		before, there := documents[c.Document]

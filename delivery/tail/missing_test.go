@@ -76,11 +76,11 @@ func TestFollowersAreToldOfGaps(t *testing.T) {
 			if slice.Gap != nil {
 				told++
 				if slice.Gap.From > slice.Gap.To || len(slice.Gap.Categories) == 0 || !slices.IsSorted(slice.Gap.Categories) {
-					rt.Fatalf("it is told of %+v", slice.Gap)
+					rt.Fatalf("the slice has gap %+v", slice.Gap)
 				}
 				for _, category := range slice.Gap.Categories {
 					if len(selection.Categories) > 0 && !slices.Contains(selection.Categories, category) || selection.Stream != "" && category != "order" {
-						rt.Fatalf("it is told of %+v, and follows %+v", slice.Gap, selection)
+						rt.Fatalf("the slice has gap %+v; the selection is %+v", slice.Gap, selection)
 					}
 				}
 				for p := slice.Gap.From; p <= slice.Gap.To; p++ {
@@ -130,6 +130,6 @@ func TestFollowersAreToldOfGaps(t *testing.T) {
 		}
 	})
 	if told == 0 {
-		t.Error("nobody was told of a gap")
+		t.Error("no gap was reported")
 	}
 }

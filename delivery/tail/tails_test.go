@@ -388,7 +388,7 @@ func TestAFaultEndsNext(t *testing.T) {
 	follow(t, tails, tenant, domain.Follow{From: domain.From{End: true}})
 	feed := follow(t, tails, tenant, domain.Follow{})
 	if _, err := feed.Next(t.Context()); !errors.Is(err, fault) {
-		t.Errorf("the fault is told as %v", err)
+		t.Errorf("the fault is reported as %v", err)
 	}
 }
 

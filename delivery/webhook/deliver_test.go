@@ -152,7 +152,7 @@ func TestRetriesComeByTheSchedule(t *testing.T) {
 	await(t, "it is not noted", func() bool { return len(p.attempts(t, tenant, "mail")) == 1 })
 	a := p.attempts(t, tenant, "mail")[0]
 	if wait := a.NextAt.Sub(a.At); wait < 4*time.Second || wait > time.Minute { // a slow machine takes its time between both; the next retry but one is minutes later
-		t.Errorf("it comes again in %s", wait)
+		t.Errorf("the retry is due in %s", wait)
 	}
 }
 

@@ -166,7 +166,7 @@ func TestSkippedEvents(t *testing.T) {
 		listening.Wait()
 	})
 	if got := <-heard; got != (domain.ProjectionID{}) {
-		t.Errorf("at the start it is told of %v", got)
+		t.Errorf("the first notice is of %v", got)
 	}
 	skip := domain.SkippedEvent{ProjectionID: id, Tenant: tenant, Version: 2, Position: 5, Reason: "because", By: "operator"}
 	_, err = s.SkipEvent(t.Context(), skip, 3)

@@ -39,7 +39,7 @@ func TestUpcastersAreKeptByOwner(t *testing.T) {
 		revision, err := s.UpcasterRevision(ctx, of)
 		tablestest.Must(t, err)
 		if (revision != domain.UpcasterRevision{Own: own, Shared: shared}) {
-			t.Errorf("the revision is %+v; want %d of its own, %d shared", revision, own, shared)
+			t.Errorf("the revision is %+v; want own %d, shared %d", revision, own, shared)
 		}
 	}
 	wantRevision(tenant, 0, 0)
