@@ -34,7 +34,7 @@ func Main(options ...Option) { newProgram(options).Main() }
 type Process = service.Process
 
 // Start starts a process, and returns when it answers requests. ctx bounds only the start. The process runs until
-// Stop, which the caller must call. If the process cannot go on, Failed reports that. See service.Start.
+// Stop, which the caller must call. If the process cannot continue, Failed reports that. See service.Start.
 func Start(ctx context.Context, c config.Config, log *slog.Logger, options ...Option) (*Process, error) {
 	return service.Start(ctx, c, log, newProgram(options).Extensions)
 }

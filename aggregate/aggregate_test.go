@@ -667,7 +667,7 @@ func TestStateByWhenEventsHappened(t *testing.T) {
 	}
 }
 
-// However much a state takes, it ends when nobody waits for it any more, and when it has cost too much.
+// However much a state takes, it ends when its client has gone, and when it has cost too much.
 func TestAStateCostsNoMoreThanARequestMay(t *testing.T) {
 	t.Parallel()
 	s, states, tenant := begin(t, false)

@@ -90,7 +90,7 @@ func (s *Postgres) DeleteAggregate(ctx context.Context, tenant domain.TenantID, 
 	if err != nil {
 		return err
 	}
-	// A separate transaction may remove the snapshots, because nothing reads them any more.
+	// A separate transaction may remove the snapshots, because they are no longer read.
 	return s.deleteDefinitionSnapshots(ctx, tenant, category)
 }
 

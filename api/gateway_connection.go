@@ -62,7 +62,7 @@ type gatewayConnection struct {
 	end       context.CancelCauseFunc
 	work      context.Context // of operations; received messages are still handled when the connection closes
 	endWork   context.CancelFunc
-	sending   context.Context // ends when nothing can be sent any more
+	sending   context.Context // ends when messages can no longer be sent
 	endSends  context.CancelFunc
 	under     *fairshare.Account // counts the connection for its tenant after AUTH; the reader's until the reader ends
 	caller    caller             // for the reader and what it starts; unknown until authenticated
@@ -321,7 +321,7 @@ func (g *gatewayConnection) ping() {
 	}
 }
 
-// answer sends a message, unless nothing can be sent any more. It waits while the client does not read.
+// answer sends a message, unless the connection can no longer send. It waits while the client does not read.
 func (g *gatewayConnection) answer(message []byte) { _ = g.sendQueue.send(g.sending, message) }
 
 // refuse answers a message with an error.

@@ -205,7 +205,7 @@ func (g *gatewayConnection) leave(sub *gatewaySubscription) {
 	sub.source = nil
 }
 
-// leaveAll ends all subscriptions. No job queue may be working any more.
+// leaveAll ends all subscriptions. All job queues must have stopped.
 func (g *gatewayConnection) leaveAll() {
 	var leaving sync.WaitGroup
 	for _, sub := range g.subscriptions {

@@ -38,7 +38,7 @@ func (s generated) CreateTenantKey(ctx context.Context, request openapi.CreateTe
 		return nil, err
 	}
 	if tenant.State == domain.TenantDeleting || tenant.State == domain.TenantDeleted {
-		return nil, domain.Errorf(domain.CodeConflict, "path tenantId", "the tenant is %s; it gets no keys any more", tenant.State)
+		return nil, domain.Errorf(domain.CodeConflict, "path tenantId", "the tenant is %s; it can no longer get keys", tenant.State)
 	}
 	created, err := s.newKey(ctx, tenant.ID, *request.Body)
 	if err != nil {

@@ -101,7 +101,7 @@ func TestFollowersAreToldOfGaps(t *testing.T) {
 	for _, transport := range transports {
 		f := a.follow(t, transport, "/v1/subscribe/categories/order")
 		equal(t, transport+" begins with", f.next().String(), "gap 2")
-		equal(t, transport+" goes on with", f.next().String(), "event 3")
+		equal(t, transport+" continues with", f.next().String(), "event 3")
 		f.close()
 		f = a.follow(t, transport, "/v1/subscribe/categories/user")
 		equal(t, transport+" of what was not removed begins with", f.next().String(), "event 4")

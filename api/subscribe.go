@@ -251,7 +251,7 @@ func (d *delivery) bySocket(c echo.Context) error {
 	socket.leave(cause)
 	reading.Wait()
 	cancel(nil)
-	return nil // the response must not be used any more
+	return nil // the response must no longer be used
 }
 
 // buffers are reused to collect frames. A follower holds one only while it has something to send.

@@ -42,7 +42,7 @@ database is unreachable or lacks the schema (see manifold migrate), the service 
 	return command
 }
 
-// waitForEnd waits until soft ends or the process cannot go on, and then stops the process. The end of hard ends the
+// waitForEnd waits until soft ends or the process cannot continue, and then stops the process. The end of hard ends the
 // waiting.
 func waitForEnd(p *service.Process, soft, hard context.Context, log *slog.Logger) error {
 	var failure error

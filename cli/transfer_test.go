@@ -121,7 +121,7 @@ not json
 		t.Errorf("a strict import: %+v", o)
 	}
 	if log := must(t, umbrella, "export"); strings.Contains(log, `"B"`) || strings.Contains(log, `"D"`) {
-		t.Errorf("a strict import goes on behind a bad line:\n%s", log)
+		t.Errorf("a strict import continues after a bad line:\n%s", log)
 	}
 	if o := run(t, acme, nil, "import", "/there/is/none"); o.code != 1 || !strings.Contains(o.err, "/there/is/none") {
 		t.Errorf("a file that is not there: %+v", o)

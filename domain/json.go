@@ -63,8 +63,8 @@ func UnquoteJSON(raw []byte) string {
 // all its zeros. So a number has at most MaxWholeDigits and MaxFractionDigits, and a value at most MaxPrintedBytes or
 // twice its own length, whichever is more. The same limit applies to the whole text.
 //
-// Each method skips white space and then consumes one token or value. After an error the scanner must not be used any
-// more. A scanner is not safe for concurrent use.
+// Each method skips white space and then consumes one token or value. After an error the scanner must no longer be
+// used. A scanner is not safe for concurrent use.
 type JSONScanner struct {
 	text   []byte
 	pos    int

@@ -106,7 +106,7 @@ func (p *Projection) LiveBuild() Build {
 	return Build{ProjectionID: p.ProjectionID, Number: p.Build, Database: p.Definition.Database, Indexes: p.Definition.Indexes, PartitionBy: p.Definition.PartitionBy}
 }
 
-// RetiredBuild is a build that nobody reads any more. It is kept until DropAt.
+// RetiredBuild is a build that is no longer read. It is kept until DropAt.
 type RetiredBuild struct {
 	Build
 	DropAt time.Time

@@ -367,7 +367,7 @@ func TestServerEndsWithItsProcess(t *testing.T) {
 	}
 	// The session ends with the server; a reply would mean that the server lives on.
 	if err := conn.PgConn().WaitForNotification(t.Context()); err == nil || t.Context().Err() != nil {
-		t.Fatalf("the session goes on: %v", err)
+		t.Fatalf("the session continues: %v", err)
 	}
 	s := startServer(t, Config{Dir: dir}) // waits for the end of the first
 	if alive(pid) {

@@ -63,8 +63,8 @@ type found struct {
 //
 // If ctx ends before writing has begun, nothing is appended, and the error wraps that of ctx. Requests of one tenant
 // that wait at the same time are written together. Callers should check names and JSON first (domain.CheckStream,
-// CheckType, CheckJSON). If the database still refuses something, only its own request fails. The request must not be
-// changed any more, not even after Append has returned early.
+// CheckType, CheckJSON). If the database still refuses something, only its own request fails. The request must no
+// longer be changed, not even after Append has returned early.
 func (s *Log) Append(ctx context.Context, tenant domain.TenantID, a domain.Append) (domain.Appended, error) {
 	r, err := s.newRequest(a)
 	if err != nil {

@@ -85,7 +85,7 @@ func TestSlicesTellWhatWasRemoved(t *testing.T) {
 			}
 		}
 
-		// A stream's version is what it was, whatever is left of it, and goes on from there.
+		// A stream's version is what it was, whatever is left of it, and continues from there.
 		for _, stream := range streams {
 			slice, err := s.StreamSlice(ctx, tenant, stream, domain.StreamQuery{From: 1, Limit: 1000})
 			tablestest.Must(t, err)
@@ -131,7 +131,7 @@ func TestTimesInALogWithHoles(t *testing.T) {
 		}
 		return p
 	}
-	// The first ones are gone: whoever asks for a time before what is left goes on right before it.
+	// The first ones are gone: whoever asks for a time before what is left continues right before it.
 	db.Remove(t, tenant, "order", 4)
 	for i, want := range []int64{4, 4, 4, 4, 5, 6, 7, 8, 9, 10} {
 		if got := position(at[i]); got != want {
@@ -148,7 +148,7 @@ func TestTimesInALogWithHoles(t *testing.T) {
 			t.Errorf("with a hole, at the time of event %d it says %d; want %d", i+1, got, want)
 		}
 	}
-	// Nothing is left: the log goes on behind its head.
+	// Nothing is left: the log continues after its head.
 	db.Remove(t, tenant, "order", 10)
 	p, err := s.PositionAt(ctx, tenant, at[9])
 	tablestest.Must(t, err)

@@ -19,7 +19,7 @@ func TestRepeatIsAnsweredWithItsFirstPositions(t *testing.T) {
 	a := domain.Append{Streams: []domain.StreamAppend{tablestest.Counted("order-1", domain.None, 2).Streams[0], tablestest.Counted("order-2", domain.None, 1).Streams[0]}}
 	tablestest.WithIDs(a)
 	first := tablestest.Append(t, s, tenant, a)
-	tablestest.Append(t, s, tenant, tablestest.Counted("order-1", 2, 1)) // so that the repeat's expectation does not hold any more
+	tablestest.Append(t, s, tenant, tablestest.Counted("order-1", 2, 1)) // so that the repeat's expectation no longer holds
 	a.Streams[0].Events[0].Data = json.RawMessage(`{ "n" :1.0e0 }`)
 	for _, process := range []struct {
 		name   string

@@ -167,7 +167,7 @@ func (p *peer) asks(path string, want int, header ...string) (body string) {
 func (p *peer) ends() {
 	p.t.Helper()
 	if _, err := io.Copy(io.Discard, p.read); isTimeout(err) {
-		p.t.Fatal("the request goes on")
+		p.t.Fatal("the request continues")
 	}
 }
 

@@ -77,7 +77,7 @@ func TestHalfWay(t *testing.T) {
 	}
 }
 
-// While a long transaction reads the log, as a backup does, a migration of the log waits, and others go on reading
+// While a long transaction reads the log, as a backup does, a migration of the log waits, and others keep reading
 // and writing.
 func TestMigrationGivesWay(t *testing.T) {
 	t.Parallel()

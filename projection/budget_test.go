@@ -76,7 +76,7 @@ func costlyRequests(catalog *projection.Catalog, tenant domain.TenantID) map[str
 	}
 }
 
-// What nobody waits for any more ends, and gives its place to the next.
+// A fold ends when its client no longer waits, and gives its place to the next.
 func TestRequestsThatFoldEndWithTheirClients(t *testing.T) {
 	t.Parallel()
 	catalog, tenant := costlyBench(t, budget.Limits{TenantPlaces: 1, Steps: 1 << 40, Time: time.Hour})
@@ -160,7 +160,7 @@ func TestARunnerEndsAmidACostlyFold(t *testing.T) {
 	}
 }
 
-// An append whose events take too long to be folded is refused as a whole, and others go on.
+// An append whose events take too long to be folded is refused as a whole, and others continue.
 func TestACostlyInlineFoldIsRefused(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)

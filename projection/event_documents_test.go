@@ -100,7 +100,7 @@ func TestDocumentsOfEvents(t *testing.T) {
 	waits.waiting = true
 	compare([]want{a, kept, {}, {}, {}, waits, waits, {waiting: true}, {id: "c"}, a})
 
-	// Events that were given up have no document any more.
+	// Events that were given up no longer have a document.
 	if err := p.catalog.DiscardParked(t.Context(), tenant, "own.sums", "b", "test"); err != nil {
 		t.Fatal(err)
 	}

@@ -76,7 +76,7 @@ func TestMapInGo(t *testing.T) {
 	}
 }
 
-// Whoever asked for the event again, or for it to be passed over: a pair that stood still goes on.
+// Whoever asked for the event again, or for it to be passed over: a pair that stood still continues.
 func TestRetryAndSkip(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

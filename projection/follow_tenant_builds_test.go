@@ -143,7 +143,7 @@ func (s *paused) tell(what string) {
 	}
 }
 
-// A worker that has read that appends fold into the build learns it late: they do not any more, and the runner has seen
+// A worker that has read that appends fold into the build learns it late: they no longer do, and the runner has seen
 // that already. The build is followed all the same.
 func TestAnInlineBuildThatEndsMeanwhile(t *testing.T) {
 	t.Parallel()

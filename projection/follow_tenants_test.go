@@ -34,8 +34,8 @@ func (s *split) give(tenant domain.TenantID, process int) {
 	s.owner[tenant] = process
 }
 
-// Each tenant is worked on by the process that owns it and by no other. One that is handed over goes on there from what the
-// first has saved, with a tenant's own projections and with a shared one.
+// Each tenant is worked on by the process that owns it and by no other. One that is handed over continues there from
+// what the first has saved, with a tenant's own projections and with a shared one.
 func TestTenantsAreHandedOver(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -18,7 +18,7 @@ import (
 type hanging struct {
 	drivers.Driver
 	hung chan struct{} // gets one for each call that hangs
-	free chan struct{} // closed: nothing hangs any more
+	free chan struct{} // closed: calls no longer hang
 	out  atomic.Bool   // the outage is known: calls are refused at once
 }
 
@@ -54,8 +54,8 @@ func (h *hanging) Load(ctx context.Context, build domain.Build, tenant domain.Te
 	return h.Driver.Load(ctx, build, tenant, ids)
 }
 
-// A database whose calls hang takes all workers that it can get, and the projections of another one go on. Where it is
-// known to be out, its projections wait without trying, and go on when it answers.
+// A database whose calls hang takes all workers that it can get, and the projections of another one continue. Where it
+// is known to be out, its projections wait without trying, and continue when it answers.
 func TestOneDatabaseDoesNotHoldUpAnother(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -266,8 +266,8 @@ func TestInlineTableVanishes(t *testing.T) {
 	a.wantInline(t, q, 1)
 }
 
-// A tenant that a rebuild has left behind keeps its old build when its appends do not fold into it any more: the build is followed
-// behind them. Where its table is gone the tenant has nothing to keep.
+// A tenant that a rebuild has left behind keeps its old build when its appends no longer fold into it: the build is
+// followed behind them. Where its table is gone the tenant has nothing to keep.
 func TestAPinnedInlineBuildThatEndsIsFollowed(t *testing.T) {
 	t.Parallel()
 	for _, vanishes := range []bool{false, true} {
@@ -440,7 +440,7 @@ func TestInlineBuildsChangeBesideAnAppender(t *testing.T) {
 		before := checkpoint()
 		add(`{"k": "a", "n": 1}`)
 		if after := checkpoint(); after != before {
-			t.Fatalf("an append has folded into what is not inline any more, from %d to %d", before, after)
+			t.Fatalf("an append has folded into what is no longer inline, from %d to %d", before, after)
 		}
 		for range 20 {
 			add(`{"k": "a", "n": 1}`)

@@ -88,7 +88,7 @@ func TestProjectionsTellWhatTheyLack(t *testing.T) {
 		mustEqual(t, documents(t, p.catalog, tenant, name, 0), fromScratch(t, definition, left))
 	}
 
-	// The others go on, and so does whoever comes after them; what comes is lacked by nobody.
+	// The others continue, and so does whoever comes after them; what comes is lacked by nobody.
 	stop()
 	b.append(t, tenant, "order-1", "Added", `1`)
 	p = b.process(options{})
@@ -246,7 +246,8 @@ func TestWhatIsNotFoldedIsNoLoss(t *testing.T) {
 	}
 }
 
-// What appends fold goes on where events are gone, and one that is to be inline catches up over a hole, and says what it lacks.
+// What appends fold continues where events are gone, and one that is to be inline catches up over a hole, and says what
+// it lacks.
 func TestInlineOverWhatIsGone(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)

@@ -163,7 +163,7 @@ func (f faultyUnpark) UnparkHeld(ctx context.Context, tenant domain.TenantID, id
 }
 
 // Documents are parked, replayed, discarded and parked again, while a worker follows the log and both are cut off anywhere.
-// In the end, when nothing is broken any more and all is replayed, every event has taken effect exactly once and in its
+// In the end, when everything works again and all is replayed, every event has taken effect exactly once and in its
 // order, but for those that were discarded.
 func TestParkedDocumentsComeBack(t *testing.T) {
 	t.Parallel()
@@ -302,7 +302,7 @@ func TestParkedDocumentsComeBack(t *testing.T) {
 }
 
 // A replay removes a document, and dies before it removes the waiting events. The next one does not fold events again
-// that have taken effect, although no document exists any more whose version would show that.
+// that have taken effect, although the document whose version would show that no longer exists.
 func TestReplayThatRemovesAndDies(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

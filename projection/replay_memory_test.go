@@ -81,7 +81,7 @@ func TestReplayKnowsWhatANewBuildHasNot(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := driver.loaded.Load(); n < streams/2 {
-		t.Errorf("%d documents were loaded: what was let go of is not known any more", n)
+		t.Errorf("%d documents were loaded: what was let go of is no longer known", n)
 	}
 	mustEqual(t, stored(t, t, b, build, tenant), fromScratch(t, tallied, b.log(t, tenant)))
 }

@@ -214,7 +214,8 @@ func TestReplayBlamesTheEventThatMakesADocumentTooLarge(t *testing.T) {
 		limits.Events = events
 		build.Number++
 		replay := &projection.Replay{Driver: refusing{Driver: b.driver, document: `{"n":9}`}, Build: build, Tenant: tenant, Fold: fold, Limits: limits}
-		// x-0 has events 1, 4, 7, ... : its ninth is 25. What is read one by one is saved together, and goes on to n = 14 unseen.
+		// x-0 has events 1, 4, 7, ... : its ninth is 25. What is read one by one is saved together, and continues to n = 14
+		// unseen.
 		if err = replay.Run(t.Context(), b.store, 40); err != nil {
 			t.Fatalf("%d events at a time: documents whose last state is small enough are refused: %v", events, err)
 		}
@@ -265,8 +266,8 @@ func TestReplaySavesLessAtATimeAfterATimeout(t *testing.T) {
 	}
 }
 
-// A runner that meets what is too much for one save goes on in smaller parts, and stops before the event that stays too
-// much alone.
+// A runner that meets what is too much for one save continues in smaller parts, and stops before the event that stays
+// too much alone.
 func TestRunnerStopsBeforeADocumentThatIsTooLarge(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

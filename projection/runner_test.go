@@ -213,7 +213,7 @@ func TestFaultStaysWhereItIs(t *testing.T) {
 	}
 }
 
-// What a newer program gets over is no fault any more.
+// What a newer program gets over is no longer a fault.
 func TestFaultThatIsOver(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -266,7 +266,7 @@ func (p process) awaitSeen(t *testing.T, b bench, tenant domain.TenantID, name s
 	}
 }
 
-// A database may confirm a save and lose it in a crash. The runner finds out although nothing is appended any more.
+// A database may confirm a save and lose it in a crash. The runner finds out although appends have ended.
 func TestLostSavesAreFoundOut(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -8,7 +8,7 @@ import (
 )
 
 // A checkpoint is not saved for its own sake: a projection that has nothing to fold behind it is behind nothing, however long the
-// log goes on with events of others.
+// log continues with events of others.
 func TestPositionOverEventsOfOthers(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

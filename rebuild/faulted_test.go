@@ -119,8 +119,9 @@ func TestASkipHoldsForLaterVersionsUntilWithdrawn(t *testing.T) {
 	}
 }
 
-// A fault in one tenant's events stops that tenant alone. It keeps its documents, which go on being followed by the old
-// definition; the operator sees why; and once the fault is seen to, a rebuild for that tenant brings it to the new one.
+// A fault in one tenant's events stops that tenant alone. It keeps its documents, which continue to be followed by the
+// old definition; the operator sees why; and once the fault is handled, a rebuild for that tenant brings it to the new
+// one.
 func TestAFaultLeavesOneTenantBehind(t *testing.T) {
 	t.Parallel()
 	base := newService(t)

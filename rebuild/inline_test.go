@@ -577,7 +577,7 @@ func TestInlineTakesOver(t *testing.T) {
 	for range 3 {
 		add()
 	}
-	// What the deleted one could not fold is no hindrance any more.
+	// What the deleted one could not fold is no longer a hindrance.
 	if _, err := v.store.Append(t.Context(), tenants[0], domain.Append{Streams: []domain.StreamAppend{{
 		Stream: "x-1", Expected: domain.Any, Events: []domain.NewEvent{{Type: "Add", Data: json.RawMessage(`{"k": "key 1", "n": "one"}`)}},
 	}}}); err != nil {

@@ -181,7 +181,7 @@ func TestMovesAwayFromADeadDatabase(t *testing.T) {
 	}
 }
 
-// A rebuild whose database goes down gives its place to others, says why it waits, and goes on when the database is
+// A rebuild whose database goes down gives its place to others, says why it waits, and continues when the database is
 // back.
 func TestRebuildThatWaitsForItsDatabase(t *testing.T) {
 	t.Parallel()

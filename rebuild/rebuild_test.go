@@ -354,7 +354,7 @@ func TestRetiredBuildsAreDropped(t *testing.T) {
 	}
 }
 
-// What is folded once is not folded again by the worker that goes on.
+// What is folded once is not folded again by the worker that continues.
 func TestGoesOnFromItsOwnCheckpoints(t *testing.T) {
 	t.Parallel()
 	v := newService(t)

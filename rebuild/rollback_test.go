@@ -196,7 +196,7 @@ func TestRollbackForSomeTenants(t *testing.T) {
 	check("after its rollback", base, base)
 }
 
-// Workers die at any moment of a rollback; whoever is next goes on.
+// Workers die at any moment of a rollback; whoever is next continues.
 func TestRollbackWithWorkersThatDie(t *testing.T) {
 	t.Parallel()
 	v := newService(t)

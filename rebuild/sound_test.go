@@ -8,8 +8,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// A rebuild goes on while one tenant with events to fold is left, or was swapped before a worker died. Tenants without
-// events count for nothing.
+// A rebuild continues while one tenant with events to fold is left, or was swapped before a worker died. Tenants
+// without events count for nothing.
 func TestARebuildNeedsOneSoundTenant(t *testing.T) {
 	t.Parallel()
 	a, b, c := domain.TenantID{1}, domain.TenantID{2}, domain.TenantID{3}

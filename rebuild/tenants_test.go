@@ -26,7 +26,7 @@ func (v *service) live(t *testing.T, tenant domain.TenantID, id domain.Projectio
 }
 
 // A rebuild for some tenants gives them a separate build, which the runner follows and a full swap ends; a build goes
-// when nobody has it any more.
+// when tenants no longer have it.
 func TestSomeTenants(t *testing.T) {
 	t.Parallel()
 	base := newService(t)
@@ -98,8 +98,8 @@ func TestSomeTenants(t *testing.T) {
 	}
 }
 
-// Workers die at any moment of rebuilds for some tenants, between two tenants too: whoever is next goes on, and what a
-// reader sees is whole at any time.
+// Workers die at any moment of rebuilds for some tenants, between two tenants too: whoever is next continues, and what
+// a reader sees is whole at any time.
 func TestSomeTenantsWithWorkersThatDie(t *testing.T) {
 	t.Parallel()
 	v := newService(t)

@@ -1,4 +1,4 @@
-// Package retention removes events that nobody needs any more. From each category with a policy it removes the events
+// Package retention removes events that are no longer needed. From each category with a policy it removes the events
 // that are too old, too many, or not the newest of their stream. Remaining events keep their positions and versions.
 // Start with Retention and its Run method; Preview shows what a run would do.
 //

@@ -15,7 +15,8 @@ import (
 )
 
 // The property: whatever is appended, asked for, held and set aside in whatever order, behind a run there is of a category what
-// the rules leave, and no more; positions and versions keep their numbers; a stream whose events are all gone goes on.
+// the rules leave, and no more; positions and versions keep their numbers; a stream whose events are all gone
+// continues.
 
 // modelEvent is an event as the model has it.
 type modelEvent struct {

@@ -134,7 +134,7 @@ func policyChanged(category string) error {
 	return domain.Errorf(domain.CodeConflict, "category", "the retention policy of the category %q was changed or removed, or another run of it has begun", category)
 }
 
-// WithdrawRetention lowers a run's announcement to what has been removed. If the category has no policy any more, it
+// WithdrawRetention lowers a run's announcement to what has been removed. If the category no longer has a policy, it
 // does so for any run's announcement.
 func (s *Postgres) WithdrawRetention(ctx context.Context, tenant domain.TenantID, category string, run domain.RetentionRunID) error {
 	return pg.Under(ctx, s.db.Retention, tenant, func(tx pgx.Tx) error { return withdraw(ctx, tx, tenant, category, run) })

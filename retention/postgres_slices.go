@@ -241,7 +241,7 @@ func (v *verdict) window(ctx context.Context, tx pgx.Tx, tenant domain.TenantID,
 }
 
 // judgeSuperseded is judge for events that stay, because they may still be unread, but supersede older events that
-// nobody has to read any more.
+// no longer have to be read.
 func (v *verdict) judgeSuperseded(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, step Step) error {
 	events, err := v.window(ctx, tx, tenant, step)
 	if err != nil {

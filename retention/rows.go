@@ -36,7 +36,7 @@ type Reason string
 const (
 	ReasonSweep   Reason = "sweep"   // age and count: all events are removed
 	ReasonCompact Reason = "compact" // all events but the newest of each stream are removed
-	ReasonSpared  Reason = "spared"  // events that were spared before, and that nothing names any more, are removed
+	ReasonSpared  Reason = "spared"  // events that were spared before, and are no longer named, are removed
 	// Events up to Step.Below are removed if an event of the step, which may still be unread, supersedes them.
 	ReasonSuperseded Reason = "superseded"
 )

@@ -63,8 +63,8 @@ func TestKilledBetweenAnnouncementAndRemoval(t *testing.T) {
 	}
 }
 
-// What somebody has announced who died is taken back, also where nothing of it goes any more, since it is held, or the policy is
-// gone.
+// What somebody has announced who died is taken back, also where it no longer removes anything, since it is held, or
+// the policy is gone.
 func TestAnnouncementsOfTheDead(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -267,7 +267,7 @@ func TestADeadLetterThatIsReplayed(t *testing.T) {
 	wantLeft(t, b, tenant, "order", 20)
 }
 
-// Of two runs at the same time the one that began last goes on, and each event is counted once.
+// Of two runs at the same time the one that began last continues, and each event is counted once.
 func TestTwoRunsAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

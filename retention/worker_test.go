@@ -194,7 +194,7 @@ func (h hanging) RetentionHolds(ctx context.Context, tenant domain.TenantID, _ s
 	return nil, nil
 }
 
-// A turn ends after its time, and the next one goes on from there; nothing is announced between them.
+// A turn ends after its time, and the next one continues from there; nothing is announced between them.
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

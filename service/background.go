@@ -38,7 +38,7 @@ func (p *Process) startBackground(ctx context.Context) {
 	start("follow changes of webhooks", func(ctx context.Context) error {
 		return p.store.ListenWebhooks(ctx, p.noticeWebhooks)
 	})
-	consumed := make(chan struct{}) // closed when no consumer of this process receives from a group any more
+	consumed := make(chan struct{}) // closed when this process's consumers no longer receive from groups
 	startLonger := func(what string, run func(context.Context) error) {
 		start(what, func(ctx context.Context) error {
 			longer, end := context.WithCancel(context.WithoutCancel(ctx))

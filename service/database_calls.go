@@ -9,7 +9,7 @@ import (
 )
 
 // The following methods implement drivers.Driver, each with its time limit. Reads and saves have callTimeout. Calls
-// whose duration depends on the size of a build have no limit: they go on while the database answers other calls.
+// whose duration depends on the size of a build have no limit: they continue while the database answers other calls.
 
 var _ drivers.Transactional = (*database)(nil)
 

@@ -36,7 +36,7 @@ const (
 // These errors are the causes with which a call is ended early.
 var (
 	errTooSlow  = fmt.Errorf("it did not answer within %s: %w", callTimeout, drivers.ErrTimedOut)
-	errGoneDown = errors.New("it does not answer any more")
+	errGoneDown = errors.New("it no longer answers")
 )
 
 // database is a monitored database of documents. It is a driver that may not be open yet, since its database may be
@@ -44,7 +44,7 @@ var (
 //
 // The database may also go down at any time. Then every call fails at once with domain.CodeUnavailable, calls under
 // way are ended, and the process pings about every second until the database answers. So callers never wait long for
-// a dead database, and the projections of other databases go on.
+// a dead database, and the projections of other databases continue.
 type database struct {
 	name string
 	open func(ctx context.Context) (drivers.Driver, error)
@@ -304,7 +304,7 @@ func (d *database) doubt() {
 	}
 }
 
-// call calls the driver for at most atMost. With 0, the call may go on for as long as the database answers other
+// call calls the driver for at most atMost. With 0, the call may continue for as long as the database answers other
 // calls.
 func (d *database) call(ctx context.Context, atMost time.Duration, do func(ctx context.Context, driver drivers.Driver) error) error {
 	calling, end := context.WithCancelCause(ctx)

@@ -82,7 +82,7 @@ type Process struct {
 	endOverdue    context.CancelFunc
 	outages       *telemetry.Outages
 	serving       sync.WaitGroup
-	failed        chan error // at most one error: why the process cannot go on
+	failed        chan error // at most one error: why the process cannot continue
 	stopping      atomic.Bool
 	readiness     readiness
 	deployLater   []domain.Definition
@@ -92,7 +92,7 @@ type Process struct {
 }
 
 // Start starts a process, and returns when it answers requests. ctx bounds only the start. The process runs until
-// Stop, which the caller must call. If the process cannot go on, Failed reports that.
+// Stop, which the caller must call. If the process cannot continue, Failed reports that.
 //
 // Start returns an error for what cannot work: a wrong configuration or definition, or a login that the database
 // refuses while it accepts another. While Manifold's own database is unreachable, or lacks what `manifold migrate up`
@@ -160,7 +160,7 @@ func (p *Process) AdminAddress() string {
 	return p.admin.Addr().String()
 }
 
-// Failed returns a channel that receives an error when the process cannot go on. The caller should then call Stop.
+// Failed returns a channel that receives an error when the process cannot continue. The caller should then call Stop.
 func (p *Process) Failed() <-chan error { return p.failed }
 
 func (p *Process) fail(err error) {

@@ -15,12 +15,12 @@ var errStopped = errors.New("the process was stopped")
 // stopMargin is how long cancelled work may take to end.
 const stopMargin = 3 * time.Second
 
-// Stop ends the process in order, and returns when nothing of it runs any more. It takes these steps:
+// Stop ends the process in order, and returns when all of it has stopped. It takes these steps:
 //
 //   - It accepts no new connections, and /readyz reports that on the open ones.
-//   - It ends the requests of followers, which go on at another process.
+//   - It ends the requests of followers, which continue at another process.
 //   - It lets the requests under way finish until the configured deadline, and cancels the rest.
-//   - It ends the background work, which goes on in another process, or at the next start, from its checkpoints.
+//   - It ends the background work, which continues in another process, or at the next start, from its checkpoints.
 //
 // When ctx ends first, Stop waits no longer. Acknowledged events are kept in any case. Stop may be called more than
 // once.
@@ -38,7 +38,7 @@ func (p *Process) stop(ctx context.Context) error {
 	begin := time.Now()
 	drain, cancel := context.WithTimeoutCause(ctx, p.config.ShutdownDeadline, errStopped)
 	defer cancel()
-	// Requests under way may wait for projections, so projections go on until the last request is answered.
+	// Requests under way may wait for projections, so projections continue until the last request is answered.
 	p.api.Stop()
 	err := p.public.server.Shutdown(drain)
 	if err == nil {

@@ -76,7 +76,7 @@ func TestKillOneOfTwoServices(t *testing.T) {
 				}
 			}
 		} else {
-			w.await(0, r.IntN(100)) // the other one goes on alone
+			w.await(0, r.IntN(100)) // the other one continues alone
 		}
 		one.start()
 	})

@@ -21,7 +21,7 @@ import (
 	"github.com/manifold-es/manifold/migrations"
 )
 
-// faultsFor is how long TestFaults goes on: a duration such as 30m.
+// faultsFor is how long TestFaults runs: a duration such as 30m.
 const faultsFor = "MANIFOLD_TEST_FAULTS"
 
 // recoversWithin is how long after a fault both processes may take until they serve everything again. Hung
@@ -322,7 +322,7 @@ func TestFaults(t *testing.T) {
 		for target, late := w.acked.Load()+events, time.After(recoversWithin); w.acked.Load() < target && ctx.Err() == nil; {
 			select {
 			case <-late:
-				t.Error("no events are acknowledged any more")
+				t.Error("events are no longer acknowledged")
 				cancel()
 			case <-time.After(10 * time.Millisecond):
 			}
@@ -398,7 +398,7 @@ func TestFaults(t *testing.T) {
 		}},
 		{"a killed process", func(p behind) {
 			p.kill()
-			await(10) // the other one goes on
+			await(10) // the other one continues
 			p.start()
 		}},
 		{"killed sessions", func(behind) {

@@ -272,7 +272,7 @@ func TestFollowersThatAreKilled(t *testing.T) {
 		path := "/v1/subscribe/categories/declaration?types=" + rare + "&filter=event.stream%20!=%20%22" + lines[0].Stream + "%22"
 		return resumed(ctx, u, path, some, int64(len(lines)), isRare, func(int64, *client.Event) {})
 	})
-	// The import is no further ahead than a few of the follower's deaths, so that most of these are while it goes on.
+	// The import is no further ahead than a few of the follower's deaths, so that most of these are while it continues.
 	run(func() error {
 		step := len(lines) / 100
 		for begin := 0; begin < len(lines); begin += step {

@@ -279,7 +279,7 @@ func (w *groupWorkload) run(disturb func(await func(events int64))) {
 	var appenders, consumers errgroup.Group
 	watched := func(err error) error {
 		if err != nil {
-			cancel() // nobody waits for what does not come any more
+			cancel() // so that nobody waits in vain
 		}
 		return err
 	}

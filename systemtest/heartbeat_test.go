@@ -261,7 +261,7 @@ func TestHeartbeats(t *testing.T) {
 		victim.kill()
 		victim.start()
 	}
-	// A slow machine publishes fewer versions of the documents, so the hosts go on until there are enough changes.
+	// A slow machine publishes fewer versions of the documents, so the hosts continue until there are enough changes.
 	f.until("enough changes", func() (bool, error) {
 		events, _, err := f.changes(t.Context())
 		trouble, err2 := troubleOf(events)

@@ -54,7 +54,7 @@ func (h *history) await(ctx context.Context, more int) error {
 		case <-ctx.Done():
 			return fmt.Errorf("%d operations more: %w", more, context.Cause(ctx))
 		case <-time.After(90 * time.Second):
-			return fmt.Errorf("no append is answered any more")
+			return fmt.Errorf("appends are no longer answered")
 		}
 		h.mu.Lock()
 	}

@@ -457,7 +457,7 @@ func TestTenantsAreApartInEveryEndpoint(t *testing.T) {
 	}
 }
 
-// settled is the view once nothing works on the side's projection any more.
+// settled is the view once work on the side's projection has ended.
 func (s *side) settled(t *testing.T, all map[string]endpoint) string {
 	t.Helper()
 	var list client.RebuildList

@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	binaries = folder
-	// What is killed is waited for more than worked on: more tests than processors go on at the same time.
+	// What is killed is waited for more than worked on: more tests than processors run at the same time.
 	flag.Parse()
 	if most := flag.Lookup("test.parallel"); most.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
 		if err := most.Value.Set(strconv.Itoa(2 * runtime.GOMAXPROCS(0))); err != nil {

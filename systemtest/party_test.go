@@ -193,8 +193,8 @@ func (p *party) readFrom(ctx context.Context, n int, from int64, yield func(clie
 	}
 }
 
-// follow reads the log from its beginning as it grows, and goes on where it was when something breaks, until it has all
-// that was appended.
+// follow reads the log from its beginning as it grows, and continues where it was when something breaks, until it has
+// all that was appended.
 func (p *party) follow(ctx context.Context, appended <-chan struct{}) error {
 	quitting := false
 	var late <-chan time.Time // when the end should have come long ago
@@ -211,7 +211,7 @@ func (p *party) follow(ctx context.Context, appended <-chan struct{}) error {
 		case <-appended:
 			appended, quitting, late = nil, true, time.After(3*time.Minute)
 		case <-late:
-			return fmt.Errorf("behind position %d, where nothing is appended any more, the log cannot be read to its end: %v", before, broken)
+			return fmt.Errorf("behind position %d, where appends have ended, the log cannot be read to its end: %v", before, broken)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-time.After(20 * time.Millisecond):

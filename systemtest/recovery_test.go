@@ -229,9 +229,9 @@ func TestRecoveryAfterAKilledProcess(t *testing.T) {
 		bound time.Duration
 	}{{"appends", appended, appendsAgain}, {"projections", projected, followsAgain}, {"groups", received, followsAgain}, {"webhooks", sent, webhooksAgain}} {
 		slowest := slices.Max(of.took)
-		t.Logf("%s go on %s after the death of a process, at the latest; they have %s", of.what, slowest.Round(time.Millisecond), of.bound)
+		t.Logf("%s continue %s after the death of a process, at the latest; they have %s", of.what, slowest.Round(time.Millisecond), of.bound)
 		if slowest > slowMachine*of.bound {
-			t.Errorf("%s go on %s after the death of a process", of.what, slowest)
+			t.Errorf("%s continue %s after the death of a process", of.what, slowest)
 		}
 	}
 	one.start() // it ends in order, as the other one

@@ -226,7 +226,7 @@ func (w *retentionWorkload) mustBe(e client.Event) error {
 	return nil
 }
 
-// follow follows the whole log, and goes on where it was when something breaks, or when it was away for a while.
+// follow follows the whole log, and continues where it was when something breaks, or when it was away for a while.
 func (w *retentionWorkload) follow(ctx context.Context, f *retainedFollower) error {
 	r := w.chance()
 	for n := 0; ctx.Err() == nil; n++ {

@@ -170,7 +170,7 @@ func TestDeletedTenant(t *testing.T) {
 	}
 	for table, rows := range rowsOf(t, super, tables, other.id) {
 		if before := before[table]; before > 0 && rows == 0 {
-			t.Errorf("%s has no row of the other tenant any more", table)
+			t.Errorf("%s no longer has a row of the other tenant", table)
 		}
 	}
 	if now := other.settled(t, all); now != view {
@@ -185,7 +185,7 @@ func TestDeletedTenant(t *testing.T) {
 	}
 }
 
-// eraseSoon erases deleted tenants as the service does, which waits for minutes until nothing can be under way any more:
+// eraseSoon erases deleted tenants as the service does, which waits for minutes until all requests must have ended:
 // in the test nothing is.
 func eraseSoon(t *testing.T, db pgtest.DB) {
 	t.Helper()

@@ -263,7 +263,7 @@ func (w *hookWorkload) run(r *rand.Rand, disturb func(await func(events int64)))
 		appenders.Go(func() error {
 			err := w.appendSome(ctx, quit, n, chance)
 			if err != nil {
-				cancel() // nobody waits for what does not come any more
+				cancel() // so that nobody waits in vain
 			}
 			return err
 		})
@@ -304,7 +304,7 @@ func (w *hookWorkload) run(r *rand.Rand, disturb func(await func(events int64)))
 	var status client.Webhook
 	w.user.must(t, http.StatusOK, &status, "GET", "/v1/webhooks/gone", nil)
 	if status.Disabled == nil {
-		t.Error("a webhook whose endpoint answers 410 goes on")
+		t.Error("a webhook whose endpoint answers 410 continues")
 	}
 	w.replay(ctx, w.hooks[0], events)
 }

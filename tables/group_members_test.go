@@ -63,7 +63,7 @@ func TestGroupMembers(t *testing.T) {
 	}
 }
 
-// Who has been silent for too long is none any more, whether it was swept already or not.
+// A member that was silent for too long no longer counts, whether it was swept already or not.
 func TestSilentGroupMembersAreSwept(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)

@@ -226,7 +226,7 @@ func TestUnknownOutcomeOfASaveIsSaid(t *testing.T) {
 	if saved {
 		t.Error("it is said to be saved")
 	}
-	// Nothing is connected any more, so nothing is sent: that is certain.
+	// There is no longer a connection, so nothing is sent: that is certain.
 	_, _, err = s.SaveLedger(t.Context(), tenant, "mail", change)
 	tablestest.Problem(t, err, domain.CodeUnavailable)
 }

@@ -436,7 +436,7 @@ func TestSeek(t *testing.T) {
 	mail := putGroup(t, s, tenant, "mail", 2)
 	fillPartition(t, s, tenant, mail, 1, 2)
 	owner := domain.NewGroupMemberID()
-	// Two have waited for their replay: one is behind the place where the partition goes on, and comes anyway.
+	// Two have waited for their replay: one is behind the place where the partition continues, and comes anyway.
 	stays, comes := deadLetterAt(1, 3), deadLetterAt(1, 106)
 	stays.ReplayAt, comes.ReplayAt = tenths(200), tenths(201)
 	before := mustSave(t, s, tenant, mail, group.LedgerChange{

@@ -164,7 +164,7 @@ func TestUnknownOutcomeIsSaidAndCanBeRepeated(t *testing.T) {
 	_, err := s.Append(t.Context(), tenant, a)
 	tablestest.Problem(t, err, domain.CodeOutcomeUnknown)
 
-	// Nothing is connected any more, so nothing is sent: that is certain.
+	// There is no longer a connection, so nothing is sent: that is certain.
 	_, err = s.Append(t.Context(), tenant, tablestest.Counted("order-1", domain.Any, 1))
 	if e := tablestest.Problem(t, err, domain.CodeUnavailable); strings.Contains(e.Message, "127.0.0.1") || !strings.Contains(err.Error(), "127.0.0.1") {
 		t.Errorf("the message is %q, the error %q: the database's address is for the log, not for clients", e.Message, err)

@@ -64,7 +64,7 @@ func (o *Outages) Logger(log *slog.Logger) *slog.Logger {
 	return slog.New(outageHandler{Handler: log.Handler(), outages: o})
 }
 
-// End logs the count of every outage that is not over. After that, nothing is counted any more.
+// End logs the count of every outage that is not over. After that, outages are no longer counted.
 func (o *Outages) End() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -97,7 +97,7 @@ func (s *Tenants) SetTenantState(ctx context.Context, id domain.TenantID, state 
 		case before == state:
 			return nil
 		case before == domain.TenantDeleting || before == domain.TenantDeleted:
-			return domain.Errorf(domain.CodeConflict, "state", "tenant %s is %s, and cannot be %s any more", id, before, state)
+			return domain.Errorf(domain.CodeConflict, "state", "tenant %s is %s, and can no longer be %s", id, before, state)
 		}
 		if _, err := tx.Exec(ctx, "update tenants t set state = $2 where t.tenant_id = $1", id, state); err != nil {
 			return fmt.Errorf("set a tenant's state: %w", err)

@@ -110,7 +110,7 @@ func TestAFaultNamesTheUpcasterAndLeavesTheEvent(t *testing.T) {
 	if string(e.Data) != `{}` || e.Metadata != nil {
 		t.Errorf("the event is %s with %s", e.Data, e.Metadata)
 	}
-	// One that this release does not take any more.
+	// An upcaster that this release no longer accepts.
 	e = event("Paid", `{}`, ``)
 	if fault := set.Upcast(nil, &e); fault == nil || fault.Upcaster.Name() != "upcaster Paid/1" {
 		t.Errorf("what does not compile gives %v", fault)

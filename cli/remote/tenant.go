@@ -63,7 +63,7 @@ func tenants(ctx context.Context, c *call) iter.Seq2[client.Tenant, error] {
 	}, func(page client.TenantList) []client.Tenant { return page.Tenants })
 }
 
-// findTenant finds a tenant by id or name. A deleted tenant has no name any more.
+// findTenant finds a tenant by id or name. A deleted tenant no longer has a name.
 func findTenant(ctx context.Context, c *call, nameOrID string) (client.Tenant, error) {
 	for tenant, err := range tenants(ctx, c) {
 		if err != nil {

@@ -17,7 +17,7 @@ type Consumer struct {
 	// Revision identifies a version of the consumer. If a running consumer is listed with another revision, it is
 	// stopped, and started again when it has returned.
 	Revision string
-	// Run delivers what is due and returns when nothing is due any more. It may wait a little for more. The result
+	// Run delivers what is due and returns when nothing more is due. It may wait a little for more. The result
 	// again is the time, by this process's clock, when something becomes due without an append or a Notice. Zero means
 	// never. After an error, Run is called again after growing pauses. Calls of Run never overlap. Run returns soon
 	// after ctx ends, and its error is then ignored.

@@ -125,7 +125,7 @@ func (m *membership) doneReading() {
 }
 
 // attendMember returns a group's assignment to its members, with the member id among them, for a receive. A receive is
-// a sign of life. If id is not a member any more, attendMember returns domain.CodeNotFound.
+// a sign of life. If id is no longer a member, attendMember returns domain.CodeNotFound.
 func (g *Groups) attendMember(ctx context.Context, gr *group, id domain.GroupMemberID) (*assignment, error) {
 	now := time.Now()
 	known := gr.members.known.Load()

@@ -51,7 +51,7 @@ func TestABacklogOfAHeldStreamIsPassedInSlices(t *testing.T) {
 	for rounds := 0; len(found) == 0; rounds++ {
 		before := s.reads.Load()
 		found = receive(0)
-		// One that it makes, and one that goes on while the ledger is saved.
+		// One that it makes, and one that continues while the ledger is saved.
 		if reads := s.reads.Load() - before; reads > 3 {
 			t.Errorf("a receive that does not wait has read %d slices of the log", reads)
 		}

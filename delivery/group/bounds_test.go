@@ -58,7 +58,7 @@ func TestAReceiveTakesNothingNewBehindItsBound(t *testing.T) {
 	mustOutcomes(t, domain.OutcomeDone)(b.groups.Nack(t.Context(), b.tenant, "g", attempts(first[1]), domain.Nack{Delay: 0}))
 	mustPositions(t, b.upTo(t, "g", 10, 1), 3)
 	mustOutcomes(t, domain.OutcomeDone)(b.groups.Ack(t.Context(), b.tenant, "g", attempts(first[0])))
-	mustPositions(t, b.upTo(t, "g", 10, 1), 4) // it was passed over, and so is not new any more
+	mustPositions(t, b.upTo(t, "g", 10, 1), 4) // it was passed over, and so is no longer new
 	if _, err := b.groups.Receive(t.Context(), b.tenant, "g", group.Receive{UpTo: -1}); err == nil {
 		t.Error("a negative bound was taken")
 	}

@@ -85,7 +85,7 @@ func (s *step) redeliver(ctx context.Context, now, deadline int64) error {
 		for _, a := range part {
 			e := there[a.position()]
 			if e == nil || a.replay == nil && !s.p.ahead.selection.Names(e) {
-				l.settleGone(a) // not in the log any more, or, after a change of the definition, not in the group
+				l.settleGone(a) // no longer in the log, or, after a change of the definition, not in the group
 				continue
 			}
 			r := s.receiveWithRoom(eventBytes(e))

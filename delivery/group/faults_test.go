@@ -121,7 +121,7 @@ func TestAttemptsAreCounted(t *testing.T) {
 			stop()
 		}
 	}
-	// Nobody receives any more, but the process that delivered last handles the timeout.
+	// Receiving has stopped, but the process that delivered last handles the timeout.
 	for b.status(t, "g").Parked == 0 {
 		pause(t)
 	}

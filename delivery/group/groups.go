@@ -155,7 +155,7 @@ func (g *Groups) sweep(now time.Time) {
 }
 
 // sweepOrClose makes the partition handle timeouts. If nobody has used the partition for a while and nothing is left to
-// do, it returns true, and the partition must not be used any more.
+// do, it returns true, and the partition must no longer be used.
 func (p *partition) sweepOrClose(now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

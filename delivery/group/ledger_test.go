@@ -73,7 +73,7 @@ func (m *ledgerModel) save() {
 		m.letters[d.Position] = d
 	}
 	m.ledger.saved()
-	if rapid.Bool().Draw(m.t, "another process goes on") {
+	if rapid.Bool().Draw(m.t, "another process continues") {
 		m.reopen(c.Ledger)
 	}
 	m.check(c.Status)

@@ -288,7 +288,7 @@ func TestDeadLettersAreReplayedAndDiscarded(t *testing.T) {
 	first := b.receive(t, "g", 10)
 	mustPositions(t, first, 1, 3)
 	mustOutcomes(t, domain.OutcomeDone)(b.groups.Nack(t.Context(), b.tenant, "g", attempts(first...), domain.Nack{Action: domain.NackRetry, Reason: "no such customer"}))
-	second := b.receive(t, "g", 10) // a parked event lets its stream go on
+	second := b.receive(t, "g", 10) // a parked event lets its stream continue
 	mustPositions(t, second, 2)
 	letters, err := b.groups.DeadLetters(t.Context(), b.tenant, "g", 0, 10)
 	if err != nil || len(letters) != 2 || letters[0].Reason != "no such customer" || letters[0].Event.Position != 1 || letters[1].Event.Position != 3 {

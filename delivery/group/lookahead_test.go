@@ -69,7 +69,7 @@ func (m *memoryLog) VersionBefore(_ context.Context, _ domain.TenantID, stream s
 	return 0, nil
 }
 
-// However it is read and wherever one goes on, the next event is the next that is selected, and none is left out.
+// However it is read and wherever one continues, the next event is the next that is selected, and none is left out.
 func TestLookaheadGivesTheSelectedEvents(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -42,7 +42,7 @@ func (g *Groups) alive(ctx context.Context, gr *group, member domain.GroupMember
 	}
 	found, ok := r.find(member.ID)
 	if !ok {
-		return found, domain.Errorf(domain.CodeNotFound, "memberId", "group %q has no member %s any more; join again", gr.name, member.ID)
+		return found, domain.Errorf(domain.CodeNotFound, "memberId", "group %q no longer has a member %s; join again", gr.name, member.ID)
 	}
 	return found, nil
 }

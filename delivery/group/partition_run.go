@@ -90,7 +90,7 @@ const (
 	partitionDropped
 )
 
-// dropped reports whether the partition must not be used any more.
+// dropped reports whether the partition must no longer be used.
 func (p *partition) dropped() bool { return p.state >= partitionDropping }
 
 // start starts the goroutine, if the partition is idle.

@@ -38,7 +38,7 @@ func (b groupBench) join(t testing.TB, groups *group.Groups) domain.GroupMemberI
 	return member.ID
 }
 
-// all receives as a member until nothing is delivered any more.
+// all receives as a member until nothing more is delivered.
 func (b groupBench) all(t testing.TB, groups *group.Groups, member domain.GroupMemberID) (all []domain.Delivery) {
 	t.Helper()
 	for {

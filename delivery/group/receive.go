@@ -35,7 +35,7 @@ type receive struct {
 	looksLeft   int          // answered after so many more partitions without events; negative: it keeps waiting
 	lookedAt    []*partition // partitions that looksLeft no longer counts
 	wantedBy    []*partition // partitions that wanted it while it was in another's step
-	searchUntil time.Time    // until when the search goes on after the wait, if it is unknown whether something is due
+	searchUntil time.Time    // until when the search continues after the wait, if it is unknown whether something is due
 	exhausted   []*partition // partitions that looked up to the head and had nothing for it
 
 	// Only the step uses these.
@@ -159,7 +159,7 @@ func (r *receive) stopWaiting() (over bool) {
 	return true
 }
 
-// abandon ends a receive that nobody waits for any more.
+// abandon ends a receive whose caller no longer waits.
 func (r *receive) abandon() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -223,7 +223,7 @@ func (r *receive) await(ctx context.Context, wait time.Duration) ([]domain.Deliv
 	return r.ready, r.err
 }
 
-// leave abandons a receive that nobody waits for any more. Its deliveries, including those that a step is about to
+// leave abandons a receive whose caller no longer waits. Its deliveries, including those that a step is about to
 // make, go back.
 func (r *receive) leave() {
 	r.abandon()

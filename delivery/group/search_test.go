@@ -109,7 +109,7 @@ func TestReceiveFindsWhatIsFarBehindInAStream(t *testing.T) {
 	ack(held...)
 	held = poll()
 	mustPositions(t, held, 2)
-	// Another process knows nothing of the stream but where it goes on.
+	// Another process knows nothing of the stream but where it continues.
 	b.groups = group.New(group.Config{Store: slowStreams{b.store, t}, Log: quiet})
 	ack(held...)
 	mustPositions(t, poll(), last)

@@ -141,7 +141,7 @@ func TestAHeldStreamIsReadByItsIndex(t *testing.T) {
 			t.Fatalf("version %d is delivered; want %d", slow.Event.Version, version)
 		}
 		if version%150 == 0 {
-			groups = process() // another process goes on
+			groups = process() // another process continues
 		}
 		mustOutcomes(t, domain.OutcomeDone)(groups.Ack(t.Context(), b.tenant, "g", attempts(slow)))
 		next := receive(1000)

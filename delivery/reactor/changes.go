@@ -68,7 +68,7 @@ type Changes struct {
 
 // published is a projection whose changes are or were published.
 type published struct {
-	since time.Time // zero: not published any more, and its remains must be removed
+	since time.Time // zero: no longer published, and its remains must be removed
 	row   time.Time // last change of its row that was seen
 }
 

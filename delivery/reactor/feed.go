@@ -27,7 +27,7 @@ type feed struct {
 	settled int64 // progress of the projection when last read
 }
 
-// errOver means that the projection is not the run's source any more.
+// errOver means that the projection is no longer the run's source.
 var errOver = errors.New("the projection was replaced")
 
 // ended ends a run whose source is over. The next run finds the new source.

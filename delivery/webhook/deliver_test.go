@@ -201,7 +201,7 @@ func TestEndpointThatIsGone(t *testing.T) {
 	}
 	got := map[string]bool{e.next(t).id(): true, e.next(t).id(): true}
 	if !got[first.ID.String()] || !got[second.ID.String()] {
-		t.Errorf("it goes on with %v", got)
+		t.Errorf("it continues with %v", got)
 	}
 }
 
@@ -225,7 +225,7 @@ func TestWebhookIsPaused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := e.next(t); r.id() != want.ID.String() {
-		t.Errorf("it goes on with %s", r.body)
+		t.Errorf("it continues with %s", r.body)
 	}
 }
 

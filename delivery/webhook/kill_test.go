@@ -14,7 +14,7 @@ import (
 	"github.com/manifold-es/manifold/tables"
 )
 
-// mortal is a store that writes nothing any more when it is dead, like the store of a killed process.
+// mortal is a store that no longer writes when it is dead, like the store of a killed process.
 type mortal struct {
 	*tables.Tables
 	dead *atomic.Bool

@@ -78,7 +78,7 @@ func (s *Postgres) emptySliced(ctx context.Context, table string, tenant domain.
 }
 
 // SweepWebhook removes some outdated rows of a webhook: attempts beyond the newest domain.MaxWebhookAttempts or older
-// than domain.WebhookAttemptsLife, and claims that no event can meet any more. more reports that there may be more such
+// than domain.WebhookAttemptsLife, and claims that events can no longer meet. more reports that there may be more such
 // rows. A call takes only a moment. A webhook that no longer exists has nothing left to remove.
 func (s *Postgres) SweepWebhook(ctx context.Context, tenant domain.TenantID, name string) (more bool, err error) {
 	webhook, err := s.Webhook(ctx, tenant, name)

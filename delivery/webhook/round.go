@@ -15,7 +15,7 @@ const (
 	settleTimeout = 20 * time.Second // for a group's responses
 )
 
-// round is one run of a consumer, from the first event until nothing is due any more. One goroutine takes events and
+// round is one run of a consumer, from the first event until nothing more is due. One goroutine takes events and
 // prepares them. Another starts their requests, each in a separate goroutine. A third settles the results, as many at a
 // time as there are.
 type round struct {

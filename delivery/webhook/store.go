@@ -38,7 +38,7 @@ type Store interface {
 	RemoveWebhookSecret(ctx context.Context, tenant domain.TenantID, name string, id domain.WebhookSecretID) (domain.Webhook, error)
 
 	WebhookAttempts(ctx context.Context, tenant domain.TenantID, name string, wanted domain.WebhookAttempts) ([]domain.WebhookAttempt, error)
-	// AddWebhookAttempts stores attempts, in one statement. If the webhook does not exist any more, it stores nothing
+	// AddWebhookAttempts stores attempts, in one statement. If the webhook no longer exists, it stores nothing
 	// and returns no error.
 	AddWebhookAttempts(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.WebhookAttempt) error
 	// WebhookFailing summarizes the failed attempts of a URL, if the newest attempt to reach it has failed. Otherwise

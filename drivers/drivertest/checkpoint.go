@@ -150,7 +150,7 @@ func (s *suite) ownCheckpoints(t *testing.T) {
 		check("with three builds")
 		s.save(t, first, one, drivers.Batch{From: 1, To: 7, Deletes: []drivers.Deletion{{ID: "a", Version: 7}}})
 		want[place{one, first.Number}] = 7
-		check("when one went on")
+		check("when one went ahead")
 		if err := s.driver.DropTable(t.Context(), first); err != nil {
 			t.Fatalf("DropTable: %v", err)
 		}

@@ -135,7 +135,7 @@ func (s *suite) concurrency(t *testing.T) {
 		for range won {
 			batch, ok := won[at]
 			if !ok {
-				t.Fatalf("nobody saved from %d, where the chain of %d saves should go on", at, len(won))
+				t.Fatalf("nobody saved from %d, where the chain of %d saves should continue", at, len(won))
 			}
 			want.apply(batch)
 			at = batch.To

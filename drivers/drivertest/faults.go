@@ -284,7 +284,7 @@ func (s *suite) downs(t *testing.T, build domain.Build, tenant domain.TenantID) 
 					return
 				}
 				if !errors.Is(err, drivers.ErrStale) && !domain.IsCode(err, domain.CodeUnavailable) {
-					t.Errorf("going on to %d: %v", to, err)
+					t.Errorf("continuing to %d: %v", to, err)
 					return
 				}
 			}
@@ -342,7 +342,7 @@ func (w worker) refused(t *testing.T, from int64) error {
 	for {
 		err := w.driver.Save(ctx, w.build, w.tenant, drivers.Batch{From: from, To: from + 1, Upserts: []domain.Document{document("wrong", from+1, `{}`)}})
 		if err == nil {
-			t.Fatalf("a save from %d got through, where there is no checkpoint any more", from)
+			t.Fatalf("a save from %d got through, where there is no longer a checkpoint", from)
 		}
 		if !domain.IsCode(err, domain.CodeUnavailable) || ctx.Err() != nil {
 			return err

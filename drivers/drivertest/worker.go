@@ -155,7 +155,7 @@ func (w worker) reach(ctx context.Context, t *testing.T, to int64) {
 			return
 		}
 		if !errors.Is(err, drivers.ErrStale) && !domain.IsCode(err, domain.CodeUnavailable) || ctx.Err() != nil {
-			t.Fatalf("going on to %d: %v", to, err)
+			t.Fatalf("continuing to %d: %v", to, err)
 		}
 	}
 }

@@ -141,7 +141,7 @@ func (d *Driver) attempt(ctx context.Context, concern *writeconcern.WriteConcern
 		session.EndSession(aborting)
 	}
 	if ctx.Err() != nil {
-		d.background.Go(abort) // nobody waits for it any more
+		d.background.Go(abort) // the caller no longer waits
 	} else {
 		abort()
 	}

@@ -196,7 +196,7 @@ func (d *Driver) define(ctx context.Context, name string, do func(tx *sql.Tx) er
 		}
 		defer func() {
 			if err != nil {
-				_ = tx.Rollback() // what the server has ended already is no transaction any more
+				_ = tx.Rollback() // the server has already ended the transaction
 			}
 		}()
 		got, err := number(ctx, tx, lockName(name))

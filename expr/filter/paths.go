@@ -39,7 +39,7 @@ func CompileOrder(source string) ([]domain.Order, error) {
 			l.Cursor = l.Skip(len([]rune(word)))
 		default:
 			hint := "write asc or desc, and a comma before the next path"
-			if scan.IsNameRune(l.Before()) { // the name goes on with letters that it cannot have
+			if scan.IsNameRune(l.Before()) { // the name continues with letters that it cannot have
 				hint = quotedHint
 			}
 			if lower := strings.ToLower(word); lower == "asc" || lower == "desc" {
@@ -150,7 +150,7 @@ func (l *pathList) hint() string {
 	switch word := strings.ToLower(l.Word()); {
 	case word == "":
 		return ""
-	case scan.IsNameRune(l.Before()): // the name goes on with letters that it cannot have
+	case scan.IsNameRune(l.Before()): // the name continues with letters that it cannot have
 		return quotedHint
 	case word == "asc" || word == "desc":
 		return "asc or desc stands once after each path of an order, and nowhere else"

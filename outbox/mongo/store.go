@@ -188,7 +188,7 @@ func (b *Box) Lag(ctx context.Context) (outbox.Lag, error) {
 	return outbox.Lag{Waiting: int(count), Oldest: max(0, time.Since(first.AddedAt))}, err
 }
 
-// forgotten is how long an expired lease is kept that nobody has renewed: its stream has no rows any more.
+// forgotten is how long an expired lease is kept that nobody has renewed: its stream no longer has rows.
 const forgotten = time.Hour
 
 // Sweep implements outbox.Store.

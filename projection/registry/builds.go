@@ -12,7 +12,7 @@ import (
 	"github.com/manifold-es/manifold/pg"
 )
 
-// retire puts a build that nobody reads any more on the list of builds to drop.
+// retire puts a build that is no longer read on the list of builds to drop.
 func retire(ctx context.Context, tx pgx.Tx, build domain.Build, dropAt time.Time) error {
 	_, err := tx.Exec(ctx, `
 		insert into retired_builds (tenant_id, name, build, database, drop_at) values ($1, $2, $3, $4, $5)

@@ -124,7 +124,7 @@ func (s *Registry) MoveInline(ctx context.Context, from, to domain.TenantBuild, 
 		case err != nil:
 			return false, fmt.Errorf("move a tenant to another build: %w", err)
 		case done.RowsAffected() == 0:
-			return false, domain.Errorf(domain.CodeConflict, "", "build %d of projection %q is not tenant %s's any more", from.Build, from.Name, from.Tenant)
+			return false, domain.Errorf(domain.CodeConflict, "", "build %d of projection %q is no longer tenant %s's", from.Build, from.Name, from.Tenant)
 		}
 		moved = true
 		return true, nil

@@ -73,7 +73,7 @@ func TestUpcastersBesideAFirstAppend(t *testing.T) {
 }
 
 // The definition of an inline build may be one of the next release, whose process works beside this one: the build is given
-// up, and appends go on.
+// up, and appends continue.
 func TestAnInlineBuildOfAnotherRelease(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)

@@ -240,7 +240,7 @@ func scanEvent(row pgx.CollectableRow) (domain.Event, error) {
 }
 
 // Unpark removes waiting events, at the given positions, of a build's parked document, because they have taken effect.
-// If no event waits any more, the document is released and left is true; events parked meanwhile keep it parked. With a
+// If no events are left, the document is released and left is true; events parked meanwhile keep it parked. With a
 // failure, which must be that of the first event still waiting, the document stays in any case. left is also true for a
 // document that is not parked.
 func (s *Registry) Unpark(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, done []int64, failure *domain.ParkedDocument) (left bool, err error) {

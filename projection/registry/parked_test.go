@@ -262,7 +262,7 @@ func TestParkedDocumentIsHeld(t *testing.T) {
 	}); left || !errors.Is(err, no) {
 		t.Errorf("left is %v, %v", left, err)
 	}
-	// The lock is lost: others go on, and what was done is not taken away.
+	// The lock is lost: others continue, and what was done is not taken away.
 	left, err := hold(func(ctx context.Context, _ int64, waiting waiting) ([]int64, *domain.ParkedDocument, error) {
 		done, err := all(ctx, waiting)
 		tablestest.Must(t, err)
@@ -302,7 +302,7 @@ func TestParkedDocumentIsHeld(t *testing.T) {
 	if !left || err != nil || <-tried {
 		t.Errorf("left is %v, %v, and something waits", left, err)
 	}
-	// There is nothing to be held any more.
+	// There is no longer anything to hold.
 	left, err = hold(func(context.Context, int64, waiting) ([]int64, *domain.ParkedDocument, error) {
 		t.Error("it is held")
 		return nil, nil, nil

@@ -361,7 +361,7 @@ func TestDeletingAProjectionEndsItsRebuild(t *testing.T) {
 			if got.State != domain.RebuildCancelled {
 				t.Errorf("the rebuild is %+v", got)
 			}
-			// The name is free, and the numbers go on.
+			// The name is free, and the numbers continue.
 			again, _ := tablestest.Projection(t, s, id)
 			if again.Build <= rebuild.Build {
 				t.Errorf("build %d was used before", again.Build)

@@ -18,7 +18,7 @@ import (
 // row under the tenant.
 //
 // From the first swap on, builds of single tenants are on the list of retired builds, without a date. So every build
-// with documents is in one list or the other. A build gets its date when no tenant's row names it any more.
+// with documents is in one list or the other. A build gets its date when tenants' rows no longer name it.
 
 // HoldTenant makes the build that is live for a tenant stand still, as HoldProjection does for all. It returns
 // domain.CodeConflict unless the rebuild may swap and its Worker is the current one. It may be repeated.
@@ -199,8 +199,8 @@ func (s *Registry) TenantBuildsOf(ctx context.Context, id domain.ProjectionID) (
 }
 
 // SettleTenantBuilds cleans up after swaps. It removes tenants' rows whose base is no longer live or whose projection
-// is gone. It removes the holds of ended rebuilds. And it sets a date for dropping the builds that no tenant's row
-// names any more. It may be repeated, and several processes may run it at once.
+// is gone. It removes the holds of ended rebuilds. And it sets a date for dropping the builds that tenants' rows
+// no longer name. It may be repeated, and several processes may run it at once.
 func (s *Registry) SettleTenantBuilds(ctx context.Context, dropAt time.Time) error {
 	rows, _ := s.db.System.Query(ctx, "select "+tenantBuildColumns+`
 		from tenant_builds b left join projections p on p.tenant_id = b.owner and p.name = b.name
@@ -225,7 +225,7 @@ func (s *Registry) SettleTenantBuilds(ctx context.Context, dropAt time.Time) err
 		return build, row.Scan(&build.Owner, &build.Name, &build.Number, &build.Database)
 	})
 	if err != nil {
-		return pg.Unavailable(fmt.Errorf("list the builds that no tenant has any more: %w", err))
+		return pg.Unavailable(fmt.Errorf("list the builds that no tenant uses: %w", err))
 	}
 	for _, build := range unnamed {
 		if err := s.dateBuild(ctx, build, dropAt); err != nil {

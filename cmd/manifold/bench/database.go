@@ -46,7 +46,7 @@ func openDatabase(ctx context.Context, serverURL string, progress io.Writer) (*d
 			return nil, errors.Join(err, closeAll())
 		}
 		undo = append(undo, func() error {
-			// The data is not needed any more, so the server need not write it to disk.
+			// The data is no longer needed, so the server need not write it to disk.
 			now, cancel := context.WithCancel(context.Background())
 			cancel()
 			err := server.Stop(now)

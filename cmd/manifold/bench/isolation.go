@@ -24,7 +24,7 @@ func isolationCommand() *cobra.Command {
 	command.Long = `Measure a quiet tenant's lag beside a backlog and a fault.
 
 Three tenants have a shared projection: one whose log is suddenly a backlog ahead of its documents, one whose projection
-stands before an event that cannot be folded and whose log goes on growing, and a quiet one. What is measured is the quiet
+stands before an event that cannot be folded and whose log keeps growing, and a quiet one. What is measured is the quiet
 tenant's lag, from an append's answer until a read with minPosition gives the document with it: first alone, then for as
 long as there is a backlog. Every append is read.`
 	command.Flags().IntVar(&f.backlog, "backlog", 2_000_000, "events that one tenant is behind")

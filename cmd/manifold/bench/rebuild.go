@@ -26,7 +26,7 @@ With --rate, one tenant's log grows meanwhile, and its documents are read: by id
 them. What readers wait is then shown before the rebuild, while it builds, and from its validation until a second behind its
 swap; and the live lag, from an append's answer until a read with minPosition gives the document with it.`
 	command.Flags().Float64Var(&f.rate, "rate", 0, "events appended a second beside the rebuild")
-	command.Flags().DurationVar(&f.warmUp, "warm-up", time.Second, "with --rate: how long that goes on before it is measured")
+	command.Flags().DurationVar(&f.warmUp, "warm-up", time.Second, "with --rate: how long the load runs before it is measured")
 	command.Flags().DurationVar(&f.duration, "duration", 4*time.Second, "with --rate: how long it is measured before the rebuild")
 	return projectionFlags(f, command)
 }
@@ -119,7 +119,7 @@ type besideRebuild struct {
 	wires       []*wire
 }
 
-// behindSwap is how long the load goes on after the swap.
+// behindSwap is how long the load continues after the swap.
 const behindSwap = time.Second
 
 // beside starts the load, and returns when there are enough measurements for comparison.

@@ -248,7 +248,7 @@ func (t *tail) follow(r io.Reader, listening chan<- string) {
 		}
 		t.mu.Unlock()
 	}
-	// A line that is too long ends the scanner. Go on reading, so that a full pipe does not block the service.
+	// A line that is too long ends the scanner. Keep reading, so that a full pipe does not block the service.
 	_, _ = io.Copy(io.Discard, r)
 }
 

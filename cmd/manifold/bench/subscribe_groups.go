@@ -16,7 +16,7 @@ import (
 // groupPath is the group of the benchmark.
 const groupPath = "/v1/subscriptions/bench"
 
-// stalled is how long a run may go on without any delivery before it is given up.
+// stalled is how long a run may continue without any delivery before it is given up.
 const stalled = time.Minute
 
 func consume(ctx context.Context, f *flags, progress io.Writer) (_ Result, err error) {

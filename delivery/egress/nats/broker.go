@@ -133,7 +133,7 @@ func Open(config Config) (*Broker, error) {
 	return b, nil
 }
 
-// disconnected cancels waits for responses that will not come any more.
+// disconnected cancels waits for responses that will no longer come.
 func (b *Broker) disconnected() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
