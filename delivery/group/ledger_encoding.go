@@ -188,10 +188,10 @@ func (l *ledger) decode(b []byte) error {
 		position += r.number("its position")
 		left.position = position
 		if l.behind[left.stream] != nil {
-			r.fail("the stream %q is behind twice", left.stream)
+			r.fail("the stream %q has a backlog twice", left.stream)
 		}
 		if position > l.readTo+1 {
-			r.fail("the stream %q is behind at %d, which was not read", left.stream, position)
+			r.fail("the stream %q has a backlog from position %d, which was not read", left.stream, position)
 			position = 0
 		}
 		l.behind[left.stream] = left
@@ -231,7 +231,7 @@ func (l *ledger) decodeLeases(r *ledgerReader, types []string) {
 		case r.err != nil:
 			return
 		case distance == 0 || position > l.readTo:
-			r.fail("lease %d is of position %d, behind which it was read or delivered", i, position)
+			r.fail("lease %d is at position %d, which was not read or is leased twice", i, position)
 			return
 		case eventType >= int64(len(types)):
 			r.fail("lease %d has type %d of %d", i, eventType, len(types))

@@ -83,7 +83,7 @@ func (s *Postgres) AnnounceGroupMember(ctx context.Context, tenant domain.Tenant
 	case !there:
 		return nil, noGroup(name)
 	case !announced && join:
-		return nil, domain.Errorf(domain.CodeTooManyRequests, "", "group %q has %d members, the most there may be", name, domain.MaxGroupMembers)
+		return nil, domain.Errorf(domain.CodeTooManyRequests, "", "group %q has %d members, which is the maximum", name, domain.MaxGroupMembers)
 	case !announced:
 		return nil, domain.Errorf(domain.CodeNotFound, "memberId", "group %q has no member %s, or it was silent for too long; join again", name, member.ID)
 	}

@@ -62,7 +62,7 @@ func (s *Postgres) AddWebhookSecret(ctx context.Context, tenant domain.TenantID,
 		case err != nil:
 			return false, err
 		case there >= domain.MaxWebhookSecrets:
-			return false, domain.Errorf(domain.CodeConflict, "", "webhook %q has %d secrets, the most there may be; remove one that its receiver no longer needs", name, there)
+			return false, domain.Errorf(domain.CodeConflict, "", "webhook %q has %d secrets, which is the maximum; remove one that its receiver no longer needs", name, there)
 		}
 		return true, insertSecret(ctx, tx, tenant, name, secret)
 	})

@@ -26,7 +26,7 @@ func (s *sender) checkURL(text string) error {
 	case u.Hostname() == "":
 		return wrong("it names no host; write one such as https://example.com/events")
 	case u.User != nil:
-		return wrong("it has a user or a password in it; leave them out: the signature says who has sent an event")
+		return wrong("it contains a user or a password; leave them out: the signature proves who sent an event")
 	case strings.Contains(text, "#"):
 		return wrong("it has a fragment (after the #), which is never sent; leave it out")
 	case u.Scheme == "http" && !s.http:

@@ -110,7 +110,7 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 		parsed.AppName = "manifold-documents"
 	}
 	if !verified(parsed) && config.Log != nil {
-		config.Log.WarnContext(ctx, "the connection to the documents' database does not verify the server's certificate: whoever is between can read and change everything; add encrypt=true and TrustServerCertificate=false to its URL", "host", parsed.Host)
+		config.Log.WarnContext(ctx, "the connection to the documents' database does not verify the server's certificate: anyone on the network path can read and change everything; add encrypt=true and TrustServerCertificate=false to its URL", "host", parsed.Host)
 	}
 	db := sql.OpenDB(mssql.NewConnectorConfig(parsed))
 	conns := config.MaxConns

@@ -164,7 +164,7 @@ func (d *Driver) prepareDatabase(ctx context.Context) error {
 		return err
 	}
 	if d.server.locking {
-		d.log.WarnContext(ctx, "the documents' database has read_committed_snapshot off: those who read a tenant's documents and those who save them wait for one another")
+		d.log.WarnContext(ctx, "the documents' database has read_committed_snapshot off: reads and saves of a tenant's documents wait for each other")
 	}
 	if !found[0].schema {
 		err := d.define(ctx, schema, func(tx *sql.Tx) error {

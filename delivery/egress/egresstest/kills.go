@@ -238,7 +238,7 @@ func (b Bench) Check(t testing.TB, stored []Stored, name, category string) {
 		first[place] = m.ID
 		of := tenant + " " + stream
 		if before := versions[of]; version != before+1 {
-			t.Errorf("%s came behind version %d", place, before)
+			t.Errorf("%s came after version %d", place, before)
 		}
 		versions[of] = max(versions[of], version)
 	}
