@@ -80,6 +80,7 @@ func Run(t *testing.T, harness Harness) {
 	place := harness.Place(t)
 	s := &suite{Harness: harness, place: place}
 	s.driver = s.open(t)
+	unknown := slices.Clone(harness.Subjects)
 	for _, subject := range []struct {
 		name string
 		run  func(t *testing.T)
@@ -102,6 +103,10 @@ func Run(t *testing.T, harness Harness) {
 		if harness.Subjects == nil || slices.Contains(harness.Subjects, subject.name) {
 			t.Run(subject.name, subject.run)
 		}
+		unknown = slices.DeleteFunc(unknown, func(name string) bool { return name == subject.name })
+	}
+	if len(unknown) > 0 {
+		t.Errorf("there are no subjects %q", unknown)
 	}
 }
 
