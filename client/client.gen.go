@@ -351,7 +351,7 @@ type Definition struct {
 	// Mode async: folded behind the append. inline: in the append's own transaction, in the log's own database; an event that cannot be folded refuses its append. live: nothing is stored, folded when asked for.
 	Mode string `json:"mode,omitempty"`
 
-	// OnError stop: the projection stands still before an event that it cannot fold, for the tenant whose event it is. park: the event's document is set aside with its events, all others go on.
+	// OnError stop: the projection stands still before an event that it cannot fold, for the tenant whose event it is. park: the event's document is set aside with its events, all others continue.
 	OnError string `json:"onError,omitempty"`
 
 	// PublishChanges Each change of a document becomes an event of the category and type `<name>.changed`: its data is `{document, version, data}`, with `data: null` where the document was removed. The name has no hyphen then, and the source names its categories.
@@ -382,7 +382,7 @@ type Deliveries struct {
 type Delivery struct {
 	Event Event `json:"event"`
 
-	// Attempt Counts the deliveries of the event. After a seek it goes on from the highest number that the group has given.
+	// Attempt Counts the deliveries of the event. After a seek it continues from the highest number that the group has given.
 	Attempt     int       `json:"attempt"`
 	AckDeadline time.Time `json:"ackDeadline"`
 
@@ -393,7 +393,7 @@ type Delivery struct {
 	Replays int `json:"replays,omitempty"`
 
 	// Gap Retention has removed events of the categories within this stretch of the log, perhaps such as would have been given here. Those that are left in it
-	// are given as usual. It is no place to go on from.
+	// are given as usual. Reads cannot continue from it.
 	Gap *Gap `json:"gap,omitempty"`
 }
 
@@ -581,7 +581,7 @@ type FieldChange struct {
 }
 
 // Gap Retention has removed events of the categories within this stretch of the log, perhaps such as would have been given here. Those that are left in it
-// are given as usual. It is no place to go on from.
+// are given as usual. Reads cannot continue from it.
 type Gap struct {
 	// From The first position that may be missing.
 	From int64 `json:"from"`
@@ -912,7 +912,7 @@ type NewWebhookReplay struct {
 
 // NewWebhookSecret defines model for NewWebhookSecret.
 type NewWebhookSecret struct {
-	// ExpireOldAfter Seconds for which those that are there go on signing; left out: until they are removed.
+	// ExpireOldAfter Seconds for which those that are there keep signing; left out: until they are removed.
 	ExpireOldAfter *float64 `json:"expireOldAfter,omitempty"`
 }
 
@@ -1093,7 +1093,7 @@ type ProjectionList struct {
 type ProjectionState struct {
 	Name string `json:"name"`
 
-	// State held: a rebuild is about to swap its build in; unavailable: its database does not answer, and it goes on by itself when that is back; lost: the table of its documents is not there any more, and a rebuild makes it again.
+	// State held: a rebuild is about to swap its build in; unavailable: its database does not answer, and it continues by itself when that is back; lost: the table of its documents no longer exists, and a rebuild creates it again.
 	State string `json:"state"`
 	Build int64  `json:"build"`
 
@@ -1119,7 +1119,7 @@ type ProjectionState struct {
 	// Parked Documents that are parked, with `onError: park`; missing where there are none.
 	Parked int64 `json:"parked,omitempty"`
 
-	// Error With unavailable and lost, and with running where it cannot go on at the moment: why.
+	// Error With unavailable and lost, and with running where it cannot continue at the moment: why.
 	Error string `json:"error,omitempty"`
 
 	// Since With error: since when, where the process that answers knows it.
@@ -1854,7 +1854,7 @@ type Webhook struct {
 	Timeout  float64        `json:"timeout"`
 	Paused   bool           `json:"paused"`
 
-	// Disabled The service has stopped it. `resume` or a PUT has it go on.
+	// Disabled The service has stopped it. `resume` or a PUT restarts it.
 	Disabled *WebhookDisabled `json:"disabled,omitempty"`
 
 	// Failing The URL has not taken the newest attempts, as far as the log of attempts has them. From five in a row on it is only probed. In the answer to GET of one webhook; missing where it has taken the last, or nothing was sent to it.
@@ -1929,7 +1929,7 @@ type WebhookDedupe struct {
 	Window float64 `json:"window"`
 }
 
-// WebhookDisabled The service has stopped it. `resume` or a PUT has it go on.
+// WebhookDisabled The service has stopped it. `resume` or a PUT restarts it.
 type WebhookDisabled struct {
 	At     time.Time `json:"at"`
 	Reason string    `json:"reason"`
@@ -2215,7 +2215,7 @@ type ReadLatestParams struct {
 
 // ExportEventsParams defines parameters for ExportEvents.
 type ExportEventsParams struct {
-	// From The first position, included; to go on after an export that was cut off.
+	// From The first position, included; to continue after an export that was cut off.
 	From *int64 `form:"from,omitempty" json:"from,omitempty"`
 }
 
@@ -2242,7 +2242,7 @@ type ListKeysParams struct {
 
 // PutProjectionParams defines parameters for PutProjection.
 type PutProjectionParams struct {
-	// AcceptLoss Go on where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
+	// AcceptLoss Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
 	AcceptLoss *AcceptLoss `form:"acceptLoss,omitempty" json:"acceptLoss,omitempty"`
 }
 
@@ -2331,7 +2331,7 @@ type ReplayParkedDocumentParams struct {
 
 // RollbackRebuildParams defines parameters for RollbackRebuild.
 type RollbackRebuildParams struct {
-	// AcceptLoss Go on where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
+	// AcceptLoss Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
 	AcceptLoss *AcceptLoss `form:"acceptLoss,omitempty" json:"acceptLoss,omitempty"`
 }
 
@@ -2349,7 +2349,7 @@ type ListRebuildTenantsParams struct {
 
 // ResetProjectionParams defines parameters for ResetProjection.
 type ResetProjectionParams struct {
-	// AcceptLoss Go on where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
+	// AcceptLoss Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
 	AcceptLoss *AcceptLoss `form:"acceptLoss,omitempty" json:"acceptLoss,omitempty"`
 }
 
@@ -2407,7 +2407,7 @@ type SnapDocumentParams struct {
 
 // TakeSnapshotParams defines parameters for TakeSnapshot.
 type TakeSnapshotParams struct {
-	// AcceptLoss Go on where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
+	// AcceptLoss Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
 	AcceptLoss *AcceptLoss `form:"acceptLoss,omitempty" json:"acceptLoss,omitempty"`
 }
 
@@ -2488,7 +2488,7 @@ type GetStateParams struct {
 	// OccurredAt The state of the events that had happened at this time. Not together with `version` or `at`.
 	OccurredAt *time.Time `form:"occurredAt,omitempty" json:"occurredAt,omitempty"`
 
-	// AcceptLoss Go on where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
+	// AcceptLoss Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
 	AcceptLoss *AcceptLoss `form:"acceptLoss,omitempty" json:"acceptLoss,omitempty"`
 }
 
@@ -2507,7 +2507,7 @@ type FollowAllParams struct {
 	// Ticket In place of a key, for browsers.
 	Ticket *TicketQuery `form:"ticket,omitempty" json:"ticket,omitempty"`
 
-	// LastEventID The position that was seen last. It wins over `from`, so that an EventSource goes on where it was.
+	// LastEventID The position that was seen last. It wins over `from`, so that an EventSource continues where it was.
 	LastEventID *LastEventId `json:"Last-Event-ID,omitempty"`
 }
 
@@ -2526,7 +2526,7 @@ type FollowCategoryParams struct {
 	// Ticket In place of a key, for browsers.
 	Ticket *TicketQuery `form:"ticket,omitempty" json:"ticket,omitempty"`
 
-	// LastEventID The position that was seen last. It wins over `from`, so that an EventSource goes on where it was.
+	// LastEventID The position that was seen last. It wins over `from`, so that an EventSource continues where it was.
 	LastEventID *LastEventId `json:"Last-Event-ID,omitempty"`
 }
 
@@ -2545,7 +2545,7 @@ type FollowStreamParams struct {
 	// Ticket In place of a key, for browsers.
 	Ticket *TicketQuery `form:"ticket,omitempty" json:"ticket,omitempty"`
 
-	// LastEventID The position that was seen last. It wins over `from`, so that an EventSource goes on where it was.
+	// LastEventID The position that was seen last. It wins over `from`, so that an EventSource continues where it was.
 	LastEventID *LastEventId `json:"Last-Event-ID,omitempty"`
 }
 
@@ -3079,7 +3079,7 @@ type ClientInterface interface {
 	// PutAggregateWithBody Define a category's aggregate
 	//
 	// For each event type an expression `(state, event) -> state`; `*` matches all other types. Snapshots of an older
-	// definition are not used any more; new ones are taken in the background, also of streams that are there already.
+	// definition are no longer used; new ones are taken in the background, also of streams that are there already.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3089,7 +3089,7 @@ type ClientInterface interface {
 	// PutAggregate Define a category's aggregate
 	//
 	// For each event type an expression `(state, event) -> state`; `*` matches all other types. Snapshots of an older
-	// definition are not used any more; new ones are taken in the background, also of streams that are there already.
+	// definition are no longer used; new ones are taken in the background, also of streams that are there already.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3347,7 +3347,7 @@ type ClientInterface interface {
 
 	// DiscardParkedDocument Give up the events that wait for a parked document
 	//
-	// Each of them is recorded as skipped, which holds until it is withdrawn; the document goes on with the next event, from
+	// Each of them is recorded as skipped, which holds until it is withdrawn; the document continues with the next event, from
 	// where it was before.
 	//
 	// Corresponds with DELETE /v1/projections/{name}/parked/{documentId} (the `DiscardParkedDocument` operationId).
@@ -3427,7 +3427,7 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/projections/{name}/rebuilds/{rebuildId}/progress (the `WatchRebuild` operationId).
 	WatchRebuild(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ResumeRebuild Let a paused rebuild go on
+	// ResumeRebuild Let a paused rebuild continue
 	//
 	// 409 when it has ended.
 	//
@@ -3625,7 +3625,7 @@ type ClientInterface interface {
 	// RunRetentionWithBody Run a retention policy now, or see what it would remove
 	//
 	// A policy runs about once a minute by itself. Without `dryRun` it runs as soon as a worker gets to it: it has when `askedAt`
-	// is not there any more. With `dryRun` nothing is removed, and the answer says how many events would go now, and what holds
+	// is gone. With `dryRun` nothing is removed, and the answer says how many events would go now, and what holds
 	// more of them; with a `policy` by that one, which need not be kept.
 	//
 	// Takes any type of body and a specified content type.
@@ -3636,7 +3636,7 @@ type ClientInterface interface {
 	// RunRetention Run a retention policy now, or see what it would remove
 	//
 	// A policy runs about once a minute by itself. Without `dryRun` it runs as soon as a worker gets to it: it has when `askedAt`
-	// is not there any more. With `dryRun` nothing is removed, and the answer says how many events would go now, and what holds
+	// is gone. With `dryRun` nothing is removed, and the answer says how many events would go now, and what holds
 	// more of them; with a `policy` by that one, which need not be kept.
 	//
 	// Takes a body of the `application/json` content type.
@@ -3798,7 +3798,7 @@ type ClientInterface interface {
 	// in `Accept` beside those, or the WebSocket's subprotocol `cloudevents.json`, each frame is a CloudEvent.
 	//
 	// A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
-	// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
+	// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To continue later, begin at the position after the last one seen; an EventSource
 	// does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
 	//
 	// Corresponds with GET /v1/subscribe/$all (the `FollowAll` operationId).
@@ -3812,7 +3812,7 @@ type ClientInterface interface {
 	// in `Accept` beside those, or the WebSocket's subprotocol `cloudevents.json`, each frame is a CloudEvent.
 	//
 	// A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
-	// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
+	// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To continue later, begin at the position after the last one seen; an EventSource
 	// does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
 	//
 	// Corresponds with GET /v1/subscribe/categories/{category} (the `FollowCategory` operationId).
@@ -3826,7 +3826,7 @@ type ClientInterface interface {
 	// in `Accept` beside those, or the WebSocket's subprotocol `cloudevents.json`, each frame is a CloudEvent.
 	//
 	// A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
-	// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
+	// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To continue later, begin at the position after the last one seen; an EventSource
 	// does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
 	//
 	// Corresponds with GET /v1/subscribe/streams/{streamId} (the `FollowStream` operationId).
@@ -4029,7 +4029,7 @@ type ClientInterface interface {
 	//
 	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 	// An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
-	// other events that the search was not finished within `wait` and two seconds. Ask again; the search goes on from there. Each event is
+	// other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
 	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, with the next attempt. With
 	// `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 	//
@@ -4042,7 +4042,7 @@ type ClientInterface interface {
 	//
 	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 	// An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
-	// other events that the search was not finished within `wait` and two seconds. Ask again; the search goes on from there. Each event is
+	// other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
 	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, with the next attempt. With
 	// `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 	//
@@ -4058,7 +4058,7 @@ type ClientInterface interface {
 
 	// SeekSubscriptionWithBody Move a group
 	//
-	// It goes on at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
+	// It continues at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
 	// given up: answers to it are stale. Dead letters stay, but for those behind it whose replay was asked for: they come anyway.
 	//
 	// Takes any type of body and a specified content type.
@@ -4068,7 +4068,7 @@ type ClientInterface interface {
 
 	// SeekSubscription Move a group
 	//
-	// It goes on at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
+	// It continues at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
 	// given up: answers to it are stale. Dead letters stay, but for those behind it whose replay was asked for: they come anyway.
 	//
 	// Takes a body of the `application/json` content type.
@@ -4182,7 +4182,7 @@ type ClientInterface interface {
 	//
 	// For browsers, whose EventSource and WebSocket send no header: the page asks its own server for a ticket, which asks here,
 	// and opens `/v1/subscribe/...?ticket=` or `/v1/ws?ticket=` with it. A ticket may do what its key may; it can be used until it
-	// expires, and what was begun with it goes on behind that, until the key is revoked.
+	// expires, and what was begun with it continues after that, until the key is revoked.
 	//
 	// Corresponds with POST /v1/tickets (the `CreateTicket` operationId).
 	CreateTicket(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4269,7 +4269,7 @@ type ClientInterface interface {
 	// PutWebhookWithBody Make or change a webhook
 	//
 	// From then on the events of its source are sent to the URL. The first answer has its secret, which no other answer shows.
-	// Repeating it changes nothing, but has a webhook go on that the service has disabled. The body is the whole definition: what is left
+	// Repeating it changes nothing, but restarts a webhook that the service has disabled. The body is the whole definition: what is left
 	// out gets its default. `from` and `ordering` stay as they were made, and may be left out later: others are refused with 409.
 	//
 	// The key must be allowed to read or consume what is sent, besides: `events:read` or `events:consume` for all categories of
@@ -4283,7 +4283,7 @@ type ClientInterface interface {
 	// PutWebhook Make or change a webhook
 	//
 	// From then on the events of its source are sent to the URL. The first answer has its secret, which no other answer shows.
-	// Repeating it changes nothing, but has a webhook go on that the service has disabled. The body is the whole definition: what is left
+	// Repeating it changes nothing, but restarts a webhook that the service has disabled. The body is the whole definition: what is left
 	// out gets its default. `from` and `ordering` stay as they were made, and may be left out later: others are refused with 409.
 	//
 	// The key must be allowed to read or consume what is sent, besides: `events:read` or `events:consume` for all categories of
@@ -4349,7 +4349,7 @@ type ClientInterface interface {
 
 	// AddWebhookSecretWithBody Add a secret
 	//
-	// Every message is signed with each secret, so that its receiver can go from one to the next. The older ones go on signing until
+	// Every message is signed with each secret, so that its receiver can go from one to the next. The older ones keep signing until
 	// they are removed, or for `expireOldAfter` seconds. There are up to five at a time.
 	//
 	// Takes any type of body and a specified content type.
@@ -4359,7 +4359,7 @@ type ClientInterface interface {
 
 	// AddWebhookSecret Add a secret
 	//
-	// Every message is signed with each secret, so that its receiver can go from one to the next. The older ones go on signing until
+	// Every message is signed with each secret, so that its receiver can go from one to the next. The older ones keep signing until
 	// they are removed, or for `expireOldAfter` seconds. There are up to five at a time.
 	//
 	// Takes a body of the `application/json` content type.
@@ -4579,7 +4579,7 @@ func (c *Client) GetAggregate(ctx context.Context, category Category, reqEditors
 // PutAggregateWithBody Define a category's aggregate
 //
 // For each event type an expression `(state, event) -> state`; `*` matches all other types. Snapshots of an older
-// definition are not used any more; new ones are taken in the background, also of streams that are there already.
+// definition are no longer used; new ones are taken in the background, also of streams that are there already.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4599,7 +4599,7 @@ func (c *Client) PutAggregateWithBody(ctx context.Context, category Category, co
 // PutAggregate Define a category's aggregate
 //
 // For each event type an expression `(state, event) -> state`; `*` matches all other types. Snapshots of an older
-// definition are not used any more; new ones are taken in the background, also of streams that are there already.
+// definition are no longer used; new ones are taken in the background, also of streams that are there already.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5157,7 +5157,7 @@ func (c *Client) ReplayParkedDocuments(ctx context.Context, name Name, params *R
 
 // DiscardParkedDocument Give up the events that wait for a parked document
 //
-// Each of them is recorded as skipped, which holds until it is withdrawn; the document goes on with the next event, from
+// Each of them is recorded as skipped, which holds until it is withdrawn; the document continues with the next event, from
 // where it was before.
 //
 // Corresponds with DELETE /v1/projections/{name}/parked/{documentId} (the `DiscardParkedDocument` operationId).
@@ -5337,7 +5337,7 @@ func (c *Client) WatchRebuild(ctx context.Context, name Name, rebuildId RebuildI
 	return c.Client.Do(req)
 }
 
-// ResumeRebuild Let a paused rebuild go on
+// ResumeRebuild Let a paused rebuild continue
 //
 // 409 when it has ended.
 //
@@ -5735,7 +5735,7 @@ func (c *Client) PutRetention(ctx context.Context, category Category, body PutRe
 // RunRetentionWithBody Run a retention policy now, or see what it would remove
 //
 // A policy runs about once a minute by itself. Without `dryRun` it runs as soon as a worker gets to it: it has when `askedAt`
-// is not there any more. With `dryRun` nothing is removed, and the answer says how many events would go now, and what holds
+// is gone. With `dryRun` nothing is removed, and the answer says how many events would go now, and what holds
 // more of them; with a `policy` by that one, which need not be kept.
 //
 // Takes any type of body and a specified content type.
@@ -5756,7 +5756,7 @@ func (c *Client) RunRetentionWithBody(ctx context.Context, category Category, co
 // RunRetention Run a retention policy now, or see what it would remove
 //
 // A policy runs about once a minute by itself. Without `dryRun` it runs as soon as a worker gets to it: it has when `askedAt`
-// is not there any more. With `dryRun` nothing is removed, and the answer says how many events would go now, and what holds
+// is gone. With `dryRun` nothing is removed, and the answer says how many events would go now, and what holds
 // more of them; with a `policy` by that one, which need not be kept.
 //
 // Takes a body of the `application/json` content type.
@@ -6058,7 +6058,7 @@ func (c *Client) GetState(ctx context.Context, streamId StreamId, params *GetSta
 // in `Accept` beside those, or the WebSocket's subprotocol `cloudevents.json`, each frame is a CloudEvent.
 //
 // A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
-// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
+// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To continue later, begin at the position after the last one seen; an EventSource
 // does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
 //
 // Corresponds with GET /v1/subscribe/$all (the `FollowAll` operationId).
@@ -6082,7 +6082,7 @@ func (c *Client) FollowAll(ctx context.Context, params *FollowAllParams, reqEdit
 // in `Accept` beside those, or the WebSocket's subprotocol `cloudevents.json`, each frame is a CloudEvent.
 //
 // A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
-// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
+// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To continue later, begin at the position after the last one seen; an EventSource
 // does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
 //
 // Corresponds with GET /v1/subscribe/categories/{category} (the `FollowCategory` operationId).
@@ -6106,7 +6106,7 @@ func (c *Client) FollowCategory(ctx context.Context, category Category, params *
 // in `Accept` beside those, or the WebSocket's subprotocol `cloudevents.json`, each frame is a CloudEvent.
 //
 // A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
-// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
+// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To continue later, begin at the position after the last one seen; an EventSource
 // does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
 //
 // Corresponds with GET /v1/subscribe/streams/{streamId} (the `FollowStream` operationId).
@@ -6559,7 +6559,7 @@ func (c *Client) PeekSubscription(ctx context.Context, name GroupName, params *P
 //
 // At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 // An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
-// other events that the search was not finished within `wait` and two seconds. Ask again; the search goes on from there. Each event is
+// other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
 // leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, with the next attempt. With
 // `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 //
@@ -6582,7 +6582,7 @@ func (c *Client) ReceiveWithBody(ctx context.Context, name GroupName, contentTyp
 //
 // At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 // An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
-// other events that the search was not finished within `wait` and two seconds. Ask again; the search goes on from there. Each event is
+// other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
 // leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, with the next attempt. With
 // `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 //
@@ -6618,7 +6618,7 @@ func (c *Client) ResumeSubscription(ctx context.Context, name GroupName, reqEdit
 
 // SeekSubscriptionWithBody Move a group
 //
-// It goes on at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
+// It continues at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
 // given up: answers to it are stale. Dead letters stay, but for those behind it whose replay was asked for: they come anyway.
 //
 // Takes any type of body and a specified content type.
@@ -6638,7 +6638,7 @@ func (c *Client) SeekSubscriptionWithBody(ctx context.Context, name GroupName, c
 
 // SeekSubscription Move a group
 //
-// It goes on at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
+// It continues at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
 // given up: answers to it are stale. Dead letters stay, but for those behind it whose replay was asked for: they come anyway.
 //
 // Takes a body of the `application/json` content type.
@@ -6892,7 +6892,7 @@ func (c *Client) RevokeTenantKey(ctx context.Context, tenantId TenantId, keyId K
 //
 // For browsers, whose EventSource and WebSocket send no header: the page asks its own server for a ticket, which asks here,
 // and opens `/v1/subscribe/...?ticket=` or `/v1/ws?ticket=` with it. A ticket may do what its key may; it can be used until it
-// expires, and what was begun with it goes on behind that, until the key is revoked.
+// expires, and what was begun with it continues after that, until the key is revoked.
 //
 // Corresponds with POST /v1/tickets (the `CreateTicket` operationId).
 func (c *Client) CreateTicket(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7089,7 +7089,7 @@ func (c *Client) GetWebhook(ctx context.Context, name WebhookName, reqEditors ..
 // PutWebhookWithBody Make or change a webhook
 //
 // From then on the events of its source are sent to the URL. The first answer has its secret, which no other answer shows.
-// Repeating it changes nothing, but has a webhook go on that the service has disabled. The body is the whole definition: what is left
+// Repeating it changes nothing, but restarts a webhook that the service has disabled. The body is the whole definition: what is left
 // out gets its default. `from` and `ordering` stay as they were made, and may be left out later: others are refused with 409.
 //
 // The key must be allowed to read or consume what is sent, besides: `events:read` or `events:consume` for all categories of
@@ -7113,7 +7113,7 @@ func (c *Client) PutWebhookWithBody(ctx context.Context, name WebhookName, conte
 // PutWebhook Make or change a webhook
 //
 // From then on the events of its source are sent to the URL. The first answer has its secret, which no other answer shows.
-// Repeating it changes nothing, but has a webhook go on that the service has disabled. The body is the whole definition: what is left
+// Repeating it changes nothing, but restarts a webhook that the service has disabled. The body is the whole definition: what is left
 // out gets its default. `from` and `ordering` stay as they were made, and may be left out later: others are refused with 409.
 //
 // The key must be allowed to read or consume what is sent, besides: `events:read` or `events:consume` for all categories of
@@ -7259,7 +7259,7 @@ func (c *Client) ResumeWebhook(ctx context.Context, name WebhookName, reqEditors
 
 // AddWebhookSecretWithBody Add a secret
 //
-// Every message is signed with each secret, so that its receiver can go from one to the next. The older ones go on signing until
+// Every message is signed with each secret, so that its receiver can go from one to the next. The older ones keep signing until
 // they are removed, or for `expireOldAfter` seconds. There are up to five at a time.
 //
 // Takes any type of body and a specified content type.
@@ -7279,7 +7279,7 @@ func (c *Client) AddWebhookSecretWithBody(ctx context.Context, name WebhookName,
 
 // AddWebhookSecret Add a secret
 //
-// Every message is signed with each secret, so that its receiver can go from one to the next. The older ones go on signing until
+// Every message is signed with each secret, so that its receiver can go from one to the next. The older ones keep signing until
 // they are removed, or for `expireOldAfter` seconds. There are up to five at a time.
 //
 // Takes a body of the `application/json` content type.
@@ -14052,7 +14052,7 @@ type ClientWithResponsesInterface interface {
 	// PutAggregateWithBodyWithResponse Define a category's aggregate
 	//
 	// For each event type an expression `(state, event) -> state`; `*` matches all other types. Snapshots of an older
-	// definition are not used any more; new ones are taken in the background, also of streams that are there already.
+	// definition are no longer used; new ones are taken in the background, also of streams that are there already.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -14062,7 +14062,7 @@ type ClientWithResponsesInterface interface {
 	// PutAggregateWithResponse Define a category's aggregate
 	//
 	// For each event type an expression `(state, event) -> state`; `*` matches all other types. Snapshots of an older
-	// definition are not used any more; new ones are taken in the background, also of streams that are there already.
+	// definition are no longer used; new ones are taken in the background, also of streams that are there already.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -14352,7 +14352,7 @@ type ClientWithResponsesInterface interface {
 
 	// DiscardParkedDocumentWithResponse Give up the events that wait for a parked document
 	//
-	// Each of them is recorded as skipped, which holds until it is withdrawn; the document goes on with the next event, from
+	// Each of them is recorded as skipped, which holds until it is withdrawn; the document continues with the next event, from
 	// where it was before.
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -14448,7 +14448,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/projections/{name}/rebuilds/{rebuildId}/progress (the `WatchRebuild` operationId).
 	WatchRebuildWithResponse(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*WatchRebuildResponse, error)
 
-	// ResumeRebuildWithResponse Let a paused rebuild go on
+	// ResumeRebuildWithResponse Let a paused rebuild continue
 	//
 	// 409 when it has ended.
 	//
@@ -14670,7 +14670,7 @@ type ClientWithResponsesInterface interface {
 	// RunRetentionWithBodyWithResponse Run a retention policy now, or see what it would remove
 	//
 	// A policy runs about once a minute by itself. Without `dryRun` it runs as soon as a worker gets to it: it has when `askedAt`
-	// is not there any more. With `dryRun` nothing is removed, and the answer says how many events would go now, and what holds
+	// is gone. With `dryRun` nothing is removed, and the answer says how many events would go now, and what holds
 	// more of them; with a `policy` by that one, which need not be kept.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -14681,7 +14681,7 @@ type ClientWithResponsesInterface interface {
 	// RunRetentionWithResponse Run a retention policy now, or see what it would remove
 	//
 	// A policy runs about once a minute by itself. Without `dryRun` it runs as soon as a worker gets to it: it has when `askedAt`
-	// is not there any more. With `dryRun` nothing is removed, and the answer says how many events would go now, and what holds
+	// is gone. With `dryRun` nothing is removed, and the answer says how many events would go now, and what holds
 	// more of them; with a `policy` by that one, which need not be kept.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
@@ -14857,7 +14857,7 @@ type ClientWithResponsesInterface interface {
 	// in `Accept` beside those, or the WebSocket's subprotocol `cloudevents.json`, each frame is a CloudEvent.
 	//
 	// A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
-	// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
+	// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To continue later, begin at the position after the last one seen; an EventSource
 	// does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -14873,7 +14873,7 @@ type ClientWithResponsesInterface interface {
 	// in `Accept` beside those, or the WebSocket's subprotocol `cloudevents.json`, each frame is a CloudEvent.
 	//
 	// A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
-	// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
+	// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To continue later, begin at the position after the last one seen; an EventSource
 	// does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -14889,7 +14889,7 @@ type ClientWithResponsesInterface interface {
 	// in `Accept` beside those, or the WebSocket's subprotocol `cloudevents.json`, each frame is a CloudEvent.
 	//
 	// A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
-	// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
+	// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To continue later, begin at the position after the last one seen; an EventSource
 	// does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -15122,7 +15122,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 	// An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
-	// other events that the search was not finished within `wait` and two seconds. Ask again; the search goes on from there. Each event is
+	// other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
 	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, with the next attempt. With
 	// `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 	//
@@ -15135,7 +15135,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 	// An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
-	// other events that the search was not finished within `wait` and two seconds. Ask again; the search goes on from there. Each event is
+	// other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
 	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, with the next attempt. With
 	// `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 	//
@@ -15153,7 +15153,7 @@ type ClientWithResponsesInterface interface {
 
 	// SeekSubscriptionWithBodyWithResponse Move a group
 	//
-	// It goes on at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
+	// It continues at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
 	// given up: answers to it are stale. Dead letters stay, but for those behind it whose replay was asked for: they come anyway.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -15163,7 +15163,7 @@ type ClientWithResponsesInterface interface {
 
 	// SeekSubscriptionWithResponse Move a group
 	//
-	// It goes on at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
+	// It continues at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
 	// given up: answers to it are stale. Dead letters stay, but for those behind it whose replay was asked for: they come anyway.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
@@ -15287,7 +15287,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// For browsers, whose EventSource and WebSocket send no header: the page asks its own server for a ticket, which asks here,
 	// and opens `/v1/subscribe/...?ticket=` or `/v1/ws?ticket=` with it. A ticket may do what its key may; it can be used until it
-	// expires, and what was begun with it goes on behind that, until the key is revoked.
+	// expires, and what was begun with it continues after that, until the key is revoked.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -15388,7 +15388,7 @@ type ClientWithResponsesInterface interface {
 	// PutWebhookWithBodyWithResponse Make or change a webhook
 	//
 	// From then on the events of its source are sent to the URL. The first answer has its secret, which no other answer shows.
-	// Repeating it changes nothing, but has a webhook go on that the service has disabled. The body is the whole definition: what is left
+	// Repeating it changes nothing, but restarts a webhook that the service has disabled. The body is the whole definition: what is left
 	// out gets its default. `from` and `ordering` stay as they were made, and may be left out later: others are refused with 409.
 	//
 	// The key must be allowed to read or consume what is sent, besides: `events:read` or `events:consume` for all categories of
@@ -15402,7 +15402,7 @@ type ClientWithResponsesInterface interface {
 	// PutWebhookWithResponse Make or change a webhook
 	//
 	// From then on the events of its source are sent to the URL. The first answer has its secret, which no other answer shows.
-	// Repeating it changes nothing, but has a webhook go on that the service has disabled. The body is the whole definition: what is left
+	// Repeating it changes nothing, but restarts a webhook that the service has disabled. The body is the whole definition: what is left
 	// out gets its default. `from` and `ordering` stay as they were made, and may be left out later: others are refused with 409.
 	//
 	// The key must be allowed to read or consume what is sent, besides: `events:read` or `events:consume` for all categories of
@@ -15478,7 +15478,7 @@ type ClientWithResponsesInterface interface {
 
 	// AddWebhookSecretWithBodyWithResponse Add a secret
 	//
-	// Every message is signed with each secret, so that its receiver can go from one to the next. The older ones go on signing until
+	// Every message is signed with each secret, so that its receiver can go from one to the next. The older ones keep signing until
 	// they are removed, or for `expireOldAfter` seconds. There are up to five at a time.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -15488,7 +15488,7 @@ type ClientWithResponsesInterface interface {
 
 	// AddWebhookSecretWithResponse Add a secret
 	//
-	// Every message is signed with each secret, so that its receiver can go from one to the next. The older ones go on signing until
+	// Every message is signed with each secret, so that its receiver can go from one to the next. The older ones keep signing until
 	// they are removed, or for `expireOldAfter` seconds. There are up to five at a time.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
@@ -22750,7 +22750,7 @@ func (c *ClientWithResponses) GetAggregateWithResponse(ctx context.Context, cate
 // PutAggregateWithBodyWithResponse Define a category's aggregate
 //
 // For each event type an expression `(state, event) -> state`; `*` matches all other types. Snapshots of an older
-// definition are not used any more; new ones are taken in the background, also of streams that are there already.
+// definition are no longer used; new ones are taken in the background, also of streams that are there already.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -22766,7 +22766,7 @@ func (c *ClientWithResponses) PutAggregateWithBodyWithResponse(ctx context.Conte
 // PutAggregateWithResponse Define a category's aggregate
 //
 // For each event type an expression `(state, event) -> state`; `*` matches all other types. Snapshots of an older
-// definition are not used any more; new ones are taken in the background, also of streams that are there already.
+// definition are no longer used; new ones are taken in the background, also of streams that are there already.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23236,7 +23236,7 @@ func (c *ClientWithResponses) ReplayParkedDocumentsWithResponse(ctx context.Cont
 
 // DiscardParkedDocumentWithResponse Give up the events that wait for a parked document
 //
-// Each of them is recorded as skipped, which holds until it is withdrawn; the document goes on with the next event, from
+// Each of them is recorded as skipped, which holds until it is withdrawn; the document continues with the next event, from
 // where it was before.
 //
 // Returns a wrapper object for the known response body format(s).
@@ -23392,7 +23392,7 @@ func (c *ClientWithResponses) WatchRebuildWithResponse(ctx context.Context, name
 	return ParseWatchRebuildResponse(rsp)
 }
 
-// ResumeRebuildWithResponse Let a paused rebuild go on
+// ResumeRebuildWithResponse Let a paused rebuild continue
 //
 // 409 when it has ended.
 //
@@ -23734,7 +23734,7 @@ func (c *ClientWithResponses) PutRetentionWithResponse(ctx context.Context, cate
 // RunRetentionWithBodyWithResponse Run a retention policy now, or see what it would remove
 //
 // A policy runs about once a minute by itself. Without `dryRun` it runs as soon as a worker gets to it: it has when `askedAt`
-// is not there any more. With `dryRun` nothing is removed, and the answer says how many events would go now, and what holds
+// is gone. With `dryRun` nothing is removed, and the answer says how many events would go now, and what holds
 // more of them; with a `policy` by that one, which need not be kept.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -23751,7 +23751,7 @@ func (c *ClientWithResponses) RunRetentionWithBodyWithResponse(ctx context.Conte
 // RunRetentionWithResponse Run a retention policy now, or see what it would remove
 //
 // A policy runs about once a minute by itself. Without `dryRun` it runs as soon as a worker gets to it: it has when `askedAt`
-// is not there any more. With `dryRun` nothing is removed, and the answer says how many events would go now, and what holds
+// is gone. With `dryRun` nothing is removed, and the answer says how many events would go now, and what holds
 // more of them; with a `policy` by that one, which need not be kept.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
@@ -24011,7 +24011,7 @@ func (c *ClientWithResponses) GetStateWithResponse(ctx context.Context, streamId
 // in `Accept` beside those, or the WebSocket's subprotocol `cloudevents.json`, each frame is a CloudEvent.
 //
 // A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
-// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
+// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To continue later, begin at the position after the last one seen; an EventSource
 // does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
 //
 // Returns a wrapper object for the known response body format(s).
@@ -24033,7 +24033,7 @@ func (c *ClientWithResponses) FollowAllWithResponse(ctx context.Context, params 
 // in `Accept` beside those, or the WebSocket's subprotocol `cloudevents.json`, each frame is a CloudEvent.
 //
 // A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
-// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
+// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To continue later, begin at the position after the last one seen; an EventSource
 // does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
 //
 // Returns a wrapper object for the known response body format(s).
@@ -24055,7 +24055,7 @@ func (c *ClientWithResponses) FollowCategoryWithResponse(ctx context.Context, ca
 // in `Accept` beside those, or the WebSocket's subprotocol `cloudevents.json`, each frame is a CloudEvent.
 //
 // A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
-// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
+// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To continue later, begin at the position after the last one seen; an EventSource
 // does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
 //
 // Returns a wrapper object for the known response body format(s).
@@ -24438,7 +24438,7 @@ func (c *ClientWithResponses) PeekSubscriptionWithResponse(ctx context.Context, 
 //
 // At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 // An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
-// other events that the search was not finished within `wait` and two seconds. Ask again; the search goes on from there. Each event is
+// other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
 // leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, with the next attempt. With
 // `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 //
@@ -24457,7 +24457,7 @@ func (c *ClientWithResponses) ReceiveWithBodyWithResponse(ctx context.Context, n
 //
 // At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 // An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
-// other events that the search was not finished within `wait` and two seconds. Ask again; the search goes on from there. Each event is
+// other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
 // leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, with the next attempt. With
 // `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 //
@@ -24487,7 +24487,7 @@ func (c *ClientWithResponses) ResumeSubscriptionWithResponse(ctx context.Context
 
 // SeekSubscriptionWithBodyWithResponse Move a group
 //
-// It goes on at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
+// It continues at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
 // given up: answers to it are stale. Dead letters stay, but for those behind it whose replay was asked for: they come anyway.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -24503,7 +24503,7 @@ func (c *ClientWithResponses) SeekSubscriptionWithBodyWithResponse(ctx context.C
 
 // SeekSubscriptionWithResponse Move a group
 //
-// It goes on at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
+// It continues at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
 // given up: answers to it are stale. Dead letters stay, but for those behind it whose replay was asked for: they come anyway.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
@@ -24711,7 +24711,7 @@ func (c *ClientWithResponses) RevokeTenantKeyWithResponse(ctx context.Context, t
 //
 // For browsers, whose EventSource and WebSocket send no header: the page asks its own server for a ticket, which asks here,
 // and opens `/v1/subscribe/...?ticket=` or `/v1/ws?ticket=` with it. A ticket may do what its key may; it can be used until it
-// expires, and what was begun with it goes on behind that, until the key is revoked.
+// expires, and what was begun with it continues after that, until the key is revoked.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -24878,7 +24878,7 @@ func (c *ClientWithResponses) GetWebhookWithResponse(ctx context.Context, name W
 // PutWebhookWithBodyWithResponse Make or change a webhook
 //
 // From then on the events of its source are sent to the URL. The first answer has its secret, which no other answer shows.
-// Repeating it changes nothing, but has a webhook go on that the service has disabled. The body is the whole definition: what is left
+// Repeating it changes nothing, but restarts a webhook that the service has disabled. The body is the whole definition: what is left
 // out gets its default. `from` and `ordering` stay as they were made, and may be left out later: others are refused with 409.
 //
 // The key must be allowed to read or consume what is sent, besides: `events:read` or `events:consume` for all categories of
@@ -24898,7 +24898,7 @@ func (c *ClientWithResponses) PutWebhookWithBodyWithResponse(ctx context.Context
 // PutWebhookWithResponse Make or change a webhook
 //
 // From then on the events of its source are sent to the URL. The first answer has its secret, which no other answer shows.
-// Repeating it changes nothing, but has a webhook go on that the service has disabled. The body is the whole definition: what is left
+// Repeating it changes nothing, but restarts a webhook that the service has disabled. The body is the whole definition: what is left
 // out gets its default. `from` and `ordering` stay as they were made, and may be left out later: others are refused with 409.
 //
 // The key must be allowed to read or consume what is sent, besides: `events:read` or `events:consume` for all categories of
@@ -25022,7 +25022,7 @@ func (c *ClientWithResponses) ResumeWebhookWithResponse(ctx context.Context, nam
 
 // AddWebhookSecretWithBodyWithResponse Add a secret
 //
-// Every message is signed with each secret, so that its receiver can go from one to the next. The older ones go on signing until
+// Every message is signed with each secret, so that its receiver can go from one to the next. The older ones keep signing until
 // they are removed, or for `expireOldAfter` seconds. There are up to five at a time.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -25038,7 +25038,7 @@ func (c *ClientWithResponses) AddWebhookSecretWithBodyWithResponse(ctx context.C
 
 // AddWebhookSecretWithResponse Add a secret
 //
-// Every message is signed with each secret, so that its receiver can go from one to the next. The older ones go on signing until
+// Every message is signed with each secret, so that its receiver can go from one to the next. The older ones keep signing until
 // they are removed, or for `expireOldAfter` seconds. There are up to five at a time.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).

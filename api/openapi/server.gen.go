@@ -301,7 +301,7 @@ type Definition struct {
 	// Mode async: folded behind the append. inline: in the append's own transaction, in the log's own database; an event that cannot be folded refuses its append. live: nothing is stored, folded when asked for.
 	Mode string `json:"mode,omitempty"`
 
-	// OnError stop: the projection stands still before an event that it cannot fold, for the tenant whose event it is. park: the event's document is set aside with its events, all others go on.
+	// OnError stop: the projection stands still before an event that it cannot fold, for the tenant whose event it is. park: the event's document is set aside with its events, all others continue.
 	OnError string `json:"onError,omitempty"`
 
 	// PublishChanges Each change of a document becomes an event of the category and type `<name>.changed`: its data is `{document, version, data}`, with `data: null` where the document was removed. The name has no hyphen then, and the source names its categories.
@@ -332,7 +332,7 @@ type Deliveries struct {
 type Delivery struct {
 	Event Event `json:"event"`
 
-	// Attempt Counts the deliveries of the event. After a seek it goes on from the highest number that the group has given.
+	// Attempt Counts the deliveries of the event. After a seek it continues from the highest number that the group has given.
 	Attempt     int  `json:"attempt"`
 	AckDeadline Time `json:"ackDeadline"`
 
@@ -343,7 +343,7 @@ type Delivery struct {
 	Replays int `json:"replays,omitempty"`
 
 	// Gap Retention has removed events of the categories within this stretch of the log, perhaps such as would have been given here. Those that are left in it
-	// are given as usual. It is no place to go on from.
+	// are given as usual. Reads cannot continue from it.
 	Gap *Gap `json:"gap,omitempty"`
 }
 
@@ -537,12 +537,12 @@ type Frame struct {
 	Checkpoint *Place `json:"checkpoint,omitempty"`
 
 	// Gap Retention has removed events of the categories within this stretch of the log, perhaps such as would have been given here. Those that are left in it
-	// are given as usual. It is no place to go on from.
+	// are given as usual. Reads cannot continue from it.
 	Gap *Gap `json:"gap,omitempty"`
 }
 
 // Gap Retention has removed events of the categories within this stretch of the log, perhaps such as would have been given here. Those that are left in it
-// are given as usual. It is no place to go on from.
+// are given as usual. Reads cannot continue from it.
 type Gap struct {
 	// From The first position that may be missing.
 	From int64 `json:"from"`
@@ -924,7 +924,7 @@ type NewWebhookReplay struct {
 
 // NewWebhookSecret defines model for NewWebhookSecret.
 type NewWebhookSecret struct {
-	// ExpireOldAfter Seconds for which those that are there go on signing; left out: until they are removed.
+	// ExpireOldAfter Seconds for which those that are there keep signing; left out: until they are removed.
 	ExpireOldAfter *float64 `json:"expireOldAfter,omitempty"`
 }
 
@@ -1110,7 +1110,7 @@ type ProjectionList struct {
 type ProjectionState struct {
 	Name string `json:"name"`
 
-	// State held: a rebuild is about to swap its build in; unavailable: its database does not answer, and it goes on by itself when that is back; lost: the table of its documents is not there any more, and a rebuild makes it again.
+	// State held: a rebuild is about to swap its build in; unavailable: its database does not answer, and it continues by itself when that is back; lost: the table of its documents no longer exists, and a rebuild creates it again.
 	State string `json:"state"`
 	Build int64  `json:"build"`
 
@@ -1136,7 +1136,7 @@ type ProjectionState struct {
 	// Parked Documents that are parked, with `onError: park`; missing where there are none.
 	Parked int64 `json:"parked,omitempty"`
 
-	// Error With unavailable and lost, and with running where it cannot go on at the moment: why.
+	// Error With unavailable and lost, and with running where it cannot continue at the moment: why.
 	Error string `json:"error,omitempty"`
 
 	// Since With error: since when, where the process that answers knows it.
@@ -1871,7 +1871,7 @@ type Webhook struct {
 	Timeout  float64        `json:"timeout"`
 	Paused   bool           `json:"paused"`
 
-	// Disabled The service has stopped it. `resume` or a PUT has it go on.
+	// Disabled The service has stopped it. `resume` or a PUT restarts it.
 	Disabled *WebhookDisabled `json:"disabled,omitempty"`
 
 	// Failing The URL has not taken the newest attempts, as far as the log of attempts has them. From five in a row on it is only probed. In the answer to GET of one webhook; missing where it has taken the last, or nothing was sent to it.
@@ -1946,7 +1946,7 @@ type WebhookDedupe struct {
 	Window float64 `json:"window"`
 }
 
-// WebhookDisabled The service has stopped it. `resume` or a PUT has it go on.
+// WebhookDisabled The service has stopped it. `resume` or a PUT restarts it.
 type WebhookDisabled struct {
 	At     Time   `json:"at"`
 	Reason string `json:"reason"`
@@ -2209,7 +2209,7 @@ type ListKeysParams struct {
 
 // PutProjectionParams defines parameters for PutProjection.
 type PutProjectionParams struct {
-	// AcceptLoss Go on where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
+	// AcceptLoss Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
 	AcceptLoss *AcceptLoss `form:"acceptLoss,omitempty" json:"acceptLoss,omitempty"`
 }
 
@@ -2298,7 +2298,7 @@ type ReplayParkedDocumentParams struct {
 
 // RollbackRebuildParams defines parameters for RollbackRebuild.
 type RollbackRebuildParams struct {
-	// AcceptLoss Go on where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
+	// AcceptLoss Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
 	AcceptLoss *AcceptLoss `form:"acceptLoss,omitempty" json:"acceptLoss,omitempty"`
 }
 
@@ -2316,7 +2316,7 @@ type ListRebuildTenantsParams struct {
 
 // ResetProjectionParams defines parameters for ResetProjection.
 type ResetProjectionParams struct {
-	// AcceptLoss Go on where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
+	// AcceptLoss Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
 	AcceptLoss *AcceptLoss `form:"acceptLoss,omitempty" json:"acceptLoss,omitempty"`
 }
 
@@ -2346,7 +2346,7 @@ type WithdrawSkipParams struct {
 
 // TakeSnapshotParams defines parameters for TakeSnapshot.
 type TakeSnapshotParams struct {
-	// AcceptLoss Go on where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
+	// AcceptLoss Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
 	AcceptLoss *AcceptLoss `form:"acceptLoss,omitempty" json:"acceptLoss,omitempty"`
 }
 
@@ -2376,7 +2376,7 @@ type GetStateParams struct {
 	// OccurredAt The state of the events that had happened at this time. Not together with `version` or `at`.
 	OccurredAt *Time `form:"occurredAt,omitempty" json:"occurredAt,omitempty"`
 
-	// AcceptLoss Go on where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
+	// AcceptLoss Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
 	AcceptLoss *AcceptLoss `form:"acceptLoss,omitempty" json:"acceptLoss,omitempty"`
 }
 
@@ -2815,7 +2815,7 @@ type ServerInterface interface {
 	// PauseRebuild Let a rebuild rest
 	// (POST /v1/projections/{name}/rebuilds/{rebuildId}/pause)
 	PauseRebuild(ctx echo.Context, name Name, rebuildId RebuildId) error
-	// ResumeRebuild Let a paused rebuild go on
+	// ResumeRebuild Let a paused rebuild continue
 	// (POST /v1/projections/{name}/rebuilds/{rebuildId}/resume)
 	ResumeRebuild(ctx echo.Context, name Name, rebuildId RebuildId) error
 	// RollbackRebuild Go back to the documents from before a swap
@@ -11452,7 +11452,7 @@ type StrictServerInterface interface {
 	// PauseRebuild Let a rebuild rest
 	// (POST /v1/projections/{name}/rebuilds/{rebuildId}/pause)
 	PauseRebuild(ctx context.Context, request PauseRebuildRequestObject) (PauseRebuildResponseObject, error)
-	// ResumeRebuild Let a paused rebuild go on
+	// ResumeRebuild Let a paused rebuild continue
 	// (POST /v1/projections/{name}/rebuilds/{rebuildId}/resume)
 	ResumeRebuild(ctx context.Context, request ResumeRebuildRequestObject) (ResumeRebuildResponseObject, error)
 	// RollbackRebuild Go back to the documents from before a swap
