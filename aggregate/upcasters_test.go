@@ -16,8 +16,8 @@ func upcast(t *testing.T, s *watched, owner domain.TenantID, eventType string, v
 	must(t, err)
 }
 
-// An upcaster is in force with the next state that is asked for; snapshots that were folded without it are no longer
-// used, and those that it does not touch are.
+// An upcaster applies from the next load. Snapshots that were folded without it are no longer used, except those of
+// categories that it does not affect.
 func TestUpcastersAndSnapshots(t *testing.T) {
 	t.Parallel()
 	s, states, tenant := begin(t, false)

@@ -912,7 +912,7 @@ type NewWebhookReplay struct {
 
 // NewWebhookSecret defines model for NewWebhookSecret.
 type NewWebhookSecret struct {
-	// ExpireOldAfter Seconds for which those that are there keep signing; left out: until they are removed.
+	// ExpireOldAfter Seconds for which the existing secrets keep signing; left out, until they are removed.
 	ExpireOldAfter *float64 `json:"expireOldAfter,omitempty"`
 }
 

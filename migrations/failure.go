@@ -19,10 +19,14 @@ import (
 // up brings the schema to the newest version, one migration at a time. golang-migrate would read the next migrations
 // ahead, and leave them half read when one fails. A newer schema stays, since the previous release can run on it.
 func up(ctx context.Context, m *migrate.Migrate) error {
+	interrupted := 0 // how often in a row
 	for end := time.Now().Add(lockPatience); ; {
 		version, dirty, err := m.Version()
 		if err != nil && !errors.Is(err, migrate.ErrNilVersion) {
 			return err
+		}
+		if !dirty {
+			interrupted = 0
 		}
 		if version > Latest() || version == Latest() && !dirty {
 			return nil
@@ -32,6 +36,13 @@ func up(ctx context.Context, m *migrate.Migrate) error {
 			continue // another process is migrating, and has applied the last migration
 		}
 		if halfWay, ok := errors.AsType[migrate.ErrDirty](err); ok {
+			// Another process may be about to take its migration back.
+			if interrupted++; interrupted < dirtyTries {
+				if err := rest(ctx, dirtyPause); err != nil {
+					return err
+				}
+				continue
+			}
 			return fmt.Errorf("a migration to version %[1]d was interrupted: check whether the objects that %04[1]d creates exist; then set dirty to false in the table manifold_schema, and if they do not exist, version to the previous one", halfWay.Version)
 		}
 		if native, ok := errors.AsType[database.Error](err); ok && answered(native.OrigErr) {
@@ -42,10 +53,8 @@ func up(ctx context.Context, m *migrate.Migrate) error {
 			if time.Now().After(end) {
 				return fmt.Errorf("%w; a long transaction, such as a backup, uses the table: migrate again when it has ended", err)
 			}
-			select {
-			case <-ctx.Done():
-				return errors.Join(ctx.Err(), err)
-			case <-time.After(lockPause):
+			if ended := rest(ctx, lockPause); ended != nil {
+				return errors.Join(ended, err)
 			}
 			continue
 		}
@@ -56,13 +65,26 @@ func up(ctx context.Context, m *migrate.Migrate) error {
 }
 
 const (
-	// lockTimeout is how long a migration waits for a lock. All that use the table wait behind it meanwhile, so it is
-	// shorter than the timeout of the service's own statements.
+	// lockTimeout is how long a migration waits for a lock. Appends and reads wait behind it meanwhile, so it is shorter
+	// than the lock timeout of the service's own statements.
 	lockTimeout = "2s"
-	// lockPause is how long others then have the table, and lockPatience how long a migration is tried again.
+	// lockPause is the pause before the next attempt, and lockPatience the time after which there is none.
 	lockPause    = 3 * time.Second
 	lockPatience = 5 * time.Minute
+	// dirtyTries is how often a migration must look interrupted, with dirtyPause between, before it counts as such.
+	dirtyTries = 10
+	dirtyPause = 300 * time.Millisecond
 )
+
+// rest waits. It returns the error of ctx if that ends first.
+func rest(ctx context.Context, pause time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(pause):
+		return nil
+	}
+}
 
 // yielding is a source whose migrations give up when they wait too long for a lock.
 type yielding struct{ source.Driver }

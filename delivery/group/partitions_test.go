@@ -261,8 +261,8 @@ func TestMembersOfAGroupWithoutPartitions(t *testing.T) {
 	mustCode(t, err, domain.CodeNotFound, "memberId")
 }
 
-// A member that waits is given events of whichever of its partitions has some, also of one that becomes its own
-// meanwhile; and one without a partition waits as long as it asks.
+// A waiting member gets the events of any of its partitions, even of one that is assigned to it while it waits. A member
+// without a partition waits for as long as it has asked for.
 func TestAMemberWaitsForAllOfItsPartitions(t *testing.T) {
 	t.Parallel()
 	b, other := partitioned(t, 2, nil)
@@ -319,8 +319,8 @@ func TestAMemberWaitsForAllOfItsPartitions(t *testing.T) {
 	}
 }
 
-// Members come, go and die in two processes, of which one goes by what it has read a second ago. Nobody is given an
-// event that was acknowledged, and no two members have events of one partition in flight.
+// Members join, leave and die in two processes, one of which has a list of members that is a second old. No member gets
+// an acknowledged event, and no two members have events of one partition in flight.
 func TestMembersThatComeAndGo(t *testing.T) {
 	t.Parallel()
 	for _, seed := range []uint64{1, 2, 3, 4} {
