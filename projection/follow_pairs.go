@@ -56,8 +56,9 @@ const (
 	pairInline                    // appends fold into its build: nothing to do as long as they do
 )
 
-// pair is a projection and a tenant. The runner's lock guards its fields, except while the pair is running. There may
-// be very many idle pairs, so it is kept small.
+// pair is a projection and a tenant. The runner's lock guards its fields. While the pair is running, only its worker
+// changes what refers to the build, without the lock; but at under the lock, since Lags reads it. There may be very many
+// idle pairs, so it is kept small.
 type pair struct {
 	followed                  *followed
 	of                        *tenant

@@ -23,6 +23,8 @@ func (t *turn) work(ctx context.Context) (end turnEnd, err error) {
 		return turnUnderWay, err
 	}
 	defer func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
 		p.at, p.documentBytes, p.eventBytes, p.aside = replay.at, int32(replay.documentBytes), int32(replay.eventBytes), replay.aside
 	}()
 	if err := replay.readCheckpoint(ctx); err != nil {

@@ -31,6 +31,35 @@ func sums(name string) domain.Definition {
 	})
 }
 
+// The metrics page asks for the lags at any moment, also while a worker folds. It shows with the race detector.
+func TestLagsWhileFolding(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	p := b.process(options{})
+	p.start(t, b)
+	if _, err := p.catalog.Create(t.Context(), domain.Everyone, sums("sums"), "test"); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	var reader sync.WaitGroup
+	defer reader.Wait()
+	defer close(done)
+	reader.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				p.runner.Lags()
+			}
+		}
+	})
+	for range 20 {
+		documents(t, p.catalog, tenant, "sums", b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`))
+	}
+}
+
 // Two processes on the same pairs, whose calls go wrong and who are stopped and started again, while events are
 // appended: at any moment the documents are what a fold from scratch up to the checkpoint gives, for a tenant's own
 // projection and for a shared one.
