@@ -372,7 +372,7 @@ func TestGoesOnFromItsOwnCheckpoints(t *testing.T) {
 	killed, network, end := v.mortal(t, rebuild.Config{StaleAfter: time.Minute, Poll: time.Minute, Limits: small})
 	killed.drivers["default"] = cutsOnSave{killed.drivers["default"], network}
 	stop := killed.work(t)
-	<-network.dead
+	<-network.Dead()
 	stop()
 	end()
 	build := r.NewBuild()
