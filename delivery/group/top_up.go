@@ -43,20 +43,22 @@ func (r *receive) topUp(ctx context.Context, given []domain.Delivery, within, ac
 		asked, later := left[:len(shares)], left[len(shares):]
 		parts := make([]*receive, len(asked))
 		found := make([][]domain.Delivery, len(asked))
+		failed := make([]error, len(asked)) // the next receive reports them
 		var asking sync.WaitGroup
 		for i, p := range asked {
 			parts[i] = &receive{
 				batch: shares[i], member: r.member, upTo: r.upTo, topUpBytes: max(1, bytes/len(asked)),
 				done: make(chan struct{}), partitions: []*partition{p}, looksLeft: 1, headRead: true,
 			}
-			asking.Go(func() { found[i], _ = parts[i].await(patient, wait) }) // the next receive reports the error
+			asking.Go(func() { found[i], failed[i] = parts[i].await(patient, wait) })
 		}
 		asking.Wait()
 		left = slices.Clone(later)
 		for i := range parts {
 			given = append(given, found[i]...)
 			count(found[i])
-			if len(found[i]) == shares[i] || parts[i].mayHaveMore {
+			// A step may still work on one that was given up.
+			if failed[i] == nil && (len(found[i]) == shares[i] || parts[i].mayHaveMore) {
 				left = append(left, asked[i])
 			}
 		}

@@ -198,3 +198,39 @@ func TestAFilledReceiveWaitsForNoPartitionThatHangs(t *testing.T) {
 		got += len(deliveries)
 	}
 }
+
+// slowStore saves the first ledger at once, and each other one late.
+type slowStore struct {
+	*tables.Tables
+	saves atomic.Int64
+	late  time.Duration
+}
+
+func (s *slowStore) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change group.LedgerChange) (time.Time, bool, error) {
+	if s.saves.Add(1) > 1 {
+		time.Sleep(s.late)
+	}
+	return s.Tables.SaveLedger(ctx, tenant, name, change)
+}
+
+// A receive that has given up a slow partition no longer looks at what that is still working on. It shows with the race
+// detector.
+func TestAFilledReceiveLeavesASlowPartitionAlone(t *testing.T) {
+	t.Parallel()
+	b, _ := partitioned(t, 4, nil)
+	b.append(t, streamNames(30)...)
+	const topUp = 20 * time.Millisecond
+	s := &slowStore{Tables: b.store, late: 50 * topUp}
+	groups := group.New(group.Config{Store: s, Log: quiet})
+	groups.TopUpFor(topUp)
+	member := b.join(t, groups)
+	if _, err := groups.Receive(t.Context(), b.tenant, "g", group.Receive{Batch: 100, Member: member, Wait: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * s.late) // any other wait would take a lock that the steps take, too
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if err := groups.Run(ctx); err != nil { // returns when all steps have ended
+		t.Fatal(err)
+	}
+}
