@@ -9,8 +9,6 @@ package fairshare
 import (
 	"container/list"
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -79,17 +77,14 @@ func (a *Account) Grow(amount int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.share(a.tenant)
-	switch {
-	case s.waiting.Len() == 0 && b.fits(s, amount):
+	if s.waiting.Len() == 0 && b.fits(s, amount) {
 		b.take(s, amount)
 		a.held += amount
 		return nil
-	case !b.withinShare(s, amount) || s.waiting.Len() > 0:
-		b.forget(s)
-		return domain.Errorf(domain.CodeTooManyRequests, "", "too many %s of this tenant are under way; try again later", b.what)
 	}
+	err := b.refusal(b.withinShare(s, amount) && s.waiting.Len() == 0)
 	b.forget(s)
-	return domain.Errorf(domain.CodeOverloaded, "", "too many %s are under way; try again later", b.what)
+	return err
 }
 
 // Wait takes amount more when it is the tenant's turn and there is room. After patience it fails as Grow does; a
@@ -124,7 +119,6 @@ func (a *Account) Wait(ctx context.Context, amount int64, patience time.Duration
 	select {
 	case <-w.granted:
 	case <-late:
-		err = domain.Errorf(domain.CodeTooManyRequests, "", "too many %s of this tenant are under way; try again later", b.what)
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
@@ -137,8 +131,8 @@ func (a *Account) Wait(ctx context.Context, amount int64, patience time.Duration
 	default:
 	}
 	s.waiting.Remove(place)
-	if refusal, refused := errors.AsType[*domain.Error](err); refused && b.withinShare(s, amount) {
-		refusal.Code, refusal.Message = domain.CodeOverloaded, fmt.Sprintf("too many %s are under way; try again later", b.what)
+	if err == nil {
+		err = b.refusal(b.withinShare(s, amount))
 	}
 	b.settle(s)
 	b.serve() // the room that it waited for may be enough for a later waiter
@@ -236,6 +230,14 @@ func (b *Budget) forget(s *share) {
 	if s.used == 0 && s.waiting.Len() == 0 && b.tenants[s.tenant] == s {
 		delete(b.tenants, s.tenant)
 	}
+}
+
+// refusal returns the error for a request without room. withinShare: its tenant's share has room for it.
+func (b *Budget) refusal(withinShare bool) error {
+	if withinShare {
+		return domain.Errorf(domain.CodeOverloaded, "", "too many %s are under way; try again later", b.what)
+	}
+	return domain.Errorf(domain.CodeTooManyRequests, "", "too many %s of this tenant are under way; try again later", b.what)
 }
 
 func (b *Budget) withinShare(s *share, amount int64) bool {

@@ -3,6 +3,7 @@ package fairshare_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -211,6 +212,30 @@ func TestWaitingEnds(t *testing.T) {
 		}
 		wantCode(t, "afterwards", b.Account(tenant).Grow(5), "")
 	})
+}
+
+// The error that ends several waits belongs to whoever has ended them: each wait returns it as it is.
+func TestAWaitLeavesItsCauseUnchanged(t *testing.T) {
+	t.Parallel()
+	revoked := domain.Errorf(domain.CodeUnauthenticated, "", "the key was revoked")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	var waiting sync.WaitGroup
+	for range 2 {
+		b := fairshare.New("things", 10, 5)
+		for range 2 {
+			if err := b.Account(domain.NewTenantID()).Grow(5); err != nil {
+				t.Fatal(err)
+			}
+		}
+		waiting.Go(func() {
+			wantCode(t, "a wait that was ended", b.Account(domain.NewTenantID()).Wait(ctx, 1, 0), domain.CodeUnauthenticated)
+		})
+	}
+	cancel(revoked)
+	waiting.Wait()
+	if revoked.Message != "the key was revoked" {
+		t.Errorf("the error now is %q", revoked)
+	}
 }
 
 func TestNoBudgetRefusesNothing(t *testing.T) {
