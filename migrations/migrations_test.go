@@ -151,6 +151,13 @@ func TestMigratorMayHaveNothingToDoWithRoles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	t.Cleanup(func() {
+		for _, statement := range []string{"drop database plain", "drop role plain_migrator"} {
+			if _, err := super.Exec(context.WithoutCancel(ctx), statement); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 	url := made.Server.URLAs("plain", "plain_migrator", "secret")
 	if err := migrations.Up(ctx, url, nil); err != nil {
 		t.Fatal(err)

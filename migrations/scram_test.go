@@ -114,6 +114,11 @@ func TestRolesLogInWithUnusualPasswords(t *testing.T) {
 		if _, err := super.Exec(ctx, "create role scram_"+role+" login password '"+verifier+"'"); err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() {
+			if _, err := super.Exec(context.WithoutCancel(ctx), "drop role scram_"+role); err != nil {
+				t.Error(err)
+			}
+		})
 		conn, err := pgx.Connect(ctx, server.URLAs("postgres", "scram_"+role, password))
 		if err != nil {
 			t.Errorf("%s: %v", role, err)
