@@ -1,0 +1,197 @@
+package aggregate
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold/budget"
+	"github.com/manifold-es/manifold/domain"
+)
+
+// waitForRenewals waits until no category has its snapshots taken again, which a new definition causes.
+func waitForRenewals(t *testing.T, states *States) {
+	t.Helper()
+	l := states.renewals
+	idle := func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.tenants) == 0
+	}
+	for late := time.After(time.Minute); !idle(); {
+		select {
+		case <-time.After(time.Millisecond):
+		case <-late:
+			t.Fatal("categories still have their snapshots taken again")
+		}
+	}
+}
+
+func waitFor(t *testing.T, s *watched, stream string) domain.Snapshot {
+	t.Helper()
+	timeout := time.After(time.Minute)
+	for {
+		select {
+		case snapshot := <-s.snapshots:
+			if snapshot.Stream == stream {
+				return snapshot
+			}
+		case <-timeout:
+			t.Fatalf("no snapshot of %s was taken", stream)
+		}
+	}
+}
+
+func TestSnapshotEvery100Events(t *testing.T) {
+	t.Parallel()
+	s, states, tenant := begin(t, true)
+	must(t, states.Put(t.Context(), tenant, adding("sum")))
+	waitForRenewals(t, states)
+	add(t, s, states, tenant, "sum-1", 1, 99)
+	got, err := states.Load(t.Context(), tenant, "sum-1", At{})
+	must(t, err)
+	wantState(t, got, 99, sumTo(99))
+	if got.Snapshot != 0 || got.EventsRead != 99 {
+		t.Errorf("before the 100th event, %d were read behind a snapshot at %d", got.EventsRead, got.Snapshot)
+	}
+	for n := 100; n <= 1000; n += 100 {
+		add(t, s, states, tenant, "sum-1", n, n)
+		if taken := waitFor(t, s, "sum-1"); taken.Version != int64(n) {
+			t.Fatalf("a snapshot at version %d was taken at version %d", taken.Version, n)
+		}
+		add(t, s, states, tenant, "sum-1", n+1, n+99)
+		before := s.events.Load()
+		got, err := states.Load(t.Context(), tenant, "sum-1", At{})
+		must(t, err)
+		wantState(t, got, int64(n+99), sumTo(n+99))
+		if read := s.events.Load() - before; read != 99 || got.EventsRead != 99 || got.Snapshot != int64(n) {
+			t.Errorf("at version %d, %d events were read (%d by its own word) behind a snapshot at %d", n+99, read, got.EventsRead, got.Snapshot)
+		}
+	}
+	select {
+	case more := <-s.snapshots:
+		t.Errorf("one more snapshot was taken, at version %d", more.Version)
+	default:
+	}
+}
+
+func TestANewDefinitionDoesNotUseOldSnapshots(t *testing.T) {
+	t.Parallel()
+	s, states, tenant := begin(t, false)
+	definition := adding("sum")
+	must(t, states.Put(t.Context(), tenant, definition))
+	add(t, s, states, tenant, "sum-1", 1, 20)
+	old, err := states.TakeSnapshot(t.Context(), tenant, "sum-1", false)
+	must(t, err)
+	_, err = states.PutSnapshot(t.Context(), tenant, domain.Snapshot{Stream: "sum-1", Version: 20, Tag: "go-v1", State: json.RawMessage(`"mine"`)})
+	must(t, err)
+
+	// How often snapshots are taken is no part of what they are.
+	definition.SnapshotEvery = 50
+	must(t, states.Put(t.Context(), tenant, definition))
+	got, err := states.Load(t.Context(), tenant, "sum-1", At{})
+	must(t, err)
+	if got.Snapshot != 20 || got.EventsRead != 0 {
+		t.Errorf("the snapshot was not used: %+v", got)
+	}
+	definition.On["Added"] = `{"sum": state.sum - event.data.n, "count": state.count + 1}`
+	must(t, states.Put(t.Context(), tenant, definition))
+	if got, err = states.Load(t.Context(), tenant, "sum-1", At{}); err != nil {
+		t.Fatal(err)
+	}
+	wantState(t, got, 20, `{"count":20,"sum":-210}`)
+	if got.Snapshot != 0 {
+		t.Errorf("a snapshot of the old definition was used")
+	}
+	fresh, err := states.TakeSnapshot(t.Context(), tenant, "sum-1", false)
+	must(t, err)
+	if _, there, err := s.Snapshot(t.Context(), tenant, "sum-1", old.Tag, 0, false); err != nil || there || fresh.Tag == old.Tag {
+		t.Errorf("the old definition's snapshot is there: %v, %v", there, err)
+	}
+	if mine, there, err := s.Snapshot(t.Context(), tenant, "sum-1", "go-v1", 0, false); err != nil || !there || string(mine.State) != `"mine"` {
+		t.Errorf("the client's snapshot: %+v, %v, %v", mine, there, err)
+	}
+	must(t, states.Delete(t.Context(), tenant, "sum"))
+	if _, err := states.Load(t.Context(), tenant, "sum-1", At{}); code(err) != domain.CodeNotFound {
+		t.Errorf("without a definition: %v", err)
+	}
+	latest, err := states.LatestSnapshot(t.Context(), tenant, "sum-1")
+	must(t, err)
+	if latest.Tag != "go-v1" {
+		t.Errorf("the latest snapshot is %+v", latest)
+	}
+}
+
+func TestClientsSnapshotsAreChecked(t *testing.T) {
+	t.Parallel()
+	s, states, tenant := begin(t, false)
+	add(t, s, states, tenant, "sum-1", 1, 3)
+	good := domain.Snapshot{Stream: "sum-1", Version: 3, Tag: "go-v1", State: json.RawMessage(`{"n": 3}`)}
+	kept, err := states.PutSnapshot(t.Context(), tenant, good)
+	must(t, err)
+	if kept.TakenAt.IsZero() || kept.Version != 3 || string(kept.State) != `{"n": 3}` {
+		t.Errorf("kept %+v", kept)
+	}
+	for want, change := range map[domain.Code]func(*domain.Snapshot){
+		domain.CodeVersionConflict: func(s *domain.Snapshot) { s.Version = 4 },
+		domain.CodeNotFound:        func(s *domain.Snapshot) { s.Stream = "sum-2" },
+		domain.CodeInvalidJSON:     func(s *domain.Snapshot) { s.State = json.RawMessage(`{"a": "\u0000"}`) },
+		domain.CodeInvalidRequest:  func(s *domain.Snapshot) { s.Tag = domain.DefinitionTag("x") },
+		domain.CodeTooLarge: func(s *domain.Snapshot) {
+			s.State = json.RawMessage(`"` + strings.Repeat("x", domain.MaxDocumentBytes) + `"`)
+		},
+	} {
+		bad := good
+		change(&bad)
+		_, err := states.PutSnapshot(t.Context(), tenant, bad)
+		if code(err) != want {
+			t.Errorf("want %s, got %v", want, err)
+		}
+		if problem, _ := errors.AsType[*domain.Error](err); want == domain.CodeVersionConflict && (problem.CurrentVersion == nil || *problem.CurrentVersion != 3) {
+			t.Errorf("the conflict does not say where the stream is: %+v", problem)
+		}
+	}
+	for _, version := range []int64{0, -1} {
+		bad := good
+		bad.Version = version
+		if _, err := states.PutSnapshot(t.Context(), tenant, bad); code(err) != domain.CodeInvalidRequest {
+			t.Errorf("version %d: %v", version, err)
+		}
+	}
+}
+
+// Streams that were there before their category had a definition have snapshots soon after it has one.
+func TestStreamsImportedBeforeTheirAggregateGetSnapshots(t *testing.T) {
+	t.Parallel()
+	s, states, tenant := begin(t, true)
+	for _, stream := range []string{"sum-1", "sum-2"} {
+		occurred(t, s, tenant, stream, make([]int, 250)...)
+	}
+	must(t, states.Put(t.Context(), tenant, adding("sum")))
+	for _, stream := range []string{"sum-1", "sum-2"} {
+		if taken := waitFor(t, s, stream); taken.Version != 250 || string(taken.State) == "" {
+			t.Errorf("%s has a snapshot at version %d", stream, taken.Version)
+		}
+	}
+}
+
+// A stream whose state costs more than a request may is folded in the background, part by part, and can be asked for then.
+func TestACostlyStateIsFoldedInTheBackground(t *testing.T) {
+	t.Parallel()
+	s, states, tenant := begin(t, true)
+	add(t, s, states, tenant, "sum-1", 1, 90)
+	must(t, s.PutAggregate(t.Context(), tenant, domain.Aggregate{Category: "sum", On: map[string]string{
+		"*": `{'n': state.?n.orValue(0) + 1, 'done': lists.range(900).all(x, lists.range(100).all(y, x + y >= 0))}`,
+	}}))
+	states.requests = budget.New(budget.Limits{Steps: 2_000_000, Time: time.Hour})
+	if _, err := states.Load(t.Context(), tenant, "sum-1", At{}); code(err) != domain.CodeTooCostly {
+		t.Fatalf("at first: %v", err)
+	}
+	for waitFor(t, s, "sum-1").Version < 90 {
+	}
+	got, err := states.Load(t.Context(), tenant, "sum-1", At{})
+	must(t, err)
+	wantState(t, got, 90, `{"done":true,"n":90}`)
+}
