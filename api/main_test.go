@@ -69,7 +69,7 @@ func newWorld(t testing.TB, change func(*api.Config)) *world {
 	databases := map[string]drivers.Driver{"default": driver}
 	operator, err := auth.ParseOperatorKey(operatorKey)
 	must(t, err)
-	keys, err := auth.NewKeys(auth.Config{Store: s, Operators: []auth.OperatorKey{operator}})
+	keys, err := auth.NewKeys(auth.Config{Store: s.KeyTables, Operators: []auth.OperatorKey{operator}})
 	must(t, err)
 	upcasters, err := upcasting.New(s)
 	must(t, err)

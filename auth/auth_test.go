@@ -23,30 +23,36 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// counted is a store that counts look-ups. If gate is set, a look-up waits for it after reading.
+// counted counts the look-ups of a process behind a network. If gate is set, the answer to a look-up waits for it.
 type counted struct {
-	*Tables
-	asked atomic.Int64
-	gate  chan struct{}
-	read  chan struct{} // receives when a look-up has read
+	*Tables // of another process
+	network *pgtest.Network
+	asked   atomic.Int64
+	gate    chan struct{}
+	read    chan struct{} // receives when a look-up has read
 
 	running, most atomic.Int64 // current look-ups, and the highest number of concurrent ones
 }
 
-func (c *counted) Key(ctx context.Context, tenant domain.TenantID, id domain.KeyID) (domain.APIKey, domain.TenantState, error) {
-	c.asked.Add(1)
-	for now := c.running.Add(1); ; {
-		if most := c.most.Load(); now <= most || c.most.CompareAndSwap(most, now) {
-			break
+// count counts the look-ups in the network.
+func (c *counted) count() {
+	const lookUp = "from keys k join tenants t"
+	c.network.Before(lookUp, func() bool {
+		c.asked.Add(1)
+		for now := c.running.Add(1); ; {
+			if most := c.most.Load(); now <= most || c.most.CompareAndSwap(most, now) {
+				return true
+			}
 		}
-	}
-	defer c.running.Add(-1)
-	key, state, err := c.Tables.Key(ctx, tenant, id)
-	if c.gate != nil {
-		c.read <- struct{}{}
-		<-c.gate
-	}
-	return key, state, err
+	})
+	c.network.After(lookUp, func() bool {
+		if c.gate != nil {
+			c.read <- struct{}{}
+			<-c.gate
+		}
+		c.running.Add(-1)
+		return true
+	})
 }
 
 // clock is a clock that moves only when a test moves it.
@@ -69,18 +75,24 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// begin opens a store and creates Keys over it.
+// begin opens a database, and creates Keys over it in a process behind a network.
 func begin(t *testing.T, config Config) (*counted, *Keys, *clock) {
 	t.Helper()
 	db := pgtest.Database(t)
-	s, err := openTables(t.Context(), pg.Config{
-		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention),
-		MaxConns: 8, Log: slog.New(slog.DiscardHandler),
-	})
-	must(t, err)
-	t.Cleanup(s.Close)
-	c, at := &counted{Tables: s}, &clock{}
-	config.Store, config.now = c, at.now
+	open := func(url func(migrations.Role) string) *Tables {
+		s, err := openTables(t.Context(), pg.Config{
+			AppURL: url(migrations.RoleApp), SystemURL: url(migrations.RoleSystem), RetentionURL: url(migrations.RoleRetention),
+			MaxConns: 40, Log: slog.New(slog.DiscardHandler),
+		})
+		must(t, err)
+		t.Cleanup(s.Close)
+		return s
+	}
+	c, at := &counted{network: pgtest.NewNetwork(t, db)}, &clock{}
+	c.Tables = open(db.URL)
+	c.count()
+	config.Store = open(func(role migrations.Role) string { return c.network.URL(t, db, role) }).Postgres
+	config.now = at.now
 	k, err := NewKeys(config)
 	must(t, err)
 	return c, k, at
@@ -341,7 +353,7 @@ func TestAnUnreachableStoreIsNoWrongKey(t *testing.T) {
 	t.Parallel()
 	s, k, _ := begin(t, Config{})
 	_, token := newToken(t, s, newTenant(t, s), domain.ScopeEventsRead)
-	s.Close()
+	s.network.Cut()
 	if _, err := k.Authenticate(t.Context(), token); err == nil || code(err) == domain.CodeUnauthenticated {
 		t.Errorf("got %v", err)
 	}

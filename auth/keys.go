@@ -15,18 +15,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Store keeps keys and tickets.
-type Store interface {
-	// Key returns a key, even a revoked one, and the state of its tenant. It returns domain.CodeNotFound if there is no
-	// such key.
-	Key(ctx context.Context, tenant domain.TenantID, id domain.KeyID) (domain.APIKey, domain.TenantState, error)
-	// Ticket returns a ticket that has not expired, or domain.CodeNotFound.
-	Ticket(ctx context.Context, tenant domain.TenantID, id domain.TicketID) (domain.Ticket, error)
-}
-
 // Config configures Keys. Every field except Store may be zero.
 type Config struct {
-	Store     Store
+	Store     *Postgres
 	Operators []OperatorKey
 	Kept      int           // number of cached keys; 0: 10,000
 	TTL       time.Duration // how long a key is cached if no notification arrives; 0: 30 s

@@ -68,7 +68,7 @@ func (p *Process) wire(e Extensions) error {
 	if err != nil {
 		return err
 	}
-	if p.keys, err = auth.NewKeys(auth.Config{Store: p.store, Operators: operators}); err != nil {
+	if p.keys, err = auth.NewKeys(auth.Config{Store: p.store.KeyTables, Operators: operators}); err != nil {
 		return err
 	}
 	limits := p.config.Limits
