@@ -1,4 +1,4 @@
-package tables_test
+package auth_test
 
 import (
 	"crypto/sha256"

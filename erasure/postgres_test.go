@@ -1,4 +1,4 @@
-package tables_test
+package erasure_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
@@ -27,9 +28,18 @@ func TestErasingATenantLeavesItsRecordOnly(t *testing.T) {
 		tablestest.Must(t, s.SwapProjection(t.Context(), mine, nil, time.Now()))
 		tablestest.Queue(t, s, projection)
 		tablestest.Must(t, s.PutFault(t.Context(), domain.Fault{ProjectionID: id, Tenant: tenant, Build: 1, Position: 1}))
-		group := putGroup(t, s, tenant, "mail", 2)
-		fillPartition(t, s, tenant, group, 1, 2)
-		_, err := s.AnnounceGroupMember(t.Context(), tenant, "mail", domain.GroupMember{ID: domain.NewGroupMemberID()}, true)
+		mail, _, err := s.PutGroup(t.Context(), tenant, "mail", domain.GroupDefinition{From: "start", BatchSize: 1, MaxInFlight: 1, MaxAttempts: 1, Partitions: 2}, 1)
+		tablestest.Must(t, err)
+		ledger, err := s.Ledger(t.Context(), tenant, "mail", 1, true)
+		tablestest.Must(t, err)
+		_, saved, err := s.SaveLedger(t.Context(), tenant, "mail", group.LedgerChange{
+			Partition: 1, GroupRevision: mail.Revision, Revision: ledger.Revision, Ledger: []byte("filled"),
+			Retry: []group.Retry{{Partition: 1, Position: 1}}, Park: []domain.DeadLetter{{Partition: 1, Position: 2}},
+		})
+		if err != nil || !saved {
+			t.Fatalf("the ledger is saved: %v, %v", saved, err)
+		}
+		_, err = s.AnnounceGroupMember(t.Context(), tenant, "mail", domain.GroupMember{ID: domain.NewGroupMemberID()}, true)
 		tablestest.Must(t, err)
 		// More than two slices of events.
 		for _, statement := range []string{
@@ -137,21 +147,4 @@ func TestErasingGoesOnBehindOthers(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A key that is made while its tenant begins to be deleted is made before, and erased, or refused.
-func TestNoKeyComesToADeletingTenant(t *testing.T) {
-	t.Parallel()
-	s, db := tablestest.Open(t)
-	tenant := tablestest.NewTenant(t, s)
-	tx, err := db.Pool(t, "postgres", 1).Begin(t.Context())
-	tablestest.Must(t, err)
-	defer tx.Rollback(t.Context())
-	_, err = tx.Exec(t.Context(), "update manifold.tenants set state = 'deleting' where tenant_id = $1", tenant)
-	tablestest.Must(t, err)
-	done := make(chan error, 1)
-	go func() { done <- s.CreateKey(t.Context(), tablestest.NewKey(tenant, "key")) }()
-	tablestest.WaitForLock(t, db)
-	tablestest.Must(t, tx.Commit(t.Context()))
-	tablestest.WantCode(t, tablestest.Receive(t, done, "the key"), domain.CodeNotFound)
 }

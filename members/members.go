@@ -11,7 +11,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Store keeps the members' signs of life.
+// Store keeps the members' signs of life; Postgres is it. It is an interface because the protocol depends on the
+// database's clock, and its tests need minutes of a clock that they move themselves.
 type Store interface {
 	// Join announces a member and replaces any other member of the same name. That other member has ended without
 	// leaving, since two processes cannot listen on the same address.

@@ -1,4 +1,4 @@
-package tables_test
+package retention_test
 
 import (
 	"reflect"

@@ -1,4 +1,4 @@
-package tables_test
+package group_test
 
 import (
 	"sync"
