@@ -129,6 +129,11 @@ func setPasswords(ctx context.Context, url string, passwords map[Role]string) er
 		return fmt.Errorf("the migrator cannot connect: %w", err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
+	tx, err := conn.Begin(ctx) // all at once: a process that starts meanwhile sees none of the new passwords, or all
+	if err != nil {
+		return fmt.Errorf("set the configured passwords: %w", err)
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // after Commit it says so
 	for _, role := range Roles {
 		password, ok := passwords[role]
 		if !ok {
@@ -140,9 +145,12 @@ func setPasswords(ctx context.Context, url string, passwords map[Role]string) er
 		}
 		// ALTER ROLE takes no parameters. The role is a constant, and a verifier contains no quotes.
 		statement := fmt.Sprintf("alter role %s login password '%s'", role, verifier)
-		if _, err := conn.Exec(ctx, statement); err != nil {
+		if _, err := tx.Exec(ctx, statement); err != nil {
 			return fmt.Errorf("set the configured password of role %s: %w", role, plain(err))
 		}
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return fmt.Errorf("set the configured passwords: %w", plain(err))
 	}
 	return nil
 }

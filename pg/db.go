@@ -11,6 +11,7 @@ package pg
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -60,6 +61,15 @@ type DB struct {
 
 // Open connects with each login. The caller must close the DB. If OpenDB fails, Absence says whether waiting may help.
 func Open(ctx context.Context, config Config) (*DB, error) {
+	db, err := open(ctx, config)
+	if _, all := errors.AsType[*noLogins](err); isLoginRefused(err) && !all {
+		// `manifold migrate up` may have set the passwords between two logins.
+		return open(ctx, config)
+	}
+	return db, err
+}
+
+func open(ctx context.Context, config Config) (*DB, error) {
 	most := cmp.Or(config.MaxConns, defaultConns)
 	db := &DB{
 		Log:    cmp.Or(config.Log, slog.New(slog.DiscardHandler)),

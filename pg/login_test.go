@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -55,4 +56,33 @@ func TestCheckLogin(t *testing.T) {
 	if _, err := pg.CheckLogin(ctx, wrong, migrations.RoleApp); err == nil || !strings.Contains(err.Error(), "manifold migrate up") {
 		t.Errorf("with a wrong password: %v", err)
 	}
+}
+
+// `manifold migrate up` sets the passwords while a process opens its logins: it is refused one and accepted the next.
+func TestOpenWhilePasswordsAreSet(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Private(t, pgtest.Options{})
+	if err := server.CreateDatabase(t.Context(), "manifold"); err != nil {
+		t.Fatal(err)
+	}
+	const password = "the configured one"
+	up := func(roles ...migrations.Role) {
+		passwords := make(map[migrations.Role]string)
+		for _, role := range roles {
+			passwords[role] = password
+		}
+		if err := migrations.Up(t.Context(), server.URL("manifold"), passwords); err != nil {
+			t.Error(err)
+		}
+	}
+	up(migrations.RoleSystem, migrations.RoleRetention)
+	url := func(role migrations.Role) string { return server.URLAs("manifold", string(role), password) }
+	db, err := pg.Open(t.Context(), pg.Config{
+		AppURL: url(migrations.RoleApp), SystemURL: url(migrations.RoleSystem), RetentionURL: url(migrations.RoleRetention),
+		Connected: sync.OnceFunc(func() { up(migrations.RoleApp) }),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	db.Close()
 }
