@@ -58,10 +58,13 @@ func (c caller) allowEach(categories []string, scopes ...domain.Scope) error {
 	return nil
 }
 
-// inPlace sets an error's Where to the place in the request that names the category or stream.
+// inPlace returns an error whose Where is the place in the request that names the category or stream. It does not change
+// err, which other requests may have as well.
 func inPlace(where string, err error) error {
 	if e, ok := errors.AsType[*domain.Error](err); ok {
-		e.Where = where
+		placed := *e
+		placed.Where = where
+		return &placed
 	}
 	return err
 }

@@ -127,6 +127,8 @@ func (g *gatewayConnection) onQueue(m *gatewayMessage, name string, begin bool, 
 	defer g.mu.Unlock()
 	sub := g.subscriptions[name]
 	switch {
+	case g.ended:
+		return nil
 	case sub != nil:
 	case !begin:
 		return noSubscription(name)
