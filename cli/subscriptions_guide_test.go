@@ -24,7 +24,7 @@ func TestGuideToGroups(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, groups, begins := strings.Cut(string(page), "\n## Groups\n")
-	groups, _, ends := strings.Cut(groups, "\n## The gateway\n")
+	groups, _, ends := strings.Cut(groups, "\n## The command line\n")
 	if !begins || !ends {
 		t.Fatal("the page has other headings")
 	}

@@ -1,13 +1,14 @@
 package examples
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"regexp"
 	"testing"
 )
 
-// The guide shows the driver as it is: each of its Go blocks is a complete file.
+// The guide shows the driver as it is: each of its Go blocks is a part of a file, and it shows every file.
 func TestGuideShowsTheDriver(t *testing.T) {
 	t.Parallel()
 	guide, err := os.ReadFile("../docs/guides/write-a-driver.md")
@@ -22,8 +23,8 @@ func TestGuideShowsTheDriver(t *testing.T) {
 			t.Errorf("a block of the guide is of no file: %v", err)
 			continue
 		}
-		if string(source) != string(block[2]) {
-			t.Errorf("%s is not what the guide shows", name)
+		if !bytes.Contains(source, block[2]) {
+			t.Errorf("%s does not contain what the guide shows:\n%s", name, block[2])
 		}
 		shown[filepath.Base(name)] = true
 	}
