@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -46,6 +47,10 @@ type operation struct {
 	maxBody    int64
 	verbatim   []string // members of the body that are any JSON and may be large
 }
+
+// sharedContract is the contract for every server of the process. Nothing changes it once it is loaded, which takes a
+// tenth of a second.
+var sharedContract = sync.OnceValues(loadContract)
 
 // loadContract loads the contract. An error means that openapi.yaml itself is wrong.
 func loadContract() (*contract, error) {

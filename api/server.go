@@ -121,7 +121,7 @@ type Server struct {
 
 // New creates a Server. It fails only if the contract itself is wrong.
 func New(config Config) (*Server, error) {
-	contract, err := loadContract()
+	contract, err := sharedContract()
 	if err != nil {
 		return nil, fmt.Errorf("make the API: %w", err)
 	}
