@@ -460,6 +460,13 @@ func TestTenantsAreApartInEveryEndpoint(t *testing.T) {
 // settled is the view once work on the side's projection has ended.
 func (s *side) settled(t *testing.T, all map[string]endpoint) string {
 	t.Helper()
+	s.settle(t, all)
+	return s.view(t, all)
+}
+
+// settle waits until work on the side's projection has ended.
+func (s *side) settle(t *testing.T, all map[string]endpoint) {
+	t.Helper()
 	var list client.RebuildList
 	for {
 		a := s.call(t, all["listRebuilds"], try{}, s.user.key, s)
@@ -491,7 +498,6 @@ func (s *side) settled(t *testing.T, all map[string]endpoint) string {
 	if s.member != "" { // on a slow machine the member would be swept meanwhile
 		s.call(t, all["heartbeatSubscription"], try{}, s.user.key, s)
 	}
-	return s.view(t, all)
 }
 
 // keep notes the ids that the service chose.

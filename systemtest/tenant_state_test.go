@@ -35,7 +35,7 @@ func furnish(t *testing.T, all map[string]endpoint, s *side) {
 			t.Fatalf("%s for %s: %s", operation, s.mark, a)
 		}
 		s.keep(t, operation, a)
-		s.settled(t, all)
+		s.settle(t, all)
 	}
 	if _, err := s.documents(t.Context(), "everyones", 10, 3); err != nil {
 		t.Fatal(err)
