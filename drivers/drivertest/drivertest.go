@@ -45,6 +45,10 @@ type Harness struct {
 	// Subjects are the subjects that Run tests, such as "Save"; nil: all. A second harness of a driver may differ in
 	// only a few.
 	Subjects []string
+
+	// SharedOnly skips tenants' own builds where a test is the same for shared ones. It is for a second harness of a
+	// driver that stores only shared builds in another way.
+	SharedOnly bool
 }
 
 // Place is where drivers store documents.
@@ -166,7 +170,7 @@ func (s *suite) own(tenant domain.TenantID) domain.Build {
 	return domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "own-" + rand.Text()[:8]}, Number: s.numbers.Add(1)}
 }
 
-// each runs a test on a shared build and on a tenant's own.
+// each runs a test on a shared build and, except with SharedOnly, on a tenant's own.
 func (s *suite) each(t *testing.T, name string, test func(t *testing.T, build domain.Build, tenant domain.TenantID)) {
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
@@ -174,6 +178,9 @@ func (s *suite) each(t *testing.T, name string, test func(t *testing.T, build do
 			t.Parallel()
 			test(t, s.shared(t), domain.NewTenantID())
 		})
+		if s.SharedOnly {
+			return
+		}
 		t.Run("own", func(t *testing.T) {
 			t.Parallel()
 			tenant := domain.NewTenantID()

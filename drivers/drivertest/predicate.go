@@ -24,13 +24,14 @@ func (s *suite) predicates(t *testing.T) {
 
 // eachIndexed is each, plus a run on a shared build with indexes, which the test has to create.
 func (s *suite) eachIndexed(t *testing.T, name string, test func(t *testing.T, build domain.Build, tenant domain.TenantID)) {
-	if s.Slow {
+	switch {
+	case !s.Slow:
+		s.each(t, name, test)
+	case !s.SharedOnly:
 		parallel(t, name, func(t *testing.T) {
 			tenant := domain.NewTenantID()
 			test(t, s.own(tenant), tenant)
 		})
-	} else {
-		s.each(t, name, test)
 	}
 	parallel(t, name+" with indexes", func(t *testing.T) {
 		// As in production, the build declares its indexes when its table is created.

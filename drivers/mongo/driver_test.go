@@ -177,8 +177,11 @@ func TestConformanceOnFerretDB(t *testing.T) {
 	drivertest.Run(t, stand(mongotest.FerretDB, mongo.Config{}))
 }
 
+// Tenants' own builds are in the common collection, which has the first layout.
 func TestConformanceOfLayout2(t *testing.T) { // not in parallel with TestConformanceOnFerretDB: both together are too much for two processors
-	drivertest.Run(t, stand(mongotest.FerretDB, mongo.Config{Layout: 2}))
+	h := stand(mongotest.FerretDB, mongo.Config{Layout: 2})
+	h.SharedOnly = true
+	drivertest.Run(t, h)
 }
 
 func TestFaultsOnFerretDB(t *testing.T) {
