@@ -45,7 +45,7 @@ func (c *counted) count() {
 			}
 		}
 	})
-	c.network.After(lookUp, func() bool {
+	c.network.After(lookUp, func(int) bool {
 		if c.gate != nil {
 			c.read <- struct{}{}
 			<-c.gate

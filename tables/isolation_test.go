@@ -1,11 +1,8 @@
 package tables_test
 
 import (
-	"errors"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/migrations"
@@ -106,7 +103,7 @@ func TestRowLevelSecurityHoldsTheTenant(t *testing.T) {
 			tenant = two // for another than the one that is set
 		}
 		_, err = tx.Exec(ctx, sql, [16]byte(tenant))
-		if got := stateOf(err); got != "42501" {
+		if got := tablestest.StateOf(err); got != "42501" {
 			t.Errorf("%s of an event: %v, want it refused by privilege", statement, err)
 		}
 		tablestest.Must(t, tx.Rollback(ctx))
@@ -115,15 +112,7 @@ func TestRowLevelSecurityHoldsTheTenant(t *testing.T) {
 	tablestest.Must(t, err)
 	defer system.Release()
 	_, err = system.Exec(ctx, "select from manifold.events")
-	if got := stateOf(err); got != "42501" {
+	if got := tablestest.StateOf(err); got != "42501" {
 		t.Errorf("the system login reads events: %v", err)
 	}
-}
-
-// stateOf is the SQLSTATE of an error.
-func stateOf(err error) string {
-	if native, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return native.Code
-	}
-	return ""
 }

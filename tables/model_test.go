@@ -16,7 +16,6 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
-	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/tables"
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
@@ -104,16 +103,11 @@ func TestLogAgainstModel(t *testing.T) {
 	)
 	var stores []*tables.Tables
 	for range processes {
-		p := newProxy(t, db.URL(migrations.RoleApp), func() cut {
-			switch rand.IntN(25) {
-			case 0:
-				return cutBefore
-			case 1:
-				return cutBehind
-			}
-			return cutNothing
-		})
-		stores = append(stores, openThrough(t, db, p, nil))
+		network := pgtest.NewNetwork(t, db)
+		for _, cut := range []func(string, func() bool) pgtest.Fault{pgtest.BeforeCommit, pgtest.AfterCommit} {
+			network.On(cut("manifold_insert_event", func() bool { return rand.IntN(25) == 0 }))
+		}
+		stores = append(stores, openThrough(t, db, network, nil))
 	}
 	direct := tablestest.OpenAgain(t, db)
 	tenant := domain.NewTenantID()

@@ -16,44 +16,33 @@ import (
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
 
-// openThrough opens a store whose app login goes through the proxy.
-func openThrough(t *testing.T, db pgtest.DB, p *proxy, change func(*tables.Config)) *tables.Tables {
+// openThrough opens a store whose app login goes through the network.
+func openThrough(t *testing.T, db pgtest.DB, network *pgtest.Network, change func(*tables.Config)) *tables.Tables {
 	t.Helper()
-	config := tables.Config{
-		AppURL:       p.through(t, db.URL(migrations.RoleApp)),
-		SystemURL:    db.URL(migrations.RoleSystem),
-		RetentionURL: db.URL(migrations.RoleRetention),
-		MaxConns:     8,
-	}
-	if change != nil {
-		change(&config)
-	}
-	s, err := tables.Open(t.Context(), config)
-	tablestest.Must(t, err)
-	t.Cleanup(s.Close)
-	return s
+	return tablestest.OpenWith(t, db, func(c *tables.Config) {
+		c.AppURL, c.MaxConns = network.URL(t, db, migrations.RoleApp), 8
+		if change != nil {
+			change(c)
+		}
+	})
 }
 
-// cutOnce cuts the n-th commit, and none behind it.
-func cutOnce(n int64, how cut) func() cut {
-	var commits atomic.Int64
-	return func() cut {
-		if commits.Add(1) == n {
-			return how
-		}
-		return cutNothing
-	}
+// nth is true the n-th time.
+func nth(n int64) func() bool {
+	var times atomic.Int64
+	return func() bool { return times.Add(1) == n }
 }
 
 func TestLostConnectionAtCommitAppendsOnce(t *testing.T) {
 	t.Parallel()
-	for name, how := range map[string]cut{"before": cutBefore, "behind": cutBehind} {
+	for name, how := range map[string]func(string, func() bool) pgtest.Fault{"before": pgtest.BeforeCommit, "behind": pgtest.AfterCommit} {
 		for _, ids := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				db := pgtest.Database(t)
-				p := newProxy(t, db.URL(migrations.RoleApp), cutOnce(2, how))
-				s := openThrough(t, db, p, nil)
+				network := pgtest.NewNetwork(t, db)
+				network.On(how("manifold_insert_event", nth(2)))
+				s := openThrough(t, db, network, nil)
 				tenant := domain.NewTenantID()
 				tablestest.Append(t, s, tenant, tablestest.Counted("order-1", domain.None, 1))
 				a := tablestest.Counted("order-1", 1, 3)
@@ -82,18 +71,14 @@ func TestLostConnectionAtCommitAppendsOnce(t *testing.T) {
 // Where batches follow one another on a connection, all that were under way are found again.
 func TestLostConnectionsUnderLoadAppendOnce(t *testing.T) {
 	t.Parallel()
-	for name, how := range map[string]cut{"before": cutBefore, "behind": cutBehind} {
+	for name, how := range map[string]func(string, func() bool) pgtest.Fault{"before": pgtest.BeforeCommit, "behind": pgtest.AfterCommit} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := pgtest.Database(t)
 			var commits atomic.Int64
-			p := newProxy(t, db.URL(migrations.RoleApp), func() cut {
-				if commits.Add(1)%5 == 0 {
-					return how
-				}
-				return cutNothing
-			})
-			s := openThrough(t, db, p, nil)
+			network := pgtest.NewNetwork(t, db)
+			network.On(how("manifold_insert_event", func() bool { return commits.Add(1)%5 == 0 }))
+			s := openThrough(t, db, network, nil)
 			tenant := domain.NewTenantID()
 			const clients, rounds = 500, 6
 			var wg sync.WaitGroup
@@ -121,8 +106,19 @@ func TestLostConnectionsUnderLoadAppendOnce(t *testing.T) {
 func TestLostTransactionIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
-	p := newProxy(t, db.URL(migrations.RoleApp), cutOnce(2, cutStalled))
-	s := openThrough(t, db, p, nil)
+	network := pgtest.NewNetwork(t, db)
+	goOn, second := make(chan struct{}), nth(2)
+	network.On(pgtest.Fault{Statement: "manifold_insert_event", Commit: func(s *pgtest.Statement) bool {
+		if second() {
+			s.HangUp()
+			select {
+			case <-goOn:
+			case <-t.Context().Done():
+			}
+		}
+		return true
+	}})
+	s := openThrough(t, db, network, nil)
 	tenant := domain.NewTenantID()
 	tablestest.Append(t, s, tenant, tablestest.Counted("order-1", domain.None, 1))
 	done := make(chan domain.Appended, 1)
@@ -134,7 +130,7 @@ func TestLostTransactionIsWaitedFor(t *testing.T) {
 		done <- appended
 	}()
 	tablestest.WaitForLock(t, db)
-	close(p.stalled)
+	close(goOn)
 	got := tablestest.Receive(t, done, "the append")
 	if got.Position != 3 || got.Duplicate {
 		t.Errorf("answered %+v", got)
@@ -147,16 +143,15 @@ func TestLostTransactionIsWaitedFor(t *testing.T) {
 func TestUnknownOutcomeIsSaidAndCanBeRepeated(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
-	var p *proxy
+	network := pgtest.NewNetwork(t, db)
 	var armed atomic.Bool
-	p = newProxy(t, db.URL(migrations.RoleApp), func() cut {
-		if !armed.Load() {
-			return cutNothing
+	network.On(pgtest.AfterCommit("manifold_insert_event", func() bool {
+		if armed.Load() {
+			network.Cut()
 		}
-		go p.refuse()
-		return cutBehind
-	})
-	s := openThrough(t, db, p, func(c *tables.Config) { c.AppendTimeout = 2 * time.Second })
+		return armed.Load()
+	}))
+	s := openThrough(t, db, network, func(c *tables.Config) { c.AppendTimeout = 2 * time.Second })
 	tenant := domain.NewTenantID()
 	tablestest.Append(t, s, tenant, tablestest.Counted("order-1", domain.None, 1))
 	armed.Store(true)

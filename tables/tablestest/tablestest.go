@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
@@ -166,6 +168,42 @@ func CodeOf(err error) domain.Code {
 	return ""
 }
 
+// StateOf returns the SQLSTATE of an error; empty for any other error.
+func StateOf(err error) string {
+	if native, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return native.Code
+	}
+	return ""
+}
+
+// GroupDefinition returns a definition with something in each of its fields.
+func GroupDefinition(partitions int) domain.GroupDefinition {
+	return domain.GroupDefinition{
+		Selection: domain.Selection{Categories: []string{"order", "invoice"}, Types: []string{"Placed"}, Filter: "event.data.n > 1"},
+		From:      "start", BatchSize: 10, MaxInFlight: 50, AckTimeout: 1500 * time.Millisecond, MaxAttempts: 3,
+		BackoffMin: 250 * time.Millisecond, BackoffMax: time.Minute, Ordering: domain.OrderingStream, Partitions: partitions,
+	}
+}
+
+// PutGroup creates a group that reads from the start.
+func PutGroup(t *testing.T, s *tables.Tables, tenant domain.TenantID, name string, partitions int) domain.Group {
+	t.Helper()
+	group, created, err := s.PutGroup(t.Context(), tenant, name, GroupDefinition(partitions), 1)
+	Must(t, err)
+	if !created {
+		t.Fatalf("group %q was there already", name)
+	}
+	return group
+}
+
+// StatusOf returns the status of a partition of a group.
+func StatusOf(t *testing.T, s *tables.Tables, tenant domain.TenantID, name string, partition int) domain.PartitionStatus {
+	t.Helper()
+	status, err := s.GroupStatus(t.Context(), tenant, name)
+	Must(t, err)
+	return status.Partitions[partition]
+}
+
 // HoldLog locks the tenant's log as another process would, until release is called, or the test ends.
 func HoldLog(t *testing.T, db pgtest.DB, tenant domain.TenantID) (release func()) {
 	t.Helper()
@@ -247,7 +285,7 @@ func Claim(t *testing.T, s *tables.Tables, rebuild domain.Rebuild) domain.Rebuil
 }
 
 // OpenWith opens a store with a changed configuration.
-func OpenWith(t *testing.T, db pgtest.DB, change func(*tables.Config)) *tables.Tables {
+func OpenWith(t testing.TB, db pgtest.DB, change func(*tables.Config)) *tables.Tables {
 	t.Helper()
 	config := tables.Config{
 		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention),

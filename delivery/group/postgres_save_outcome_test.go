@@ -1,4 +1,4 @@
-package tables_test
+package group_test
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
@@ -16,16 +15,31 @@ import (
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
 
+// openThrough opens the tables through a network, as one process does.
+func openThrough(t testing.TB, db pgtest.DB, network *pgtest.Network) *tables.Tables {
+	t.Helper()
+	return tablestest.OpenWith(t, db, func(c *tables.Config) {
+		c.AppURL, c.SystemURL, c.MaxConns = network.URL(t, db, migrations.RoleApp), network.URL(t, db, migrations.RoleSystem), 8
+	})
+}
+
+// nth is true the n-th time.
+func nth(n int64) func() bool {
+	var times atomic.Int64
+	return func() bool { return times.Add(1) == n }
+}
+
 func TestLostConnectionAtSaveSavesOnce(t *testing.T) {
 	t.Parallel()
-	for name, how := range map[string]cut{"before": cutBefore, "behind": cutBehind} {
+	for name, how := range map[string]func(string, func() bool) pgtest.Fault{"before": pgtest.BeforeCommit, "behind": pgtest.AfterCommit} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := pgtest.Database(t)
-			p := newProxy(t, db.URL(migrations.RoleApp), cutOnce(2, how))
-			s := openThrough(t, db, p, nil)
+			network := pgtest.NewNetwork(t, db)
+			network.On(how("manifold_save_ledger", nth(2)))
+			s := openThrough(t, db, network)
 			tenant := domain.NewTenantID()
-			mail := putGroup(t, s, tenant, "mail", 0)
+			mail := tablestest.PutGroup(t, s, tenant, "mail", 0)
 			for i := range int64(4) {
 				row := ledgerOf(t, s, tenant, "mail", 0)
 				now, saved := save(t, s, tenant, mail, row.Revision, group.LedgerChange{
@@ -38,7 +52,7 @@ func TestLostConnectionAtSaveSavesOnce(t *testing.T) {
 					t.Errorf("behind save %d it is %+v", i, row)
 				}
 			}
-			if got := statusOf(t, s, tenant, "mail", 0); got.Retrying != 4 || got.Parked != 4 {
+			if got := tablestest.StatusOf(t, s, tenant, "mail", 0); got.Retrying != 4 || got.Parked != 4 {
 				t.Errorf("counted are %+v", got)
 			}
 		})
@@ -49,25 +63,22 @@ func TestLostConnectionAtSaveSavesOnce(t *testing.T) {
 // what is said not to be is not; of what nobody knows there is all or nothing.
 func TestLostConnectionsUnderLoadSaveOnce(t *testing.T) {
 	t.Parallel()
-	for name, how := range map[string]cut{"before": cutBefore, "behind": cutBehind} {
+	for name, how := range map[string]func(string, func() bool) pgtest.Fault{"before": pgtest.BeforeCommit, "behind": pgtest.AfterCommit} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := pgtest.Database(t)
 			tenant := domain.NewTenantID()
 			reader := tablestest.OpenAgain(t, db)
-			mail := putGroup(t, reader, tenant, "mail", 0)
+			mail := tablestest.PutGroup(t, reader, tenant, "mail", 0)
 			var position atomic.Int64
 			var mu sync.Mutex
 			outcomes := make(map[int64]string)
 			var wg sync.WaitGroup
 			for range 2 {
 				var commits atomic.Int64
-				s := openThrough(t, db, newProxy(t, db.URL(migrations.RoleApp), func() cut {
-					if commits.Add(1)%5 == 0 {
-						return how
-					}
-					return cutNothing
-				}), nil)
+				network := pgtest.NewNetwork(t, db)
+				network.On(how("manifold_save_ledger", func() bool { return commits.Add(1)%5 == 0 }))
+				s := openThrough(t, db, network)
 				for range 3 {
 					wg.Go(func() {
 						for range 30 {
@@ -112,7 +123,7 @@ func TestLostConnectionsUnderLoadSaveOnce(t *testing.T) {
 			if counts["true "] == 0 {
 				t.Error("nothing was saved")
 			}
-			if got := statusOf(t, reader, tenant, "mail", 0); got.Retrying != int64(len(retries)) || got.Parked != int64(len(letters)) {
+			if got := tablestest.StatusOf(t, reader, tenant, "mail", 0); got.Retrying != int64(len(retries)) || got.Parked != int64(len(letters)) {
 				t.Errorf("counted are %+v, there are %d and %d", got, len(retries), len(letters))
 			}
 			t.Logf("the outcomes: %v", counts)
@@ -125,10 +136,21 @@ func TestLostConnectionsUnderLoadSaveOnce(t *testing.T) {
 func TestLostSaveIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
-	p := newProxy(t, db.URL(migrations.RoleApp), cutOnce(1, cutStalled))
-	s := openThrough(t, db, p, nil)
+	network := pgtest.NewNetwork(t, db)
+	goOn, first := make(chan struct{}), nth(1)
+	network.On(pgtest.Fault{Statement: "manifold_save_ledger", Commit: func(s *pgtest.Statement) bool {
+		if first() {
+			s.HangUp()
+			select {
+			case <-goOn:
+			case <-t.Context().Done():
+			}
+		}
+		return true
+	}})
+	s := openThrough(t, db, network)
 	tenant := domain.NewTenantID()
-	mail := putGroup(t, s, tenant, "mail", 0)
+	mail := tablestest.PutGroup(t, s, tenant, "mail", 0)
 	row := ledgerOf(t, s, tenant, "mail", 0)
 	done := make(chan bool, 1)
 	go func() {
@@ -139,7 +161,7 @@ func TestLostSaveIsWaitedFor(t *testing.T) {
 		done <- saved
 	}()
 	tablestest.WaitForLock(t, db)
-	close(p.stalled)
+	close(goOn)
 	if !tablestest.Receive(t, done, "the save") {
 		t.Error("it was not saved")
 	}
@@ -154,25 +176,32 @@ func TestSaveThatOthersHavePassed(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name   string
-		how    cut
+		how    func(string, func() bool) pgtest.Fault
 		others int
 		want   domain.Code
 		saved  bool
 	}{
-		{"nobody", cutBehind, 0, "", true},
-		{"one came first", cutBefore, 1, "", false},
-		{"one behind it", cutBehind, 1, domain.CodeOutcomeUnknown, false},
-		{"two came first", cutBefore, 2, domain.CodeOutcomeUnknown, false},
+		{"nobody", pgtest.AfterCommit, 0, "", true},
+		{"one came first", pgtest.BeforeCommit, 1, "", false},
+		{"one behind it", pgtest.AfterCommit, 1, domain.CodeOutcomeUnknown, false},
+		{"two came first", pgtest.BeforeCommit, 2, domain.CodeOutcomeUnknown, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			db := pgtest.Database(t)
 			other := tablestest.OpenAgain(t, db)
 			tenant := domain.NewTenantID()
-			mail := putGroup(t, other, tenant, "mail", 0)
-			p := newProxy(t, db.URL(migrations.RoleApp), cutOnce(1, test.how))
-			p.hold = make(chan struct{}) // of connections that are made when one was cut
-			s := openThrough(t, db, p, nil)
+			mail := tablestest.PutGroup(t, other, tenant, "mail", 0)
+			network := pgtest.NewNetwork(t, db)
+			first, release := nth(1), make(chan func(), 1)
+			network.On(test.how("manifold_save_ledger", func() bool {
+				if !first() {
+					return false
+				}
+				release <- network.Hold()
+				return true
+			}))
+			s := openThrough(t, db, network)
 			row := ledgerOf(t, other, tenant, "mail", 0)
 			type outcome struct {
 				saved bool
@@ -183,11 +212,11 @@ func TestSaveThatOthersHavePassed(t *testing.T) {
 				_, saved, err := s.SaveLedger(context.Background(), tenant, "mail", group.LedgerChange{GroupRevision: mail.Revision, Revision: row.Revision, Ledger: []byte("mine")})
 				done <- outcome{saved, err}
 			}()
-			tablestest.Receive(t, p.cutDone, "the cut")
+			reconnect := tablestest.Receive(t, release, "the cut")
 			for range test.others {
 				mustSave(t, other, tenant, mail, group.LedgerChange{Ledger: []byte("other")})
 			}
-			close(p.hold)
+			reconnect()
 			got := tablestest.Receive(t, done, "the save")
 			if tablestest.CodeOf(got.err) != test.want || got.saved != test.saved {
 				t.Errorf("saved %v, %v", got.saved, got.err)
@@ -206,18 +235,17 @@ func TestSaveThatOthersHavePassed(t *testing.T) {
 func TestUnknownOutcomeOfASaveIsSaid(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
-	var p *proxy
+	network := pgtest.NewNetwork(t, db)
 	var armed atomic.Bool
-	p = newProxy(t, db.URL(migrations.RoleApp), func() cut {
-		if !armed.Load() {
-			return cutNothing
+	network.On(pgtest.AfterCommit("manifold_save_ledger", func() bool {
+		if armed.Load() {
+			network.Cut()
 		}
-		go p.refuse()
-		return cutBehind
-	})
-	s := openThrough(t, db, p, func(c *tables.Config) { c.AppendTimeout = 2 * time.Second })
+		return armed.Load()
+	}))
+	s := openThrough(t, db, network)
 	tenant := domain.NewTenantID()
-	mail := putGroup(t, s, tenant, "mail", 0)
+	mail := tablestest.PutGroup(t, s, tenant, "mail", 0)
 	row := mustSave(t, s, tenant, mail, group.LedgerChange{Ledger: []byte("first")})
 	armed.Store(true)
 	change := group.LedgerChange{GroupRevision: mail.Revision, Revision: row.Revision, Ledger: []byte("second")}

@@ -1,4 +1,4 @@
-package tables_test
+package group_test
 
 import (
 	"context"
@@ -55,7 +55,7 @@ func TestGroupsAreToldOf(t *testing.T) {
 	waitForNotice(t, there, groupNotice{tenant, "mail-1"})
 
 	// Every change of a group is announced.
-	group := putGroup(t, s, tenant, "mail", 0)
+	group := tablestest.PutGroup(t, s, tenant, "mail", 0)
 	waitForNotice(t, there, groupNotice{tenant, "mail"})
 	fillPartition(t, s, tenant, group, 0, 2)
 	changed := group.GroupDefinition

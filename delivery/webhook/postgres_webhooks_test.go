@@ -1,4 +1,4 @@
-package tables_test
+package webhook_test
 
 import (
 	"bytes"
@@ -32,7 +32,7 @@ func newSecret(text string) domain.WebhookSecret {
 // putWebhook makes a webhook that reads from a position.
 func putWebhook(t *testing.T, s *tables.Tables, tenant domain.TenantID, name string, start int64) domain.Webhook {
 	t.Helper()
-	webhook, created, err := s.PutWebhook(t.Context(), tenant, name, webhookDefinition(), groupDefinition(0), start, newSecret("first of "+name))
+	webhook, created, err := s.PutWebhook(t.Context(), tenant, name, webhookDefinition(), tablestest.GroupDefinition(0), start, newSecret("first of "+name))
 	tablestest.Must(t, err)
 	if !created {
 		t.Fatalf("webhook %q was there already", name)
@@ -58,7 +58,7 @@ func TestWebhook(t *testing.T) {
 	if got, err := s.Webhook(ctx, tenant, "mail"); err != nil || !reflect.DeepEqual(got, made) {
 		t.Errorf("read %+v, %v; want %+v", got, err, made)
 	}
-	if got := statusOf(t, s, tenant, "webhook.mail", 0); got.ReadTo != 3 {
+	if got := tablestest.StatusOf(t, s, tenant, "webhook.mail", 0); got.ReadTo != 3 {
 		t.Errorf("its group is at %+v", got)
 	}
 
@@ -71,10 +71,10 @@ func TestWebhook(t *testing.T) {
 		}
 		return webhook
 	}
-	if same := put(webhookDefinition(), groupDefinition(0)); !reflect.DeepEqual(same, made) {
+	if same := put(webhookDefinition(), tablestest.GroupDefinition(0)); !reflect.DeepEqual(same, made) {
 		t.Errorf("the same put again is %+v, want %+v", same, made)
 	}
-	definition, group := webhookDefinition(), groupDefinition(0)
+	definition, group := webhookDefinition(), tablestest.GroupDefinition(0)
 	definition.URL, group.Types = "https://example.org/", []string{"Paid"}
 	changed := put(definition, group)
 	if changed.Revision <= made.Revision || !reflect.DeepEqual(changed.WebhookDefinition, definition) {
@@ -146,7 +146,7 @@ func TestAWebhookIsPausedDisabledAndResumed(t *testing.T) {
 		t.Errorf("resumed it is %+v", webhook)
 	}
 	disable(webhook.Revision, true)
-	webhook, _, err := s.PutWebhook(ctx, tenant, "mail", webhookDefinition(), groupDefinition(0), 1, newSecret(""))
+	webhook, _, err := s.PutWebhook(ctx, tenant, "mail", webhookDefinition(), tablestest.GroupDefinition(0), 1, newSecret(""))
 	if err != nil || webhook.Stopped() {
 		t.Errorf("put again it is %+v, %v", webhook, err)
 	}
@@ -162,7 +162,7 @@ func TestWebhooksAreListedByName(t *testing.T) {
 		putWebhook(t, s, tenant, name, 1)
 	}
 	putWebhook(t, s, other, "e", 1)
-	_, err := s.StartWebhookReplay(ctx, tenant, "b", domain.WebhookReplay{From: 1, To: 2}, groupDefinition(0))
+	_, err := s.StartWebhookReplay(ctx, tenant, "b", domain.WebhookReplay{From: 1, To: 2}, tablestest.GroupDefinition(0))
 	tablestest.Must(t, err)
 	var names []string
 	for after := ""; ; after = names[len(names)-1] {
@@ -190,7 +190,7 @@ func TestWebhooksAreListedByName(t *testing.T) {
 		insert into manifold.webhooks (tenant_id, name, definition, revision) select $1, 'h' || n, '{}', 1 from generate_series(5, $2) as n`,
 		tenant, domain.MaxWebhooks)
 	tablestest.Must(t, err)
-	_, _, err = s.PutWebhook(ctx, tenant, "more", webhookDefinition(), groupDefinition(0), 1, newSecret(""))
+	_, _, err = s.PutWebhook(ctx, tenant, "more", webhookDefinition(), tablestest.GroupDefinition(0), 1, newSecret(""))
 	tablestest.WantCode(t, err, domain.CodeQuotaExceeded)
 }
 
@@ -276,14 +276,14 @@ func TestReplaysOfAWebhook(t *testing.T) {
 	ctx, tenant := t.Context(), domain.NewTenantID()
 	tablestest.Append(t, s, tenant, tablestest.Counted("order-1", domain.None, 5))
 	made := putWebhook(t, s, tenant, "mail", 6)
-	group := groupDefinition(0)
+	group := tablestest.GroupDefinition(0)
 	group.To = 4
 	webhook, err := s.StartWebhookReplay(ctx, tenant, "mail", domain.WebhookReplay{From: 2, To: 4}, group)
 	tablestest.Must(t, err)
 	if r := webhook.Replay; r == nil || r.From != 2 || r.To != 4 || r.StartedAt.IsZero() || !r.DoneAt.IsZero() || webhook.Revision <= made.Revision {
 		t.Fatalf("the replay is %+v", r)
 	}
-	if got := statusOf(t, s, tenant, "replay.mail", 0); got.ReadTo != 1 {
+	if got := tablestest.StatusOf(t, s, tenant, "replay.mail", 0); got.ReadTo != 1 {
 		t.Errorf("its group is at %+v", got)
 	}
 	claim := domain.WebhookClaim{ID: domain.WebhookClaimID("a"), Position: 2, RecordedAt: time.Now()}
@@ -304,7 +304,7 @@ func TestReplaysOfAWebhook(t *testing.T) {
 	}
 	again, err := s.StartWebhookReplay(ctx, tenant, "mail", domain.WebhookReplay{From: 1, To: 4}, group)
 	tablestest.Must(t, err)
-	if got := statusOf(t, s, tenant, "replay.mail", 0); got.ReadTo != 0 || again.Replay.From != 1 {
+	if got := tablestest.StatusOf(t, s, tenant, "replay.mail", 0); got.ReadTo != 0 || again.Replay.From != 1 {
 		t.Errorf("the next replay is %+v, at %+v", again.Replay, got)
 	}
 	var claims int
@@ -334,12 +334,12 @@ func TestReplaysThatBeginTogether(t *testing.T) {
 	pool := db.Pool(t, pgtest.RoleSuperuser, 2)
 	for what, do := range map[string]func() error{
 		"starting": func() error {
-			_, err := s.StartWebhookReplay(ctx, tenant, "mail", domain.WebhookReplay{From: 1, To: 5}, groupDefinition(0))
+			_, err := s.StartWebhookReplay(ctx, tenant, "mail", domain.WebhookReplay{From: 1, To: 5}, tablestest.GroupDefinition(0))
 			return err
 		},
 		"cancelling": func() error { _, err := s.CancelWebhookReplay(ctx, tenant, "mail"); return err },
 	} {
-		webhook, err := s.StartWebhookReplay(ctx, tenant, "mail", domain.WebhookReplay{From: 1, To: 5}, groupDefinition(0))
+		webhook, err := s.StartWebhookReplay(ctx, tenant, "mail", domain.WebhookReplay{From: 1, To: 5}, tablestest.GroupDefinition(0))
 		tablestest.Must(t, err)
 		tablestest.Must(t, s.EndWebhookReplay(ctx, tenant, "mail", webhook.Replay.StartedAt))
 		// The other one has the webhook's row, and what it changes shows when it has committed.
@@ -392,7 +392,7 @@ func TestChangesOfWebhooksAreTold(t *testing.T) {
 			return err
 		},
 		"replay": func() error {
-			_, err := s.StartWebhookReplay(t.Context(), tenant, "mail", domain.WebhookReplay{From: 1, To: 1}, groupDefinition(0))
+			_, err := s.StartWebhookReplay(t.Context(), tenant, "mail", domain.WebhookReplay{From: 1, To: 1}, tablestest.GroupDefinition(0))
 			return err
 		},
 	} {
@@ -425,7 +425,7 @@ func TestWebhooksOfTenantsAreApart(t *testing.T) {
 			t.Errorf("a claim is a duplicate of another tenant's: %v, %v", duplicates, err)
 		}
 		tablestest.Must(t, s.AddWebhookAttempts(ctx, tenant, "mail", []domain.WebhookAttempt{attempt}))
-		_, err = s.StartWebhookReplay(ctx, tenant, "mail", domain.WebhookReplay{From: 1, To: 2}, groupDefinition(0))
+		_, err = s.StartWebhookReplay(ctx, tenant, "mail", domain.WebhookReplay{From: 1, To: 2}, tablestest.GroupDefinition(0))
 		tablestest.Must(t, err)
 	}
 	tablestest.Must(t, s.DeleteWebhook(ctx, two, "mail"))

@@ -1,4 +1,4 @@
-package tables_test
+package group_test
 
 import (
 	"bytes"
@@ -33,7 +33,7 @@ func TestGroupMembers(t *testing.T) {
 			t.Errorf("%s without a group: %v", name, err)
 		}
 	}
-	putGroup(t, s, tenant, "mail", 8)
+	tablestest.PutGroup(t, s, tenant, "mail", 8)
 	_, err := s.AnnounceGroupMember(t.Context(), tenant, "mail", one, false)
 	tablestest.WantCode(t, err, domain.CodeNotFound)
 
@@ -68,7 +68,7 @@ func TestSilentGroupMembersAreSwept(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	tenant := domain.NewTenantID()
-	putGroup(t, s, tenant, "mail", 8)
+	tablestest.PutGroup(t, s, tenant, "mail", 8)
 	super := db.Pool(t, pgtest.RoleSuperuser, 1)
 	quiet, silent, lively := domain.GroupMember{ID: domain.NewGroupMemberID()}, domain.GroupMember{ID: domain.NewGroupMemberID()}, domain.GroupMember{ID: domain.NewGroupMemberID()}
 	for member, seconds := range map[domain.GroupMemberID]float64{
@@ -100,7 +100,7 @@ func TestGroupHasSoManyMembers(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	tenant := domain.NewTenantID()
-	putGroup(t, s, tenant, "mail", 8)
+	tablestest.PutGroup(t, s, tenant, "mail", 8)
 	_, err := db.Pool(t, pgtest.RoleSuperuser, 1).Exec(t.Context(), `
 		insert into manifold.subscription_members (tenant_id, name, member_id, label, alive_at)
 		select $1, 'mail', gen_random_uuid(), '', now() - case n when 1 then interval '1 hour' else '0' end from generate_series(1, $2::int) n`, tenant, domain.MaxGroupMembers)
@@ -116,7 +116,7 @@ func TestGroupMembersAnnounceAtOnce(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	tenant := domain.NewTenantID()
-	putGroup(t, s, tenant, "mail", 8)
+	tablestest.PutGroup(t, s, tenant, "mail", 8)
 	_, err := db.Pool(t, pgtest.RoleSuperuser, 1).Exec(t.Context(), `
 		insert into manifold.subscription_members (tenant_id, name, member_id, label, alive_at)
 		select $1, 'mail', gen_random_uuid(), '', now() - interval '1 hour' from generate_series(1, 200) n`, tenant)

@@ -1,4 +1,4 @@
-package tables_test
+package webhook_test
 
 import (
 	"fmt"
@@ -156,7 +156,7 @@ func TestClaims(t *testing.T) {
 	start := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	rapid.Check(t, func(rt *rapid.T) {
 		tenant := domain.NewTenantID()
-		if _, _, err := s.PutWebhook(t.Context(), tenant, "mail", webhookDefinition(), groupDefinition(0), 1, newSecret("x")); err != nil {
+		if _, _, err := s.PutWebhook(t.Context(), tenant, "mail", webhookDefinition(), tablestest.GroupDefinition(0), 1, newSecret("x")); err != nil {
 			rt.Fatal(err)
 		}
 		n := rapid.IntRange(1, 25).Draw(rt, "events")

@@ -1,4 +1,4 @@
-package tables_test
+package group_test
 
 import (
 	"context"
@@ -77,20 +77,13 @@ func fillPartition(t *testing.T, s *tables.Tables, tenant domain.TenantID, mail 
 	return retries, letters
 }
 
-func statusOf(t *testing.T, s *tables.Tables, tenant domain.TenantID, name string, partition int) domain.PartitionStatus {
-	t.Helper()
-	status, err := s.GroupStatus(t.Context(), tenant, name)
-	tablestest.Must(t, err)
-	return status.Partitions[partition]
-}
-
 func TestLedger(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
 	tenant := domain.NewTenantID()
 	_, err := s.Ledger(t.Context(), tenant, "mail", 0, false)
 	tablestest.WantCode(t, err, domain.CodeNotFound)
-	mail := putGroup(t, s, tenant, "mail", 2)
+	mail := tablestest.PutGroup(t, s, tenant, "mail", 2)
 	_, err = s.Ledger(t.Context(), tenant, "mail", 2, true)
 	tablestest.WantCode(t, err, domain.CodeNotFound)
 	before := ledgerOf(t, s, tenant, "mail", 1)
@@ -121,7 +114,7 @@ func TestLedger(t *testing.T) {
 			t.Errorf("read %+v, want %+v", got, want)
 		}
 	}
-	if got := statusOf(t, s, tenant, "mail", 1); got != (domain.PartitionStatus{Partition: 1, Checkpoint: 11, ReadTo: 22, Oldest: 12, InFlight: 4, Retrying: 2, Parked: 2, Owner: owner}) {
+	if got := tablestest.StatusOf(t, s, tenant, "mail", 1); got != (domain.PartitionStatus{Partition: 1, Checkpoint: 11, ReadTo: 22, Oldest: 12, InFlight: 4, Retrying: 2, Parked: 2, Owner: owner}) {
 		t.Errorf("the status is %+v", got)
 	}
 	if got := ledgerOf(t, s, tenant, "mail", 0); got.Ledger != nil || got.Retries != nil {
@@ -147,7 +140,7 @@ func TestLedger(t *testing.T) {
 	if want := []domain.DeadLetter{parkedAgain}; err != nil || !reflect.DeepEqual(letters, want) {
 		t.Errorf("dead letters %+v, %v; want %+v", letters, err, want)
 	}
-	if got := statusOf(t, s, tenant, "mail", 1); got != (domain.PartitionStatus{Partition: 1, Retrying: 1, Parked: 1}) {
+	if got := tablestest.StatusOf(t, s, tenant, "mail", 1); got != (domain.PartitionStatus{Partition: 1, Retrying: 1, Parked: 1}) {
 		t.Errorf("the status is %+v", got)
 	}
 }
@@ -157,7 +150,7 @@ func TestLostSaveLeavesNoTrace(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
 	tenant := domain.NewTenantID()
-	mail := putGroup(t, s, tenant, "mail", 0)
+	mail := tablestest.PutGroup(t, s, tenant, "mail", 0)
 	retries, letters := fillPartition(t, s, tenant, mail, 0, 3)
 	before := ledgerOf(t, s, tenant, "mail", 0)
 	for name, late := range map[string]struct{ group, revision int64 }{
@@ -180,7 +173,7 @@ func TestLostSaveLeavesNoTrace(t *testing.T) {
 	if got, err := s.DeadLetters(t.Context(), tenant, "mail", 0, 10); err != nil || !reflect.DeepEqual(got, letters) {
 		t.Errorf("dead letters are %+v, %v", got, err)
 	}
-	if got := statusOf(t, s, tenant, "mail", 0); got.Retrying != 3 || got.Parked != 3 {
+	if got := tablestest.StatusOf(t, s, tenant, "mail", 0); got.Retrying != 3 || got.Parked != 3 {
 		t.Errorf("counted are %+v", got)
 	}
 }
@@ -192,7 +185,7 @@ func TestOneSaveOfEachRevisionWins(t *testing.T) {
 	s, db := tablestest.Open(t)
 	other := tablestest.OpenAgain(t, db)
 	tenant := domain.NewTenantID()
-	mail := putGroup(t, s, tenant, "mail", 0)
+	mail := tablestest.PutGroup(t, s, tenant, "mail", 0)
 	first := ledgerOf(t, s, tenant, "mail", 0).Revision
 	const savers, each = 6, 25
 	var position atomic.Int64
@@ -253,7 +246,7 @@ func TestOneSaveOfEachRevisionWins(t *testing.T) {
 	if !slices.Equal(retries, want) || !slices.Equal(letters, want) {
 		t.Errorf("retries are %v, dead letters %v; saved were %v", retries, letters, want)
 	}
-	if got := statusOf(t, s, tenant, "mail", 0); got.Retrying != savers*each || got.Parked != savers*each {
+	if got := tablestest.StatusOf(t, s, tenant, "mail", 0); got.Retrying != savers*each || got.Parked != savers*each {
 		t.Errorf("counted are %+v", got)
 	}
 }
@@ -266,7 +259,7 @@ func TestGroupModel(t *testing.T) {
 		ctx := t.Context()
 		tenant := domain.NewTenantID()
 		partitions := rapid.IntRange(1, 3).Draw(rt, "partitions")
-		mail, _, err := s.PutGroup(ctx, tenant, "mail", groupDefinition(partitions), 1)
+		mail, _, err := s.PutGroup(ctx, tenant, "mail", tablestest.GroupDefinition(partitions), 1)
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -424,7 +417,7 @@ func TestGroupModel(t *testing.T) {
 	})
 }
 
-func TestSeek(t *testing.T) {
+func TestSeekReplacesLedgers(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
 	tenant := domain.NewTenantID()
@@ -433,7 +426,7 @@ func TestSeek(t *testing.T) {
 	}
 	_, err := s.SeekGroup(t.Context(), tenant, "mail", remake)
 	tablestest.WantCode(t, err, domain.CodeNotFound)
-	mail := putGroup(t, s, tenant, "mail", 2)
+	mail := tablestest.PutGroup(t, s, tenant, "mail", 2)
 	fillPartition(t, s, tenant, mail, 1, 2)
 	owner := domain.NewGroupMemberID()
 	// Two have waited for their replay: one is behind the place where the partition continues, and comes anyway.
@@ -468,7 +461,7 @@ func TestSeek(t *testing.T) {
 			t.Errorf("partition %d is %+v", p, row)
 		}
 	}
-	if got := statusOf(t, s, tenant, "mail", 1); got != (domain.PartitionStatus{Partition: 1, Checkpoint: 2, ReadTo: 3, Oldest: 4, InFlight: 5, Parked: 3, Owner: owner}) {
+	if got := tablestest.StatusOf(t, s, tenant, "mail", 1); got != (domain.PartitionStatus{Partition: 1, Checkpoint: 2, ReadTo: 3, Oldest: 4, InFlight: 5, Parked: 3, Owner: owner}) {
 		t.Errorf("the status is %+v", got)
 	}
 	if row := ledgerOf(t, s, tenant, "mail", 1); !reflect.DeepEqual(row.Replays, []domain.DeadLetter{stays}) {
@@ -481,7 +474,7 @@ func TestSeekBesideASave(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	tenant := domain.NewTenantID()
-	mail := putGroup(t, s, tenant, "mail", 0)
+	mail := tablestest.PutGroup(t, s, tenant, "mail", 0)
 	row := ledgerOf(t, s, tenant, "mail", 0)
 	saved := make(chan bool, 1)
 	_, err := s.SeekGroup(t.Context(), tenant, "mail", func(int, []byte) ([]byte, domain.PartitionStatus, error) {
@@ -511,7 +504,7 @@ func TestLedgerWaitsForTheSaveBefore(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	tenant := domain.NewTenantID()
-	putGroup(t, s, tenant, "mail", 0)
+	tablestest.PutGroup(t, s, tenant, "mail", 0)
 	tx, err := db.Pool(t, pgtest.RoleSuperuser, 1).Begin(t.Context())
 	tablestest.Must(t, err)
 	defer tx.Rollback(t.Context())

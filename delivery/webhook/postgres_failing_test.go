@@ -1,4 +1,4 @@
-package tables_test
+package webhook_test
 
 import (
 	"testing"

@@ -1,4 +1,4 @@
-package tables_test
+package group_test
 
 import (
 	"encoding/json"
@@ -7,34 +7,12 @@ import (
 	"reflect"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
-	"github.com/manifold-es/manifold/tables"
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
-
-// groupDefinition is one with something in each of its fields.
-func groupDefinition(partitions int) domain.GroupDefinition {
-	return domain.GroupDefinition{
-		Selection: domain.Selection{Categories: []string{"order", "invoice"}, Types: []string{"Placed"}, Filter: "event.data.n > 1"},
-		From:      "start", BatchSize: 10, MaxInFlight: 50, AckTimeout: 1500 * time.Millisecond, MaxAttempts: 3,
-		BackoffMin: 250 * time.Millisecond, BackoffMax: time.Minute, Ordering: domain.OrderingStream, Partitions: partitions,
-	}
-}
-
-// putGroup makes a group that reads from the start.
-func putGroup(t *testing.T, s *tables.Tables, tenant domain.TenantID, name string, partitions int) domain.Group {
-	t.Helper()
-	mail, created, err := s.PutGroup(t.Context(), tenant, name, groupDefinition(partitions), 1)
-	tablestest.Must(t, err)
-	if !created {
-		t.Fatalf("group %q was there already", name)
-	}
-	return mail
-}
 
 func TestGroup(t *testing.T) {
 	t.Parallel()
@@ -46,7 +24,7 @@ func TestGroup(t *testing.T) {
 	_, err = s.GroupStatus(t.Context(), tenant, "mail")
 	tablestest.WantCode(t, err, domain.CodeNotFound)
 
-	definition := groupDefinition(3)
+	definition := tablestest.GroupDefinition(3)
 	made, created, err := s.PutGroup(t.Context(), tenant, "mail", definition, 4)
 	tablestest.Must(t, err)
 	if !created || made.Name != "mail" || made.Paused || made.CreatedAt.IsZero() || !reflect.DeepEqual(made.GroupDefinition, definition) {
@@ -106,7 +84,7 @@ func TestGroupsAreListedByName(t *testing.T) {
 	tenant := domain.NewTenantID()
 	tablestest.Append(t, s, tenant, tablestest.Counted("order-1", domain.None, 7))
 	for i := range 5 {
-		putGroup(t, s, tenant, fmt.Sprintf("group-%d", 4-i), i)
+		tablestest.PutGroup(t, s, tenant, fmt.Sprintf("group-%d", 4-i), i)
 	}
 	var names []string
 	for after := ""; ; {
@@ -143,7 +121,7 @@ func TestGroupIsMadeOnce(t *testing.T) {
 			if i%2 == 0 {
 				process = other
 			}
-			_, created, err := process.PutGroup(t.Context(), tenant, "mail", groupDefinition(i%3), 1)
+			_, created, err := process.PutGroup(t.Context(), tenant, "mail", tablestest.GroupDefinition(i%3), 1)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -176,12 +154,12 @@ func TestTenantHasSoManyGroups(t *testing.T) {
 		insert into manifold.subscriptions (tenant_id, name, definition, revision) select $1, 'made-' || n, '{}', 1 from generate_series(1, $2::int) n`,
 		tenant, domain.MaxGroups-1)
 	tablestest.Must(t, err)
-	putGroup(t, s, tenant, "last", 0)
-	_, _, err = s.PutGroup(t.Context(), tenant, "another", groupDefinition(0), 1)
+	tablestest.PutGroup(t, s, tenant, "last", 0)
+	_, _, err = s.PutGroup(t.Context(), tenant, "another", tablestest.GroupDefinition(0), 1)
 	tablestest.WantCode(t, err, domain.CodeQuotaExceeded)
 	_, err = s.Group(t.Context(), tenant, "another")
 	tablestest.WantCode(t, err, domain.CodeNotFound)
-	_, _, err = s.PutGroup(t.Context(), tenant, "last", groupDefinition(0), 1)
+	_, _, err = s.PutGroup(t.Context(), tenant, "last", tablestest.GroupDefinition(0), 1)
 	tablestest.Must(t, err)
 }
 
@@ -190,7 +168,7 @@ func TestGroupOfTheNextRelease(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	tenant := domain.NewTenantID()
-	made := putGroup(t, s, tenant, "mail", 0)
+	made := tablestest.PutGroup(t, s, tenant, "mail", 0)
 	_, err := db.Pool(t, pgtest.RoleSuperuser, 1).Exec(t.Context(), `
 		update manifold.subscriptions set definition = definition || '{"fromTheFuture": {"a": [1]}}' where tenant_id = $1`, tenant)
 	tablestest.Must(t, err)
@@ -205,7 +183,7 @@ func TestGroupIsRemovedWithAllThatBelongsToIt(t *testing.T) {
 	s, db := tablestest.Open(t)
 	tenant := domain.NewTenantID()
 	for _, name := range []string{"mail", "kept"} {
-		mail := putGroup(t, s, tenant, name, 2)
+		mail := tablestest.PutGroup(t, s, tenant, name, 2)
 		for partition := range 2 {
 			fillPartition(t, s, tenant, mail, partition, 3)
 		}
@@ -243,13 +221,13 @@ func TestGroupThatWasMadeAnewIsAnother(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
 	tenant := domain.NewTenantID()
-	old := putGroup(t, s, tenant, "mail", 0)
+	old := tablestest.PutGroup(t, s, tenant, "mail", 0)
 	row := ledgerOf(t, s, tenant, "mail", 0)
 	tablestest.Must(t, s.DeleteGroup(t.Context(), tenant, "mail"))
 	if _, saved := save(t, s, tenant, old, row.Revision, group.LedgerChange{Ledger: []byte("late")}); saved {
 		t.Error("saved without a group")
 	}
-	again := putGroup(t, s, tenant, "mail", 0)
+	again := tablestest.PutGroup(t, s, tenant, "mail", 0)
 	if made := ledgerOf(t, s, tenant, "mail", 0); again.Revision == old.Revision || made.Revision == row.Revision {
 		t.Errorf("it has the revision %d, and its ledger %d, again", again.Revision, made.Revision)
 	}
@@ -265,7 +243,7 @@ func TestGroupDefinitionIsKeptInWords(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	tenant := domain.NewTenantID()
-	putGroup(t, s, tenant, "mail", 2)
+	tablestest.PutGroup(t, s, tenant, "mail", 2)
 	var raw []byte
 	tablestest.Must(t, db.Pool(t, pgtest.RoleSuperuser, 1).QueryRow(t.Context(), "select definition from manifold.subscriptions where tenant_id = $1", tenant).Scan(&raw))
 	var got, want map[string]any

@@ -1,4 +1,4 @@
-package tables_test
+package group_test
 
 import (
 	"context"
@@ -16,7 +16,7 @@ func TestDeadLettersAreListedByPosition(t *testing.T) {
 	tenant := domain.NewTenantID()
 	_, err := s.DeadLetters(t.Context(), tenant, "mail", 0, 10)
 	tablestest.WantCode(t, err, domain.CodeNotFound)
-	mail := putGroup(t, s, tenant, "mail", 2)
+	mail := tablestest.PutGroup(t, s, tenant, "mail", 2)
 	for p, positions := range [][]int64{{9, 3, 5}, {4, 8}} {
 		var letters []domain.DeadLetter
 		for _, position := range positions {
@@ -49,7 +49,7 @@ func TestReplayIsAskedFor(t *testing.T) {
 		_, err := do(t.Context(), tenant, "mail", domain.EventID{})
 		tablestest.WantCode(t, err, domain.CodeNotFound)
 	}
-	mail := putGroup(t, s, tenant, "mail", 2)
+	mail := tablestest.PutGroup(t, s, tenant, "mail", 2)
 	_, letters := fillPartition(t, s, tenant, mail, 1, 3)
 	before, other := ledgerOf(t, s, tenant, "mail", 1), ledgerOf(t, s, tenant, "mail", 0)
 	for range 2 { // asking again changes nothing
@@ -87,7 +87,7 @@ func TestReplayIsAskedFor(t *testing.T) {
 	}
 	_, err = s.DiscardDeadLetters(t.Context(), tenant, "mail", letters[0].EventID)
 	tablestest.WantCode(t, err, domain.CodeNotFound)
-	if got := statusOf(t, s, tenant, "mail", 1); got.Parked != 2 {
+	if got := tablestest.StatusOf(t, s, tenant, "mail", 1); got.Parked != 2 {
 		t.Errorf("counted are %+v", got)
 	}
 }
@@ -97,7 +97,7 @@ func TestVeryManyDeadLetters(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	tenant := domain.NewTenantID()
-	mail := putGroup(t, s, tenant, "mail", 2)
+	mail := tablestest.PutGroup(t, s, tenant, "mail", 2)
 	const many = 25_000
 	super := db.Pool(t, pgtest.RoleSuperuser, 1)
 	for _, sql := range []string{
@@ -134,7 +134,7 @@ func TestVeryManyDeadLetters(t *testing.T) {
 		t.Errorf("discarded %d, %v", n, err)
 	}
 	for p := range 2 {
-		if got := statusOf(t, s, tenant, "mail", p); got.Parked != 0 {
+		if got := tablestest.StatusOf(t, s, tenant, "mail", p); got.Parked != 0 {
 			t.Errorf("counted are %+v", got)
 		}
 	}
@@ -145,7 +145,7 @@ func TestDiscardBesideASave(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	tenant := domain.NewTenantID()
-	mail := putGroup(t, s, tenant, "mail", 0)
+	mail := tablestest.PutGroup(t, s, tenant, "mail", 0)
 	_, letters := fillPartition(t, s, tenant, mail, 0, 2)
 	tx, err := db.Pool(t, pgtest.RoleSuperuser, 1).Begin(t.Context())
 	tablestest.Must(t, err)
@@ -170,7 +170,7 @@ func TestDiscardBesideASave(t *testing.T) {
 	if n := tablestest.Receive(t, done, "the discard"); n != 1 {
 		t.Errorf("discarded %d", n)
 	}
-	if got := statusOf(t, s, tenant, "mail", 0); got.Parked != 0 {
+	if got := tablestest.StatusOf(t, s, tenant, "mail", 0); got.Parked != 0 {
 		t.Errorf("counted are %+v", got)
 	}
 }
@@ -180,7 +180,7 @@ func TestReplaysBesideSaves(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
 	tenant := domain.NewTenantID()
-	mail := putGroup(t, s, tenant, "mail", 0)
+	mail := tablestest.PutGroup(t, s, tenant, "mail", 0)
 	done := make(chan struct{})
 	replays := make(chan int64, 1)
 	go func() {
@@ -215,7 +215,7 @@ func TestReplaysBesideSaves(t *testing.T) {
 	if row := ledgerOf(t, s, tenant, "mail", 0); len(row.Replays) != 50 {
 		t.Errorf("there are %d replays", len(row.Replays))
 	}
-	if got := statusOf(t, s, tenant, "mail", 0); got.Parked != 50 {
+	if got := tablestest.StatusOf(t, s, tenant, "mail", 0); got.Parked != 50 {
 		t.Errorf("counted are %+v", got)
 	}
 }

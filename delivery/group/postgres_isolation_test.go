@@ -1,4 +1,4 @@
-package tables_test
+package group_test
 
 import (
 	"testing"
@@ -19,7 +19,7 @@ func TestGroupsOfTenantsAreApart(t *testing.T) {
 	tablestest.Append(t, s, one, a)
 	tablestest.Append(t, s, two, a)
 	tablestest.Append(t, s, two, tablestest.Counted("order-2", domain.None, 4))
-	first, second := putGroup(t, s, one, "mail", 2), putGroup(t, s, two, "mail", 2)
+	first, second := tablestest.PutGroup(t, s, one, "mail", 2), tablestest.PutGroup(t, s, two, "mail", 2)
 	change := group.LedgerChange{Partition: 1, Ledger: []byte("one"), Retry: []group.Retry{retryAt(1, 1)}, Park: []domain.DeadLetter{deadLetterAt(1, 2)}}
 	mustSave(t, s, one, first, change)
 	member := domain.GroupMember{ID: domain.NewGroupMemberID()}
@@ -29,7 +29,7 @@ func TestGroupsOfTenantsAreApart(t *testing.T) {
 	if row := ledgerOf(t, s, two, "mail", 1); row.Ledger != nil || row.Retries != nil {
 		t.Errorf("the second tenant's ledger is %+v", row)
 	}
-	if got := statusOf(t, s, two, "mail", 1); got != (domain.PartitionStatus{Partition: 1}) {
+	if got := tablestest.StatusOf(t, s, two, "mail", 1); got != (domain.PartitionStatus{Partition: 1}) {
 		t.Errorf("the second tenant's group is %+v", got)
 	}
 	letters, err := s.DeadLetters(ctx, two, "mail", 0, 10)
@@ -59,7 +59,7 @@ func TestGroupsOfTenantsAreApart(t *testing.T) {
 	if row := ledgerOf(t, s, one, "mail", 1); string(row.Ledger) != "one" || len(row.Retries) != 1 || row.Group.Revision != first.Revision {
 		t.Errorf("the first tenant's ledger is %+v", row)
 	}
-	if got := statusOf(t, s, one, "mail", 1); got.Retrying != 1 || got.Parked != 1 {
+	if got := tablestest.StatusOf(t, s, one, "mail", 1); got.Retrying != 1 || got.Parked != 1 {
 		t.Errorf("the first tenant's group is %+v", got)
 	}
 	if members, err := s.GroupMembers(ctx, one, "mail"); err != nil || len(members) != 1 {
@@ -88,7 +88,7 @@ func TestRowLevelSecurityHoldsTheTenantsGroups(t *testing.T) {
 	tables := []string{"subscriptions", "subscription_ledgers", "subscription_retries", "dead_letters", "subscription_members", "tickets"}
 	one, two := domain.NewTenantID(), domain.NewTenantID()
 	for _, tenant := range []domain.TenantID{one, two} {
-		fillPartition(t, s, tenant, putGroup(t, s, tenant, "mail", 0), 0, 1)
+		fillPartition(t, s, tenant, tablestest.PutGroup(t, s, tenant, "mail", 0), 0, 1)
 		_, err := s.AnnounceGroupMember(ctx, tenant, "mail", domain.GroupMember{ID: domain.NewGroupMemberID()}, true)
 		tablestest.Must(t, err)
 		_, err = db.Pool(t, "postgres", 1).Exec(ctx, "insert into manifold.tickets (tenant_id, ticket_id, key_id, hash, expires_at) values ($1, $1, $1, 'hash', now())", tenant)
@@ -137,7 +137,7 @@ func TestRowLevelSecurityHoldsTheTenantsGroups(t *testing.T) {
 		_, err = tx.Exec(ctx, "set local manifold.tenant = '"+one.String()+"'")
 		tablestest.Must(t, err)
 		_, err = tx.Exec(ctx, "insert into manifold."+table+" "+columns, two)
-		if got := stateOf(err); got != "42501" {
+		if got := tablestest.StateOf(err); got != "42501" {
 			t.Errorf("%s: a row for another tenant: %v, want it refused by privilege", table, err)
 		}
 		tablestest.Must(t, tx.Rollback(ctx))
