@@ -42,7 +42,7 @@ var imports = map[string][]string{
 	"delivery/egress":       {"domain", "cloudevents", "delivery/consume", "delivery/group"},
 	"delivery/egress/nats":  {"cloudevents", "delivery/egress"},
 	"delivery/egress/kafka": {"delivery/egress"},
-	"delivery/webhook":      {"domain", "pg", "cloudevents", "delivery/consume", "expr", "projection", "delivery/group", "delivery/selection"},
+	"delivery/webhook":      {"domain", "pg", "eventlog", "cloudevents", "delivery/consume", "expr", "projection", "delivery/group", "delivery/selection"},
 
 	// For producers, which need nothing from the service.
 	"outbox":          {"domain"},
@@ -70,8 +70,8 @@ var imports = map[string][]string{
 	"retention":          {"domain", "pg", "eventlog", "projection/registry", "delivery/group"},
 	"projection":         {"domain", "expr", "expr/filter", "budget", "drivers", "members", "upcasting", "fairshare", "projection/folding"},
 	"rebuild":            {"domain", "drivers", "eventlog", "projection", "projection/folding", "projection/registry", "tenant", "upcasting"},
-	"delivery/selection": {"domain", "expr"},
-	"delivery/tail":      {"domain", "expr", "delivery/selection"},
+	"delivery/selection": {"domain", "expr", "eventlog"},
+	"delivery/tail":      {"domain", "expr", "eventlog", "delivery/selection"},
 	"delivery/group":     {"domain", "pg", "eventlog", "expr", "members", "delivery/selection"},
 	"delivery/reactor":   {"domain", "delivery/consume", "projection", "projection/folding", "delivery/group", "delivery/selection", "eventlog", "projection/registry"},
 

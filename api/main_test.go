@@ -78,12 +78,12 @@ func newWorld(t testing.TB, change func(*api.Config)) *world {
 	progress := projection.NewProgress()
 	catalog := projection.NewCatalog(projection.CatalogConfig{Store: s, Drivers: databases, Progress: progress, Upcasters: upcasters, Log: quiet})
 	runner := projection.NewRunner(projection.RunnerConfig{Store: s, Drivers: databases, Progress: progress, Upcasters: upcasters, Log: quiet})
-	tails := tail.New(tail.Config{Store: s, Log: quiet})
-	groups := group.New(group.Config{Store: s, Log: quiet})
+	tails := tail.New(tail.Config{Events: s.Log, Log: quiet})
+	groups := group.New(group.Config{Store: s.GroupTables, Events: s.Log, Log: quiet})
 	hooks := webhook.New(webhook.Config{
-		Store: s, Groups: groups, Projections: catalog, Log: quiet, AllowHTTP: true, Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+		Store: s.WebhookTables, Events: s.Log, Groups: groups, Projections: catalog, Log: quiet, AllowHTTP: true, Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 	})
-	dispatcher := consume.New(consume.Config{Store: s, Sources: []consume.Source{hooks}, Log: quiet})
+	dispatcher := consume.New(consume.Config{Heads: s.Heads, Sources: []consume.Source{hooks}, Log: quiet})
 	wake := func(head domain.Head) {
 		runner.Wake(head)
 		tails.Wake(head)

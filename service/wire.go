@@ -95,7 +95,7 @@ func (p *Process) wire(e Extensions) error {
 		return err
 	}
 	sources = append(sources, p.webhooks, p.reactors, p.changes) // of the groups that the service itself consumes
-	p.consumers = consume.New(consume.Config{Store: p.store, Sources: sources, Owns: p.members.Owns, Log: p.log})
+	p.consumers = consume.New(consume.Config{Heads: p.store.Heads, Sources: sources, Owns: p.members.Owns, Log: p.log})
 	return p.wireAPI()
 }
 

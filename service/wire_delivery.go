@@ -13,11 +13,11 @@ import (
 // wireSubscriptions creates the parts that deliver events to followers and through groups.
 func (p *Process) wireSubscriptions() {
 	p.tails = tail.New(tail.Config{
-		Store: p.store, Bytes: int(p.config.Limits.TailBytes), Followers: p.config.Limits.TenantFollowers, Reads: max(1, p.config.Database.MaxConns/4), Log: p.log,
+		Events: p.store.Log, Bytes: int(p.config.Limits.TailBytes), Followers: p.config.Limits.TenantFollowers, Reads: max(1, p.config.Database.MaxConns/4), Log: p.log,
 		Observer: tail.Observer{Followers: p.metrics.Followers, Tails: p.metrics.Tails, Read: p.metrics.Polled},
 	})
 	p.groups = group.New(group.Config{
-		Store: p.store, Bytes: int(p.config.Limits.GroupBytes), Log: p.log, Changed: p.groupChanged,
+		Store: p.store.GroupTables, Events: p.store.Log, Bytes: int(p.config.Limits.GroupBytes), Log: p.log, Changed: p.groupChanged,
 		Observer: group.Observer{
 			Acked: p.metrics.Acked, Expired: p.metrics.Expired, Parked: p.metrics.DeadLettered, Received: p.metrics.Received,
 			Nacked: func(action domain.NackAction, events int) { p.metrics.Nacked(string(action), events) },
@@ -33,7 +33,7 @@ func (p *Process) wireWebhooks() error {
 		return err
 	}
 	p.webhooks = webhook.New(webhook.Config{
-		Store: p.store, Groups: p.groups, Projections: p.catalog, Owns: p.members.Owns, Allow: allowed, AllowHTTP: p.config.Webhooks.AllowHTTP,
+		Store: p.store.WebhookTables, Events: p.store.Log, Groups: p.groups, Projections: p.catalog, Owns: p.members.Owns, Allow: allowed, AllowHTTP: p.config.Webhooks.AllowHTTP,
 		Version: Version(), Log: p.log,
 		Observer: webhook.Observer{
 			Attempted: func(outcome domain.WebhookOutcome, took time.Duration) {

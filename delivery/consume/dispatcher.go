@@ -24,7 +24,7 @@ type Consumer struct {
 	Run func(ctx context.Context) (again time.Time, err error)
 }
 
-// Source lists the consumers of one kind.
+// Source lists the consumers of one kind. Webhooks, reactors, changes of documents and each egress are one.
 type Source interface {
 	// Consumers returns a tenant's consumers. Each has a name that no other consumer of the tenant has. It is called by
 	// several goroutines whenever the tenant's log grows, so it should answer from memory where it can. After an error
@@ -32,16 +32,11 @@ type Source interface {
 	Consumers(ctx context.Context, tenant domain.TenantID) ([]Consumer, error)
 }
 
-// Store is the part of Manifold's own database that a Dispatcher uses.
-type Store interface {
-	// Heads returns the heads of all logs with an event after since, or of all logs if since is zero.
-	Heads(ctx context.Context, since time.Time) ([]domain.Head, error)
-}
-
-// Config configures a Dispatcher. Store is required. Other fields have a default for their zero value. See Rebalance
+// Config configures a Dispatcher. Heads is required. Other fields have a default for their zero value. See Rebalance
 // for Owns.
 type Config struct {
-	Store   Store
+	// Heads returns the heads of all logs with an event after since, or of all logs if since is zero.
+	Heads   func(ctx context.Context, since time.Time) ([]domain.Head, error)
 	Sources []Source
 	Owns    func(domain.TenantID) bool // whether this process runs a tenant's consumers; must return at once; nil: all
 	Log     *slog.Logger               // nil: none

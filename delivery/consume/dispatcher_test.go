@@ -34,7 +34,7 @@ func newWorld(tenants int) *world {
 	return w
 }
 
-func (w *world) Heads(context.Context, time.Time) ([]domain.Head, error) {
+func (w *world) heads(context.Context, time.Time) ([]domain.Head, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var heads []domain.Head
@@ -119,7 +119,7 @@ func (c *consumer) as(name, revision string) consume.Consumer {
 
 // start runs a dispatcher until the test ends, or stop is called.
 func start(t *testing.T, w *world, config consume.Config) (d *consume.Dispatcher, stop func()) {
-	config.Store, config.Owns = w, w.owns
+	config.Heads, config.Owns = w.heads, w.owns
 	if config.Sources == nil {
 		config.Sources = []consume.Source{w}
 	}

@@ -18,7 +18,7 @@ func (d *Dispatcher) goRound(ctx context.Context) {
 			return
 		case <-d.rounds:
 		}
-		heads, err := d.config.Store.Heads(ctx, time.Time{})
+		heads, err := d.config.Heads(ctx, time.Time{})
 		if err != nil && ctx.Err() == nil {
 			d.wantRound()
 			if !failing {

@@ -24,7 +24,7 @@ func TestEventsAreMessages(t *testing.T) {
 	config := of(s)
 	config.Selection = domain.Selection{Categories: []string{"order"}, Filter: "event.data.total > 5"}
 	config.Topic = "{tenant}/{category}/{key}/{type}"
-	b.Start(t, config, nil)
+	b.Start(t, config)
 	b.AppendData(t, tenant, `{"total": 3}`, "order-3")
 	b.AppendData(t, tenant, `{"total": 6}`, "order-3")
 	s.expect(t, "order-1@1", "order-2@1", "order-1@2", "order-3@2")
@@ -62,7 +62,7 @@ func TestWhatIsRefusedIsADeadLetter(t *testing.T) {
 		return nil
 	})
 	b.Append(t, tenant, "order-1", "order-1", "order-1", "order-2", "order-2", "order-1")
-	p := b.Start(t, of(s), nil)
+	p := b.Start(t, of(s))
 	egresstest.Until(t, "the others are stored", func() bool { return s.count() == 4 })
 	letters := parked(t, b, tenant, 2)
 	if letters[0].Position != 2 || letters[1].Position != 5 || !strings.Contains(letters[0].Reason, "too large") {
@@ -94,7 +94,7 @@ func TestAReplayThatFailsIsADeadLetterAgain(t *testing.T) {
 		return nil
 	})
 	b.Append(t, tenant, "order-1", "order-2", "order-3")
-	p := b.Start(t, of(s), nil)
+	p := b.Start(t, of(s))
 	s.expect(t, "order-2@1", "order-3@1")
 	parked(t, b, tenant, 1)
 	s.failing(func(m *egress.Message) error {
@@ -125,7 +125,7 @@ func TestAFailureGoesBackToTheFirstThatIsMissing(t *testing.T) {
 		}
 		return nil
 	})
-	p := b.Start(t, of(s), nil)
+	p := b.Start(t, of(s))
 	b.Append(t, b.Tenants[0], "order-1", "order-1", "order-1", "order-2")
 	egresstest.Until(t, "it was tried several times", func() bool { return s.asked() > 4 })
 	if lag := p.Egress.State(); !lag.Up || lag.Lag == 0 {
@@ -163,7 +163,7 @@ func TestABrokerThatIsDownIsAskedSeldom(t *testing.T) {
 	b := egresstest.NewBench(t, tenants)
 	s := &script{}
 	s.failing(func(*egress.Message) error { return fmt.Errorf("%w: no route", egress.ErrUnreachable) })
-	p := b.Start(t, of(s), nil)
+	p := b.Start(t, of(s))
 	for _, tenant := range b.Tenants {
 		b.Append(t, tenant, "order-1", "order-1")
 	}
@@ -190,7 +190,7 @@ func TestOneHolderAtATime(t *testing.T) {
 	b := egresstest.NewBench(t, 1)
 	s := &script{}
 	for range 2 {
-		b.Start(t, of(s), nil)
+		b.Start(t, of(s))
 	}
 	for n := range 40 {
 		b.Append(t, b.Tenants[0], "order-1", fmt.Sprintf("order-%d", n+2))
@@ -232,7 +232,7 @@ func TestLagOfATenantThatGoes(t *testing.T) {
 			active.Store(true)
 			config.Owns = func(domain.TenantID) bool { return ours.Load() }
 			config.Active = func(context.Context, domain.TenantID) (bool, error) { return active.Load(), nil }
-			p := b.Start(t, config, nil)
+			p := b.Start(t, config)
 			egresstest.Until(t, "it waits", func() bool { return p.Egress.State().Lag > 0 })
 			leave(t, b, p, &ours, &active)
 			egresstest.Until(t, "it waits no more", func() bool { return p.Egress.State().Lag == 0 })

@@ -20,7 +20,7 @@ func TestWhatAKilledProcessHadInFlightGoesOutSoon(t *testing.T) {
 	s := &script{}
 	config := of(s)
 	config.Label, config.Died = "lively", func(label string) bool { return label == "killed" }
-	first := b.Start(t, config, nil)
+	first := b.Start(t, config)
 	s.expect(t, "order-1@1")
 	first.Stop()
 
@@ -28,7 +28,7 @@ func TestWhatAKilledProcessHadInFlightGoesOutSoon(t *testing.T) {
 	b.Append(t, tenant, "order-2")
 	idle := config
 	idle.Owns = func(domain.TenantID) bool { return false }
-	killed := b.Start(t, idle, nil).Groups
+	killed := b.Start(t, idle).Groups
 	member, err := killed.Join(t.Context(), tenant, its, "killed")
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +43,7 @@ func TestWhatAKilledProcessHadInFlightGoesOutSoon(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	b.Start(t, config, nil)
+	b.Start(t, config)
 	s.expect(t, "order-1@1", "order-2@1")
 	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("it took %s until the event was published", took)

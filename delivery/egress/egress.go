@@ -14,21 +14,6 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Groups stores the checkpoints of an egress. *group.Groups implements it.
-type Groups interface {
-	Get(ctx context.Context, tenant domain.TenantID, name string) (domain.GroupStatus, error)
-	Put(ctx context.Context, tenant domain.TenantID, name string, definition domain.GroupDefinition) (status domain.GroupStatus, created bool, err error)
-	Delete(ctx context.Context, tenant domain.TenantID, name string) error
-	Join(ctx context.Context, tenant domain.TenantID, name, label string) (domain.GroupMember, error)
-	Leave(ctx context.Context, tenant domain.TenantID, name string, id domain.GroupMemberID) error
-	Receive(ctx context.Context, tenant domain.TenantID, name string, wanted group.Receive) ([]domain.Delivery, error)
-	Ack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt) ([]domain.Outcome, error)
-	Nack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt, nack domain.Nack) ([]domain.Outcome, error)
-	Seek(ctx context.Context, tenant domain.TenantID, name string, to domain.From) (domain.GroupStatus, error)
-	Due(ctx context.Context, tenant domain.TenantID, name string) (group.Due, error)
-	Members(ctx context.Context, tenant domain.TenantID, name string) ([]domain.GroupMember, error)
-}
-
 // Config configures an Egress. Name, Topic, Alphabet, Groups and Births are required, and so is Broker unless Remove is
 // set.
 type Config struct {
@@ -43,7 +28,7 @@ type Config struct {
 	// Remove makes the egress remove its groups, tenant by tenant, instead of publishing.
 	Remove bool
 
-	Groups Groups
+	Groups *group.Groups   // store the checkpoints
 	Births *group.Postgres // records since when the egress exists
 	// Active reports whether a tenant may have a group. Nil means that every tenant may.
 	Active func(ctx context.Context, tenant domain.TenantID) (bool, error)

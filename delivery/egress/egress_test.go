@@ -19,11 +19,11 @@ func TestAnEgressBeginsWhenItWasDeclared(t *testing.T) {
 	s := &script{}
 	config := of(s)
 	config.Start = false
-	first := b.Start(t, config, nil)
+	first := b.Start(t, config)
 	first.Stop()
 	b.Append(t, b.Tenants[0], "order-2")
 	b.Append(t, b.Tenants[1], "order-3")
-	b.Start(t, config, nil)
+	b.Start(t, config)
 	egresstest.Until(t, "both are stored", func() bool { return s.count() == 2 })
 	for _, place := range s.places() {
 		if place == "order-1@1" {
@@ -33,7 +33,7 @@ func TestAnEgressBeginsWhenItWasDeclared(t *testing.T) {
 	at := &script{}
 	config = of(at)
 	config.Name, config.Start, config.From = "at", false, time.Now().Add(-time.Hour)
-	b.Start(t, config, nil)
+	b.Start(t, config)
 	egresstest.Until(t, "the events since a time are stored", func() bool { return at.count() == 3 })
 }
 
@@ -45,7 +45,7 @@ func TestTheTenantsOfAnEgress(t *testing.T) {
 	config.Tenants = b.Tenants[:2]
 	gone := b.Tenants[1]
 	config.Active = func(_ context.Context, tenant domain.TenantID) (bool, error) { return tenant != gone, nil }
-	b.Start(t, config, nil)
+	b.Start(t, config)
 	for _, tenant := range b.Tenants {
 		b.Append(t, tenant, "order-1")
 	}
@@ -68,19 +68,19 @@ func TestAnEgressThatChanges(t *testing.T) {
 	s := &script{}
 	config := of(s)
 	config.Selection.Categories = []string{"order"}
-	first := b.Start(t, config, nil)
+	first := b.Start(t, config)
 	s.expect(t, "order-1@1")
 	first.Stop()
 	config.Selection.Categories = []string{"order", "other"}
 	config.Start = false // which only affects new groups
 	b.Append(t, b.Tenants[0], "other-1", "order-1")
-	b.Start(t, config, nil)
+	b.Start(t, config)
 	s.expect(t, "order-1@1", "other-1@2", "order-1@2")
 	// A group that was removed is created again, and begins where the egress does.
 	s2 := &script{}
 	again := of(s2)
 	again.Name = "again"
-	p := b.Start(t, again, nil)
+	p := b.Start(t, again)
 	egresstest.Until(t, "all are stored", func() bool { return s2.count() == 4 })
 	if err := p.Groups.Delete(t.Context(), b.Tenants[0], egresstest.Group("again")); err != nil {
 		t.Fatal(err)
@@ -96,14 +96,14 @@ func TestAnEgressThatIsRemoved(t *testing.T) {
 		b.Append(t, tenant, "order-1")
 	}
 	s := &script{}
-	p := b.Start(t, of(s), nil)
+	p := b.Start(t, of(s))
 	egresstest.Until(t, "both are stored", func() bool { return s.count() == 2 })
 	born, err := b.Store.Declare(t.Context(), domain.Everyone, domain.ServiceEgress, "out", time.Time{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.Stop()
-	b.Start(t, egress.Config{Name: "out", Remove: true}, nil)
+	b.Start(t, egress.Config{Name: "out", Remove: true})
 	for _, tenant := range b.Tenants {
 		egresstest.Until(t, "its group is gone", func() bool {
 			_, err := b.Store.GroupStatus(t.Context(), tenant, egresstest.Group("out"))

@@ -1,7 +1,6 @@
 package group_test
 
 import (
-	"context"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -12,17 +11,6 @@ import (
 	"github.com/manifold-es/manifold/tables"
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
-
-// readingStore counts the reads of the log.
-type readingStore struct {
-	*tables.Tables
-	reads atomic.Int64
-}
-
-func (s *readingStore) LogSlice(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) (domain.LogSlice, error) {
-	s.reads.Add(1)
-	return s.Tables.LogSlice(ctx, tenant, q)
-}
 
 // However many events of a held stream come first, a receive looks through only one slice of them. Answers are accepted
 // between slices, and callers that ask again or wait come after them.
@@ -35,8 +23,8 @@ func TestABacklogOfAHeldStreamIsPassedInSlices(t *testing.T) {
 	}
 	b.append(t, "order-1", "order-2")
 	b.put(t, "g", domain.GroupDefinition{Ordering: domain.OrderingStream, AckTimeout: time.Hour})
-	s := &readingStore{Tables: b.store}
-	groups := group.New(group.Config{Store: s, Log: quiet})
+	var reads atomic.Int64
+	groups := groupsOf(tablestest.OpenWith(t, b.db, func(c *tables.Config) { c.Observer.ReadEvents = func(int) { reads.Add(1) } }))
 	receive := func(wait time.Duration) []domain.Delivery {
 		t.Helper()
 		deliveries, err := groups.Receive(t.Context(), b.tenant, "g", group.Receive{Batch: 1, Wait: wait})
@@ -49,10 +37,10 @@ func TestABacklogOfAHeldStreamIsPassedInSlices(t *testing.T) {
 	mustPositions(t, held, 1)
 	var found []domain.Delivery
 	for rounds := 0; len(found) == 0; rounds++ {
-		before := s.reads.Load()
+		before := reads.Load()
 		found = receive(0)
 		// One that it makes, and one that continues while the ledger is saved.
-		if reads := s.reads.Load() - before; reads > 3 {
+		if reads := reads.Load() - before; reads > 3 {
 			t.Errorf("a receive that does not wait has read %d slices of the log", reads)
 		}
 		mustOutcomes(t, domain.OutcomeDone)(groups.Extend(t.Context(), b.tenant, "g", attempts(held...), time.Hour))

@@ -196,7 +196,7 @@ func TestChangesOfGroupsAreTold(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
 	var told []string
-	groups := group.New(group.Config{Store: b.store, Log: quiet, Changed: func(tenant domain.TenantID, name string) {
+	groups := group.New(group.Config{Store: b.store.GroupTables, Events: b.store.Log, Log: quiet, Changed: func(tenant domain.TenantID, name string) {
 		if tenant == b.tenant {
 			told = append(told, name)
 		}

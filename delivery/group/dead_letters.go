@@ -16,7 +16,7 @@ func (g *Groups) DeadLetters(ctx context.Context, tenant domain.TenantID, name s
 	for i := range found {
 		positions[i] = found[i].Position
 	}
-	events, err := g.config.Store.ReadPositions(ctx, tenant, positions)
+	events, err := g.config.Events.ReadPositions(ctx, tenant, positions)
 	if err != nil {
 		return nil, err
 	}

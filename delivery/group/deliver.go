@@ -71,7 +71,7 @@ func (s *step) redeliver(ctx context.Context, now, deadline int64) error {
 		for i, a := range part {
 			positions[i] = a.position()
 		}
-		events, err := s.p.groups.config.Store.ReadPositions(ctx, s.p.group.tenant, positions)
+		events, err := s.p.groups.config.Events.ReadPositions(ctx, s.p.group.tenant, positions)
 		if err != nil {
 			return err
 		}
@@ -165,7 +165,7 @@ func (p *partition) readStreams(ctx context.Context, streams []*leftBehind, each
 	}
 	limit := max(1, min(each, streamsReadBytes/len(places)/p.ahead.typicalBytes()))
 	l := p.ledger
-	events, err := p.groups.config.Store.NextInStreams(ctx, p.group.tenant, places, l.readTo, limit)
+	events, err := p.groups.config.Events.NextInStreams(ctx, p.group.tenant, places, l.readTo, limit)
 	if err != nil {
 		return err
 	}
@@ -257,7 +257,7 @@ func (s *step) readAhead(ctx context.Context) (bool, error) {
 	if looked {
 		return false, nil
 	}
-	head, err := p.groups.config.Store.Head(ctx, p.group.tenant)
+	head, err := p.groups.config.Events.Head(ctx, p.group.tenant)
 	if err != nil {
 		return false, err
 	}

@@ -15,9 +15,13 @@ import (
 func TestAGroupsFilterTakesTurns(t *testing.T) {
 	t.Parallel()
 	const events = 5
-	log := &memoryLog{}
-	for i := range int64(events) {
-		log.events = append(log.events, domain.Event{Position: i + 1, Stream: "order-1", Version: i + 1, Data: []byte("1")})
+	log, tenant := &sharedReads{Log: openLog(t), groups: func() int { return 1 }}, domain.NewTenantID()
+	for range events {
+		if _, err := log.Append(t.Context(), tenant, domain.Append{Streams: []domain.StreamAppend{
+			{Stream: "order-1", Expected: domain.Any, Events: []domain.NewEvent{{Type: "Happened", Data: []byte("1")}}},
+		}}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	filtered, err := selection.New(domain.Selection{Filter: "event.data == 1"})
 	if err != nil {
@@ -28,8 +32,8 @@ func TestAGroupsFilterTakesTurns(t *testing.T) {
 		t.Fatal(err)
 	}
 	asking := make(chan struct{}, 1)
-	a := &lookahead{log: log, selection: filtered, version: -1, maxBytes: aheadBytes, filterTurn: asking}
-	plain := &lookahead{log: log, selection: all, version: -1, maxBytes: aheadBytes, filterTurn: asking}
+	a := &lookahead{log: log, tenant: tenant, selection: filtered, version: -1, maxBytes: aheadBytes, filterTurn: asking}
+	plain := &lookahead{log: log, tenant: tenant, selection: all, version: -1, maxBytes: aheadBytes, filterTurn: asking}
 
 	other := selection.Turn{Of: asking}
 	if err := other.Take(t.Context()); err != nil {

@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/eventlog"
 )
 
 // Config configures Groups.
 type Config struct {
-	Store    Store
+	Store    *Postgres
+	Events   *eventlog.Log
 	Bytes    int // approximate limit for events that all groups read ahead; 0: DefaultGroupBytes
 	Log      *slog.Logger
 	Observer Observer
@@ -226,7 +228,7 @@ func (g *Groups) use(ctx context.Context, tenant domain.TenantID, name string) (
 		break
 	}
 	if gr.sharedReads == nil {
-		gr.sharedReads = &sharedReads{Log: g.config.Store, groups: func() int { return g.inUse(tenant) }}
+		gr.sharedReads = &sharedReads{Log: g.config.Events, groups: func() int { return g.inUse(tenant) }}
 	}
 	if g.byTenant[tenant] == nil {
 		g.byTenant[tenant] = make(map[string]*group)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -47,10 +48,30 @@ func (b groupBench) open(t testing.TB) *tables.Tables {
 	return s
 }
 
+// through opens the tables as another process does, behind a separate network.
+func (b groupBench) through(t testing.TB) (*tables.Tables, *pgtest.Network) {
+	t.Helper()
+	network := pgtest.NewNetwork(t, b.db)
+	return openThrough(t, b.db, network), network
+}
+
+// groupsOf returns the groups of a process, which are not running.
+func groupsOf(s *tables.Tables) *group.Groups {
+	return group.New(group.Config{Store: s.GroupTables, Events: s.Log, Log: quiet})
+}
+
+// count counts a statement when it is sent.
+func count(network *pgtest.Network, statement string, sent *atomic.Int64) {
+	network.Before(statement, func() bool {
+		sent.Add(1)
+		return true
+	})
+}
+
 // startGroups runs the groups of one process until the test ends or stop is called.
 func startGroups(t testing.TB, s *tables.Tables, observer group.Observer) (groups *group.Groups, stop func()) {
 	t.Helper()
-	groups = group.New(group.Config{Store: s, Log: quiet, Observer: observer})
+	groups = group.New(group.Config{Store: s.GroupTables, Events: s.Log, Log: quiet, Observer: observer})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{}, 3)
 	run := func(do func() error) {

@@ -11,34 +11,7 @@ import (
 
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/tables"
 )
-
-// askedStore counts the calls of a store for groups.
-type askedStore struct {
-	*tables.Tables
-	calls atomic.Int64
-}
-
-func (c *askedStore) Ledger(ctx context.Context, tenant domain.TenantID, name string, partition int, wait bool) (group.LedgerRow, error) {
-	c.calls.Add(1)
-	return c.Tables.Ledger(ctx, tenant, name, partition, wait)
-}
-
-func (c *askedStore) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change group.LedgerChange) (time.Time, bool, error) {
-	c.calls.Add(1)
-	return c.Tables.SaveLedger(ctx, tenant, name, change)
-}
-
-func (c *askedStore) LogSlice(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) (domain.LogSlice, error) {
-	c.calls.Add(1)
-	return c.Tables.LogSlice(ctx, tenant, q)
-}
-
-func (c *askedStore) ReadPositions(ctx context.Context, tenant domain.TenantID, positions []int64) ([]domain.Event, error) {
-	c.calls.Add(1)
-	return c.Tables.ReadPositions(ctx, tenant, positions)
-}
 
 // A receive that waits while nothing may be delivered costs next to nothing: without room although retries are due, in
 // a paused group, and with a held stream.
@@ -79,15 +52,19 @@ func TestWaitingInVainIsIdle(t *testing.T) {
 			t.Parallel()
 			its := "g-" + strings.ReplaceAll(name, " ", "-")
 			prepare(t, its)
-			s := &askedStore{Tables: b.store}
+			s, network := b.through(t)
+			var calls atomic.Int64
+			for _, statement := range []string{"manifold_ledger", "manifold_save_ledger", "manifold_log_forward", "manifold_at_positions"} {
+				count(network, statement, &calls)
+			}
 			ctx, cancel := context.WithCancel(context.Background())
-			running := runGroupsOf(t, ctx, s, s.Tables)
+			running := runGroupsOf(t, ctx, s)
 			deliveries, err := running.groups.Receive(t.Context(), b.tenant, its, group.Receive{Wait: 1500 * time.Millisecond})
 			if err != nil || len(deliveries) > 0 {
 				t.Errorf("%+v are delivered, %v", deliveries, err)
 			}
 			// One look at the beginning, one when the notices are listened to, and one or two in the time.
-			if calls := s.calls.Load(); calls > 10 {
+			if calls := calls.Load(); calls > 10 {
 				t.Errorf("while it waited, the database was asked %d times", calls)
 			}
 			cancel()
@@ -134,7 +111,7 @@ func TestGroupsHaveABoundInMemory(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
 	b.fill(t, 3000, 100, 0)
-	groups := group.New(group.Config{Store: b.store, Log: quiet, Bytes: 1})
+	groups := group.New(group.Config{Store: b.store.GroupTables, Events: b.store.Log, Log: quiet, Bytes: 1})
 	for _, ordering := range []domain.Ordering{domain.OrderingNone, domain.OrderingStream} {
 		name := "g-" + string(ordering)
 		b.put(t, name, domain.GroupDefinition{Ordering: ordering})

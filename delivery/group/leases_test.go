@@ -1,7 +1,7 @@
 package group_test
 
 import (
-	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -10,7 +10,6 @@ import (
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
-	"github.com/manifold-es/manifold/tables"
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
 
@@ -184,20 +183,6 @@ func TestFillingUpDoesNotOutlastALease(t *testing.T) {
 	}
 }
 
-// hookedStore calls saved after each save of a ledger, before the save returns.
-type hookedStore struct {
-	*tables.Tables
-	saved func() error
-}
-
-func (s *hookedStore) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change group.LedgerChange) (time.Time, bool, error) {
-	now, saved, err := s.Tables.SaveLedger(ctx, tenant, name, change)
-	if err == nil {
-		err = s.saved()
-	}
-	return now, saved, err
-}
-
 // An extension that was saved too slowly, and could not be renewed, is not reported as done.
 func TestExtendThatCannotBeRenewedIsUnavailable(t *testing.T) {
 	t.Parallel()
@@ -205,15 +190,16 @@ func TestExtendThatCannotBeRenewedIsUnavailable(t *testing.T) {
 	b.append(t, "order-1")
 	b.quick(t, "g", func(d *domain.GroupDefinition) { d.AckTimeout = shortLease })
 	held := b.receive(t, "g", 1)
-	saves := 0
-	slow := group.New(group.Config{Store: &hookedStore{b.store, func() error {
-		if saves++; saves > 1 {
-			return domain.Errorf(domain.CodeUnavailable, "", "the database does not answer")
-		}
-		elapse(t, shortLease)
-		return nil
-	}}, Log: quiet})
-	_, err := slow.Extend(t.Context(), b.tenant, "g", attempts(held...), 0)
+	s, network := b.through(t)
+	var once sync.Once
+	network.After("manifold_save_ledger", func(int) bool {
+		once.Do(func() {
+			elapse(t, shortLease)
+			b.lockLedger(t, 0) // for longer than the renewal waits
+		})
+		return true
+	})
+	_, err := groupsOf(s).Extend(t.Context(), b.tenant, "g", attempts(held...), 0)
 	mustCode(t, err, domain.CodeUnavailable, "")
 }
 
@@ -224,14 +210,19 @@ func TestExtendThatLosesItsEventIsStale(t *testing.T) {
 	b.append(t, "order-1")
 	b.quick(t, "g", func(d *domain.GroupDefinition) { d.AckTimeout = shortLease })
 	held := b.receive(t, "g", 1)
-	other := group.New(group.Config{Store: b.open(t), Log: quiet})
+	other := groupsOf(b.open(t))
 	var taken []domain.Delivery
-	slow := group.New(group.Config{Store: &hookedStore{b.store, func() (err error) {
-		if taken == nil {
-			taken, err = other.Receive(t.Context(), b.tenant, "g", group.Receive{Wait: time.Minute})
-		}
-		return err
-	}}, Log: quiet})
-	mustOutcomes(t, domain.OutcomeStale)(slow.Extend(t.Context(), b.tenant, "g", attempts(held...), 0))
+	s, network := b.through(t)
+	var once sync.Once
+	network.After("manifold_save_ledger", func(int) bool {
+		once.Do(func() {
+			var err error
+			if taken, err = other.Receive(t.Context(), b.tenant, "g", group.Receive{Wait: time.Minute}); err != nil {
+				t.Error(err)
+			}
+		})
+		return true
+	})
+	mustOutcomes(t, domain.OutcomeStale)(groupsOf(s).Extend(t.Context(), b.tenant, "g", attempts(held...), 0))
 	mustPositions(t, taken, 1)
 }

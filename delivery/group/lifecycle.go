@@ -44,7 +44,7 @@ func (g *Groups) start(ctx context.Context, tenant domain.TenantID, name string,
 	group, err := g.config.Store.Group(ctx, tenant, name)
 	if failure, ok := errors.AsType[*domain.Error](err); ok && failure.Code == domain.CodeNotFound {
 		definition.From = from.String()
-		return selection.ResolveFrom(ctx, g.config.Store, tenant, from)
+		return selection.ResolveFrom(ctx, g.config.Events, tenant, from)
 	}
 	if err != nil {
 		return 0, err
@@ -68,7 +68,7 @@ func (g *Groups) List(ctx context.Context, tenant domain.TenantID, after string,
 	if err != nil || len(groups) == 0 {
 		return groups, err
 	}
-	floors, err := g.config.Store.Floors(ctx, tenant, nil, 1)
+	floors, err := g.config.Events.Floors(ctx, tenant, nil, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func (g *Groups) Seek(ctx context.Context, tenant domain.TenantID, name string, 
 	if to.Position < 0 {
 		return domain.GroupStatus{}, domain.Errorf(domain.CodeInvalidRequest, "position", "it is %d; positions begin with 1", to.Position)
 	}
-	start, err := selection.ResolveFrom(ctx, g.config.Store, tenant, to)
+	start, err := selection.ResolveFrom(ctx, g.config.Events, tenant, to)
 	if err != nil {
 		return domain.GroupStatus{}, err
 	}

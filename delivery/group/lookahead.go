@@ -25,7 +25,7 @@ const (
 // stay valid whatever becomes of a step: events taken by a step that was not saved are taken again. Only one goroutine
 // may use it. A read may run in the background.
 type lookahead struct {
-	log        selection.Log
+	log        *sharedReads
 	tenant     domain.TenantID
 	selection  *selection.Selection
 	partition  int
@@ -215,7 +215,7 @@ func (a *lookahead) read(ctx context.Context, from, head, version int64, limit, 
 	slice, err := a.log.LogSlice(ctx, a.tenant, q)
 	found, events := logRead{from: from, to: to, version: -1, err: err}, slice.Events
 	if err == nil {
-		found.gap, found.err = selection.GapOf(ctx, a.log, a.tenant, a.selection, from, nil, slice.RemovedTo)
+		found.gap, found.err = selection.GapOf(ctx, a.log.Log, a.tenant, a.selection, from, nil, slice.RemovedTo)
 	}
 	if n := len(events); n > 0 && wasCut(events, limit, bytes) {
 		found.to = events[n-1].Position
@@ -234,7 +234,7 @@ func (a *lookahead) readStream(ctx context.Context, from, head, version int64, l
 	slice, err := a.log.StreamSlice(ctx, a.tenant, a.selection.Stream, domain.StreamQuery{From: found.version + 1, Limit: limit, MaxBytes: bytes})
 	events := slice.Events
 	if found.err = err; err == nil {
-		found.gap, found.err = selection.GapOf(ctx, a.log, a.tenant, a.selection, from, nil, slice.RemovedTo)
+		found.gap, found.err = selection.GapOf(ctx, a.log.Log, a.tenant, a.selection, from, nil, slice.RemovedTo)
 	}
 	if n := len(events); n > 0 {
 		found.version = events[n-1].Version

@@ -1,9 +1,7 @@
 package group
 
 import (
-	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,78 +11,55 @@ import (
 
 	"github.com/manifold-es/manifold/delivery/selection"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/eventlog"
+	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/pg"
 )
 
-// memoryLog is a log in memory. What is not here of a Log is not asked for.
-type memoryLog struct {
-	selection.Log
-	mu     sync.Mutex
-	events []domain.Event
-}
-
-func (m *memoryLog) all() []domain.Event {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.events
-}
-
-func (m *memoryLog) LogSlice(_ context.Context, _ domain.TenantID, q domain.LogQuery) (domain.LogSlice, error) {
-	var found []domain.Event
-	bytes, events := 0, m.all()
-	for _, e := range events[min(q.From-1, int64(len(events))):min(q.To, int64(len(events)))] {
-		if len(q.Categories) > 0 && !slices.Contains(q.Categories, domain.Category(e.Stream)) || len(q.Types) > 0 && !slices.Contains(q.Types, e.Type) {
-			continue
-		}
-		if len(found) == q.Limit || bytes >= q.MaxBytes {
-			break
-		}
-		found = append(found, e)
-		bytes += eventBytes(&e)
+// openLog opens the log of a separate database.
+func openLog(t *testing.T) *eventlog.Log {
+	t.Helper()
+	db := pgtest.Database(t)
+	sessions, err := pg.Open(t.Context(), pg.Config{
+		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention), MaxConns: 4,
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	return domain.LogSlice{Events: found}, nil
-}
-
-func (m *memoryLog) StreamSlice(_ context.Context, _ domain.TenantID, stream string, q domain.StreamQuery) (domain.StreamSlice, error) {
-	var found []domain.Event
-	bytes := 0
-	for _, e := range m.all() {
-		if e.Stream != stream || e.Version < q.From {
-			continue
-		}
-		if len(found) == q.Limit || bytes >= q.MaxBytes {
-			break
-		}
-		found = append(found, e)
-		bytes += eventBytes(&e)
-	}
-	return domain.StreamSlice{Events: found}, nil
-}
-
-func (m *memoryLog) VersionBefore(_ context.Context, _ domain.TenantID, stream string, position int64) (int64, error) {
-	for _, e := range slices.Backward(m.all()[:position-1]) {
-		if e.Stream == stream {
-			return e.Version, nil
-		}
-	}
-	return 0, nil
+	log := eventlog.New(sessions, eventlog.Config{})
+	t.Cleanup(func() {
+		log.Close()
+		sessions.Close()
+	})
+	return log
 }
 
 // However it is read and wherever one continues, the next event is the next that is selected, and none is left out.
 func TestLookaheadGivesTheSelectedEvents(t *testing.T) {
 	t.Parallel()
+	log := openLog(t)
 	rapid.Check(t, func(t *rapid.T) {
-		log := &memoryLog{}
+		tenant := domain.NewTenantID()
+		var events []domain.Event
 		versions := make(map[string]int64)
 		add := func(n int) {
-			log.mu.Lock()
-			defer log.mu.Unlock()
+			var request domain.Append
 			for range n {
 				stream := rapid.SampledFrom([]string{"a-1", "a-2", "b-1", "c-1"}).Draw(t, "stream")
 				versions[stream]++
-				log.events = append(log.events, domain.Event{
-					Position: int64(len(log.events) + 1), Stream: stream, Version: versions[stream], Type: rapid.SampledFrom([]string{"T", "U"}).Draw(t, "type"),
+				e := domain.Event{
+					Position: int64(len(events) + 1), Stream: stream, Version: versions[stream], Type: rapid.SampledFrom([]string{"T", "U"}).Draw(t, "type"),
 					Data: []byte(`"` + strings.Repeat("x", rapid.IntRange(0, 100).Draw(t, "size")) + `"`),
-				})
+				}
+				events = append(events, e)
+				request.Streams = append(request.Streams, domain.StreamAppend{Stream: stream, Expected: domain.Any, Events: []domain.NewEvent{{Type: e.Type, Data: e.Data}}})
+			}
+			if n == 0 {
+				return
+			}
+			if _, err := log.Append(t.Context(), tenant, request); err != nil {
+				t.Fatal(err)
 			}
 		}
 		add(rapid.IntRange(0, 60).Draw(t, "events"))
@@ -94,8 +69,9 @@ func TestLookaheadGivesTheSelectedEvents(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		inUse := rapid.SampledFrom([]int{1, sharedFromGroups}).Draw(t, "groups")
 		a := &lookahead{
-			log: log, selection: sel, version: -1, maxBytes: rapid.IntRange(1, 400).Draw(t, "bytes"),
+			log: &sharedReads{Log: log, groups: func() int { return inUse }}, tenant: tenant, selection: sel, version: -1, maxBytes: rapid.IntRange(1, 400).Draw(t, "bytes"),
 			filterTurn: make(chan struct{}, 1), filterTime: time.Duration(rapid.SampledFrom([]int64{0, 1000, 1e9}).Draw(t, "time for the filter")),
 		}
 		if rapid.Bool().Draw(t, "partitioned") {
@@ -104,8 +80,8 @@ func TestLookaheadGivesTheSelectedEvents(t *testing.T) {
 		readTo, saved := int64(0), int64(0)
 		var running sync.WaitGroup
 		want := func() *domain.Event {
-			for i := range log.events[min(readTo, int64(len(log.events))):] {
-				if e := &log.events[int(readTo)+i]; a.matchesNames(e) && sel.Matches(e) {
+			for i := range events[min(readTo, int64(len(events))):] {
+				if e := &events[int(readTo)+i]; a.matchesNames(e) && sel.Matches(e) {
 					return e
 				}
 			}
@@ -117,7 +93,7 @@ func TestLookaheadGivesTheSelectedEvents(t *testing.T) {
 					if readTo = max(readTo, a.scanned); readTo > a.scanned {
 						t.Fatalf("it was read up to %d, and scanned up to %d", readTo, a.scanned)
 					}
-					more, err := a.readMore(t.Context(), int64(len(log.events)))
+					more, err := a.readMore(t.Context(), int64(len(events)))
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -135,7 +111,7 @@ func TestLookaheadGivesTheSelectedEvents(t *testing.T) {
 				a.take()
 				readTo = e.Position
 			},
-			"begin":  func(*rapid.T) { a.startRead(&running, int64(len(log.events))) },
+			"begin":  func(*rapid.T) { a.startRead(&running, int64(len(events))) },
 			"append": func(t *rapid.T) { add(rapid.IntRange(1, 5).Draw(t, "more")) },
 			"save": func(*rapid.T) {
 				a.saved(readTo)
@@ -146,7 +122,7 @@ func TestLookaheadGivesTheSelectedEvents(t *testing.T) {
 				a.seekTo(readTo)
 			},
 			"go elsewhere": func(t *rapid.T) {
-				readTo = rapid.Int64Range(0, int64(len(log.events))).Draw(t, "position")
+				readTo = rapid.Int64Range(0, int64(len(events))).Draw(t, "position")
 				saved = readTo
 				a.seekTo(readTo)
 			},

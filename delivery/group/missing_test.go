@@ -157,7 +157,7 @@ func TestGapsOfSeveralCategories(t *testing.T) {
 	}
 	both := domain.Selection{Categories: []string{"order", "user"}}
 	b.put(t, "late", domain.GroupDefinition{Selection: both, BatchSize: 100, MaxInFlight: 1000})
-	tails := tail.New(tail.Config{Store: tablestest.OpenAgain(t, b.db), Log: quiet, Bytes: 1})
+	tails := tail.New(tail.Config{Events: tablestest.OpenAgain(t, b.db).Log, Log: quiet, Bytes: 1})
 	feed, err := tails.Follow(t.Context(), b.tenant, domain.Follow{Selection: both, From: domain.From{Position: 1}})
 	if err != nil {
 		t.Fatal(err)

@@ -2,7 +2,6 @@ package group_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -11,64 +10,9 @@ import (
 
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/tables"
 )
-
-// mortal is the store of a process that may be killed before a save, or after one whose result it never receives. From
-// then on nothing gets through. Some saves take longer than leases last.
-type mortal struct {
-	*tables.Tables
-
-	mu    sync.Mutex
-	saves int // that it lives for; negative: it lives on
-	dead  bool
-}
-
-var errKilled = errors.New("killed")
-
-func (m *mortal) step() (before, behind bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.dead {
-		return true, false
-	}
-	if m.saves--; m.saves == 0 {
-		m.dead = true
-		return rand.IntN(2) == 0, true
-	}
-	return false, false
-}
-
-func (m *mortal) killed() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.dead
-}
-
-func (m *mortal) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change group.LedgerChange) (time.Time, bool, error) {
-	before, behind := m.step()
-	if before {
-		return time.Time{}, false, errKilled
-	}
-	now, saved, err := m.Tables.SaveLedger(ctx, tenant, name, change)
-	if rand.IntN(20) == 0 { // the answer is slow: before it others may look at what was saved
-		select {
-		case <-ctx.Done():
-		case <-time.After(rand.N(2 * modelLease)):
-		}
-	}
-	if behind {
-		return time.Time{}, false, errKilled
-	}
-	return now, saved, err
-}
-
-func (m *mortal) Ledger(ctx context.Context, tenant domain.TenantID, name string, partition int, wait bool) (group.LedgerRow, error) {
-	if m.killed() {
-		return group.LedgerRow{}, errKilled
-	}
-	return m.Tables.Ledger(ctx, tenant, name, partition, wait)
-}
 
 // modelLease is the length of leases.
 const modelLease = 300 * time.Millisecond
@@ -160,9 +104,9 @@ func (f *fates) answered(d domain.Delivery) {
 }
 
 // consume behaves like a consumer in every respect, until its process is dead or done is closed.
-func (f *fates) consume(ctx context.Context, groups *group.Groups, m *mortal, tenant domain.TenantID, behave *rand.Rand) {
+func (f *fates) consume(ctx context.Context, groups *group.Groups, network *pgtest.Network, tenant domain.TenantID, behave *rand.Rand) {
 	var kept []domain.Delivery // to be answered late
-	for ctx.Err() == nil && !m.killed() {
+	for ctx.Err() == nil && !network.IsDead() {
 		patience := time.Duration(1+behave.IntN(200)) * time.Millisecond
 		if behave.IntN(2) == 0 {
 			patience = time.Minute
@@ -227,7 +171,7 @@ func TestGroupsUnderKills(t *testing.T) {
 }
 
 func testGroupsUnderKills(t *testing.T, ordering domain.Ordering) {
-	const processes, consumers, events, streams = 3, 3, 600, 25
+	const processes, lives, consumers, events, streams = 3, 4, 3, 600, 25
 	seed := rand.Uint64()
 	t.Logf("the seed is %d", seed)
 	b := newGroupBench(t)
@@ -258,31 +202,46 @@ func testGroupsUnderKills(t *testing.T, ordering domain.Ordering) {
 		}
 	})
 	for process := range processes {
-		s := b.open(t)
+		var stores [lives]*tables.Tables
+		var networks [lives]*pgtest.Network
+		for life := range lives {
+			stores[life], networks[life] = b.through(t)
+		}
 		all.Go(func() {
-			for life := 0; life < 4; life++ {
+			for life := range lives {
 				behave := rand.New(rand.NewPCG(seed, uint64(100*process+life)))
-				m := &mortal{Tables: s, saves: 5 + behave.IntN(40)}
-				if life == 3 {
-					m.saves = -1
+				s, network := stores[life], networks[life]
+				if saves := 5 + behave.IntN(40); life < lives-1 {
+					network.CutAt("manifold_save_ledger", saves)
 				}
+				network.After("manifold_save_ledger", func(int) bool {
+					if rand.IntN(20) == 0 { // the answer is slow: before it others may look at what was saved
+						select {
+						case <-network.Dead():
+						case <-time.After(rand.N(2 * modelLease)):
+						}
+					}
+					return true
+				})
 				live, end := context.WithCancel(ctx)
-				stop := runGroupsOf(t, live, m, m.Tables)
+				stop := runGroupsOf(t, live, s)
 				var consuming sync.WaitGroup
 				for consumer := range consumers {
 					consuming.Go(func() {
-						f.consume(live, stop.groups, m, b.tenant, rand.New(rand.NewPCG(seed, uint64(1000*process+10*life+consumer))))
+						f.consume(live, stop.groups, network, b.tenant, rand.New(rand.NewPCG(seed, uint64(1000*process+10*life+consumer))))
 					})
 				}
-				for !m.killed() && !b.settled(live, t) {
+				for !network.IsDead() && !b.settled(live, t) {
 					pause(t)
 				}
-				if !m.killed() {
+				if !network.IsDead() {
 					end()
 				}
-				consuming.Wait()
-				end()
-				stop.done.Wait()
+				all.Go(func() { // a killed process ends when it no longer looks for what became of its saves
+					consuming.Wait()
+					end()
+					stop.done.Wait()
+				})
 			}
 		})
 	}
@@ -340,9 +299,9 @@ type runningGroups struct {
 	done   *sync.WaitGroup
 }
 
-// runGroupsOf runs the groups of one process until ctx ends. Their store wraps s.
-func runGroupsOf(t testing.TB, ctx context.Context, of group.Store, s *tables.Tables) runningGroups {
-	r := runningGroups{groups: group.New(group.Config{Store: of, Log: quiet}), done: new(sync.WaitGroup)}
+// runGroupsOf runs the groups of one process until ctx ends.
+func runGroupsOf(t testing.TB, ctx context.Context, s *tables.Tables) runningGroups {
+	r := runningGroups{groups: groupsOf(s), done: new(sync.WaitGroup)}
 	for _, run := range []func() error{
 		func() error { return r.groups.Run(ctx) },
 		func() error { return s.Listen(ctx, r.groups.Wake) },

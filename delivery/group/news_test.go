@@ -11,7 +11,7 @@ import (
 
 // deaf is a process that receives no notices of others.
 func (b groupBench) deaf(t testing.TB) *group.Groups {
-	return group.New(group.Config{Store: b.open(t), Log: quiet})
+	return groupsOf(b.open(t))
 }
 
 // A receive without events was checked against the newest ledger of each of its partitions, not only one.

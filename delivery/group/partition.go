@@ -71,7 +71,7 @@ func (g *Groups) byPartition(ctx context.Context, gr *group, attempts []domain.A
 	if len(unknown) == 0 {
 		return of, nil
 	}
-	streams, err := g.config.Store.StreamsOf(ctx, gr.tenant, unknown)
+	streams, err := g.config.Events.StreamsOf(ctx, gr.tenant, unknown)
 	if err != nil {
 		return nil, err
 	}

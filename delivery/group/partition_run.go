@@ -279,7 +279,7 @@ func (p *partition) replaceLookahead(ctx context.Context, group domain.Group) er
 		log: p.group.sharedReads, tenant: p.group.tenant, selection: selection, partition: p.number, partitions: group.Partitions, version: -1, maxBytes: aheadBytes,
 		filterTurn: p.group.filterTurn, filterTime: maxFilterTime,
 	}
-	head, err := p.groups.config.Store.Head(ctx, p.group.tenant)
+	head, err := p.groups.config.Events.Head(ctx, p.group.tenant)
 	if err != nil {
 		return err
 	}

@@ -201,7 +201,7 @@ func (g *Groups) readEvents(ctx context.Context, tenant domain.TenantID, events 
 		for i, e := range part {
 			positions[i] = e.Position
 		}
-		found, err := g.config.Store.ReadPositions(ctx, tenant, positions)
+		found, err := g.config.Events.ReadPositions(ctx, tenant, positions)
 		if err != nil {
 			return read, err
 		}

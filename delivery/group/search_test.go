@@ -1,7 +1,6 @@
 package group_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/tables"
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
 
@@ -70,23 +68,17 @@ func TestReceiveWithoutWaitFindsWhatIsFarAhead(t *testing.T) {
 	}
 }
 
-// slowStreams makes a read of streams take longer than a step may last.
-type slowStreams struct {
-	*tables.Tables
-	t *testing.T
-}
-
-func (s slowStreams) NextInStreams(ctx context.Context, tenant domain.TenantID, places []domain.StreamPlace, to int64, limit int) ([]domain.Event, error) {
-	elapse(s.t, 300*time.Millisecond)
-	return s.Tables.NextInStreams(ctx, tenant, places, to, limit)
-}
-
 // An event that is far behind in a stream that was held is found, though nothing new is left in the log and reading is
 // slow.
 func TestReceiveFindsWhatIsFarBehindInAStream(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
-	b.groups = group.New(group.Config{Store: slowStreams{b.store, t}, Log: quiet})
+	slow, network := b.through(t)
+	network.Before("manifold_next_in_streams", func() bool {
+		elapse(t, 300*time.Millisecond) // longer than a step may last
+		return true
+	})
+	b.groups = groupsOf(slow)
 	b.append(t, "order-1")
 	b.append(t, "order-1")
 	tablestest.AppendTo(t, b.store, b.tenant, "order-1", "Other", slices.Repeat([]string{"1"}, 50)...)
@@ -110,7 +102,7 @@ func TestReceiveFindsWhatIsFarBehindInAStream(t *testing.T) {
 	held = poll()
 	mustPositions(t, held, 2)
 	// Another process knows nothing of the stream but where it continues.
-	b.groups = group.New(group.Config{Store: slowStreams{b.store, t}, Log: quiet})
+	b.groups = groupsOf(slow)
 	ack(held...)
 	mustPositions(t, poll(), last)
 }

@@ -20,7 +20,7 @@ func Complete(definition domain.GroupDefinition) (domain.GroupDefinition, error)
 // Place returns the first position that a group would deliver if it began at from now, counting from 1. If there is no
 // such event, the error is domain.CodeNotFound with the place "from".
 func (g *Groups) Place(ctx context.Context, tenant domain.TenantID, from domain.From) (int64, error) {
-	return selection.ResolveFrom(ctx, g.config.Store, tenant, from)
+	return selection.ResolveFrom(ctx, g.config.Events, tenant, from)
 }
 
 // GiveBack gives back delivered events that the consumer has not started on. They are due again at once, and the

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/manifold-es/manifold/delivery/selection"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/eventlog"
 )
 
 // Bounds of reads that groups of one tenant share.
@@ -18,10 +18,9 @@ const (
 )
 
 // sharedReads reads what is new in a tenant's log once for all groups that wait for it. Otherwise a thousand groups
-// would read each append a thousand times. It is a Log that passes other reads through. Methods may be called
-// concurrently.
+// would read each append a thousand times. It passes other reads through. Methods may be called concurrently.
 type sharedReads struct {
-	selection.Log
+	*eventlog.Log
 	groups func() int // number of the tenant's groups in use
 
 	mu    sync.Mutex
@@ -37,7 +36,7 @@ type sharedRead struct {
 	err      error
 }
 
-// LogSlice implements Log. Of recent events, it returns all categories and types.
+// LogSlice reads the log. Of recent events, it returns all categories and types.
 func (r *sharedReads) LogSlice(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) (domain.LogSlice, error) {
 	if q.To-q.From >= sharedWindow || r.groups() < sharedFromGroups {
 		return r.Log.LogSlice(ctx, tenant, q)
@@ -74,7 +73,7 @@ func (r *sharedReads) findOrAdd(q domain.LogQuery) (read *sharedRead, mine bool)
 	return read, true
 }
 
-func (read *sharedRead) run(ctx context.Context, log selection.Log, tenant domain.TenantID) {
+func (read *sharedRead) run(ctx context.Context, log *eventlog.Log, tenant domain.TenantID) {
 	defer close(read.done)
 	q := domain.LogQuery{From: read.from, To: read.to, Limit: sharedWindow + 1, MaxBytes: sharedBytes}
 	read.slice, read.err = log.LogSlice(ctx, tenant, q)

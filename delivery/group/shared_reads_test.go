@@ -10,29 +10,20 @@ import (
 
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/tables"
 )
-
-// slicesStore counts the reads of the log.
-type slicesStore struct {
-	*tables.Tables
-	slices atomic.Int64
-}
-
-func (s *slicesStore) LogSlice(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) (domain.LogSlice, error) {
-	s.slices.Add(1)
-	return s.Tables.LogSlice(ctx, tenant, q)
-}
 
 // Many groups that wait for one log share the reads of what is new, and each receives its events in order.
 func TestGroupsReadWhatIsNewTogether(t *testing.T) {
 	t.Parallel()
 	const groups, appends = 40, 30
 	b := newGroupBench(t)
-	s := &slicesStore{Tables: b.store}
+	s, network := b.through(t)
+	var slices atomic.Int64
+	count(network, "manifold_log_forward", &slices)
+	count(network, "manifold_category_forward", &slices)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	running := runGroupsOf(t, ctx, s, b.store)
+	running := runGroupsOf(t, ctx, s)
 	b.groups = running.groups
 	for i := range groups {
 		b.put(t, fmt.Sprint("g", i), domain.GroupDefinition{Selection: domain.Selection{Categories: []string{fmt.Sprint("c", i%4)}}, MaxInFlight: 1000})
@@ -60,7 +51,7 @@ func TestGroupsReadWhatIsNewTogether(t *testing.T) {
 		})
 	}
 	waiting.Wait()
-	s.slices.Store(0)
+	slices.Store(0)
 	want := make([][]int64, 4)
 	for range appends {
 		last := b.append(t, "c0-1", "c1-1", "c2-1", "c3-1")
@@ -75,7 +66,7 @@ func TestGroupsReadWhatIsNewTogether(t *testing.T) {
 			t.Errorf("group %d was given %d; want %d", i, got[i], want[i%4])
 		}
 	}
-	if reads := s.slices.Load(); reads > groups*appends/4 {
+	if reads := slices.Load(); reads > groups*appends/4 {
 		t.Errorf("the log was read %d times, by %d groups for %d appends", reads, groups, appends)
 	} else {
 		t.Logf("the log was read %d times, by %d groups for %d appends", reads, groups, appends)

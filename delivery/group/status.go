@@ -25,7 +25,7 @@ func (g *Groups) statusOf(ctx context.Context, tenant domain.TenantID, name stri
 		return domain.GroupStatus{}, err
 	}
 	of := selection.Selection{Selection: status.Selection}
-	floors, err := g.config.Store.Floors(ctx, tenant, of.InCategories(), 1)
+	floors, err := g.config.Events.Floors(ctx, tenant, of.InCategories(), 1)
 	if err != nil {
 		return domain.GroupStatus{}, err
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/tables"
 )
 
 func (b groupBench) receiveAs(t testing.TB, member domain.GroupMemberID, batch int) []domain.Delivery {
@@ -105,20 +104,6 @@ func TestAFilledReceiveIsBoundedInBytes(t *testing.T) {
 	}
 }
 
-// leavingStore runs a function before the second save of a ledger.
-type leavingStore struct {
-	*tables.Tables
-	saves  atomic.Int64
-	second func()
-}
-
-func (s *leavingStore) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change group.LedgerChange) (time.Time, bool, error) {
-	if s.saves.Add(1) == 2 {
-		s.second()
-	}
-	return s.Tables.SaveLedger(ctx, tenant, name, change)
-}
-
 // A receive that is cancelled while it is being filled keeps no event, neither of the first partition nor of the
 // others.
 func TestWhoGoesAwayWhileAReceiveIsFilledHasNothing(t *testing.T) {
@@ -126,8 +111,15 @@ func TestWhoGoesAwayWhileAReceiveIsFilledHasNothing(t *testing.T) {
 	b, _ := partitioned(t, 4, nil)
 	head := int(b.append(t, streamNames(30)...))
 	ctx, leave := context.WithCancel(t.Context())
-	s := &leavingStore{Tables: b.store, second: leave}
-	groups := group.New(group.Config{Store: s, Log: quiet})
+	s, network := b.through(t)
+	var saves atomic.Int64
+	network.Before("manifold_save_ledger", func() bool {
+		if saves.Add(1) == 2 {
+			leave()
+		}
+		return true
+	})
+	groups := groupsOf(s)
 	groups.TopUpFor(time.Hour)
 	member := b.join(t, groups)
 	if _, err := groups.Receive(ctx, b.tenant, "g", group.Receive{Batch: 100, Member: member}); !errors.Is(err, context.Canceled) {
@@ -147,28 +139,22 @@ func TestWhoGoesAwayWhileAReceiveIsFilledHasNothing(t *testing.T) {
 	}
 }
 
-// stuckStore saves one ledger, but no other until it is released.
-type stuckStore struct {
-	*tables.Tables
-	saves    atomic.Int64
-	released chan struct{}
-}
-
-func (s *stuckStore) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change group.LedgerChange) (time.Time, bool, error) {
-	if s.saves.Add(1) > 1 {
-		<-s.released
-	}
-	return s.Tables.SaveLedger(ctx, tenant, name, change)
-}
-
 // A partition that hangs does not delay the events of another, whose leases are running. What it delivers in the end
 // goes back.
 func TestAFilledReceiveWaitsForNoPartitionThatHangs(t *testing.T) {
 	t.Parallel()
 	b, _ := partitioned(t, 4, nil)
 	head := int(b.append(t, streamNames(30)...))
-	s := &stuckStore{Tables: b.store, released: make(chan struct{})}
-	groups := group.New(group.Config{Store: s, Log: quiet})
+	s, network := b.through(t)
+	var saves atomic.Int64
+	released := make(chan struct{})
+	network.Before("manifold_save_ledger", func() bool {
+		if saves.Add(1) > 1 {
+			<-released
+		}
+		return true
+	})
+	groups := groupsOf(s)
 	groups.TopUpFor(100 * time.Millisecond)
 	member := b.join(t, groups)
 	receive := func() []domain.Delivery {
@@ -187,7 +173,7 @@ func TestAFilledReceiveWaitsForNoPartitionThatHangs(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Error("a receive that has events waits for a partition that hangs")
 	}
-	close(s.released)
+	close(released)
 	for got < head && !t.Failed() {
 		deliveries := receive()
 		for _, d := range deliveries {
@@ -199,20 +185,6 @@ func TestAFilledReceiveWaitsForNoPartitionThatHangs(t *testing.T) {
 	}
 }
 
-// slowStore saves the first ledger at once, and each other one late.
-type slowStore struct {
-	*tables.Tables
-	saves atomic.Int64
-	late  time.Duration
-}
-
-func (s *slowStore) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change group.LedgerChange) (time.Time, bool, error) {
-	if s.saves.Add(1) > 1 {
-		time.Sleep(s.late)
-	}
-	return s.Tables.SaveLedger(ctx, tenant, name, change)
-}
-
 // A receive that has given up a slow partition no longer looks at what that is still working on. It shows with the race
 // detector.
 func TestAFilledReceiveLeavesASlowPartitionAlone(t *testing.T) {
@@ -220,14 +192,22 @@ func TestAFilledReceiveLeavesASlowPartitionAlone(t *testing.T) {
 	b, _ := partitioned(t, 4, nil)
 	b.append(t, streamNames(30)...)
 	const topUp = 20 * time.Millisecond
-	s := &slowStore{Tables: b.store, late: 50 * topUp}
-	groups := group.New(group.Config{Store: s, Log: quiet})
+	const late = 50 * topUp
+	s, network := b.through(t)
+	var saves atomic.Int64
+	network.Before("manifold_save_ledger", func() bool {
+		if saves.Add(1) > 1 {
+			<-time.After(late)
+		}
+		return true
+	})
+	groups := groupsOf(s)
 	groups.TopUpFor(topUp)
 	member := b.join(t, groups)
 	if _, err := groups.Receive(t.Context(), b.tenant, "g", group.Receive{Batch: 100, Member: member, Wait: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(2 * s.late) // any other wait would take a lock that the steps take, too
+	<-time.After(2 * late) // any other wait would take a lock that the steps take, too
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	if err := groups.Run(ctx); err != nil { // returns when all steps have ended

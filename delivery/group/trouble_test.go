@@ -10,39 +10,8 @@ import (
 
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/tables"
+	"github.com/manifold-es/manifold/embedded/pgtest"
 )
-
-// troubled is a store that fails on request.
-type troubled struct {
-	*tables.Tables
-	unknown  atomic.Bool // a save succeeds, but its result is lost
-	unread   atomic.Bool // the log cannot be read
-	streams  atomic.Int64
-	returned atomic.Int64 // events that were read of streams
-}
-
-func (s *troubled) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change group.LedgerChange) (time.Time, bool, error) {
-	now, saved, err := s.Tables.SaveLedger(ctx, tenant, name, change)
-	if s.unknown.CompareAndSwap(true, false) {
-		return time.Time{}, false, domain.Errorf(domain.CodeOutcomeUnknown, "", "the connection broke")
-	}
-	return now, saved, err
-}
-
-func (s *troubled) LogSlice(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) (domain.LogSlice, error) {
-	if s.unread.Load() {
-		return domain.LogSlice{}, domain.Errorf(domain.CodeUnavailable, "", "the log cannot be read")
-	}
-	return s.Tables.LogSlice(ctx, tenant, q)
-}
-
-func (s *troubled) NextInStreams(ctx context.Context, tenant domain.TenantID, places []domain.StreamPlace, to int64, limit int) ([]domain.Event, error) {
-	s.streams.Add(1)
-	events, err := s.Tables.NextInStreams(ctx, tenant, places, to, limit)
-	s.returned.Add(int64(len(events)))
-	return events, err
-}
 
 // If the outcome of an answer is unknown, the error says so, and the answer may be repeated. Events that were delivered
 // to nobody are redelivered when their leases expire.
@@ -50,10 +19,22 @@ func TestAnUnknownOutcomeIsToldAndDoesNoHarm(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
 	b.append(t, "order-1", "order-2")
-	b.quick(t, "g", func(d *domain.GroupDefinition) { d.AckTimeout = 300 * time.Millisecond })
-	s := &troubled{Tables: b.store}
-	b.groups = group.New(group.Config{Store: s, Log: quiet})
-	s.unknown.Store(true)
+	b.quick(t, "g", func(d *domain.GroupDefinition) { d.AckTimeout = 3 * time.Second })
+	s, network := b.through(t)
+	b.groups = groupsOf(s)
+	super := b.db.Pool(t, pgtest.RoleSuperuser, 1)
+	var unknown atomic.Bool
+	network.On(pgtest.AfterCommit("manifold_save_ledger", func() bool {
+		if !unknown.CompareAndSwap(true, false) {
+			return false
+		}
+		// As if others had saved twice since: then nobody can tell.
+		if _, err := super.Exec(t.Context(), "update manifold.subscription_ledgers set revision = revision + 2, last_write = gen_random_uuid()"); err != nil {
+			t.Error(err)
+		}
+		return true
+	}))
+	unknown.Store(true)
 	_, err := b.groups.Receive(t.Context(), b.tenant, "g", group.Receive{Batch: 1})
 	mustCode(t, err, domain.CodeOutcomeUnknown, "")
 	other := b.receive(t, "g", 1)
@@ -67,7 +48,7 @@ func TestAnUnknownOutcomeIsToldAndDoesNoHarm(t *testing.T) {
 	if again[0].Attempt != 2 {
 		t.Fatalf("it is attempt %d", again[0].Attempt)
 	}
-	s.unknown.Store(true)
+	unknown.Store(true)
 	_, err = b.groups.Ack(t.Context(), b.tenant, "g", attempts(again...))
 	mustCode(t, err, domain.CodeOutcomeUnknown, "")
 	mustOutcomes(t, domain.OutcomeNotInFlight)(b.groups.Ack(t.Context(), b.tenant, "g", attempts(again...)))
@@ -80,9 +61,11 @@ func TestAnswersAreTakenWhereTheLogCannotBeRead(t *testing.T) {
 	b.append(t, "order-1", "order-2")
 	b.put(t, "g", domain.GroupDefinition{})
 	first := b.receive(t, "g", 1)
-	s := &troubled{Tables: b.store}
-	s.unread.Store(true)
-	groups := group.New(group.Config{Store: s, Log: quiet})
+	s, network := b.through(t)
+	var unread atomic.Bool
+	unread.Store(true)
+	network.Before("manifold_log_forward", func() bool { return !unread.Load() })
+	groups := groupsOf(s)
 	failed := make(chan error)
 	for range 5 {
 		go func() {
@@ -92,7 +75,7 @@ func TestAnswersAreTakenWhereTheLogCannotBeRead(t *testing.T) {
 		mustOutcomes(t, domain.OutcomeDone)(groups.Extend(t.Context(), b.tenant, "g", attempts(first...), time.Minute))
 		mustCode(t, <-failed, domain.CodeUnavailable, "")
 	}
-	s.unread.Store(false)
+	unread.Store(false)
 	mustOutcomes(t, domain.OutcomeDone)(groups.Ack(t.Context(), b.tenant, "g", attempts(first...)))
 	mustPositions(t, b.receive(t, "g", 10), 2)
 }
@@ -114,10 +97,13 @@ func TestAHeldStreamIsReadByItsIndex(t *testing.T) {
 		Ordering: domain.OrderingStream, AckTimeout: time.Hour, MaxInFlight: 100,
 		Selection: domain.Selection{Categories: []string{"order"}, Filter: `event.stream != "order-slow" || event.version % 3 == 0`},
 	})
-	s := &troubled{Tables: b.store}
-	process := func() *group.Groups {
-		return group.New(group.Config{Store: s, Log: quiet})
-	}
+	s, network := b.through(t)
+	var returned atomic.Int64
+	network.After("manifold_next_in_streams", func(rows int) bool {
+		returned.Add(int64(rows))
+		return true
+	})
+	process := func() *group.Groups { return groupsOf(s) }
 	groups := process()
 	receive := func(batch int) []domain.Delivery {
 		deliveries, err := groups.Receive(t.Context(), b.tenant, "g", group.Receive{Batch: batch})
@@ -154,7 +140,7 @@ func TestAHeldStreamIsReadByItsIndex(t *testing.T) {
 		}
 		slow = next[0]
 	}
-	if returned := s.returned.Load(); returned > 2*length {
+	if returned := returned.Load(); returned > 2*length {
 		t.Errorf("%d events were read of the stream, which has %d", returned, length)
 	}
 	if s := b.status(t, "g"); s.InFlight != others || s.Retrying != 0 {

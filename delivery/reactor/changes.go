@@ -17,7 +17,7 @@ import (
 	"github.com/manifold-es/manifold/projection/registry"
 )
 
-// Appender appends changes to a log.
+// Appender appends changes to a log. The service's one also reports each append to aggregates, which this package does not know.
 type Appender interface {
 	Append(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error)
 }
@@ -28,7 +28,7 @@ type ChangesConfig struct {
 	Births      *group.Postgres    // records since when each of them does
 	Events      *eventlog.Log
 	Appends     Appender
-	Groups      Groups
+	Groups      *group.Groups
 	Projections *projection.Catalog
 	// Notice is called when a tenant's consumers have changed; domain.Everyone means every tenant. It must return at
 	// once. Nil means that nothing is called.

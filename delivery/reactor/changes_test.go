@@ -105,8 +105,8 @@ func TestChangesFoldedAreTheDocuments(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 1))
-	one, stopOne := b.start(t)
-	two, stopTwo := b.start(t)
+	one, _ := b.start(t)
+	two, _ := b.start(t)
 	tenants := []domain.TenantID{b.tenant(t), b.tenant(t)}
 	one.create(t, domain.Everyone, sums("sums.shared", domain.ModeAsync))
 	one.create(t, domain.Everyone, sums("sums_inline", domain.ModeInline))
@@ -134,19 +134,16 @@ func TestChangesFoldedAreTheDocuments(t *testing.T) {
 		}
 		switch random.IntN(4) {
 		case 0:
-			one.dead.Store(true)
-			stopOne()
-			one, stopOne = b.start(t)
+			one.network.Cut()
+			one, _ = b.start(t)
 		case 1:
-			two.dead.Store(true)
-			stopTwo()
-			two, stopTwo = b.start(t)
+			two.network.Cut()
+			two, _ = b.start(t)
 		case 2:
 			one.awaitPublished(t, tenants[0], "own")
 		}
 	}
-	two.dead.Store(true)
-	stopTwo()
+	two.network.Cut()
 	// What a dead process was working on is redelivered when its lease expires. Its answers were lost, but not its
 	// appends.
 	for _, tenant := range tenants {

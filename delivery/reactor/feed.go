@@ -15,7 +15,7 @@ import (
 // feed delivers the events of one tenant's group. If its source is a projection, it delivers events only up to the
 // projection's progress.
 type feed struct {
-	groups      Groups
+	groups      *group.Groups
 	places      *places
 	projections *projection.Catalog
 	tenant      domain.TenantID

@@ -12,21 +12,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Groups is the part of group.Groups that reactors use. Errors that a caller can act on are *domain.Error.
-type Groups interface {
-	Get(ctx context.Context, tenant domain.TenantID, name string) (domain.GroupStatus, error)
-	Put(ctx context.Context, tenant domain.TenantID, name string, definition domain.GroupDefinition) (domain.GroupStatus, bool, error)
-	Delete(ctx context.Context, tenant domain.TenantID, name string) error
-	Receive(ctx context.Context, tenant domain.TenantID, name string, wanted group.Receive) ([]domain.Delivery, error)
-	Due(ctx context.Context, tenant domain.TenantID, name string) (group.Due, error)
-	Ack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt) ([]domain.Outcome, error)
-	Nack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt, nack domain.Nack) ([]domain.Outcome, error)
-	GiveBack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt) ([]domain.Outcome, error)
-}
-
 // places remembers which groups are up to date, so that a process checks each only once.
 type places struct {
-	groups Groups
+	groups *group.Groups
 
 	mu    sync.Mutex
 	known map[placeKey]string
@@ -159,20 +147,20 @@ func (a *answers) fail(d domain.Delivery, action domain.NackAction, reason strin
 }
 
 // give sends the answers. Events whose answer fails are redelivered when their lease expires.
-func (a *answers) give(ctx context.Context, groups Groups, tenant domain.TenantID, group string) error {
+func (a *answers) give(ctx context.Context, groups *group.Groups, tenant domain.TenantID, name string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
 	defer cancel()
 	var failures []error
 	if len(a.done) > 0 {
-		_, err := groups.Ack(ctx, tenant, group, a.done)
+		_, err := groups.Ack(ctx, tenant, name, a.done)
 		failures = append(failures, err)
 	}
 	for nack, attempts := range a.fails {
-		_, err := groups.Nack(ctx, tenant, group, attempts, nack)
+		_, err := groups.Nack(ctx, tenant, name, attempts, nack)
 		failures = append(failures, err)
 	}
 	if len(a.back) > 0 {
-		_, err := groups.GiveBack(ctx, tenant, group, a.back)
+		_, err := groups.GiveBack(ctx, tenant, name, a.back)
 		failures = append(failures, err)
 	}
 	*a = answers{}

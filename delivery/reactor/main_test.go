@@ -3,9 +3,7 @@ package reactor_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"log/slog"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,6 +19,7 @@ import (
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/rebuild"
 	"github.com/manifold-es/manifold/tables"
+	"github.com/manifold-es/manifold/tables/tablestest"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
@@ -30,8 +29,9 @@ var quiet = slog.New(slog.DiscardHandler)
 
 // bench is a separate database for a test, with what all its processes share.
 type bench struct {
+	db     pgtest.DB
 	store  *tables.Tables
-	driver *postgres.Driver
+	folds  *inlineFolds
 	inline *projection.Inline
 }
 
@@ -52,27 +52,31 @@ func (f *inlineFolds) CatchUp(ctx context.Context, tenant domain.TenantID, head 
 
 func newBench(t testing.TB) *bench {
 	t.Helper()
-	db := pgtest.Database(t)
-	folds := &inlineFolds{}
-	s, err := tables.Open(t.Context(), tables.Config{
-		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention),
-		MaxConns: 8, Inline: folds, Log: quiet,
-	})
+	b := &bench{db: pgtest.Database(t), folds: &inlineFolds{}}
+	var d *postgres.Driver
+	b.store, d = b.open(t, b.db.URL)
+	upcasters, err := upcasting.New(b.store.UpcastersBySystem())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.Close)
-	d, err := postgres.Open(t.Context(), postgres.Config{URL: db.URL(migrations.RoleDocuments), MaxConns: 8, Log: quiet})
+	b.inline = projection.NewInline(projection.InlineConfig{Store: b.store, Drivers: map[string]drivers.Driver{"default": d}, Upcasters: upcasters, Log: quiet})
+	b.folds.of = b.inline
+	return b
+}
+
+// open opens the tables and documents at a URL for each role, until the test ends.
+func (b *bench) open(t testing.TB, url func(migrations.Role) string) (*tables.Tables, *postgres.Driver) {
+	t.Helper()
+	s := tablestest.OpenWith(t, b.db, func(c *tables.Config) {
+		c.AppURL, c.SystemURL, c.RetentionURL = url(migrations.RoleApp), url(migrations.RoleSystem), url(migrations.RoleRetention)
+		c.MaxConns, c.Inline, c.Log = 8, b.folds, quiet
+	})
+	d, err := postgres.Open(t.Context(), postgres.Config{URL: url(migrations.RoleDocuments), MaxConns: 8, Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(d.Close)
-	upcasters, err := upcasting.New(s.UpcastersBySystem())
-	if err != nil {
-		t.Fatal(err)
-	}
-	folds.of = projection.NewInline(projection.InlineConfig{Store: s, Drivers: map[string]drivers.Driver{"default": d}, Upcasters: upcasters, Log: quiet})
-	return &bench{s, d, folds.of}
+	return s, d
 }
 
 func (b *bench) tenant(t testing.TB) domain.TenantID {
@@ -111,6 +115,7 @@ func (b *bench) log(t testing.TB, tenant domain.TenantID) []domain.Event {
 // process is what one process runs. Every process owns all tenants.
 type process struct {
 	bench     *bench
+	network   *pgtest.Network // the process dies where it is cut
 	catalog   *projection.Catalog
 	runner    *projection.Runner
 	groups    *group.Groups
@@ -118,62 +123,26 @@ type process struct {
 	changes   *reactor.Changes
 	consumers *consume.Dispatcher
 	rebuilds  *rebuild.Rebuilds
-	dead      atomic.Bool // from now on, nothing that it does takes effect
-}
-
-var errDead = errors.New("the process is dead")
-
-// mortal wraps the groups and appends of a process that may be dead.
-type mortal struct {
-	*group.Groups
-	p *process
-}
-
-func (m mortal) Ack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt) ([]domain.Outcome, error) {
-	if m.p.dead.Load() {
-		return nil, errDead
-	}
-	return m.Groups.Ack(ctx, tenant, name, attempts)
-}
-
-func (m mortal) Nack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt, nack domain.Nack) ([]domain.Outcome, error) {
-	if m.p.dead.Load() {
-		return nil, errDead
-	}
-	return m.Groups.Nack(ctx, tenant, name, attempts, nack)
-}
-
-func (m mortal) GiveBack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt) ([]domain.Outcome, error) {
-	if m.p.dead.Load() {
-		return nil, errDead
-	}
-	return m.Groups.GiveBack(ctx, tenant, name, attempts)
-}
-
-func (m mortal) Append(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error) {
-	if m.p.dead.Load() {
-		return domain.Appended{}, errDead
-	}
-	return m.p.bench.store.Append(ctx, tenant, request)
 }
 
 // start runs a process until the test ends or stop is called.
 func (b *bench) start(t testing.TB, reactors ...reactor.Reactor) (p *process, stop func()) {
 	t.Helper()
-	byName := map[string]drivers.Driver{"default": b.driver}
+	p = &process{bench: b, network: pgtest.NewNetwork(t, b.db)}
+	s, d := b.open(t, func(role migrations.Role) string { return p.network.URL(t, b.db, role) })
+	byName := map[string]drivers.Driver{"default": d}
 	progress := projection.NewProgress()
-	p = &process{bench: b}
-	p.catalog = projection.NewCatalog(projection.CatalogConfig{Store: b.store, Drivers: byName, Progress: progress, LogIn: "default", Log: quiet})
+	p.catalog = projection.NewCatalog(projection.CatalogConfig{Store: s, Drivers: byName, Progress: progress, LogIn: "default", Log: quiet})
 	p.runner = projection.NewRunner(projection.RunnerConfig{
-		Store: b.store, Drivers: byName, Progress: progress, Inline: b.inline, Poll: 100 * time.Millisecond, Log: quiet,
+		Store: s, Drivers: byName, Progress: progress, Inline: b.inline, Poll: 100 * time.Millisecond, Log: quiet,
 	})
 	p.rebuilds = rebuild.New(rebuild.Config{
-		Store:   rebuild.Store{Log: b.store.Log, Registry: b.store.Registry, Tenants: b.store.TenantTables},
+		Store:   rebuild.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables},
 		Drivers: byName, Catalog: p.catalog, Poll: 100 * time.Millisecond, Keep: 10 * time.Minute, Log: quiet,
 	})
-	p.groups = group.New(group.Config{Store: b.store, Log: quiet, Changed: func(tenant domain.TenantID, _ string) { p.consumers.Notice(tenant) }})
+	p.groups = group.New(group.Config{Store: s.GroupTables, Events: s.Log, Log: quiet, Changed: func(tenant domain.TenantID, _ string) { p.consumers.Notice(tenant) }})
 	var err error
-	p.reactors, err = reactor.New(reactor.Config{Births: b.store.GroupTables, Groups: mortal{p.groups, p}, Projections: p.catalog, Reactors: reactors, Log: quiet})
+	p.reactors, err = reactor.New(reactor.Config{Births: s.GroupTables, Groups: p.groups, Projections: p.catalog, Reactors: reactors, Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,32 +150,32 @@ func (b *bench) start(t testing.TB, reactors ...reactor.Reactor) (p *process, st
 		t.Fatal(err)
 	}
 	p.changes = reactor.NewChanges(reactor.ChangesConfig{
-		Registry: b.store.Registry, Births: b.store.GroupTables, Events: b.store.Log, Appends: mortal{p.groups, p}, Groups: mortal{p.groups, p}, Projections: p.catalog, Lease: time.Second, Log: quiet,
+		Registry: s.Registry, Births: s.GroupTables, Events: s.Log, Appends: s.Log, Groups: p.groups, Projections: p.catalog, Lease: time.Second, Log: quiet,
 		Notice: func(tenant domain.TenantID) { p.consumers.Notice(tenant) },
 	})
 	p.consumers = consume.New(consume.Config{
-		Store: b.store, Sources: []consume.Source{p.reactors, p.changes}, PauseMin: 20 * time.Millisecond, PauseMax: 200 * time.Millisecond, Log: quiet,
+		Heads: s.Heads, Sources: []consume.Source{p.reactors, p.changes}, PauseMin: 20 * time.Millisecond, PauseMax: 200 * time.Millisecond, Log: quiet,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	longer, end := context.WithCancel(context.Background())
 	parts := []func(context.Context) error{
 		p.runner.Run, p.rebuilds.Run, p.changes.Run, p.consumers.Run,
 		func(ctx context.Context) error {
-			return b.store.Listen(ctx, func(head domain.Head) {
+			return s.Listen(ctx, func(head domain.Head) {
 				p.runner.Wake(head)
 				p.groups.Wake(head)
 				p.consumers.Wake(head)
 			})
 		},
 		func(ctx context.Context) error {
-			return b.store.ListenProjections(ctx, func() {
+			return s.ListenProjections(ctx, func() {
 				p.runner.Refresh()
 				p.rebuilds.Wake()
 				p.changes.Refresh()
 			})
 		},
 		func(ctx context.Context) error {
-			return b.store.ListenGroups(ctx, func(tenant domain.TenantID, name string) {
+			return s.ListenGroups(ctx, func(tenant domain.TenantID, name string) {
 				p.groups.Notice(tenant, name)
 				p.consumers.Notice(tenant)
 			})

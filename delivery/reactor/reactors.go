@@ -16,7 +16,7 @@ import (
 // Config configures Reactors. Births, Groups and Projections are required.
 type Config struct {
 	Births      *group.Postgres // records since when each reactor exists
-	Groups      Groups
+	Groups      *group.Groups
 	Projections *projection.Catalog
 	Reactors    []Reactor
 	Log         *slog.Logger // nil: none

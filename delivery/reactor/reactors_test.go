@@ -126,16 +126,15 @@ func TestNoEventIsLostByADeath(t *testing.T) {
 			return nil
 		},
 	}
-	one, stopOne := b.start(t, watch)
+	one, _ := b.start(t, watch)
 	tenant := b.tenant(t)
 	for range 10 {
 		b.append(t, tenant, "x-1", "Added", `1`, `2`, `3`)
 	}
 	b.append(t, tenant, "x-1", "Added", `"slow"`)
 	until(t, "all calls", func() bool { return len(seen.of(tenant)) == 31 })
-	one.dead.Store(true)
+	one.network.Cut()
 	close(hold)
-	stopOne()
 	for range 10 {
 		b.append(t, tenant, "x-1", "Added", `1`, `2`, `3`)
 	}

@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/eventlog"
 )
 
 // ResolveFrom returns the first position that a subscription delivers, counting from 1. If there is no such event, the
 // error is domain.CodeNotFound with the place "from".
-func ResolveFrom(ctx context.Context, log Log, tenant domain.TenantID, from domain.From) (int64, error) {
+func ResolveFrom(ctx context.Context, log *eventlog.Log, tenant domain.TenantID, from domain.From) (int64, error) {
 	switch {
 	case from.End:
 		head, err := log.Head(ctx, tenant)

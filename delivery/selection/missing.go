@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/eventlog"
 )
 
 // Missing is a range of a log in which some events were gone when it was read.
@@ -89,7 +90,7 @@ func (s *Selection) GapBehind(position int64, known Heard, all []Missing) Gap {
 
 // GapOf returns what a read after a position has missed that its reader does not know yet. removedTo is the highest
 // removed position that the read found.
-func GapOf(ctx context.Context, log Log, tenant domain.TenantID, s *Selection, after int64, known Heard, removedTo int64) (Gap, error) {
+func GapOf(ctx context.Context, log *eventlog.Log, tenant domain.TenantID, s *Selection, after int64, known Heard, removedTo int64) (Gap, error) {
 	if removedTo <= after {
 		return Gap{}, nil
 	}

@@ -50,7 +50,7 @@ func BenchmarkCatchUp(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			delivered := 0
 			for b.Loop() {
-				tails := tail.New(tail.Config{Store: s, Log: quiet})
+				tails := tail.New(tail.Config{Events: s.Log, Log: quiet})
 				feed, err := tails.Follow(b.Context(), tenant, domain.Follow{Selection: selection})
 				if err != nil {
 					b.Fatal(err)
@@ -85,7 +85,7 @@ func BenchmarkFanOut(b *testing.B) {
 
 func fanOut(b *testing.B, followers int, selection domain.Selection) {
 	s := tablestest.OpenAgain(b, pgtest.Database(b))
-	tails := tail.New(tail.Config{Store: s, Log: quiet})
+	tails := tail.New(tail.Config{Events: s.Log, Log: quiet})
 	tablestest.Listen(b, s, tails.Wake)
 	tenant := domain.NewTenantID()
 	ctx, cancel := context.WithCancel(context.Background())

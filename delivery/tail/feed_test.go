@@ -114,7 +114,7 @@ func TestFollowersSeeTheLog(t *testing.T) {
 		var open struct{ followers, tails int }
 		var counting sync.Mutex
 		tails := tail.New(tail.Config{
-			Store: s, Log: quiet, Bytes: rapid.SampledFrom([]int{1, 5_000, 50_000, 1 << 20}).Draw(t, "bytes"),
+			Events: s.Log, Log: quiet, Bytes: rapid.SampledFrom([]int{1, 5_000, 50_000, 1 << 20}).Draw(t, "bytes"),
 			Observer: tail.Observer{
 				Followers: func(n int) { counting.Lock(); defer counting.Unlock(); open.followers = n },
 				Tails:     func(n int) { counting.Lock(); defer counting.Unlock(); open.tails = n },
@@ -341,7 +341,7 @@ func until(t testing.TB, feed *tail.Feed, position int64) (seen []int64) {
 func TestNextIsEndedAndGoesOn(t *testing.T) {
 	t.Parallel()
 	s := tablestest.OpenAgain(t, pgtest.Database(t))
-	tails := tail.New(tail.Config{Store: s, Log: quiet})
+	tails := tail.New(tail.Config{Events: s.Log, Log: quiet})
 	tablestest.Listen(t, s, tails.Wake)
 	tenant := domain.NewTenantID()
 	feed := follow(t, tails, tenant, domain.Follow{From: domain.From{End: true}})
@@ -369,7 +369,7 @@ func TestFollowRefuses(t *testing.T) {
 	t.Parallel()
 	s := tablestest.OpenAgain(t, pgtest.Database(t))
 	left := -1
-	tails := tail.New(tail.Config{Store: s, Log: quiet, Observer: tail.Observer{Tails: func(n int) { left = n }}})
+	tails := tail.New(tail.Config{Events: s.Log, Log: quiet, Observer: tail.Observer{Tails: func(n int) { left = n }}})
 	for where, wanted := range map[string]domain.Follow{
 		"filter":   {Selection: domain.Selection{Filter: "event.nothing"}},
 		"types[0]": {Selection: domain.Selection{Types: []string{"no type"}}},
@@ -388,7 +388,7 @@ func TestFollowRefuses(t *testing.T) {
 func TestFromFindsTheFirstPosition(t *testing.T) {
 	t.Parallel()
 	s := tablestest.OpenAgain(t, pgtest.Database(t))
-	tails := tail.New(tail.Config{Store: s, Log: quiet})
+	tails := tail.New(tail.Config{Events: s.Log, Log: quiet})
 	tablestest.Listen(t, s, tails.Wake)
 	tenant, other := domain.NewTenantID(), domain.NewTenantID()
 	tablestest.AppendTo(t, s, other, "order-1", "Added", "1", "2", "3", "4", "5", "6", "7")

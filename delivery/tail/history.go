@@ -95,7 +95,7 @@ func (h *history) fetch(ctx context.Context, after int64, known selection.Heard)
 			if events, s.upTo, removedTo, err = h.read(ctx, after, scale); err != nil {
 				return err
 			}
-			s.gap, err = selection.GapOf(ctx, h.tail.tails.config.Store, h.tail.tenant, h.selection, after, known, removedTo)
+			s.gap, err = selection.GapOf(ctx, h.tail.tails.config.Events, h.tail.tenant, h.selection, after, known, removedTo)
 			return err
 		})
 		if s.err == nil {
@@ -158,7 +158,7 @@ func (h *history) read(ctx context.Context, after int64, scale int) (events []do
 		head = q.To
 	}
 	began := time.Now()
-	slice, err := h.tail.tails.config.Store.LogSlice(ctx, h.tail.tenant, q)
+	slice, err := h.tail.tails.config.Events.LogSlice(ctx, h.tail.tenant, q)
 	if err != nil {
 		return nil, 0, 0, err
 	}
@@ -174,7 +174,7 @@ func (h *history) read(ctx context.Context, after int64, scale int) (events []do
 
 // readStream reads the stream by its versions, starting with the first version after the position.
 func (h *history) readStream(ctx context.Context, after int64, scale int, head int64) (events []domain.Event, upTo, removedTo int64, err error) {
-	store := h.tail.tails.config.Store
+	store := h.tail.tails.config.Events
 	if h.version == 0 {
 		before, err := store.VersionBefore(ctx, h.tail.tenant, h.selection.Stream, after+1)
 		if err != nil {

@@ -22,7 +22,7 @@ func TestFollowersAreToldOfGaps(t *testing.T) {
 	s := tablestest.OpenAgain(t, db)
 	told := 0
 	rapid.Check(t, func(rt *rapid.T) {
-		tails := tail.New(tail.Config{Store: s, Log: quiet, Bytes: rapid.SampledFrom([]int{1, 2000, 1 << 20}).Draw(rt, "bytes")})
+		tails := tail.New(tail.Config{Events: s.Log, Log: quiet, Bytes: rapid.SampledFrom([]int{1, 2000, 1 << 20}).Draw(rt, "bytes")})
 		tenant := domain.NewTenantID()
 		streams := []string{"order-1", "order-2", "user-1"}
 		var log []domain.Event // as it was appended

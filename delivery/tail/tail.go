@@ -159,12 +159,12 @@ func (t *tail) read(after int64) (events []domain.Event, gone []selection.Missin
 	err = t.tails.try(t.ctx, t.tenant, always, func(ctx context.Context) error {
 		q := domain.LogQuery{From: after + 1, Limit: sliceEvents, MaxBytes: min(sliceBytes, max(leastTail, t.tails.config.Bytes/4))}
 		began := time.Now()
-		slice, err := t.tails.config.Store.LogSlice(ctx, t.tenant, q)
+		slice, err := t.tails.config.Events.LogSlice(ctx, t.tenant, q)
 		if err != nil {
 			return err
 		}
 		if events, gone = slice.Events, nil; slice.RemovedTo > after {
-			floors, err := t.tails.config.Store.Floors(ctx, t.tenant, nil, after+1)
+			floors, err := t.tails.config.Events.Floors(ctx, t.tenant, nil, after+1)
 			if err != nil {
 				return err
 			}

@@ -12,11 +12,12 @@ import (
 
 	"github.com/manifold-es/manifold/delivery/selection"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/eventlog"
 )
 
-// Config configures Tails. Store and Log are required.
+// Config configures Tails. Events and Log are required.
 type Config struct {
-	Store     selection.Log
+	Events    *eventlog.Log
 	Followers int // limit for one tenant's log at the same time; 0: none
 	Bytes     int // per tail, with derived data; all tails together: 16 times as much; 0: DefaultTailBytes
 	Reads     int // slices read at the same time for followers that are behind their tails; 0: 4
@@ -102,14 +103,14 @@ func (t *Tails) Follow(ctx context.Context, tenant domain.TenantID, wanted domai
 
 // begin returns where a follower begins, and the log's head.
 func (t *Tails) begin(ctx context.Context, tenant domain.TenantID, from domain.From) (position, head int64, err error) {
-	now, err := t.config.Store.Head(ctx, tenant)
+	now, err := t.config.Events.Head(ctx, tenant)
 	if err != nil {
 		return 0, 0, err
 	}
 	if from.End {
 		return now.Position + 1, now.Position, nil
 	}
-	position, err = selection.ResolveFrom(ctx, t.config.Store, tenant, from)
+	position, err = selection.ResolveFrom(ctx, t.config.Events, tenant, from)
 	return position, now.Position, err
 }
 

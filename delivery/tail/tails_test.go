@@ -3,6 +3,7 @@ package tail_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,41 +17,38 @@ import (
 	"github.com/manifold-es/manifold/delivery/tail"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/tables"
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
 
-// watched is a store that counts reads of the log, and can delay them or make them fail.
+// watched has tables behind a network. It counts the reads of the log, and the events that they return.
 type watched struct {
 	*tables.Tables
-	before func(ctx context.Context, q domain.LogQuery) error // nil: nothing
-
-	mu    sync.Mutex
-	reads []watchedRead
+	db            pgtest.DB
+	network       *pgtest.Network
+	reads, events atomic.Int64
 }
 
-type watchedRead struct {
-	query  domain.LogQuery
-	events int
-}
-
-func (w *watched) LogSlice(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) (domain.LogSlice, error) {
-	if w.before != nil {
-		if err := w.before(ctx, q); err != nil {
-			return domain.LogSlice{}, err
+// openWatched opens the tables of a separate database. before, unless it is nil, is called before each read of the log
+// reaches the database, with its first position. It may block. If it returns false, the connection is cut.
+func openWatched(t *testing.T, before func(from int64) bool) *watched {
+	t.Helper()
+	w := &watched{db: pgtest.Database(t)}
+	w.network = pgtest.NewNetwork(t, w.db)
+	w.Tables = tablestest.OpenWith(t, w.db, func(c *tables.Config) {
+		c.AppURL, c.MaxConns, c.Log = w.network.URL(t, w.db, migrations.RoleApp), 8, quiet
+		c.Observer.ReadEvents = func(events int) {
+			w.reads.Add(1)
+			w.events.Add(int64(events))
 		}
+	})
+	if before != nil {
+		w.network.On(pgtest.Fault{Statement: "manifold_log_forward", Before: func(s *pgtest.Statement) bool {
+			return before(int64(binary.BigEndian.Uint64(s.Params[1])))
+		}})
 	}
-	slice, err := w.Tables.LogSlice(ctx, tenant, q)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.reads = append(w.reads, watchedRead{q, len(slice.Events)})
-	return slice, err
-}
-
-func (w *watched) read() []watchedRead {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Clone(w.reads)
+	return w
 }
 
 // numbers returns data for events.
@@ -74,12 +72,12 @@ func TestManyWakesMakeOneRead(t *testing.T) {
 	t.Parallel()
 	began, goOn := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	s := &watched{Tables: tablestest.OpenAgain(t, pgtest.Database(t)), before: func(context.Context, domain.LogQuery) error {
+	s := openWatched(t, func(int64) bool {
 		once.Do(func() { close(began) })
 		<-goOn
-		return nil
-	}}
-	tails := tail.New(tail.Config{Store: s, Log: quiet})
+		return true
+	})
+	tails := tail.New(tail.Config{Events: s.Log, Log: quiet})
 	tenant := domain.NewTenantID()
 	feed := follow(t, tails, tenant, domain.Follow{From: domain.From{End: true}})
 	for i := range int64(50) {
@@ -93,16 +91,16 @@ func TestManyWakesMakeOneRead(t *testing.T) {
 	if seen := until(t, feed, 50); !slices.Equal(seen, consecutive(1, 50)) {
 		t.Errorf("it sees %d", seen)
 	}
-	if reads := s.read(); len(reads) != 1 {
-		t.Errorf("there were %d reads: %+v", len(reads), reads)
+	if reads := s.reads.Load(); reads != 1 {
+		t.Errorf("there were %d reads", reads)
 	}
 }
 
 func TestOneTailReadsForAll(t *testing.T) {
 	t.Parallel()
-	s := &watched{Tables: tablestest.OpenAgain(t, pgtest.Database(t))}
+	s := openWatched(t, nil)
 	var followers, most, left atomic.Int64
-	tails := tail.New(tail.Config{Store: s, Log: quiet, Observer: tail.Observer{
+	tails := tail.New(tail.Config{Events: s.Log, Log: quiet, Observer: tail.Observer{
 		Followers: func(n int) { followers.Store(int64(n)) },
 		Tails:     func(n int) { most.Store(max(most.Load(), int64(n))); left.Store(int64(n)) },
 	}})
@@ -138,11 +136,7 @@ func TestOneTailReadsForAll(t *testing.T) {
 			t.Errorf("position %d was given %d times to 20 followers", e.Event.Position, times)
 		}
 	}
-	read := 0
-	for _, r := range s.read() {
-		read += r.events
-	}
-	if read != 30 {
+	if read := s.events.Load(); read != 30 {
 		t.Errorf("%d events were read", read)
 	}
 	if followers.Load() != 0 || left.Load() != 0 {
@@ -154,7 +148,7 @@ func TestFollowersSeeWhatOtherProcessesAppend(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
 	here, there := tablestest.OpenAgain(t, db), tablestest.OpenAgain(t, db)
-	tails := tail.New(tail.Config{Store: here, Log: quiet})
+	tails := tail.New(tail.Config{Events: here.Log, Log: quiet})
 	tablestest.Listen(t, here, tails.Wake)
 	tablestest.Listen(t, there, func(domain.Head) {})
 	tenant := domain.NewTenantID()
@@ -191,16 +185,13 @@ func TestFollowersSeeWhatOtherProcessesAppend(t *testing.T) {
 func TestASlowFollowerDelaysNobody(t *testing.T) {
 	t.Parallel()
 	hold := make(chan struct{})
-	s := &watched{Tables: tablestest.OpenAgain(t, pgtest.Database(t)), before: func(ctx context.Context, q domain.LogQuery) error {
-		if q.From == 1 && q.Limit < 1000 { // the tail reads more at once
-			select {
-			case <-hold:
-			case <-ctx.Done():
-			}
+	s := openWatched(t, func(from int64) bool {
+		if from == 1 { // the tail begins at the head
+			<-hold
 		}
-		return nil
-	}}
-	tails := tail.New(tail.Config{Store: s, Log: quiet, Bytes: 20_000})
+		return true
+	})
+	tails := tail.New(tail.Config{Events: s.Log, Log: quiet, Bytes: 20_000})
 	tablestest.Listen(t, s.Tables, tails.Wake)
 	tenant := domain.NewTenantID()
 	tablestest.AppendTo(t, s.Tables, tenant, "order-1", "Added", numbers(1000)...)
@@ -238,7 +229,7 @@ func TestASlowFollowerDelaysNobody(t *testing.T) {
 func TestCaughtUpIsSaidOnceEachTime(t *testing.T) {
 	t.Parallel()
 	s := tablestest.OpenAgain(t, pgtest.Database(t))
-	tails := tail.New(tail.Config{Store: s, Log: quiet, Bytes: 1})
+	tails := tail.New(tail.Config{Events: s.Log, Log: quiet, Bytes: 1})
 	tablestest.Listen(t, s, tails.Wake)
 	tenant := domain.NewTenantID()
 	beside := follow(t, tails, tenant, domain.Follow{}) // tells when the tail has forgotten
@@ -268,7 +259,7 @@ func TestCaughtUpIsSaidOnceEachTime(t *testing.T) {
 func TestWhatIsPassedOverIsTold(t *testing.T) {
 	t.Parallel()
 	s := tablestest.OpenAgain(t, pgtest.Database(t))
-	tails := tail.New(tail.Config{Store: s, Log: quiet})
+	tails := tail.New(tail.Config{Events: s.Log, Log: quiet})
 	tablestest.Listen(t, s, tails.Wake)
 	tenant := domain.NewTenantID()
 	next := func(feed *tail.Feed) tail.Slice {
@@ -306,8 +297,8 @@ func TestWhatIsPassedOverIsTold(t *testing.T) {
 
 func TestARareTypeIsReadByTheIndex(t *testing.T) {
 	t.Parallel()
-	s := &watched{Tables: tablestest.OpenAgain(t, pgtest.Database(t))}
-	tails := tail.New(tail.Config{Store: s, Log: quiet})
+	s := openWatched(t, nil)
+	tails := tail.New(tail.Config{Events: s.Log, Log: quiet})
 	tablestest.Listen(t, s.Tables, tails.Wake)
 	tenant := domain.NewTenantID()
 	var want []int64
@@ -321,13 +312,8 @@ func TestARareTypeIsReadByTheIndex(t *testing.T) {
 	if seen := until(t, feed, head); !slices.Equal(seen, want) {
 		t.Errorf("it sees %d; want %d", seen, want)
 	}
-	read := 0
-	reads := s.read()
-	for _, r := range reads {
-		read += r.events
-	}
-	if read != len(want) || len(reads) > 5 {
-		t.Errorf("%d events were read in %d slices", read, len(reads))
+	if read, reads := s.events.Load(), s.reads.Load(); read != int64(len(want)) || reads > 5 {
+		t.Errorf("%d events were read in %d slices", read, reads)
 	}
 }
 
@@ -335,15 +321,14 @@ func TestWhileTheDatabaseDoesNotAnswerFollowersWait(t *testing.T) {
 	t.Parallel()
 	var out atomic.Bool
 	failed := make(chan struct{}, 1000)
-	s := &watched{Tables: tablestest.OpenAgain(t, pgtest.Database(t)), before: func(context.Context, domain.LogQuery) error {
-		if !out.Load() {
-			return nil
+	s := openWatched(t, func(int64) bool {
+		if out.Load() {
+			failed <- struct{}{}
 		}
-		failed <- struct{}{}
-		return fmt.Errorf("%w: at 10.0.0.1", domain.Errorf(domain.CodeUnavailable, "", "it does not answer"))
-	}}
+		return !out.Load()
+	})
 	var text bytes.Buffer
-	tails := tail.New(tail.Config{Store: s, Bytes: 1, Log: slog.New(slog.NewTextHandler(&text, nil))})
+	tails := tail.New(tail.Config{Events: s.Log, Bytes: 1, Log: slog.New(slog.NewTextHandler(&text, nil))})
 	tablestest.Listen(t, s.Tables, tails.Wake)
 	tenant := domain.NewTenantID()
 	tablestest.AppendTo(t, s.Tables, tenant, "order-1", "Added", numbers(500)...)
@@ -367,27 +352,24 @@ func TestWhileTheDatabaseDoesNotAnswerFollowersWait(t *testing.T) {
 	reading.Wait()
 	live.Close()
 	behind.Close()
-	if complaints := strings.Count(text.String(), "\n"); complaints != 1 || !strings.Contains(text.String(), "10.0.0.1") {
+	if complaints := strings.Count(text.String(), "\n"); complaints != 1 || !strings.Contains(text.String(), "unexpected EOF") {
 		t.Errorf("the log says:\n%s", text.String())
 	}
 }
 
 func TestAFaultEndsNext(t *testing.T) {
 	t.Parallel()
-	fault := errors.New("a fault")
-	s := &watched{Tables: tablestest.OpenAgain(t, pgtest.Database(t)), before: func(_ context.Context, q domain.LogQuery) error {
-		if q.From == 1 {
-			return fault
-		}
-		return nil
-	}}
-	tails := tail.New(tail.Config{Store: s, Log: quiet, Bytes: 1})
+	s := openWatched(t, nil)
+	tails := tail.New(tail.Config{Events: s.Log, Log: quiet, Bytes: 1})
 	tablestest.Listen(t, s.Tables, tails.Wake)
 	tenant := domain.NewTenantID()
 	tablestest.AppendTo(t, s.Tables, tenant, "order-1", "Added", numbers(500)...)
 	follow(t, tails, tenant, domain.Follow{From: domain.From{End: true}})
 	feed := follow(t, tails, tenant, domain.Follow{})
-	if _, err := feed.Next(t.Context()); !errors.Is(err, fault) {
+	if _, err := s.db.Pool(t, pgtest.RoleSuperuser, 1).Exec(t.Context(), "revoke select on manifold.events from manifold_app"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := feed.Next(t.Context()); tablestest.StateOf(err) != "42501" {
 		t.Errorf("the fault is reported as %v", err)
 	}
 }
@@ -395,13 +377,15 @@ func TestAFaultEndsNext(t *testing.T) {
 func TestCloseEndsAReadThatHangs(t *testing.T) {
 	t.Parallel()
 	hanging := make(chan struct{})
-	s := &watched{Tables: tablestest.OpenAgain(t, pgtest.Database(t)), before: func(ctx context.Context, q domain.LogQuery) error {
+	ended := make(chan struct{})
+	defer close(ended)
+	s := openWatched(t, func(int64) bool {
 		close(hanging)
-		<-ctx.Done()
-		return context.Cause(ctx)
-	}}
+		<-ended
+		return false
+	})
 	left := -1
-	tails := tail.New(tail.Config{Store: s, Log: quiet, Observer: tail.Observer{Tails: func(n int) { left = n }}})
+	tails := tail.New(tail.Config{Events: s.Log, Log: quiet, Observer: tail.Observer{Tails: func(n int) { left = n }}})
 	tenant := domain.NewTenantID()
 	tablestest.AppendTo(t, s.Tables, tenant, "order-1", "Added", numbers(500)...)
 	feed := follow(t, tails, tenant, domain.Follow{})
@@ -415,8 +399,8 @@ func TestCloseEndsAReadThatHangs(t *testing.T) {
 // TestEventsThatAreGoneAreNotLookedForAgain has a log that ends before its head: what a tenant had is being removed.
 func TestEventsThatAreGoneAreNotLookedForAgain(t *testing.T) {
 	t.Parallel()
-	s := &watched{Tables: tablestest.OpenAgain(t, pgtest.Database(t))}
-	tails := tail.New(tail.Config{Store: s, Log: quiet})
+	s := openWatched(t, nil)
+	tails := tail.New(tail.Config{Events: s.Log, Log: quiet})
 	tenant := domain.NewTenantID()
 	tablestest.AppendTo(t, s.Tables, tenant, "order-1", "Added", numbers(5)...)
 	feed := follow(t, tails, tenant, domain.Follow{})
@@ -427,8 +411,8 @@ func TestEventsThatAreGoneAreNotLookedForAgain(t *testing.T) {
 	if seen := until(t, feed, 11); !slices.Equal(seen, consecutive(6, 11)) {
 		t.Errorf("what came later is seen as %d", seen)
 	}
-	if reads := s.read(); len(reads) > 3 {
-		t.Errorf("there were %d reads: %+v", len(reads), reads)
+	if reads := s.reads.Load(); reads > 3 {
+		t.Errorf("there were %d reads", reads)
 	}
 }
 
@@ -436,7 +420,7 @@ func TestEventsThatAreGoneAreNotLookedForAgain(t *testing.T) {
 func TestFollowersOfATenantAreBounded(t *testing.T) {
 	t.Parallel()
 	s := tablestest.OpenAgain(t, pgtest.Database(t))
-	tails := tail.New(tail.Config{Store: s, Log: quiet, Followers: 2})
+	tails := tail.New(tail.Config{Events: s.Log, Log: quiet, Followers: 2})
 	tenant := domain.NewTenantID()
 	first := follow(t, tails, tenant, domain.Follow{})
 	follow(t, tails, tenant, domain.Follow{})
@@ -453,7 +437,7 @@ func TestTheTailIsBounded(t *testing.T) {
 	t.Parallel()
 	s := tablestest.OpenAgain(t, pgtest.Database(t))
 	const bound = 200_000
-	tails := tail.New(tail.Config{Store: s, Log: quiet, Bytes: bound})
+	tails := tail.New(tail.Config{Events: s.Log, Log: quiet, Bytes: bound})
 	tablestest.Listen(t, s, tails.Wake)
 	tenant := domain.NewTenantID()
 	feed := follow(t, tails, tenant, domain.Follow{Selection: domain.Selection{Filter: "event.data.n == 1"}})
@@ -484,7 +468,7 @@ func TestTheTailIsBounded(t *testing.T) {
 func TestAnEntryIsEncodedOnceForAll(t *testing.T) {
 	t.Parallel()
 	s := tablestest.OpenAgain(t, pgtest.Database(t))
-	tails := tail.New(tail.Config{Store: s, Log: quiet})
+	tails := tail.New(tail.Config{Events: s.Log, Log: quiet})
 	tablestest.Listen(t, s, tails.Wake)
 	tenant := domain.NewTenantID()
 	var made [2]atomic.Int64
@@ -528,13 +512,13 @@ func TestAnEntryIsEncodedOnceForAll(t *testing.T) {
 
 func TestWhereManyAreBehindEachHasLittle(t *testing.T) {
 	t.Parallel()
-	s := &watched{Tables: tablestest.OpenAgain(t, pgtest.Database(t))}
-	tails := tail.New(tail.Config{Store: s, Log: quiet, Bytes: 1})
+	s := tablestest.OpenAgain(t, pgtest.Database(t))
+	tails := tail.New(tail.Config{Events: s.Log, Log: quiet, Bytes: 1})
 	tails.CrowdFrom(100_000)
-	tablestest.Listen(t, s.Tables, tails.Wake)
+	tablestest.Listen(t, s, tails.Wake)
 	tenant := domain.NewTenantID()
 	for range 10 {
-		tablestest.AppendTo(t, s.Tables, tenant, "order-1", "Added", numbers(1000)...)
+		tablestest.AppendTo(t, s, tenant, "order-1", "Added", numbers(1000)...)
 	}
 	follow(t, tails, tenant, domain.Follow{From: domain.From{End: true}})
 	largest := func(feed *tail.Feed) (events int) {

@@ -8,32 +8,43 @@ import (
 
 	"github.com/manifold-es/manifold/delivery/selection"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/eventlog"
+	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/pg"
 )
 
-// quietLog is a log whose events came before anybody followed.
-type quietLog struct {
-	selection.Log
-	events []domain.Event
-}
-
-func (l *quietLog) Head(context.Context, domain.TenantID) (domain.Head, error) {
-	return domain.Head{Position: int64(len(l.events))}, nil
-}
-
-func (l *quietLog) LogSlice(_ context.Context, _ domain.TenantID, q domain.LogQuery) (domain.LogSlice, error) {
-	return domain.LogSlice{Events: l.events[min(q.From-1, int64(len(l.events))):]}, nil
+// openLog opens the log of a separate database.
+func openLog(t *testing.T) *eventlog.Log {
+	t.Helper()
+	db := pgtest.Database(t)
+	sessions, err := pg.Open(t.Context(), pg.Config{
+		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention), MaxConns: 4,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := eventlog.New(sessions, eventlog.Config{})
+	t.Cleanup(func() {
+		log.Close()
+		sessions.Close()
+	})
+	return log
 }
 
 // While a filter runs, followers without a filter continue, and so does the tail. Followers with a filter wait for the
 // turn.
 func TestAFilterHoldsUpNobodyElse(t *testing.T) {
 	t.Parallel()
-	log := &quietLog{}
-	for i := range int64(3) {
-		log.events = append(log.events, domain.Event{Position: i + 1, Stream: "order-1", Version: i + 1, Data: []byte("1")})
+	log, tenant := openLog(t), domain.NewTenantID()
+	for range 3 {
+		if _, err := log.Append(t.Context(), tenant, domain.Append{Streams: []domain.StreamAppend{
+			{Stream: "order-1", Expected: domain.Any, Events: []domain.NewEvent{{Type: "Added", Data: []byte("1")}}},
+		}}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	tails := New(Config{Store: log})
-	tenant := domain.NewTenantID()
+	tails := New(Config{Events: log})
 	follow := func(filter string) *Feed {
 		feed, err := tails.Follow(t.Context(), tenant, domain.Follow{Selection: domain.Selection{Filter: filter}})
 		if err != nil {

@@ -162,7 +162,7 @@ func attempts(deliveries []domain.Delivery) []domain.Attempt {
 func (c *consumer) rest(ctx context.Context, settled int64) (more bool, again time.Time, err error) {
 	w := c.webhooks
 	if c.webhook.Projection != "" {
-		head, err := w.config.Store.Head(ctx, c.tenant)
+		head, err := w.config.Events.Head(ctx, c.tenant)
 		if err != nil {
 			return false, again, err
 		}

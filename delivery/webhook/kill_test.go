@@ -1,52 +1,19 @@
 package webhook_test
 
 import (
-	"context"
-	"errors"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/manifold-es/manifold/delivery/group"
-	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
-	"github.com/manifold-es/manifold/tables"
 )
-
-// mortal is a store that no longer writes when it is dead, like the store of a killed process.
-type mortal struct {
-	*tables.Tables
-	dead *atomic.Bool
-}
-
-var errDead = errors.New("the process is dead")
-
-func (m mortal) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change group.LedgerChange) (time.Time, bool, error) {
-	if m.dead.Load() {
-		return time.Time{}, false, errDead
-	}
-	return m.Tables.SaveLedger(ctx, tenant, name, change)
-}
-
-func (m mortal) AddWebhookAttempts(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.WebhookAttempt) error {
-	if m.dead.Load() {
-		return errDead
-	}
-	return m.Tables.AddWebhookAttempts(ctx, tenant, name, attempts)
-}
 
 // If a process dies before it has recorded a delivery, another process delivers the event again with the same id.
 // Recorded deliveries are not repeated, and nothing is missing.
 func TestProcessDiesBetweenDeliveryAndAcknowledgement(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
-	var dead atomic.Bool
-	first := start(t, db, options{
-		lease:    5 * time.Second,
-		groups:   func(s *tables.Tables) group.Store { return mortal{s, &dead} },
-		webhooks: func(s *tables.Tables) webhook.Store { return mortal{s, &dead} },
-	})
+	first := start(t, db, options{lease: 5 * time.Second})
 	tenant := first.tenant(t)
 	e := newEndpoint(t, always(0))
 	first.put(t, tenant, "mail", domain.WebhookDefinition{URL: e.url})
@@ -64,12 +31,11 @@ func TestProcessDiesBetweenDeliveryAndAcknowledgement(t *testing.T) {
 	for range want {
 		taken = append(taken, e.next(t))
 	}
-	dead.Store(true)
+	first.network.Cut()
 	for _, r := range taken {
 		want[r.id()]++
 		r.answer <- 200 // and the process dies
 	}
-	first.stop()
 
 	second := start(t, db, options{lease: 5 * time.Second})
 	for range want {

@@ -30,6 +30,7 @@ var quiet = slog.New(slog.DiscardHandler)
 
 // process is what one process runs of webhooks.
 type process struct {
+	network    *pgtest.Network // the process dies where it is cut
 	store      *tables.Tables
 	groups     *group.Groups
 	catalog    *projection.Catalog
@@ -44,40 +45,32 @@ type options struct {
 	pause    time.Duration   // first pause of a breaker; 0: a moment
 	lease    time.Duration   // 0: a minute
 	observer webhook.Observer
-	groups   func(*tables.Tables) group.Store   // replaces the store for groups
-	webhooks func(*tables.Tables) webhook.Store // replaces the store for webhooks
-	idle     bool                               // no consumer runs
-	inward   bool                               // no address of this machine is allowed
+	idle     bool // no consumer runs
+	inward   bool // no address of this machine is allowed
 }
 
 // start starts a process on a database. The process ends with the test, or when its stop is called.
 func start(t testing.TB, db pgtest.DB, o options) *process {
 	t.Helper()
+	network := pgtest.NewNetwork(t, db)
 	s, err := tables.Open(context.Background(), tables.Config{
-		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention), MaxConns: 8, Log: quiet,
+		AppURL: network.URL(t, db, migrations.RoleApp), SystemURL: network.URL(t, db, migrations.RoleSystem), RetentionURL: network.URL(t, db, migrations.RoleRetention), MaxConns: 8, Log: quiet,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	driver, err := postgres.Open(context.Background(), postgres.Config{URL: db.URL(migrations.RoleDocuments), MaxConns: 4, Log: quiet})
+	driver, err := postgres.Open(context.Background(), postgres.Config{URL: network.URL(t, db, migrations.RoleDocuments), MaxConns: 4, Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{store: s}
-	groupStore, webhookStore := group.Store(s), webhook.Store(s)
-	if o.groups != nil {
-		groupStore = o.groups(s)
-	}
-	if o.webhooks != nil {
-		webhookStore = o.webhooks(s)
-	}
+	p := &process{network: network, store: s}
 	byName := map[string]drivers.Driver{"default": driver}
 	progress := projection.NewProgress()
 	p.catalog = projection.NewCatalog(projection.CatalogConfig{Store: s, Drivers: byName, Progress: progress, Log: quiet})
 	runner := projection.NewRunner(projection.RunnerConfig{Store: s, Drivers: byName, Progress: progress, Poll: 100 * time.Millisecond, Log: quiet})
-	p.groups = group.New(group.Config{Store: groupStore, Log: quiet, Changed: func(tenant domain.TenantID, _ string) { p.dispatcher.Notice(tenant) }})
+	p.groups = group.New(group.Config{Store: s.GroupTables, Events: s.Log, Log: quiet, Changed: func(tenant domain.TenantID, _ string) { p.dispatcher.Notice(tenant) }})
 	config := webhook.Config{
-		Store: webhookStore, Groups: p.groups, Projections: p.catalog, AllowHTTP: true, Version: "test", Log: quiet, Observer: o.observer,
+		Store: s.WebhookTables, Events: s.Log, Groups: p.groups, Projections: p.catalog, AllowHTTP: true, Version: "test", Log: quiet, Observer: o.observer,
 	}
 	if !o.inward {
 		config.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
@@ -93,7 +86,7 @@ func start(t testing.TB, db pgtest.DB, o options) *process {
 		o.lease = time.Minute
 	}
 	webhook.Hurry(p.webhooks, o.schedule, o.pause, 4*o.pause, o.lease)
-	p.dispatcher = consume.New(consume.Config{Store: s, Sources: []consume.Source{p.webhooks}, Log: quiet, PauseMin: 10 * time.Millisecond, PauseMax: 50 * time.Millisecond})
+	p.dispatcher = consume.New(consume.Config{Heads: s.Heads, Sources: []consume.Source{p.webhooks}, Log: quiet, PauseMin: 10 * time.Millisecond, PauseMax: 50 * time.Millisecond})
 
 	ctx, cancel := context.WithCancel(context.Background())
 	last, endLast := context.WithCancel(context.Background())

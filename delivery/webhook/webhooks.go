@@ -13,12 +13,14 @@ import (
 
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/projection"
 )
 
-// Config configures Webhooks. Store, Groups and Projections are required.
+// Config configures Webhooks. Store, Events, Groups and Projections are required.
 type Config struct {
-	Store       Store
+	Store       *Postgres
+	Events      *eventlog.Log
 	Groups      *group.Groups
 	Projections *projection.Catalog
 	Owns        func(domain.TenantID) bool // whether this process runs a tenant's webhooks; nil: all tenants'
@@ -206,7 +208,7 @@ func (w *Webhooks) Replay(ctx context.Context, tenant domain.TenantID, name stri
 	if err != nil {
 		return domain.Webhook{}, err
 	}
-	head, err := w.config.Store.Head(ctx, tenant)
+	head, err := w.config.Events.Head(ctx, tenant)
 	if err != nil {
 		return domain.Webhook{}, err
 	}

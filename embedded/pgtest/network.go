@@ -37,14 +37,14 @@ type Network struct {
 }
 
 // Fault is what happens when a network transports a statement. Each function may be nil. It runs in the connection's
-// goroutine, so it may block to delay the connection. If it returns false, the connection is cut. All but Before
-// run once in a transaction.
+// goroutine, so it may block to delay the connection. If it returns false, the connection is cut. All but Before run once
+// in a transaction.
 type Fault struct {
 	Statement string                // a part of the statement's name or SQL
 	Before    func(*Statement) bool // before the statement reaches the server
 	Commit    func(*Statement) bool // before the commit of its transaction reaches the server
-	After     func(*Statement) bool // when the server has answered it, and all that was sent with it, before the process gets the answer
-	Ended     func(*Statement) bool // when its transaction has ended, before the process is told
+	After     func(*Statement) bool // when the server has answered it and all that was sent with it, before the process is answered
+	Ended     func(*Statement) bool // when its transaction has ended, before the process is answered
 }
 
 // Statement is a statement on its way.

@@ -32,15 +32,7 @@ type Bench struct {
 func NewBench(t testing.TB, tenants int) Bench {
 	t.Helper()
 	b := Bench{DB: pgtest.Database(t)}
-	var err error
-	b.Store, err = tables.Open(t.Context(), tables.Config{
-		AppURL: b.DB.URL(migrations.RoleApp), SystemURL: b.DB.URL(migrations.RoleSystem), RetentionURL: b.DB.URL(migrations.RoleRetention),
-		MaxConns: 8, Log: Quiet,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(b.Store.Close)
+	b.Store = open(t, b.DB.URL)
 	for range tenants {
 		id := domain.NewTenantID()
 		if err := b.Store.CreateTenant(t.Context(), domain.Tenant{ID: id, Name: id.String()}); err != nil {
@@ -49,6 +41,19 @@ func NewBench(t testing.TB, tenants int) Bench {
 		b.Tenants = append(b.Tenants, id)
 	}
 	return b
+}
+
+// open opens the tables at a URL for each role, until the test ends.
+func open(t testing.TB, url func(migrations.Role) string) *tables.Tables {
+	t.Helper()
+	s, err := tables.Open(t.Context(), tables.Config{
+		AppURL: url(migrations.RoleApp), SystemURL: url(migrations.RoleSystem), RetentionURL: url(migrations.RoleRetention), MaxConns: 8, Log: Quiet,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
 }
 
 // Append appends an event to each named stream of a tenant, and returns the position of the last one.
@@ -85,17 +90,13 @@ type Process struct {
 }
 
 // Start simulates a process that runs an egress, until the test ends or Stop is called. of has the egress's settings.
-// If wrap is set, it wraps the groups that the egress uses.
-func (b Bench) Start(t testing.TB, of egress.Config, wrap func(egress.Groups) egress.Groups) *Process {
+func (b Bench) Start(t testing.TB, of egress.Config) *Process {
 	t.Helper()
 	p := &Process{}
-	p.Groups = group.New(group.Config{Store: b.Store, Log: Quiet, Changed: func(tenant domain.TenantID, _ string) {
+	p.Groups = group.New(group.Config{Store: b.Store.GroupTables, Events: b.Store.Log, Log: Quiet, Changed: func(tenant domain.TenantID, _ string) {
 		p.Dispatcher.Notice(tenant)
 	}})
 	of.Groups, of.Births = p.Groups, b.Store.GroupTables
-	if wrap != nil {
-		of.Groups = wrap(p.Groups)
-	}
 	var err error
 	if p.Egress, err = egress.New(of); err == nil {
 		err = p.Egress.Declare(t.Context())
@@ -104,7 +105,7 @@ func (b Bench) Start(t testing.TB, of egress.Config, wrap func(egress.Groups) eg
 		t.Fatal(err)
 	}
 	p.Dispatcher = consume.New(consume.Config{
-		Store: b.Store, Sources: []consume.Source{p.Egress}, Owns: of.Owns, Log: Quiet, PauseMin: 50 * time.Millisecond, PauseMax: 500 * time.Millisecond,
+		Heads: b.Store.Heads, Sources: []consume.Source{p.Egress}, Owns: of.Owns, Log: Quiet, PauseMin: 50 * time.Millisecond, PauseMax: 500 * time.Millisecond,
 	})
 	ctx, end := context.WithCancel(context.Background())
 	later, endLater := context.WithCancel(context.Background()) // groups accept the last answers

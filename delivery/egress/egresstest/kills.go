@@ -2,7 +2,6 @@ package egresstest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -10,8 +9,9 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/delivery/egress"
-	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/migrations"
 )
 
 // Server is a broker that a test can kill. Its methods are called by one goroutine at a time.
@@ -30,69 +30,6 @@ type Stored struct {
 	ID, Topic  string
 	Attributes map[string]string // of the CloudEvent, by name
 	Data       string
-}
-
-// mortal wraps the groups of an egress like a process that may be killed: after some number of calls, nothing gets
-// through.
-type mortal struct {
-	egress.Groups
-
-	mu    sync.Mutex
-	calls int // calls until it dies; negative: it does not die
-	died  chan struct{}
-}
-
-var errKilled = errors.New("killed")
-
-// step reports whether a call gets through, and whether its result gets back.
-func (m *mortal) step() (through, back bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.calls == 0 {
-		return false, false
-	}
-	if m.calls--; m.calls == 0 {
-		close(m.died)
-		return rand.IntN(2) == 0, false
-	}
-	return true, true
-}
-
-// lives makes a call during which the process may be killed.
-func lives[T any](m *mortal, call func() (T, error)) (result T, err error) {
-	through, back := m.step()
-	if through {
-		result, err = call()
-	}
-	if !back {
-		return *new(T), errKilled
-	}
-	return result, err
-}
-
-func (m *mortal) Join(ctx context.Context, tenant domain.TenantID, name, label string) (domain.GroupMember, error) {
-	return lives(m, func() (domain.GroupMember, error) { return m.Groups.Join(ctx, tenant, name, label) })
-}
-
-func (m *mortal) Leave(ctx context.Context, tenant domain.TenantID, name string, id domain.GroupMemberID) error {
-	_, err := lives(m, func() (struct{}, error) { return struct{}{}, m.Groups.Leave(ctx, tenant, name, id) })
-	return err
-}
-
-func (m *mortal) Receive(ctx context.Context, tenant domain.TenantID, name string, wanted group.Receive) ([]domain.Delivery, error) {
-	return lives(m, func() ([]domain.Delivery, error) { return m.Groups.Receive(ctx, tenant, name, wanted) })
-}
-
-func (m *mortal) Ack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt) ([]domain.Outcome, error) {
-	return lives(m, func() ([]domain.Outcome, error) { return m.Groups.Ack(ctx, tenant, name, attempts) })
-}
-
-func (m *mortal) Nack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt, nack domain.Nack) ([]domain.Outcome, error) {
-	return lives(m, func() ([]domain.Outcome, error) { return m.Groups.Nack(ctx, tenant, name, attempts, nack) })
-}
-
-func (m *mortal) Seek(ctx context.Context, tenant domain.TenantID, name string, to domain.From) (domain.GroupStatus, error) {
-	return lives(m, func() (domain.GroupStatus, error) { return m.Groups.Seek(ctx, tenant, name, to) })
 }
 
 // TestKills publishes the events of some tenants from several processes. It kills some of the processes, and also the
@@ -125,12 +62,17 @@ func TestKills(t *testing.T, server Server) {
 	var dead sync.Map // labels of killed processes: the others take over from them, as in the service
 	done := make(chan struct{})
 	for process := range processes {
+		var networks [lives]*pgtest.Network
+		var mortal [lives]Bench
+		for life := range lives {
+			networks[life], mortal[life] = pgtest.NewNetwork(t, b.DB), b
+			mortal[life].Store = open(t, func(role migrations.Role) string { return networks[life].URL(t, b.DB, role) })
+		}
 		all.Go(func() {
 			random := rand.New(rand.NewPCG(seed, uint64(100+process)))
 			for life := range lives {
-				m := &mortal{calls: 4 + random.IntN(25), died: make(chan struct{})}
-				if life == lives-1 {
-					m.calls = -1
+				if saves := 3 + random.IntN(20); life < lives-1 {
+					networks[life].CutAt("manifold_save_ledger", saves)
 				}
 				config := server.Config()
 				config.Label, config.Died = fmt.Sprintf("process %d, life %d", process, life), func(label string) bool {
@@ -141,21 +83,20 @@ func TestKills(t *testing.T, server Server) {
 				config.Start, config.Batch, config.Stay = true, 1+random.IntN(60), 50*time.Millisecond
 				config.PauseMin, config.PauseMax = 50*time.Millisecond, 500*time.Millisecond
 				config.Broker = server.Open(t)
-				p := b.Start(t, config, func(groups egress.Groups) egress.Groups {
-					m.Groups = groups
-					return m
-				})
+				p := mortal[life].Start(t, config)
 				buried.Lock()
 				started = append(started, p)
 				buried.Unlock()
 				select {
-				case <-m.died:
+				case <-networks[life].Dead():
 				case <-done:
 				case <-ctx.Done():
 				}
 				dead.Store(config.Label, true)
-				p.Stop()
-				config.Broker.Close()
+				all.Go(func() { // it still looks for what became of its last save
+					p.Stop()
+					config.Broker.Close()
+				})
 				buried.Lock()
 				b.Bury(t)
 				buried.Unlock()

@@ -106,7 +106,7 @@ func (m *measured) append(t testing.TB, n int) {
 func (m *measured) publish(t testing.TB) {
 	config := m.server.Config()
 	config.Name, config.Start, config.Broker = "orders", true, m
-	p := m.bench.Start(t, config, nil)
+	p := m.bench.Start(t, config)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	select {
