@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -21,7 +23,21 @@ import (
 	"github.com/manifold-es/manifold/outbox/outboxtest"
 )
 
-func TestMain(m *testing.M) { mongotest.Main(m) }
+// fewChecks is how often a property is drawn on FerretDB, by default: each time takes it a third of a second. The
+// drainer's own code is drawn more often in outbox/postgres.
+const fewChecks = "20"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	few := os.Getenv(mongotest.Variable) == ""
+	flag.Visit(func(f *flag.Flag) { few = few && f.Name != "rapid.checks" })
+	if few {
+		if err := flag.Set("rapid.checks", fewChecks); err != nil {
+			panic(err) // the flag has been renamed
+		}
+	}
+	mongotest.Main(m)
+}
 
 // open creates an outbox in the database that an address names.
 func open(t testing.TB, address string) (*driver.Client, *driver.Database, *mongo.Box) {
