@@ -26,6 +26,9 @@ type Replay struct {
 	Tenant domain.TenantID
 	Fold   *folding.Fold
 	Limits Limits
+	// Unread means that nobody reads the build before it is complete. So its documents are saved only when they take too
+	// much memory, or every half a minute: one that many events touch is written once for most of them.
+	Unread bool
 	Folded func(events, documents int)       // called with the numbers of applied events and changed documents; may be nil
 	Saved  func(documents []domain.Document) // called with the documents of each save, without removed ones; may be nil
 	// Counted is called with the number of events folded, before they are saved. The number is negative if that many

@@ -3,6 +3,8 @@ package projection
 import (
 	"encoding/json"
 	"hash/maphash"
+	"iter"
+	"slices"
 
 	"github.com/manifold-es/manifold/expr"
 	"github.com/manifold-es/manifold/projection/folding"
@@ -23,7 +25,12 @@ const (
 	valueBytes = 4
 )
 
-func (h *held) weight(id string) int { return heldBytes + len(id) + valueBytes*h.size() }
+func (h *held) weight(id string) int {
+	if h.value == nil {
+		return heldBytes + len(id) + len(h.data)
+	}
+	return heldBytes + len(id) + valueBytes*h.size()
+}
 
 // size returns about how many bytes the document has as JSON.
 func (h *held) size() int {
@@ -76,6 +83,14 @@ func (k *documentMemory) put(id string, h held) {
 	k.weight += h.weight(id)
 }
 
+// weigh computes the weight anew.
+func (k *documentMemory) weigh() {
+	k.weight = 0
+	for id, h := range k.documents {
+		k.weight += h.weight(id)
+	}
+}
+
 // shrink drops documents in no particular order until they weigh no more than most. It keeps those that are not saved
 // yet.
 func (k *documentMemory) shrink(most int, saved int64) {
@@ -97,41 +112,55 @@ func (k *documentMemory) shrink(most int, saved int64) {
 	}
 }
 
-// idFilter remembers ids in a fixed amount of memory. It may mistake an id that was never added for one that was, which
-// costs a useless lookup. With up to a million ids it does so for one in forty.
+// idFilter remembers ids in two bytes each: it is a Bloom filter (Bloom 1970) that grows by a layer for each million ids.
+// It may mistake an id that was never added for one that was, which costs a useless lookup. For each layer it does so
+// for one in four hundred.
 type idFilter struct {
-	seed maphash.Seed
-	bits []uint64
+	seed   maphash.Seed
+	ids    int
+	layers [][]uint64
 }
 
 const (
-	filterBits   = 1 << 23
+	layerIDs     = 1_000_000
+	layerBits    = 1 << 24
 	filterProbes = 4
 )
 
-func newIDFilter() *idFilter {
-	return &idFilter{seed: maphash.MakeSeed(), bits: make([]uint64, filterBits/64)}
-}
+func newIDFilter() *idFilter { return &idFilter{seed: maphash.MakeSeed()} }
 
 func (f *idFilter) add(id string) {
-	hash := maphash.String(f.seed, id)
-	step := hash>>32 | 1
-	for range filterProbes {
-		bit := hash % filterBits
-		f.bits[bit/64] |= 1 << (bit % 64)
-		hash += step
+	if f.ids%layerIDs == 0 {
+		f.layers = append(f.layers, make([]uint64, layerBits/64))
+	}
+	f.ids++
+	layer := f.layers[len(f.layers)-1]
+	for bit := range f.bits(id) {
+		layer[bit/64] |= 1 << (bit % 64)
 	}
 }
 
 func (f *idFilter) mayHave(id string) bool {
-	hash := maphash.String(f.seed, id)
-	step := hash>>32 | 1
-	for range filterProbes {
-		bit := hash % filterBits
-		if f.bits[bit/64]&(1<<(bit%64)) == 0 {
-			return false
+	return slices.ContainsFunc(f.layers, func(layer []uint64) bool {
+		for bit := range f.bits(id) {
+			if layer[bit/64]&(1<<(bit%64)) == 0 {
+				return false
+			}
 		}
-		hash += step
+		return true
+	})
+}
+
+// bits yields the bits of an id in every layer.
+func (f *idFilter) bits(id string) iter.Seq[uint64] {
+	return func(yield func(uint64) bool) {
+		hash := maphash.String(f.seed, id)
+		step := hash>>32 | 1
+		for range filterProbes {
+			if !yield(hash % layerBits) {
+				return
+			}
+			hash += step
+		}
 	}
-	return true
 }

@@ -111,6 +111,54 @@ func TestReplaySavesManyReadingsAtOnce(t *testing.T) {
 	mustEqual(t, stored(t, t, b, build, tenant), fromScratch(t, tallied, b.log(t, tenant)))
 }
 
+// Nobody needs the states between: as long as the documents fit into memory, in their stored form if need be, each is
+// written once. What does not fit is written more often, and comes out the same.
+func TestUnreadBuildsAreWrittenOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	const rounds, streams = 12, 300
+	for range rounds {
+		b.appendMany(t, tenant, streams)
+	}
+	definition := domain.Definition{Name: "p", On: map[string]string{
+		"A": "{'n': doc.?n.orValue(0) + 1, 'last': event.data.n, 'all': doc.?all.orValue([]) + [event.position]}",
+	}}
+	fold, err := folding.Compile(definition)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fromScratch(t, definition, b.log(t, tenant))
+	var values, texts int // what the documents weigh at the end
+	for id, document := range want {
+		values += 250 + len(id) + 4*len(document.Data)
+		texts += 250 + len(id) + len(document.Data)
+	}
+	for number, c := range []struct {
+		name  string
+		bytes int
+		once  bool
+	}{
+		{"the documents fit", 4 * values, true},
+		{"only their stored form fits", 3 * texts, true},
+		{"nor does that", texts, false},
+	} {
+		driver := &tallying{Driver: b.driver}
+		build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "p"}, Number: int64(number + 1), Database: "default"}
+		replay := &projection.Replay{Driver: driver, Build: build, Tenant: tenant, Fold: fold, Unread: true, Limits: projection.Limits{
+			Events: streams / 2, Bytes: 1 << 20, DocumentBytes: c.bytes,
+		}}
+		if err := replay.Run(t.Context(), b.store, rounds*streams); err != nil {
+			t.Fatal(err)
+		}
+		written := driver.written.Load()
+		if once := written == streams; once != c.once || written > rounds*streams {
+			t.Errorf("%s: %d documents are written %d times", c.name, streams, written)
+		}
+		mustEqual(t, stored(t, t, b, build, tenant), want)
+	}
+}
+
 // In a database without transactions a build's first batch may have left documents and no checkpoint. Whoever begins
 // again does not look for them; what comes out is the same.
 func TestReplayBeginsAgainOverWhatWasLeft(t *testing.T) {

@@ -159,7 +159,7 @@ func TestParkedEventsAreNeverLost(t *testing.T) {
 		build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: definition.Name}, Number: 1, Database: "default"}
 		driver := &faulty{Driver: b.driver}
 		fresh := func() *projection.Replay {
-			return &projection.Replay{Driver: driver, Build: build, Tenant: tenant, Fold: fold, Version: 1,
+			return &projection.Replay{Driver: driver, Build: build, Tenant: tenant, Fold: fold, Version: 1, Unread: rapid.Bool().Draw(rt, "unread"),
 				Aside: faultyAside{b.store, func(call string) verdict { return driver.ask(call) }},
 				Limits: projection.Limits{
 					Events: rapid.IntRange(1, 9).Draw(rt, "limit"), Bytes: 1 << 20, DocumentBytes: rapid.SampledFrom([]int{1, 1 << 20}).Draw(rt, "document bytes"),

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +22,9 @@ const (
 	saveInterval    = time.Second
 	longestInterval = 10 * time.Second
 	foldingASave    = 4 // times as long as a save takes
+
+	// unreadInterval is for builds that nobody reads yet: what a worker that is killed has to fold again.
+	unreadInterval = 30 * time.Second
 )
 
 // readingsASave limits the events of one save, however long they take, to this many readings.
@@ -79,8 +83,41 @@ func (r *Replay) saveIsDue() bool {
 	case len(g.changed) == 0:
 		return false
 	}
-	return g.weight >= r.Limits.DocumentBytes/2 || g.events >= readingsASave*r.Limits.Events ||
+	most := r.Limits.DocumentBytes / 2
+	if r.Unread {
+		if g.weight < most {
+			return time.Since(g.since) >= unreadInterval
+		}
+		r.compact()
+		return g.weight >= most/8*7 // less: compacting has made room
+	}
+	return g.weight >= most || g.events >= readingsASave*r.Limits.Events ||
 		time.Since(g.since) >= min(max(saveInterval, foldingASave*r.saveTook), longestInterval)
+}
+
+// compact turns the documents in memory into their stored form, which takes a fraction of the memory and is what a save
+// needs. One that has no stored form stays as it is: its save finds the event responsible.
+func (r *Replay) compact() {
+	var values []*held
+	for _, h := range r.memory.documents {
+		if h.value != nil {
+			values = append(values, h)
+		}
+	}
+	n := min(runtime.GOMAXPROCS(0), max(1, len(values)/chainsAtOnce))
+	chunk := (len(values) + n - 1) / n
+	parallel(n, func(worker int) {
+		for _, h := range values[min(len(values), worker*chunk):min(len(values), (worker+1)*chunk)] {
+			if data, err := h.text(r.Fold); err == nil {
+				h.data, h.value = data, nil
+			}
+		}
+	})
+	r.memory.weigh()
+	r.pending.weight = 0
+	for _, id := range r.pending.changed {
+		r.pending.weight += r.memory.documents[id].weight(id)
+	}
 }
 
 // startSave starts to save what is pending, after the previous save has ended. Later events build on it as if it were
@@ -183,8 +220,11 @@ func (r *Replay) wasSaved(s *saving) {
 		}
 	}
 	most := r.Limits.DocumentBytes
-	if r.Fold.Maps() {
+	switch {
+	case r.Fold.Maps():
 		r.memory.complete, most = false, 0 // no event depends on a record
+	case r.Unread:
+		most /= 2 // the other half is for unsaved ones, which are held until it is full
 	}
 	r.memory.shrink(most, r.numbered)
 	bytes := 0

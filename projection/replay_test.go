@@ -74,7 +74,7 @@ func TestReplayIsAFoldFromScratch(t *testing.T) {
 		driver := &faulty{Driver: b.driver}
 		all := new(counts)
 		fresh := func() *projection.Replay {
-			return all.of(&projection.Replay{Driver: driver, Build: build, Tenant: tenant, Fold: fold, Limits: projection.Limits{
+			return all.of(&projection.Replay{Driver: driver, Build: build, Tenant: tenant, Fold: fold, Unread: rapid.Bool().Draw(rt, "unread"), Limits: projection.Limits{
 				Events: rapid.IntRange(1, 9).Draw(rt, "limit"), Bytes: 1 << 20,
 				// From one document a save, over a few, which then drop out of memory as well, to all of them.
 				DocumentBytes: rapid.SampledFrom([]int{1, 1000, 2500, 1 << 20}).Draw(rt, "document bytes"),

@@ -369,7 +369,7 @@ func divide(limits projection.Limits, among int) projection.Limits {
 // foldTenant folds one tenant's log up to a position, and adds the events to folded.
 func (a *attempt) foldTenant(ctx context.Context, log projection.Log, tenant domain.TenantID, to int64, limits projection.Limits, folded *atomic.Int64) error {
 	replay := &projection.Replay{
-		Driver: a.driver, Build: a.build, Tenant: tenant, Fold: a.fold, Limits: limits,
+		Driver: a.driver, Build: a.build, Tenant: tenant, Fold: a.fold, Limits: limits, Unread: true,
 		Aside: a.r.config.Store, Version: a.version,
 		Counted: func(events int) {
 			folded.Add(int64(events))

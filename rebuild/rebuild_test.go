@@ -158,7 +158,7 @@ func TestWorkersThatAreStopped(t *testing.T) {
 		}
 		for dies := 3 + 21*round; ; dies += 75 {
 			v.dies(t, dies, *d.Rebuild, rebuild.Config{
-				StaleAfter: 300 * time.Millisecond, Limits: projection.Limits{Events: 400, Bytes: 1 << 20, DocumentBytes: 1 << 20},
+				StaleAfter: 300 * time.Millisecond, Limits: projection.Limits{Events: 400, Bytes: 1 << 20, DocumentBytes: 4 << 10},
 			}, func() {
 				if round%4 == 3 && dies > 40 {
 					if _, err := v.rebuilds.Cancel(t.Context(), d.Rebuild.ProjectionID, d.Rebuild.ID); err != nil && !domain.IsCode(err, domain.CodeConflict) {
@@ -368,7 +368,7 @@ func TestGoesOnFromItsOwnCheckpoints(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	small := projection.Limits{Events: 100, Bytes: 1 << 20, DocumentBytes: 1 << 20}
+	small := projection.Limits{Events: 100, Bytes: 1 << 20, DocumentBytes: 4 << 10}
 	killed, network, end := v.mortal(t, rebuild.Config{StaleAfter: time.Minute, Poll: time.Minute, Limits: small})
 	killed.drivers["default"] = cutsOnSave{killed.drivers["default"], network}
 	stop := killed.work(t)

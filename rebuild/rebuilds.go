@@ -37,7 +37,7 @@ type Config struct {
 	Yield      func(ctx context.Context, database string) error
 	Tenants    int               // tenants that one rebuild replays at a time; 0: the number of processors, at least 2
 	Concurrent int               // rebuilds that this process runs at a time, except paused and waiting ones; 0: 2
-	Limits     projection.Limits // of all batches of a rebuild together; zero: projection.CatchUpLimits
+	Limits     projection.Limits // of all batches of a rebuild together; zero: projection.CatchUpLimits with 96 MiB of documents
 	StaleAfter time.Duration     // a worker silent for this long loses its rebuild to another process; 0: 15 s
 	Keep       time.Duration     // how long an old build stays after the swap, longer than any request; 0: an hour
 	Poll       time.Duration     // interval of looking for rebuilds to run and builds to drop, besides Wake; 0: 5 s
@@ -68,6 +68,9 @@ type Rebuilds struct {
 	drops     map[retiredBuild]*dropTries
 }
 
+// documentBytes is more than a follower holds, because a rebuild writes each document once if all fit.
+const documentBytes = 96 << 20
+
 // New returns Rebuilds. They work while Run is running.
 func New(config Config) *Rebuilds {
 	if config.Tenants <= 0 {
@@ -78,6 +81,7 @@ func New(config Config) *Rebuilds {
 	}
 	if config.Limits == (projection.Limits{}) {
 		config.Limits = projection.CatchUpLimits
+		config.Limits.DocumentBytes = documentBytes
 	}
 	if config.StaleAfter <= 0 {
 		config.StaleAfter = 15 * time.Second

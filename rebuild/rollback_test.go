@@ -219,7 +219,7 @@ func TestRollbackWithWorkersThatDie(t *testing.T) {
 			t.Fatal(err)
 		}
 		for dies := 4 + 21*round; ; dies += 40 {
-			v.dies(t, dies, back, rebuild.Config{StaleAfter: 300 * time.Millisecond, Limits: projection.Limits{Events: 50, Bytes: 1 << 20, DocumentBytes: 1 << 20}}, func() { v.append(t, tenants[round%2], 15) })
+			v.dies(t, dies, back, rebuild.Config{StaleAfter: 300 * time.Millisecond, Limits: projection.Limits{Events: 50, Bytes: 1 << 20, DocumentBytes: 4 << 10}}, func() { v.append(t, tenants[round%2], 15) })
 			now, err := v.rebuilds.Get(t.Context(), id, back.ID)
 			if err != nil {
 				t.Fatal(err)

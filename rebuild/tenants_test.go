@@ -112,7 +112,7 @@ func TestSomeTenantsWithWorkersThatDie(t *testing.T) {
 	for round := range 4 {
 		r := v.start(t, id, only(tenants[:3]...))
 		for dies := 5 + 33*round; ; dies += 50 {
-			v.dies(t, dies, r, rebuild.Config{StaleAfter: 300 * time.Millisecond, Limits: projection.Limits{Events: 200, Bytes: 1 << 20, DocumentBytes: 1 << 20}}, func() { v.append(t, tenants[round%4], 15) })
+			v.dies(t, dies, r, rebuild.Config{StaleAfter: 300 * time.Millisecond, Limits: projection.Limits{Events: 200, Bytes: 1 << 20, DocumentBytes: 4 << 10}}, func() { v.append(t, tenants[round%4], 15) })
 			now, err := v.rebuilds.Get(t.Context(), id, r.ID)
 			if err != nil {
 				t.Fatal(err)

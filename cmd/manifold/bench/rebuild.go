@@ -53,6 +53,9 @@ func rebuild(ctx context.Context, f *flags, progress io.Writer) (_ Result, err e
 		return Result{}, err
 	}
 	fmt.Fprintln(progress, "rebuilding ...")
+	if s.process != nil {
+		resetPeakMemory(s.process.Process.Pid)
+	}
 	cpu := s.watch(ctx)
 	times, err := runRebuild(ctx, w)
 	if err := errors.Join(err, live.end(ctx, err == nil)); err != nil {
