@@ -3,8 +3,8 @@
 GO        ?= go
 ARGS      ?=
 FUZZTIME  ?= 30s
-# Two packages at a time: each test binary has a PostgreSQL of its own.
-TESTFLAGS ?= -timeout=9m -p=2
+# Two packages at a time: each test binary has a PostgreSQL of its own. `make lint` vets.
+TESTFLAGS ?= -timeout=9m -p=2 -vet=off
 # Packages in which several goroutines share something.
 RACE      ?= ^$(MODULE)/(aggregate|api|auth|budget|cli/doctor|delivery/.*|drivers/.*|embedded|erasure|eventlog|fairshare|listen|members|outbox.*|pg|projection(/.*)?|rebuild|retention|service|tables|tenant|upcasting)$$
 
@@ -41,7 +41,7 @@ test: postgresql ## run every test, on a real PostgreSQL; see CONTRIBUTING.md fo
 # Without what one goroutine does: the drivers' conformance in JSON's values, predicates and orders. MongoDB's second
 # layout runs the code of the first.
 race: postgresql ## run the tests of the concurrent packages with the race detector
-	$(GO) test -race -skip='^TestConformanceOfLayout2$$|^TestConformance.*/^(Predicate|Order|Partition|Values)$$' -timeout=20m -p=2 $$($(GO) list ./... | grep -E '$(RACE)')
+	$(GO) test -race -skip='^TestConformanceOfLayout2$$|^TestConformance.*/^(Predicate|Order|Partition|Values)$$' -timeout=20m -p=2 -vet=off $$($(GO) list ./... | grep -E '$(RACE)')
 
 fuzz: postgresql ## run every fuzz test for FUZZTIME (30s) each
 	@grep -rl --include='*_test.go' '^func Fuzz' . | sort | while read -r file; do \
