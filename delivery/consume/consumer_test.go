@@ -3,6 +3,7 @@ package consume_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -108,8 +109,11 @@ func TestPausesAfterErrorsGrow(t *testing.T) {
 		}
 		pass(time.Hour)
 		synctest.Wait()
-		for i := 6; i < len(c.at); i++ {
-			if pause := c.at[i].Sub(c.at[i-1]); pause < 5*time.Second || pause > 10*time.Second {
+		c.mu.Lock()
+		at := slices.Clone(c.at)
+		c.mu.Unlock()
+		for i := 6; i < len(at); i++ {
+			if pause := at[i].Sub(at[i-1]); pause < 5*time.Second || pause > 10*time.Second {
 				t.Fatalf("pause %d is %s", i, pause)
 			}
 		}
