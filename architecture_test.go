@@ -64,11 +64,11 @@ var imports = map[string][]string{
 	},
 
 	"budget":             {"domain", "expr"},
-	"upcasting":          {"domain", "expr", "budget"},
+	"upcasting":          {"domain", "expr", "budget", "eventlog", "projection/registry"},
 	"aggregate":          {"domain", "pg", "eventlog", "expr", "budget", "upcasting"},
 	"erasure":            {"domain", "pg", "drivers", "tenant", "projection/registry", "delivery/webhook"},
 	"retention":          {"domain", "pg", "eventlog", "projection/registry", "delivery/group"},
-	"projection":         {"domain", "expr", "expr/filter", "budget", "drivers", "members", "upcasting", "fairshare", "projection/folding"},
+	"projection":         {"domain", "expr", "expr/filter", "budget", "drivers", "eventlog", "members", "projection/registry", "tenant", "upcasting", "fairshare", "projection/folding"},
 	"rebuild":            {"domain", "drivers", "eventlog", "projection", "projection/folding", "projection/registry", "tenant", "upcasting"},
 	"delivery/selection": {"domain", "expr", "eventlog"},
 	"delivery/tail":      {"domain", "expr", "eventlog", "delivery/selection"},

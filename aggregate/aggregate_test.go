@@ -21,33 +21,57 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// watched is the store; it counts the events that it returns, and reports the snapshots that are put.
+// watched has the database of a process behind a network. It counts the events that the process reads from streams, and
+// reports the snapshots that are put.
 type watched struct {
 	*Tables
 	db        pgtest.DB
 	events    atomic.Int64
 	snapshots chan domain.Snapshot
-	broken    string // the store cannot keep snapshots of this stream
 }
 
-func (w *watched) StreamSlice(ctx context.Context, tenant domain.TenantID, stream string, query domain.StreamQuery) (domain.StreamSlice, error) {
-	slice, err := w.Tables.StreamSlice(ctx, tenant, stream, query)
-	w.events.Add(int64(len(slice.Events)))
-	return slice, err
-}
-
-func (w *watched) PutSnapshot(ctx context.Context, tenant domain.TenantID, snapshot domain.Snapshot) error {
-	if snapshot.Stream == w.broken {
-		return errors.New("it is broken")
-	}
-	if err := w.Tables.PutSnapshot(ctx, tenant, snapshot); err != nil {
-		return err
-	}
-	select {
-	case w.snapshots <- snapshot:
-	default:
-	}
-	return nil
+// watch has the database report snapshots, and counts events in the network. Snapshots of streams whose key is "broken"
+// fail.
+func (w *watched) watch(t testing.TB, network *pgtest.Network) {
+	t.Helper()
+	network.After("and e.stream_id = $2::text and e.stream_version", func(rows int) bool {
+		w.events.Add(int64(rows))
+		return true
+	})
+	conn, err := w.db.Pool(t, pgtest.RoleSuperuser, 1).Acquire(context.Background())
+	must(t, err)
+	_, err = conn.Exec(context.Background(), `
+		create function public.watch_snapshot() returns trigger language plpgsql as $$ begin
+			if new.stream_id like '%-broken' then raise 'it is broken'; end if;
+			perform pg_notify('snapshots', json_build_object('Stream', new.stream_id, 'Version', new.version, 'Tag', new.tag,
+				'State', case when octet_length(new.state::text) < 2000 then new.state::text end)::text);
+			return new;
+		end $$;
+		create trigger watch after insert or update on manifold.snapshots for each row execute function public.watch_snapshot();
+		listen snapshots`)
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	var listening sync.WaitGroup
+	listening.Go(func() {
+		defer conn.Release()
+		for {
+			notice, err := conn.Conn().WaitForNotification(ctx)
+			if err != nil {
+				return
+			}
+			var put struct {
+				domain.Snapshot
+				State string
+			}
+			if err := json.Unmarshal([]byte(notice.Payload), &put); err != nil {
+				t.Error(err)
+				return
+			}
+			put.Snapshot.State = json.RawMessage(put.State)
+			w.snapshots <- put.Snapshot
+		}
+	})
+	t.Cleanup(func() { cancel(); listening.Wait() })
 }
 
 func code(err error) domain.Code {
@@ -64,21 +88,23 @@ func must(t rapid.TB, err error) {
 	}
 }
 
-// begin opens a store with one tenant and States over it. With run, snapshots are taken in the background.
+// begin opens a database with one tenant and States over it. With run, snapshots are taken in the background.
 func begin(t testing.TB, run bool) (*watched, *States, domain.TenantID) {
 	t.Helper()
 	db := pgtest.Database(t)
+	network := pgtest.NewNetwork(t, db)
 	ctx := context.Background()
 	s, err := openTables(ctx, pg.Config{
-		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention),
+		AppURL: network.URL(t, db, migrations.RoleApp), SystemURL: network.URL(t, db, migrations.RoleSystem), RetentionURL: network.URL(t, db, migrations.RoleRetention),
 		MaxConns: 8, Log: slog.New(slog.DiscardHandler),
 	})
 	must(t, err)
 	t.Cleanup(s.Close)
 	w := &watched{Tables: s, db: db, snapshots: make(chan domain.Snapshot, 1000)}
-	upcasters, err := upcasting.New(s)
+	w.watch(t, network)
+	upcasters, err := upcasting.New(s.Registry, s.Log)
 	must(t, err)
-	states, err := New(Config{Store: w, Upcasters: upcasters, Log: slog.New(slog.DiscardHandler)})
+	states, err := New(Config{Store: s.Postgres, Events: s.Log, Upcasters: upcasters, Log: slog.New(slog.DiscardHandler)})
 	must(t, err)
 	tenant := domain.NewTenantID()
 	must(t, s.CreateTenant(ctx, domain.Tenant{ID: tenant, Name: tenant.String()}))

@@ -44,7 +44,7 @@ func (s *States) sweepDaily(ctx context.Context) {
 func (s *States) Sweep(ctx context.Context) (taken int, err error) {
 	// Look back a quarter more than the interval between sweeps: streams found twice have their snapshot by then.
 	since := time.Now().Add(-s.sweep - s.sweep/4)
-	heads, err := s.store.Heads(ctx, since)
+	heads, err := s.events.Heads(ctx, since)
 	if err != nil {
 		return 0, err
 	}
@@ -130,7 +130,7 @@ func (s *States) sweepTenant(ctx context.Context, w *sweeping, since time.Time) 
 		if err != nil || len(definitions) == 0 {
 			return 0, true, err
 		}
-		after, err := s.store.PositionAt(ctx, tenant, since)
+		after, err := s.events.PositionAt(ctx, tenant, since)
 		if err != nil {
 			return 0, false, err
 		}

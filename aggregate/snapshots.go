@@ -64,7 +64,7 @@ func (s *States) PutSnapshot(ctx context.Context, tenant domain.TenantID, snapsh
 	if err := domain.CheckJSON(snapshot.State); err != nil {
 		return domain.Snapshot{}, domain.Errorf(domain.CodeInvalidJSON, "state", "%s", err)
 	}
-	newest, err := s.store.StreamSlice(ctx, tenant, snapshot.Stream, domain.StreamQuery{Direction: domain.Backward, Limit: 1})
+	newest, err := s.events.StreamSlice(ctx, tenant, snapshot.Stream, domain.StreamQuery{Direction: domain.Backward, Limit: 1})
 	if err != nil {
 		return domain.Snapshot{}, err
 	}

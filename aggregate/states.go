@@ -13,31 +13,15 @@ import (
 
 	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/expr"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// Store stores events, definitions and snapshots.
-type Store interface {
-	StreamSlice(ctx context.Context, tenant domain.TenantID, stream string, query domain.StreamQuery) (domain.StreamSlice, error)
-	VersionAt(ctx context.Context, tenant domain.TenantID, stream string, at time.Time) (int64, error)
-	PositionAt(ctx context.Context, tenant domain.TenantID, at time.Time) (int64, error)
-	Heads(ctx context.Context, since time.Time) ([]domain.Head, error)
-
-	PutAggregate(ctx context.Context, tenant domain.TenantID, aggregate domain.Aggregate) error
-	Aggregate(ctx context.Context, tenant domain.TenantID, category string) (domain.Aggregate, error)
-	Aggregates(ctx context.Context, tenant domain.TenantID) ([]domain.Aggregate, error)
-	DeleteAggregate(ctx context.Context, tenant domain.TenantID, category string) error
-
-	PutSnapshot(ctx context.Context, tenant domain.TenantID, snapshot domain.Snapshot) error
-	Snapshot(ctx context.Context, tenant domain.TenantID, stream, tag string, atMost int64, lossy bool) (domain.Snapshot, bool, error)
-	LatestSnapshot(ctx context.Context, tenant domain.TenantID, stream string) (domain.Snapshot, bool, error)
-	UnsnapshottedStreams(ctx context.Context, tenant domain.TenantID, category, tag string, behind, after, upTo int64) (streams []string, seen int64, err error)
-}
-
-// Config configures States. All but Store and Log may be zero.
+// Config configures States. All but Store, Events and Log may be zero.
 type Config struct {
-	Store     Store
+	Store     *Postgres
+	Events    *eventlog.Log
 	Upcasters *upcasting.Upcasters // nil: events are folded as they are in the log
 	Requests  *budget.Requests     // what Load and TakeSnapshot may cost; nil: the defaults of budget.New
 	Log       *slog.Logger
@@ -48,7 +32,8 @@ type Config struct {
 
 // States loads states and keeps snapshots. All methods may be called concurrently.
 type States struct {
-	store     Store
+	store     *Postgres
+	events    *eventlog.Log
 	upcasters *upcasting.Upcasters
 	requests  *budget.Requests
 	log       *slog.Logger
@@ -83,7 +68,7 @@ func New(config Config) (*States, error) {
 		config.Requests = budget.New(budget.Limits{})
 	}
 	s := &States{
-		store: config.Store, upcasters: config.Upcasters, requests: config.Requests, log: config.Log, sweep: config.Sweep, turn: sweepTurn,
+		store: config.Store, events: config.Events, upcasters: config.Upcasters, requests: config.Requests, log: config.Log, sweep: config.Sweep, turn: sweepTurn,
 		renewals: newTenantQueue[renewal](renewalsWaiting, 1),
 	}
 	var err error
@@ -155,7 +140,7 @@ func (s *States) loadAt(ctx context.Context, tenant domain.TenantID, stream stri
 		return State{}, err
 	}
 	if !at.Time.IsZero() {
-		if at.Version, err = s.store.VersionAt(ctx, tenant, stream, at.Time); err != nil {
+		if at.Version, err = s.events.VersionAt(ctx, tenant, stream, at.Time); err != nil {
 			return State{}, err
 		}
 		if at.Version == 0 {
@@ -171,7 +156,7 @@ func (s *States) loadAt(ctx context.Context, tenant domain.TenantID, stream stri
 
 // noVersionAt returns the error for a stream that has no version at a moment.
 func (s *States) noVersionAt(ctx context.Context, tenant domain.TenantID, stream string, at time.Time) error {
-	slice, err := s.store.StreamSlice(ctx, tenant, stream, domain.StreamQuery{Limit: 1, Direction: domain.Backward})
+	slice, err := s.events.StreamSlice(ctx, tenant, stream, domain.StreamQuery{Limit: 1, Direction: domain.Backward})
 	if err != nil {
 		return err
 	}
@@ -300,7 +285,7 @@ func (s *States) loadFrom(ctx context.Context, tenant domain.TenantID, stream st
 	}
 	// The last events may be missing as well: the stream's floor, or later events, show that.
 	if version > loaded.Version {
-		newest, err := s.store.StreamSlice(ctx, tenant, stream, domain.StreamQuery{Limit: 1, Direction: domain.Backward})
+		newest, err := s.events.StreamSlice(ctx, tenant, stream, domain.StreamQuery{Limit: 1, Direction: domain.Backward})
 		if err != nil {
 			return State{}, err
 		}
@@ -388,7 +373,7 @@ func (s *States) read(ctx context.Context, tenant domain.TenantID, stream string
 		err error
 	}
 	read := func(from int64) slice {
-		found, err := s.store.StreamSlice(reading, tenant, stream, domain.StreamQuery{From: from, To: upTo, Limit: sliceEvents, MaxBytes: sliceBytes})
+		found, err := s.events.StreamSlice(reading, tenant, stream, domain.StreamQuery{From: from, To: upTo, Limit: sliceEvents, MaxBytes: sliceBytes})
 		return slice{found, err}
 	}
 	got := read(from)

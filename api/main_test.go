@@ -71,13 +71,13 @@ func newWorld(t testing.TB, change func(*api.Config)) *world {
 	must(t, err)
 	keys, err := auth.NewKeys(auth.Config{Store: s.KeyTables, Operators: []auth.OperatorKey{operator}})
 	must(t, err)
-	upcasters, err := upcasting.New(s)
+	upcasters, err := upcasting.New(s.Registry, s.Log)
 	must(t, err)
-	states, err := aggregate.New(aggregate.Config{Store: s, Upcasters: upcasters, Log: quiet})
+	states, err := aggregate.New(aggregate.Config{Store: s.AggregateTables, Events: s.Log, Upcasters: upcasters, Log: quiet})
 	must(t, err)
 	progress := projection.NewProgress()
-	catalog := projection.NewCatalog(projection.CatalogConfig{Store: s, Drivers: databases, Progress: progress, Upcasters: upcasters, Log: quiet})
-	runner := projection.NewRunner(projection.RunnerConfig{Store: s, Drivers: databases, Progress: progress, Upcasters: upcasters, Log: quiet})
+	catalog := projection.NewCatalog(projection.CatalogConfig{Store: projection.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables}, Drivers: databases, Progress: progress, Upcasters: upcasters, Log: quiet})
+	runner := projection.NewRunner(projection.RunnerConfig{Store: projection.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables}, Drivers: databases, Progress: progress, Upcasters: upcasters, Log: quiet})
 	tails := tail.New(tail.Config{Events: s.Log, Log: quiet})
 	groups := group.New(group.Config{Store: s.GroupTables, Events: s.Log, Log: quiet})
 	hooks := webhook.New(webhook.Config{
@@ -90,7 +90,7 @@ func newWorld(t testing.TB, change func(*api.Config)) *world {
 		groups.Wake(head)
 		dispatcher.Wake(head)
 	}
-	rebuilds := rebuild.New(rebuild.Config{Store: rebuild.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables}, Drivers: databases, Catalog: catalog, Upcasters: upcasters, Log: quiet})
+	rebuilds := rebuild.New(rebuild.Config{Store: projection.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables}, Drivers: databases, Catalog: catalog, Upcasters: upcasters, Log: quiet})
 
 	ctx, cancel := context.WithCancel(context.Background())
 	var background sync.WaitGroup

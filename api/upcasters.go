@@ -24,8 +24,8 @@ type Upcasters interface {
 	// domain.CodeInvalidDefinition for an upcaster that cannot work.
 	Put(ctx context.Context, upcaster domain.Upcaster) (kept domain.Upcaster, created bool, err error)
 	Delete(ctx context.Context, owner domain.TenantID, eventType string, version int64) error
-	// Touched returns the projections and aggregates that fold events of the type.
-	Touched(ctx context.Context, owner domain.TenantID, eventType string) (upcasting.Touched, error)
+	// Touched returns the projections that fold events of the type.
+	Touched(ctx context.Context, owner domain.TenantID, eventType string) ([]domain.Projection, error)
 	Preview(ctx context.Context, tenant domain.TenantID, tried *domain.Upcaster, source upcasting.Source) ([]upcasting.Step, error)
 }
 
@@ -88,8 +88,8 @@ func (s generated) touches(ctx context.Context, caller caller, eventType string,
 	if err != nil {
 		return openapi.UpcasterTouches{}, err
 	}
-	touches := openapi.UpcasterTouches{Projections: []openapi.TouchedProjection{}, Aggregates: make([]string, len(touched.Aggregates))}
-	for _, p := range touched.Projections {
+	touches := openapi.UpcasterTouches{Projections: []openapi.TouchedProjection{}, Aggregates: []string{}}
+	for _, p := range touched {
 		if folding.BuiltIn(p.ProjectionID) {
 			continue // it folds events as they are in the log
 		}
@@ -109,10 +109,20 @@ func (s generated) touches(ctx context.Context, caller caller, eventType string,
 		}
 		touches.Projections = append(touches.Projections, one)
 	}
-	for i, category := range touched.Aggregates {
-		touches.Aggregates[i] = category
+	if caller.tenant == domain.Everyone {
+		return touches, nil // tenants renew their own aggregates
+	}
+	aggregates, err := s.config.Aggregates.Definitions(ctx, caller.tenant)
+	if err != nil {
+		return openapi.UpcasterTouches{}, err
+	}
+	for _, a := range aggregates {
+		if !a.Folds(eventType) {
+			continue
+		}
+		touches.Aggregates = append(touches.Aggregates, a.Category)
 		if again {
-			s.config.Aggregates.Renew(caller.tenant, category)
+			s.config.Aggregates.Renew(caller.tenant, a.Category)
 		}
 	}
 	return touches, nil

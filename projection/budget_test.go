@@ -26,7 +26,7 @@ func costlyBench(t *testing.T, limits budget.Limits) (*projection.Catalog, domai
 	b := newBench(t)
 	tenant := b.tenant(t)
 	catalog := projection.NewCatalog(projection.CatalogConfig{
-		Store: b.store, Drivers: map[string]drivers.Driver{"default": b.driver}, Progress: projection.NewProgress(), Requests: budget.New(limits), Log: quiet,
+		Store: storeOf(b.store), Drivers: map[string]drivers.Driver{"default": b.driver}, Progress: projection.NewProgress(), Requests: budget.New(limits), Log: quiet,
 	})
 	if _, err := catalog.Create(t.Context(), tenant, domain.Definition{Name: "alive", Mode: domain.ModeLive, On: map[string]string{"*": costly}}, "test"); err != nil {
 		t.Fatal(err)

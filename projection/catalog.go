@@ -12,44 +12,24 @@ import (
 	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/expr"
 	"github.com/manifold-es/manifold/projection/folding"
+	"github.com/manifold-es/manifold/projection/registry"
+	tenants "github.com/manifold-es/manifold/tenant"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// CatalogStore is what the catalog needs from Manifold's own database.
-type CatalogStore interface {
-	CreateProjection(ctx context.Context, p domain.Projection, by string) error
-	Projection(ctx context.Context, id domain.ProjectionID) (domain.Projection, error)
-	LiveProjection(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID) (domain.Projection, error)
-	TenantBuildsOf(ctx context.Context, id domain.ProjectionID) ([]domain.TenantBuild, error)
-	Projections(ctx context.Context, owner domain.TenantID) ([]domain.Projection, error)
-	DeleteProjection(ctx context.Context, id domain.ProjectionID, dropAt time.Time, by string) error
-	ReadStream(ctx context.Context, tenant domain.TenantID, stream string, q domain.StreamQuery) ([]domain.Event, error)
-	ProjectionVersions(ctx context.Context, id domain.ProjectionID, limit int) ([]domain.ProjectionVersion, error)
-	BeginReset(ctx context.Context, build domain.Build, definition domain.Definition, by string) error
-	AbandonReset(ctx context.Context, build domain.Build) error
-	ResetProjection(ctx context.Context, id domain.ProjectionID, build int64, dropAt time.Time) error
-	NextBuild(ctx context.Context, owner domain.TenantID) (int64, error)
-	AnnounceBuild(ctx context.Context, build domain.Build) error
-	Fault(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) (domain.Fault, bool, error)
-
-	Head(ctx context.Context, tenant domain.TenantID) (domain.Head, error)
-	Heads(ctx context.Context, since time.Time) ([]domain.Head, error)
-	ReadLog(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) ([]domain.Event, error)
-	AnyEvent(ctx context.Context, tenant domain.TenantID, source domain.Source, types []string, after, upTo int64) (bool, error)
-	CountEvents(ctx context.Context, tenant domain.TenantID, source domain.Source, types []string, after, upTo int64) (int64, error)
-
-	FaultStore
-	Floors(ctx context.Context, tenant domain.TenantID, categories []string, from int64) ([]domain.RetentionFloor, error)
-	TenantFloors(ctx context.Context, tenants []domain.TenantID, categories []string) ([]domain.TenantFloor, error)
-	Losses(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) ([]domain.Loss, error)
-	PageTokenKey(ctx context.Context) ([32]byte, error)
+// Store is Manifold's own database: the log, what is known of projections, and the tenants.
+type Store struct {
+	*eventlog.Log
+	*registry.Registry
+	*tenants.Tenants
 }
 
 // CatalogConfig configures a Catalog.
 type CatalogConfig struct {
-	Store     CatalogStore
+	Store     Store
 	Drivers   map[string]drivers.Driver  // by the database's name in the configuration
 	Handlers  map[string]folding.Handler // written in Go, by name; may be nil
 	Progress  *Progress                  // the Runner's of this process

@@ -15,7 +15,7 @@ import (
 func TestDocumentsOfEvents(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	upcasters, err := upcasting.New(b.store)
+	upcasters, err := upcasting.New(b.store.Registry, b.store.Log)
 	if err != nil {
 		t.Fatal(err)
 	}

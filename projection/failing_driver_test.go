@@ -33,6 +33,13 @@ const (
 
 var errInjected = errors.New("injected: the connection was lost")
 
+// rule sets the verdict while calls may be under way; nil: all works.
+func (f *faulty) rule(verdict func(call string) verdict) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.verdict = verdict
+}
+
 func (f *faulty) ask(call string) verdict {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -143,7 +143,7 @@ func TestParksWhatTheDatabaseDoesNotKeep(t *testing.T) {
 		t.Fatal(err)
 	}
 	build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "p"}, Number: 1, Database: "default"}
-	replay := &projection.Replay{Driver: refusing{Driver: b.driver, document: `{"n":14}`}, Build: build, Tenant: tenant, Fold: fold, Aside: b.store, Limits: projection.CatchUpLimits}
+	replay := &projection.Replay{Driver: refusing{Driver: b.driver, document: `{"n":14}`}, Build: build, Tenant: tenant, Fold: fold, Aside: b.store.Registry, Limits: projection.CatchUpLimits}
 	if err := replay.Run(t.Context(), b.store, 40); err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func TestParksABoundedNumber(t *testing.T) {
 		}
 		build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "p"}, Number: int64(i + 1), Database: "default"}
 		for _, events := range []int{250, 50_000} {
-			replay := &projection.Replay{Driver: b.driver, Build: build, Tenant: tenant, Fold: fold, Aside: b.store, Limits: projection.Limits{Events: events, Bytes: 1 << 20, DocumentBytes: 1 << 20}}
+			replay := &projection.Replay{Driver: b.driver, Build: build, Tenant: tenant, Fold: fold, Aside: b.store.Registry, Limits: projection.Limits{Events: events, Bytes: 1 << 20, DocumentBytes: 1 << 20}}
 			err = replay.Run(t.Context(), b.store, 1200)
 			fault, ok := errors.AsType[*folding.EventError](err)
 			if !ok || fault.Event.Position != projection.MaxParked+1 || !strings.Contains(fault.Failure().Message, "1000 documents are parked already") {

@@ -16,7 +16,7 @@ import (
 // process may follow very many projections, but only a few at a time. A compiled fold takes tens of kilobytes, while a
 // definition stays in Manifold's own database.
 type folds struct {
-	store    RunnerStore
+	store    Store
 	handlers map[string]folding.Handler
 	through  *upcasting.Upcasters
 	kept     *folding.Cache
@@ -31,7 +31,7 @@ type interest struct {
 	categories, types []string // none: all
 }
 
-func newFolds(store RunnerStore, handlers map[string]folding.Handler, through *upcasting.Upcasters, most int) *folds {
+func newFolds(store Store, handlers map[string]folding.Handler, through *upcasting.Upcasters, most int) *folds {
 	return &folds{
 		store: store, handlers: handlers, through: through, kept: folding.NewCache(most),
 		interests: make(map[string]*interest), databases: make(map[string]string),

@@ -14,40 +14,24 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/projection"
-	"github.com/manifold-es/manifold/tables"
 )
 
 var idleTenants = flag.Int("idle-tenants", 40, "tenants of the test of what idling costs, with 20 projections each")
 
-// counted counts the calls that a runner makes of its store, those for a pair apart from those for all.
-type counted struct {
-	*tables.Tables
-	pairs, tenants, polls atomic.Int64
-}
+// counted counts the statements that a runner sends, those for a pair apart from those for all.
+type counted struct{ pairs, tenants, polls atomic.Int64 }
 
-func (c *counted) ReadFor(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, q domain.LogQuery) (domain.Reading, error) {
-	c.pairs.Add(1)
-	return c.Tables.ReadFor(ctx, tenant, id, q)
-}
-
-func (c *counted) LiveProjection(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID) (domain.Projection, error) {
-	c.pairs.Add(1)
-	return c.Tables.LiveProjection(ctx, tenant, id)
-}
-
-func (c *counted) Fault(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) (domain.Fault, bool, error) {
-	c.pairs.Add(1)
-	return c.Tables.Fault(ctx, tenant, id, build)
-}
-
-func (c *counted) Came(ctx context.Context, tenant domain.TenantID, queries []domain.LogQuery) (int64, []bool, error) {
-	c.tenants.Add(1)
-	return c.Tables.Came(ctx, tenant, queries)
-}
-
-func (c *counted) Heads(ctx context.Context, since time.Time) ([]domain.Head, error) {
-	c.polls.Add(1)
-	return c.Tables.Heads(ctx, since)
+// count counts them in the network of the runner's process.
+func (c *counted) count(network *pgtest.Network) {
+	for statement, n := range map[string]*atomic.Int64{
+		"p.held_by is not null or b.held_by is not null": &c.pairs, // Registry.ReadFor
+		"from projections p left join tenant_builds b":   &c.pairs, // Registry.LiveProjection
+		"from faults f": &c.pairs,
+		"select l.head, l.last_at from logs as l where l.tenant_id": &c.tenants, // Log.Came
+		"select l.tenant_id, l.head, l.last_at from logs":           &c.polls,
+	} {
+		network.Before(statement, func() bool { n.Add(1); return true })
+	}
 }
 
 // countedDriver does the same for a database of documents.
@@ -130,10 +114,12 @@ func TestIdlingCostsNothing(t *testing.T) {
 	settled(t, catchUp.runner)
 	stop()
 
-	s, d := &counted{Tables: b.store}, &countedDriver{Driver: b.driver}
+	through, network := b.throughNetwork(t)
+	s, d := &counted{}, &countedDriver{Driver: b.driver}
+	s.count(network)
 	before := heap()
 	runner := projection.NewRunner(projection.RunnerConfig{
-		Store: s, Drivers: map[string]drivers.Driver{"default": d}, Progress: projection.NewProgress(), Poll: 20 * time.Millisecond, Log: quiet,
+		Store: storeOf(through), Drivers: map[string]drivers.Driver{"default": d}, Progress: projection.NewProgress(), Poll: 20 * time.Millisecond, Log: quiet,
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

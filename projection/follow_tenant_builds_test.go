@@ -1,8 +1,7 @@
 package projection_test
 
 import (
-	"context"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/projection"
-	"github.com/manifold-es/manifold/tables"
 )
 
 // The runner and readers go by the build that is live for the tenant, in whatever way the tenant comes to it and loses it;
@@ -106,43 +104,6 @@ func TestTenantsBuildsAreFollowed(t *testing.T) {
 	}
 }
 
-// paused is a store whose readings of a build that appends fold into wait, once, and that tells what the runner looks at.
-type paused struct {
-	*tables.Tables
-	read    chan struct{} // closed when such a reading was made
-	goOn    chan struct{} // closed when it may be used
-	looking chan string   // at what, if somebody wants to know
-	once    sync.Once
-}
-
-func (s *paused) ReadFor(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, q domain.LogQuery) (domain.Reading, error) {
-	reading, err := s.Tables.ReadFor(ctx, tenant, id, q)
-	if err == nil && reading.Inline {
-		s.once.Do(func() {
-			close(s.read)
-			<-s.goOn
-		})
-	}
-	return reading, err
-}
-
-func (s *paused) TenantBuilds(ctx context.Context, since time.Time) ([]domain.TenantBuild, error) {
-	s.tell("builds")
-	return s.Tables.TenantBuilds(ctx, since)
-}
-
-func (s *paused) Heads(ctx context.Context, since time.Time) ([]domain.Head, error) {
-	s.tell("heads")
-	return s.Tables.Heads(ctx, since)
-}
-
-func (s *paused) tell(what string) {
-	select {
-	case s.looking <- what:
-	default:
-	}
-}
-
 // A worker that has read that appends fold into the build learns it late: they no longer do, and the runner has seen
 // that already. The build is followed all the same.
 func TestAnInlineBuildThatEndsMeanwhile(t *testing.T) {
@@ -150,9 +111,28 @@ func TestAnInlineBuildThatEndsMeanwhile(t *testing.T) {
 	b := newBench(t)
 	tenant := b.tenant(t)
 	p := b.process(options{})
-	s := &paused{Tables: b.store, read: make(chan struct{}), goOn: make(chan struct{}), looking: make(chan string)}
+	var pauses atomic.Bool                                 // the next reading for the build waits
+	read, goOn := make(chan struct{}), make(chan struct{}) // closed when it was made, and when it may be used
+	looking := make(chan string)                           // at what the runner looks, if somebody wants to know
+	through, network := b.throughNetwork(t)
+	network.After("p.held_by is not null or b.held_by is not null", func(int) bool {
+		if pauses.CompareAndSwap(true, false) {
+			close(read)
+			<-goOn
+		}
+		return true
+	})
+	for what, statement := range map[string]string{"builds": "from tenant_builds b", "heads": "select l.tenant_id, l.head, l.last_at from logs"} {
+		network.Before(statement, func() bool {
+			select {
+			case looking <- what:
+			default:
+			}
+			return true
+		})
+	}
 	p.runner = projection.NewRunner(projection.RunnerConfig{
-		Store: s, Drivers: map[string]drivers.Driver{"default": b.driver}, Progress: p.progress, Poll: 100 * time.Millisecond, Log: quiet,
+		Store: storeOf(through), Drivers: map[string]drivers.Driver{"default": b.driver}, Progress: p.progress, Poll: 100 * time.Millisecond, Log: quiet,
 	})
 	created, err := p.catalog.Create(t.Context(), domain.Everyone, sums("sums"), "test")
 	if err != nil {
@@ -179,15 +159,17 @@ func TestAnInlineBuildThatEndsMeanwhile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	settled(t, p.runner)
+	pauses.Store(true)
 	put(nil)
 	last = b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
-	<-s.read
+	<-read
 	put(-1)
 	p.runner.Refresh()
-	for what := ""; what != "builds"; what = <-s.looking {
+	for what := ""; what != "builds"; what = <-looking {
 	}
-	<-s.looking // the look before has come to its end
-	close(s.goOn)
+	<-looking // the look before has come to its end
+	close(goOn)
 	if _, err := p.catalog.Document(t.Context(), tenant, "sums", "a", projection.Freshness{MinPosition: last, Wait: time.Minute}); err != nil {
 		t.Error(err)
 	}

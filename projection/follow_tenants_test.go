@@ -51,7 +51,7 @@ func TestTenantsAreHandedOver(t *testing.T) {
 		turns[i] = make(map[domain.TenantID]int)
 		processes[i] = b.process(options{})
 		processes[i].runner = projection.NewRunner(projection.RunnerConfig{
-			Store: b.store, Drivers: map[string]drivers.Driver{"default": b.driver}, Progress: processes[i].progress,
+			Store: storeOf(b.store), Drivers: map[string]drivers.Driver{"default": b.driver}, Progress: processes[i].progress,
 			Owns: s.owns(i), Poll: 100 * time.Millisecond, Log: quiet,
 			Observer: projection.Observer{Batch: func(info projection.BatchInfo) {
 				mu.Lock()
@@ -212,8 +212,8 @@ func TestYield(t *testing.T) {
 	slow := &hanging{Driver: b.driver, hung: make(chan struct{}, 100), free: make(chan struct{})}
 	p := process{progress: projection.NewProgress()}
 	byName := map[string]drivers.Driver{"default": slow}
-	p.catalog = projection.NewCatalog(projection.CatalogConfig{Store: b.store, Drivers: byName, Progress: p.progress, Log: quiet})
-	p.runner = projection.NewRunner(projection.RunnerConfig{Store: b.store, Drivers: byName, Progress: p.progress, Workers: 1, Log: quiet})
+	p.catalog = projection.NewCatalog(projection.CatalogConfig{Store: storeOf(b.store), Drivers: byName, Progress: p.progress, Log: quiet})
+	p.runner = projection.NewRunner(projection.RunnerConfig{Store: storeOf(b.store), Drivers: byName, Progress: p.progress, Workers: 1, Log: quiet})
 	p.runner.Yield(t.Context(), "default") // nobody is there
 	p.start(t, b)
 	for i := range 3 {

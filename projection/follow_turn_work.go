@@ -130,7 +130,7 @@ func (t *turn) replay(fold *folding.Fold) (*Replay, error) {
 				p.overtaken, p.unchecked = 0, true
 			}
 		},
-		Aside: t.config.Store, Version: t.build.version,
+		Aside: t.config.Store.Registry, Version: t.build.version,
 		at: p.at, documentBytes: int(p.documentBytes), eventBytes: int(p.eventBytes), aside: p.aside,
 	}, nil
 }

@@ -67,9 +67,9 @@ func TestOneDatabaseDoesNotHoldUpAnother(t *testing.T) {
 	}
 	byName := map[string]drivers.Driver{"default": b.driver, "slow": slow}
 	p := process{progress: projection.NewProgress()}
-	p.catalog = projection.NewCatalog(projection.CatalogConfig{Store: b.store, Drivers: byName, Progress: p.progress, Outages: outages, Log: quiet})
+	p.catalog = projection.NewCatalog(projection.CatalogConfig{Store: storeOf(b.store), Drivers: byName, Progress: p.progress, Outages: outages, Log: quiet})
 	p.runner = projection.NewRunner(projection.RunnerConfig{
-		Store: b.store, Drivers: byName, Progress: p.progress, Outages: outages, Workers: 2, Ceiling: 2, Poll: time.Hour, Log: quiet,
+		Store: storeOf(b.store), Drivers: byName, Progress: p.progress, Outages: outages, Workers: 2, Ceiling: 2, Poll: time.Hour, Log: quiet,
 	})
 	p.start(t, b)
 	const slowOnes = 5
@@ -131,10 +131,10 @@ func TestWaitingPairMovesToAnotherDatabase(t *testing.T) {
 	}
 	byName := map[string]drivers.Driver{"default": b.driver, "gone": gone}
 	p := process{progress: projection.NewProgress()}
-	p.catalog = projection.NewCatalog(projection.CatalogConfig{Store: b.store, Drivers: byName, Progress: p.progress, Outages: outages, Log: quiet})
+	p.catalog = projection.NewCatalog(projection.CatalogConfig{Store: storeOf(b.store), Drivers: byName, Progress: p.progress, Outages: outages, Log: quiet})
 	retried := make(chan struct{}, 1000)
 	p.runner = projection.NewRunner(projection.RunnerConfig{
-		Store: b.store, Drivers: byName, Progress: p.progress, Outages: outages, Poll: 50 * time.Millisecond, Log: quiet,
+		Store: storeOf(b.store), Drivers: byName, Progress: p.progress, Outages: outages, Poll: 50 * time.Millisecond, Log: quiet,
 		Observer: projection.Observer{Retry: func(domain.ProjectionID, domain.TenantID, error) { retried <- struct{}{} }},
 	})
 	p.start(t, b)

@@ -16,7 +16,7 @@ import (
 
 // InlineConfig configures an Inline. Store, Drivers and Log must be set.
 type InlineConfig struct {
-	Store    InlineStore
+	Store    Store
 	Drivers  map[string]drivers.Driver  // by the database's name in the configuration
 	Handlers map[string]folding.Handler // written in Go, by name
 	Log      *slog.Logger

@@ -12,12 +12,6 @@ import (
 // An inline projection that finds events in the log is first followed asynchronously, like an async one. When it has
 // caught up with a tenant's log, that tenant's appends take over.
 
-// InlineStore is what an Inline needs from Manifold's own database.
-type InlineStore interface {
-	Log
-	BeginInline(ctx context.Context, tenant domain.TenantID, live domain.Projection, ready func(ctx context.Context, head int64) (bool, error)) (begun bool, err error)
-}
-
 // inlineRest is how many positions a build may lag to be caught up while the tenant's appends wait.
 const inlineRest = 1000
 

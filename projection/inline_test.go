@@ -67,11 +67,11 @@ func newAppenderThrough(t *testing.T, db pgtest.DB, url string, through func(*po
 		t.Fatal(err)
 	}
 	t.Cleanup(d.Close)
-	upcasters, err := upcasting.New(s.UpcastersBySystem())
+	upcasters, err := upcasting.NewBySystem(s.Registry)
 	if err != nil {
 		t.Fatal(err)
 	}
-	folds.of = projection.NewInline(projection.InlineConfig{Store: s, Drivers: map[string]drivers.Driver{"default": through(d)}, Upcasters: upcasters, Log: quiet,
+	folds.of = projection.NewInline(projection.InlineConfig{Store: storeOf(s), Drivers: map[string]drivers.Driver{"default": through(d)}, Upcasters: upcasters, Log: quiet,
 		Handlers: map[string]folding.Handler{"listing": listing}})
 	return &appender{store: s, driver: d, inline: folds.of}
 }

@@ -11,12 +11,6 @@ import (
 // before it saves what it has folded after them. Retention waits for every live build. So losses happen only to a build
 // that starts after a removal, or if an operator has forced one.
 
-// LossStore records what builds lack.
-type LossStore interface {
-	Floors(ctx context.Context, tenant domain.TenantID, categories []string, from int64) ([]domain.RetentionFloor, error)
-	PutLosses(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, losses []domain.Loss) error
-}
-
 // mustHaveAll refuses to fold a projection's documents again if events of its source are removed, or about to be.
 func (c *Catalog) mustHaveAll(ctx context.Context, p domain.Projection) error {
 	var tenants []domain.TenantID

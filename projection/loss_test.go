@@ -268,9 +268,9 @@ func TestInlineOverWhatIsGone(t *testing.T) {
 	b := bench{db: db, store: a.store}
 	byName := map[string]drivers.Driver{"default": a.driver}
 	proc := process{progress: projection.NewProgress()}
-	proc.catalog = projection.NewCatalog(projection.CatalogConfig{Store: a.store, Drivers: byName, Progress: proc.progress, Log: quiet, LogIn: "default"})
+	proc.catalog = projection.NewCatalog(projection.CatalogConfig{Store: storeOf(a.store), Drivers: byName, Progress: proc.progress, Log: quiet, LogIn: "default"})
 	proc.runner = projection.NewRunner(projection.RunnerConfig{
-		Store: a.store, Drivers: byName, Progress: proc.progress, Poll: 100 * time.Millisecond, Log: quiet, Inline: a.inline,
+		Store: storeOf(a.store), Drivers: byName, Progress: proc.progress, Poll: 100 * time.Millisecond, Log: quiet, Inline: a.inline,
 	})
 	proc.start(t, b)
 	lacks := []domain.Loss{{Category: "x", RemovedTo: 3}}

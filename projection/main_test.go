@@ -36,23 +36,37 @@ type bench struct {
 func newBench(t testing.TB) bench {
 	t.Helper()
 	db := pgtest.Database(t)
-	s, err := tables.Open(t.Context(), tables.Config{
-		AppURL:       db.URL(migrations.RoleApp),
-		SystemURL:    db.URL(migrations.RoleSystem),
-		RetentionURL: db.URL(migrations.RoleRetention),
-		MaxConns:     8,
-		Log:          quiet,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
+	s := openTables(t, db.URL)
 	d, err := postgres.Open(t.Context(), postgres.Config{URL: db.URL(migrations.RoleDocuments), MaxConns: 8, Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(d.Close)
 	return bench{db, s, d}
+}
+
+func openTables(t testing.TB, url func(migrations.Role) string) *tables.Tables {
+	t.Helper()
+	s, err := tables.Open(t.Context(), tables.Config{
+		AppURL: url(migrations.RoleApp), SystemURL: url(migrations.RoleSystem), RetentionURL: url(migrations.RoleRetention), MaxConns: 8, Log: quiet,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// throughNetwork opens the same database for another process, behind a network.
+func (b bench) throughNetwork(t testing.TB) (*tables.Tables, *pgtest.Network) {
+	t.Helper()
+	network := pgtest.NewNetwork(t, b.db)
+	return openTables(t, func(role migrations.Role) string { return network.URL(t, b.db, role) }), network
+}
+
+// storeOf returns what projections use of the tables.
+func storeOf(s *tables.Tables) projection.Store {
+	return projection.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables}
 }
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -91,10 +105,10 @@ func (b bench) process(o options) process {
 	byName := map[string]drivers.Driver{"default": o.driver}
 	p := process{progress: projection.NewProgress()}
 	p.catalog = projection.NewCatalog(projection.CatalogConfig{
-		Store: b.store, Drivers: byName, Handlers: o.handlers, Progress: p.progress, Log: quiet,
+		Store: storeOf(b.store), Drivers: byName, Handlers: o.handlers, Progress: p.progress, Log: quiet,
 	})
 	p.runner = projection.NewRunner(projection.RunnerConfig{
-		Store: b.store, Drivers: byName, Handlers: o.handlers, Progress: p.progress, Observer: o.observer, CatchUp: o.catchUp, Folds: o.folds,
+		Store: storeOf(b.store), Drivers: byName, Handlers: o.handlers, Progress: p.progress, Observer: o.observer, CatchUp: o.catchUp, Folds: o.folds,
 		Poll: 100 * time.Millisecond, Log: quiet, Upcasters: o.upcasters,
 	})
 	return p

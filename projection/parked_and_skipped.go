@@ -10,13 +10,6 @@ import (
 	"github.com/manifold-es/manifold/projection/folding"
 )
 
-// AsideStore keeps what a build excludes from its fold for a tenant: skipped events, and parked documents with the
-// events that wait for them.
-type AsideStore interface {
-	Aside(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build, version int64) (domain.Aside, error)
-	Park(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, documents []domain.ParkedDocument, events []domain.ParkedEvent) (ok bool, err error)
-}
-
 // MaxParked is how many documents a projection parks for a tenant. At the next one the projection stops: so many faults
 // are not the fault of single documents.
 const MaxParked = 1000

@@ -1,10 +1,7 @@
 package projection_test
 
 import (
-	"cmp"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -18,7 +15,6 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/projection/folding"
-	"github.com/manifold-es/manifold/tables"
 )
 
 const enough = 3
@@ -99,68 +95,10 @@ func addedUp(t rapid.TB, events []domain.Event, skipped map[int64]bool) map[stri
 	return all
 }
 
-// faultyUnpark is a store whose changes to what is set aside go wrong when a test says so.
-type faultyUnpark struct {
-	*tables.Tables
-	ask func(call string) verdict
-	// lost is asked when a document is held: what it returns, if anything, happens when what waits has been read, behind the
-	// loss of the lock, which nobody notices before all is saved.
-	lost func() (meanwhile func())
-}
-
-func (f faultyUnpark) Unpark(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, done []int64, failure *domain.ParkedDocument) (bool, error) {
-	v := f.ask("unpark")
-	if v == failsBefore {
-		return false, errInjected
-	}
-	left, err := f.Tables.Unpark(ctx, tenant, id, build, document, done, failure)
-	if v == failsAfter {
-		err = errInjected
-	}
-	return left, err
-}
-
-type (
-	readWaiting = func(ctx context.Context, after int64, limit int) ([]domain.Event, error)
-	foldHeld    = func(ctx context.Context, removedAt int64, waiting readWaiting) ([]int64, *domain.ParkedDocument, error)
+const (
+	lockParked = "select coalesce(d.removed_at, 0) from parked_documents d"
+	unpark     = "and (e.position = any($6)"
 )
-
-func (f faultyUnpark) UnparkHeld(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, fold foldHeld) (bool, error) {
-	if f.lost != nil {
-		if meanwhile := f.lost(); meanwhile != nil {
-			parked, there, err := f.Tables.ParkedDocument(ctx, tenant, id, build, document)
-			if err != nil || !there {
-				return !there, err
-			}
-			gone := false
-			_, _, err = fold(ctx, parked.RemovedAt, func(ctx context.Context, after int64, limit int) ([]domain.Event, error) {
-				if gone {
-					return nil, errInjected
-				}
-				events, err := f.Tables.ParkedEvents(ctx, tenant, id, build, document, after, limit)
-				if gone = len(events) == 0; gone {
-					meanwhile()
-				}
-				return events, err
-			})
-			return false, cmp.Or(err, errInjected)
-		}
-	}
-	v := works
-	left, err := f.Tables.UnparkHeld(ctx, tenant, id, build, document, func(ctx context.Context, removedAt int64, waiting readWaiting) ([]int64, *domain.ParkedDocument, error) {
-		done, failure, err := fold(ctx, removedAt, waiting)
-		if err == nil {
-			if v = f.ask("unpark"); v == failsBefore {
-				err = errInjected
-			}
-		}
-		return done, failure, err
-	})
-	if v == failsAfter {
-		err = errInjected
-	}
-	return left, err
-}
 
 // Documents are parked, replayed, discarded and parked again, while a worker follows the log and both are cut off anywhere.
 // In the end, when everything works again and all is replayed, every event has taken effect exactly once and in its
@@ -171,9 +109,34 @@ func TestParkedDocumentsComeBack(t *testing.T) {
 	var broken atomic.Bool
 	handlers := map[string]folding.Handler{"tally": addingUp(&broken)}
 	driver := &faulty{Driver: b.driver}
-	var lost func() (meanwhile func())
+	through, network := b.throughNetwork(t)
+	failCommits(network, unpark, func() verdict { return driver.ask("unpark") })
+	// What happens once, if anything, when all that waits for a held document has been read and its lock is lost. The
+	// replay notices the loss only after it has saved.
+	var meanwhile atomic.Pointer[func()]
+	var locked atomic.Bool
+	super := b.db.Pool(t, pgtest.RoleSuperuser, 1)
+	network.After(lockParked, func(int) bool { locked.Store(true); return true })
+	for _, end := range []string{"commit", "rollback"} {
+		network.Before(end, func() bool { locked.Store(false); return true })
+	}
+	network.After("from parked_events p\n\t\tjoin events e", func(rows int) bool {
+		if rows > 0 || !locked.Load() {
+			return true
+		}
+		if do := meanwhile.Swap(nil); do != nil {
+			var ended int
+			err := super.QueryRow(t.Context(), `select count(*) filter (where pg_terminate_backend(pid, 60000)) from pg_stat_activity
+				where datname = current_database() and state = 'idle in transaction' and query like '%from parked_events p%'`).Scan(&ended)
+			if err != nil || ended != 1 {
+				t.Errorf("%d locks are lost: %v", ended, err)
+			}
+			(*do)()
+		}
+		return true
+	})
 	catalog := projection.NewCatalog(projection.CatalogConfig{
-		Store: faultyUnpark{b.store, driver.ask, func() func() { return lost() }}, Drivers: map[string]drivers.Driver{"default": driver},
+		Store: storeOf(through), Drivers: map[string]drivers.Driver{"default": driver},
 		Handlers: handlers, Progress: projection.NewProgress(), Log: quiet,
 	})
 	other := b.process(options{handlers: handlers}).catalog
@@ -188,25 +151,25 @@ func TestParkedDocumentsComeBack(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		tenant := b.tenant(t)
 		fresh := func() *projection.Replay {
-			return &projection.Replay{Driver: driver, Build: p.LiveBuild(), Tenant: tenant, Fold: fold, Version: p.Version, Aside: b.store,
+			return &projection.Replay{Driver: driver, Build: p.LiveBuild(), Tenant: tenant, Fold: fold, Version: p.Version, Aside: b.store.Registry,
 				Limits: projection.Limits{Events: rapid.IntRange(1, 9).Draw(rt, "limit"), Bytes: 1 << 20, DocumentBytes: 1 << 20}}
 		}
 		worker := fresh()
-		lost = func() func() { return nil }
+		meanwhile.Store(nil)
 		cutOff := func() {
 			calls, last := 0, rapid.IntRange(1, 30).Draw(rt, "calls that work")
 			how := rapid.SampledFrom([]verdict{failsBefore, failsAfter}).Draw(rt, "then")
-			driver.verdict = func(string) verdict {
+			driver.rule(func(string) verdict {
 				if calls++; calls > last {
 					return how
 				}
 				return works
-			}
+			})
 		}
 		head := func() int64 { return int64(len(b.log(t, tenant))) }
 		for range rapid.IntRange(2, 10).Draw(rt, "steps") {
 			broken.Store(rapid.Bool().Draw(rt, "broken"))
-			driver.verdict = nil
+			driver.rule(nil)
 			var err error
 			switch rapid.SampledFrom([]string{"append", "append", "follow", "follow", "replay", "replay held", "replay held", "replay one", "discard"}).Draw(rt, "step") {
 			case "append":
@@ -227,40 +190,34 @@ func TestParkedDocumentsComeBack(t *testing.T) {
 				// others get ahead.
 				cutOff()
 				saves, then := 0, driver.verdict
-				driver.verdict = func(call string) verdict {
+				driver.rule(func(call string) verdict {
 					if call == "save" {
 						if saves++; saves == 1 {
 							return overtaken
 						}
 					}
 					return then(call)
-				}
+				})
 				if rapid.Bool().Draw(rt, "the lock is lost") {
-					once := false
-					lost = func() func() {
-						if once {
-							return nil
-						}
-						once = true
-						return func() {
-							b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 5}`)
-							rival := fresh()
-							rival.Driver = b.driver
-							for range 2 {
-								if err := rival.Run(t.Context(), b.store, head()); err != nil {
+					rival := fresh()
+					rival.Driver = b.driver
+					again := []bool{rapid.Bool().Draw(rt, "it is replayed meanwhile"), rapid.Bool().Draw(rt, "and once more")}
+					meanwhile.Store(new(func() {
+						b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 5}`)
+						for _, replayed := range again {
+							if err := rival.Run(t.Context(), b.store, head()); err != nil {
+								t.Error(err)
+							}
+							if replayed {
+								if _, err := other.ReplayAllParked(t.Context(), tenant, "tally"); err != nil {
 									t.Error(err)
-								}
-								if rapid.Bool().Draw(rt, "it is replayed meanwhile") {
-									if _, err := other.ReplayAllParked(t.Context(), tenant, "tally"); err != nil {
-										t.Error(err)
-									}
 								}
 							}
 						}
-					}
+					}))
 				}
 				_, err = catalog.ReplayAllParked(t.Context(), tenant, "tally")
-				lost = func() func() { return nil }
+				meanwhile.Store(nil)
 			case "replay":
 				cutOff()
 				_, err = catalog.ReplayAllParked(t.Context(), tenant, "tally")
@@ -270,12 +227,12 @@ func TestParkedDocumentsComeBack(t *testing.T) {
 			case "discard":
 				err = catalog.DiscardParked(t.Context(), tenant, "tally", rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "document"), "test")
 			}
-			if err != nil && !errors.Is(err, errInjected) && !domain.IsCode(err, domain.CodeNotFound) {
+			if err != nil && !injected(err) && !domain.IsCode(err, domain.CodeNotFound) {
 				rt.Fatal(err)
 			}
 		}
 		broken.Store(false)
-		driver.verdict = nil
+		driver.rule(nil)
 		if err := worker.Run(t.Context(), b.store, head()); err != nil {
 			rt.Fatal(err)
 		}
@@ -309,8 +266,10 @@ func TestReplayThatRemovesAndDies(t *testing.T) {
 	var broken atomic.Bool
 	handlers := map[string]folding.Handler{"tally": addingUp(&broken)}
 	driver := &faulty{Driver: b.driver}
+	through, network := b.throughNetwork(t)
+	failCommits(network, unpark, func() verdict { return driver.ask("unpark") })
 	catalog := projection.NewCatalog(projection.CatalogConfig{
-		Store: faultyUnpark{b.store, driver.ask, nil}, Drivers: map[string]drivers.Driver{"default": driver},
+		Store: storeOf(through), Drivers: map[string]drivers.Driver{"default": driver},
 		Handlers: handlers, Progress: projection.NewProgress(), Log: quiet,
 	})
 	p, err := catalog.Create(t.Context(), domain.Everyone, domain.Definition{Name: "tally", Handler: "tally", OnError: domain.OnErrorPark}, "test")
@@ -324,7 +283,7 @@ func TestReplayThatRemovesAndDies(t *testing.T) {
 	// fails has unpark fail, or not, and with late the first save of a replay come too late, so that the next go would hold the
 	// document: a removal is not for that.
 	fails := func(unpark verdict, late bool) {
-		driver.verdict = func(call string) verdict {
+		driver.rule(func(call string) verdict {
 			switch {
 			case call == "unpark":
 				return unpark
@@ -333,12 +292,12 @@ func TestReplayThatRemovesAndDies(t *testing.T) {
 				return overtaken
 			}
 			return works
-		}
+		})
 	}
 	for _, late := range []bool{false, true} {
 		for _, then := range []string{"Add", "Remove"} {
 			tenant := b.tenant(t)
-			worker := &projection.Replay{Driver: b.driver, Build: p.LiveBuild(), Tenant: tenant, Fold: fold, Version: p.Version, Aside: b.store, Limits: projection.CatchUpLimits}
+			worker := &projection.Replay{Driver: b.driver, Build: p.LiveBuild(), Tenant: tenant, Fold: fold, Version: p.Version, Aside: b.store.Registry, Limits: projection.CatchUpLimits}
 			add := func(eventType, n string) {
 				last := b.append(t, tenant, "x-1", eventType, fmt.Sprintf(`{"k": "a", "n": %s}`, n))
 				if err := worker.Run(t.Context(), b.store, last); err != nil {
@@ -352,7 +311,7 @@ func TestReplayThatRemovesAndDies(t *testing.T) {
 			add("Remove", "1")
 			broken.Store(false)
 			fails(failsBefore, late)
-			if _, err := catalog.ReplayAllParked(t.Context(), tenant, "tally"); !errors.Is(err, errInjected) {
+			if _, err := catalog.ReplayAllParked(t.Context(), tenant, "tally"); !injected(err) {
 				t.Fatalf("the replay does not die: %v", err)
 			}
 			if there := documents(t, catalog, tenant, "tally", 0); len(there) != 0 {
@@ -462,19 +421,22 @@ func TestReplayThatHoldsWaitsForTheWorker(t *testing.T) {
 	broken.Store(true)
 	handlers := map[string]folding.Handler{"tally": addingUp(&broken)}
 	driver := &faulty{Driver: b.driver}
-	held, looked, goOn := false, 0, make(chan struct{})
+	var held atomic.Bool
+	looked, goOn := 0, make(chan struct{})
 	save := sync.OnceFunc(func() { close(goOn) })
 	defer save()
-	driver.verdict = func(call string) verdict {
-		if call == "checkpoint" && held {
+	driver.rule(func(call string) verdict {
+		if call == "checkpoint" && held.Load() {
 			if looked++; looked == 2 {
 				save()
 			}
 		}
 		return works
-	}
+	})
+	through, network := b.throughNetwork(t)
+	network.After(lockParked, func(int) bool { held.Store(true); return true })
 	catalog := projection.NewCatalog(projection.CatalogConfig{
-		Store:   faultyUnpark{b.store, driver.ask, func() func() { held = true; return nil }},
+		Store:   storeOf(through),
 		Drivers: map[string]drivers.Driver{"default": driver}, Handlers: handlers, Progress: projection.NewProgress(), Log: quiet,
 	})
 	p, err := catalog.Create(t.Context(), domain.Everyone, domain.Definition{Name: "tally", Handler: "tally", OnError: domain.OnErrorPark}, "test")
@@ -486,7 +448,7 @@ func TestReplayThatHoldsWaitsForTheWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	slow := &faulty{Driver: b.driver}
-	worker := &projection.Replay{Driver: slow, Build: p.LiveBuild(), Tenant: tenant, Fold: fold, Version: p.Version, Aside: b.store, Limits: projection.CatchUpLimits}
+	worker := &projection.Replay{Driver: slow, Build: p.LiveBuild(), Tenant: tenant, Fold: fold, Version: p.Version, Aside: b.store.Registry, Limits: projection.CatchUpLimits}
 	last := b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": "many"}`)
 	if err := worker.Run(t.Context(), b.store, last); err != nil {
 		t.Fatal(err)

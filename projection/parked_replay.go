@@ -37,7 +37,7 @@ const (
 // unparking folds the events that wait for parked documents. docs/decisions/0024-parked-documents.md explains why it
 // and the worker that follows the log, in whatever process, do not interfere.
 type unparking struct {
-	store   CatalogStore
+	store   Store
 	driver  drivers.Driver
 	id      domain.ProjectionID
 	build   domain.Build

@@ -10,9 +10,10 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/projection/folding"
+	"github.com/manifold-es/manifold/projection/registry"
 )
 
-// Log is what a Replay reads.
+// Log is what a Replay reads: an eventlog.Log, or a rebuild's, which waits for its turn before each reading.
 type Log interface {
 	ReadLog(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) ([]domain.Event, error)
 }
@@ -35,8 +36,8 @@ type Replay struct {
 	// events were folded in vain and will be folded again. When Run returns, the sum equals that of Folded. May be nil.
 	Counted func(events int)
 
-	Aside   AsideStore // stores skipped events and parked documents; nil: nothing is skipped, and any fault stops
-	Version int64      // of the fold's definition, whose skipped events apply; 0: it has no version yet
+	Aside   *registry.Registry // stores skipped events and parked documents; nil: nothing is skipped, and any fault stops
+	Version int64              // of the fold's definition, whose skipped events apply; 0: it has no version yet
 
 	at            position
 	documentBytes int // recent size of a document; 0: unknown

@@ -53,7 +53,7 @@ func TestEventsCountAsTheyAreFolded(t *testing.T) {
 				saves++
 				return []verdict{failsBefore, works}[min(1, saves/2)]
 			}
-			replay := c.of(&projection.Replay{Driver: driver, Build: build, Tenant: tenant, Fold: fold, Aside: b.store, Limits: projection.CatchUpLimits})
+			replay := c.of(&projection.Replay{Driver: driver, Build: build, Tenant: tenant, Fold: fold, Aside: b.store.Registry, Limits: projection.CatchUpLimits})
 			replay.Limits.Events = events
 			if err := replay.Run(t.Context(), b.store, 40); !errors.Is(err, errInjected) || c.counted.Load() != 0 || c.folded.Load() != 0 || c.most.Load() == 0 {
 				t.Fatalf("%d events at a time: %v; counted are %d, up to %d", events, err, c.counted.Load(), c.most.Load())

@@ -1,19 +1,19 @@
 package projection_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/projection/folding"
-	"github.com/manifold-es/manifold/tables"
 )
 
 // parking is a definition over several streams that cannot fold some events: whose key is a number, and whose n is a text;
@@ -97,29 +97,21 @@ func parkedFromScratch(t rapid.TB, definition domain.Definition, events []domain
 	return documents, parked
 }
 
-// faultyAside is a store that fails when a test says so.
-type faultyAside struct {
-	*tables.Tables
-	ask func(call string) verdict
+// failCommits asks for a verdict at each statement that contains a text, and fails the statement or the commit behind
+// it. One transaction at a time may use the network.
+func failCommits(network *pgtest.Network, statement string, ask func() verdict) {
+	var loses atomic.Bool // the answer to the next commit
+	network.Before(statement, func() bool {
+		v := ask()
+		loses.Store(v == failsAfter)
+		return v != failsBefore
+	})
+	network.After("commit", func(int) bool { return !loses.Swap(false) })
 }
 
-func (f faultyAside) Aside(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build, version int64) (domain.Aside, error) {
-	if f.ask("aside") != works {
-		return domain.Aside{}, errInjected
-	}
-	return f.Tables.Aside(ctx, tenant, id, build, version)
-}
-
-func (f faultyAside) Park(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, documents []domain.ParkedDocument, events []domain.ParkedEvent) (bool, error) {
-	v := f.ask("park")
-	if v == failsBefore {
-		return false, errInjected
-	}
-	ok, err := f.Tables.Park(ctx, tenant, id, build, documents, events)
-	if v == failsAfter {
-		err = errInjected
-	}
-	return ok, err
+// injected reports whether an error was caused by the test.
+func injected(err error) bool {
+	return errors.Is(err, errInjected) || domain.IsCode(err, domain.CodeUnavailable)
 }
 
 // parkedNow is what is set aside up to a position.
@@ -149,6 +141,12 @@ func parkedNow(t rapid.TB, tb testing.TB, b bench, tenant domain.TenantID, build
 func TestParkedEventsAreNeverLost(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
+	through, network := b.throughNetwork(t)
+	driver := &faulty{Driver: b.driver}
+	network.Before("from parked_documents d\n\t\t\twhere d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4\n\t\t\tunion all", func() bool {
+		return driver.ask("aside") == works
+	})
+	failCommits(network, "order by d.document_id for share", func() verdict { return driver.ask("park") })
 	rapid.Check(t, func(rt *rapid.T) {
 		tenant := b.tenant(t)
 		definition := rapid.SampledFrom([]domain.Definition{parking, mapParking}).Draw(rt, "definition")
@@ -157,10 +155,10 @@ func TestParkedEventsAreNeverLost(t *testing.T) {
 			rt.Fatal(err)
 		}
 		build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: definition.Name}, Number: 1, Database: "default"}
-		driver := &faulty{Driver: b.driver}
+		driver.rule(nil)
 		fresh := func() *projection.Replay {
 			return &projection.Replay{Driver: driver, Build: build, Tenant: tenant, Fold: fold, Version: 1, Unread: rapid.Bool().Draw(rt, "unread"),
-				Aside: faultyAside{b.store, func(call string) verdict { return driver.ask(call) }},
+				Aside: through.Registry,
 				Limits: projection.Limits{
 					Events: rapid.IntRange(1, 9).Draw(rt, "limit"), Bytes: 1 << 20, DocumentBytes: rapid.SampledFrom([]int{1, 1 << 20}).Draw(rt, "document bytes"),
 				}}
@@ -195,25 +193,25 @@ func TestParkedEventsAreNeverLost(t *testing.T) {
 				replay = fresh()
 			}
 			if rapid.Bool().Draw(rt, "a rival was faster") {
-				driver.verdict = nil
+				driver.rule(nil)
 				if err := fresh().Run(t.Context(), b.store, rapid.Int64Range(0, int64(len(b.log(t, tenant)))).Draw(rt, "rival to")); err != nil {
 					rt.Fatal(err)
 				}
 			}
 			calls, last := 0, rapid.IntRange(1, 20).Draw(rt, "calls that work")
 			how := rapid.SampledFrom([]verdict{failsBefore, failsAfter}).Draw(rt, "then")
-			driver.verdict = func(string) verdict {
+			driver.rule(func(string) verdict {
 				if calls++; calls > last {
 					return how
 				}
 				return works
-			}
-			if err := replay.Run(t.Context(), b.store, int64(len(b.log(t, tenant)))); err != nil && !errors.Is(err, errInjected) {
+			})
+			if err := replay.Run(t.Context(), b.store, int64(len(b.log(t, tenant)))); err != nil && !injected(err) {
 				rt.Fatal(err)
 			}
 			check()
 		}
-		driver.verdict = nil
+		driver.rule(nil)
 		if err := replay.Run(t.Context(), b.store, int64(len(b.log(t, tenant)))); err != nil {
 			rt.Fatal(err)
 		}

@@ -14,25 +14,9 @@ import (
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// RunnerStore is what the runner needs from Manifold's own database.
-type RunnerStore interface {
-	AllProjections(ctx context.Context, since time.Time) ([]domain.Projection, error)
-	TenantBuilds(ctx context.Context, since time.Time) ([]domain.TenantBuild, error)
-	LiveProjection(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID) (domain.Projection, error)
-	Shares(ctx context.Context) (map[domain.TenantID]domain.Share, error)
-	Heads(ctx context.Context, since time.Time) ([]domain.Head, error)
-	Came(ctx context.Context, tenant domain.TenantID, queries []domain.LogQuery) (head int64, came []bool, err error)
-	ReadFor(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, q domain.LogQuery) (domain.Reading, error)
-	PutFault(ctx context.Context, fault domain.Fault) error
-	Fault(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) (domain.Fault, bool, error)
-	DeleteFault(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) error
-	LossStore
-	AsideStore
-}
-
 // RunnerConfig configures a Runner. Store, Drivers, Progress and Log must be set; other fields have defaults.
 type RunnerConfig struct {
-	Store    RunnerStore
+	Store    Store
 	Drivers  map[string]drivers.Driver  // by the database's name in the configuration
 	Handlers map[string]folding.Handler // written in Go, by name
 	Progress *Progress                  // shared with the Catalog of this process

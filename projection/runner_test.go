@@ -334,7 +334,7 @@ func TestTurnsAreFair(t *testing.T) {
 	byName := map[string]drivers.Driver{"default": b.driver}
 	p := b.process(options{})
 	p.runner = projection.NewRunner(projection.RunnerConfig{
-		Store: b.store, Drivers: byName, Progress: p.progress, Workers: 1, Log: quiet,
+		Store: storeOf(b.store), Drivers: byName, Progress: p.progress, Workers: 1, Log: quiet,
 		CatchUp:  projection.Limits{Events: 10, Bytes: 1 << 20, DocumentBytes: 1 << 20},
 		Observer: projection.Observer{Batch: func(info projection.BatchInfo) { order <- info.Tenant }},
 	})

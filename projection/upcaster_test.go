@@ -21,7 +21,7 @@ import (
 
 func (b bench) upcasters(t testing.TB) *upcasting.Upcasters {
 	t.Helper()
-	u, err := upcasting.New(b.store)
+	u, err := upcasting.New(b.store.Registry, b.store.Log)
 	if err != nil {
 		t.Fatal(err)
 	}

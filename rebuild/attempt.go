@@ -370,7 +370,7 @@ func divide(limits projection.Limits, among int) projection.Limits {
 func (a *attempt) foldTenant(ctx context.Context, log projection.Log, tenant domain.TenantID, to int64, limits projection.Limits, folded *atomic.Int64) error {
 	replay := &projection.Replay{
 		Driver: a.driver, Build: a.build, Tenant: tenant, Fold: a.fold, Limits: limits, Unread: true,
-		Aside: a.r.config.Store, Version: a.version,
+		Aside: a.r.config.Store.Registry, Version: a.version,
 		Counted: func(events int) {
 			folded.Add(int64(events))
 			a.progress.done.Add(int64(events))

@@ -71,12 +71,12 @@ func newInliner(t *testing.T, db pgtest.DB) *inliner {
 	}
 	t.Cleanup(d.Close)
 	v := &inliner{store: s, drivers: map[string]drivers.Driver{"default": d}}
-	v.inline = projection.NewInline(projection.InlineConfig{Store: s, Drivers: v.drivers, Log: quiet})
+	v.inline = projection.NewInline(projection.InlineConfig{Store: storeOf(s), Drivers: v.drivers, Log: quiet})
 	folds.of = v.inline
 	progress := projection.NewProgress()
-	v.catalog = projection.NewCatalog(projection.CatalogConfig{Store: s, Drivers: v.drivers, Progress: progress, LogIn: "default", Log: quiet})
+	v.catalog = projection.NewCatalog(projection.CatalogConfig{Store: storeOf(s), Drivers: v.drivers, Progress: progress, LogIn: "default", Log: quiet})
 	v.runner = projection.NewRunner(projection.RunnerConfig{
-		Store: s, Drivers: v.drivers, Progress: progress, Poll: 100 * time.Millisecond, Log: quiet, Inline: v.inline,
+		Store: storeOf(s), Drivers: v.drivers, Progress: progress, Poll: 100 * time.Millisecond, Log: quiet, Inline: v.inline,
 	})
 	v.rebuilds = rebuild.New(rebuild.Config{
 		Store: storeOf(s), Drivers: v.drivers, Catalog: v.catalog, Log: quiet, Poll: 50 * time.Millisecond, StaleAfter: 2 * time.Second, Concurrent: 4,

@@ -74,8 +74,8 @@ func openDriver(t *testing.T, url string) *postgres.Driver {
 }
 
 // storeOf returns the part of Manifold's own database that rebuilds use.
-func storeOf(s *tables.Tables) rebuild.Store {
-	return rebuild.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables}
+func storeOf(s *tables.Tables) projection.Store {
+	return projection.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables}
 }
 
 // process sets another process up on the same database. What is zero in config is the test's.
@@ -89,9 +89,9 @@ func (v *service) process(config rebuild.Config) *service {
 	if config.Keep == 0 {
 		config.Keep = keep
 	}
-	p.catalog = projection.NewCatalog(projection.CatalogConfig{Store: v.store, Drivers: p.drivers, Progress: progress, Keep: config.Keep, Log: quiet})
+	p.catalog = projection.NewCatalog(projection.CatalogConfig{Store: storeOf(v.store), Drivers: p.drivers, Progress: progress, Keep: config.Keep, Log: quiet})
 	p.runner = projection.NewRunner(projection.RunnerConfig{
-		Store: v.store, Drivers: p.drivers, Progress: progress, Poll: 100 * time.Millisecond, Log: quiet,
+		Store: storeOf(v.store), Drivers: p.drivers, Progress: progress, Poll: 100 * time.Millisecond, Log: quiet,
 	})
 	config.Store = storeOf(v.store)
 	if config.Poll == 0 {

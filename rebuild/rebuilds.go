@@ -10,24 +10,14 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
-	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/projection/folding"
-	"github.com/manifold-es/manifold/projection/registry"
-	"github.com/manifold-es/manifold/tenant"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// Store is Manifold's own database: the log, the definitions and rebuilds, and the tenants.
-type Store struct {
-	*eventlog.Log
-	*registry.Registry
-	*tenant.Tenants
-}
-
 // Config configures Rebuilds. Store, Drivers, Catalog and Log must be set; other fields have defaults.
 type Config struct {
-	Store    Store
+	Store    projection.Store
 	Drivers  map[string]drivers.Driver // by the database's name in the configuration
 	Handlers map[string]folding.Handler
 	Catalog  *projection.Catalog

@@ -73,10 +73,10 @@ func (p *Process) wire(e Extensions) error {
 	}
 	limits := p.config.Limits
 	p.budget = budget.New(budget.Limits{Places: limits.Folds, TenantPlaces: limits.TenantFolds, Steps: limits.FoldSteps, Time: limits.FoldTime})
-	if p.upcasters, err = upcasting.New(p.store); err != nil {
+	if p.upcasters, err = upcasting.New(p.store.Registry, p.store.Log); err != nil {
 		return err
 	}
-	if p.states, err = aggregate.New(aggregate.Config{Store: p.store, Upcasters: p.upcasters, Requests: p.budget, Log: p.log}); err != nil {
+	if p.states, err = aggregate.New(aggregate.Config{Store: p.store.AggregateTables, Events: p.store.Log, Upcasters: p.upcasters, Requests: p.budget, Log: p.log}); err != nil {
 		return err
 	}
 	if err := p.wireProjections(e); err != nil {

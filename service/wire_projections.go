@@ -16,7 +16,8 @@ import (
 // processes that share this work.
 func (p *Process) wireProjections(e Extensions) error {
 	handlers := e.Handlers()
-	inlineUpcasters, err := upcasting.New(p.store.UpcastersBySystem())
+	store := projection.Store{Log: p.store.Log, Registry: p.store.Registry, Tenants: p.store.TenantTables}
+	inlineUpcasters, err := upcasting.NewBySystem(p.store.Registry)
 	if err != nil {
 		return err
 	}
@@ -28,19 +29,19 @@ func (p *Process) wireProjections(e Extensions) error {
 		lost = nil // this process would not start the rebuild
 	}
 	p.inline = projection.NewInline(projection.InlineConfig{
-		Store: p.store, Drivers: p.drivers, Handlers: handlers, Upcasters: inlineUpcasters, Log: p.log,
+		Store: store, Drivers: p.drivers, Handlers: handlers, Upcasters: inlineUpcasters, Log: p.log,
 	})
 	p.catalog = projection.NewCatalog(projection.CatalogConfig{
 		Lost:  lost,
-		Store: p.store, Drivers: p.drivers, Handlers: handlers, Progress: progress, Keep: keep, Log: p.log,
+		Store: store, Drivers: p.drivers, Handlers: handlers, Progress: progress, Keep: keep, Log: p.log,
 		Outages: p.outage, LogIn: p.logIn, Upcasters: p.upcasters, Requests: p.budget,
 	})
 	p.members = members.New(members.Config{
-		Store: p.store, ID: p.id, Name: p.memberName, Version: Version(), Changed: p.rebalance, Log: p.log,
+		Store: p.store.MemberTables, ID: p.id, Name: p.memberName, Version: Version(), Changed: p.rebalance, Log: p.log,
 	})
 	p.runner = projection.NewRunner(projection.RunnerConfig{
 		Owns: p.members.Owns, Ceiling: p.config.Limits.ProjectionCeiling,
-		Store: p.store, Drivers: p.drivers, Handlers: handlers, Progress: progress, Outages: p.outage,
+		Store: store, Drivers: p.drivers, Handlers: handlers, Progress: progress, Outages: p.outage,
 		Workers: p.config.Limits.ProjectionWorkers, Upcasters: p.upcasters, Inline: p.inline, Log: p.log,
 		Observer: projection.Observer{
 			Turn: func(id domain.ProjectionID) { p.metrics.Turned(id.Name, id.Shared()) },
@@ -67,8 +68,7 @@ func (p *Process) wireProjections(e Extensions) error {
 		}
 	})
 	p.rebuilds = rebuild.New(rebuild.Config{
-		Store:   rebuild.Store{Log: p.store.Log, Registry: p.store.Registry, Tenants: p.store.TenantTables},
-		Drivers: p.drivers, Handlers: handlers, Catalog: p.catalog, Outages: p.outage,
+		Store: store, Drivers: p.drivers, Handlers: handlers, Catalog: p.catalog, Outages: p.outage,
 		Tenants: p.config.Limits.RebuildWorkers, Keep: keep, Upcasters: p.upcasters, Log: p.log,
 		Yield: func(ctx context.Context, database string) error {
 			p.runner.Yield(ctx, database)

@@ -93,12 +93,3 @@ func (t *Tables) Close() {
 	t.GroupTables.Close()
 	t.DB.Close()
 }
-
-// BySystem are Tables whose upcasters are read with the system login, see registry.BySystem.
-type BySystem struct {
-	*Tables
-	registry.BySystem
-}
-
-// UpcastersBySystem returns t with upcasters that are read with the system login.
-func (t *Tables) UpcastersBySystem() BySystem { return BySystem{t, t.Registry.BySystem()} }

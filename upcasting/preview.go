@@ -89,7 +89,7 @@ func (u *Upcasters) events(ctx context.Context, tenant domain.TenantID, set *Set
 		if err := domain.CheckStream("source.stream", source.Stream); err != nil {
 			return nil, err
 		}
-		events, err := u.store.ReadStream(ctx, tenant, source.Stream, domain.StreamQuery{From: 1, Limit: PreviewEvents, MaxBytes: previewBytes})
+		events, err := u.log.ReadStream(ctx, tenant, source.Stream, domain.StreamQuery{From: 1, Limit: PreviewEvents, MaxBytes: previewBytes})
 		if err == nil && len(events) == 0 {
 			err = domain.Errorf(domain.CodeNotFound, "source.stream", "there is no stream %s", source.Stream)
 		}
@@ -106,7 +106,7 @@ func (u *Upcasters) lastEvents(ctx context.Context, tenant domain.TenantID, set 
 	var found []domain.Event // newest first
 	from, bytes := int64(0), 0
 	for looked := 0; looked < previewLooks; {
-		page, err := u.store.ReadLog(ctx, tenant, domain.LogQuery{
+		page, err := u.log.ReadLog(ctx, tenant, domain.LogQuery{
 			From: from, Limit: PreviewEvents, MaxBytes: previewBytes, Direction: domain.Backward,
 		})
 		if err != nil {

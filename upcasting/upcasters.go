@@ -10,27 +10,23 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/projection/registry"
 )
 
-// Store stores upcasters and the definitions that fold events.
-type Store interface {
+// reader reads upcasters: registry.Registry with the app login, registry.BySystem with the system login.
+type reader interface {
 	Upcasters(ctx context.Context, owner domain.TenantID) ([]domain.Upcaster, int64, error)
-	Upcaster(ctx context.Context, owner domain.TenantID, eventType string, version int64) (domain.Upcaster, error)
 	UpcasterRevision(ctx context.Context, tenant domain.TenantID) (domain.UpcasterRevision, error)
-	PutUpcaster(ctx context.Context, upcaster domain.Upcaster) (kept domain.Upcaster, before *domain.Upcaster, err error)
-	DeleteUpcaster(ctx context.Context, owner domain.TenantID, eventType string, version int64) error
-
-	Projections(ctx context.Context, owner domain.TenantID) ([]domain.Projection, error)
-	Aggregates(ctx context.Context, tenant domain.TenantID) ([]domain.Aggregate, error)
-	ReadStream(ctx context.Context, tenant domain.TenantID, stream string, query domain.StreamQuery) ([]domain.Event, error)
-	ReadLog(ctx context.Context, tenant domain.TenantID, query domain.LogQuery) ([]domain.Event, error)
 }
 
 // Upcasters are the upcasters of all tenants. All methods may be called concurrently. A nil *Upcasters returns no Set,
 // for folds without a store.
 type Upcasters struct {
-	store Store
+	reader   reader
+	registry *registry.Registry
+	log      *eventlog.Log
 
 	mu    sync.Mutex
 	kept  *simplelru.LRU[domain.TenantID, *layer]
@@ -44,9 +40,24 @@ const (
 	bytesKept = 4 << 20
 )
 
-// New returns the Upcasters of a store.
-func New(store Store) (*Upcasters, error) {
-	u := &Upcasters{store: store}
+// New returns the Upcasters of a database.
+func New(registry *registry.Registry, log *eventlog.Log) (*Upcasters, error) {
+	u, err := newUpcasters(registry)
+	if err != nil {
+		return nil, err
+	}
+	u.registry, u.log = registry, log
+	return u, nil
+}
+
+// NewBySystem returns Upcasters that are read with the system login, see registry.BySystem. Only Now, Revision and At
+// may be called.
+func NewBySystem(registry *registry.Registry) (*Upcasters, error) {
+	return newUpcasters(registry.BySystem())
+}
+
+func newUpcasters(reader reader) (*Upcasters, error) {
+	u := &Upcasters{reader: reader}
 	var err error
 	u.kept, err = simplelru.NewLRU(ownersKept, func(_ domain.TenantID, gone *layer) { u.bytes -= gone.bytes })
 	return u, err
@@ -69,7 +80,7 @@ func (u *Upcasters) Revision(ctx context.Context, tenant domain.TenantID) (domai
 	if u == nil {
 		return domain.UpcasterRevision{}, nil
 	}
-	return u.store.UpcasterRevision(ctx, tenant)
+	return u.reader.UpcasterRevision(ctx, tenant)
 }
 
 // At returns the upcasters in force for a tenant at a revision from the database, or newer ones. Usually it needs no
@@ -106,7 +117,7 @@ func (u *Upcasters) layer(ctx context.Context, owner domain.TenantID, revision i
 	if l := u.known(owner); l != nil && l.revision >= revision {
 		return l, nil
 	}
-	upcasters, revision, err := u.store.Upcasters(ctx, owner)
+	upcasters, revision, err := u.reader.Upcasters(ctx, owner)
 	if err != nil {
 		return nil, err
 	}
@@ -140,11 +151,11 @@ func (u *Upcasters) keep(owner domain.TenantID, l *layer) {
 // List returns a tenant's own upcasters and the shared ones, by type and version, its own first. For domain.Everyone it
 // returns the shared ones.
 func (u *Upcasters) List(ctx context.Context, tenant domain.TenantID) ([]domain.Upcaster, error) {
-	all, _, err := u.store.Upcasters(ctx, tenant)
+	all, _, err := u.registry.Upcasters(ctx, tenant)
 	if err != nil || tenant == domain.Everyone {
 		return all, err
 	}
-	shared, _, err := u.store.Upcasters(ctx, domain.Everyone)
+	shared, _, err := u.registry.Upcasters(ctx, domain.Everyone)
 	if err != nil {
 		return nil, err
 	}
@@ -158,9 +169,9 @@ func (u *Upcasters) List(ctx context.Context, tenant domain.TenantID) ([]domain.
 // Get returns the upcaster in force for a tenant, a type and a version: its own, or else the shared one. The error is
 // domain.CodeNotFound if there is neither.
 func (u *Upcasters) Get(ctx context.Context, tenant domain.TenantID, eventType string, version int64) (domain.Upcaster, error) {
-	found, err := u.store.Upcaster(ctx, tenant, eventType, version)
+	found, err := u.registry.Upcaster(ctx, tenant, eventType, version)
 	if problem, ok := errors.AsType[*domain.Error](err); ok && problem.Code == domain.CodeNotFound && tenant != domain.Everyone {
-		return u.store.Upcaster(ctx, domain.Everyone, eventType, version)
+		return u.registry.Upcaster(ctx, domain.Everyone, eventType, version)
 	}
 	return found, err
 }
@@ -172,14 +183,14 @@ func (u *Upcasters) Put(ctx context.Context, upcaster domain.Upcaster) (kept dom
 	if err := check(upcaster); err != nil {
 		return domain.Upcaster{}, false, err
 	}
-	kept, before, err := u.store.PutUpcaster(ctx, upcaster)
+	kept, before, err := u.registry.PutUpcaster(ctx, upcaster)
 	return kept, before == nil, err
 }
 
 // Delete removes an owner's upcaster. The error is domain.CodeNotFound if there is none. A shared one for the same type
 // and version is then in force. Without a shared one, chains end before the gap.
 func (u *Upcasters) Delete(ctx context.Context, owner domain.TenantID, eventType string, version int64) error {
-	return u.store.DeleteUpcaster(ctx, owner, eventType, version)
+	return u.registry.DeleteUpcaster(ctx, owner, eventType, version)
 }
 
 func check(upcaster domain.Upcaster) error {
@@ -196,42 +207,24 @@ func check(upcaster domain.Upcaster) error {
 	return err
 }
 
-// Touched is what folds events of a type.
-type Touched struct {
-	Projections []domain.Projection // by owner and name, shared ones last
-	Aggregates  []string            // categories
-}
-
-// Touched returns what an upcaster of an event type affects: the owner's projections and aggregates that fold the type,
-// and for a tenant the shared projections that do. It does not check whether their categories contain such events. For
-// domain.Everyone it returns the shared projections: tenants rebuild their own.
-func (u *Upcasters) Touched(ctx context.Context, owner domain.TenantID, eventType string) (Touched, error) {
-	var touched Touched
+// Touched returns the projections that fold events of a type, by owner and name: the owner's, and for a tenant the
+// shared ones last. It does not check whether their categories contain such events. For domain.Everyone it returns the
+// shared ones only: tenants rebuild their own.
+func (u *Upcasters) Touched(ctx context.Context, owner domain.TenantID, eventType string) ([]domain.Projection, error) {
 	owners := []domain.TenantID{owner}
 	if owner != domain.Everyone {
 		owners = append(owners, domain.Everyone)
 	}
+	var touched []domain.Projection
 	for _, owner := range owners {
-		projections, err := u.store.Projections(ctx, owner)
+		projections, err := u.registry.Projections(ctx, owner)
 		if err != nil {
-			return Touched{}, err
+			return nil, err
 		}
 		for _, p := range projections {
 			if types := p.Definition.Types(); p.Definition.Handler != "" || types == nil || slices.Contains(types, eventType) {
-				touched.Projections = append(touched.Projections, p)
+				touched = append(touched, p)
 			}
-		}
-	}
-	if owner == domain.Everyone {
-		return touched, nil
-	}
-	aggregates, err := u.store.Aggregates(ctx, owner)
-	if err != nil {
-		return Touched{}, err
-	}
-	for _, aggregate := range aggregates {
-		if aggregate.Folds(eventType) {
-			touched.Aggregates = append(touched.Aggregates, aggregate.Category)
 		}
 	}
 	return touched, nil

@@ -12,9 +12,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// memory keeps upcasters, and counts how often they are read. What a test does not need is nil.
+// memory keeps upcasters, and counts how often they are read.
 type memory struct {
-	Store
 	mu        sync.Mutex
 	upcasters map[domain.TenantID][]domain.Upcaster
 	revisions map[domain.TenantID]int64
@@ -54,15 +53,6 @@ func (m *memory) readsOf(owner domain.TenantID) int {
 	return m.reads[owner]
 }
 
-func newUpcasters(t *testing.T, store Store) *Upcasters {
-	t.Helper()
-	u, err := New(store)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return u
-}
-
 // become is what an event of a tenant becomes now.
 func become(t *testing.T, u *Upcasters, tenant domain.TenantID) string {
 	t.Helper()
@@ -80,7 +70,10 @@ func become(t *testing.T, u *Upcasters, tenant domain.TenantID) string {
 func TestWhatIsInForceFollowsTheRevision(t *testing.T) {
 	t.Parallel()
 	m := newMemory()
-	u := newUpcasters(t, m)
+	u, err := newUpcasters(m)
+	if err != nil {
+		t.Fatal(err)
+	}
 	one, other := domain.NewTenantID(), domain.NewTenantID()
 	want := func(tenant domain.TenantID, data string) {
 		t.Helper()
@@ -134,7 +127,10 @@ func TestWhatIsInForceFollowsTheRevision(t *testing.T) {
 func TestUpcastersOfManyTenantsAreRememberedWithinBounds(t *testing.T) {
 	t.Parallel()
 	m := newMemory()
-	u := newUpcasters(t, m)
+	u, err := newUpcasters(m)
+	if err != nil {
+		t.Fatal(err)
+	}
 	long := `"` + strings.Repeat("x", 10_000) + `"`
 	var tenants []domain.TenantID
 	for range 500 {

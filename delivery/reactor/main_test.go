@@ -55,11 +55,11 @@ func newBench(t testing.TB) *bench {
 	b := &bench{db: pgtest.Database(t), folds: &inlineFolds{}}
 	var d *postgres.Driver
 	b.store, d = b.open(t, b.db.URL)
-	upcasters, err := upcasting.New(b.store.UpcastersBySystem())
+	upcasters, err := upcasting.NewBySystem(b.store.Registry)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.inline = projection.NewInline(projection.InlineConfig{Store: b.store, Drivers: map[string]drivers.Driver{"default": d}, Upcasters: upcasters, Log: quiet})
+	b.inline = projection.NewInline(projection.InlineConfig{Store: projection.Store{Log: b.store.Log, Registry: b.store.Registry, Tenants: b.store.TenantTables}, Drivers: map[string]drivers.Driver{"default": d}, Upcasters: upcasters, Log: quiet})
 	b.folds.of = b.inline
 	return b
 }
@@ -132,12 +132,12 @@ func (b *bench) start(t testing.TB, reactors ...reactor.Reactor) (p *process, st
 	s, d := b.open(t, func(role migrations.Role) string { return p.network.URL(t, b.db, role) })
 	byName := map[string]drivers.Driver{"default": d}
 	progress := projection.NewProgress()
-	p.catalog = projection.NewCatalog(projection.CatalogConfig{Store: s, Drivers: byName, Progress: progress, LogIn: "default", Log: quiet})
+	p.catalog = projection.NewCatalog(projection.CatalogConfig{Store: projection.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables}, Drivers: byName, Progress: progress, LogIn: "default", Log: quiet})
 	p.runner = projection.NewRunner(projection.RunnerConfig{
-		Store: s, Drivers: byName, Progress: progress, Inline: b.inline, Poll: 100 * time.Millisecond, Log: quiet,
+		Store: projection.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables}, Drivers: byName, Progress: progress, Inline: b.inline, Poll: 100 * time.Millisecond, Log: quiet,
 	})
 	p.rebuilds = rebuild.New(rebuild.Config{
-		Store:   rebuild.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables},
+		Store:   projection.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables},
 		Drivers: byName, Catalog: p.catalog, Poll: 100 * time.Millisecond, Keep: 10 * time.Minute, Log: quiet,
 	})
 	p.groups = group.New(group.Config{Store: s.GroupTables, Events: s.Log, Log: quiet, Changed: func(tenant domain.TenantID, _ string) { p.consumers.Notice(tenant) }})

@@ -66,8 +66,8 @@ func start(t testing.TB, db pgtest.DB, o options) *process {
 	p := &process{network: network, store: s}
 	byName := map[string]drivers.Driver{"default": driver}
 	progress := projection.NewProgress()
-	p.catalog = projection.NewCatalog(projection.CatalogConfig{Store: s, Drivers: byName, Progress: progress, Log: quiet})
-	runner := projection.NewRunner(projection.RunnerConfig{Store: s, Drivers: byName, Progress: progress, Poll: 100 * time.Millisecond, Log: quiet})
+	p.catalog = projection.NewCatalog(projection.CatalogConfig{Store: projection.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables}, Drivers: byName, Progress: progress, Log: quiet})
+	runner := projection.NewRunner(projection.RunnerConfig{Store: projection.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables}, Drivers: byName, Progress: progress, Poll: 100 * time.Millisecond, Log: quiet})
 	p.groups = group.New(group.Config{Store: s.GroupTables, Events: s.Log, Log: quiet, Changed: func(tenant domain.TenantID, _ string) { p.dispatcher.Notice(tenant) }})
 	config := webhook.Config{
 		Store: s.WebhookTables, Events: s.Log, Groups: p.groups, Projections: p.catalog, AllowHTTP: true, Version: "test", Log: quiet, Observer: o.observer,

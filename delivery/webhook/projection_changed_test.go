@@ -2,6 +2,7 @@ package webhook_test
 
 import (
 	"context"
+	"github.com/manifold-es/manifold/projection"
 	"maps"
 	"sync"
 	"testing"
@@ -30,7 +31,7 @@ func TestATypeIsAddedWhileEventsKeepComing(t *testing.T) {
 	}
 	t.Cleanup(driver.Close)
 	rebuilds := rebuild.New(rebuild.Config{
-		Store:   rebuild.Store{Log: p.store.Log, Registry: p.store.Registry, Tenants: p.store.TenantTables},
+		Store:   projection.Store{Log: p.store.Log, Registry: p.store.Registry, Tenants: p.store.TenantTables},
 		Drivers: map[string]drivers.Driver{"default": driver}, Catalog: p.catalog, Poll: 100 * time.Millisecond, Keep: time.Minute, Log: quiet,
 	})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -37,8 +37,8 @@ type Network struct {
 }
 
 // Fault is what happens when a network transports a statement. Each function may be nil. It runs in the connection's
-// goroutine, so it may block to delay the connection. If it returns false, the connection is cut. All but Before run once
-// in a transaction.
+// goroutine, so it may block to delay the connection. If it returns false, the connection is cut. With Commit or
+// Ended, all but Before run once in a transaction.
 type Fault struct {
 	Statement string                // a part of the statement's name or SQL
 	Before    func(*Statement) bool // before the statement reaches the server
@@ -425,7 +425,8 @@ func (c *connection) request() {
 func (c *connection) await(s *Statement) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !slices.ContainsFunc(c.waiting, func(other *Statement) bool { return other.fault == s.fault && !other.committing }) {
+	isOnce := s.fault.Commit != nil || s.fault.Ended != nil
+	if !isOnce || !slices.ContainsFunc(c.waiting, func(other *Statement) bool { return other.fault == s.fault && !other.committing }) {
 		s.request = c.requests
 		c.waiting = append(c.waiting, s)
 	}

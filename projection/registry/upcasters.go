@@ -41,7 +41,7 @@ type BySystem struct{ registry *Registry }
 // BySystem returns the upcasters as the system login reads them.
 func (s *Registry) BySystem() BySystem { return BySystem{s} }
 
-// UpcasterRevision does the same as Store.UpcasterRevision.
+// UpcasterRevision does the same as Registry.UpcasterRevision.
 func (s BySystem) UpcasterRevision(ctx context.Context, tenant domain.TenantID) (domain.UpcasterRevision, error) {
 	var revision domain.UpcasterRevision
 	err := s.registry.db.System.QueryRow(ctx, "select "+fmt.Sprintf(upcasterRevision, "$1"), tenant).Scan(&revision.Own, &revision.Shared)
@@ -51,7 +51,7 @@ func (s BySystem) UpcasterRevision(ctx context.Context, tenant domain.TenantID) 
 	return revision, nil
 }
 
-// Upcasters does the same as Store.Upcasters.
+// Upcasters does the same as Registry.Upcasters.
 func (s BySystem) Upcasters(ctx context.Context, owner domain.TenantID) (upcasters []domain.Upcaster, revision int64, err error) {
 	err = pgx.BeginFunc(ctx, s.registry.db.System, func(tx pgx.Tx) error {
 		upcasters, revision, err = readUpcasters(ctx, tx, owner)

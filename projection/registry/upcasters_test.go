@@ -92,8 +92,8 @@ func TestUpcastersAreKeptByOwner(t *testing.T) {
 			t.Errorf("there are %v; want %s", got, want)
 		}
 		here, errHere := s.UpcasterRevision(ctx, owner)
-		there, errThere := s.UpcastersBySystem().UpcasterRevision(ctx, owner)
-		listed, _, err := s.UpcastersBySystem().Upcasters(ctx, owner)
+		there, errThere := s.Registry.BySystem().UpcasterRevision(ctx, owner)
+		listed, _, err := s.Registry.BySystem().Upcasters(ctx, owner)
 		if errHere != nil || errThere != nil || err != nil || here != there || len(listed) != len(got) {
 			t.Errorf("by the system login there are %v, %v, %v, %v", there, listed, errThere, err)
 		}

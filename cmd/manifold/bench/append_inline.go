@@ -49,9 +49,9 @@ func openInline(ctx context.Context, f *flags, super string) (_ *tables.Tables, 
 		driver.Close()
 	}
 	quiet, databases := slog.New(slog.DiscardHandler), map[string]drivers.Driver{folding.DefaultDatabase: driver}
-	folds.of = projection.NewInline(projection.InlineConfig{Store: opened, Drivers: databases, Log: quiet})
+	folds.of = projection.NewInline(projection.InlineConfig{Store: projection.Store{Log: opened.Log, Registry: opened.Registry, Tenants: opened.TenantTables}, Drivers: databases, Log: quiet})
 	catalog := projection.NewCatalog(projection.CatalogConfig{
-		Store: opened, Drivers: databases, Progress: projection.NewProgress(), LogIn: folding.DefaultDatabase, Log: quiet,
+		Store: projection.Store{Log: opened.Log, Registry: opened.Registry, Tenants: opened.TenantTables}, Drivers: databases, Progress: projection.NewProgress(), LogIn: folding.DefaultDatabase, Log: quiet,
 	})
 	for n := range f.inline {
 		definition := domain.Definition{

@@ -155,10 +155,10 @@ func (g *grown) open(ctx context.Context) (*engine, error) {
 	}
 	log, databases, shown := slog.New(slog.DiscardHandler), map[string]drivers.Driver{folding.DefaultDatabase: e.driver}, projection.NewProgress()
 	e.catalog = projection.NewCatalog(projection.CatalogConfig{
-		Store: e.store, Drivers: databases, Progress: shown, LogIn: folding.DefaultDatabase, Log: log,
+		Store: projection.Store{Log: e.store.Log, Registry: e.store.Registry, Tenants: e.store.TenantTables}, Drivers: databases, Progress: shown, LogIn: folding.DefaultDatabase, Log: log,
 	})
 	e.runner = projection.NewRunner(projection.RunnerConfig{
-		Store: e.store, Drivers: databases, Progress: shown, Poll: time.Hour, Log: log,
+		Store: projection.Store{Log: e.store.Log, Registry: e.store.Registry, Tenants: e.store.TenantTables}, Drivers: databases, Progress: shown, Poll: time.Hour, Log: log,
 		Observer: projection.Observer{Turn: func(domain.ProjectionID) {
 			select {
 			case e.turned <- struct{}{}:
