@@ -320,12 +320,13 @@ func TestARareTypeIsReadByTheIndex(t *testing.T) {
 func TestWhileTheDatabaseDoesNotAnswerFollowersWait(t *testing.T) {
 	t.Parallel()
 	var out atomic.Bool
-	failed := make(chan struct{}, 1000)
-	s := openWatched(t, func(int64) bool {
-		if out.Load() {
-			failed <- struct{}{}
+	failed := map[int64]chan struct{}{501: make(chan struct{}, 1000), 1: make(chan struct{}, 1000)} // by first position
+	s := openWatched(t, func(from int64) bool {
+		if !out.Load() {
+			return true
 		}
-		return !out.Load()
+		failed[from] <- struct{}{}
+		return false
 	})
 	var text bytes.Buffer
 	tails := tail.New(tail.Config{Events: s.Log, Bytes: 1, Log: slog.New(slog.NewTextHandler(&text, nil))})
@@ -345,8 +346,9 @@ func TestWhileTheDatabaseDoesNotAnswerFollowersWait(t *testing.T) {
 			}
 		})
 	}
-	for range 5 {
-		<-failed
+	for range 12 { // a read is repeated several times before it fails
+		<-failed[501]
+		<-failed[1]
 	}
 	out.Store(false)
 	reading.Wait()
@@ -377,11 +379,10 @@ func TestAFaultEndsNext(t *testing.T) {
 func TestCloseEndsAReadThatHangs(t *testing.T) {
 	t.Parallel()
 	hanging := make(chan struct{})
-	ended := make(chan struct{})
-	defer close(ended)
-	s := openWatched(t, func(int64) bool {
+	var s *watched
+	s = openWatched(t, func(int64) bool {
 		close(hanging)
-		<-ended
+		<-s.network.Dead() // which is after the tables are closed; they wait for the read
 		return false
 	})
 	left := -1
