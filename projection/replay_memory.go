@@ -83,7 +83,7 @@ func (k *documentMemory) put(id string, h held) {
 	k.weight += h.weight(id)
 }
 
-// weigh computes the weight anew.
+// weigh recomputes the weight.
 func (k *documentMemory) weigh() {
 	k.weight = 0
 	for id, h := range k.documents {
