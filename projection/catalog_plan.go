@@ -42,12 +42,13 @@ const planCounting = 5 * time.Second
 // Plan compares definitions with the owner's projections, by name, and says what deploying them would do. With remove,
 // it also lists the projections that are not among the definitions, except those that Manifold itself deploys. It
 // changes nothing.
-func (c *Catalog) Plan(ctx context.Context, owner domain.TenantID, definitions []domain.Definition, remove bool) ([]PlannedChange, error) {
+func (c *Catalog) Plan(ctx context.Context, owner domain.TenantID, definitions []domain.Definition, remove bool) (plan []PlannedChange, err error) {
 	ctx, end, err := c.config.Requests.Begin(ctx, owner, "plan fewer definitions at a time")
 	if err != nil {
 		return nil, err
 	}
 	defer end()
+	defer func() { err = why(ctx, err) }()
 	if len(definitions) > MaxPlanned {
 		return nil, domain.Errorf(domain.CodeInvalidRequest, "definitions", "there are %d definitions; at most %d are allowed", len(definitions), MaxPlanned)
 	}
@@ -68,7 +69,6 @@ func (c *Catalog) Plan(ctx context.Context, owner domain.TenantID, definitions [
 		return nil
 	}
 	count := counting{catalog: c, owner: owner, until: time.Now().Add(planCounting)}
-	var plan []PlannedChange
 	for i, definition := range definitions {
 		if definition.Name == "" {
 			return nil, domain.Errorf(domain.CodeInvalidRequest, fmt.Sprintf("definitions[%d].name", i), "required: the projection's name")
@@ -88,7 +88,7 @@ func (c *Catalog) Plan(ctx context.Context, owner domain.TenantID, definitions [
 		}
 		err := c.Check(ctx, domain.ProjectionID{Owner: owner, Name: definition.Name}, definition)
 		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+			return nil, ctx.Err()
 		}
 		change.Errors = append(change.Errors, folding.ErrorsOf(err)...)
 		if len(change.Errors) == 0 && (change.Action == ActionCreate || change.Action == ActionRebuild) {

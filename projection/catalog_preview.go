@@ -20,7 +20,7 @@ type PreviewQuery struct {
 // Preview folds events of the tenant's log, or given ones, with a definition that need not belong to a projection. It
 // stores nothing. It refuses a definition that does not compile as Check does, and a preview beyond its limits with
 // domain.CodeTooLarge or domain.CodeTooCostly. domain.Everyone can only use given events.
-func (c *Catalog) Preview(ctx context.Context, tenant domain.TenantID, q PreviewQuery) (folding.Preview, error) {
+func (c *Catalog) Preview(ctx context.Context, tenant domain.TenantID, q PreviewQuery) (preview folding.Preview, err error) {
 	definition := folding.WithDefaults(q.Definition)
 	if definition.Name == "" {
 		definition.Name = "preview"
@@ -30,11 +30,9 @@ func (c *Catalog) Preview(ctx context.Context, tenant domain.TenantID, q Preview
 		return folding.Preview{}, err
 	}
 	defer end()
+	defer func() { err = why(ctx, err) }()
 	fold, err := c.check(ctx, domain.ProjectionID{Owner: tenant, Name: definition.Name}, definition)
-	switch {
-	case ctx.Err() != nil:
-		return folding.Preview{}, context.Cause(ctx)
-	case err != nil:
+	if err != nil {
 		return folding.Preview{}, within("definition", err)
 	}
 	events, err := c.previewEvents(ctx, tenant, fold, q)
