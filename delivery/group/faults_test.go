@@ -136,7 +136,7 @@ func TestALateNackDoesNotFreeAnothersEvent(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
 	b.append(t, "order-1")
-	b.quick(t, "g", func(d *domain.GroupDefinition) { d.AckTimeout = 100 * time.Millisecond })
+	b.quick(t, "g", func(d *domain.GroupDefinition) { d.AckTimeout = shortLease })
 	late := b.wait(t, "g", 1, 10*time.Second)
 	mustPositions(t, late, 1)
 	again := b.wait(t, "g", 1, 10*time.Second)
@@ -156,7 +156,7 @@ func TestALateAnswerCountsWhileNobodyElseHasTheEvent(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
 	b.append(t, "order-1")
-	b.quick(t, "g", func(d *domain.GroupDefinition) { d.AckTimeout = time.Millisecond })
+	b.quick(t, "g", func(d *domain.GroupDefinition) { d.AckTimeout = shortLease })
 	late := b.receive(t, "g", 1)
 	mustPositions(t, late, 1)
 	for time.Now().Before(late[0].AckDeadline.Add(10 * time.Millisecond)) {

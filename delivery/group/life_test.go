@@ -377,7 +377,7 @@ func TestTheObserverIsTold(t *testing.T) {
 		Received: func(_ time.Duration, n int) { received.Add(int64(n)) },
 	})
 	b.append(t, "order-1", "order-2", "order-3", "order-4")
-	b.quick(t, "g", func(d *domain.GroupDefinition) { d.MaxAttempts = 2; d.AckTimeout = 200 * time.Millisecond })
+	b.quick(t, "g", func(d *domain.GroupDefinition) { d.MaxAttempts = 2; d.AckTimeout = shortLease })
 	receive := func() []domain.Delivery {
 		deliveries, err := groups.Receive(t.Context(), b.tenant, "g", group.Receive{Wait: 10 * time.Second})
 		if err != nil {

@@ -210,7 +210,7 @@ func TestPeekShowsWhatIsDueAgain(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
 	b.append(t, "order-1", "order-2")
-	b.quick(t, "g", func(d *domain.GroupDefinition) { d.AckTimeout, d.MaxAttempts = time.Millisecond, 2 })
+	b.quick(t, "g", func(d *domain.GroupDefinition) { d.AckTimeout, d.MaxAttempts = shortLease, 2 })
 	first := b.receive(t, "g", 1)
 	mustPositions(t, first, 1)
 	elapse(t, time.Until(first[0].AckDeadline)+20*time.Millisecond)
