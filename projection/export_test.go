@@ -3,6 +3,8 @@ package projection
 import (
 	"context"
 	"slices"
+	"strconv"
+	"time"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection/folding"
@@ -49,4 +51,25 @@ func (r *Runner) Idle() bool {
 		}
 	}
 	return r.projectionReads > 0 && len(r.unchecked) == 0
+}
+
+// AgePending makes the documents that wait for a save older. Only the goroutine that runs the Replay may call it.
+func (r *Replay) AgePending(by time.Duration) { r.pending.since = r.pending.since.Add(-by) }
+
+// FilterErrors adds ids to an idFilter. It returns how many of them the filter then lacks, and how many of equally many
+// others it mistakes for added ones.
+func FilterErrors(ids int) (lacking, mistaken int) {
+	f := newIDFilter()
+	for i := range ids {
+		f.add("order-" + strconv.Itoa(i))
+	}
+	for i := range ids {
+		if !f.mayHave("order-" + strconv.Itoa(i)) {
+			lacking++
+		}
+		if f.mayHave("customer-" + strconv.Itoa(i)) {
+			mistaken++
+		}
+	}
+	return lacking, mistaken
 }

@@ -27,8 +27,8 @@ type Replay struct {
 	Tenant domain.TenantID
 	Fold   *folding.Fold
 	Limits Limits
-	// Unread means that nobody reads the build before it is complete. So its documents are saved only when they take too
-	// much memory, or every half a minute: one that many events touch is written once for most of them.
+	// Unread means that nobody reads the build before it is complete. Its documents are then saved only every half
+	// minute, or when they take too much memory, so that few saves write a document that many events change.
 	Unread bool
 	Folded func(events, documents int)       // called with the numbers of applied events and changed documents; may be nil
 	Saved  func(documents []domain.Document) // called with the documents of each save, without removed ones; may be nil

@@ -112,9 +112,9 @@ func (k *documentMemory) shrink(most int, saved int64) {
 	}
 }
 
-// idFilter remembers ids in two bytes each: it is a Bloom filter (Bloom 1970) that grows by a layer for each million ids.
-// It may mistake an id that was never added for one that was, which costs a useless lookup. For each layer it does so
-// for one in four hundred.
+// idFilter remembers ids in two bytes each. It is a Bloom filter (Bloom, "Space/time trade-offs in hash coding with
+// allowable errors", 1970) that grows by a layer for each million ids. It may mistake an id that was never added for one
+// that was, which costs a useless lookup. Each layer does so for one id in four hundred.
 type idFilter struct {
 	seed   maphash.Seed
 	ids    int

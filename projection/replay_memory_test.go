@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -156,6 +157,48 @@ func TestUnreadBuildsAreWrittenOnce(t *testing.T) {
 			t.Errorf("%s: %d documents are written %d times", c.name, streams, written)
 		}
 		mustEqual(t, stored(t, t, b, build, tenant), want)
+	}
+}
+
+// A worker that is killed repeats at most half a minute of work, however much memory is left.
+func TestUnreadBuildsAreSavedEveryHalfMinute(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	const rounds, streams = 4, 20
+	for range rounds {
+		b.appendMany(t, tenant, streams)
+	}
+	fold, err := folding.Compile(tallied)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for number, c := range []struct {
+		age   time.Duration // of what each reading has changed
+		saves int64
+	}{{0, 1}, {31 * time.Second, rounds}} {
+		driver := &tallying{Driver: b.driver}
+		build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "p"}, Number: int64(number + 1), Database: "default"}
+		replay := &projection.Replay{Driver: driver, Build: build, Tenant: tenant, Fold: fold, Unread: true, Limits: projection.Limits{
+			Events: streams, Bytes: 1 << 20, DocumentBytes: 1 << 20,
+		}}
+		replay.Counted = func(int) { replay.AgePending(c.age) }
+		if err := replay.Run(t.Context(), b.store, rounds*streams); err != nil {
+			t.Fatal(err)
+		}
+		if n := driver.saves.Load(); n != c.saves {
+			t.Errorf("%d saves if each reading takes %s, want %d", n, c.age, c.saves)
+		}
+	}
+}
+
+// An id that was dropped from memory must never count as one that the database lacks.
+func TestTheFilterOfDroppedIDsLacksNone(t *testing.T) {
+	t.Parallel()
+	const ids = 2_100_000 // in three layers
+	lacking, mistaken := projection.FilterErrors(ids)
+	if lacking > 0 || mistaken > ids/100 {
+		t.Errorf("of %d ids %d are lacking; %d others are mistaken for them", ids, lacking, mistaken)
 	}
 }
 

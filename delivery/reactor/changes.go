@@ -17,7 +17,8 @@ import (
 	"github.com/manifold-es/manifold/projection/registry"
 )
 
-// Appender appends changes to a log. The service's one also reports each append to aggregates, which this package does not know.
+// Appender appends changes to a log. The service's appender also reports each append to aggregates, which this package
+// does not know.
 type Appender interface {
 	Append(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error)
 }

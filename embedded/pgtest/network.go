@@ -141,8 +141,8 @@ func (n *Network) CutAfter(requests int) {
 	n.left = requests
 }
 
-// CutAt cuts the network at an execution of a statement, counting from 1: before it reaches the server, or when it has taken effect
-// and its answer is lost.
+// CutAt cuts the network at an execution of a statement, counting from 1. At random, it does so before the statement
+// reaches the server, or after the server has executed it and before the process is answered.
 func (n *Network) CutAt(statement string, times int) {
 	var sent, answered atomic.Int64
 	before := rand.IntN(2) == 0
