@@ -27,11 +27,11 @@ type watched struct {
 	*Tables
 	db        pgtest.DB
 	events    atomic.Int64
-	snapshots chan domain.Snapshot
+	snapshots chan Snapshot
 }
 
-// watch has the database report snapshots, and counts events in the network. Snapshots of streams whose key is "broken"
-// fail.
+// watch makes the database report snapshots, and counts events in the network. Snapshots of streams whose key is
+// "broken" fail.
 func (w *watched) watch(t testing.TB, network *pgtest.Network) {
 	t.Helper()
 	network.After("and e.stream_id = $2::text and e.stream_version", func(rows int) bool {
@@ -60,7 +60,7 @@ func (w *watched) watch(t testing.TB, network *pgtest.Network) {
 				return
 			}
 			var put struct {
-				domain.Snapshot
+				Snapshot
 				State string
 			}
 			if err := json.Unmarshal([]byte(notice.Payload), &put); err != nil {
@@ -100,9 +100,9 @@ func begin(t testing.TB, run bool) (*watched, *States, domain.TenantID) {
 	})
 	must(t, err)
 	t.Cleanup(s.Close)
-	w := &watched{Tables: s, db: db, snapshots: make(chan domain.Snapshot, 1000)}
+	w := &watched{Tables: s, db: db, snapshots: make(chan Snapshot, 1000)}
 	w.watch(t, network)
-	upcasters, err := upcasting.New(s.Registry, s.Log)
+	upcasters, err := upcasting.New(s.Registry, s.Log, nil)
 	must(t, err)
 	states, err := New(Config{Store: s.Postgres, Events: s.Log, Upcasters: upcasters, Log: slog.New(slog.DiscardHandler)})
 	must(t, err)
@@ -121,7 +121,7 @@ func begin(t testing.TB, run bool) (*watched, *States, domain.TenantID) {
 	return w, states, tenant
 }
 
-// add appends events with the numbers from to upTo as data, and tells States.
+// add appends events with the numbers from to upTo as data, and reports them to States.
 func add(t rapid.TB, s *watched, states *States, tenant domain.TenantID, stream string, from, upTo int) {
 	t.Helper()
 	for from <= upTo {
@@ -137,9 +137,9 @@ func add(t rapid.TB, s *watched, states *States, tenant domain.TenantID, stream 
 	}
 }
 
-// adding sums the numbers up, and counts.
-func adding(category string) domain.Aggregate {
-	return domain.Aggregate{
+// adding adds up the numbers, and counts them.
+func adding(category string) Definition {
+	return Definition{
 		Category: category, Initial: json.RawMessage(`{"sum": 0, "count": 0}`),
 		On: map[string]string{"Added": `{"sum": state.sum + event.data.n, "count": state.count + 1}`},
 	}

@@ -22,7 +22,7 @@ const (
 
 // Put checks a definition and stores it in place of the category's previous one, whose snapshots are no longer used. An
 // invalid definition is a *domain.Error with domain.CodeInvalidDefinition that names every place.
-func (s *States) Put(ctx context.Context, tenant domain.TenantID, definition domain.Aggregate) error {
+func (s *States) Put(ctx context.Context, tenant domain.TenantID, definition Definition) error {
 	checked, end, err := s.requests.Begin(ctx, tenant, "give the definition fewer and shorter expressions")
 	if err != nil {
 		return err
@@ -33,13 +33,13 @@ func (s *States) Put(ctx context.Context, tenant domain.TenantID, definition dom
 		return err
 	}
 	before, err := s.store.Aggregate(ctx, tenant, definition.Category)
-	if problem, ok := errors.AsType[*domain.Error](err); err != nil && (!ok || problem.Code != domain.CodeNotFound) {
+	if err != nil && !domain.IsCode(err, domain.CodeNotFound) {
 		return err
 	}
 	if err := s.store.PutAggregate(ctx, tenant, definition); err != nil {
 		return err
 	}
-	s.taker.forget(tenant, definition.Category)
+	s.snapshotter.forget(tenant, definition.Category)
 	if before.UpdatedAt.IsZero() || tagOf(before, nil) != tagOf(definition, nil) {
 		// There may already be streams, with snapshots of a previous definition or none.
 		s.Renew(tenant, definition.Category)
@@ -48,15 +48,15 @@ func (s *States) Put(ctx context.Context, tenant domain.TenantID, definition dom
 }
 
 // Definition returns a category's definition. The error is domain.CodeNotFound if there is none.
-func (s *States) Definition(ctx context.Context, tenant domain.TenantID, category string) (domain.Aggregate, error) {
+func (s *States) Definition(ctx context.Context, tenant domain.TenantID, category string) (Definition, error) {
 	if err := domain.CheckCategory("category", category); err != nil {
-		return domain.Aggregate{}, err
+		return Definition{}, err
 	}
 	return s.store.Aggregate(ctx, tenant, category)
 }
 
 // Definitions returns a tenant's definitions, ordered by category.
-func (s *States) Definitions(ctx context.Context, tenant domain.TenantID) ([]domain.Aggregate, error) {
+func (s *States) Definitions(ctx context.Context, tenant domain.TenantID) ([]Definition, error) {
 	return s.store.Aggregates(ctx, tenant)
 }
 
@@ -69,14 +69,14 @@ func (s *States) Delete(ctx context.Context, tenant domain.TenantID, category st
 	if err := s.store.DeleteAggregate(ctx, tenant, category); err != nil {
 		return err
 	}
-	s.taker.forget(tenant, category)
+	s.snapshotter.forget(tenant, category)
 	return nil
 }
 
 // check returns everything that keeps a definition from working as one *domain.Error with domain.CodeInvalidDefinition,
 // each problem with its place, such as "on.ItemAdded: line 1, column 12: ...". The result is meaningless if the meter
 // ended it.
-func check(meter *expr.Meter, definition domain.Aggregate) error {
+func check(meter *expr.Meter, definition Definition) error {
 	var wrong []*domain.Error
 	add := func(where, format string, args ...any) {
 		wrong = append(wrong, domain.Errorf(domain.CodeInvalidDefinition, where, format, args...))
@@ -88,7 +88,7 @@ func check(meter *expr.Meter, definition domain.Aggregate) error {
 	}
 	adopt(domain.CheckCategory("category", definition.Category))
 	if every := definition.SnapshotEvery; every != 0 && (every < MinSnapshotEvery || every > MaxSnapshotEvery) {
-		add("snapshotEvery", "%d events between snapshots are not possible; use %d to %d, or leave it out for %d", every, MinSnapshotEvery, MaxSnapshotEvery, domain.DefaultSnapshotEvery)
+		add("snapshotEvery", "%d events between snapshots are not possible; use %d to %d, or leave it out for %d", every, MinSnapshotEvery, MaxSnapshotEvery, DefaultSnapshotEvery)
 	}
 	size := len(definition.Initial)
 	if len(definition.Initial) > 0 {
@@ -125,7 +125,7 @@ func check(meter *expr.Meter, definition domain.Aggregate) error {
 
 // compileAll compiles a definition's expressions, and calls wrong for each that does not compile. The result is
 // meaningless if the meter ended it.
-func compileAll(meter *expr.Meter, definition domain.Aggregate, wrong func(where, format string, args ...any)) (map[string]*expr.Fold, error) {
+func compileAll(meter *expr.Meter, definition Definition, wrong func(where, format string, args ...any)) (map[string]*expr.Fold, error) {
 	folds := make(map[string]*expr.Fold, len(definition.On))
 	for _, eventType := range slices.Sorted(maps.Keys(definition.On)) {
 		if !meter.SpendSource(len(definition.On[eventType])) {

@@ -26,7 +26,7 @@ type fold struct {
 }
 
 // compile compiles a stored definition. The result is meaningless if the meter ended it.
-func compile(meter *expr.Meter, definition domain.Aggregate, upcasters *upcasting.Set) (*fold, error) {
+func compile(meter *expr.Meter, definition Definition, upcasters *upcasting.Set) (*fold, error) {
 	f := &fold{tag: tagOf(definition, upcasters), initial: expr.NewObject(nil), upcasters: upcasters}
 	var err error
 	if len(definition.Initial) > 0 {
@@ -67,7 +67,7 @@ func (f *fold) next(meter *expr.Meter, state *expr.Object, event domain.Event) (
 	if fault := f.upcasters.Upcast(meter, &event); fault != nil {
 		return nil, faulted(fault.Upcaster.Name(), event, fault.Err)
 	}
-	after, err := step.Eval(state, expr.NewEvent(event).Within(meter))
+	after, err := step.Eval(state, expr.NewEvent(event).WithMeter(meter))
 	if err != nil {
 		return nil, faulted("on."+where, event, err)
 	}
@@ -105,7 +105,7 @@ func decode(data json.RawMessage) (*expr.Object, error) {
 // tagOf returns the tag of the snapshots that a definition folds: a hash of everything that determines their states,
 // each part prefixed with its length. Of the upcasters it includes those for types that the definition folds. It does
 // not include SnapshotEvery.
-func tagOf(definition domain.Aggregate, upcasters *upcasting.Set) string {
+func tagOf(definition Definition, upcasters *upcasting.Set) string {
 	hash := sha256.New()
 	add := func(part string) {
 		var length [8]byte
@@ -126,5 +126,5 @@ func tagOf(definition domain.Aggregate, upcasters *upcasting.Set) string {
 			add(upcaster.Expression)
 		}
 	}
-	return domain.DefinitionTag(hex.EncodeToString(hash.Sum(nil)[:16]))
+	return DefinitionTag(hex.EncodeToString(hash.Sum(nil)[:16]))
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/manifold-es/manifold/expr"
 )
 
-// Whatever a client sends as a definition is refused as one, or folds, or gives a fault: nothing else, and never a panic.
+// Any definition that a client sends is refused, folds, or gives a fault. It never causes a panic.
 func FuzzDefinition(f *testing.F) {
 	f.Add("sum", `{"sum": 0}`, "Added", `{"sum": state.sum + event.data.n}`, `{"n": 1}`)
 	f.Add("sum", `{}`, "*", `merge(state, event.data)`, `[1]`)
 	f.Add("a-b", `[]`, "", `null`, `1e400`)
 	f.Add("", "\x00", "A B", `state.a.b[0] / 0`, `{"a": {"b": [1]}}`)
 	f.Fuzz(func(t *testing.T, category, initial, eventType, expression, data string) {
-		definition := domain.Aggregate{Category: category, Initial: json.RawMessage(initial), On: map[string]string{eventType: expression}}
+		definition := Definition{Category: category, Initial: json.RawMessage(initial), On: map[string]string{eventType: expression}}
 		if err := check(nil, definition); err != nil {
 			if code(err) != domain.CodeInvalidDefinition {
 				t.Fatalf("refused with %v", err)

@@ -1,10 +1,9 @@
 package aggregate
 
-import (
-	"github.com/manifold-es/manifold/pg"
-)
+import "github.com/manifold-es/manifold/pg"
 
-// Postgres reads and writes the tables of aggregate definitions and snapshots. All methods may be called concurrently. An error that a client can act on is a
+// Postgres reads and writes the tables of aggregate definitions and snapshots. All methods may be called concurrently.
+// An error that a client can act on is a
 // *domain.Error. If the database cannot be reached, its code is domain.CodeUnavailable.
 type Postgres struct {
 	db *pg.DB

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/manifold-es/manifold/aggregate"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
@@ -16,9 +17,9 @@ func TestAggregatesAreKeptByTenant(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
 	mine, other := tablestest.NewTenant(t, s), tablestest.NewTenant(t, s)
-	first := domain.Aggregate{Category: "order", Initial: json.RawMessage(`{"n": 0}`), On: map[string]string{"*": "state"}, SnapshotEvery: 10}
+	first := aggregate.Definition{Category: "order", Initial: json.RawMessage(`{"n": 0}`), On: map[string]string{"*": "state"}, SnapshotEvery: 10}
 	tablestest.Must(t, s.PutAggregate(t.Context(), mine, first))
-	tablestest.Must(t, s.PutAggregate(t.Context(), other, domain.Aggregate{Category: "order", On: map[string]string{"A": "null"}}))
+	tablestest.Must(t, s.PutAggregate(t.Context(), other, aggregate.Definition{Category: "order", On: map[string]string{"A": "null"}}))
 
 	got, err := s.Aggregate(t.Context(), mine, "order")
 	tablestest.Must(t, err)
@@ -27,7 +28,7 @@ func TestAggregatesAreKeptByTenant(t *testing.T) {
 	}
 	first.SnapshotEvery = 20
 	tablestest.Must(t, s.PutAggregate(t.Context(), mine, first))
-	tablestest.Must(t, s.PutAggregate(t.Context(), mine, domain.Aggregate{Category: "basket", On: map[string]string{"*": "state"}}))
+	tablestest.Must(t, s.PutAggregate(t.Context(), mine, aggregate.Definition{Category: "basket", On: map[string]string{"*": "state"}}))
 	all, err := s.Aggregates(t.Context(), mine)
 	tablestest.Must(t, err)
 	if len(all) != 2 || all[0].Category != "basket" || all[1].SnapshotEvery != 20 {
@@ -42,11 +43,11 @@ func TestAggregatesAreKeptByTenant(t *testing.T) {
 	}
 }
 
-// The kept snapshots are compared with a model after each of many puts.
-func TestSnapshotsFallAway(t *testing.T) {
+// After each of many puts, the kept snapshots are those of a model.
+func TestOldSnapshotsAreRemoved(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
-	tags := []string{domain.DefinitionTag("a"), domain.DefinitionTag("b"), "client", "other"}
+	tags := []string{aggregate.DefinitionTag("a"), aggregate.DefinitionTag("b"), "client", "other"}
 	rapid.Check(t, func(r *rapid.T) {
 		tenant := domain.NewTenantID()
 		model := map[string]map[string][]int64{} // stream -> tag -> versions, the newest first
@@ -55,15 +56,15 @@ func TestSnapshotsFallAway(t *testing.T) {
 			tag := rapid.SampledFrom(tags).Draw(r, "tag")
 			version := rapid.Int64Range(1, 9).Draw(r, "version")
 			state := fmt.Sprintf(`{"v": %d}`, version)
-			if err := s.PutSnapshot(t.Context(), tenant, domain.Snapshot{Stream: stream, Tag: tag, Version: version, State: json.RawMessage(state)}); err != nil {
+			if err := s.PutSnapshot(t.Context(), tenant, aggregate.Snapshot{Stream: stream, Tag: tag, Version: version, State: json.RawMessage(state)}); err != nil {
 				r.Fatal(err)
 			}
 			if model[stream] == nil {
 				model[stream] = map[string][]int64{}
 			}
-			if domain.IsDefinitionTag(tag) {
+			if aggregate.IsDefinitionTag(tag) {
 				for other := range model[stream] {
-					if domain.IsDefinitionTag(other) && other != tag {
+					if aggregate.IsDefinitionTag(other) && other != tag {
 						delete(model[stream], other)
 					}
 				}
@@ -72,7 +73,7 @@ func TestSnapshotsFallAway(t *testing.T) {
 			slices.Sort(versions)
 			versions = slices.Compact(versions)
 			slices.Reverse(versions)
-			model[stream][tag] = versions[:min(len(versions), domain.SnapshotsKept)]
+			model[stream][tag] = versions[:min(len(versions), aggregate.SnapshotsKept)]
 		}
 		for _, stream := range []string{"order-1", "order-2"} {
 			for _, tag := range tags {
@@ -106,10 +107,10 @@ func TestDeletingAnAggregateRemovesWhatItFolded(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
 	tenant, other := tablestest.NewTenant(t, s), tablestest.NewTenant(t, s)
-	tablestest.Must(t, s.PutAggregate(t.Context(), tenant, domain.Aggregate{Category: "order", On: map[string]string{"*": "state"}}))
-	tag := domain.DefinitionTag("a")
+	tablestest.Must(t, s.PutAggregate(t.Context(), tenant, aggregate.Definition{Category: "order", On: map[string]string{"*": "state"}}))
+	tag := aggregate.DefinitionTag("a")
 	put := func(tenant domain.TenantID, stream, tag string) {
-		tablestest.Must(t, s.PutSnapshot(t.Context(), tenant, domain.Snapshot{Stream: stream, Tag: tag, Version: 1, State: json.RawMessage(`{}`)}))
+		tablestest.Must(t, s.PutSnapshot(t.Context(), tenant, aggregate.Snapshot{Stream: stream, Tag: tag, Version: 1, State: json.RawMessage(`{}`)}))
 	}
 	put(tenant, "order-1", tag)
 	put(tenant, "order-1", "client")
@@ -147,14 +148,14 @@ func TestUnsnapshottedStreams(t *testing.T) {
 			from generate_series(1, 6000) n`, tenant, category, map[string]int{"order": 1, "noise": 0}[category])
 		tablestest.Must(t, err)
 	}
-	tag := domain.DefinitionTag("a")
+	tag := aggregate.DefinitionTag("a")
 	snapshot := func(stream, tag string, version int64) {
-		tablestest.Must(t, s.PutSnapshot(t.Context(), tenant, domain.Snapshot{Stream: stream, Tag: tag, Version: version, State: json.RawMessage(`{}`)}))
+		tablestest.Must(t, s.PutSnapshot(t.Context(), tenant, aggregate.Snapshot{Stream: stream, Tag: tag, Version: version, State: json.RawMessage(`{}`)}))
 	}
-	snapshot("order-1", tag, 10)                       // nothing behind it
-	snapshot("order-2", tag, 8)                        // two behind it
-	snapshot("order-3", tag, 4)                        // six behind it
-	snapshot("order-4", domain.DefinitionTag("b"), 10) // of another definition
+	snapshot("order-1", tag, 10)                          // up to date
+	snapshot("order-2", tag, 8)                           // two events behind
+	snapshot("order-3", tag, 4)                           // six events behind
+	snapshot("order-4", aggregate.DefinitionTag("b"), 10) // of another definition
 	found := map[string]bool{}
 	calls := 0
 	for after := int64(0); after < 12000; calls++ {

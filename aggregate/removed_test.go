@@ -11,9 +11,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// If events are gone, a state is right or refused, whatever snapshots exist. A client that accepts the loss gets the
-// fold of what is left, with a report of what is missing.
-func TestStatesOverWhatIsGone(t *testing.T) {
+// If events were removed, a state is right or refused, whatever snapshots exist. A client that accepts the loss gets
+// the fold of the remaining events, with a report of what is missing.
+func TestStatesAfterRemovedEvents(t *testing.T) {
 	t.Parallel()
 	s, states, tenant := begin(t, false)
 	must(t, states.Put(t.Context(), tenant, adding("sum")))
@@ -92,22 +92,22 @@ func TestStatesOverWhatIsGone(t *testing.T) {
 }
 
 // A stream without remaining events still has its version: a client's snapshot may cover all of it.
-func TestClientsSnapshotsOfWhatIsGone(t *testing.T) {
+func TestClientSnapshotsAfterRemovedEvents(t *testing.T) {
 	t.Parallel()
 	s, states, tenant := begin(t, false)
 	must(t, states.Put(t.Context(), tenant, adding("sum")))
 	add(t, s, states, tenant, "sum-1", 1, 5)
 	s.db.Remove(t, tenant, "sum", 5)
-	if _, err := states.PutSnapshot(t.Context(), tenant, domain.Snapshot{Stream: "sum-1", Version: 6, Tag: "mine", State: json.RawMessage(`1`)}); code(err) != domain.CodeVersionConflict {
+	if _, err := states.PutSnapshot(t.Context(), tenant, Snapshot{Stream: "sum-1", Version: 6, Tag: "mine", State: json.RawMessage(`1`)}); code(err) != domain.CodeVersionConflict {
 		t.Errorf("a version that the stream never had: %v", err)
 	}
-	kept, err := states.PutSnapshot(t.Context(), tenant, domain.Snapshot{Stream: "sum-1", Version: 5, Tag: "mine", State: json.RawMessage(`1`)})
+	kept, err := states.PutSnapshot(t.Context(), tenant, Snapshot{Stream: "sum-1", Version: 5, Tag: "mine", State: json.RawMessage(`1`)})
 	must(t, err)
 	if kept.Version != 5 || kept.RemovedTo != 0 {
 		t.Errorf("it keeps %+v", kept)
 	}
 	if _, err := states.Load(t.Context(), tenant, "sum-1", At{Time: time.Now()}); code(err) != domain.CodeEventsRemoved {
-		t.Errorf("at a time when nobody knows its version: %v", err)
+		t.Errorf("while its version is unknown: %v", err)
 	}
 	if _, err := states.Load(t.Context(), tenant, "sum-2", At{Time: time.Now()}); code(err) != domain.CodeNotFound {
 		t.Errorf("a stream that never was: %v", err)

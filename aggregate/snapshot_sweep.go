@@ -3,7 +3,6 @@ package aggregate
 import (
 	"cmp"
 	"context"
-	"errors"
 	"math"
 	"slices"
 	"time"
@@ -14,11 +13,11 @@ import (
 const (
 	// firstSweep is when the first sweep follows the start, so that a process that never runs for a day sweeps, too.
 	firstSweep = 10 * time.Minute
-	// sweepWorth is how many events a snapshot must save from being read for the sweep to take it.
-	sweepWorth = 10
-	// sweepTurn is how long one tenant's snapshots are taken while other tenants wait; the stream under way is
+	// minSweepEvents is how many events a snapshot must save from being read for the sweep to take it.
+	minSweepEvents = 10
+	// sweepTurnTime is how long one tenant's snapshots are taken while other tenants wait; the stream under way is
 	// finished.
-	sweepTurn = time.Second
+	sweepTurnTime = time.Second
 )
 
 // sweepDaily sweeps soon after the start, and then every s.sweep.
@@ -48,7 +47,7 @@ func (s *States) Sweep(ctx context.Context) (taken int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	waiting := make([]sweeping, len(heads))
+	waiting := make([]tenantSweep, len(heads))
 	for i, head := range heads {
 		waiting[i].head = head
 	}
@@ -71,14 +70,14 @@ func (s *States) Sweep(ctx context.Context) (taken int, err error) {
 	return taken, nil
 }
 
-// sweeping is a sweep's progress with a tenant.
-type sweeping struct {
+// tenantSweep is a sweep's progress with a tenant.
+type tenantSweep struct {
 	head domain.Head
 	left []renewal // its categories; nil: not read yet
 }
 
-// renewalsWaiting is how many categories may wait to have their snapshots taken again.
-const renewalsWaiting = 1000
+// maxRenewals is how many categories may wait to have their snapshots taken again.
+const maxRenewals = 1000
 
 // renewal is a category whose streams with events in the positions (after, upTo] must have their snapshots taken again.
 type renewal struct {
@@ -115,15 +114,11 @@ func (s *States) renew(ctx context.Context) {
 
 // endsSweep reports whether an error would affect every other stream as well.
 func endsSweep(ctx context.Context, err error) bool {
-	if err == nil {
-		return false
-	}
-	problem, ok := errors.AsType[*domain.Error](err)
-	return ctx.Err() != nil || ok && problem.Code == domain.CodeUnavailable
+	return err != nil && (ctx.Err() != nil || domain.IsCode(err, domain.CodeUnavailable))
 }
 
 // sweepTenant takes snapshots of a tenant's streams with events recorded after since, for one turn.
-func (s *States) sweepTenant(ctx context.Context, w *sweeping, since time.Time) (taken int, ended bool, err error) {
+func (s *States) sweepTenant(ctx context.Context, w *tenantSweep, since time.Time) (taken int, ended bool, err error) {
 	tenant := w.head.Tenant
 	if w.left == nil {
 		definitions, err := s.store.Aggregates(ctx, tenant)
@@ -148,21 +143,21 @@ func (s *States) sweepTenant(ctx context.Context, w *sweeping, since time.Time) 
 	return taken, len(w.left) == 0, err
 }
 
-// sweepTurn takes snapshots of a category's streams, at least one and for s.turn, and records its progress in r.
+// sweepTurn takes snapshots of a category's streams, at least one and for s.turnTime, and records its progress in r.
 func (s *States) sweepTurn(ctx context.Context, r *renewal) (taken int, err error) {
 	f, _, err := s.fold(ctx, r.tenant, r.category)
 	if err != nil {
-		if isTheClients(err) {
+		if isClientError(err) {
 			r.after = r.upTo // removed meanwhile, or no longer compiles
 			return 0, nil
 		}
 		return 0, err
 	}
-	streams, seen, err := s.store.UnsnapshottedStreams(ctx, r.tenant, r.category, f.tag, sweepWorth, r.after, cmp.Or(r.page, r.upTo))
+	streams, seen, err := s.store.UnsnapshottedStreams(ctx, r.tenant, r.category, f.tag, minSweepEvents, r.after, cmp.Or(r.page, r.upTo))
 	if err != nil {
 		return 0, err
 	}
-	until := time.Now().Add(s.turn)
+	until := time.Now().Add(s.turnTime)
 	slices.Sort(streams)
 	next, had := slices.BinarySearch(streams, r.stream)
 	if had {
@@ -174,12 +169,12 @@ func (s *States) sweepTurn(ctx context.Context, r *renewal) (taken int, err erro
 			return taken, nil
 		}
 		key := streamKey{r.tenant, stream}
-		err := s.refresh(ctx, key, f)
+		err := s.takeNewest(ctx, key, f)
 		switch {
 		case endsSweep(ctx, err):
 			return taken, err
 		case err != nil:
-			s.complain(ctx, key, err)
+			s.logFailure(ctx, key, err)
 		default:
 			taken++
 		}

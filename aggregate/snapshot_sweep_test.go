@@ -10,7 +10,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-func TestSweepTakesWhatMoved(t *testing.T) {
+func TestSweepTakesSnapshotsOfMovedStreams(t *testing.T) {
 	t.Parallel()
 	s, states, tenant := begin(t, false)
 	must(t, states.Put(t.Context(), tenant, adding("sum")))
@@ -42,7 +42,7 @@ func TestSweepTakesWhatMoved(t *testing.T) {
 func TestSweepTakesTenantsInTurn(t *testing.T) {
 	t.Parallel()
 	s, states, large := begin(t, false)
-	states.turn = 0
+	states.turnTime = 0
 	small := domain.NewTenantID()
 	must(t, s.CreateTenant(t.Context(), domain.Tenant{ID: small, Name: small.String()}))
 	if bytes.Compare(large[:], small[:]) > 0 {

@@ -11,31 +11,31 @@ import (
 // TakeSnapshot folds a stream up to its newest event, stores the state as a snapshot, and returns it. With acceptLoss
 // events may be missing: the snapshot then says so, and is only used for loads that accept the loss. Errors are those
 // of Load.
-func (s *States) TakeSnapshot(ctx context.Context, tenant domain.TenantID, stream string, acceptLoss bool) (domain.Snapshot, error) {
+func (s *States) TakeSnapshot(ctx context.Context, tenant domain.TenantID, stream string, acceptLoss bool) (Snapshot, error) {
 	state, err := s.Load(ctx, tenant, stream, At{AcceptLoss: acceptLoss})
 	if err != nil {
-		return domain.Snapshot{}, err
+		return Snapshot{}, err
 	}
-	return s.keep(ctx, tenant, state)
+	return s.storeSnapshot(ctx, tenant, state)
 }
 
-// keep stores a state as a snapshot, unless it comes from one unchanged.
-func (s *States) keep(ctx context.Context, tenant domain.TenantID, state State) (domain.Snapshot, error) {
-	snapshot := domain.Snapshot{Stream: state.Stream, Version: state.Version, Tag: state.tag, State: state.Data, RemovedTo: state.RemovedTo}
+// storeSnapshot stores a state as a snapshot, unless it comes from one unchanged.
+func (s *States) storeSnapshot(ctx context.Context, tenant domain.TenantID, state State) (Snapshot, error) {
+	snapshot := Snapshot{Stream: state.Stream, Version: state.Version, Tag: state.tag, State: state.Data, RemovedTo: state.RemovedTo}
 	if state.Snapshot < state.Version {
 		if err := s.store.PutSnapshot(ctx, tenant, snapshot); err != nil {
-			return domain.Snapshot{}, err
+			return Snapshot{}, err
 		}
 	}
-	return s.kept(ctx, tenant, snapshot)
+	return s.readBack(ctx, tenant, snapshot)
 }
 
-// kept reads a snapshot back, for the time that the database gave it. If newer snapshots have pushed it out meanwhile,
-// kept returns it as it was given.
-func (s *States) kept(ctx context.Context, tenant domain.TenantID, snapshot domain.Snapshot) (domain.Snapshot, error) {
+// readBack reads a snapshot back, for the time that the database gave it. If newer snapshots have pushed it out
+// meanwhile, readBack returns it as it was given.
+func (s *States) readBack(ctx context.Context, tenant domain.TenantID, snapshot Snapshot) (Snapshot, error) {
 	got, ok, err := s.store.Snapshot(ctx, tenant, snapshot.Stream, snapshot.Tag, snapshot.Version, true)
 	if err != nil {
-		return domain.Snapshot{}, err
+		return Snapshot{}, err
 	}
 	if !ok || got.Version != snapshot.Version {
 		snapshot.TakenAt = time.Now().UTC()
@@ -45,63 +45,63 @@ func (s *States) kept(ctx context.Context, tenant domain.TenantID, snapshot doma
 }
 
 // PutSnapshot stores a snapshot of a client that folds in its own language, and returns it as stored. It contains any
-// JSON, at a version that the stream has reached, with a tag chosen by the client (domain.CheckTag). The error is
+// JSON, at a version that the stream has reached, with a tag chosen by the client (checkTag). The error is
 // domain.CodeVersionConflict if the stream has not reached the version, and domain.CodeNotFound if the stream has no
 // events.
-func (s *States) PutSnapshot(ctx context.Context, tenant domain.TenantID, snapshot domain.Snapshot) (domain.Snapshot, error) {
+func (s *States) PutSnapshot(ctx context.Context, tenant domain.TenantID, snapshot Snapshot) (Snapshot, error) {
 	if err := domain.CheckStream("stream", snapshot.Stream); err != nil {
-		return domain.Snapshot{}, err
+		return Snapshot{}, err
 	}
-	if err := domain.CheckTag("tag", snapshot.Tag); err != nil {
-		return domain.Snapshot{}, err
+	if err := checkTag("tag", snapshot.Tag); err != nil {
+		return Snapshot{}, err
 	}
 	if snapshot.Version < 1 {
-		return domain.Snapshot{}, domain.Errorf(domain.CodeInvalidRequest, "version", "%d is not a version of an event; the first is 1", snapshot.Version)
+		return Snapshot{}, domain.Errorf(domain.CodeInvalidRequest, "version", "%d is not a version of an event; the first is 1", snapshot.Version)
 	}
 	if len(snapshot.State) > domain.MaxDocumentBytes {
-		return domain.Snapshot{}, domain.Errorf(domain.CodeTooLarge, "state", "the state has %d bytes; at most %d are allowed", len(snapshot.State), domain.MaxDocumentBytes)
+		return Snapshot{}, domain.Errorf(domain.CodeTooLarge, "state", "the state has %d bytes; at most %d are allowed", len(snapshot.State), domain.MaxDocumentBytes)
 	}
 	if err := domain.CheckJSON(snapshot.State); err != nil {
-		return domain.Snapshot{}, domain.Errorf(domain.CodeInvalidJSON, "state", "%s", err)
+		return Snapshot{}, domain.Errorf(domain.CodeInvalidJSON, "state", "%s", err)
 	}
 	newest, err := s.events.StreamSlice(ctx, tenant, snapshot.Stream, domain.StreamQuery{Direction: domain.Backward, Limit: 1})
 	if err != nil {
-		return domain.Snapshot{}, err
+		return Snapshot{}, err
 	}
 	version := newest.Version()
 	if version == 0 {
-		return domain.Snapshot{}, domain.Errorf(domain.CodeNotFound, "stream", "there is no stream %s", snapshot.Stream)
+		return Snapshot{}, domain.Errorf(domain.CodeNotFound, "stream", "there is no stream %s", snapshot.Stream)
 	}
 	if snapshot.Version > version {
 		problem := domain.Errorf(domain.CodeVersionConflict, "version", "stream %s is at version %d; a snapshot at version %d is invalid", snapshot.Stream, version, snapshot.Version)
 		problem.CurrentVersion, problem.Stream = &version, snapshot.Stream
-		return domain.Snapshot{}, problem
+		return Snapshot{}, problem
 	}
 	if err := s.store.PutSnapshot(ctx, tenant, snapshot); err != nil {
-		return domain.Snapshot{}, err
+		return Snapshot{}, err
 	}
-	return s.kept(ctx, tenant, snapshot)
+	return s.readBack(ctx, tenant, snapshot)
 }
 
 // LatestSnapshot returns the newest snapshot of a stream, whether folded or a client's. The error is
 // domain.CodeNotFound if there is none.
-func (s *States) LatestSnapshot(ctx context.Context, tenant domain.TenantID, stream string) (domain.Snapshot, error) {
+func (s *States) LatestSnapshot(ctx context.Context, tenant domain.TenantID, stream string) (Snapshot, error) {
 	if err := domain.CheckStream("stream", stream); err != nil {
-		return domain.Snapshot{}, err
+		return Snapshot{}, err
 	}
 	snapshot, ok, err := s.store.LatestSnapshot(ctx, tenant, stream)
 	if err != nil {
-		return domain.Snapshot{}, err
+		return Snapshot{}, err
 	}
 	if !ok {
-		return domain.Snapshot{}, domain.Errorf(domain.CodeNotFound, "stream", "stream %s has no snapshot", stream)
+		return Snapshot{}, domain.Errorf(domain.CodeNotFound, "stream", "stream %s has no snapshot", stream)
 	}
 	return snapshot, nil
 }
 
-// isTheClients reports whether an error was caused by what clients sent, such as an event that their definition cannot
+// isClientError reports whether an error was caused by what clients sent, such as an event that their definition cannot
 // fold. The operator then need not look at it.
-func isTheClients(err error) bool {
+func isClientError(err error) bool {
 	problem, ok := errors.AsType[*domain.Error](err)
 	return ok && problem.Code != domain.CodeUnavailable
 }

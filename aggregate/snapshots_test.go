@@ -24,12 +24,12 @@ func waitForRenewals(t *testing.T, states *States) {
 		select {
 		case <-time.After(time.Millisecond):
 		case <-late:
-			t.Fatal("categories still have their snapshots taken again")
+			t.Fatal("snapshots of categories are still being renewed")
 		}
 	}
 }
 
-func waitFor(t *testing.T, s *watched, stream string) domain.Snapshot {
+func waitFor(t *testing.T, s *watched, stream string) Snapshot {
 	t.Helper()
 	timeout := time.After(time.Minute)
 	for {
@@ -54,7 +54,7 @@ func TestSnapshotEvery100Events(t *testing.T) {
 	must(t, err)
 	wantState(t, got, 99, sumTo(99))
 	if got.Snapshot != 0 || got.EventsRead != 99 {
-		t.Errorf("before the 100th event, %d were read behind a snapshot at %d", got.EventsRead, got.Snapshot)
+		t.Errorf("before the 100th event, %d were read after a snapshot at %d", got.EventsRead, got.Snapshot)
 	}
 	for n := 100; n <= 1000; n += 100 {
 		add(t, s, states, tenant, "sum-1", n, n)
@@ -67,7 +67,7 @@ func TestSnapshotEvery100Events(t *testing.T) {
 		must(t, err)
 		wantState(t, got, int64(n+99), sumTo(n+99))
 		if read := s.events.Load() - before; read != 99 || got.EventsRead != 99 || got.Snapshot != int64(n) {
-			t.Errorf("at version %d, %d events were read (%d by its own word) behind a snapshot at %d", n+99, read, got.EventsRead, got.Snapshot)
+			t.Errorf("at version %d, %d events were read (%d as reported) after a snapshot at %d", n+99, read, got.EventsRead, got.Snapshot)
 		}
 	}
 	select {
@@ -85,7 +85,7 @@ func TestANewDefinitionDoesNotUseOldSnapshots(t *testing.T) {
 	add(t, s, states, tenant, "sum-1", 1, 20)
 	old, err := states.TakeSnapshot(t.Context(), tenant, "sum-1", false)
 	must(t, err)
-	_, err = states.PutSnapshot(t.Context(), tenant, domain.Snapshot{Stream: "sum-1", Version: 20, Tag: "go-v1", State: json.RawMessage(`"mine"`)})
+	_, err = states.PutSnapshot(t.Context(), tenant, Snapshot{Stream: "sum-1", Version: 20, Tag: "go-v1", State: json.RawMessage(`"mine"`)})
 	must(t, err)
 
 	// How often snapshots are taken is no part of what they are.
@@ -128,18 +128,18 @@ func TestClientsSnapshotsAreChecked(t *testing.T) {
 	t.Parallel()
 	s, states, tenant := begin(t, false)
 	add(t, s, states, tenant, "sum-1", 1, 3)
-	good := domain.Snapshot{Stream: "sum-1", Version: 3, Tag: "go-v1", State: json.RawMessage(`{"n": 3}`)}
+	good := Snapshot{Stream: "sum-1", Version: 3, Tag: "go-v1", State: json.RawMessage(`{"n": 3}`)}
 	kept, err := states.PutSnapshot(t.Context(), tenant, good)
 	must(t, err)
 	if kept.TakenAt.IsZero() || kept.Version != 3 || string(kept.State) != `{"n": 3}` {
 		t.Errorf("kept %+v", kept)
 	}
-	for want, change := range map[domain.Code]func(*domain.Snapshot){
-		domain.CodeVersionConflict: func(s *domain.Snapshot) { s.Version = 4 },
-		domain.CodeNotFound:        func(s *domain.Snapshot) { s.Stream = "sum-2" },
-		domain.CodeInvalidJSON:     func(s *domain.Snapshot) { s.State = json.RawMessage(`{"a": "\u0000"}`) },
-		domain.CodeInvalidRequest:  func(s *domain.Snapshot) { s.Tag = domain.DefinitionTag("x") },
-		domain.CodeTooLarge: func(s *domain.Snapshot) {
+	for want, change := range map[domain.Code]func(*Snapshot){
+		domain.CodeVersionConflict: func(s *Snapshot) { s.Version = 4 },
+		domain.CodeNotFound:        func(s *Snapshot) { s.Stream = "sum-2" },
+		domain.CodeInvalidJSON:     func(s *Snapshot) { s.State = json.RawMessage(`{"a": "\u0000"}`) },
+		domain.CodeInvalidRequest:  func(s *Snapshot) { s.Tag = DefinitionTag("x") },
+		domain.CodeTooLarge: func(s *Snapshot) {
 			s.State = json.RawMessage(`"` + strings.Repeat("x", domain.MaxDocumentBytes) + `"`)
 		},
 	} {
@@ -162,7 +162,7 @@ func TestClientsSnapshotsAreChecked(t *testing.T) {
 	}
 }
 
-// Streams that were there before their category had a definition have snapshots soon after it has one.
+// Streams that existed before their category had a definition get snapshots soon after it has one.
 func TestStreamsImportedBeforeTheirAggregateGetSnapshots(t *testing.T) {
 	t.Parallel()
 	s, states, tenant := begin(t, true)
@@ -177,12 +177,13 @@ func TestStreamsImportedBeforeTheirAggregateGetSnapshots(t *testing.T) {
 	}
 }
 
-// A stream whose state costs more than a request may is folded in the background, part by part, and can be asked for then.
+// A stream whose state costs more than a request may cost is folded in the background, part by part. After that, the
+// state can be loaded.
 func TestACostlyStateIsFoldedInTheBackground(t *testing.T) {
 	t.Parallel()
 	s, states, tenant := begin(t, true)
 	add(t, s, states, tenant, "sum-1", 1, 90)
-	must(t, s.PutAggregate(t.Context(), tenant, domain.Aggregate{Category: "sum", On: map[string]string{
+	must(t, s.PutAggregate(t.Context(), tenant, Definition{Category: "sum", On: map[string]string{
 		"*": `{'n': state.?n.orValue(0) + 1, 'done': lists.range(900).all(x, lists.range(100).all(y, x + y >= 0))}`,
 	}}))
 	states.requests = budget.New(budget.Limits{Steps: 2_000_000, Time: time.Hour})

@@ -15,7 +15,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// However a state is loaded, with whatever snapshots there are, it is the fold of the events up to its version.
+// However a state is loaded, and whatever snapshots exist, it is the fold of the events up to its version.
 func TestAStateIsTheFoldOfItsEvents(t *testing.T) {
 	t.Parallel()
 	s, states, tenant := begin(t, false)
@@ -49,7 +49,7 @@ func TestAStateIsTheFoldOfItsEvents(t *testing.T) {
 		}
 		wantState(r, got, int64(version), sumTo(version))
 		if _, err := states.Load(t.Context(), tenant, stream, At{Version: int64(version + 1)}); code(err) != domain.CodeNotFound {
-			r.Fatalf("a version that is not there yet: %v", err)
+			r.Fatalf("a version that does not exist yet: %v", err)
 		}
 	})
 }
@@ -93,7 +93,7 @@ func TestLongStreamsAreFoldedInSlices(t *testing.T) {
 	}
 	// Events of half a megabyte: a slice ends by its bytes.
 	big := strings.Repeat("x", 500<<10)
-	must(t, states.Put(t.Context(), tenant, domain.Aggregate{Category: "big", On: map[string]string{"*": `{"bytes": state.?bytes.orValue(0) + size(event.data.text)}`}}))
+	must(t, states.Put(t.Context(), tenant, Definition{Category: "big", On: map[string]string{"*": `{"bytes": state.?bytes.orValue(0) + size(event.data.text)}`}}))
 	for range 5 {
 		var events []domain.NewEvent
 		for range 5 {
@@ -134,7 +134,7 @@ func TestFaults(t *testing.T) {
 	wantState(t, got, 3, sumTo(3))
 }
 
-func TestNullBeginsAnew(t *testing.T) {
+func TestNullRestartsFromTheInitialState(t *testing.T) {
 	t.Parallel()
 	s, states, tenant := begin(t, false)
 	definition := adding("sum")
@@ -161,7 +161,7 @@ func TestNullBeginsAnew(t *testing.T) {
 	}
 }
 
-func TestTenantsWithEqualNamesAreApart(t *testing.T) {
+func TestTenantsAreIsolated(t *testing.T) {
 	t.Parallel()
 	s, states, one := begin(t, false)
 	two := domain.NewTenantID()
@@ -191,7 +191,7 @@ func TestTenantsWithEqualNamesAreApart(t *testing.T) {
 	}
 }
 
-// BenchmarkLoad is the state of a stream of 10,000 events, with the snapshots that it has, and without any.
+// BenchmarkLoad loads the state of a stream of 10,000 events, with and without snapshots.
 func BenchmarkLoad(b *testing.B) {
 	s, states, tenant := begin(b, false)
 	must(b, states.Put(b.Context(), tenant, adding("sum")))
@@ -210,7 +210,7 @@ func BenchmarkLoad(b *testing.B) {
 	b.Run("99-events-behind-a-snapshot", load)
 }
 
-// occurred appends events that have happened at some minutes of an hour, with their numbers as data.
+// occurred appends events that happened in some minutes of an hour, with their numbers as data.
 func occurred(t testing.TB, s *watched, tenant domain.TenantID, stream string, minutes ...int) {
 	t.Helper()
 	var events []domain.NewEvent
@@ -227,9 +227,9 @@ func occurred(t testing.TB, s *watched, tenant domain.TenantID, stream string, m
 
 func minuteOf(minute int) time.Time { return time.Date(2020, 1, 1, 12, minute, 0, 0, time.UTC) }
 
-// The state at a moment of business time is that of the events that had happened, whenever they were recorded and whatever
-// snapshot there is.
-func TestStateByWhenEventsHappened(t *testing.T) {
+// The state at a moment of business time is that of the events that had happened by then, whenever they were recorded
+// and whatever snapshots exist.
+func TestStateByOccurredAt(t *testing.T) {
 	t.Parallel()
 	s, states, tenant := begin(t, false)
 	definition := adding("sum")
@@ -272,11 +272,11 @@ func TestStateByWhenEventsHappened(t *testing.T) {
 	}
 }
 
-// However much a state takes, it ends when its client has gone, and when it has cost too much.
-func TestAStateCostsNoMoreThanARequestMay(t *testing.T) {
+// Loading a state ends when its client has gone, and when it has cost too much.
+func TestStatesAreLimitedByTheBudget(t *testing.T) {
 	t.Parallel()
 	s, states, tenant := begin(t, false)
-	must(t, states.Put(t.Context(), tenant, domain.Aggregate{Category: "sum", On: map[string]string{
+	must(t, states.Put(t.Context(), tenant, Definition{Category: "sum", On: map[string]string{
 		"*": `{'n': lists.range(900).all(x, lists.range(100).all(y, x + y >= 0))}`,
 	}}))
 	add(t, s, states, tenant, "sum-1", 1, 1000)

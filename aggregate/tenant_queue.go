@@ -34,80 +34,80 @@ func newTenantQueue[K comparable](most, each int) *tenantQueue[K] {
 }
 
 // push adds a key as the last of its tenant, unless it waits already. It returns false if too many keys wait.
-func (l *tenantQueue[K]) push(tenant domain.TenantID, key K) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if _, waits := l.keys[key]; waits {
+func (q *tenantQueue[K]) push(tenant domain.TenantID, key K) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if _, waits := q.keys[key]; waits {
 		return true
 	}
-	q := l.tenants[tenant]
-	if len(l.keys) >= l.most || q != nil && len(q.keys) >= max(1, l.most/10) {
+	t := q.tenants[tenant]
+	if len(q.keys) >= q.most || t != nil && len(t.keys) >= max(1, q.most/10) {
 		return false
 	}
-	l.keys[key] = struct{}{}
-	if q == nil {
-		q = &tenantKeys[K]{tenant: tenant}
-		l.tenants[tenant] = q
+	q.keys[key] = struct{}{}
+	if t == nil {
+		t = &tenantKeys[K]{tenant: tenant}
+		q.tenants[tenant] = t
 	}
-	q.keys = append(q.keys, key)
-	l.arrange(q)
+	t.keys = append(t.keys, key)
+	q.arrange(t)
 	return true
 }
 
 // next waits for a key, and counts it as in progress until done is called. It returns false if ctx has ended.
-func (l *tenantQueue[K]) next(ctx context.Context) (key K, done func(), ok bool) {
+func (q *tenantQueue[K]) next(ctx context.Context) (key K, done func(), ok bool) {
 	for {
 		select {
 		case <-ctx.Done():
 			return key, nil, false
-		case <-l.ready:
+		case <-q.ready:
 		}
-		if key, done, ok := l.pop(); ok {
+		if key, done, ok := q.pop(); ok {
 			return key, done, true
 		}
 	}
 }
 
-func (l *tenantQueue[K]) pop() (key K, done func(), ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	front := l.ring.Front()
+func (q *tenantQueue[K]) pop() (key K, done func(), ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	front := q.ring.Front()
 	if front == nil {
 		return key, nil, false
 	}
-	q := l.ring.Remove(front).(*tenantKeys[K])
-	q.place = nil
-	key = q.keys[0]
-	q.keys = q.keys[1:]
-	delete(l.keys, key)
-	q.running++
-	l.arrange(q)
+	t := q.ring.Remove(front).(*tenantKeys[K])
+	t.place = nil
+	key = t.keys[0]
+	t.keys = t.keys[1:]
+	delete(q.keys, key)
+	t.running++
+	q.arrange(t)
 	return key, func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		q.running--
-		l.arrange(q)
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		t.running--
+		q.arrange(t)
 	}, true
 }
 
 // waiting returns how many keys wait.
-func (l *tenantQueue[K]) waiting() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.keys)
+func (q *tenantQueue[K]) waiting() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.keys)
 }
 
 // arrange adds a tenant to the end of the ring if it may have a turn and is not in the ring, and wakes up a worker.
-func (l *tenantQueue[K]) arrange(q *tenantKeys[K]) {
-	if q.place == nil && len(q.keys) > 0 && q.running < l.each {
-		q.place = l.ring.PushBack(q)
+func (q *tenantQueue[K]) arrange(t *tenantKeys[K]) {
+	if t.place == nil && len(t.keys) > 0 && t.running < q.each {
+		t.place = q.ring.PushBack(t)
 	}
-	if len(q.keys) == 0 && q.running == 0 {
-		delete(l.tenants, q.tenant)
+	if len(t.keys) == 0 && t.running == 0 {
+		delete(q.tenants, t.tenant)
 	}
-	if l.ring.Len() > 0 {
+	if q.ring.Len() > 0 {
 		select {
-		case l.ready <- struct{}{}:
+		case q.ready <- struct{}{}:
 		default:
 		}
 	}

@@ -7,23 +7,23 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Tenants take turns, and none has all workers.
-func TestALineGoesRoundByTenant(t *testing.T) {
+// Tenants take turns, and none occupies all workers.
+func TestTenantQueueIsRoundRobin(t *testing.T) {
 	t.Parallel()
-	l := newTenantQueue[streamKey](90, 1) // nine of one tenant
+	q := newTenantQueue[streamKey](90, 1) // nine of one tenant
 	busy, quiet := domain.NewTenantID(), domain.NewTenantID()
 	for n := range 9 {
-		l.push(busy, streamKey{busy, fmt.Sprint(n)})
-		l.push(busy, streamKey{busy, fmt.Sprint(n)}) // waits already
+		q.push(busy, streamKey{busy, fmt.Sprint(n)})
+		q.push(busy, streamKey{busy, fmt.Sprint(n)}) // waits already
 	}
-	l.push(quiet, streamKey{quiet, "one"})
-	if l.push(busy, streamKey{busy, "too many"}) {
-		t.Error("one tenant has more than a tenth of the line")
+	q.push(quiet, streamKey{quiet, "one"})
+	if q.push(busy, streamKey{busy, "too many"}) {
+		t.Error("one tenant has more than a tenth of the queue")
 	}
 	next := func() (streamKey, func()) {
-		key, done, ok := l.pop()
+		key, done, ok := q.pop()
 		if !ok {
-			t.Fatal("nobody may have a turn")
+			t.Fatal("no key is ready")
 		}
 		return key, done
 	}
@@ -32,8 +32,8 @@ func TestALineGoesRoundByTenant(t *testing.T) {
 	if first != (streamKey{busy, "0"}) || second != (streamKey{quiet, "one"}) {
 		t.Errorf("the first two are %v and %v", first, second)
 	}
-	if key, _, ok := l.pop(); ok {
-		t.Errorf("%v is worked on beside another of its tenant", key)
+	if key, _, ok := q.pop(); ok {
+		t.Errorf("%v is processed beside another key of its tenant", key)
 	}
 	firstDone()
 	secondDone()
@@ -44,7 +44,7 @@ func TestALineGoesRoundByTenant(t *testing.T) {
 		}
 		done()
 	}
-	if l.waiting() != 0 || len(l.tenants) != 0 {
-		t.Errorf("%d wait, of %d tenants", l.waiting(), len(l.tenants))
+	if q.waiting() != 0 || len(q.tenants) != 0 {
+		t.Errorf("%d wait, of %d tenants", q.waiting(), len(q.tenants))
 	}
 }

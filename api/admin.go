@@ -6,6 +6,7 @@ import (
 	"net/http/pprof"
 	"strings"
 
+	"github.com/manifold-es/manifold/api/problem"
 	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
 )
@@ -40,11 +41,11 @@ func (s *Server) profiles() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		credential, err := s.credentialOf(request, false)
 		if err == nil {
-			err = credential.Require(domain.ScopeOperator)
+			err = credential.Require(auth.ScopeOperator)
 		}
 		if err != nil {
-			e, _ := clientError(err)
-			s.refuse(w, request, s.requestIDs.next(), e)
+			e, _ := problem.Of(err)
+			problem.Answer(w, request, s.requestIDs.Next(), e)
 			return
 		}
 		s.known(request.Context())
@@ -54,7 +55,7 @@ func (s *Server) profiles() http.Handler {
 
 var (
 	errAdminListener = domain.Errorf(domain.CodeForbidden, "Authorization", "this address is for the operator; tenants' keys work at the service's other address")
-	errAdminOnly     = domain.Errorf(domain.CodeForbidden, "Authorization", "the operator's key works at the admin listener alone; see admin.listen in the configuration")
+	errAdminOnly     = domain.Errorf(domain.CodeForbidden, "Authorization", "the operator's key works only at the admin listener; see admin.listen in the configuration")
 )
 
 // admitHere returns an error for a key that this listener does not accept.

@@ -4,70 +4,58 @@ import (
 	"context"
 
 	"github.com/manifold-es/manifold/aggregate"
+	"github.com/manifold-es/manifold/api/access"
 	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/api/problem"
+	"github.com/manifold-es/manifold/api/wire"
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
 )
 
-func (s generated) ListAggregates(ctx context.Context, _ openapi.ListAggregatesRequestObject) (openapi.ListAggregatesResponseObject, error) {
-	caller := callerOf(ctx)
-	definitions, err := s.config.Aggregates.Definitions(ctx, caller.tenant)
+func (s operations) ListAggregates(ctx context.Context, caller access.Caller, _ openapi.ListAggregatesRequest) (*openapi.Response, error) {
+	definitions, err := s.config.Aggregates.Definitions(ctx, caller.Tenant)
 	if err != nil {
 		return nil, err
 	}
-	answer := openapi.ListAggregates200JSONResponse{Aggregates: []openapi.Aggregate{}}
+	answer := openapi.AggregateList{Aggregates: []openapi.Aggregate{}}
 	for _, definition := range definitions {
-		if caller.allow(definition.Category, domain.ScopeEventsRead, domain.ScopeProjectionsWrite) == nil {
+		if caller.Allow(definition.Category, auth.ScopeEventsRead, auth.ScopeProjectionsWrite) == nil {
 			answer.Aggregates = append(answer.Aggregates, aggregateAnswer(definition))
 		}
 	}
-	return answer, nil
+	return openapi.OK(answer), nil
 }
 
-func (s generated) PutAggregate(ctx context.Context, request openapi.PutAggregateRequestObject) (openapi.PutAggregateResponseObject, error) {
-	tenant := callerOf(ctx).tenant
+func (s operations) PutAggregate(ctx context.Context, caller access.Caller, request openapi.PutAggregateRequest) (*openapi.Response, error) {
 	body := request.Body
 	if body.Category != nil && *body.Category != request.Category {
-		return nil, domain.Errorf(domain.CodeInvalidRequest, "category", "it is %s, but the path says %s; leave it out", clip(*body.Category, 60), request.Category)
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "category", "it is %s, but the path says %s; leave it out", domain.Clip(*body.Category, 60), request.Category)
 	}
-	definition := domain.Aggregate{
+	definition := aggregate.Definition{
 		Category: request.Category, Initial: body.Initial, On: body.On, SnapshotEvery: body.SnapshotEvery,
 	}
-	if err := s.config.Aggregates.Put(ctx, tenant, definition); err != nil {
+	if err := s.config.Aggregates.Put(ctx, caller.Tenant, definition); err != nil {
 		return nil, err
 	}
-	definition, err := s.config.Aggregates.Definition(ctx, tenant, request.Category)
-	if err != nil {
-		return nil, err
-	}
-	return openapi.PutAggregate200JSONResponse(aggregateAnswer(definition)), nil
+	definition, err := s.config.Aggregates.Definition(ctx, caller.Tenant, request.Category)
+	return openapi.OK(aggregateAnswer(definition)), err
 }
 
-func (s generated) GetAggregate(ctx context.Context, request openapi.GetAggregateRequestObject) (openapi.GetAggregateResponseObject, error) {
-	caller := callerOf(ctx)
-	if err := caller.allow(request.Category, domain.ScopeEventsRead, domain.ScopeProjectionsWrite); err != nil {
-		return nil, inPlace("path category", err)
+func (s operations) GetAggregate(ctx context.Context, caller access.Caller, request openapi.GetAggregateRequest) (*openapi.Response, error) {
+	if err := caller.Allow(request.Category, auth.ScopeEventsRead, auth.ScopeProjectionsWrite); err != nil {
+		return nil, problem.At("path category", err)
 	}
-	definition, err := s.config.Aggregates.Definition(ctx, caller.tenant, request.Category)
-	if err != nil {
-		return nil, err
-	}
-	return openapi.GetAggregate200JSONResponse(aggregateAnswer(definition)), nil
+	definition, err := s.config.Aggregates.Definition(ctx, caller.Tenant, request.Category)
+	return openapi.OK(aggregateAnswer(definition)), err
 }
 
-func (s generated) DeleteAggregate(ctx context.Context, request openapi.DeleteAggregateRequestObject) (openapi.DeleteAggregateResponseObject, error) {
-	if err := s.config.Aggregates.Delete(ctx, callerOf(ctx).tenant, request.Category); err != nil {
-		return nil, err
-	}
-	return openapi.DeleteAggregate204Response{}, nil
+func (s operations) DeleteAggregate(ctx context.Context, caller access.Caller, request openapi.DeleteAggregateRequest) (*openapi.Response, error) {
+	return openapi.NoContent(), s.config.Aggregates.Delete(ctx, caller.Tenant, request.Category)
 }
 
-func (s generated) GetState(ctx context.Context, request openapi.GetStateRequestObject) (openapi.GetStateResponseObject, error) {
-	caller := callerOf(ctx)
-	if err := domain.CheckStream("path streamId", request.StreamId); err != nil {
+func (s operations) GetState(ctx context.Context, caller access.Caller, request openapi.GetStateRequest) (*openapi.Response, error) {
+	if err := caller.AllowStream(request.StreamId, auth.ScopeEventsRead); err != nil {
 		return nil, err
-	}
-	if err := caller.allow(domain.Category(request.StreamId), domain.ScopeEventsRead); err != nil {
-		return nil, inPlace("path streamId", err)
 	}
 	switch params := request.Params; {
 	case params.At != nil && params.Version != nil:
@@ -77,35 +65,31 @@ func (s generated) GetState(ctx context.Context, request openapi.GetStateRequest
 	}
 	for where, at := range map[string]*openapi.Time{"query at": request.Params.At, "query occurredAt": request.Params.OccurredAt} {
 		if at != nil {
-			if err := checkTime(where, at.Time); err != nil {
+			if err := wire.CheckTime(where, at.Time); err != nil {
 				return nil, err
 			}
 		}
 	}
-	state, err := s.config.Aggregates.Load(ctx, caller.tenant, request.StreamId, aggregate.At{
+	state, err := s.config.Aggregates.Load(ctx, caller.Tenant, request.StreamId, aggregate.At{
 		Version: value(request.Params.Version), Time: value(request.Params.At).Time, OccurredAt: value(request.Params.OccurredAt).Time, AcceptLoss: value(request.Params.AcceptLoss),
 	})
 	if err != nil {
 		return nil, err
 	}
-	tag := etag(state.Version)
-	var loss *openapi.StateLoss
-	if state.RemovedTo > 0 {
-		loss = &openapi.StateLoss{RemovedTo: state.RemovedTo}
+	answer := openapi.State{
+		Stream: request.StreamId, Version: state.Version, State: state.Data,
+		SnapshotVersion: state.Snapshot, EventsRead: state.EventsRead,
 	}
-	return stateAnswer{
-		Body: openapi.State{
-			Stream: request.StreamId, Version: state.Version, State: state.Data,
-			SnapshotVersion: state.Snapshot, EventsRead: state.EventsRead, Loss: loss,
-		},
-		Headers: openapi.GetState200ResponseHeaders{ETag: &tag},
-	}, nil
+	if state.RemovedTo > 0 {
+		answer.Loss = &openapi.StateLoss{RemovedTo: state.RemovedTo}
+	}
+	return openapi.OK(answer).With("ETag", etag(state.Version)), nil
 }
 
-func aggregateAnswer(definition domain.Aggregate) openapi.Aggregate {
+func aggregateAnswer(definition aggregate.Definition) openapi.Aggregate {
 	every := definition.SnapshotEvery
 	if every == 0 {
-		every = domain.DefaultSnapshotEvery
+		every = aggregate.DefaultSnapshotEvery
 	}
 	initial := definition.Initial
 	if initial == nil {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/manifold-es/manifold/aggregate"
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
 )
 
@@ -49,7 +50,7 @@ func TestASnapshotTellsNothingToWhoMayOnlyAppend(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	a := w.tenant("acme")
-	appends := &actor{w, w.key(a.tenantID, domain.ScopeEventsAppend), a.tenantID}
+	appends := &actor{w, w.key(a.tenantID, auth.ScopeEventsAppend), a.tenantID}
 	a.send("PUT", "/v1/aggregates/order", `{"on": {"*": "{\"n\": event.data.n, \"secret\": event.data.secret}"}}`).want(200)
 	a.post("/v1/streams/order-1/events", list{object{"type": "A", "data": object{"n": 1, "secret": "s3cret"}}}).want(201)
 	got := appends.post("/v1/snapshots/order-1", nil).want(201)

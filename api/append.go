@@ -7,50 +7,34 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/manifold-es/manifold/api/access"
+	"github.com/manifold-es/manifold/api/problem"
+	"github.com/manifold-es/manifold/api/wire"
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Log is the tenants' event logs.
-type Log interface {
+// Appender appends events. The service's appender also reports each append to aggregates.
+type Appender interface {
 	Append(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error)
-	LogSlice(ctx context.Context, tenant domain.TenantID, query domain.LogQuery) (domain.LogSlice, error)
-	StreamSlice(ctx context.Context, tenant domain.TenantID, stream string, query domain.StreamQuery) (domain.StreamSlice, error)
-	Head(ctx context.Context, tenant domain.TenantID) (domain.Head, error)
-	// RecordedAt returns when the events at these positions were recorded. For a removed event it returns the time of
-	// the next event that is still there.
-	RecordedAt(ctx context.Context, tenant domain.TenantID, positions []int64) (map[int64]time.Time, error)
-	// Event returns an event by its id, or domain.CodeNotFound.
-	Event(ctx context.Context, tenant domain.TenantID, id domain.EventID) (domain.Event, error)
-	// StreamsOf returns the streams of events by their ids, and leaves out ids that do not exist.
-	StreamsOf(ctx context.Context, tenant domain.TenantID, ids []domain.EventID) (map[domain.EventID]string, error)
-	// Latest returns the newest event of each stream, in the order of streams, and leaves out empty streams. The result
-	// ends with the event that exceeds maxBytes of data and metadata; 0 means no limit.
-	Latest(ctx context.Context, tenant domain.TenantID, streams []string, maxBytes int) ([]domain.Event, error)
 }
 
 // appendToStream does not use the generated code. Events' data reaches the log as the bytes that came in, and generic
 // decoding is too slow for the operation that is called most.
-func (s *Server) appendToStream(c echo.Context, caller caller) error {
+func (s *Server) appendToStream(c echo.Context, caller access.Caller) error {
 	request := c.Request()
-	stream, err := pathParam(c, "streamId")
-	if err != nil {
+	stream := c.Param("streamId")
+	if err := caller.AllowStream(stream, auth.ScopeEventsAppend); err != nil {
 		return err
-	}
-	if err := domain.CheckStream("path streamId", stream); err != nil {
-		return err
-	}
-	if err := caller.allow(domain.Category(stream), domain.ScopeEventsAppend); err != nil {
-		return inPlace("path streamId", err)
 	}
 	expected, conditional, err := expectation(request.Header)
 	if err != nil {
 		return err
 	}
-	form, err := cloudFormOf(request.Header)
+	form, err := wire.CloudFormOf(request.Header)
 	if err != nil {
 		return err
 	}
@@ -58,15 +42,15 @@ func (s *Server) appendToStream(c echo.Context, caller caller) error {
 	if err != nil {
 		return err
 	}
-	account := s.budgets.bodies.Account(caller.tenant)
+	account := s.budgets.bodies.Account(caller.Tenant)
 	defer account.Close()
-	body, err := s.decoders.readBody(request, account)
+	body, err := s.decoders.ReadBody(request, account)
 	if err != nil {
 		return err
 	}
 	var events []domain.NewEvent
 	err = s.parseInTurn(request.Context(), caller, body, func() (err error) {
-		events, err = form.newEvents(request.Header, stream, body)
+		events, err = form.NewEvents(request.Header, stream, body)
 		return err
 	})
 	if err != nil {
@@ -77,10 +61,10 @@ func (s *Server) appendToStream(c echo.Context, caller caller) error {
 	}
 	batch := domain.Append{Streams: []domain.StreamAppend{{Stream: stream, Expected: expected, Events: events}}}
 	identify(key, batch)
-	keepTrace(request.Header, batch)
-	appended, err := s.config.Log.Append(request.Context(), caller.tenant, batch)
+	wire.KeepTrace(request.Header, batch)
+	appended, err := s.config.Appends.Append(request.Context(), caller.Tenant, batch)
 	if err != nil {
-		return asked(conditional, form.asked(err))
+		return withCondition(conditional, form.PlaceInRequest(err))
 	}
 	c.Response().Header().Set("ETag", etag(appended.Streams[0].Version))
 	return writeAppended(c, appended, func(b []byte) []byte {
@@ -92,23 +76,23 @@ func (s *Server) appendToStream(c echo.Context, caller caller) error {
 }
 
 // append appends events to several streams.
-func (s *Server) append(c echo.Context, caller caller) error {
+func (s *Server) append(c echo.Context, caller access.Caller) error {
 	if err := noExpectation(c.Request().Header, "each stream of the body has its own expectedVersion; give it there"); err != nil {
 		return err
 	}
-	key, err := appendPreamble(c.Request(), noCloudEvents)
+	key, err := appendPreamble(c.Request(), wire.NoCloudEvents)
 	if err != nil {
 		return err
 	}
-	account := s.budgets.bodies.Account(caller.tenant)
+	account := s.budgets.bodies.Account(caller.Tenant)
 	defer account.Close()
-	body, err := s.decoders.readBody(c.Request(), account)
+	body, err := s.decoders.ReadBody(c.Request(), account)
 	if err != nil {
 		return err
 	}
 	var request domain.Append
 	err = s.parseInTurn(c.Request().Context(), caller, body, func() (err error) {
-		request, err = decodeAppend(body)
+		request, err = wire.DecodeAppend(body)
 		return err
 	})
 	if err != nil {
@@ -122,13 +106,13 @@ func (s *Server) append(c echo.Context, caller caller) error {
 		return err
 	}
 	for i := range request.Streams {
-		if err := caller.allow(domain.Category(request.Streams[i].Stream), domain.ScopeEventsAppend); err != nil {
-			return inPlace(fmt.Sprintf("streams[%d].stream", i), err)
+		if err := caller.Allow(domain.Category(request.Streams[i].Stream), auth.ScopeEventsAppend); err != nil {
+			return problem.At(fmt.Sprintf("streams[%d].stream", i), err)
 		}
 	}
 	identify(key, request)
-	keepTrace(c.Request().Header, request)
-	appended, err := s.config.Log.Append(c.Request().Context(), caller.tenant, request)
+	wire.KeepTrace(c.Request().Header, request)
+	appended, err := s.config.Appends.Append(c.Request().Context(), caller.Tenant, request)
 	if err != nil {
 		return err
 	}
@@ -147,12 +131,12 @@ func (s *Server) append(c echo.Context, caller caller) error {
 }
 
 // appendPreamble does the checks that both operations share, and returns the idempotency key.
-func appendPreamble(request *http.Request, form cloudForm) (key string, err error) {
+func appendPreamble(request *http.Request, form wire.CloudForm) (key string, err error) {
 	if err := noQuery(request); err != nil {
 		return "", err
 	}
-	if form == noCloudEvents {
-		if err := wantContentType(request, "application/json"); err != nil {
+	if form == wire.NoCloudEvents {
+		if err := wire.RequireContentType(request, "application/json"); err != nil {
 			return "", err
 		}
 	}
@@ -161,7 +145,7 @@ func appendPreamble(request *http.Request, form cloudForm) (key string, err erro
 
 func noQuery(request *http.Request) error {
 	if request.URL.RawQuery != "" {
-		return domain.Errorf(domain.CodeInvalidRequest, "query", "there are no parameters here")
+		return domain.Errorf(domain.CodeInvalidRequest, "query", "unknown parameter; this operation has none")
 	}
 	return nil
 }
@@ -203,7 +187,7 @@ func expectation(header http.Header) (expected domain.Expected, conditional bool
 		value := values[0]
 		switch name {
 		case "Expected-Version":
-			if expected, err = parseExpected(name, value); err != nil {
+			if expected, err = wire.ParseExpected(name, value); err != nil {
 				return 0, false, err
 			}
 		case "If-Match":
@@ -214,7 +198,7 @@ func expectation(header http.Header) (expected domain.Expected, conditional bool
 				version, closed := strings.CutSuffix(version, `"`)
 				number, numberErr := strconv.ParseUint(version, 10, 63)
 				if !ok || !closed || numberErr != nil || len(version) > 18 {
-					return 0, false, domain.Errorf(domain.CodeInvalidRequest, name, `%q is neither * nor a version in quotes such as "4"`, clip(value, 40))
+					return 0, false, domain.Errorf(domain.CodeInvalidRequest, name, `%q is neither * nor a version in quotes such as "4"`, domain.Clip(value, 40))
 				}
 				expected = domain.Expected(number)
 			}
@@ -222,7 +206,7 @@ func expectation(header http.Header) (expected domain.Expected, conditional bool
 			conditional = true
 			expected = domain.None
 			if value != "*" {
-				return 0, false, domain.Errorf(domain.CodeInvalidRequest, name, "%q is not supported; only * is: the stream must not exist", clip(value, 40))
+				return 0, false, domain.Errorf(domain.CodeInvalidRequest, name, "%q is not supported; only * is: the stream must not exist", domain.Clip(value, 40))
 			}
 		}
 	}
@@ -244,7 +228,7 @@ func noExpectation(header http.Header, instead string) error {
 }
 
 // asked adapts a version conflict to the header that the client used: after If-Match it is a 412.
-func asked(conditional bool, err error) error {
+func withCondition(conditional bool, err error) error {
 	if e, ok := errors.AsType[*domain.Error](err); ok && conditional && e.Code == domain.CodeVersionConflict {
 		failed := *e
 		failed.Code = domain.CodePreconditionFailed
@@ -303,8 +287,7 @@ func appendAppendedStream(b []byte, stream domain.AppendedStream) []byte {
 		b = append(b, event.ID.String()...)
 		b = append(b, `","version":`...)
 		b = strconv.AppendInt(b, event.Version, 10)
-		b = append(b, `,"position":`...)
-		b = strconv.AppendInt(b, event.Position, 10)
+		b = wire.AppendNumber(b, "position", event.Position)
 		b = append(b, '}')
 	}
 	return append(b, "]}"...)

@@ -9,13 +9,17 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"pgregory.net/rapid"
 
 	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/api/wire"
 	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/tables/tablestest"
 )
 
 // The decoder of the append path and the schemas of openapi.yaml accept the same bodies. The bodies are valid ones,
@@ -44,11 +48,11 @@ func TestAppendBodyIsAlikeToTheContract(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		events := drawEvents(t)
-		agree(t, events, "NewEvents", func(text []byte) error { _, err := decodeEvents(text); return err })
+		agree(t, events, "NewEvents", func(text []byte) error { _, err := wire.DecodeEvents(text); return err })
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		request := drawRequest(t)
-		agree(t, request, "AppendRequest", func(text []byte) error { _, err := decodeAppend(text); return err })
+		agree(t, request, "AppendRequest", func(text []byte) error { _, err := wire.DecodeAppend(text); return err })
 	})
 }
 
@@ -140,7 +144,8 @@ func FuzzAppendBody(f *testing.F) {
 		f.Add([]byte(seed), false)
 	}
 	log := &recordingLog{}
-	server, err := New(Config{Log: log, Keys: anybody{}})
+	keys, token := keyOfTenant(f)
+	server, err := New(Config{Appends: log, Keys: keys})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -153,7 +158,7 @@ func FuzzAppendBody(f *testing.F) {
 		log.last = domain.Append{}
 		request := httptest.NewRequest(http.MethodPost, path, bytes.NewReader(body))
 		request.Header.Set("Content-Type", "application/json")
-		request.Header.Set("Authorization", "Bearer x")
+		request.Header.Set("Authorization", "Bearer "+token)
 		answer := httptest.NewRecorder()
 		handler.ServeHTTP(answer, request)
 		switch {
@@ -218,10 +223,7 @@ func sameByStandardLibrary(t *testing.T, body []byte, several bool, got domain.A
 }
 
 // recordingLog records the last append and reports success.
-type recordingLog struct {
-	Log
-	last domain.Append
-}
+type recordingLog struct{ last domain.Append }
 
 func (l *recordingLog) Append(_ context.Context, _ domain.TenantID, request domain.Append) (domain.Appended, error) {
 	l.last = request
@@ -235,17 +237,22 @@ func (l *recordingLog) Append(_ context.Context, _ domain.TenantID, request doma
 	return appended, nil
 }
 
-// anybody accepts every key and grants everything.
-type anybody struct{ Keys }
-
-func (anybody) Authenticate(context.Context, string) (auth.Credential, error) {
-	return auth.Credential{Tenant: domain.NewTenantID(), Grants: domain.GrantsOf(domain.TenantScopes[:]...)}, nil
+// keyOfTenant creates a tenant and a key that grants everything.
+func keyOfTenant(t testing.TB) (keys *auth.Keys, token string) {
+	s := tablestest.OpenAgain(t, pgtest.Database(t))
+	tenant := domain.NewTenantID()
+	key, token := auth.NewKey(tenant, "key", auth.GrantsOf(auth.TenantScopes[:]...))
+	keys, err := auth.NewKeys(auth.Config{Store: s.KeyTables, TTL: time.Hour})
+	if err := errors.Join(err, s.CreateTenant(t.Context(), domain.Tenant{ID: tenant, Name: "tenant"}), s.CreateKey(t.Context(), key)); err != nil {
+		t.Fatal(err)
+	}
+	return keys, token
 }
 
 // Field names must match the contract exactly, while the standard library would ignore case.
 func TestFieldNamesAreExact(t *testing.T) {
 	t.Parallel()
-	if _, err := decodeEvents([]byte(`[{"Type":"T","data":1}]`)); err == nil {
+	if _, err := wire.DecodeEvents([]byte(`[{"Type":"T","data":1}]`)); err == nil {
 		t.Error(`"Type" passes for "type"`)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/manifold-es/manifold/api"
+	"github.com/manifold-es/manifold/api/gateway"
 	"github.com/manifold-es/manifold/api/openapi"
 	"github.com/manifold-es/manifold/cloudevents"
 )
@@ -224,12 +225,12 @@ func TestAsyncContractIsValid(t *testing.T) {
 func TestAsyncContractHasTheCodesOperations(t *testing.T) {
 	t.Parallel()
 	c := loadAsyncContract(t)
-	equal(t, "what clients may send", slices.Sorted(maps.Keys(c.ops)), api.GatewayOps())
-	equal(t, "what is answered", slices.Sorted(maps.Keys(c.answers)), api.GatewayOps())
+	equal(t, "what clients may send", slices.Sorted(maps.Keys(c.ops)), gateway.OperationNames())
+	equal(t, "what is answered", slices.Sorted(maps.Keys(c.answers)), gateway.OperationNames())
 	sends := slices.Sorted(maps.Keys(c.sent))
 	sends = append(sends, "OK")
 	slices.Sort(sends)
-	equal(t, "what the service sends", sends, slices.Sorted(slices.Values(api.GatewaySends)))
+	equal(t, "what the service sends", sends, slices.Sorted(slices.Values(gateway.SentOperations)))
 	nobody := &actor{world: newWorld(t, nil)}
 	if !bytes.Equal(nobody.get("/asyncapi.yaml").want(200).body, openapi.AsyncYAML) {
 		t.Error("/asyncapi.yaml is not the contract")

@@ -15,18 +15,15 @@ import (
 // Streams and imports that are under way end when their key is revoked.
 func TestOpenStreamsEndWithTheirKey(t *testing.T) {
 	t.Parallel()
-	endless := &endlessLog{ended: make(chan struct{})}
-	w := newWorld(t, func(c *api.Config) {
-		endless.Log = c.Log
-		c.Log = endless
-		c.Recheck = 20 * time.Millisecond
-	})
+	ended := make(chan struct{})
+	w := setup{change: func(c *api.Config) { c.Recheck = 20 * time.Millisecond }, ended: readsEnd(ended)}.start(t)
 	suspend := func(a *actor) {
 		w.operator().send("PATCH", "/v1/tenants/"+a.tenantID, object{"state": "suspended"}).want(200)
 	}
 	t.Run("read", func(t *testing.T) {
 		t.Parallel()
 		a := w.tenant("reads")
+		a.appendLongLog()
 		response := a.open("GET", "/v1/streams/$all", nil, "Accept", ndjson)
 		defer response.Body.Close()
 		if _, err := io.ReadFull(response.Body, make([]byte, 1000)); err != nil {
@@ -37,7 +34,7 @@ func TestOpenStreamsEndWithTheirKey(t *testing.T) {
 			t.Errorf("%d bytes later the log has an end that looks like its own", n)
 		}
 		select {
-		case <-endless.ended:
+		case <-ended:
 		case <-time.After(patience):
 			t.Error("the log is still being read")
 		}

@@ -139,7 +139,7 @@ func TestCloudEventsGoThroughUnharmed(t *testing.T) {
 				}
 			}
 			readAllForms(t, a, events)
-			// A repeated request finds the events already there.
+			// A repeated request finds the existing events.
 			sendBatch(t, a, path, events).want(200)
 		}
 	}

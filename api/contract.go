@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"mime"
 	"net/http"
 	"net/url"
 	"slices"
@@ -21,7 +20,12 @@ import (
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
 
+	"github.com/manifold-es/manifold/api/access"
 	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/api/problem"
+	"github.com/manifold-es/manifold/api/transfer"
+	"github.com/manifold-es/manifold/api/wire"
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/fairshare"
 )
@@ -35,8 +39,8 @@ type contract struct {
 // operation is one operation of the contract.
 type operation struct {
 	id     string
-	path   string         // with {names}
-	scopes []domain.Scope // the key must have one of them; none: open to everyone
+	path   string       // with {names}
+	scopes []auth.Scope // the key must have one of them; none: open to everyone
 	// The operation's handler checks the categories that the request concerns (caller.allow). A key with a scope for
 	// only some categories cannot use any other operation.
 	byCategory bool
@@ -58,7 +62,7 @@ func loadContract() (*contract, error) {
 	if err != nil {
 		return nil, fmt.Errorf("openapi.yaml: %w", err)
 	}
-	// Keys are checked earlier (auth.go). The validator would read the whole body for a check it has itself.
+	// Keys are checked earlier (auth.go). With a security requirement, the validator would read the whole body first.
 	spec.Security = nil
 	c := &contract{spec: spec, operations: map[string]*operation{}}
 	for path, item := range spec.Paths.Map() {
@@ -73,7 +77,7 @@ func loadContract() (*contract, error) {
 				return nil, fmt.Errorf("openapi.yaml: %s %s has no x-scopes", method, path)
 			}
 			for _, scope := range scopes {
-				o.scopes = append(o.scopes, domain.Scope(fmt.Sprint(scope)))
+				o.scopes = append(o.scopes, auth.Scope(fmt.Sprint(scope)))
 			}
 			o.byCategory = op.Extensions["x-categories"] == true
 			for _, parameters := range []openapi3.Parameters{item.Parameters, op.Parameters} {
@@ -105,10 +109,10 @@ func echoPath(path string) string {
 func (o *operation) checkQuery(query url.Values) error {
 	for name, values := range query {
 		if !o.query[name] {
-			return domain.Errorf(domain.CodeInvalidRequest, "query "+name, "there is no such parameter here; %s", o.queryNames())
+			return domain.Errorf(domain.CodeInvalidRequest, "query "+name, "unknown parameter; %s", o.queryNames())
 		}
 		if len(values) > 1 {
-			return domain.Errorf(domain.CodeInvalidRequest, "query "+name, "it is given %d times; give it once", len(values))
+			return domain.Errorf(domain.CodeInvalidRequest, "query "+name, "given %d times; give it once", len(values))
 		}
 	}
 	return nil
@@ -116,7 +120,7 @@ func (o *operation) checkQuery(query url.Values) error {
 
 func (o *operation) queryNames() string {
 	if len(o.query) == 0 {
-		return "none is"
+		return "this operation has none"
 	}
 	var names []string
 	for _, parameter := range append(append(openapi3.Parameters{}, o.route.PathItem.Parameters...), o.route.Operation.Parameters...) {
@@ -124,7 +128,7 @@ func (o *operation) queryNames() string {
 			names = append(names, parameter.Value.Name)
 		}
 	}
-	return "there are " + strings.Join(names, ", ")
+	return "expected " + strings.Join(names, ", ")
 }
 
 // readLimits reads the contract's size limit for a body.
@@ -153,7 +157,7 @@ func (o *operation) readLimits(body *openapi3.RequestBody) error {
 func (o *operation) check(request *http.Request, pathParams map[string]string, account, checking *fairshare.Account) error {
 	query, err := url.ParseQuery(request.URL.RawQuery)
 	if err != nil {
-		return domain.Errorf(domain.CodeInvalidRequest, "query", "it cannot be read: %s", err)
+		return domain.Errorf(domain.CodeInvalidRequest, "query", "invalid query: %s", err)
 	}
 	if err := o.checkText(pathParams, query); err != nil {
 		return err
@@ -190,15 +194,15 @@ func (o *operation) check(request *http.Request, pathParams map[string]string, a
 
 // awaitTurn waits until a large body may be parsed, and charges it to checking. The caller closes checking.
 func awaitTurn(ctx context.Context, checking *fairshare.Account, body []byte) error {
-	if len(body) < checkedAtOnce {
+	if len(body) < checkInTurnsBytes {
 		return nil
 	}
-	return checking.Wait(ctx, int64(len(body)), roomPatience)
+	return checking.Wait(ctx, int64(len(body)), transfer.RoomPatience)
 }
 
 // parseInTurn calls parse when the body may be parsed.
-func (s *Server) parseInTurn(ctx context.Context, caller caller, body []byte, parse func() error) error {
-	parsing := s.budgets.checking.Account(caller.tenant)
+func (s *Server) parseInTurn(ctx context.Context, caller access.Caller, body []byte, parse func() error) error {
+	parsing := s.budgets.checking.Account(caller.Tenant)
 	defer parsing.Close()
 	if err := awaitTurn(ctx, parsing, body); err != nil {
 		return err
@@ -214,7 +218,7 @@ func setBody(request *http.Request, body []byte) {
 func (o *operation) checkText(pathParams map[string]string, query url.Values) error {
 	for name, value := range pathParams {
 		if !storable(value) {
-			return domain.Errorf(domain.CodeInvalidRequest, "path "+name, "it must be UTF-8 without U+0000")
+			return domain.Errorf(domain.CodeInvalidRequest, "path "+name, "must be UTF-8 without U+0000")
 		}
 	}
 	for name, values := range query {
@@ -223,7 +227,7 @@ func (o *operation) checkText(pathParams map[string]string, query url.Values) er
 		}
 		for _, value := range values {
 			if !storable(value) {
-				return domain.Errorf(domain.CodeInvalidRequest, "query "+name, "it must be UTF-8 without U+0000")
+				return domain.Errorf(domain.CodeInvalidRequest, "query "+name, "must be UTF-8 without U+0000")
 			}
 		}
 	}
@@ -233,7 +237,7 @@ func (o *operation) checkText(pathParams map[string]string, query url.Values) er
 // storable reports whether a database can store a text.
 func storable(text string) bool { return utf8.ValidString(text) && strings.IndexByte(text, 0) < 0 }
 
-// readBody reads a JSON body. It returns nil if there is none, or none that is checked against the contract.
+// readBody reads a JSON body. It returns nil if there is no body, or if the contract does not check it.
 func (o *operation) readBody(request *http.Request, account *fairshare.Account) ([]byte, error) {
 	if o.route.Operation.RequestBody == nil {
 		return nil, noBody(request)
@@ -244,31 +248,31 @@ func (o *operation) readBody(request *http.Request, account *fairshare.Account) 
 	if request.ContentLength > o.maxBody {
 		return nil, o.bodyTooLarge()
 	}
-	body, err := readAll(request.Body, request.ContentLength, int(o.maxBody), account.Grow, account)
+	body, err := transfer.ReadAll(request.Body, request.ContentLength, int(o.maxBody), account.Grow, account)
 	switch {
-	case err == errTooLong:
+	case err == transfer.ErrTooLong:
 		return nil, o.bodyTooLarge()
 	case err != nil:
-		return nil, unreadable(err)
+		return nil, transfer.Unreadable(err)
 	}
 	if len(bytes.TrimSpace(body)) == 0 {
 		if o.needs {
-			return nil, domain.Errorf(domain.CodeInvalidRequest, "body", "the request needs a body: a JSON object")
+			return nil, domain.Errorf(domain.CodeInvalidRequest, "body", "request body missing; send a JSON object")
 		}
 		request.Body, request.ContentLength = http.NoBody, 0
 		return nil, nil
 	}
-	if err := wantContentType(request, "application/json"); err != nil {
+	if err := wire.RequireContentType(request, "application/json"); err != nil {
 		return nil, err
 	}
 	if request.Header.Get("Content-Encoding") != "" {
-		return nil, domain.Errorf(codeUnsupportedMediaType, "Content-Encoding", "only append, publish and import take compressed bodies")
+		return nil, domain.Errorf(problem.CodeUnsupportedMediaType, "Content-Encoding", "unsupported encoding; only append, publish and import accept compressed bodies")
 	}
 	return body, account.Grow(decodedFactor * int64(len(body)))
 }
 
 func (o *operation) bodyTooLarge() error {
-	return domain.Errorf(domain.CodeTooLarge, "body", "the body has more than %d bytes, which is what %s takes", o.maxBody, o.id)
+	return domain.Errorf(domain.CodeTooLarge, "body", "the body has more than %d bytes, the limit of %s", o.maxBody, o.id)
 }
 
 // withoutVerbatim replaces the members that may be any JSON by null. There is nothing to check in them, and the
@@ -290,7 +294,7 @@ func (o *operation) withoutVerbatim(body []byte) []byte {
 		if len(short) > 1 {
 			short = append(short, ',')
 		}
-		short = append(append(appendJSONText(short, name), ':'), value...)
+		short = append(append(wire.AppendJSONText(short, name), ':'), value...)
 		return nil
 	})
 	if err != nil { // not an object, which the validator reports
@@ -308,7 +312,7 @@ func noBody(request *http.Request) error {
 	const most = 64
 	body, err := io.ReadAll(io.LimitReader(request.Body, most))
 	if err != nil {
-		return unreadable(err)
+		return transfer.Unreadable(err)
 	}
 	switch string(bytes.TrimSpace(body)) {
 	case "", "{}", "null":
@@ -316,25 +320,7 @@ func noBody(request *http.Request) error {
 			return nil
 		}
 	}
-	return domain.Errorf(domain.CodeInvalidRequest, "body", "this operation takes no body; it uses only its path and parameters")
-}
-
-// wantContentType refuses a body whose type is none of types.
-func wantContentType(request *http.Request, types ...string) error {
-	given := request.Header.Get("Content-Type")
-	if given == types[0] {
-		return nil
-	}
-	parsed, parameters, err := mime.ParseMediaType(given)
-	if err == nil {
-		for _, want := range types {
-			charset := strings.ToLower(parameters["charset"])
-			if parsed == want && (charset == "" || charset == "utf-8") {
-				return nil
-			}
-		}
-	}
-	return domain.Errorf(codeUnsupportedMediaType, "Content-Type", "unsupported media type %q; it must be %s, in UTF-8", clip(given, 60), strings.Join(types, " or "))
+	return domain.Errorf(domain.CodeInvalidRequest, "body", "unexpected body; this operation uses only its path and parameters")
 }
 
 // explain converts an error of the validator to one that names the place, the value and what is expected.
@@ -371,7 +357,7 @@ func explain(err error) error {
 	switch {
 	case errors.As(err, &parse):
 		what := "it must be " + parameterKind(of.Parameter)
-		return domain.Errorf(domain.CodeInvalidRequest, where, "invalid value %q: %s", clip(fmt.Sprint(parse.Value), 60), what)
+		return domain.Errorf(domain.CodeInvalidRequest, where, "invalid value %q: %s", domain.Clip(fmt.Sprint(parse.Value), 60), what)
 	case errors.Is(err, openapi3filter.ErrInvalidRequired):
 		return domain.Errorf(domain.CodeInvalidRequest, where, "required, but missing")
 	case errors.Is(err, openapi3filter.ErrInvalidEmptyValue):
@@ -418,7 +404,7 @@ func jsonPlace(pointer []string) string {
 		if place.Len() > 0 {
 			place.WriteByte('.')
 		}
-		place.WriteString(clip(part, 60))
+		place.WriteString(domain.Clip(part, 60))
 	}
 	return place.String()
 }
@@ -430,7 +416,7 @@ func schemaMessage(e *openapi3.SchemaError) string {
 		return "it must be " + kindOf(schema)
 	case "required":
 		if pointer := e.JSONPointer(); len(pointer) > 0 {
-			return pointer[len(pointer)-1] + " is needed"
+			return "required field missing: " + pointer[len(pointer)-1]
 		}
 	case "properties":
 		given, _ := e.Value.(map[string]any)
@@ -439,9 +425,9 @@ func schemaMessage(e *openapi3.SchemaError) string {
 			if slices.Contains(known, name) {
 				continue
 			}
-			message := fmt.Sprintf("there is no field %q", clip(name, 60))
+			message := fmt.Sprintf("unknown field %q", domain.Clip(name, 60))
 			if len(known) > 0 {
-				message += "; there are " + strings.Join(known, ", ")
+				message += "; expected " + strings.Join(known, ", ")
 			}
 			return message
 		}
@@ -456,30 +442,30 @@ func schemaMessage(e *openapi3.SchemaError) string {
 		if schema.MaxLength != nil {
 			most = strconv.FormatUint(*schema.MaxLength, 10)
 		}
-		return fmt.Sprintf("it needs %d to %s characters", schema.MinLength, most)
+		return fmt.Sprintf("it must have %d to %s characters", schema.MinLength, most)
 	case "minimum", "maximum":
 		switch {
 		case schema.Min != nil && schema.Max != nil:
 			return fmt.Sprintf("it must be a number from %s to %s", plainNumber(*schema.Min), plainNumber(*schema.Max))
 		case schema.Min != nil:
-			return fmt.Sprintf("it must be a number from %s on", plainNumber(*schema.Min))
+			return fmt.Sprintf("it must be at least %s", plainNumber(*schema.Min))
 		}
 	case "minItems", "maxItems":
 		most := "any number of"
 		if schema.MaxItems != nil {
 			most = strconv.FormatUint(*schema.MaxItems, 10)
 		}
-		return fmt.Sprintf("it needs %d to %s elements", schema.MinItems, most)
+		return fmt.Sprintf("it must have %d to %s elements", schema.MinItems, most)
 	case "uniqueItems":
-		return "an element stands in it twice"
+		return "duplicate element"
 	case "minProperties", "maxProperties":
 		return propertiesMessage(schema)
 	case "pattern":
 		if text, ok := e.Value.(string); ok {
 			if schema.Example != nil {
-				return fmt.Sprintf("%q does not fit; it must look like %v", clip(text, 60), schema.Example)
+				return fmt.Sprintf("invalid value %q; it must look like %v", domain.Clip(text, 60), schema.Example)
 			}
-			return fmt.Sprintf("%q does not fit; it must match %s", clip(text, 60), schema.Pattern)
+			return fmt.Sprintf("invalid value %q; it must match %s", domain.Clip(text, 60), schema.Pattern)
 		}
 	case "format":
 		if schema.Type.Is("integer") {
@@ -503,13 +489,5 @@ func propertiesMessage(schema *openapi3.Schema) string {
 	case schema.MaxProps != nil:
 		return fmt.Sprintf("it must have %d to %d members", schema.MinProps, *schema.MaxProps)
 	}
-	return fmt.Sprintf("it must have %d members or more", schema.MinProps)
-}
-
-// clip shortens a client's text for use in an error message.
-func clip(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most], "") + "..."
+	return fmt.Sprintf("it must have at least %d members", schema.MinProps)
 }

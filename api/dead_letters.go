@@ -1,17 +1,20 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 	"unicode"
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/manifold-es/manifold/api/access"
 	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/api/wire"
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/cloudevents"
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
@@ -22,84 +25,65 @@ const deadLettersAtOnce = 100
 
 // listDeadLetters is GET /v1/subscriptions/{name}/dead-letters. It does not use the generated code because the client
 // chooses the form of the answer.
-func (s *Server) listDeadLetters(c echo.Context, caller caller) error {
-	name, err := pathParam(c, "name")
-	if err != nil {
-		return err
-	}
+func (s *Server) listDeadLetters(c echo.Context, caller access.Caller) error {
+	name := c.Param("name")
 	request := c.Request()
 	ctx, query := request.Context(), c.QueryParams()
-	group, err := s.config.Groups.Get(ctx, caller.tenant, name)
+	of, err := s.config.Groups.Get(ctx, caller.Tenant, name)
 	if err == nil {
-		err = caller.allowSelection(group.Selection, groupPeekers...)
+		err = caller.AllowSelection(of.Selection, groupPeekers...)
 	}
 	if err != nil {
 		return err
 	}
-	after, err := positionToken(query)
+	page, err := deadLettersPage(query)
 	if err != nil {
 		return err
 	}
-	size, err := integer(query, "pageSize")
-	if err != nil {
-		return err
-	}
-	if size == 0 {
-		size = defaultPage
-	}
-	letters, more, err := s.deadLetters(ctx, caller, group.Name, after, int(size))
+	letters, more, err := s.deadLetters(ctx, caller, of.Name, page.after, page.size)
 	if err != nil {
 		return err
 	}
 	header := c.Response().Header()
 	header.Set("Cache-Control", "no-store")
 	if more {
-		header.Set("Link", *pageLink("/v1/subscriptions/"+group.Name+"/dead-letters", url.Values{"pageSize": {strconv.FormatInt(size, 10)}},
-			tokenOf(strconv.FormatInt(letters[len(letters)-1].Position, 10))))
+		last := strconv.FormatInt(letters[len(letters)-1].Position, 10)
+		header.Set("Link", pageLink("/v1/subscriptions/"+of.Name+"/dead-letters", nil, page.size, pageToken(last)))
 	}
-	partitions := group.GroupDefinition.Partitions > 0
-	if accepts(request, cloudevents.BatchType) {
+	partitions := of.GroupDefinition.Partitions > 0
+	if wire.Accepts(request, cloudevents.BatchType) {
 		return c.Blob(http.StatusOK, cloudevents.BatchType, appendCloudLetters(nil, letters, partitions))
 	}
-	body := openapi.DeadLetterList{DeadLetters: make([]openapi.DeadLetter, len(letters))}
-	for i, letter := range letters {
-		body.DeadLetters[i] = deadLetterAnswer(letter, partitions)
-	}
-	return writeVerbatim(c.Response(), body, "", nil)
+	return openapi.OK(openapi.DeadLetterList{DeadLetters: convert(letters, func(letter group.DeadLetter) openapi.DeadLetter {
+		return deadLetterAnswer(letter, partitions)
+	})}).Send(c)
 }
 
 // appendCloudLetters appends dead letters as a batch of CloudEvents, with their details as extensions.
 func appendCloudLetters(b []byte, letters []group.DeadLetter, partitions bool) []byte {
-	var encoder eventEncoder
+	var encoder wire.EventEncoder
 	b = append(b, '[')
 	for i := range letters {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		letter := &letters[i]
-		b = encoder.cloudEvent(b, &letter.Event)
+		b = encoder.CloudEvent(b, &letter.Event)
 		b = b[:len(b)-1] // reopens the object
-		number := func(name string, value int) {
-			b = strconv.AppendInt(append(append(append(b, `,"`...), name...), `":`...), int64(value), 10)
-		}
-		moment := func(name string, at time.Time) {
-			b = append(append(append(b, `,"`...), name...), `":"`...)
-			b = append(domain.AppendTime(b, at), '"')
-		}
-		number(cloudevents.ExtensionAttempts, letter.Attempt-letter.Base)
+		b = wire.AppendNumber(b, cloudevents.ExtensionAttempts, int64(letter.Attempt-letter.Base))
 		if letter.Replays > 0 {
-			number(cloudevents.ExtensionReplays, letter.Replays)
+			b = wire.AppendNumber(b, cloudevents.ExtensionReplays, int64(letter.Replays))
 		}
 		if letter.Reason != "" {
-			b = appendJSONText(append(b, `,"`+cloudevents.ExtensionReason+`":`...), onOneLine(letter.Reason))
+			b = wire.AppendJSONText(append(b, `,"`+cloudevents.ExtensionReason+`":`...), onOneLine(letter.Reason))
 		}
-		moment(cloudevents.ExtensionFirstParked, letter.FirstParkedAt)
-		moment(cloudevents.ExtensionParkedAt, letter.ParkedAt)
+		b = wire.AppendTime(b, cloudevents.ExtensionFirstParked, letter.FirstParkedAt)
+		b = wire.AppendTime(b, cloudevents.ExtensionParkedAt, letter.ParkedAt)
 		if !letter.ReplayAt.IsZero() {
-			moment(cloudevents.ExtensionReplayAt, letter.ReplayAt)
+			b = wire.AppendTime(b, cloudevents.ExtensionReplayAt, letter.ReplayAt)
 		}
 		if partitions {
-			number(cloudevents.ExtensionPartition, letter.Partition)
+			b = wire.AppendNumber(b, cloudevents.ExtensionPartition, int64(letter.Partition))
 		}
 		b = append(b, '}')
 	}
@@ -118,17 +102,17 @@ func onOneLine(text string) string {
 
 // deadLetters reads a page, and reports whether more follow. A group keeps its dead letters when its selection of
 // events changes, so the page leaves out those that the caller may not see.
-func (s *Server) deadLetters(ctx context.Context, caller caller, name string, after int64, size int) (page []group.DeadLetter, more bool, err error) {
+func (s *Server) deadLetters(ctx context.Context, caller access.Caller, name string, after int64, size int) (page []group.DeadLetter, more bool, err error) {
 	bytes := 0
 	for len(page) <= size && bytes <= maxPageBytes {
 		wanted := min(deadLettersAtOnce, size+1-len(page))
-		letters, err := s.config.Groups.DeadLetters(ctx, caller.tenant, name, after, wanted)
+		letters, err := s.config.Groups.DeadLetters(ctx, caller.Tenant, name, after, wanted)
 		if err != nil {
 			return nil, false, err
 		}
 		for _, letter := range letters {
 			after = letter.Position
-			if caller.allow(domain.Category(letter.Event.Stream), groupPeekers...) == nil {
+			if caller.Allow(domain.Category(letter.Event.Stream), groupPeekers...) == nil {
 				bytes += len(letter.Event.Data) + len(letter.Event.Metadata)
 				page = append(page, letter)
 			}
@@ -140,66 +124,56 @@ func (s *Server) deadLetters(ctx context.Context, caller caller, name string, af
 	return page[:min(size, len(page))], true, nil
 }
 
-// positionToken reads a page token that names the position after which the page starts.
-func positionToken(query url.Values) (int64, error) {
-	if !query.Has("pageToken") {
-		return 0, nil
+// deadLettersPage reads the page's parameters. Its token names a position.
+func deadLettersPage(query url.Values) (listPage[int64], error) {
+	size, err := integer(query, "pageSize")
+	if err != nil {
+		return listPage[int64]{}, err
 	}
-	given := query.Get("pageToken")
-	text, err := pageToken(&given)
-	if err != nil || text == "" {
+	var token *string
+	if query.Has("pageToken") {
+		token = new(query.Get("pageToken"))
+	}
+	return listPageOf(new(cmp.Or(int(size), defaultPage)), token, func(text string) (int64, error) {
+		position, err := strconv.ParseInt(text, 10, 64)
+		if err == nil && position < 1 {
+			err = strconv.ErrRange
+		}
+		return position, err
+	})
+}
+
+func (s operations) ReplayDeadLetters(ctx context.Context, caller access.Caller, request openapi.ReplayDeadLettersRequest) (*openapi.Response, error) {
+	replayed, err := s.onDeadLetters(ctx, caller, request.Name, domain.EventID{}, s.config.Groups.Replay)
+	return openapi.Accepted(openapi.ReplayedDeadLetters{Replayed: replayed}), err
+}
+
+func (s operations) ReplayDeadLetter(ctx context.Context, caller access.Caller, request openapi.ReplayDeadLetterRequest) (*openapi.Response, error) {
+	replayed, err := s.onDeadLetter(ctx, caller, request.Name, request.EventId, s.config.Groups.Replay)
+	return openapi.Accepted(openapi.ReplayedDeadLetters{Replayed: replayed}), err
+}
+
+func (s operations) DiscardDeadLetters(ctx context.Context, caller access.Caller, request openapi.DiscardDeadLettersRequest) (*openapi.Response, error) {
+	discarded, err := s.onDeadLetters(ctx, caller, request.Name, domain.EventID{}, s.config.Groups.Discard)
+	return openapi.OK(openapi.Discarded{Discarded: discarded}), err
+}
+
+func (s operations) DiscardDeadLetter(ctx context.Context, caller access.Caller, request openapi.DiscardDeadLetterRequest) (*openapi.Response, error) {
+	_, err := s.onDeadLetter(ctx, caller, request.Name, request.EventId, s.config.Groups.Discard)
+	return openapi.NoContent(), err
+}
+
+// deadLetterAction acts on one dead letter or, with the zero id, on all. It returns how many it acted on.
+type deadLetterAction func(ctx context.Context, tenant domain.TenantID, name string, id domain.EventID) (int64, error)
+
+func (s operations) onDeadLetters(ctx context.Context, caller access.Caller, name string, id domain.EventID, act deadLetterAction) (int64, error) {
+	if err := caller.AllowGroup(ctx, s.config.Groups, name, auth.ScopeSubscriptionsWrite); err != nil {
 		return 0, err
 	}
-	position, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || position < 1 {
-		return 0, domain.Errorf(domain.CodeInvalidRequest, "query pageToken", "it is not from a Link header of this list; leave it out to begin with the first page")
-	}
-	return position, nil
+	return act(ctx, caller.Tenant, name, id)
 }
 
-func (s generated) ReplayDeadLetters(ctx context.Context, request openapi.ReplayDeadLettersRequestObject) (openapi.ReplayDeadLettersResponseObject, error) {
-	replayed, err := s.deal(ctx, request.Name, domain.EventID{}, s.config.Groups.Replay)
-	if err != nil {
-		return nil, err
-	}
-	return openapi.ReplayDeadLetters202JSONResponse{Replayed: replayed}, nil
-}
-
-func (s generated) ReplayDeadLetter(ctx context.Context, request openapi.ReplayDeadLetterRequestObject) (openapi.ReplayDeadLetterResponseObject, error) {
-	replayed, err := s.dealWithOne(ctx, request.Name, request.EventId, s.config.Groups.Replay)
-	if err != nil {
-		return nil, err
-	}
-	return openapi.ReplayDeadLetter202JSONResponse{Replayed: replayed}, nil
-}
-
-func (s generated) DiscardDeadLetters(ctx context.Context, request openapi.DiscardDeadLettersRequestObject) (openapi.DiscardDeadLettersResponseObject, error) {
-	discarded, err := s.deal(ctx, request.Name, domain.EventID{}, s.config.Groups.Discard)
-	if err != nil {
-		return nil, err
-	}
-	return openapi.DiscardDeadLetters200JSONResponse{Discarded: discarded}, nil
-}
-
-func (s generated) DiscardDeadLetter(ctx context.Context, request openapi.DiscardDeadLetterRequestObject) (openapi.DiscardDeadLetterResponseObject, error) {
-	if _, err := s.dealWithOne(ctx, request.Name, request.EventId, s.config.Groups.Discard); err != nil {
-		return nil, err
-	}
-	return openapi.DiscardDeadLetter204Response{}, nil
-}
-
-// dealing acts on one dead letter or, with the zero id, on all. It returns how many it acted on.
-type dealing func(ctx context.Context, tenant domain.TenantID, name string, id domain.EventID) (int64, error)
-
-func (s generated) deal(ctx context.Context, name string, id domain.EventID, how dealing) (int64, error) {
-	caller := callerOf(ctx)
-	if err := s.allowGroup(ctx, caller, name, domain.ScopeSubscriptionsWrite); err != nil {
-		return 0, err
-	}
-	return how(ctx, caller.tenant, name, id)
-}
-
-func (s generated) dealWithOne(ctx context.Context, name, text string, how dealing) (int64, error) {
+func (s operations) onDeadLetter(ctx context.Context, caller access.Caller, name, text string, act deadLetterAction) (int64, error) {
 	id, err := domain.ParseEventID(text)
 	if err == nil && id.IsZero() {
 		err = domain.Errorf(domain.CodeInvalidRequest, "", "no event has the id %s", text)
@@ -207,7 +181,7 @@ func (s generated) dealWithOne(ctx context.Context, name, text string, how deali
 	if err != nil {
 		return 0, domain.Errorf(domain.CodeInvalidRequest, "path eventId", "%s", err)
 	}
-	return s.deal(ctx, name, id, how)
+	return s.onDeadLetters(ctx, caller, name, id, act)
 }
 
 func deadLetterAnswer(letter group.DeadLetter, partitions bool) openapi.DeadLetter {

@@ -12,6 +12,8 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/swaggest/swgui/v5/static"
 
+	"github.com/manifold-es/manifold/api/access"
+	"github.com/manifold-es/manifold/api/problem"
 	"github.com/manifold-es/manifold/domain"
 )
 
@@ -24,7 +26,7 @@ var docsFiles embed.FS
 const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-func (s *Server) docs(c echo.Context, _ caller) error {
+func (s *Server) docs(c echo.Context, _ access.Caller) error {
 	page, err := docsFiles.ReadFile("docs/index.html")
 	if err != nil {
 		return err
@@ -32,7 +34,7 @@ func (s *Server) docs(c echo.Context, _ caller) error {
 	return s.page(c, page)
 }
 
-func (s *Server) docsErrors(c echo.Context, _ caller) error { return s.page(c, s.errorPage) }
+func (s *Server) docsErrors(c echo.Context, _ access.Caller) error { return s.page(c, s.errorPage) }
 
 func (s *Server) page(c echo.Context, page []byte) error {
 	c.Response().Header().Set("Content-Security-Policy", docsPolicy)
@@ -68,7 +70,7 @@ func (s *Server) docsAssets() error {
 	return nil
 }
 
-func renderErrorPage(problems []problem) ([]byte, error) {
+func renderErrorPage(problems []problem.Kind) ([]byte, error) {
 	type line struct {
 		Code          domain.Code
 		Status, Class int
@@ -76,7 +78,7 @@ func renderErrorPage(problems []problem) ([]byte, error) {
 	}
 	var lines []line
 	for _, p := range problems {
-		lines = append(lines, line{Code: p.code, Status: p.status, Class: p.status / 100, Title: p.title, Advice: p.advice})
+		lines = append(lines, line{Code: p.Code, Status: p.Status, Class: p.Status / 100, Title: p.Title, Advice: p.Advice})
 	}
 	parsed, err := template.ParseFS(docsFiles, "docs/errors.html")
 	if err != nil {

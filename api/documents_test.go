@@ -11,10 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/manifold-es/manifold/api"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/expr/filter"
-	"github.com/manifold-es/manifold/projection"
 )
 
 // documentsPath returns the path of a list of documents, with parameters: name, value, name, value ...
@@ -376,18 +375,19 @@ func TestExplainDocuments(t *testing.T) {
 func TestQueriesThatTheDatabaseRefuses(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[domain.Code]int{domain.CodeUnsupported: 422, domain.CodeTooCostly: 422, domain.CodeUnavailable: 503} {
-		w := newWorld(t, func(c *api.Config) { c.Projections = refusing{c.Projections, code} })
-		problem := w.tenant("acme").get("/v1/projections/p/documents?filter=doc.a.matches('b')").wantProblem(want, code, "filter")
+		a := setup{driver: func(of drivers.Driver) drivers.Driver { return refusing{of, code} }}.start(t).tenant("acme")
+		a.post("/v1/projections", object{"name": "p", "on": object{"*": "doc"}}).want(201)
+		problem := a.get("/v1/projections/p/documents?filter=doc.a.matches('b')").wantProblem(want, code, "filter")
 		equal(t, "the detail", problem["detail"], "line 1, column 1: this database cannot")
 	}
 }
 
 // refusing simulates a database that cannot answer.
 type refusing struct {
-	api.Projections
+	drivers.Driver
 	code domain.Code
 }
 
-func (r refusing) Documents(context.Context, domain.TenantID, string, projection.DocumentsQuery) (projection.DocumentsPage, error) {
-	return projection.DocumentsPage{}, fmt.Errorf("read documents: %w", domain.Errorf(r.code, "filter", "line 1, column 1: this database cannot"))
+func (r refusing) Query(context.Context, domain.Build, domain.TenantID, domain.DocumentQuery) ([]domain.Document, error) {
+	return nil, domain.Errorf(r.code, "filter", "line 1, column 1: this database cannot")
 }

@@ -6,29 +6,30 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/manifold-es/manifold/api/access"
+	"github.com/manifold-es/manifold/api/problem"
+	"github.com/manifold-es/manifold/api/wire"
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/cloudevents"
 	"github.com/manifold-es/manifold/domain"
 )
 
 // readEvent is GET /v1/events/{eventId}. It does not use the generated code because the client chooses the form of the
 // answer.
-func (s *Server) readEvent(c echo.Context, caller caller) error {
-	text, err := pathParam(c, "eventId")
-	if err != nil {
-		return err
-	}
+func (s *Server) readEvent(c echo.Context, caller access.Caller) error {
+	text := c.Param("eventId")
 	id, err := domain.ParseEventID(text)
 	if err != nil {
 		return domain.Errorf(domain.CodeInvalidRequest, "path eventId", "%s", err)
 	}
-	event, err := s.config.Log.Event(c.Request().Context(), caller.tenant, id)
-	if err == nil && caller.allow(domain.Category(event.Stream), domain.ScopeEventsRead) != nil {
+	event, err := s.config.Log.Event(c.Request().Context(), caller.Tenant, id)
+	if err == nil && caller.Allow(domain.Category(event.Stream), auth.ScopeEventsRead) != nil {
 		// The id does not reveal the category, but a refusal would. So a caller that may not read the event gets "not
 		// found".
 		err = domain.Errorf(domain.CodeNotFound, "", "there is no event %s", id)
 	}
 	if err != nil {
-		return inPlace("path eventId", err)
+		return problem.At("path eventId", err)
 	}
 	s.observeRead(1)
 	return s.answerEvent(c, &event)
@@ -36,15 +37,15 @@ func (s *Server) readEvent(c echo.Context, caller caller) error {
 
 // answerEvent answers with one event. An event never changes, but it may be removed later.
 func (s *Server) answerEvent(c echo.Context, event *domain.Event) error {
-	var encoder eventEncoder
+	var encoder wire.EventEncoder
 	c.Response().Header().Set("Cache-Control", "no-store")
 	switch request := c.Request(); {
-	case accepts(request, cloudevents.StructuredType):
-		return c.Blob(http.StatusOK, cloudevents.StructuredType, append(encoder.cloudEvent(nil, event), '\n'))
-	case accepts(request, cloudevents.BinaryType):
+	case wire.Accepts(request, cloudevents.StructuredType):
+		return c.Blob(http.StatusOK, cloudevents.StructuredType, append(encoder.CloudEvent(nil, event), '\n'))
+	case wire.Accepts(request, cloudevents.BinaryType):
 		return answerBinary(c, event)
 	}
-	return c.Blob(http.StatusOK, "application/json", append(encoder.event(nil, event), '\n'))
+	return c.Blob(http.StatusOK, "application/json", append(encoder.Event(nil, event), '\n'))
 }
 
 // maxBinaryHeaders limits the attributes of a CloudEvent in a binary answer, in bytes. Clients and proxies refuse

@@ -7,6 +7,8 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/manifold-es/manifold/api/transfer"
+	"github.com/manifold-es/manifold/api/wire"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/fairshare"
 )
@@ -15,8 +17,8 @@ import (
 // twice. The page ends early if its tenant has no more room; the client then sees a shorter page with a link to the
 // next.
 type eventPage struct {
-	form    eventForm
-	encoder eventEncoder
+	form    wire.EventForm
+	encoder wire.EventEncoder
 	room    *fairshare.Account
 	blocks  [][]byte
 
@@ -32,12 +34,14 @@ const pageBlock = 64 << 10
 const firstPageBlock = 4 << 10
 
 // newPage starts a page of the tenant's events. The caller must close it after sending it.
-func (s *Server) newPage(tenant domain.TenantID, form eventForm) *eventPage {
+func (s *Server) newPage(tenant domain.TenantID, form wire.EventForm) *eventPage {
 	return &eventPage{form: form, room: s.budgets.answers.Account(tenant)}
 }
 
 // wait waits until there is room for the slices that fill the page, and for its beginning.
-func (p *eventPage) wait(ctx context.Context) error { return p.room.Wait(ctx, sliceRoom, roomPatience) }
+func (p *eventPage) wait(ctx context.Context) error {
+	return p.room.Wait(ctx, sliceRoom, transfer.RoomPatience)
+}
 
 // add encodes an event. The event may exceed the page's room.
 func (p *eventPage) add(event *domain.Event) {
@@ -54,11 +58,11 @@ func (p *eventPage) add(event *domain.Event) {
 	}
 	block := p.blocks[last]
 	if p.events == 0 {
-		block = append(block, p.form.open...)
+		block = append(block, p.form.Open...)
 	} else {
 		block = append(block, ',')
 	}
-	p.blocks[last] = p.form.encode(&p.encoder, block, event)
+	p.blocks[last] = p.form.Encode(&p.encoder, block, event)
 	p.events++
 	p.bytes += size
 	p.full = p.full || p.bytes >= maxPageBytes
@@ -71,15 +75,15 @@ const pageEvent = 1 << 10
 func (p *eventPage) write(c echo.Context) error {
 	p.room.Shrink(sliceRoom)
 	if p.events == 0 {
-		p.blocks = [][]byte{[]byte(p.form.open)}
+		p.blocks = [][]byte{[]byte(p.form.Open)}
 	}
-	p.blocks = append(p.blocks, []byte(p.form.close))
+	p.blocks = append(p.blocks, []byte(p.form.Close))
 	length := 0
 	for _, block := range p.blocks {
 		length += len(block)
 	}
 	response := c.Response()
-	response.Header().Set("Content-Type", p.form.kind)
+	response.Header().Set("Content-Type", p.form.Kind)
 	response.Header().Set("Content-Length", strconv.Itoa(length))
 	response.WriteHeader(http.StatusOK)
 	for _, block := range p.blocks {

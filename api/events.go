@@ -12,12 +12,15 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/manifold-es/manifold/api/access"
+	"github.com/manifold-es/manifold/api/problem"
+	"github.com/manifold-es/manifold/api/transfer"
+	"github.com/manifold-es/manifold/api/wire"
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
 )
 
 const (
-	ndjson = "application/x-ndjson"
-
 	defaultPage = 100
 	maxPage     = 1000
 	// maxPageBytes ends a page early, since a page is held in memory.
@@ -31,22 +34,16 @@ const (
 )
 
 // readStream, readAll and readCategory do not use the generated code, since the answer may be a stream.
-func (s *Server) readStream(c echo.Context, caller caller) error {
+func (s *Server) readStream(c echo.Context, caller access.Caller) error {
 	request, err := readingOf(c)
 	if err != nil {
 		return err
 	}
-	stream, err := pathParam(c, "streamId")
-	if err != nil {
+	stream := c.Param("streamId")
+	if err := caller.AllowStream(stream, auth.ScopeEventsRead); err != nil {
 		return err
 	}
-	if err := domain.CheckStream("path streamId", stream); err != nil {
-		return err
-	}
-	if err := caller.allow(domain.Category(stream), domain.ScopeEventsRead); err != nil {
-		return inPlace("path streamId", err)
-	}
-	newest, err := s.config.Log.StreamSlice(c.Request().Context(), caller.tenant, stream, domain.StreamQuery{Limit: 1, Direction: domain.Backward})
+	newest, err := s.config.Log.StreamSlice(c.Request().Context(), caller.Tenant, stream, domain.StreamQuery{Limit: 1, Direction: domain.Backward})
 	if err != nil {
 		return err
 	}
@@ -71,12 +68,12 @@ func (s *Server) readStream(c echo.Context, caller caller) error {
 		if request.direction == domain.Forward {
 			query.To = last
 		}
-		slice, err := s.config.Log.StreamSlice(ctx, caller.tenant, stream, query)
+		slice, err := s.config.Log.StreamSlice(ctx, caller.Tenant, stream, query)
 		events := slice.Events
 		if !begun && err == nil {
 			begun = true // the header goes out with the first slice
 			whole := len(events) < limit && bytesOf(events) < maxBytes/2
-			tellRemoved(c.Response().Header(), missingVersion(events, from, last, request.direction, whole))
+			setRemovedTo(c.Response().Header(), missingVersion(events, from, last, request.direction, whole))
 		}
 		from = 0
 		if len(events) > 0 {
@@ -84,42 +81,39 @@ func (s *Server) readStream(c echo.Context, caller caller) error {
 		}
 		return events, err
 	}
-	return s.answerEvents(c, caller.tenant, request, next, func(e *domain.Event) int64 { return e.Version })
+	return s.answerEvents(c, caller.Tenant, request, next, func(e *domain.Event) int64 { return e.Version })
 }
 
-func (s *Server) readAll(c echo.Context, caller caller) error {
+func (s *Server) readAll(c echo.Context, caller access.Caller) error {
 	request, err := readingOf(c)
 	if err != nil {
 		return err
 	}
-	if err := caller.allowEach(request.categories, domain.ScopeEventsRead); err != nil {
-		return inPlace("query categories", err)
+	if err := caller.AllowEach(request.categories, auth.ScopeEventsRead); err != nil {
+		return problem.At("query categories", err)
 	}
 	return s.readLog(c, caller, request)
 }
 
-func (s *Server) readCategory(c echo.Context, caller caller) error {
+func (s *Server) readCategory(c echo.Context, caller access.Caller) error {
 	request, err := readingOf(c)
 	if err != nil {
 		return err
 	}
-	category, err := pathParam(c, "category")
-	if err != nil {
-		return err
-	}
-	if err := caller.allow(category, domain.ScopeEventsRead); err != nil {
-		return inPlace("path category", err)
+	category := c.Param("category")
+	if err := caller.Allow(category, auth.ScopeEventsRead); err != nil {
+		return problem.At("path category", err)
 	}
 	request.categories = []string{category}
 	return s.readLog(c, caller, request)
 }
 
-func (s *Server) readLog(c echo.Context, caller caller, request reading) error {
-	next, err := s.logSlices(c, caller.tenant, request)
+func (s *Server) readLog(c echo.Context, caller access.Caller, request reading) error {
+	next, err := s.logSlices(c, caller.Tenant, request)
 	if err != nil {
 		return err
 	}
-	return s.answerEvents(c, caller.tenant, request, next, func(e *domain.Event) int64 { return e.Position })
+	return s.answerEvents(c, caller.Tenant, request, next, func(e *domain.Event) int64 { return e.Position })
 }
 
 // slicer returns the next events of a read, at most limit of them and about maxBytes. It returns none at the end.
@@ -149,7 +143,7 @@ func (s *Server) logSlices(c echo.Context, tenant domain.TenantID, request readi
 		if !begun && err == nil {
 			begun = true
 			if request.direction == domain.Backward || slice.RemovedTo >= from {
-				tellRemoved(c.Response().Header(), slice.RemovedTo)
+				setRemovedTo(c.Response().Header(), slice.RemovedTo)
 			}
 		}
 		events := slice.Events
@@ -187,13 +181,13 @@ type reading struct {
 	direction  domain.Direction
 	categories []string
 	types      []string
-	form       eventForm
+	form       wire.EventForm
 }
 
 // readingOf reads the parameters, which are already checked against the contract.
 func readingOf(c echo.Context) (reading, error) {
 	query := c.QueryParams()
-	r := reading{form: formOf(c.Request())}
+	r := reading{form: wire.FormOf(c.Request())}
 	var err error
 	if r.from, err = integer(query, "from"); err != nil {
 		return r, err
@@ -211,12 +205,12 @@ func readingOf(c echo.Context) (reading, error) {
 		r.types = strings.Split(text, ",")
 	}
 	switch {
-	case r.form.lines && r.count == 0:
+	case r.form.Lines && r.count == 0:
 		r.count = math.MaxInt64
 	case r.count == 0:
 		r.count = defaultPage
-	case !r.form.lines && r.count > maxPage:
-		return r, domain.Errorf(domain.CodeInvalidRequest, "query count", "a page has at most %d events; for more, ask for a stream with Accept: %s", maxPage, ndjson)
+	case !r.form.Lines && r.count > maxPage:
+		return r, domain.Errorf(domain.CodeInvalidRequest, "query count", "a page has at most %d events; for more, ask for a stream with Accept: %s", maxPage, wire.Ndjson)
 	}
 	return r, nil
 }
@@ -228,16 +222,16 @@ func integer(query url.Values, name string) (int64, error) {
 	}
 	number, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return 0, domain.Errorf(domain.CodeInvalidRequest, "query "+name, "%q is not a whole number of at most 63 bits", clip(text, 40))
+		return 0, domain.Errorf(domain.CodeInvalidRequest, "query "+name, "%q is not a whole number of at most 63 bits", domain.Clip(text, 40))
 	}
 	return number, nil
 }
 
-// answerEvents answers with a page or with lines. place returns an event's position or version, whichever the request's
-// from means.
+// answerEvents answers with a page or with lines. place returns an event's position or version: the one that
+// the request's from counts.
 func (s *Server) answerEvents(c echo.Context, tenant domain.TenantID, request reading, next slicer, place func(*domain.Event) int64) error {
 	c.Response().Header().Set("Cache-Control", "no-store")
-	if request.form.lines {
+	if request.form.Lines {
 		return s.streamEvents(c, tenant, request.count, next, request.form)
 	}
 	ctx, cancel := context.WithTimeout(c.Request().Context(), s.timeout)
@@ -265,7 +259,7 @@ func (s *Server) answerEvents(c echo.Context, tenant domain.TenantID, request re
 			last = place(&slice[i])
 			page.add(&slice[i])
 		}
-		more = more || page.full // possibly: the next page may be empty
+		more = more || page.full // the next page may be empty
 	}
 	if more {
 		c.Response().Header().Set("Link", nextPage(c.Request().URL, "from", strconv.FormatInt(step(last, request.direction), 10)))
@@ -289,9 +283,9 @@ func nextPage(u *url.URL, name, value string) string {
 
 // streamEvents writes events as lines, in constant memory. It reads the next slice while it writes the current one. It
 // stops when the client disconnects or stops reading.
-func (s *Server) streamEvents(c echo.Context, tenant domain.TenantID, count int64, next slicer, form eventForm) error {
+func (s *Server) streamEvents(c echo.Context, tenant domain.TenantID, count int64, next slicer, form wire.EventForm) error {
 	if c.Request().Method == http.MethodHead {
-		c.Response().Header().Set("Content-Type", form.kind)
+		c.Response().Header().Set("Content-Type", form.Kind)
 		return c.NoContent(http.StatusOK) // the length is unknown without reading everything
 	}
 	ctx, cancel := context.WithCancel(c.Request().Context())
@@ -305,10 +299,10 @@ func (s *Server) streamEvents(c echo.Context, tenant domain.TenantID, count int6
 	reads := make(chan read)
 	go func() {
 		defer close(reads)
-		patience := roomPatience // for the first slice; later the client already has a part of its answer
+		patience := transfer.RoomPatience // for the first slice; later the client already has a part of its answer
 		for left := count; left > 0; patience = 0 {
 			var r read
-			r.err = guarded(func() (err error) {
+			r.err = problem.Guarded(func() (err error) {
 				if err := room.Wait(ctx, sliceRoom, patience); err != nil {
 					return err
 				}
@@ -339,17 +333,17 @@ func (s *Server) streamEvents(c echo.Context, tenant domain.TenantID, count int6
 
 	response := c.Response()
 	control := http.NewResponseController(response)
-	var encoder eventEncoder
+	var encoder wire.EventEncoder
 	var buffer []byte
 	total := 0
 	for r := range reads {
 		if r.err != nil {
 			return r.err
 		}
-		response.Header().Set("Content-Type", form.kind)
+		response.Header().Set("Content-Type", form.Kind)
 		buffer = buffer[:0]
 		for i := range r.events {
-			buffer = append(form.encode(&encoder, buffer, &r.events[i]), '\n')
+			buffer = append(form.Encode(&encoder, buffer, &r.events[i]), '\n')
 		}
 		_ = control.SetWriteDeadline(time.Now().Add(s.stallTimeout))
 		if _, err := response.Write(buffer); err != nil {
@@ -366,7 +360,7 @@ func (s *Server) streamEvents(c echo.Context, tenant domain.TenantID, count int6
 	}
 	s.observeRead(total)
 	if total == 0 {
-		response.Header().Set("Content-Type", form.kind)
+		response.Header().Set("Content-Type", form.Kind)
 		response.WriteHeader(http.StatusOK)
 	}
 	return nil

@@ -3,11 +3,11 @@ package api_test
 import (
 	"bufio"
 	"compress/gzip"
-	"context"
-	"encoding/json"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -145,13 +145,10 @@ func TestLeavingEndsReading(t *testing.T) {
 	for name, stall := range map[string]bool{"leaves": false, "stalls": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			endless := &endlessLog{ended: make(chan struct{})}
-			w := newWorld(t, func(c *api.Config) {
-				endless.Log = c.Log
-				c.Log = endless
-				c.StallTimeout = 300 * time.Millisecond
-			})
+			ended := make(chan struct{})
+			w := setup{change: func(c *api.Config) { c.StallTimeout = 300 * time.Millisecond }, ended: readsEnd(ended)}.start(t)
 			a := w.tenant("acme")
+			a.appendLongLog()
 			request := a.request("GET", "/v1/streams/$all", nil, "Accept", ndjson)
 			host, err := url.Parse(w.url)
 			must(t, err)
@@ -165,7 +162,7 @@ func TestLeavingEndsReading(t *testing.T) {
 				must(t, conn.Close())
 			}
 			select {
-			case <-endless.ended:
+			case <-ended:
 			case <-time.After(patience):
 				t.Error("the log is still being read")
 			}
@@ -173,32 +170,27 @@ func TestLeavingEndsReading(t *testing.T) {
 	}
 }
 
-// endlessLog returns events without end, and signals when a read is cancelled.
-type endlessLog struct {
-	api.Log
-	ended chan struct{}
-}
-
-func (l *endlessLog) Head(context.Context, domain.TenantID) (domain.Head, error) {
-	return domain.Head{Position: 1 << 60}, nil
-}
-
-func (l *endlessLog) LogSlice(ctx context.Context, _ domain.TenantID, q domain.LogQuery) (domain.LogSlice, error) {
-	if context.Cause(ctx) != nil {
-		return domain.LogSlice{}, ctx.Err()
-	}
-	context.AfterFunc(ctx, func() {
-		select {
-		case <-l.ended:
-		default:
-			close(l.ended)
+// readsEnd closes ended when a request that reads a log has ended.
+func readsEnd(ended chan struct{}) func(*http.Request) {
+	return func(request *http.Request) {
+		if request.Method == http.MethodGet && strings.HasPrefix(request.URL.Path, "/v1/streams/") {
+			close(ended)
 		}
-	})
-	events := make([]domain.Event, 1000)
-	for i := range events {
-		events[i] = domain.Event{Stream: "a-1", Type: "T", Position: q.From + int64(i), Data: json.RawMessage(`"` + strings.Repeat("x", 1000) + `"`)}
 	}
-	return domain.LogSlice{Events: events}, nil
+}
+
+// appendLongLog appends more than fits into the buffers of a connection.
+func (a *actor) appendLongLog() {
+	a.t.Helper()
+	data := make([]byte, 700_000)
+	for range 12 {
+		var events list
+		for range 4 {
+			_, _ = rand.Read(data)
+			events = append(events, object{"type": "T", "data": data})
+		}
+		a.post("/v1/streams/a-1/events", events).want(201)
+	}
 }
 
 func TestListStreams(t *testing.T) {

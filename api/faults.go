@@ -2,54 +2,34 @@ package api
 
 import (
 	"context"
-	"net/http"
 	"net/url"
-	"strconv"
 
+	"github.com/manifold-es/manifold/api/access"
 	"github.com/manifold-es/manifold/api/openapi"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection"
 )
 
-// Faults manages the events that a tenant's projections cannot fold, including its part of a shared projection.
-type Faults interface {
-	Retry(ctx context.Context, tenant domain.TenantID, name string) (projection.Status, error)
-	Skip(ctx context.Context, tenant domain.TenantID, name string, position int64, reason, by string) (domain.SkippedEvent, error)
-	Skipped(ctx context.Context, tenant domain.TenantID, name string) ([]domain.SkippedEvent, error)
-	WithdrawSkip(ctx context.Context, tenant domain.TenantID, name string, position int64) error
-	// Parked returns the first limit parked documents whose ids come after after, by id.
-	Parked(ctx context.Context, tenant domain.TenantID, name, after string, limit int) ([]domain.ParkedDocument, error)
-	ReplayParked(ctx context.Context, tenant domain.TenantID, name, document string) (projection.Replayed, error)
-	ReplayAllParked(ctx context.Context, tenant domain.TenantID, name string) (projection.Replayed, error)
-	DiscardParked(ctx context.Context, tenant domain.TenantID, name, document, by string) error
-}
-
-func (s generated) RetryProjection(ctx context.Context, request openapi.RetryProjectionRequestObject) (openapi.RetryProjectionResponseObject, error) {
-	tenant, err := s.onBehalf(ctx, request.Params.Tenant)
+func (s operations) RetryProjection(ctx context.Context, caller access.Caller, request openapi.RetryProjectionRequest) (*openapi.Response, error) {
+	tenant, err := s.onBehalf(ctx, caller, request.Params.Tenant)
 	if err != nil {
 		return nil, err
 	}
 	status, err := s.config.Projections.Retry(ctx, tenant, request.Name)
-	if err != nil {
-		return nil, err
-	}
-	return statusAnswer{http.StatusAccepted, projectionState(request.Name, status)}, nil
+	return openapi.Accepted(projectionState(request.Name, status)), err
 }
 
-func (s generated) SkipEvent(ctx context.Context, request openapi.SkipEventRequestObject) (openapi.SkipEventResponseObject, error) {
-	tenant, err := s.onBehalf(ctx, request.Params.Tenant)
+func (s operations) SkipEvent(ctx context.Context, caller access.Caller, request openapi.SkipEventRequest) (*openapi.Response, error) {
+	tenant, err := s.onBehalf(ctx, caller, request.Params.Tenant)
 	if err != nil {
 		return nil, err
 	}
-	skipped, err := s.config.Projections.Skip(ctx, tenant, request.Name, request.Body.Position, request.Body.Reason, callerOf(ctx).by())
-	if err != nil {
-		return nil, err
-	}
-	return openapi.SkipEvent200JSONResponse(skippedAnswer(skipped)), nil
+	skipped, err := s.config.Projections.Skip(ctx, tenant, request.Name, request.Body.Position, request.Body.Reason, caller.By())
+	return openapi.OK(skippedAnswer(skipped)), err
 }
 
-func (s generated) ListSkippedEvents(ctx context.Context, request openapi.ListSkippedEventsRequestObject) (openapi.ListSkippedEventsResponseObject, error) {
-	tenant, err := s.onBehalf(ctx, request.Params.Tenant)
+func (s operations) ListSkippedEvents(ctx context.Context, caller access.Caller, request openapi.ListSkippedEventsRequest) (*openapi.Response, error) {
+	tenant, err := s.onBehalf(ctx, caller, request.Params.Tenant)
 	if err != nil {
 		return nil, err
 	}
@@ -57,114 +37,93 @@ func (s generated) ListSkippedEvents(ctx context.Context, request openapi.ListSk
 	if err != nil {
 		return nil, err
 	}
-	answer := openapi.ListSkippedEvents200JSONResponse{Skipped: make([]openapi.SkippedEvent, len(skipped))}
-	for i, event := range skipped {
-		answer.Skipped[i] = skippedAnswer(event)
-	}
-	return answer, nil
+	return openapi.OK(openapi.SkippedEventList{Skipped: convert(skipped, skippedAnswer)}), nil
 }
 
-func (s generated) WithdrawSkip(ctx context.Context, request openapi.WithdrawSkipRequestObject) (openapi.WithdrawSkipResponseObject, error) {
-	tenant, err := s.onBehalf(ctx, request.Params.Tenant)
+func (s operations) WithdrawSkip(ctx context.Context, caller access.Caller, request openapi.WithdrawSkipRequest) (*openapi.Response, error) {
+	tenant, err := s.onBehalf(ctx, caller, request.Params.Tenant)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.config.Projections.WithdrawSkip(ctx, tenant, request.Name, request.Position); err != nil {
-		return nil, err
-	}
-	return openapi.WithdrawSkip204Response{}, nil
+	return openapi.NoContent(), s.config.Projections.WithdrawSkip(ctx, tenant, request.Name, request.Position)
 }
 
-func (s generated) ListParkedDocuments(ctx context.Context, request openapi.ListParkedDocumentsRequestObject) (openapi.ListParkedDocumentsResponseObject, error) {
-	tenant, err := s.onBehalf(ctx, request.Params.Tenant)
+func (s operations) ListParkedDocuments(ctx context.Context, caller access.Caller, request openapi.ListParkedDocumentsRequest) (*openapi.Response, error) {
+	tenant, err := s.onBehalf(ctx, caller, request.Params.Tenant)
 	if err != nil {
 		return nil, err
 	}
-	after, err := pageToken(request.Params.PageToken)
+	page, err := namePageOf(request.Params.PageSize, request.Params.PageToken)
 	if err != nil {
 		return nil, err
 	}
-	size := pageSizeOf(request.Params.PageSize)
-	parked, err := s.config.Projections.Parked(ctx, tenant, request.Name, after, size+1)
+	parked, err := s.config.Projections.Parked(ctx, tenant, request.Name, page.after, page.size+1)
 	if err != nil {
 		return nil, err
 	}
-	var answer parkedAnswer
-	if len(parked) > size {
-		parked = parked[:size]
-		answer.Headers.Link = pageLink("/v1/projections/"+request.Name+"/parked", url.Values{
-			"tenant": values(request.Params.Tenant), "pageSize": {strconv.Itoa(size)},
-		}, tokenOf(parked[size-1].ID))
-	}
-	answer.Body.Parked = make([]openapi.ParkedDocument, len(parked))
-	for i, d := range parked {
-		answer.Body.Parked[i] = openapi.ParkedDocument{Id: d.ID, Events: d.Events, Fault: faultAnswer(domain.Fault{
-			Position: d.Position, EventID: d.EventID, Failure: d.Failure, At: d.ParkedAt,
-		})}
-	}
-	return answer, nil
+	parked, link := cutPage(parked, page.size, func(d domain.ParkedDocument) string { return d.ID },
+		"/v1/projections/"+request.Name+"/parked", url.Values{"tenant": optional(request.Params.Tenant)})
+	return openapi.OK(openapi.ParkedDocumentList{Parked: convert(parked, parkedAnswer)}).With("Link", link), nil
 }
 
-func (s generated) ReplayParkedDocuments(ctx context.Context, request openapi.ReplayParkedDocumentsRequestObject) (openapi.ReplayParkedDocumentsResponseObject, error) {
-	tenant, err := s.onBehalf(ctx, request.Params.Tenant)
+func parkedAnswer(d domain.ParkedDocument) openapi.ParkedDocument {
+	return openapi.ParkedDocument{Id: d.ID, Events: d.Events, Fault: faultAnswer(domain.Fault{
+		Position: d.Position, EventID: d.EventID, Failure: d.Failure, At: d.ParkedAt,
+	})}
+}
+
+func (s operations) ReplayParkedDocuments(ctx context.Context, caller access.Caller, request openapi.ReplayParkedDocumentsRequest) (*openapi.Response, error) {
+	tenant, err := s.onBehalf(ctx, caller, request.Params.Tenant)
 	if err != nil {
 		return nil, err
 	}
 	replayed, err := s.config.Projections.ReplayAllParked(ctx, tenant, request.Name)
-	if err != nil {
-		return nil, err
-	}
-	return openapi.ReplayParkedDocuments200JSONResponse(replayed), nil
+	return openapi.OK(openapi.Replayed(replayed)), err
 }
 
-func (s generated) ReplayParkedDocument(ctx context.Context, request openapi.ReplayParkedDocumentRequestObject) (openapi.ReplayParkedDocumentResponseObject, error) {
-	tenant, err := s.onBehalf(ctx, request.Params.Tenant)
+func (s operations) ReplayParkedDocument(ctx context.Context, caller access.Caller, request openapi.ReplayParkedDocumentRequest) (*openapi.Response, error) {
+	tenant, err := s.onBehalf(ctx, caller, request.Params.Tenant)
 	if err != nil {
 		return nil, err
 	}
 	replayed, err := s.config.Projections.ReplayParked(ctx, tenant, request.Name, request.DocumentId)
-	if err != nil {
-		return nil, err
-	}
-	return openapi.ReplayParkedDocument200JSONResponse(replayed), nil
+	return openapi.OK(openapi.Replayed(replayed)), err
 }
 
-func (s generated) DiscardParkedDocument(ctx context.Context, request openapi.DiscardParkedDocumentRequestObject) (openapi.DiscardParkedDocumentResponseObject, error) {
-	tenant, err := s.onBehalf(ctx, request.Params.Tenant)
+func (s operations) DiscardParkedDocument(ctx context.Context, caller access.Caller, request openapi.DiscardParkedDocumentRequest) (*openapi.Response, error) {
+	tenant, err := s.onBehalf(ctx, caller, request.Params.Tenant)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.config.Projections.DiscardParked(ctx, tenant, request.Name, request.DocumentId, callerOf(ctx).by()); err != nil {
-		return nil, err
-	}
-	return openapi.DiscardParkedDocument204Response{}, nil
+	return openapi.NoContent(), s.config.Projections.DiscardParked(ctx, tenant, request.Name, request.DocumentId, caller.By())
 }
 
 // onBehalf returns the tenant that a request about faults concerns. A tenant's key acts for its tenant, and an operator
 // key names one.
-func (s generated) onBehalf(ctx context.Context, named *openapi.UUID) (domain.TenantID, error) {
-	caller := callerOf(ctx)
-	if caller.tenant != domain.Everyone {
-		if named != nil && *named != caller.tenant.String() {
+func (s operations) onBehalf(ctx context.Context, caller access.Caller, named *openapi.UUID) (domain.TenantID, error) {
+	if caller.Tenant != domain.Everyone {
+		if named != nil && *named != caller.Tenant.String() {
 			return domain.TenantID{}, domain.Errorf(domain.CodeForbidden, "query tenant", "a tenant's key acts only for its tenant; leave it out")
 		}
-		return caller.tenant, nil
+		return caller.Tenant, nil
 	}
 	if named == nil {
 		return domain.TenantID{}, domain.Errorf(domain.CodeInvalidRequest, "query tenant", "required with the operator's key: the id of the tenant")
 	}
-	id, err := parseTenantID("query tenant", *named)
+	return s.undeletedTenant(ctx, *named)
+}
+
+// undeletedTenant returns the id of the tenant that the parameter names, unless it is being deleted.
+func (s operations) undeletedTenant(ctx context.Context, named string) (domain.TenantID, error) {
+	id, err := parseTenantID("query tenant", named)
 	if err != nil {
-		return domain.TenantID{}, err
+		return id, err
 	}
 	tenant, err := s.config.Tenants.Tenant(ctx, id)
-	if err != nil {
-		return domain.TenantID{}, err
+	if err == nil && (tenant.State == domain.TenantDeleting || tenant.State == domain.TenantDeleted) {
+		err = domain.Errorf(domain.CodeNotFound, "query tenant", "the tenant %s is deleted", id)
 	}
-	if tenant.State == domain.TenantDeleting || tenant.State == domain.TenantDeleted {
-		return domain.TenantID{}, domain.Errorf(domain.CodeNotFound, "query tenant", "the tenant %s is deleted", tenant.ID)
-	}
-	return tenant.ID, nil
+	return id, err
 }
 
 func faultAnswer(fault domain.Fault) openapi.Fault {

@@ -11,6 +11,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/manifold-es/manifold/api"
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
 )
@@ -128,7 +129,7 @@ func TestGatewayKnowsItsClient(t *testing.T) {
 	g.ask("PUBLISH", beat)
 	g.refused("AUTH", object{"key": a.key}, domain.CodeInvalidRequest, "op")
 
-	useless := &actor{a.world, a.world.key(a.tenantID, domain.ScopeDocumentsRead), a.tenantID}
+	useless := &actor{a.world, a.world.key(a.tenantID, auth.ScopeDocumentsRead), a.tenantID}
 	useless.get("/v1/ws", "Upgrade", "websocket", "Connection", "Upgrade").wantProblem(403, domain.CodeForbidden, "Authorization")
 	nobody.get("/v1/ws?ticket=mft_wrong", "Upgrade", "websocket", "Connection", "Upgrade").wantProblem(401, domain.CodeUnauthenticated, "")
 	nobody.get("/v1/ws", "Authorization", "Bearer wrong", "Upgrade", "websocket", "Connection", "Upgrade").wantProblem(401, domain.CodeUnauthenticated, "")
@@ -327,7 +328,7 @@ func TestGatewayConsumes(t *testing.T) {
 
 	g.ask("UNSUBSCRIBE", object{"subscription": "m"})
 	back := c.receive(100)
-	equal(t, "what was put back", len(back), 4)
+	equal(t, "what was returned", len(back), 4)
 	for _, d := range back {
 		equal(t, "its attempt", d["attempt"], 2)
 	}
@@ -336,7 +337,7 @@ func TestGatewayConsumes(t *testing.T) {
 	g.ask("SUBSCRIBE", object{"subscription": "m", "group": "mail"})
 	g.events("m", 4)
 	must(t, g.ws.CloseNow())
-	equal(t, "what was put back", len(c.receive(100)), 4)
+	equal(t, "what was returned", len(c.receive(100)), 4)
 }
 
 // A connection has at most 100 events in flight, however many groups it uses, and an idle group does not reduce what a
@@ -466,7 +467,7 @@ func TestGatewayAsksForScopes(t *testing.T) {
 	all.send("PUT", "/v1/subscriptions/orders", object{"source": object{"categories": list{"order", "invoice"}}}).want(200)
 	all.append("invoice-1", 1)
 	equal(t, "why", g.come("ENDED", "4")["code"], domain.CodeForbidden)
-	reader := &actor{w, w.key(all.tenantID, domain.ScopeEventsRead), all.tenantID}
+	reader := &actor{w, w.key(all.tenantID, auth.ScopeEventsRead), all.tenantID}
 	g = reader.gateway()
 	g.refused("PUBLISH", beat("order"), domain.CodeForbidden, "message.topic")
 	g.refused("SUBSCRIBE", object{"subscription": "1", "group": "orders"}, domain.CodeForbidden, "group")
@@ -476,7 +477,7 @@ func TestGatewayAsksForScopes(t *testing.T) {
 // Connections end when their key is revoked or the process stops, and return their events in flight.
 func TestGatewayEndsWithItsKeyAndProcess(t *testing.T) {
 	t.Parallel()
-	var groups api.Groups
+	var groups *group.Groups
 	w := newWorld(t, func(c *api.Config) { c.Recheck, groups = 50*time.Millisecond, c.Groups })
 	a := w.tenant("acme")
 	a.append("order-1", 3)
@@ -489,7 +490,7 @@ func TestGatewayEndsWithItsKeyAndProcess(t *testing.T) {
 	a.send("DELETE", "/v1/keys/"+made.text("id"), nil).want(204)
 	g.ended(websocket.StatusPolicyViolation)
 	g.wantERR(g.backlog[len(g.backlog)-1], domain.CodeUnauthenticated, "Authorization")
-	equal(t, "what was put back", len(c.receive(100)), 3)
+	equal(t, "what was returned", len(c.receive(100)), 3)
 
 	g = a.gateway()
 	a.append("order-1", 2)
@@ -506,7 +507,7 @@ func TestGatewayEndsWithItsKeyAndProcess(t *testing.T) {
 	must(t, err)
 	back, err := groups.Receive(ctx, tenant, "mail", group.Receive{})
 	must(t, err)
-	equal(t, "what was put back", len(back), 2)
+	equal(t, "what was returned", len(back), 2)
 	a.get("/v1/ws", "Upgrade", "websocket", "Connection", "Upgrade").want(503)
 }
 
@@ -526,7 +527,7 @@ func TestGatewayBoundsSubscriptions(t *testing.T) {
 
 // blockedLog is a log that blocks appends until it is released.
 type blockedLog struct {
-	api.Log
+	api.Appender
 	asked chan struct{}
 	free  chan struct{}
 }
@@ -540,7 +541,7 @@ func (l blockedLog) Append(ctx context.Context, tenant domain.TenantID, request 
 			return domain.Appended{}, ctx.Err()
 		}
 	}
-	return l.Log.Append(ctx, tenant, request)
+	return l.Appender.Append(ctx, tenant, request)
 }
 
 // A slow operation in one job queue does not delay other queues. Operations beyond the limit are refused. Received
@@ -548,7 +549,7 @@ func (l blockedLog) Append(ctx context.Context, tenant domain.TenantID, request 
 func TestGatewayCarriesOutBesideEachOther(t *testing.T) {
 	t.Parallel()
 	log := blockedLog{asked: make(chan struct{}, 1000), free: make(chan struct{})}
-	w := newWorld(t, func(c *api.Config) { log.Log, c.Log = c.Log, &log })
+	w := newWorld(t, func(c *api.Config) { log.Appender, c.Appends = c.Appends, &log })
 	a := w.tenant("acme")
 	a.append("order-1", 2)
 	a.consumer("mail", object{"source": object{"categories": list{"order"}}})

@@ -5,6 +5,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/manifold-es/manifold/api/access"
 	"github.com/manifold-es/manifold/api/openapi"
 	"github.com/manifold-es/manifold/domain"
 )
@@ -19,11 +20,11 @@ type Check struct {
 	Optional bool
 }
 
-func (s *Server) livez(c echo.Context, _ caller) error {
+func (s *Server) livez(c echo.Context, _ access.Caller) error {
 	return c.String(http.StatusOK, "ok\n")
 }
 
-func (s *Server) readyz(c echo.Context, _ caller) error {
+func (s *Server) readyz(c echo.Context, _ access.Caller) error {
 	answer := openapi.Readiness{Ready: true}
 	for _, check := range s.config.Ready(c.Request().Context()) {
 		message := ""
@@ -41,9 +42,9 @@ func (s *Server) readyz(c echo.Context, _ caller) error {
 	return c.JSON(status, answer)
 }
 
-func (s *Server) metrics(c echo.Context, _ caller) error {
+func (s *Server) metrics(c echo.Context, _ access.Caller) error {
 	if s.config.Metrics == nil {
-		return domain.Errorf(domain.CodeNotFound, "", "this service gives no metrics")
+		return domain.Errorf(domain.CodeNotFound, "", "this service has no metrics")
 	}
 	if s.config.AdminMetrics && !isAdmin(c.Request().Context()) {
 		return domain.Errorf(domain.CodeNotFound, "", "metrics are on the admin listener; see admin.listen in the configuration")
@@ -52,11 +53,11 @@ func (s *Server) metrics(c echo.Context, _ caller) error {
 	return nil
 }
 
-func (s *Server) serveContract(c echo.Context, _ caller) error {
+func (s *Server) serveContract(c echo.Context, _ access.Caller) error {
 	return c.Blob(http.StatusOK, "application/yaml", openapi.YAML)
 }
 
 // serveAsyncContract serves the contract of the WebSocket messages.
-func (s *Server) serveAsyncContract(c echo.Context, _ caller) error {
+func (s *Server) serveAsyncContract(c echo.Context, _ access.Caller) error {
 	return c.Blob(http.StatusOK, "application/yaml", openapi.AsyncYAML)
 }

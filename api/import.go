@@ -13,7 +13,11 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/manifold-es/manifold/api/access"
 	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/api/problem"
+	"github.com/manifold-es/manifold/api/transfer"
+	"github.com/manifold-es/manifold/api/wire"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/fairshare"
 )
@@ -31,21 +35,21 @@ const (
 
 // importEvents appends lines as they arrive, in order. Three goroutines work in parallel: one reads the body, this one
 // builds batches, and one appends them and reports progress.
-func (s *Server) importEvents(c echo.Context, caller caller) error {
+func (s *Server) importEvents(c echo.Context, caller access.Caller) error {
 	request := c.Request()
-	if err := wantContentType(request, ndjson, "application/jsonl", "application/ndjson"); err != nil {
+	if err := wire.RequireContentType(request, wire.Ndjson, "application/jsonl", "application/ndjson"); err != nil {
 		return err
 	}
 	query := c.QueryParams()
 	control := http.NewResponseController(c.Response())
 	body := stallingReader{request.Body, control, s.stallTimeout}
 	request.Body = body
-	account := s.budgets.bodies.Account(caller.tenant)
+	account := s.budgets.bodies.Account(caller.Tenant)
 	defer account.Close()
-	if err := account.Wait(request.Context(), importBytes, roomPatience); err != nil {
+	if err := account.Wait(request.Context(), importBytes, transfer.RoomPatience); err != nil {
 		return err
 	}
-	plain, done, err := s.decoders.reader(request, account)
+	plain, done, err := s.decoders.Reader(request, account)
 	if err != nil {
 		return err
 	}
@@ -56,30 +60,30 @@ func (s *Server) importEvents(c echo.Context, caller caller) error {
 		return fmt.Errorf("answer an import while it comes: %w", err)
 	}
 	response := c.Response()
-	response.Header().Set("Content-Type", ndjson)
+	response.Header().Set("Content-Type", wire.Ndjson)
 	response.Header().Set("Cache-Control", "no-store")
 
 	var working sync.WaitGroup
 	defer working.Wait()
 	ctx, cancel := context.WithCancelCause(request.Context())
 	defer cancel(nil)
-	take := func(bytes int64) error { return account.Wait(ctx, bytes, importPatience) }
-	lines := lineReader{from: plain, blocks: make(chan lineBlock, blocksAhead), stopped: ctx.Done(), take: take}
-	working.Go(func() { lines.run() })
+	charge := func(bytes int64) error { return account.Wait(ctx, bytes, importPatience) }
+	lines := transfer.LineReader{From: plain, Blocks: make(chan transfer.LineBlock, transfer.BlocksAhead), Stopped: ctx.Done(), Charge: charge}
+	working.Go(func() { lines.Run() })
 	job := &importJob{
-		server: s, tenant: caller.tenant, account: account, strict: query.Get("strict") != "false", check: query.Get("check") == "true",
+		server: s, tenant: caller.Tenant, account: account, strict: query.Get("strict") != "false", check: query.Get("check") == "true",
 		control: control, response: response,
 	}
 	job.strict = job.strict && !job.check // a check reports all bad lines
 	batches := make(chan importBatch)     // unbuffered: only an idle appender takes a batch
 	ended := make(chan error, 1)
 	working.Go(func() {
-		err := guarded(func() error { return job.appendAll(ctx, batches) })
+		err := problem.Guarded(func() error { return job.appendAll(ctx, batches) })
 		cancel(err) // the line reader may stop
 		ended <- err
 	})
 	reader := importReader{
-		blocks: lines.blocks, batches: batches, name: query.Get("name"), strict: job.strict, caller: caller,
+		blocks: lines.Blocks, batches: batches, name: query.Get("name"), strict: job.strict, caller: caller,
 	}
 	readErr := reader.run(ctx)
 	close(batches)
@@ -90,13 +94,13 @@ func (s *Server) importEvents(c echo.Context, caller caller) error {
 	if imported := s.config.Observer.Imported; imported != nil {
 		imported(int(job.progress.Appended))
 	}
-	if err := job.end(err, request, response.Header().Get(headerRequestID)); err != nil {
+	if err := job.end(err, request, response.Header().Get(problem.HeaderRequestID)); err != nil {
 		return err
 	}
 	cancel(nil)
 	working.Wait()
 	// If much of their body was not read, some clients see a broken connection and not the answer.
-	_, _ = io.CopyN(io.Discard, body, drained)
+	_, _ = io.CopyN(io.Discard, body, maxDrained)
 	return nil
 }
 
@@ -126,26 +130,26 @@ type importJob struct {
 	control  *http.ResponseController
 	response *echo.Response
 
-	progress openapi.ImportProgress
-	told     time.Time // when the last frame was written
-	untold   bool      // there is progress since then
-	stopped  bool      // a bad line ended a strict import
+	progress   openapi.ImportProgress
+	reportedAt time.Time // when the last frame was written
+	unreported bool      // there is progress since then
+	stopped    bool      // a bad line ended a strict import
 }
 
 // appendAll works until batches is closed, until the first error, or in strict mode until the first bad line.
 func (j *importJob) appendAll(ctx context.Context, batches <-chan importBatch) error {
-	j.told = time.Now()
+	j.reportedAt = time.Now()
 	for {
 		var batch importBatch
 		var ok bool
 		var due <-chan time.Time // when to report what was appended since the last frame
-		if j.untold {
-			due = time.After(time.Until(j.told.Add(importFrameEvery)))
+		if j.unreported {
+			due = time.After(time.Until(j.reportedAt.Add(importFrameEvery)))
 		}
 		select {
 		case batch, ok = <-batches:
 		case <-due:
-			if err := j.tell(); err != nil {
+			if err := j.report(); err != nil {
 				return err
 			}
 			continue
@@ -167,12 +171,12 @@ func (j *importJob) appendAll(ctx context.Context, batches <-chan importBatch) e
 		}
 		j.account.Shrink(batch.spent)
 		j.bad(batch.bad...)
-		j.progress.Lines, j.untold = batch.read, true
+		j.progress.Lines, j.unreported = batch.read, true
 		if j.stopped {
 			return errStrict
 		}
-		if len(j.progress.Bad) > 0 || time.Since(j.told) >= importFrameEvery {
-			if err := j.tell(); err != nil {
+		if len(j.progress.Bad) > 0 || time.Since(j.reportedAt) >= importFrameEvery {
+			if err := j.report(); err != nil {
 				return err
 			}
 		}
@@ -181,11 +185,11 @@ func (j *importJob) appendAll(ctx context.Context, batches <-chan importBatch) e
 
 // checkName returns an error if an earlier release has already appended one of the lines under the same import name.
 // That release derived ids from the content of lines, so this one would append them again.
-func (j *importJob) checkName(ctx context.Context, lines []importLine) error {
+func (j *importJob) checkName(ctx context.Context, lines []wire.ImportLine) error {
 	var earlier []domain.EventID
 	for i := range lines {
-		if !lines[i].earlier.IsZero() {
-			earlier = append(earlier, lines[i].earlier)
+		if !lines[i].Earlier.IsZero() {
+			earlier = append(earlier, lines[i].Earlier)
 		}
 	}
 	if len(earlier) == 0 {
@@ -199,8 +203,8 @@ func (j *importJob) checkName(ctx context.Context, lines []importLine) error {
 	if err != nil || len(there) == 0 {
 		return err
 	}
-	first := slices.IndexFunc(lines, func(line importLine) bool { return there[line.earlier] != "" })
-	return domain.Errorf(domain.CodeConflict, "query name", "line %d is in the log already, by an import of this name of an earlier release, which cannot be continued; import only what is missing, under another name", lines[first].number)
+	first := slices.IndexFunc(lines, func(line wire.ImportLine) bool { return there[line.Earlier] != "" })
+	return domain.Errorf(domain.CodeConflict, "query name", "line %d is in the log already, by an import of this name of an earlier release, which cannot be continued; import only what is missing, under another name", lines[first].Number)
 }
 
 // errStrict stops reading after the first bad line of a strict import.
@@ -213,14 +217,14 @@ func (j *importJob) bad(lines ...openapi.BadLine) {
 
 // append appends lines in one request. If only some of them exist already, or one is invalid, it appends each half
 // separately, down to the single bad line.
-func (j *importJob) append(ctx context.Context, lines []importLine) error {
+func (j *importJob) append(ctx context.Context, lines []wire.ImportLine) error {
 	if len(lines) == 0 || j.check {
 		return nil
 	}
 	var appended domain.Appended
 	request := appendOf(lines)
 	err := j.patiently(ctx, func() (err error) {
-		appended, err = j.server.config.Log.Append(ctx, j.tenant, request)
+		appended, err = j.server.config.Appends.Append(ctx, j.tenant, request)
 		return err
 	})
 	if err == nil {
@@ -238,15 +242,15 @@ func (j *importJob) append(ctx context.Context, lines []importLine) error {
 	}
 	if len(lines) == 1 {
 		reason := string(e.Code) + ": " + e.Message
-		if !lines[0].earlier.IsZero() && e.Code == domain.CodeEventIDConflict {
+		if !lines[0].Earlier.IsZero() && e.Code == domain.CodeEventIDConflict {
 			reason = string(e.Code) + ": an import of this name has brought another event in this line; give other content another name"
 		}
-		j.bad(openapi.BadLine{Line: lines[0].number, Reason: reason})
+		j.bad(openapi.BadLine{Line: lines[0].Number, Reason: reason})
 		j.stopped = j.stopped || j.strict
 		return nil
 	}
 	half := len(lines) / 2
-	if err := j.append(ctx, lines[:half]); err != nil || j.stopped && j.strict && j.badBefore(lines[half].number) {
+	if err := j.append(ctx, lines[:half]); err != nil || j.stopped && j.strict && j.badBefore(lines[half].Number) {
 		return err
 	}
 	return j.append(ctx, lines[half:])
@@ -282,7 +286,7 @@ func (j *importJob) patiently(ctx context.Context, call func() error) error {
 			return nil
 		}
 		e, ok := errors.AsType[*domain.Error](err)
-		if !ok || j.server.problemOf(e.Code).retry == 0 || time.Now().Add(pause).After(deadline) {
+		if !ok || problem.KindOf(e.Code).Retry == 0 || time.Now().Add(pause).After(deadline) {
 			return err
 		}
 		timer := time.NewTimer(pause)
@@ -296,14 +300,14 @@ func (j *importJob) patiently(ctx context.Context, call func() error) error {
 }
 
 // appendOf builds one append of lines, in order. Consecutive lines of one stream form one part of it.
-func appendOf(lines []importLine) domain.Append {
+func appendOf(lines []wire.ImportLine) domain.Append {
 	events := make([]domain.NewEvent, len(lines))
 	var request domain.Append
 	for i, first := 0, 0; i < len(lines); i++ {
-		events[i] = lines[i].event
-		if i+1 == len(lines) || lines[i+1].stream != lines[i].stream {
+		events[i] = lines[i].Event
+		if i+1 == len(lines) || lines[i+1].Stream != lines[i].Stream {
 			request.Streams = append(request.Streams, domain.StreamAppend{
-				Stream: lines[i].stream, Expected: domain.Any, Events: events[first : i+1 : i+1],
+				Stream: lines[i].Stream, Expected: domain.Any, Events: events[first : i+1 : i+1],
 			})
 			first = i + 1
 		}
@@ -311,14 +315,14 @@ func appendOf(lines []importLine) domain.Append {
 	return request
 }
 
-// tell writes a frame with the progress.
-func (j *importJob) tell() error {
+// report writes a frame with the progress.
+func (j *importJob) report() error {
 	frame, err := json.Marshal(j.progress)
 	if err != nil {
 		return fmt.Errorf("write a frame of an import: %w", err)
 	}
 	j.progress.Bad = nil
-	j.told, j.untold = time.Now(), false
+	j.reportedAt, j.unreported = time.Now(), false
 	_ = j.control.SetWriteDeadline(time.Now().Add(j.server.stallTimeout))
 	if _, err := j.response.Write(append(frame, '\n')); err != nil {
 		return fmt.Errorf("%w: %w", context.Canceled, err)
@@ -332,7 +336,7 @@ func (j *importJob) tell() error {
 // end writes the last frame: done, or the error. The status has been sent by then. Even if it has not, the answer is
 // 200 with the result in the frame, so that clients find the result in one place.
 func (j *importJob) end(err error, request *http.Request, requestID string) error {
-	if cause := context.Cause(request.Context()); isRefusal(cause) && errors.Is(err, context.Canceled) {
+	if cause := context.Cause(request.Context()); problem.IsRefusal(cause) && errors.Is(err, context.Canceled) {
 		err = cause // the key was revoked meanwhile, or its tenant suspended
 	}
 	switch {
@@ -341,12 +345,12 @@ func (j *importJob) end(err error, request *http.Request, requestID string) erro
 	case errors.Is(err, context.Canceled) && request.Context().Err() != nil:
 		return err
 	default:
-		e, fault := clientError(err)
+		e, fault := problem.Of(err)
 		if fault {
 			j.server.log.Error("an import failed", "requestId", requestID, "error", err)
 		}
-		problem := j.server.problemFor(e, request, requestID)
+		problem := problem.Body(e, request, requestID)
 		j.progress.Error = &problem
 	}
-	return j.tell()
+	return j.report()
 }

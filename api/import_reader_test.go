@@ -5,8 +5,9 @@ import (
 	"io"
 	"testing"
 
+	"github.com/manifold-es/manifold/api/access"
+	"github.com/manifold-es/manifold/api/transfer"
 	"github.com/manifold-es/manifold/auth"
-	"github.com/manifold-es/manifold/domain"
 )
 
 // free always grants memory.
@@ -32,11 +33,11 @@ func (o *offered) Read(b []byte) (int, error) {
 func TestImportReaderTakesWhatIsThere(t *testing.T) {
 	t.Parallel()
 	from := &offered{texts: make(chan string), asked: make(chan struct{})}
-	lines := lineReader{from: from, blocks: make(chan lineBlock, blocksAhead), stopped: t.Context().Done(), take: free}
+	lines := transfer.LineReader{From: from, Blocks: make(chan transfer.LineBlock, transfer.BlocksAhead), Stopped: t.Context().Done(), Charge: free}
 	batches := make(chan importBatch)
-	reader := importReader{blocks: lines.blocks, batches: batches, name: "a", caller: caller{credential: auth.Credential{Grants: domain.GrantsOf(domain.ScopeEventsAppend)}}}
+	reader := importReader{blocks: lines.Blocks, batches: batches, name: "a", caller: access.Caller{Credential: auth.Credential{Grants: auth.GrantsOf(auth.ScopeEventsAppend)}}}
 	ended := make(chan error, 1)
-	go lines.run()
+	go lines.Run()
 	go func() {
 		ended <- reader.run(t.Context())
 		close(batches)

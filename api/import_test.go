@@ -190,7 +190,7 @@ func TestExportAndImport(t *testing.T) {
 func TestImportTellsProgressAndIsPatient(t *testing.T) {
 	t.Parallel()
 	hesitant := &hesitantLog{refusals: 3}
-	a := newWorld(t, func(c *api.Config) { hesitant.Log = c.Log; c.Log = hesitant }).tenant("acme")
+	a := newWorld(t, func(c *api.Config) { hesitant.Appender, c.Appends = c.Appends, hesitant }).tenant("acme")
 	body, lines := io.Pipe()
 	request := a.request("POST", "/v1/import?name=a&strict=false", body, "Content-Type", ndjson)
 	frames := make(chan string)
@@ -259,7 +259,7 @@ func framesOf(request *http.Request, frames chan<- string) {
 }
 
 type hesitantLog struct {
-	api.Log
+	api.Appender
 	refusals int
 }
 
@@ -268,13 +268,13 @@ func (l *hesitantLog) Append(ctx context.Context, tenant domain.TenantID, reques
 		l.refusals--
 		return domain.Appended{}, domain.Errorf(domain.CodeTooManyRequests, "", "too much is waiting")
 	}
-	return l.Log.Append(ctx, tenant, request)
+	return l.Appender.Append(ctx, tenant, request)
 }
 
 // The last frame reports a fault in the middle of an import, without its details.
 func TestImportTellsOfAFault(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, func(c *api.Config) { c.Log = brokenLog{c.Log} }).tenant("acme")
+	a := newWorld(t, func(c *api.Config) { c.Appends = brokenLog{} }).tenant("acme")
 	report := a.importLines("?name=a", `{"stream":"a-1","type":"T","data":1}`)
 	problem, _ := report["error"].(object)
 	equal(t, "the error", list{problem["code"], problem["status"], report["done"]}, list{"internal", 500, nil})
@@ -283,7 +283,7 @@ func TestImportTellsOfAFault(t *testing.T) {
 	}
 }
 
-type brokenLog struct{ api.Log }
+type brokenLog struct{}
 
 func (brokenLog) Append(context.Context, domain.TenantID, domain.Append) (domain.Appended, error) {
 	return domain.Appended{}, errors.New("a secret of the inside")

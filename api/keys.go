@@ -2,25 +2,15 @@ package api
 
 import (
 	"context"
-	"net/url"
-	"strconv"
 	"time"
 
+	"github.com/manifold-es/manifold/api/access"
 	"github.com/manifold-es/manifold/api/openapi"
 	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Keys authenticates keys and tickets. *auth.Keys implements it.
-type Keys interface {
-	Authenticate(ctx context.Context, token string) (auth.Credential, error)
-	// AuthenticateTicket returns the credential of the key that a ticket replaces.
-	AuthenticateTicket(ctx context.Context, token string) (auth.Credential, error)
-	// Again reads the current state of a credential's key.
-	Again(ctx context.Context, of auth.Credential) (auth.Credential, error)
-}
-
-func (s generated) ListTenantKeys(ctx context.Context, request openapi.ListTenantKeysRequestObject) (openapi.ListTenantKeysResponseObject, error) {
+func (s operations) ListTenantKeys(ctx context.Context, caller access.Caller, request openapi.ListTenantKeysRequest) (*openapi.Response, error) {
 	tenant, err := s.tenant(ctx, request.TenantId)
 	if err != nil {
 		return nil, err
@@ -29,10 +19,10 @@ func (s generated) ListTenantKeys(ctx context.Context, request openapi.ListTenan
 	if err != nil {
 		return nil, err
 	}
-	return openapi.ListTenantKeys200JSONResponse{Body: list, Headers: openapi.ListTenantKeys200ResponseHeaders{Link: link}}, nil
+	return openapi.OK(list).With("Link", link), nil
 }
 
-func (s generated) CreateTenantKey(ctx context.Context, request openapi.CreateTenantKeyRequestObject) (openapi.CreateTenantKeyResponseObject, error) {
+func (s operations) CreateTenantKey(ctx context.Context, caller access.Caller, request openapi.CreateTenantKeyRequest) (*openapi.Response, error) {
 	tenant, err := s.tenant(ctx, request.TenantId)
 	if err != nil {
 		return nil, err
@@ -40,91 +30,67 @@ func (s generated) CreateTenantKey(ctx context.Context, request openapi.CreateTe
 	if tenant.State == domain.TenantDeleting || tenant.State == domain.TenantDeleted {
 		return nil, domain.Errorf(domain.CodeConflict, "path tenantId", "the tenant is %s; it can no longer get keys", tenant.State)
 	}
-	created, err := s.newKey(ctx, tenant.ID, *request.Body)
-	if err != nil {
-		return nil, err
-	}
-	return openapi.CreateTenantKey201JSONResponse(created), nil
+	created, err := s.newKey(ctx, tenant.ID, request.Body)
+	return openapi.Created(created), err
 }
 
-func (s generated) RevokeTenantKey(ctx context.Context, request openapi.RevokeTenantKeyRequestObject) (openapi.RevokeTenantKeyResponseObject, error) {
+func (s operations) RevokeTenantKey(ctx context.Context, caller access.Caller, request openapi.RevokeTenantKeyRequest) (*openapi.Response, error) {
 	tenant, err := s.tenant(ctx, request.TenantId)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.revoke(ctx, tenant.ID, request.KeyId); err != nil {
-		return nil, err
-	}
-	return openapi.RevokeTenantKey204Response{}, nil
+	return openapi.NoContent(), s.revoke(ctx, tenant.ID, request.KeyId)
 }
 
-func (s generated) ListKeys(ctx context.Context, request openapi.ListKeysRequestObject) (openapi.ListKeysResponseObject, error) {
-	list, link, err := s.keysOf(ctx, callerOf(ctx).tenant, "/v1/keys", request.Params.PageSize, request.Params.PageToken)
+func (s operations) ListKeys(ctx context.Context, caller access.Caller, request openapi.ListKeysRequest) (*openapi.Response, error) {
+	list, link, err := s.keysOf(ctx, caller.Tenant, "/v1/keys", request.Params.PageSize, request.Params.PageToken)
 	if err != nil {
 		return nil, err
 	}
-	return openapi.ListKeys200JSONResponse{Body: list, Headers: openapi.ListKeys200ResponseHeaders{Link: link}}, nil
+	return openapi.OK(list).With("Link", link), nil
 }
 
-func (s generated) CreateKey(ctx context.Context, request openapi.CreateKeyRequestObject) (openapi.CreateKeyResponseObject, error) {
-	created, err := s.newKey(ctx, callerOf(ctx).tenant, *request.Body)
-	if err != nil {
-		return nil, err
-	}
-	return openapi.CreateKey201JSONResponse(created), nil
+func (s operations) CreateKey(ctx context.Context, caller access.Caller, request openapi.CreateKeyRequest) (*openapi.Response, error) {
+	created, err := s.newKey(ctx, caller.Tenant, request.Body)
+	return openapi.Created(created), err
 }
 
-func (s generated) RevokeKey(ctx context.Context, request openapi.RevokeKeyRequestObject) (openapi.RevokeKeyResponseObject, error) {
-	if err := s.revoke(ctx, callerOf(ctx).tenant, request.KeyId); err != nil {
-		return nil, err
-	}
-	return openapi.RevokeKey204Response{}, nil
+func (s operations) RevokeKey(ctx context.Context, caller access.Caller, request openapi.RevokeKeyRequest) (*openapi.Response, error) {
+	return openapi.NoContent(), s.revoke(ctx, caller.Tenant, request.KeyId)
 }
 
-// keysOf returns a page of a tenant's keys, and the link to the next page if there is one. path is the path of the
-// list.
-func (s generated) keysOf(ctx context.Context, tenant domain.TenantID, path string, pageSize *int, token *string) (list openapi.KeyList, link *string, err error) {
-	text, err := pageToken(token)
+// keysOf returns a page of a tenant's keys, and the Link header for the next page. path is the path of the list.
+func (s operations) keysOf(ctx context.Context, tenant domain.TenantID, path string, pageSize *int, token *string) (list openapi.KeyList, link string, err error) {
+	page, err := listPageOf(pageSize, token, auth.ParseKeyID)
 	if err != nil {
-		return list, nil, err
+		return list, "", err
 	}
-	var after domain.KeyID
-	if text != "" {
-		if after, err = domain.ParseKeyID(text); err != nil {
-			return list, nil, domain.Errorf(domain.CodeInvalidRequest, "query pageToken", "not a token of this list; take it from the Link header, or leave it out to begin with the first page")
-		}
-	}
-	size := pageSizeOf(pageSize)
-	keys, err := s.config.Tenants.Keys(ctx, tenant, after, size+1)
+	keys, err := s.config.KeyTables.Keys(ctx, tenant, page.after, page.size+1)
 	if err != nil {
-		return list, nil, err
+		return list, "", err
 	}
-	if len(keys) > size {
-		keys = keys[:size]
-		link = pageLink(path, url.Values{"pageSize": {strconv.Itoa(size)}}, tokenOf(keys[size-1].ID.String()))
-	}
-	list.Keys = []openapi.Key{}
-	for _, key := range keys {
-		list.Keys = append(list.Keys, openapi.Key{
+	keys, link = cutPage(keys, page.size, func(key auth.APIKey) string { return key.ID.String() }, path, nil)
+	list.Keys = convert(keys, func(key auth.APIKey) openapi.Key {
+		return openapi.Key{
 			Id: key.ID.String(), Name: key.Name, Scopes: key.Grants.Texts(),
 			CreatedAt: openapi.At(key.CreatedAt), RevokedAt: moment(key.RevokedAt),
-		})
-	}
+		}
+	})
 	return list, link, nil
 }
 
-func (s generated) newKey(ctx context.Context, tenant domain.TenantID, body openapi.NewKey) (openapi.CreatedKey, error) {
+func (s operations) newKey(ctx context.Context, tenant domain.TenantID, body openapi.NewKey) (openapi.CreatedKey, error) {
 	name, err := label("name", body.Name)
 	if err != nil {
 		return openapi.CreatedKey{}, err
 	}
-	grants, err := domain.ParseGrants("scopes", body.Scopes)
+	grants, err := auth.ParseGrants("scopes", body.Scopes)
 	if err != nil {
 		return openapi.CreatedKey{}, err
 	}
 	key, token := auth.NewKey(tenant, name, grants)
 	key.CreatedAt = time.Now().Truncate(time.Microsecond) // the precision of the database
-	if err := s.config.Tenants.CreateKey(ctx, key); err != nil {
+	if err := s.config.KeyTables.CreateKey(ctx, key); err != nil {
 		return openapi.CreatedKey{}, err
 	}
 	return openapi.CreatedKey{
@@ -132,10 +98,10 @@ func (s generated) newKey(ctx context.Context, tenant domain.TenantID, body open
 	}, nil
 }
 
-func (s generated) revoke(ctx context.Context, tenant domain.TenantID, text string) error {
-	id, err := domain.ParseKeyID(text)
+func (s operations) revoke(ctx context.Context, tenant domain.TenantID, text string) error {
+	id, err := parseAt("path keyId", text, auth.ParseKeyID)
 	if err != nil {
-		return domain.Errorf(domain.CodeInvalidRequest, "path keyId", "%s", err)
+		return err
 	}
-	return s.config.Tenants.RevokeKey(ctx, tenant, id)
+	return s.config.KeyTables.RevokeKey(ctx, tenant, id)
 }

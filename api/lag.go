@@ -4,13 +4,15 @@ import (
 	"context"
 	"time"
 
+	"github.com/manifold-es/manifold/api/access"
 	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection"
 )
 
 const (
-	// groupsAtOnce is how many of the up to domain.MaxGroups groups are read at once.
+	// groupsAtOnce is how many of the up to group.MaxGroups groups are read at once.
 	groupsAtOnce = 250
 
 	kindGroup      = "group"
@@ -29,24 +31,24 @@ type consumer struct {
 
 // consumers returns the tenant's projections, including shared ones, and then its groups, each sorted by name. It
 // leaves out those that the caller may not see.
-func (s generated) consumers(ctx context.Context, caller caller) (all []consumer, err error) {
-	positions, err := s.config.Projections.Positions(ctx, caller.tenant)
+func (s operations) consumers(ctx context.Context, caller access.Caller) (all []consumer, err error) {
+	positions, err := s.config.Projections.Positions(ctx, caller.Tenant)
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range positions {
-		if caller.mayFollow(domain.Selection{Categories: p.Projection.Definition.Source.Categories}) {
+		if mayFollow(caller, domain.Selection{Categories: p.Projection.Definition.Source.Categories}) {
 			all = append(all, projectionConsumer(p))
 		}
 	}
 	for after := ""; ; {
-		groups, err := s.config.Groups.List(ctx, caller.tenant, after, groupsAtOnce)
+		groups, err := s.config.Groups.List(ctx, caller.Tenant, after, groupsAtOnce)
 		if err != nil {
 			return nil, err
 		}
 		for _, group := range groups {
 			after = group.Name
-			if caller.mayFollow(group.Selection) {
+			if mayFollow(caller, group.Selection) {
 				all = append(all, groupConsumers(group)...)
 			}
 		}
@@ -57,8 +59,8 @@ func (s generated) consumers(ctx context.Context, caller caller) (all []consumer
 }
 
 // mayFollow reports whether the caller may see a consumer's position in these events.
-func (c caller) mayFollow(events domain.Selection) bool {
-	return c.credential.Require(domain.ScopeTenantAdmin) == nil || c.allowSelection(events, domain.ScopeEventsRead) == nil
+func mayFollow(caller access.Caller, events domain.Selection) bool {
+	return caller.Credential.Require(auth.ScopeTenantAdmin) == nil || caller.AllowSelection(events, auth.ScopeEventsRead) == nil
 }
 
 func projectionConsumer(p projection.Position) consumer {
@@ -78,29 +80,27 @@ func groupConsumers(group domain.GroupStatus) []consumer {
 	return all
 }
 
-func (s generated) ListCursors(ctx context.Context, _ openapi.ListCursorsRequestObject) (openapi.ListCursorsResponseObject, error) {
-	all, err := s.consumers(ctx, callerOf(ctx))
+func (s operations) ListCursors(ctx context.Context, caller access.Caller, _ openapi.ListCursorsRequest) (*openapi.Response, error) {
+	all, err := s.consumers(ctx, caller)
 	if err != nil {
 		return nil, err
 	}
-	answer := openapi.ListCursors200JSONResponse{Cursors: make([]openapi.Cursor, len(all))}
-	for i, c := range all {
-		answer.Cursors[i] = openapi.Cursor{Kind: c.kind, Name: c.name, Partition: c.partition, Error: c.unknown}
+	return openapi.OK(openapi.CursorList{Cursors: convert(all, func(c consumer) openapi.Cursor {
+		cursor := openapi.Cursor{Kind: c.kind, Name: c.name, Partition: c.partition, Error: c.unknown}
 		if c.unknown == "" {
-			answer.Cursors[i].Position = &c.position
+			cursor.Position = &c.position
 		}
-	}
-	return answer, nil
+		return cursor
+	})}), nil
 }
 
-func (s generated) GetLag(ctx context.Context, _ openapi.GetLagRequestObject) (openapi.GetLagResponseObject, error) {
-	caller := callerOf(ctx)
+func (s operations) GetLag(ctx context.Context, caller access.Caller, _ openapi.GetLagRequest) (*openapi.Response, error) {
 	all, err := s.consumers(ctx, caller)
 	if err != nil {
 		return nil, err
 	}
 	// The head is read after the cursors, so no cursor is ahead of it.
-	head, err := s.config.Log.Head(ctx, caller.tenant)
+	head, err := s.config.Log.Head(ctx, caller.Tenant)
 	if err != nil {
 		return nil, err
 	}
@@ -114,12 +114,12 @@ func (s generated) GetLag(ctx context.Context, _ openapi.GetLagRequestObject) (o
 	}
 	var recorded map[int64]time.Time
 	if len(behind) > 0 {
-		if recorded, err = s.config.Log.RecordedAt(ctx, caller.tenant, behind); err != nil {
+		if recorded, err = s.config.Log.RecordedAt(ctx, caller.Tenant, behind); err != nil {
 			return nil, err
 		}
 	}
 	now := time.Now()
-	answer := openapi.GetLag200JSONResponse{Head: head.Position, Consumers: make([]openapi.Lag, len(all))}
+	answer := openapi.LagList{Head: head.Position, Consumers: make([]openapi.Lag, len(all))}
 	for i, c := range all {
 		lag := openapi.Lag{Kind: c.kind, Name: c.name, Partition: c.partition, Error: c.unknown}
 		if c.unknown == "" {
@@ -136,5 +136,5 @@ func (s generated) GetLag(ctx context.Context, _ openapi.GetLagRequestObject) (o
 		}
 		answer.Consumers[i] = lag
 	}
-	return answer, nil
+	return openapi.OK(answer), nil
 }

@@ -6,6 +6,10 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/manifold-es/manifold/api/access"
+	"github.com/manifold-es/manifold/api/problem"
+	"github.com/manifold-es/manifold/api/wire"
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
 )
 
@@ -18,24 +22,21 @@ const (
 )
 
 // readLatest is GET /v1/categories/{category}/latest: the newest event of each key, in the order of the keys.
-func (s *Server) readLatest(c echo.Context, caller caller) error {
-	category, err := pathParam(c, "category")
-	if err != nil {
-		return err
-	}
-	if err := caller.allow(category, domain.ScopeEventsRead); err != nil {
-		return inPlace("path category", err)
+func (s *Server) readLatest(c echo.Context, caller access.Caller) error {
+	category := c.Param("category")
+	if err := caller.Allow(category, auth.ScopeEventsRead); err != nil {
+		return problem.At("path category", err)
 	}
 	keys, streams, err := latestStreams(category, c.QueryParam("keys"))
 	if err != nil {
 		return err
 	}
-	form := formOf(c.Request())
+	form := wire.FormOf(c.Request())
 	at := 0 // how many of the streams have been read
 	next := func(ctx context.Context, _, maxBytes int) ([]domain.Event, error) {
 		for at < len(streams) {
 			asked := streams[at:min(at+latestAtOnce, len(streams))]
-			events, err := s.config.Log.Latest(ctx, caller.tenant, asked, maxBytes)
+			events, err := s.config.Log.Latest(ctx, caller.Tenant, asked, maxBytes)
 			if err != nil {
 				return nil, err
 			}
@@ -58,12 +59,12 @@ func (s *Server) readLatest(c echo.Context, caller caller) error {
 		return nil, nil
 	}
 	c.Response().Header().Set("Cache-Control", "no-store")
-	if form.lines {
-		return s.streamEvents(c, caller.tenant, int64(len(streams)), next, form)
+	if form.Lines {
+		return s.streamEvents(c, caller.Tenant, int64(len(streams)), next, form)
 	}
 	ctx, cancel := context.WithTimeout(c.Request().Context(), s.timeout)
 	defer cancel()
-	page := s.newPage(caller.tenant, form)
+	page := s.newPage(caller.Tenant, form)
 	defer page.close()
 	if err := page.wait(ctx); err != nil {
 		return err

@@ -30,7 +30,7 @@ func TestLatest(t *testing.T) {
 		return all
 	}
 	equal(t, "the newest", data(a.get(latestPath("order", "2", "3", "1", "4", "2", `a\,b`))), list{5, 4, 3})
-	equal(t, "the newest of what is not there", a.get(latestPath("none", "1")).want(200).json(), object{"events": list{}})
+	equal(t, "the newest of what does not exist", a.get(latestPath("none", "1")).want(200).json(), object{"events": list{}})
 	lines := a.get(latestPath("order", "1", "3", "2"), "Accept", ndjson).want(200)
 	equal(t, "the lines", list{lines.lines()[0]["data"], lines.lines()[1]["data"], len(lines.lines())}, list{4, 5, 2})
 	equal(t, "the type of lines", lines.header.Get("Content-Type"), ndjson)

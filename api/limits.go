@@ -3,9 +3,8 @@ package api
 import (
 	"math"
 	"runtime"
-	"time"
 
-	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/api/access"
 	"github.com/manifold-es/manifold/fairshare"
 )
 
@@ -26,11 +25,9 @@ const (
 	decodedFactor = 4
 	// decodedEvent is the memory of a decoded event beyond its text.
 	decodedEvent = 256
-	// checkedAtOnce is the size from which bodies are parsed and checked against the contract in turns. That briefly
+	// checkInTurnsBytes is the size from which bodies are parsed and checked against the contract in turns. That briefly
 	// takes up to 75 times the body's size, for some milliseconds.
-	checkedAtOnce = 16 << 10
-	// roomPatience is how long a request waits for its turn before it is refused.
-	roomPatience = 10 * time.Second
+	checkInTurnsBytes = 16 << 10
 )
 
 // budgets are the resources that requests share.
@@ -65,16 +62,13 @@ func newBudgets(c Config) budgets {
 	}
 }
 
-// nobody is the tenant whose budget requests without a key use.
-var nobody = domain.TenantID{0xff}
-
 // enter counts a caller's request as under way until the account is closed. The operator has no limit.
-func (s *Server) enter(caller caller) (*fairshare.Account, error) {
-	if !caller.known() || caller.credential.Operator {
+func (s *Server) enter(caller access.Caller) (*fairshare.Account, error) {
+	if !caller.Known() || caller.Credential.Operator {
 		return nil, nil
 	}
-	under := s.budgets.requests.Account(caller.tenant)
-	return under, under.Grow(1)
+	underWay := s.budgets.requests.Account(caller.Tenant)
+	return underWay, underWay.Grow(1)
 }
 
 // answerRoom is the memory of large answers while they are built and sent, by operation id. The operations wait for it

@@ -49,16 +49,36 @@ type world struct {
 	handler http.Handler
 }
 
+// setup says how a world differs from the usual one. All fields are optional.
+type setup struct {
+	change func(*api.Config)
+	faults func(*pgtest.Network)               // of the network to the service's own database
+	driver func(drivers.Driver) drivers.Driver // wraps the driver of the documents
+	keys   auth.Config                         // without Store and Operators
+	ended  func(*http.Request)                 // called when the service has ended a request
+}
+
 // newWorld starts a world. change, which may be nil, modifies the configuration.
 func newWorld(t testing.TB, change func(*api.Config)) *world {
+	t.Helper()
+	return setup{change: change}.start(t)
+}
+
+func (c setup) start(t testing.TB) *world {
 	t.Helper()
 	w := &world{t: t, log: &syncBuffer{}}
 	logger := slog.New(slog.NewTextHandler(w.log, nil))
 	quiet := slog.New(slog.DiscardHandler)
 	db := pgtest.Database(t)
 	w.db = db
+	url := db.URL
+	if c.faults != nil {
+		network := pgtest.NewNetwork(t, db)
+		c.faults(network)
+		url = func(role migrations.Role) string { return network.URL(t, db, role) }
+	}
 	s, err := tables.Open(t.Context(), tables.Config{
-		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention),
+		AppURL: url(migrations.RoleApp), SystemURL: url(migrations.RoleSystem), RetentionURL: url(migrations.RoleRetention),
 		MaxConns: 8, Log: quiet,
 	})
 	must(t, err)
@@ -67,11 +87,15 @@ func newWorld(t testing.TB, change func(*api.Config)) *world {
 	must(t, err)
 	t.Cleanup(driver.Close)
 	databases := map[string]drivers.Driver{"default": driver}
+	if c.driver != nil {
+		databases["default"] = c.driver(driver)
+	}
 	operator, err := auth.ParseOperatorKey(operatorKey)
 	must(t, err)
-	keys, err := auth.NewKeys(auth.Config{Store: s.KeyTables, Operators: []auth.OperatorKey{operator}})
+	c.keys.Store, c.keys.Operators = s.KeyTables, []auth.OperatorKey{operator}
+	keys, err := auth.NewKeys(c.keys)
 	must(t, err)
-	upcasters, err := upcasting.New(s.Registry, s.Log)
+	upcasters, err := upcasting.New(s.Registry, s.Log, nil)
 	must(t, err)
 	states, err := aggregate.New(aggregate.Config{Store: s.AggregateTables, Events: s.Log, Upcasters: upcasters, Log: quiet})
 	must(t, err)
@@ -117,25 +141,32 @@ func newWorld(t testing.TB, change func(*api.Config)) *world {
 	t.Cleanup(func() { cancel(); background.Wait() })
 
 	removal := retention.New(retention.Config{
-		Store: s, Holders: []retention.Holder{s, catalog}, Owns: func(domain.TenantID) bool { return true }, Log: quiet, Grace: -1, Share: 1,
+		Store: s.RetentionTables, Holders: []retention.Holder{s, catalog}, Owns: func(domain.TenantID) bool { return true }, Log: quiet, Grace: -1, Share: 1,
 	})
 	config := api.Config{
-		Log: s, Streams: s.Log, Keys: keys, Tenants: s, Members: memberList{s}, Aggregates: states, Projections: catalog, Rebuilds: rebuilds, Upcasters: upcasters, Tickets: s, Follower: tails, Groups: groups, Webhooks: hooks, Retention: removal,
+		Log: s.Log, Appends: s.Log, Keys: keys, KeyTables: s.KeyTables, Tenants: s.TenantTables, Members: s.MemberTables, Aggregates: states,
+		Projections: catalog, Rebuilds: rebuilds, Upcasters: upcasters, Follower: tails, Groups: groups, Webhooks: hooks, Retention: removal,
 		Ready:   func(ctx context.Context) []api.Check { return []api.Check{{Name: "database", Err: s.Ping(ctx)}} },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "manifold_up 1\n") }),
 		Logger:  logger,
 	}
-	if change != nil {
-		change(&config)
+	if c.change != nil {
+		c.change(&config)
 	}
-	w.serve(config)
+	w.serve(config, c.ended)
 	return w
 }
 
-func (w *world) serve(config api.Config) {
+func (w *world) serve(config api.Config, ended func(*http.Request)) {
 	server, err := api.New(config)
 	must(w.t, err)
 	w.server, w.handler = server, server.Handler()
+	if handler := w.handler; ended != nil {
+		w.handler = http.HandlerFunc(func(writer http.ResponseWriter, request *http.Request) {
+			defer ended(request)
+			handler.ServeHTTP(writer, request)
+		})
+	}
 	served := httptest.NewServer(w.handler)
 	w.t.Cleanup(func() {
 		server.Stop() // otherwise Close would wait for followers
@@ -146,17 +177,17 @@ func (w *world) serve(config api.Config) {
 }
 
 // tenant creates a tenant with a key of all scopes, and returns an actor with that key.
-func (w *world) tenant(name string, scopes ...domain.Scope) *actor {
+func (w *world) tenant(name string, scopes ...auth.Scope) *actor {
 	w.t.Helper()
 	operator := w.operator()
 	id := operator.post("/v1/tenants", object{"name": name}).want(201).text("id")
 	return &actor{w, w.key(id, scopes...), id}
 }
 
-func (w *world) key(tenant string, scopes ...domain.Scope) string {
+func (w *world) key(tenant string, scopes ...auth.Scope) string {
 	w.t.Helper()
 	if len(scopes) == 0 {
-		scopes = domain.TenantScopes[:]
+		scopes = auth.TenantScopes[:]
 	}
 	return w.operator().post("/v1/tenants/"+tenant+"/keys", object{"name": "test", "scopes": scopes}).want(201).text("key")
 }
@@ -417,16 +448,4 @@ func (s *syncBuffer) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.b.String()
-}
-
-// memberList returns the members of a store. It counts no tenants, which does not matter here.
-type memberList struct{ *tables.Tables }
-
-func (l memberList) Members(ctx context.Context) ([]api.Member, error) {
-	alive, err := l.Tables.Members(ctx, time.Minute)
-	all := make([]api.Member, len(alive))
-	for i := range alive {
-		all[i] = api.Member{Member: alive[i], Tenants: 1}
-	}
-	return all, err
 }

@@ -2,33 +2,30 @@ package api
 
 import (
 	"context"
+	"time"
 
+	"github.com/manifold-es/manifold/api/access"
 	"github.com/manifold-es/manifold/api/openapi"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/members"
 )
 
-// Member is a process that works on projections, with the number of tenants whose projections it owns.
-type Member struct {
-	domain.Member
-	Tenants int64
-}
-
-// Members lists the processes that work on projections, in the order in which they started.
-type Members interface {
-	Members(ctx context.Context) ([]Member, error)
-}
-
-func (s generated) ListMembers(ctx context.Context, _ openapi.ListMembersRequestObject) (openapi.ListMembersResponseObject, error) {
-	members, err := s.config.Members.Members(ctx)
+func (s operations) ListMembers(ctx context.Context, caller access.Caller, _ openapi.ListMembersRequest) (*openapi.Response, error) {
+	alive, err := s.config.Members.Members(ctx, members.Dead)
 	if err != nil {
 		return nil, err
 	}
-	answer := openapi.ListMembers200JSONResponse{Members: []openapi.Member{}}
-	for _, member := range members {
-		answer.Members = append(answer.Members, openapi.Member{
-			Id: member.ID.String(), Name: member.Name, Version: member.Version,
-			StartedAt: openapi.At(member.StartedAt), AliveAt: openapi.At(member.AliveAt), Tenants: member.Tenants,
-		})
+	heads, err := s.config.Log.Heads(ctx, time.Time{})
+	if err != nil {
+		return nil, err
 	}
-	return answer, nil
+	owned := members.Count(convert(heads, func(head domain.Head) domain.TenantID { return head.Tenant }), alive)
+	answer := openapi.MemberList{Members: make([]openapi.Member, len(alive))}
+	for i, member := range alive {
+		answer.Members[i] = openapi.Member{
+			Id: member.ID.String(), Name: member.Name, Version: member.Version,
+			StartedAt: openapi.At(member.StartedAt), AliveAt: openapi.At(member.AliveAt), Tenants: owned[i],
+		}
+	}
+	return openapi.OK(answer), nil
 }

@@ -3,22 +3,21 @@ package api
 import (
 	"github.com/labstack/echo/v4"
 
+	"github.com/manifold-es/manifold/api/access"
 	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
 )
 
 // The scopes that allow a look at the events that a group is about to deliver or could not deliver. They are the scopes
 // that give access to these events anyway.
-var groupPeekers = []domain.Scope{domain.ScopeEventsRead, domain.ScopeEventsConsume}
+var groupPeekers = []auth.Scope{auth.ScopeEventsRead, auth.ScopeEventsConsume}
 
 // peekSubscription is GET /v1/subscriptions/{name}/peek. It does not use the generated code because it returns events
 // unchanged.
-func (s *Server) peekSubscription(c echo.Context, caller caller) error {
-	name, err := pathParam(c, "name")
-	if err != nil {
-		return err
-	}
+func (s *Server) peekSubscription(c echo.Context, caller access.Caller) error {
+	name := c.Param("name")
 	ctx, query := c.Request().Context(), c.QueryParams()
 	limit, err := integer(query, "limit")
 	if err != nil {
@@ -30,29 +29,29 @@ func (s *Server) peekSubscription(c echo.Context, caller caller) error {
 			return err
 		}
 	}
-	its, err := s.config.Groups.Get(ctx, caller.tenant, name)
+	of, err := s.config.Groups.Get(ctx, caller.Tenant, name)
 	if err == nil {
-		err = caller.allowSelection(its.Selection, groupPeekers...)
+		err = caller.AllowSelection(of.Selection, groupPeekers...)
 	}
 	if err != nil {
 		return err
 	}
-	found, err := s.config.Groups.Peek(ctx, caller.tenant, its.Name, group.Peek{Limit: int(limit), Partition: int(partition)})
+	found, err := s.config.Groups.Peek(ctx, caller.Tenant, of.Name, group.Peek{Limit: int(limit), Partition: int(partition)})
 	if err != nil {
 		return err
 	}
 	c.Response().Header().Set("Cache-Control", "no-store")
-	return writeVerbatim(c.Response(), peekAnswer(caller, &found, its.GroupDefinition.Partitions > 0), "", nil)
+	return openapi.OK(peekAnswer(caller, &found, of.GroupDefinition.Partitions > 0)).Send(c)
 }
 
 // peekAnswer leaves out events that the caller may not see. The group's selection may have changed since they were
 // delivered.
-func peekAnswer(caller caller, found *group.Peeked, partitions bool) openapi.SubscriptionPeek {
+func peekAnswer(caller access.Caller, found *group.Peeked, partitions bool) openapi.SubscriptionPeek {
 	answer := openapi.SubscriptionPeek{
 		Next: []openapi.PeekedEvent{}, InFlight: []openapi.PeekedEvent{}, Retrying: []openapi.PeekedEvent{}, Searching: found.Searching,
 	}
 	add := func(to *[]openapi.PeekedEvent, event domain.Event, partition int, shown openapi.PeekedEvent) {
-		if caller.allow(domain.Category(event.Stream), groupPeekers...) != nil {
+		if caller.Allow(domain.Category(event.Stream), groupPeekers...) != nil {
 			return
 		}
 		shown.Event = eventAnswer(event)

@@ -4,42 +4,21 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"time"
 
+	"github.com/manifold-es/manifold/api/access"
 	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/projection/folding"
 )
 
-// Projections manages the projections that a tenant sees: its own and the shared ones. domain.Everyone means the
-// operator, who sees the shared ones. *projection.Catalog implements it.
-type Projections interface {
-	Create(ctx context.Context, owner domain.TenantID, definition domain.Definition, by string) (domain.Projection, error)
-	Get(ctx context.Context, tenant domain.TenantID, name string) (domain.Projection, error)
-	List(ctx context.Context, tenant domain.TenantID) ([]domain.Projection, error)
-	Delete(ctx context.Context, owner domain.TenantID, name, by string) error
-	Reset(ctx context.Context, owner domain.TenantID, name, by string, acceptLoss bool) (domain.Projection, error)
-	Plan(ctx context.Context, owner domain.TenantID, definitions []domain.Definition, remove bool) ([]projection.PlannedChange, error)
-	Preview(ctx context.Context, tenant domain.TenantID, q projection.PreviewQuery) (folding.Preview, error)
-	Versions(ctx context.Context, tenant domain.TenantID, name string) ([]projection.Version, error)
-	Status(ctx context.Context, tenant domain.TenantID, name string) (projection.Status, error)
-	Positions(ctx context.Context, tenant domain.TenantID) ([]projection.Position, error)
-	CatchUp(ctx context.Context, tenant domain.TenantID, name string, wait time.Duration) (projection.Status, error)
-	Document(ctx context.Context, tenant domain.TenantID, name, id string, fresh projection.Freshness) (domain.Document, error)
-	Documents(ctx context.Context, tenant domain.TenantID, name string, query projection.DocumentsQuery) (projection.DocumentsPage, error)
-	AllDocuments(ctx context.Context, name string, query projection.AllDocumentsQuery) (projection.AllDocumentsPage, error)
-	Explain(ctx context.Context, tenant domain.TenantID, name string, query projection.DocumentsQuery) (projection.Explanation, error)
-	Faults
-}
-
-func (s generated) ListProjections(ctx context.Context, _ openapi.ListProjectionsRequestObject) (openapi.ListProjectionsResponseObject, error) {
-	projections, err := s.config.Projections.List(ctx, callerOf(ctx).tenant)
+func (s operations) ListProjections(ctx context.Context, caller access.Caller, _ openapi.ListProjectionsRequest) (*openapi.Response, error) {
+	projections, err := s.config.Projections.List(ctx, caller.Tenant)
 	if err != nil {
 		return nil, err
 	}
-	answer := openapi.ListProjections200JSONResponse{Projections: []openapi.Projection{}}
+	answer := openapi.ProjectionList{Projections: []openapi.Projection{}}
 	for _, p := range projections {
 		one, err := projectionAnswer(p)
 		if err != nil {
@@ -47,33 +26,26 @@ func (s generated) ListProjections(ctx context.Context, _ openapi.ListProjection
 		}
 		answer.Projections = append(answer.Projections, one)
 	}
-	return answer, nil
+	return openapi.OK(answer), nil
 }
 
-func (s generated) CreateProjection(ctx context.Context, request openapi.CreateProjectionRequestObject) (openapi.CreateProjectionResponseObject, error) {
+func (s operations) CreateProjection(ctx context.Context, caller access.Caller, request openapi.CreateProjectionRequest) (*openapi.Response, error) {
 	if request.Body.Name == "" {
 		return nil, domain.Errorf(domain.CodeInvalidRequest, "name", "required: the projection's name")
 	}
-	definition, err := definitionOf(*request.Body)
+	definition, err := definitionOf(request.Body)
 	if err != nil {
 		return nil, err
 	}
-	caller := callerOf(ctx)
-	p, err := s.config.Projections.Create(ctx, caller.tenant, definition, caller.by())
+	p, err := s.config.Projections.Create(ctx, caller.Tenant, definition, caller.By())
 	if err != nil {
 		return nil, err
 	}
 	answer, err := projectionAnswer(p)
-	if err != nil {
-		return nil, err
-	}
-	location := "/v1/projections/" + p.Name
-	return openapi.CreateProjection201JSONResponse{
-		Body: answer, Headers: openapi.CreateProjection201ResponseHeaders{Location: &location},
-	}, nil
+	return openapi.Created(answer).With("Location", "/v1/projections/"+p.Name), err
 }
 
-func (s generated) PlanProjections(ctx context.Context, request openapi.PlanProjectionsRequestObject) (openapi.PlanProjectionsResponseObject, error) {
+func (s operations) PlanProjections(ctx context.Context, caller access.Caller, request openapi.PlanProjectionsRequest) (*openapi.Response, error) {
 	definitions := make([]domain.Definition, len(request.Body.Definitions))
 	var err error
 	for i, body := range request.Body.Definitions {
@@ -81,56 +53,61 @@ func (s generated) PlanProjections(ctx context.Context, request openapi.PlanProj
 			return nil, err
 		}
 	}
-	plan, err := s.config.Projections.Plan(ctx, callerOf(ctx).tenant, definitions, request.Body.Remove)
+	plan, err := s.config.Projections.Plan(ctx, caller.Tenant, definitions, request.Body.Remove)
 	if err != nil {
 		return nil, err
 	}
-	answer := planAnswer{Changes: make([]openapi.PlannedChange, len(plan))}
-	for i, change := range plan {
-		answer.Changes[i] = openapi.PlannedChange{Name: change.Name, Action: string(change.Action), Changes: changesAnswer(change.Changes)}
-		if change.Counted {
-			answer.Changes[i].Events = &change.Events
-		}
-		for _, e := range change.Errors {
-			answer.Changes[i].Errors = append(answer.Changes[i].Errors, openapi.DefinitionError{Field: e.Where, Message: e.Message})
-		}
-	}
-	return answer, nil
+	return openapi.OK(openapi.PlanResult{Changes: convert(plan, plannedChangeAnswer)}), nil
 }
 
-func (s generated) PreviewProjection(ctx context.Context, request openapi.PreviewProjectionRequestObject) (openapi.PreviewProjectionResponseObject, error) {
-	caller, source := callerOf(ctx), request.Body.Source
-	if len(source.Events) == 0 && caller.tenant != domain.Everyone {
+func plannedChangeAnswer(change projection.PlannedChange) openapi.PlannedChange {
+	answer := openapi.PlannedChange{Name: change.Name, Action: string(change.Action), Changes: convert(change.Changes, changeAnswer)}
+	if change.Counted {
+		answer.Events = &change.Events
+	}
+	for _, e := range change.Errors {
+		answer.Errors = append(answer.Errors, openapi.DefinitionError{Field: e.Where, Message: e.Message})
+	}
+	return answer
+}
+
+func (s operations) PreviewProjection(ctx context.Context, caller access.Caller, request openapi.PreviewProjectionRequest) (*openapi.Response, error) {
+	source := request.Body.Source
+	if len(source.Events) == 0 && caller.Tenant != domain.Everyone {
 		// The result of a fold reveals the events' content.
-		if err := caller.credential.Require(domain.ScopeEventsRead); err != nil {
+		if err := caller.Credential.Require(auth.ScopeEventsRead); err != nil {
 			return nil, err
 		}
 	}
-	q := projection.PreviewQuery{Stream: source.Stream, Last: source.Last, Given: make([]folding.GivenEvent, len(source.Events))}
-	var err error
-	if q.Definition, err = definitionOf(request.Body.Definition); err != nil {
-		return nil, err
-	}
-	for i, e := range source.Events {
-		q.Given[i] = folding.GivenEvent{Stream: e.Stream, Type: e.Type, Data: e.Data, Metadata: e.Metadata, OccurredAt: value(e.OccurredAt).Time}
-		if e.Id != "" {
-			if q.Given[i].ID, err = domain.ParseEventID(e.Id); err != nil {
-				return nil, domain.Errorf(domain.CodeInvalidRequest, fmt.Sprintf("source.events[%d].id", i), "%s", err)
-			}
-		}
-	}
-	preview, err := s.config.Projections.Preview(ctx, caller.tenant, q)
+	definition, err := definitionOf(request.Body.Definition)
 	if err != nil {
 		return nil, err
 	}
-	answer := previewAnswer{Steps: make([]openapi.PreviewStep, len(preview.Steps)), Documents: make([]openapi.Document, len(preview.Documents))}
-	for i, step := range preview.Steps {
-		answer.Steps[i] = previewStep(step)
+	given, err := givenEvents(source.Events)
+	if err != nil {
+		return nil, err
 	}
-	for i, d := range preview.Documents {
-		answer.Documents[i] = openapi.Document{Id: d.ID, Position: d.Version, Document: d.Data}
+	preview, err := s.config.Projections.Preview(ctx, caller.Tenant, projection.PreviewQuery{
+		Definition: definition, Stream: source.Stream, Last: source.Last, Given: given,
+	})
+	if err != nil {
+		return nil, err
 	}
-	return answer, nil
+	return openapi.OK(openapi.PreviewResult{Steps: convert(preview.Steps, previewStep), Documents: convert(preview.Documents, documentAnswer)}), nil
+}
+
+// givenEvents returns the events in a preview's source, which do not have to be in the log.
+func givenEvents(given []openapi.GivenEvent) (events []folding.GivenEvent, err error) {
+	events = make([]folding.GivenEvent, len(given))
+	for i, e := range given {
+		events[i] = folding.GivenEvent{Stream: e.Stream, Type: e.Type, Data: e.Data, Metadata: e.Metadata, OccurredAt: value(e.OccurredAt).Time}
+		if e.Id != "" {
+			if events[i].ID, err = parseAt(fmt.Sprintf("source.events[%d].id", i), e.Id, domain.ParseEventID); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return events, nil
 }
 
 func previewStep(step folding.PreviewStep) openapi.PreviewStep {
@@ -152,113 +129,78 @@ func previewStep(step folding.PreviewStep) openapi.PreviewStep {
 	return answer
 }
 
-func (s generated) GetProjection(ctx context.Context, request openapi.GetProjectionRequestObject) (openapi.GetProjectionResponseObject, error) {
-	p, err := s.config.Projections.Get(ctx, callerOf(ctx).tenant, request.Name)
+func (s operations) GetProjection(ctx context.Context, caller access.Caller, request openapi.GetProjectionRequest) (*openapi.Response, error) {
+	p, err := s.config.Projections.Get(ctx, caller.Tenant, request.Name)
 	if err != nil {
 		return nil, err
 	}
 	answer, err := projectionAnswer(p)
-	if err != nil {
-		return nil, err
-	}
-	tag := etag(p.Revision)
-	return openapi.GetProjection200JSONResponse{Body: answer, Headers: openapi.GetProjection200ResponseHeaders{ETag: &tag}}, nil
+	return openapi.OK(answer).With("ETag", etag(p.Revision)), err
 }
 
-func (s generated) PutProjection(ctx context.Context, request openapi.PutProjectionRequestObject) (openapi.PutProjectionResponseObject, error) {
-	caller := callerOf(ctx)
-	definition, err := definitionFor("", request.Name, *request.Body)
+func (s operations) PutProjection(ctx context.Context, caller access.Caller, request openapi.PutProjectionRequest) (*openapi.Response, error) {
+	definition, err := definitionFor("", request.Name, request.Body)
 	if err != nil {
 		return nil, err
 	}
-	deployed, err := s.config.Rebuilds.Deploy(ctx, caller.tenant, definition, caller.by(), value(request.Params.AcceptLoss))
+	deployed, err := s.config.Rebuilds.Deploy(ctx, caller.Tenant, definition, caller.By(), value(request.Params.AcceptLoss))
 	if err != nil {
 		return nil, err
 	}
 	if deployed.Rebuild != nil {
-		location := rebuildPath(*deployed.Rebuild)
-		return openapi.PutProjection202JSONResponse{
-			Body: rebuildAnswer(*deployed.Rebuild), Headers: openapi.PutProjection202ResponseHeaders{Location: &location},
-		}, nil
+		return openapi.Accepted(rebuildAnswer(*deployed.Rebuild)).With("Location", rebuildPath(*deployed.Rebuild)), nil
 	}
 	answer, err := projectionAnswer(deployed.Projection)
-	if err != nil {
-		return nil, err
-	}
-	if deployed.Created {
-		return openapi.PutProjection201JSONResponse(answer), nil
-	}
-	return openapi.PutProjection200JSONResponse(answer), nil
+	return openapi.CreatedIf(deployed.Created, answer), err
 }
 
-func (s generated) DeleteProjection(ctx context.Context, request openapi.DeleteProjectionRequestObject) (openapi.DeleteProjectionResponseObject, error) {
-	caller := callerOf(ctx)
-	if err := s.config.Projections.Delete(ctx, caller.tenant, request.Name, caller.by()); err != nil {
-		return nil, err
-	}
-	return openapi.DeleteProjection204Response{}, nil
+func (s operations) DeleteProjection(ctx context.Context, caller access.Caller, request openapi.DeleteProjectionRequest) (*openapi.Response, error) {
+	return openapi.NoContent(), s.config.Projections.Delete(ctx, caller.Tenant, request.Name, caller.By())
 }
 
-func (s generated) ResetProjection(ctx context.Context, request openapi.ResetProjectionRequestObject) (openapi.ResetProjectionResponseObject, error) {
-	caller := callerOf(ctx)
-	p, err := s.config.Projections.Reset(ctx, caller.tenant, request.Name, caller.by(), value(request.Params.AcceptLoss))
+func (s operations) ResetProjection(ctx context.Context, caller access.Caller, request openapi.ResetProjectionRequest) (*openapi.Response, error) {
+	p, err := s.config.Projections.Reset(ctx, caller.Tenant, request.Name, caller.By(), value(request.Params.AcceptLoss))
 	if err != nil {
 		return nil, err
 	}
 	answer, err := projectionAnswer(p)
-	if err != nil {
-		return nil, err
-	}
-	return openapi.ResetProjection200JSONResponse(answer), nil
+	return openapi.OK(answer), err
 }
 
-func (s generated) ListProjectionVersions(ctx context.Context, request openapi.ListProjectionVersionsRequestObject) (openapi.ListProjectionVersionsResponseObject, error) {
-	caller := callerOf(ctx)
-	versions, err := s.config.Projections.Versions(ctx, caller.tenant, request.Name)
+func (s operations) ListProjectionVersions(ctx context.Context, caller access.Caller, request openapi.ListProjectionVersionsRequest) (*openapi.Response, error) {
+	versions, err := s.config.Projections.Versions(ctx, caller.Tenant, request.Name)
 	if err != nil {
 		return nil, err
 	}
-	answer := versionsAnswer{Versions: make([]openapi.ProjectionVersion, len(versions))}
+	answer := openapi.ProjectionVersionList{Versions: make([]openapi.ProjectionVersion, len(versions))}
 	for i, v := range versions {
 		definition, err := definitionAnswer(v.Definition)
 		if err != nil {
 			return nil, err
 		}
 		answer.Versions[i] = openapi.ProjectionVersion{
-			Version: v.Version, Cause: string(v.Cause), By: v.By, At: openapi.At(v.At), Definition: definition, Changes: changesAnswer(v.Changes),
+			Version: v.Version, Cause: string(v.Cause), By: v.By, At: openapi.At(v.At), Definition: definition, Changes: convert(v.Changes, changeAnswer),
 		}
-		if v.Owner != caller.tenant {
+		if v.Owner != caller.Tenant {
 			answer.Versions[i].By = "" // a tenant must not learn the names of the operator's users
 		}
 		if v.Rebuild != (domain.RebuildID{}) {
 			answer.Versions[i].Rebuild = v.Rebuild.String()
 		}
 	}
-	return answer, nil
+	return openapi.OK(answer), nil
 }
 
-func changesAnswer(changes []folding.FieldChange) []openapi.FieldChange {
-	answer := make([]openapi.FieldChange, len(changes))
-	for i, c := range changes {
-		answer[i] = openapi.FieldChange(c)
-	}
-	return answer
+func changeAnswer(change folding.FieldChange) openapi.FieldChange { return openapi.FieldChange(change) }
+
+func (s operations) GetProjectionState(ctx context.Context, caller access.Caller, request openapi.GetProjectionStateRequest) (*openapi.Response, error) {
+	status, err := s.config.Projections.Status(ctx, caller.Tenant, request.Name)
+	return openapi.OK(projectionState(request.Name, status)), err
 }
 
-func (s generated) GetProjectionState(ctx context.Context, request openapi.GetProjectionStateRequestObject) (openapi.GetProjectionStateResponseObject, error) {
-	status, err := s.config.Projections.Status(ctx, callerOf(ctx).tenant, request.Name)
-	if err != nil {
-		return nil, err
-	}
-	return statusAnswer{http.StatusOK, projectionState(request.Name, status)}, nil
-}
-
-func (s generated) CatchUpProjection(ctx context.Context, request openapi.CatchUpProjectionRequestObject) (openapi.CatchUpProjectionResponseObject, error) {
-	status, err := s.config.Projections.CatchUp(ctx, callerOf(ctx).tenant, request.Name, freshness(nil, request.Params.Timeout).Wait)
-	if err != nil {
-		return nil, err
-	}
-	return statusAnswer{http.StatusOK, projectionState(request.Name, status)}, nil
+func (s operations) CatchUpProjection(ctx context.Context, caller access.Caller, request openapi.CatchUpProjectionRequest) (*openapi.Response, error) {
+	status, err := s.config.Projections.CatchUp(ctx, caller.Tenant, request.Name, freshness(nil, request.Params.Timeout).Wait)
+	return openapi.OK(projectionState(request.Name, status)), err
 }
 
 // definitionFor returns the definition in a body, at the given place, for the projection that the path names.

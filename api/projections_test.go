@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/auth"
 )
 
 func TestPreviewTellsNoEventsWithoutTheScope(t *testing.T) {
@@ -12,7 +12,7 @@ func TestPreviewTellsNoEventsWithoutTheScope(t *testing.T) {
 	w := newWorld(t, nil)
 	a := w.tenant("a")
 	a.post("/v1/streams/order-1/events", list{object{"type": "Placed", "data": object{"secret": "s3cret"}}}).want(201)
-	writer := &actor{w, w.key(a.tenantID, domain.ScopeProjectionsWrite), a.tenantID}
+	writer := &actor{w, w.key(a.tenantID, auth.ScopeProjectionsWrite), a.tenantID}
 	definition := object{"on": object{"*": "{'data': event.data}"}}
 	for _, source := range []object{{"stream": "order-1"}, {"last": 5}} {
 		refused := writer.post("/v1/projections/preview", object{"definition": definition, "source": source}).want(403)

@@ -10,7 +10,9 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/manifold-es/manifold/api/access"
 	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/api/wire"
 	"github.com/manifold-es/manifold/domain"
 )
 
@@ -26,7 +28,8 @@ func FuzzPublishBody(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	log := &recordingLog{}
-	server, err := New(Config{Log: log, Keys: anybody{}})
+	keys, token := keyOfTenant(f)
+	server, err := New(Config{Appends: log, Keys: keys})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -35,7 +38,7 @@ func FuzzPublishBody(f *testing.F) {
 		log.last = domain.Append{}
 		request := httptest.NewRequest(http.MethodPost, "/v1/publish", bytes.NewReader(body))
 		request.Header.Set("Content-Type", "application/json")
-		request.Header.Set("Authorization", "Bearer x")
+		request.Header.Set("Authorization", "Bearer "+token)
 		answer := httptest.NewRecorder()
 		handler.ServeHTTP(answer, request)
 		switch {
@@ -117,10 +120,7 @@ func publishedByStandardLibrary(t *testing.T, body []byte, got domain.Append) {
 }
 
 // failingLog refuses each append, with a place in it.
-type failingLog struct {
-	Log
-	where string
-}
+type failingLog struct{ where string }
 
 func (l failingLog) Append(context.Context, domain.TenantID, domain.Append) (domain.Appended, error) {
 	return domain.Appended{}, domain.Errorf(domain.CodeRefused, l.where, "no")
@@ -129,12 +129,12 @@ func (l failingLog) Append(context.Context, domain.TenantID, domain.Append) (dom
 // An error after the API's own checks names its place in the append. Clients get the place in their messages.
 func TestPlacesAreThoseOfMessages(t *testing.T) {
 	t.Parallel()
-	several := publication{messages: []domain.Message{{Topic: "a", Key: "1"}, {Topic: "a", Key: "1"}, {Topic: "b"}, {Topic: "a", Key: "1"}}}
-	oneStream := publication{messages: several.messages[:2]}
-	body := publication{messages: several.messages[:1], single: true}
-	inMessage := publication{messages: several.messages[:1], single: true, where: "message"}
+	several := wire.Publication{Messages: []domain.Message{{Topic: "a", Key: "1"}, {Topic: "a", Key: "1"}, {Topic: "b"}, {Topic: "a", Key: "1"}}}
+	oneStream := wire.Publication{Messages: several.Messages[:2]}
+	body := wire.Publication{Messages: several.Messages[:1], Single: true}
+	inMessage := wire.Publication{Messages: several.Messages[:1], Single: true, Where: "message"}
 	for _, c := range []struct {
-		p           publication
+		p           wire.Publication
 		where, want string
 	}{
 		{several, "streams[0].events[1].data", "messages[1].payload"},
@@ -151,14 +151,14 @@ func TestPlacesAreThoseOfMessages(t *testing.T) {
 		{inMessage, "events[0].metadata", "message.metadata"},
 		{inMessage, "events[0]", "message"},
 	} {
-		server := &Server{config: Config{Log: failingLog{where: c.where}}}
-		batch, err := domain.Publication(c.p.messages)
+		server := &Server{config: Config{Appends: failingLog{where: c.where}}}
+		batch, err := domain.Publication(c.p.Messages)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = server.publishAll(t.Context(), caller{}, c.p, batch, "http")
+		_, err = server.publishAll(t.Context(), access.Caller{}, c.p, batch, "http")
 		if e, ok := errors.AsType[*domain.Error](err); !ok || e.Where != c.want {
-			t.Errorf("%s of %d messages returns %v, want %q", c.where, len(c.p.messages), err, c.want)
+			t.Errorf("%s of %d messages returns %v, want %q", c.where, len(c.p.Messages), err, c.want)
 		}
 	}
 }

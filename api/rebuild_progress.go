@@ -9,7 +9,9 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/manifold-es/manifold/api/access"
 	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/api/wire"
 	"github.com/manifold-es/manifold/domain"
 )
 
@@ -24,23 +26,17 @@ const (
 
 // watchRebuild sends a rebuild whenever it changes, until it ends, the client disconnects, its key is revoked, or the
 // process stops.
-func (s *Server) watchRebuild(c echo.Context, caller caller) error {
-	name, err := pathParam(c, "name")
-	if err != nil {
-		return err
-	}
-	id, err := pathParam(c, "rebuildId")
-	if err != nil {
-		return err
-	}
+func (s *Server) watchRebuild(c echo.Context, caller access.Caller) error {
+	name := c.Param("name")
+	id := c.Param("rebuildId")
 	ctx := c.Request().Context()
-	seen, err := s.lookAtRebuild(ctx, caller, name, id)
+	seen, err := s.rebuildSeenBy(ctx, caller, name, id)
 	if err != nil {
 		return err
 	}
 	response := c.Response()
 	header := response.Header()
-	header.Set("Content-Type", eventStream)
+	header.Set("Content-Type", wire.EventStream)
 	header.Set("Cache-Control", "no-store")
 	header.Set("X-Accel-Buffering", "no") // some proxies buffer answers otherwise
 	response.WriteHeader(http.StatusOK)
@@ -55,11 +51,11 @@ func (s *Server) watchRebuild(c echo.Context, caller caller) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.ending.stopping.Done():
+		case <-s.ending.Stopped():
 			return nil
 		case <-tick.C:
 		}
-		now, err := s.lookAtRebuild(ctx, caller, name, id)
+		now, err := s.rebuildSeenBy(ctx, caller, name, id)
 		if e, ok := errors.AsType[*domain.Error](err); ok && e.Code == domain.CodeNotFound {
 			return nil // the projection was removed
 		}

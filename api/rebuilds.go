@@ -5,33 +5,28 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"strconv"
 	"time"
 
+	"github.com/manifold-es/manifold/api/access"
 	"github.com/manifold-es/manifold/api/openapi"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/rebuild"
 )
 
-func (s generated) StartRebuild(ctx context.Context, request openapi.StartRebuildRequestObject) (openapi.StartRebuildResponseObject, error) {
-	id, err := s.changeable(ctx, request.Name)
+func (s operations) StartRebuild(ctx context.Context, caller access.Caller, request openapi.StartRebuildRequest) (*openapi.Response, error) {
+	id, err := s.changeable(ctx, caller, request.Name)
 	if err != nil {
 		return nil, err
 	}
-	wanted := rebuild.Request{By: callerOf(ctx).by()}
-	if request.Body != nil {
-		if err := rebuildRequest(&wanted, request.Name, *request.Body); err != nil {
-			return nil, err
-		}
+	wanted := rebuild.Request{By: caller.By()}
+	if err := rebuildRequest(&wanted, request.Name, request.Body); err != nil {
+		return nil, err
 	}
 	started, err := s.config.Rebuilds.Start(ctx, id, wanted)
 	if err != nil {
 		return nil, err
 	}
-	location := rebuildPath(started)
-	return openapi.StartRebuild202JSONResponse{
-		Body: rebuildAnswer(started), Headers: openapi.StartRebuild202ResponseHeaders{Location: &location},
-	}, nil
+	return openapi.Accepted(rebuildAnswer(started)).With("Location", rebuildPath(started)), nil
 }
 
 // rebuildRequest copies a body's fields to a request.
@@ -47,9 +42,9 @@ func rebuildRequest(request *rebuild.Request, name string, body openapi.NewRebui
 	request.Manual, request.DryRun, request.Assert = body.Approve == "manual", body.DryRun, body.Assertions
 	request.AcceptLoss, request.MaxFaulted = body.AcceptLoss, body.MaxFaultedTenants
 	for i, text := range body.Tenants {
-		tenant, err := domain.ParseTenantID(text)
+		tenant, err := parseAt(fmt.Sprintf("tenants[%d]", i), text, domain.ParseTenantID)
 		if err != nil {
-			return domain.Errorf(domain.CodeInvalidRequest, fmt.Sprintf("tenants[%d]", i), "%s", err)
+			return err
 		}
 		request.Tenants = append(request.Tenants, tenant)
 	}
@@ -64,8 +59,8 @@ func rebuildRequest(request *rebuild.Request, name string, body openapi.NewRebui
 	return nil
 }
 
-func (s generated) ListRebuilds(ctx context.Context, request openapi.ListRebuildsRequestObject) (openapi.ListRebuildsResponseObject, error) {
-	p, err := s.config.Projections.Get(ctx, callerOf(ctx).tenant, request.Name)
+func (s operations) ListRebuilds(ctx context.Context, caller access.Caller, request openapi.ListRebuildsRequest) (*openapi.Response, error) {
+	p, err := s.config.Projections.Get(ctx, caller.Tenant, request.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -73,26 +68,21 @@ func (s generated) ListRebuilds(ctx context.Context, request openapi.ListRebuild
 	if err != nil {
 		return nil, err
 	}
-	answer := openapi.ListRebuilds200JSONResponse{Rebuilds: []openapi.Rebuild{}}
-	for _, one := range rebuilds {
-		seen := seenBy(callerOf(ctx), p, one)
+	return openapi.OK(openapi.RebuildList{Rebuilds: convert(rebuilds, func(r domain.Rebuild) openapi.Rebuild {
+		seen := seenBy(caller, p, r)
 		seen.Definition = nil
-		answer.Rebuilds = append(answer.Rebuilds, seen)
-	}
-	return answer, nil
+		return seen
+	})}), nil
 }
 
-func (s generated) GetRebuild(ctx context.Context, request openapi.GetRebuildRequestObject) (openapi.GetRebuildResponseObject, error) {
-	answer, err := s.lookAtRebuild(ctx, callerOf(ctx), request.Name, request.RebuildId)
-	if err != nil {
-		return nil, err
-	}
-	return openapi.GetRebuild200JSONResponse(answer), nil
+func (s operations) GetRebuild(ctx context.Context, caller access.Caller, request openapi.GetRebuildRequest) (*openapi.Response, error) {
+	answer, err := s.rebuildSeenBy(ctx, caller, request.Name, request.RebuildId)
+	return openapi.OK(answer), err
 }
 
-// lookAtRebuild returns a rebuild as the caller may see it.
-func (s *Server) lookAtRebuild(ctx context.Context, caller caller, name, id string) (openapi.Rebuild, error) {
-	p, err := s.config.Projections.Get(ctx, caller.tenant, name)
+// rebuildSeenBy returns a rebuild as the caller may see it.
+func (s *Server) rebuildSeenBy(ctx context.Context, caller access.Caller, name, id string) (openapi.Rebuild, error) {
+	p, err := s.config.Projections.Get(ctx, caller.Tenant, name)
 	if err != nil {
 		return openapi.Rebuild{}, err
 	}
@@ -109,9 +99,9 @@ func (s *Server) lookAtRebuild(ctx context.Context, caller caller, name, id stri
 
 // seenBy returns a rebuild as the caller may see it. A tenant sees the state of a shared projection's rebuild, but
 // nothing of other tenants or of the operator.
-func seenBy(caller caller, p domain.Projection, r domain.Rebuild) openapi.Rebuild {
+func seenBy(caller access.Caller, p domain.Projection, r domain.Rebuild) openapi.Rebuild {
 	answer := rebuildAnswer(r)
-	if caller.tenant == p.Owner {
+	if caller.Tenant == p.Owner {
 		if until := r.EndedAt.Add(r.Keep); r.State == domain.RebuildSwapped && r.Previous != nil && r.Previous.Build != 0 &&
 			(len(r.Tenants) > 0 || r.Build == p.Build) && time.Now().Before(until) {
 			answer.RollbackUntil = moment(until)
@@ -125,8 +115,8 @@ func seenBy(caller caller, p domain.Projection, r domain.Rebuild) openapi.Rebuil
 	answer.By, answer.Difference, answer.Loss, answer.FaultedTenants, answer.MaxFaultedTenants = "", nil, nil, nil, nil
 	if answer.Tenants != nil {
 		answer.Tenants = []string{}
-		if slices.Contains(r.Tenants, caller.tenant) {
-			answer.Tenants = []string{caller.tenant.String()}
+		if slices.Contains(r.Tenants, caller.Tenant) {
+			answer.Tenants = []string{caller.Tenant.String()}
 		}
 	}
 	if answer.Error != "" {
@@ -135,57 +125,52 @@ func seenBy(caller caller, p domain.Projection, r domain.Rebuild) openapi.Rebuil
 	return answer
 }
 
-func (s generated) CancelRebuild(ctx context.Context, request openapi.CancelRebuildRequestObject) (openapi.CancelRebuildResponseObject, error) {
-	answer, err := s.orderRebuild(ctx, request.Name, request.RebuildId, s.config.Rebuilds.Cancel)
-	return openapi.CancelRebuild202JSONResponse(answer), err
+func (s operations) CancelRebuild(ctx context.Context, caller access.Caller, request openapi.CancelRebuildRequest) (*openapi.Response, error) {
+	return s.orderRebuild(ctx, caller, request.Name, request.RebuildId, s.config.Rebuilds.Cancel)
 }
 
-func (s generated) ApproveRebuild(ctx context.Context, request openapi.ApproveRebuildRequestObject) (openapi.ApproveRebuildResponseObject, error) {
-	answer, err := s.orderRebuild(ctx, request.Name, request.RebuildId, s.config.Rebuilds.Approve)
-	return openapi.ApproveRebuild202JSONResponse(answer), err
+func (s operations) ApproveRebuild(ctx context.Context, caller access.Caller, request openapi.ApproveRebuildRequest) (*openapi.Response, error) {
+	return s.orderRebuild(ctx, caller, request.Name, request.RebuildId, s.config.Rebuilds.Approve)
 }
 
-func (s generated) PauseRebuild(ctx context.Context, request openapi.PauseRebuildRequestObject) (openapi.PauseRebuildResponseObject, error) {
-	answer, err := s.orderRebuild(ctx, request.Name, request.RebuildId, s.config.Rebuilds.Pause)
-	return openapi.PauseRebuild202JSONResponse(answer), err
+func (s operations) PauseRebuild(ctx context.Context, caller access.Caller, request openapi.PauseRebuildRequest) (*openapi.Response, error) {
+	return s.orderRebuild(ctx, caller, request.Name, request.RebuildId, s.config.Rebuilds.Pause)
 }
 
-func (s generated) ResumeRebuild(ctx context.Context, request openapi.ResumeRebuildRequestObject) (openapi.ResumeRebuildResponseObject, error) {
-	answer, err := s.orderRebuild(ctx, request.Name, request.RebuildId, s.config.Rebuilds.Resume)
-	return openapi.ResumeRebuild202JSONResponse(answer), err
+func (s operations) ResumeRebuild(ctx context.Context, caller access.Caller, request openapi.ResumeRebuildRequest) (*openapi.Response, error) {
+	return s.orderRebuild(ctx, caller, request.Name, request.RebuildId, s.config.Rebuilds.Resume)
 }
 
-func (s generated) RollbackRebuild(ctx context.Context, request openapi.RollbackRebuildRequestObject) (openapi.RollbackRebuildResponseObject, error) {
-	by := callerOf(ctx).by()
-	answer, err := s.orderRebuild(ctx, request.Name, request.RebuildId, func(ctx context.Context, id domain.ProjectionID, undone domain.RebuildID) (domain.Rebuild, error) {
-		return s.config.Rebuilds.Rollback(ctx, id, undone, by, value(request.Params.AcceptLoss))
-	})
-	if err != nil {
-		return nil, err
+func (s operations) RollbackRebuild(ctx context.Context, caller access.Caller, request openapi.RollbackRebuildRequest) (*openapi.Response, error) {
+	order := func(ctx context.Context, id domain.ProjectionID, undone domain.RebuildID) (domain.Rebuild, error) {
+		return s.config.Rebuilds.Rollback(ctx, id, undone, caller.By(), value(request.Params.AcceptLoss))
 	}
-	location := "/v1/projections/" + answer.Projection + "/rebuilds/" + answer.Id
-	return openapi.RollbackRebuild202JSONResponse{Body: answer, Headers: openapi.RollbackRebuild202ResponseHeaders{Location: &location}}, nil
+	rollback, err := s.order(ctx, caller, request.Name, request.RebuildId, order)
+	return openapi.Accepted(rebuildAnswer(rollback)).With("Location", rebuildPath(rollback)), err
 }
 
-// orderRebuild calls order for a rebuild of a projection that the caller may rebuild.
-func (s generated) orderRebuild(ctx context.Context, name, rebuildID string, order func(context.Context, domain.ProjectionID, domain.RebuildID) (domain.Rebuild, error)) (openapi.Rebuild, error) {
-	id, err := s.changeable(ctx, name)
+// orderRebuild calls order for a rebuild of a projection that the caller may rebuild, and answers with the rebuild.
+func (s operations) orderRebuild(ctx context.Context, caller access.Caller, name, rebuildID string, order rebuildOrder) (*openapi.Response, error) {
+	ordered, err := s.order(ctx, caller, name, rebuildID, order)
+	return openapi.Accepted(rebuildAnswer(ordered)), err
+}
+
+type rebuildOrder func(context.Context, domain.ProjectionID, domain.RebuildID) (domain.Rebuild, error)
+
+func (s operations) order(ctx context.Context, caller access.Caller, name, rebuildID string, order rebuildOrder) (domain.Rebuild, error) {
+	id, err := s.changeable(ctx, caller, name)
 	if err != nil {
-		return openapi.Rebuild{}, err
+		return domain.Rebuild{}, err
 	}
 	parsed, err := parseRebuildID(rebuildID)
 	if err != nil {
-		return openapi.Rebuild{}, err
+		return domain.Rebuild{}, err
 	}
-	done, err := order(ctx, id, parsed)
-	if err != nil {
-		return openapi.Rebuild{}, err
-	}
-	return rebuildAnswer(done), nil
+	return order(ctx, id, parsed)
 }
 
-func (s generated) ListRebuildTenants(ctx context.Context, request openapi.ListRebuildTenantsRequestObject) (openapi.ListRebuildTenantsResponseObject, error) {
-	id, err := s.changeable(ctx, request.Name)
+func (s operations) ListRebuildTenants(ctx context.Context, caller access.Caller, request openapi.ListRebuildTenantsRequest) (*openapi.Response, error) {
+	id, err := s.changeable(ctx, caller, request.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -193,59 +178,48 @@ func (s generated) ListRebuildTenants(ctx context.Context, request openapi.ListR
 	if err != nil {
 		return nil, err
 	}
-	token, err := pageToken(request.Params.PageToken)
+	page, err := listPageOf(request.Params.PageSize, request.Params.PageToken, domain.ParseTenantID)
 	if err != nil {
 		return nil, err
 	}
-	var after domain.TenantID
-	if token != "" {
-		if after, err = domain.ParseTenantID(token); err != nil {
-			return nil, domain.Errorf(domain.CodeInvalidRequest, "query pageToken", "it is not from a Link header of this list; leave it out to begin with the first page")
-		}
-	}
-	size := pageSizeOf(request.Params.PageSize)
 	faulted := value(request.Params.Faulted)
-	tenants, more, err := s.config.Rebuilds.Tenants(ctx, id, rebuildID, faulted, after, size)
+	tenants, more, err := s.config.Rebuilds.Tenants(ctx, id, rebuildID, faulted, page.after, page.size)
 	if err != nil {
 		return nil, err
 	}
-	answer := openapi.ListRebuildTenants200JSONResponse{Body: openapi.TenantProgressList{Tenants: []openapi.TenantProgress{}}}
-	for _, t := range tenants {
-		answer.Body.Tenants = append(answer.Body.Tenants, openapi.TenantProgress{
-			Tenant: t.Tenant.String(), Position: t.Position, Head: t.Head, Swapped: t.Swapped, Fault: tenantFaultAnswer(t.Fault),
-		})
-	}
+	answer := openapi.OK(openapi.TenantProgressList{Tenants: convert(tenants, tenantProgressAnswer)})
 	if more {
-		query := url.Values{"pageSize": {strconv.Itoa(size)}}
+		query := url.Values{}
 		if faulted {
 			query.Set("faulted", "true")
 		}
-		answer.Headers.Link = pageLink("/v1/projections/"+request.Name+"/rebuilds/"+request.RebuildId+"/tenants",
-			query, tokenOf(tenants[len(tenants)-1].Tenant.String()))
+		last := tenants[len(tenants)-1].Tenant.String()
+		answer.With("Link", pageLink("/v1/projections/"+request.Name+"/rebuilds/"+request.RebuildId+"/tenants", query, page.size, pageToken(last)))
 	}
 	return answer, nil
 }
 
+func tenantProgressAnswer(t rebuild.TenantProgress) openapi.TenantProgress {
+	return openapi.TenantProgress{
+		Tenant: t.Tenant.String(), Position: t.Position, Head: t.Head, Swapped: t.Swapped, Fault: tenantFaultAnswer(t.Fault),
+	}
+}
+
 // changeable returns the id of a projection that the caller owns and may therefore rebuild. The operator owns the
 // shared ones.
-func (s generated) changeable(ctx context.Context, name string) (domain.ProjectionID, error) {
-	owner := callerOf(ctx).tenant
-	p, err := s.config.Projections.Get(ctx, owner, name)
+func (s operations) changeable(ctx context.Context, caller access.Caller, name string) (domain.ProjectionID, error) {
+	p, err := s.config.Projections.Get(ctx, caller.Tenant, name)
 	if err != nil {
 		return domain.ProjectionID{}, err
 	}
-	if p.Owner != owner {
+	if p.Owner != caller.Tenant {
 		return domain.ProjectionID{}, domain.Errorf(domain.CodeForbidden, "path name", "projection %s is shared: only the operator rebuilds it", name)
 	}
 	return p.ProjectionID, nil
 }
 
 func parseRebuildID(text string) (domain.RebuildID, error) {
-	id, err := domain.ParseRebuildID(text)
-	if err != nil {
-		return id, domain.Errorf(domain.CodeInvalidRequest, "path rebuildId", "%s", err)
-	}
-	return id, nil
+	return parseAt("path rebuildId", text, domain.ParseRebuildID)
 }
 
 func rebuildPath(r domain.Rebuild) string {

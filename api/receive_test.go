@@ -5,37 +5,62 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
 
 	"github.com/manifold-es/manifold/api"
-	"github.com/manifold-es/manifold/delivery/group"
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// lateGroups does something between leasing events and returning them.
-type lateGroups struct {
-	api.Groups
-	between func(ctx context.Context)
+// recheck does something while a receive reads its key again: between leasing events and returning them.
+type recheck struct {
+	mu      sync.Mutex
+	between func(serving context.Context)
+	serving context.Context // of the last request; its key is read when it arrives, and again before it is answered
+	reads   int             // of keys since between was set
 }
 
-func (g *lateGroups) Poll(ctx context.Context, tenant domain.TenantID, name string, wanted group.Receive) (group.Received, error) {
-	received, err := g.Groups.Poll(ctx, tenant, name, wanted)
-	if between := g.between; between != nil && len(received.Deliveries) > 0 {
-		g.between = nil
-		between(ctx)
+func (r *recheck) set(between func(serving context.Context)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.between, r.reads = between, 0
+}
+
+func (r *recheck) read() bool {
+	r.mu.Lock()
+	between, serving := r.between, r.serving
+	if r.reads++; r.reads < 2 {
+		between = nil
 	}
-	return received, err
+	if between != nil {
+		r.between = nil
+	}
+	r.mu.Unlock()
+	if between != nil {
+		between(serving)
+	}
+	return true
 }
 
-// lateWorld has a group with one attempt for each event, and two events.
-func lateWorld(t *testing.T) (*lateGroups, *actor, consumer) {
-	late := &lateGroups{}
-	a := newWorld(t, func(c *api.Config) {
-		late.Groups = c.Groups
-		c.Groups, c.Recheck = late, 1 // a nanosecond means always
-	}).tenant("acme")
+// worldWithRecheck has a group with one attempt for each event, and two events.
+func worldWithRecheck(t *testing.T) (*recheck, *actor, consumer) {
+	r := &recheck{}
+	a := setup{
+		change: func(c *api.Config) {
+			c.Recheck = 1 // a nanosecond means always
+			c.Known = func(serving context.Context) {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				r.serving = serving
+			}
+		},
+		keys:   auth.Config{TTL: 1}, // likewise
+		faults: func(network *pgtest.Network) { network.Before("from keys k join tenants t", r.read) },
+	}.start(t).tenant("acme")
 	a.append("order-1", 2)
-	return late, a, a.consumer("g", object{"ackTimeout": 3600, "maxAttempts": 1})
+	return r, a, a.consumer("g", object{"ackTimeout": 3600, "maxAttempts": 1})
 }
 
 // wantBack checks that what was leased is due again at once, and that its attempt does not count.
@@ -49,12 +74,12 @@ func (c consumer) wantBack() {
 // A client that has disconnected before its answer is written has received nothing.
 func TestAClientThatIsGoneWhenItsAnswerIsThere(t *testing.T) {
 	t.Parallel()
-	late, a, c := lateWorld(t)
+	recheck, a, c := worldWithRecheck(t)
 	ctx, leave := context.WithCancel(t.Context())
-	late.between = func(serving context.Context) {
+	recheck.set(func(serving context.Context) {
 		leave()
 		<-serving.Done()
-	}
+	})
 	if _, err := web.Do(a.request("POST", c.path("/receive"), nil).WithContext(ctx)); !errors.Is(err, context.Canceled) {
 		t.Fatalf("the request ended with %v", err)
 	}
@@ -64,9 +89,9 @@ func TestAClientThatIsGoneWhenItsAnswerIsThere(t *testing.T) {
 // A client that has closed its half of the connection looks disconnected. It does not get an empty answer.
 func TestAClientThatHasClosedItsHalf(t *testing.T) {
 	t.Parallel()
-	late, a, c := lateWorld(t)
+	recheck, a, c := worldWithRecheck(t)
 	ctx, leave := context.WithCancel(t.Context())
-	late.between = func(context.Context) { leave() }
+	recheck.set(func(context.Context) { leave() })
 	request := httptest.NewRequestWithContext(ctx, http.MethodPost, c.path("/receive"), nil)
 	request.Header.Set("Authorization", "Bearer "+a.key)
 	w := httptest.NewRecorder()
@@ -83,7 +108,7 @@ func (deafWriter) Write([]byte) (int, error) { return 0, errors.New("broken") }
 // An answer that cannot be written has not reached the client.
 func TestAnAnswerThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
-	_, a, c := lateWorld(t)
+	_, a, c := worldWithRecheck(t)
 	request := httptest.NewRequest(http.MethodPost, c.path("/receive"), nil)
 	request.Header.Set("Authorization", "Bearer "+a.key)
 	w := deafWriter{httptest.NewRecorder()}
@@ -95,10 +120,10 @@ func TestAnAnswerThatCannotBeWritten(t *testing.T) {
 // Events leased for a key that was revoked meanwhile are available to others at once.
 func TestWhatIsLeasedForARevokedKey(t *testing.T) {
 	t.Parallel()
-	late, a, c := lateWorld(t)
+	recheck, a, c := worldWithRecheck(t)
 	made := a.post("/v1/keys", object{"name": "consumer", "scopes": list{"events:consume"}}).want(201)
 	other := &actor{a.world, made.text("key"), a.tenantID}
-	late.between = func(context.Context) { a.send("DELETE", "/v1/keys/"+made.text("id"), nil).want(http.StatusNoContent) }
+	recheck.set(func(context.Context) { a.send("DELETE", "/v1/keys/"+made.text("id"), nil).want(http.StatusNoContent) })
 	other.post(c.path("/receive"), nil).wantProblem(http.StatusUnauthorized, domain.CodeUnauthenticated, "")
 	c.wantBack()
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/manifold-es/manifold/api/problem"
 	"github.com/manifold-es/manifold/domain"
 )
 
@@ -33,7 +34,7 @@ func (s *Server) delayRefusal(ctx context.Context, tenant domain.TenantID, err e
 	if !ok {
 		return
 	}
-	switch s.problemOf(refused.Code).status {
+	switch problem.KindOf(refused.Code).Status {
 	case http.StatusBadRequest, http.StatusForbidden, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType,
 		http.StatusUnprocessableEntity, http.StatusTooManyRequests:
 	default:

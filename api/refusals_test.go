@@ -11,7 +11,7 @@ import (
 func TestRefusalsOfOneTenantSlowDownNobodyElse(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &Server{problems: problemsByCode()}
+		s := &Server{}
 		flood, quiet := domain.NewTenantID(), domain.NewTenantID()
 		delayed := func(tenant domain.TenantID, code domain.Code) time.Duration {
 			began := time.Now()

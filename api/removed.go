@@ -10,8 +10,8 @@ import (
 // headerRemovedTo is up to where retention has removed a list's events: a position or, for a single stream, a version.
 const headerRemovedTo = "Manifold-Removed-To"
 
-// tellRemoved sets the header if retention has removed something.
-func tellRemoved(header http.Header, to int64) {
+// setRemovedTo sets the header if retention has removed something.
+func setRemovedTo(header http.Header, to int64) {
 	if to > 0 {
 		header.Set(headerRemovedTo, strconv.FormatInt(to, 10))
 	}
@@ -46,30 +46,4 @@ func missingVersion(events []domain.Event, from, version int64, direction domain
 		missing = version
 	}
 	return missing
-}
-
-// appendGap appends {"from":f,"to":t,"categories":[...]}. Categories are plain ASCII.
-func appendGap(b []byte, gap *domain.Gap) []byte {
-	b = append(b, `{"from":`...)
-	b = strconv.AppendInt(b, gap.From, 10)
-	b = append(b, `,"to":`...)
-	b = strconv.AppendInt(b, gap.To, 10)
-	b = append(b, `,"categories":[`...)
-	for i, category := range gap.Categories {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(append(append(b, '"'), category...), '"')
-	}
-	return append(b, "]}"...)
-}
-
-// appendGapObject appends {"gap":{...}}.
-func appendGapObject(b []byte, gap *domain.Gap) []byte {
-	return append(appendGap(append(b, `{"gap":`...), gap), '}')
-}
-
-// appendGapEvent appends a server-sent event. It has no id, because clients cannot resume from a gap.
-func appendGapEvent(b, data []byte) []byte {
-	return append(append(append(b, "event: gap\ndata: "...), data...), "\n\n"...)
 }

@@ -1,23 +1,21 @@
 package api
 
 import (
-	"crypto/rand"
-	"encoding/hex"
+	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"runtime/debug"
-	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/manifold-es/manifold/api/problem"
 	"github.com/manifold-es/manifold/domain"
 )
-
-const headerRequestID = "X-Request-Id"
 
 // unknownPatience is how long the body of an unknown client's request may take. Known clients have more time.
 const unknownPatience = 5 * time.Second
@@ -25,12 +23,12 @@ const unknownPatience = 5 * time.Second
 // serve wraps every request, even those without a route. It gives the request an id, limits its time on the connection,
 // and normalizes the path for routing.
 func (s *Server) serve(w http.ResponseWriter, request *http.Request) {
-	id := request.Header.Get(headerRequestID)
-	if !plainToken(id) {
-		id = s.requestIDs.next()
+	id := request.Header.Get(problem.HeaderRequestID)
+	if !problem.PlainToken(id) {
+		id = s.requestIDs.Next()
 	}
 	header := w.Header()
-	header.Set(headerRequestID, id)
+	header.Set(problem.HeaderRequestID, id)
 	header.Set("X-Content-Type-Options", "nosniff")
 	// A missing body or an unread answer must not occupy a goroutine indefinitely. Streams extend the deadlines as they
 	// progress. Only writers of tests have no deadlines.
@@ -50,11 +48,11 @@ func (s *Server) guard(c echo.Context, run echo.HandlerFunc) {
 		case http.ErrAbortHandler:
 			panic(cause) // net/http closes the connection
 		default:
-			s.log.Error("a request panicked", "requestId", c.Response().Header().Get(headerRequestID), "method", c.Request().Method, "route", c.Path(), "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
+			s.log.Error("a request panicked", "requestId", c.Response().Header().Get(problem.HeaderRequestID), "method", c.Request().Method, "route", c.Path(), "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
 			if c.Response().Committed {
 				panic(http.ErrAbortHandler)
 			}
-			s.writeProblem(c.Response(), c.Request(), c.Response().Header().Get(headerRequestID), domain.Errorf(codeInternal, "", "the service's log has the cause under this request's id"))
+			problem.Write(c.Response(), c.Request(), c.Response().Header().Get(problem.HeaderRequestID), domain.Errorf(problem.CodeInternal, "", "the service's log has the cause under this request's id"))
 		}
 	}()
 	if err := run(c); err != nil {
@@ -78,77 +76,57 @@ func canonicalPath(u *url.URL) {
 	u.RawPath = escaped
 }
 
-// pathParams returns the route's parameters, unescaped.
-func pathParams(c echo.Context) (map[string]string, error) {
-	names := c.ParamNames()
-	params := make(map[string]string, len(names))
-	for _, name := range names {
-		value, err := pathParam(c, name)
+// unescapePathParams unescapes the route's parameters, so that c.Param returns what the client means.
+func unescapePathParams(c echo.Context) error {
+	values := c.ParamValues()
+	for i, value := range values {
+		plain, err := url.PathUnescape(value)
 		if err != nil {
-			return nil, err
+			return domain.Errorf(domain.CodeInvalidRequest, "path "+c.ParamNames()[i], "invalid percent-encoding")
 		}
-		params[name] = value
+		values[i] = plain
 	}
-	return params, nil
+	return nil
 }
 
-func pathParam(c echo.Context, name string) (string, error) {
-	value := c.Param(name)
-	if strings.IndexByte(value, '%') < 0 {
-		return value, nil
+// pathParams returns the route's parameters by name.
+func pathParams(c echo.Context) map[string]string {
+	params := make(map[string]string)
+	for i, name := range c.ParamNames() {
+		params[name] = c.ParamValues()[i]
 	}
-	value, err := url.PathUnescape(value)
-	if err != nil {
-		return "", domain.Errorf(domain.CodeInvalidRequest, "path "+name, "invalid percent-encoding")
-	}
-	return value, nil
+	return params
 }
 
-// openAPIPath turns /a/:b into /a/{b}.
-func openAPIPath(path string) string {
-	parts := strings.Split(path, "/")
-	for i, part := range parts {
-		if name, ok := strings.CutPrefix(part, ":"); ok {
-			parts[i] = "{" + name + "}"
+// fail answers a request with an error. If the answer has already begun, it cuts the connection instead, so that no
+// client mistakes a part for the whole.
+func (s *Server) fail(c echo.Context, err error) {
+	request, response := c.Request(), c.Response()
+	requestID := response.Header().Get(problem.HeaderRequestID)
+	if cause := context.Cause(request.Context()); problem.IsRefusal(cause) && errors.Is(err, context.Canceled) {
+		err = cause // the key was revoked meanwhile, or its tenant suspended
+	} else if cause != nil && errors.Is(err, context.Canceled) {
+		// The client has disconnected, or the service is stopping: nobody will read an answer.
+		s.log.Debug("a request was cancelled", "requestId", requestID, "path", request.URL.Path)
+		if response.Committed {
+			panic(http.ErrAbortHandler)
 		}
+		problem.Write(response, request, requestID, domain.Errorf(domain.CodeUnavailable, "", "the request was cancelled before it ended"))
+		return
 	}
-	return strings.Join(parts, "/")
-}
-
-// plainToken reports whether a client's request id is safe to copy into answers and logs.
-func plainToken(text string) bool {
-	if text == "" || len(text) > 64 {
-		return false
+	e, fault := problem.Of(err)
+	switch {
+	case fault:
+		s.log.Error("a request failed", "requestId", requestID, "method", request.Method, "route", c.Path(), "error", err)
+	case e.Code == domain.CodeUnavailable || e.Code == domain.CodeOutcomeUnknown:
+		// Clients only learn that a database is unavailable. The reason is for the operator.
+		s.log.Warn("a database did not serve a request", "requestId", requestID, "route", c.Path(), "error", err)
 	}
-	for i := range len(text) {
-		c := text[i]
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_' || c == '.') {
-			return false
+	if response.Committed {
+		if !fault {
+			s.log.Log(request.Context(), slog.LevelWarn, "an answer was cut off", "requestId", requestID, "route", c.Path(), "error", err)
 		}
+		panic(http.ErrAbortHandler)
 	}
-	return true
-}
-
-// requestIDs creates request ids: a random word for this process, and a number.
-type requestIDs struct {
-	process string
-	last    *atomic.Uint64
-}
-
-func newRequestIDs() requestIDs {
-	var word [5]byte
-	rand.Read(word[:])
-	return requestIDs{process: hex.EncodeToString(word[:]) + "-", last: new(atomic.Uint64)}
-}
-
-func (r requestIDs) next() string { return r.process + strconv.FormatUint(r.last.Add(1), 36) }
-
-// guarded calls run outside of the request's goroutine, where a panic would end the process.
-func guarded(run func() error) (err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			err = fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
-		}
-	}()
-	return run()
+	problem.Write(response, request, requestID, e)
 }

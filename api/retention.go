@@ -6,70 +6,52 @@ import (
 	"strings"
 	"time"
 
+	"github.com/manifold-es/manifold/api/access"
 	"github.com/manifold-es/manifold/api/openapi"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/retention"
 )
 
-func (s generated) ListRetention(ctx context.Context, _ openapi.ListRetentionRequestObject) (openapi.ListRetentionResponseObject, error) {
-	policies, err := s.config.Retention.List(ctx, callerOf(ctx).tenant)
+func (s operations) ListRetention(ctx context.Context, caller access.Caller, _ openapi.ListRetentionRequest) (*openapi.Response, error) {
+	policies, err := s.config.Retention.List(ctx, caller.Tenant)
 	if err != nil {
 		return nil, err
 	}
-	answer := openapi.ListRetention200JSONResponse{Policies: make([]openapi.RetentionPolicy, len(policies))}
-	for i, policy := range policies {
-		answer.Policies[i] = retentionOf(policy)
-	}
-	return answer, nil
+	return openapi.OK(openapi.RetentionList{Policies: convert(policies, retentionOf)}), nil
 }
 
-func (s generated) GetRetention(ctx context.Context, request openapi.GetRetentionRequestObject) (openapi.GetRetentionResponseObject, error) {
-	policy, err := s.config.Retention.Get(ctx, callerOf(ctx).tenant, request.Category)
-	if err != nil {
-		return nil, err
-	}
-	return openapi.GetRetention200JSONResponse(retentionOf(policy)), nil
+func (s operations) GetRetention(ctx context.Context, caller access.Caller, request openapi.GetRetentionRequest) (*openapi.Response, error) {
+	policy, err := s.config.Retention.Get(ctx, caller.Tenant, request.Category)
+	return openapi.OK(retentionOf(policy)), err
 }
 
-func (s generated) PutRetention(ctx context.Context, request openapi.PutRetentionRequestObject) (openapi.PutRetentionResponseObject, error) {
-	policy, created, err := s.config.Retention.Put(ctx, callerOf(ctx).tenant, policyOf(request.Category, *request.Body))
-	if err != nil {
-		return nil, err
-	}
-	if created {
-		return openapi.PutRetention201JSONResponse(retentionOf(policy)), nil
-	}
-	return openapi.PutRetention200JSONResponse(retentionOf(policy)), nil
+func (s operations) PutRetention(ctx context.Context, caller access.Caller, request openapi.PutRetentionRequest) (*openapi.Response, error) {
+	policy, created, err := s.config.Retention.Put(ctx, caller.Tenant, policyOf(request.Category, request.Body))
+	return openapi.CreatedIf(created, retentionOf(policy)), err
 }
 
-func (s generated) DeleteRetention(ctx context.Context, request openapi.DeleteRetentionRequestObject) (openapi.DeleteRetentionResponseObject, error) {
-	if err := s.config.Retention.Delete(ctx, callerOf(ctx).tenant, request.Category); err != nil {
-		return nil, err
-	}
-	return openapi.DeleteRetention204Response{}, nil
+func (s operations) DeleteRetention(ctx context.Context, caller access.Caller, request openapi.DeleteRetentionRequest) (*openapi.Response, error) {
+	return openapi.NoContent(), s.config.Retention.Delete(ctx, caller.Tenant, request.Category)
 }
 
-func (s generated) RunRetention(ctx context.Context, request openapi.RunRetentionRequestObject) (openapi.RunRetentionResponseObject, error) {
-	tenant := callerOf(ctx).tenant
-	var body openapi.RetentionRun
-	if request.Body != nil {
-		body = *request.Body
-	}
+func (s operations) RunRetention(ctx context.Context, caller access.Caller, request openapi.RunRetentionRequest) (*openapi.Response, error) {
+	body := request.Body
 	if !body.DryRun {
 		if body.Policy != nil {
 			return nil, domain.Errorf(domain.CodeInvalidRequest, "policy", "a policy in the body requires dryRun; to apply it, store it with PUT")
 		}
-		policy, err := s.config.Retention.Ask(ctx, tenant, request.Category)
+		policy, err := s.config.Retention.Ask(ctx, caller.Tenant, request.Category)
 		if err != nil {
 			return nil, err
 		}
-		return openapi.RunRetention202JSONResponse(retentionOf(policy)), nil
+		return openapi.Accepted(retentionOf(policy)), nil
 	}
-	var tried *domain.RetentionPolicy
+	var tried *retention.Policy
 	if body.Policy != nil {
 		policy := policyOf(request.Category, *body.Policy)
 		tried = &policy
 	}
-	preview, err := s.config.Retention.Preview(ctx, tenant, request.Category, tried)
+	preview, err := s.config.Retention.Preview(ctx, caller.Tenant, request.Category, tried)
 	if e, ok := errors.AsType[*domain.Error](err); ok && tried != nil && e.Code == domain.CodeInvalidRequest {
 		within := *e
 		within.Where = strings.TrimSuffix("policy."+e.Where, ".")
@@ -78,25 +60,25 @@ func (s generated) RunRetention(ctx context.Context, request openapi.RunRetentio
 	if err != nil {
 		return nil, err
 	}
-	return openapi.RunRetention200JSONResponse{Events: preview.Events, Complete: preview.Complete, HeldBy: holdsOf(preview.HeldBy)}, nil
+	return openapi.OK(openapi.RetentionPreview{Events: preview.Events, Complete: preview.Complete, HeldBy: convert(preview.HeldBy, holdAnswer)}), nil
 }
 
 // policyOf converts a policy from a request.
-func policyOf(category string, rules openapi.RetentionRules) domain.RetentionPolicy {
-	policy := domain.RetentionPolicy{
+func policyOf(category string, rules openapi.RetentionRules) retention.Policy {
+	policy := retention.Policy{
 		Category: category, MaxAge: time.Duration(rules.MaxAge) * time.Second, MaxCount: rules.MaxCount, Compact: rules.Compact,
 	}
 	if rules.Force != nil {
-		policy.Force = domain.RetentionForce{Groups: rules.Force.Groups, Projections: rules.Force.Projections, Rebuilds: rules.Force.Rebuilds}
+		policy.Force = retention.Force{Groups: rules.Force.Groups, Projections: rules.Force.Projections, Rebuilds: rules.Force.Rebuilds}
 	}
 	return policy
 }
 
-func retentionOf(p domain.RetentionStatus) openapi.RetentionPolicy {
+func retentionOf(p retention.Status) openapi.RetentionPolicy {
 	policy := openapi.RetentionPolicy{
 		Category: p.Category, MaxAge: int64(p.MaxAge / time.Second), MaxCount: p.MaxCount, Compact: p.Compact,
 		CreatedAt: openapi.At(p.CreatedAt), UpdatedAt: openapi.At(p.UpdatedAt), RemovedTo: p.Floor.RemovedTo, Removed: p.Floor.Removed, Spared: p.Spared,
-		HeldBy: holdsOf(p.HeldBy), AskedAt: moment(p.AskedAt), LastRunAt: moment(p.LastRunAt), Error: p.LastError,
+		HeldBy: convert(p.HeldBy, holdAnswer), AskedAt: moment(p.AskedAt), LastRunAt: moment(p.LastRunAt), Error: p.LastError,
 	}
 	if f := p.Force; len(f.Groups)+len(f.Projections)+len(f.Rebuilds) > 0 {
 		policy.Force = &openapi.RetentionForce{Groups: f.Groups, Projections: f.Projections, Rebuilds: f.Rebuilds}
@@ -104,10 +86,6 @@ func retentionOf(p domain.RetentionStatus) openapi.RetentionPolicy {
 	return policy
 }
 
-func holdsOf(holds []domain.RetentionHold) []openapi.RetentionHold {
-	answer := make([]openapi.RetentionHold, len(holds))
-	for i, hold := range holds {
-		answer[i] = openapi.RetentionHold{Kind: openapi.RetentionHoldKind(hold.Kind), Name: hold.Name, Position: hold.Position, Problem: hold.Problem}
-	}
-	return answer
+func holdAnswer(hold domain.RetentionHold) openapi.RetentionHold {
+	return openapi.RetentionHold{Kind: openapi.RetentionHoldKind(hold.Kind), Name: hold.Name, Position: hold.Position, Problem: hold.Problem}
 }

@@ -11,13 +11,15 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/api/access"
+	"github.com/manifold-es/manifold/api/problem"
+	"github.com/manifold-es/manifold/api/transfer"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/fairshare"
 )
 
 // handler answers a request on behalf of a caller.
-type handler func(c echo.Context, caller caller) error
+type handler func(c echo.Context, caller access.Caller) error
 
 // routeKind says how a route treats its requests.
 type routeKind int
@@ -37,8 +39,8 @@ const (
 	hot
 )
 
-// drained is how much of an unwanted body is read and discarded.
-const drained = 32 << 20
+// maxDrained is how much of an unwanted body is read and discarded.
+const maxDrained = 32 << 20
 
 const (
 	// unwantedPatience is how long a request may take to send a body that its operation does not use.
@@ -48,134 +50,161 @@ const (
 	unreadPatience = 2 * time.Second
 )
 
-// route registers a handler for an operation of the contract, with everything that surrounds it. A GET route also
-// answers HEAD, without the body.
-func (s *Server) route(method, path string, kind routeKind, handle handler) error {
-	op := s.contract.operations[method+" "+echoPath(path)]
+// endpoint is an operation of the contract with everything that surrounds its handler.
+type endpoint struct {
+	*Server
+	op     *operation
+	route  string
+	kind   routeKind
+	handle handler
+}
+
+// register registers the handler of an operation. A GET route also answers HEAD, without the body.
+func (s *Server) register(method, path string, kind routeKind, handle handler) error {
+	route := echoPath(path)
+	op := s.contract.operations[method+" "+route]
 	if op == nil {
 		return fmt.Errorf("%s %s has a handler, but is not in openapi.yaml", method, path)
 	}
-	run := func(c echo.Context, body *clientBody) (err error) {
-		request := c.Request()
-		if kind == following {
-			c.Response().Header().Set("Access-Control-Allow-Origin", "*")
-		}
-		caller, err := s.authenticate(request, op)
-		if err != nil {
-			return err
-		}
-		under, err := s.enter(caller)
-		if err != nil {
-			return err
-		}
-		defer under.Close()
-		if caller.known() && !caller.credential.Operator {
-			// A delayed request keeps only its place: it still counts towards the tenant's limit.
-			defer func() { s.delayRefusal(request.Context(), caller.tenant, err) }()
-		}
-		if caller.known() {
-			s.known(request.Context())
-			setReadDeadline(c, time.Now().Add(s.timeout+s.stallTimeout))
-		}
-		unwanted := op.route.Operation.RequestBody == nil && !body.over.Load()
-		if unwanted {
-			setReadDeadline(c, time.Now().Add(unwantedPatience))
-		}
-		defer func() {
-			e, ok := errors.AsType[*domain.Error](err)
-			if ok && (unwanted || readsOut(request, e.Code)) && !body.over.Load() && request.Header.Get("Expect") == "" {
-				if !unwanted && e.Code != domain.CodeTooLarge {
-					setReadDeadline(c, time.Now().Add(unreadPatience))
-				}
-				// Otherwise net/http may reset the connection before the client has read the answer.
-				_, _ = io.CopyN(io.Discard, body, drained)
-			}
-		}()
-		if kind != hot {
-			if kind != upload {
-				request.Body = http.MaxBytesReader(c.Response(), request.Body, op.maxBody)
-			}
-			params, err := pathParams(c)
-			if err != nil {
-				return err
-			}
-			account := s.budgets.bodies.Account(caller.tenant)
-			defer account.Close()
-			if err := op.check(request, params, account, s.budgets.checking.Account(caller.tenant)); err != nil {
-				return err
-			}
-			if unwanted {
-				setReadDeadline(c, time.Time{}) // it was read to its end; from now on the server watches the connection
-			}
-		}
-		if kind == plain || kind == hot {
-			ctx, cancel := context.WithTimeout(request.Context(), s.timeout)
-			defer cancel()
-			if kind == plain {
-				// Handlers whose large answer must first wait for something find the account in the context.
-				room := s.budgets.answers.Account(caller.shareOf())
-				defer room.Close()
-				if err := room.Wait(ctx, answerRoom[op.id], roomPatience); err != nil {
-					return err
-				}
-				ctx = fairshare.With(ctx, room)
-			}
-			c.SetRequest(request.WithContext(ctx))
-		} else {
-			if kind != upload {
-				// The request has no more data. From now on the server watches the connection, for as long as the
-				// answer takes.
-				setReadDeadline(c, time.Time{})
-			}
-			ctx, stop := s.whileAllowed(request.Context(), caller)
-			defer stop()
-			if kind == following {
-				var release func()
-				ctx, release = s.untilStop(ctx)
-				defer release()
-			}
-			c.SetRequest(request.WithContext(ctx))
-		}
-		if kind == hot || kind == following {
-			return handle(c, caller)
-		}
-		return s.compressed(request.Context(), c, caller.shareOf(), func() error { return handle(c, caller) })
-	}
-	route := echoPath(path)
-	answer := func(c echo.Context) error {
-		start := time.Now()
-		request := c.Request()
-		body := &clientBody{ReadCloser: request.Body}
-		body.over.Store(request.ContentLength == 0)
-		// A copy: net/http checks its own request's body to decide whether to wait for the rest.
-		request = request.WithContext(request.Context())
-		request.Body = body
-		c.SetRequest(request)
-		s.guard(c, func(c echo.Context) error {
-			// The deadline is set before an error is answered: writing a long answer sends it, and waits for the body.
-			// A WebSocket's connection has its own deadlines.
-			defer func() {
-				if !body.over.Load() && c.Response().Status != http.StatusSwitchingProtocols {
-					setReadDeadline(c, time.Now().Add(unreadPatience))
-				}
-			}()
-			return run(c, body)
-		})
-		duration := time.Since(start)
-		if observe := s.config.Observer.Request; observe != nil {
-			observe(c.Request().Method, route, c.Response().Status, duration)
-		}
-		if ctx := c.Request().Context(); s.log.Enabled(ctx, slog.LevelDebug) {
-			s.log.Debug("a request was answered", "requestId", c.Response().Header().Get(headerRequestID),
-				"method", c.Request().Method, "path", c.Request().URL.Path, "status", c.Response().Status, "bytes", c.Response().Size, "duration", duration)
-		}
-		return nil
-	}
-	s.echo.Add(method, route, answer)
+	e := &endpoint{s, op, route, kind, handle}
+	s.echo.Add(method, route, e.answer)
 	if method == http.MethodGet {
-		s.echo.Add(http.MethodHead, route, answer)
+		s.echo.Add(http.MethodHead, route, e.answer)
 	}
 	return nil
+}
+
+// answer answers a request, and reports it to the observer and the log.
+func (e *endpoint) answer(c echo.Context) error {
+	start := time.Now()
+	request := c.Request()
+	body := &transfer.ClientBody{ReadCloser: request.Body}
+	body.Over.Store(request.ContentLength == 0)
+	// A copy: net/http checks its own request's body to decide whether to wait for the rest.
+	request = request.WithContext(request.Context())
+	request.Body = body
+	c.SetRequest(request)
+	e.guard(c, func(c echo.Context) error {
+		// The deadline is set before an error is answered: writing a long answer sends it, and waits for the body.
+		// A WebSocket's connection has its own deadlines.
+		defer func() {
+			if !body.Over.Load() && c.Response().Status != http.StatusSwitchingProtocols {
+				setReadDeadline(c, time.Now().Add(unreadPatience))
+			}
+		}()
+		return e.admit(c, body)
+	})
+	duration := time.Since(start)
+	if observe := e.config.Observer.Request; observe != nil {
+		observe(c.Request().Method, e.route, c.Response().Status, duration)
+	}
+	if ctx := c.Request().Context(); e.log.Enabled(ctx, slog.LevelDebug) {
+		e.log.Debug("a request was answered", "requestId", c.Response().Header().Get(problem.HeaderRequestID),
+			"method", c.Request().Method, "path", c.Request().URL.Path, "status", c.Response().Status, "bytes", c.Response().Size, "duration", duration)
+	}
+	return nil
+}
+
+// admit lets the request of a caller with the right scopes and with room for it pass to the handler.
+func (e *endpoint) admit(c echo.Context, body *transfer.ClientBody) (err error) {
+	request := c.Request()
+	if e.kind == following {
+		c.Response().Header().Set("Access-Control-Allow-Origin", "*")
+	}
+	caller, err := e.authenticate(request, e.op)
+	if err != nil {
+		return err
+	}
+	underWay, err := e.enter(caller)
+	if err != nil {
+		return err
+	}
+	defer underWay.Close()
+	if caller.Known() && !caller.Credential.Operator {
+		// A delayed request keeps only its place: it still counts towards the tenant's limit.
+		defer func() { e.delayRefusal(request.Context(), caller.Tenant, err) }()
+	}
+	if caller.Known() {
+		e.known(request.Context())
+		setReadDeadline(c, time.Now().Add(e.timeout+e.stallTimeout))
+	}
+	unwanted := e.op.route.Operation.RequestBody == nil && !body.Over.Load()
+	if unwanted {
+		setReadDeadline(c, time.Now().Add(unwantedPatience))
+	}
+	defer func() { drain(c, body, unwanted, err) }()
+	if err := unescapePathParams(c); err != nil {
+		return err
+	}
+	if e.kind == hot {
+		return e.handleInTime(c, caller)
+	}
+	if e.kind != upload {
+		request.Body = http.MaxBytesReader(c.Response(), request.Body, e.op.maxBody)
+	}
+	account := e.budgets.bodies.Account(caller.Tenant)
+	defer account.Close()
+	if err := e.op.check(request, pathParams(c), account, e.budgets.checking.Account(caller.Tenant)); err != nil {
+		return err
+	}
+	if unwanted {
+		setReadDeadline(c, time.Time{}) // it was read to its end; from now on the server watches the connection
+	}
+	if e.kind == plain {
+		return e.handleInTime(c, caller)
+	}
+	return e.handleStream(c, caller)
+}
+
+// drain reads the rest of the body of a refused request. Otherwise net/http may reset the connection before the client
+// has read the answer. unwanted means that the operation does not use the body.
+func drain(c echo.Context, body *transfer.ClientBody, unwanted bool, err error) {
+	e, ok := errors.AsType[*domain.Error](err)
+	if !ok || !unwanted && !readsOut(c.Request(), e.Code) || body.Over.Load() || c.Request().Header.Get("Expect") != "" {
+		return
+	}
+	if !unwanted && e.Code != domain.CodeTooLarge {
+		setReadDeadline(c, time.Now().Add(unreadPatience))
+	}
+	_, _ = io.CopyN(io.Discard, body, maxDrained)
+}
+
+// handleInTime calls the handler with a time limit.
+func (e *endpoint) handleInTime(c echo.Context, caller access.Caller) error {
+	request := c.Request()
+	ctx, cancel := context.WithTimeout(request.Context(), e.timeout)
+	defer cancel()
+	if e.kind == hot {
+		c.SetRequest(request.WithContext(ctx))
+		return e.handle(c, caller)
+	}
+	// Handlers whose large answer must first wait for something find the account in the context.
+	room := e.budgets.answers.Account(caller.ShareOf())
+	defer room.Close()
+	if err := room.Wait(ctx, answerRoom[e.op.id], transfer.RoomPatience); err != nil {
+		return err
+	}
+	c.SetRequest(request.WithContext(fairshare.With(ctx, room)))
+	return e.compressor.Run(request.Context(), c, caller.ShareOf(), func() error { return e.handle(c, caller) })
+}
+
+// handleStream calls the handler as long as its caller's key is valid and, for a follower, the process does not stop.
+func (e *endpoint) handleStream(c echo.Context, caller access.Caller) error {
+	request := c.Request()
+	if e.kind != upload {
+		// The request has no more data. From now on the server watches the connection, for as long as the answer takes.
+		setReadDeadline(c, time.Time{})
+	}
+	ctx, stop := access.WhileAllowed(request.Context(), e.config.Keys, e.recheck, caller)
+	defer stop()
+	if e.kind == following {
+		ctx, release := e.ending.Until(ctx)
+		defer release()
+		c.SetRequest(request.WithContext(ctx))
+		return e.handle(c, caller)
+	}
+	c.SetRequest(request.WithContext(ctx))
+	return e.compressor.Run(request.Context(), c, caller.ShareOf(), func() error { return e.handle(c, caller) })
 }
 
 // readsOut reports whether to read the whole body of a request refused with code. Bodies refused for their size or for
@@ -189,51 +218,5 @@ func setReadDeadline(c echo.Context, deadline time.Time) {
 	_ = http.NewResponseController(c.Response()).SetReadDeadline(deadline) // writers of tests may have no deadlines
 }
 
-// registrar registers generated handlers through route. The generated code calls only the four methods that the
-// contract uses. The others complete the interface.
-type registrar struct {
-	add func(method, path string, kind routeKind, handler handler)
-}
-
-func (r registrar) register(method, path string, h echo.HandlerFunc) *echo.Route {
-	r.add(method, openAPIPath(path), plain, func(c echo.Context, caller caller) error {
-		c.SetRequest(c.Request().WithContext(withCaller(c.Request().Context(), caller)))
-		return h(c)
-	})
-	return nil
-}
-
-func (r registrar) CONNECT(path string, h echo.HandlerFunc, _ ...echo.MiddlewareFunc) *echo.Route {
-	return r.register(http.MethodConnect, path, h)
-}
-func (r registrar) DELETE(path string, h echo.HandlerFunc, _ ...echo.MiddlewareFunc) *echo.Route {
-	return r.register(http.MethodDelete, path, h)
-}
-func (r registrar) GET(path string, h echo.HandlerFunc, _ ...echo.MiddlewareFunc) *echo.Route {
-	return r.register(http.MethodGet, path, h)
-}
-func (r registrar) HEAD(path string, h echo.HandlerFunc, _ ...echo.MiddlewareFunc) *echo.Route {
-	return r.register(http.MethodHead, path, h)
-}
-func (r registrar) OPTIONS(path string, h echo.HandlerFunc, _ ...echo.MiddlewareFunc) *echo.Route {
-	return r.register(http.MethodOptions, path, h)
-}
-func (r registrar) PATCH(path string, h echo.HandlerFunc, _ ...echo.MiddlewareFunc) *echo.Route {
-	return r.register(http.MethodPatch, path, h)
-}
-func (r registrar) POST(path string, h echo.HandlerFunc, _ ...echo.MiddlewareFunc) *echo.Route {
-	return r.register(http.MethodPost, path, h)
-}
-func (r registrar) PUT(path string, h echo.HandlerFunc, _ ...echo.MiddlewareFunc) *echo.Route {
-	return r.register(http.MethodPut, path, h)
-}
-func (r registrar) TRACE(path string, h echo.HandlerFunc, _ ...echo.MiddlewareFunc) *echo.Route {
-	return r.register(http.MethodTrace, path, h)
-}
-
-var _ openapi.EchoRouter = registrar{}
-
-// generated has the handlers that package openapi requires, each in the file of its tag.
-type generated struct{ *Server }
-
-var _ openapi.StrictServerInterface = generated{}
+// operations has the operations whose requests the generated code decodes, each in the file of its tag.
+type operations struct{ *Server }

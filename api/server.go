@@ -3,7 +3,8 @@
 // Config names the dependencies, New creates a Server from them, and Server.Handler serves the API. There is one file
 // for each tag of the contract. Requests are first checked against the contract (contract.go). Code generated from it
 // (package openapi) then decodes and answers most operations. Append, import, export and reading events do not use the
-// generated code, so that they neither decode nor buffer the events that pass through.
+// generated code, so that they neither decode nor buffer the events that pass through (package wire). The WebSocket is
+// in package gateway.
 //
 // The tenant comes only from the request's key. Each handler gets it with the caller, and passes it on as the argument
 // right after ctx.
@@ -20,29 +21,38 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/manifold-es/manifold/aggregate"
+	"github.com/manifold-es/manifold/api/access"
 	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/api/problem"
+	"github.com/manifold-es/manifold/api/socket"
+	"github.com/manifold-es/manifold/api/transfer"
+	"github.com/manifold-es/manifold/auth"
+	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/delivery/tail"
 	"github.com/manifold-es/manifold/delivery/webhook"
-	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/eventlog"
+	"github.com/manifold-es/manifold/members"
+	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/rebuild"
 	"github.com/manifold-es/manifold/retention"
+	"github.com/manifold-es/manifold/tenant"
+	"github.com/manifold-es/manifold/upcasting"
 )
 
 // Config holds a Server's dependencies and limits. A field without the word optional and without a default is required.
 type Config struct {
-	Log         Log
-	Streams     *eventlog.Log
-	Keys        Keys
-	Tenants     Tenants
-	Members     Members
+	Log         *eventlog.Log
+	Appends     Appender
+	Keys        *auth.Keys
+	KeyTables   *auth.Postgres
+	Tenants     *tenant.Tenants
+	Members     *members.Postgres
 	Aggregates  *aggregate.States
-	Projections Projections
+	Projections *projection.Catalog
 	Rebuilds    *rebuild.Rebuilds
-	Upcasters   Upcasters
-	Tickets     Tickets
+	Upcasters   *upcasting.Upcasters
 	Follower    *tail.Tails
-	Groups      Groups
+	Groups      *group.Groups
 	Webhooks    *webhook.Webhooks
 	Retention   *retention.Retention
 
@@ -103,9 +113,8 @@ type Server struct {
 	config       Config
 	echo         *echo.Echo
 	contract     *contract
-	problems     map[domain.Code]problem
-	decoders     decoders
-	compression  func(http.Handler) http.HandlerFunc
+	decoders     transfer.Decoders
+	compressor   transfer.Compressor
 	budgets      budgets
 	refusals     refusals
 	timeout      time.Duration
@@ -113,9 +122,9 @@ type Server struct {
 	recheck      time.Duration
 	heartbeat    time.Duration
 	authTimeout  time.Duration
-	ending       *ending
+	ending       *socket.Ending
 	known        func(ctx context.Context)
-	requestIDs   requestIDs
+	requestIDs   problem.RequestIDs
 	errorPage    []byte
 }
 
@@ -125,15 +134,16 @@ func New(config Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the API: %w", err)
 	}
-	compression, err := newCompression()
+	budgets := newBudgets(config)
+	compressor, err := transfer.NewCompressor(budgets.answers, budgets.work)
 	if err != nil {
 		return nil, fmt.Errorf("make the API: %w", err)
 	}
 	s := &Server{
-		log: config.Logger, config: config, contract: contract, compression: compression, echo: echo.New(),
-		problems: problemsByCode(), budgets: newBudgets(config),
-		timeout: config.Timeout, stallTimeout: config.StallTimeout, recheck: config.Recheck, heartbeat: config.Heartbeat, authTimeout: config.AuthTimeout, ending: newEnding(),
-		requestIDs: newRequestIDs(),
+		log: config.Logger, config: config, contract: contract, compressor: compressor, echo: echo.New(),
+		budgets: budgets,
+		timeout: config.Timeout, stallTimeout: config.StallTimeout, recheck: config.Recheck, heartbeat: config.Heartbeat, authTimeout: config.AuthTimeout, ending: socket.NewEnding(),
+		requestIDs: problem.NewRequestIDs(),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -156,7 +166,7 @@ func New(config Config) (*Server, error) {
 	if s.known = config.Known; s.known == nil {
 		s.known = func(context.Context) {}
 	}
-	if s.errorPage, err = renderErrorPage(problems()); err != nil {
+	if s.errorPage, err = renderErrorPage(problem.Kinds()); err != nil {
 		return nil, fmt.Errorf("make the API: %w", err)
 	}
 	s.echo.HideBanner, s.echo.HidePort = true, true
@@ -171,7 +181,7 @@ func New(config Config) (*Server, error) {
 func (s *Server) routes() error {
 	var problems []error
 	add := func(method, path string, kind routeKind, handler handler) {
-		if err := s.route(method, path, kind, handler); err != nil {
+		if err := s.register(method, path, kind, handler); err != nil {
 			problems = append(problems, err)
 		}
 	}
@@ -202,8 +212,9 @@ func (s *Server) routes() error {
 	add("GET", "/docs", plain, s.docs)
 	add("GET", "/docs/errors", plain, s.docsErrors)
 
-	strict := openapi.NewStrictHandler(generated{s}, nil)
-	openapi.RegisterHandlers(registrar{add}, strict)
+	openapi.Register(operations{s}, func(method, path string, handle func(echo.Context, access.Caller) error) {
+		add(method, path, plain, handle)
+	})
 
 	for name := range s.contract.operations {
 		found := false
@@ -221,3 +232,11 @@ func (s *Server) routes() error {
 // Handler returns the whole API. The caller must set ReadHeaderTimeout and IdleTimeout of the http.Server; the handler
 // limits the time to read a body and to write an answer.
 func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
+
+// Stop ends followers' requests, and closes WebSockets with 1001, so that the clients continue on another process.
+// Later followers are ended at once. Stop returns at once and does not affect other requests.
+func (s *Server) Stop() { s.ending.Stop() }
+
+// Wait waits until no WebSocket is open. If ctx ends first, Wait returns its cause. http.Server.Shutdown does not wait
+// for WebSockets.
+func (s *Server) Wait(ctx context.Context) error { return s.ending.Wait(ctx) }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/manifold-es/manifold/api"
+	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
 )
 
@@ -12,7 +13,7 @@ import (
 // as a webhook.
 func TestServiceGroupsAreTheServices(t *testing.T) {
 	t.Parallel()
-	var groups api.Groups
+	var groups *group.Groups
 	w := newWorld(t, func(c *api.Config) { groups = c.Groups })
 	a := w.tenant("acme")
 	a.append("order-1", 2)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/api"
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/client"
 	"github.com/manifold-es/manifold/domain"
 )
@@ -82,7 +83,7 @@ func TestProblems(t *testing.T) {
 		{w.operator(), "DELETE", "/v1/tenants/" + a.tenantID, nil, nil, 400, domain.CodeInvalidRequest, "query confirm"},
 		{a, "POST", "/v1/keys", `{"name":"x","scopes":["operator"]}`, nil, 400, domain.CodeInvalidRequest, "scopes[0]"},
 		{a, "POST", "/v1/keys", `{"name":"x","scopes":[]}`, nil, 400, domain.CodeInvalidRequest, "scopes"},
-		{a, "DELETE", "/v1/keys/" + domain.NewKeyID().String(), nil, nil, 404, domain.CodeNotFound, ""},
+		{a, "DELETE", "/v1/keys/" + auth.NewKeyID().String(), nil, nil, 404, domain.CodeNotFound, ""},
 	} {
 		got := c.by.send(c.method, c.path, c.body, c.headers...)
 		if got.status != c.status {
@@ -104,8 +105,8 @@ func TestProblems(t *testing.T) {
 // Panics and faults are logged with details. The client gets only a number to refer to.
 func TestFaultsSayNothing(t *testing.T) {
 	t.Parallel()
-	for name, log := range map[string]api.Log{"panic": panickingLog{}, "fault": brokenLog{}} {
-		w := newWorld(t, func(c *api.Config) { c.Log = log })
+	for name, log := range map[string]api.Appender{"panic": panickingLog{}, "fault": brokenLog{}} {
+		w := newWorld(t, func(c *api.Config) { c.Appends = log })
 		a := w.tenant("acme")
 		got := a.post("/v1/streams/a-1/events", `[{"type":"T","data":1}]`)
 		problem := got.wantProblem(500, "internal", "")
@@ -118,7 +119,7 @@ func TestFaultsSayNothing(t *testing.T) {
 	}
 }
 
-type panickingLog struct{ api.Log }
+type panickingLog struct{}
 
 func (panickingLog) Append(context.Context, domain.TenantID, domain.Append) (domain.Appended, error) {
 	panic("a secret of the inside")
@@ -206,18 +207,18 @@ func TestScopes(t *testing.T) {
 	all := w.tenant("acme")
 	all.append("order-1", 1)
 	all.post("/v1/projections", object{"name": "p", "on": object{"*": "doc"}}).want(201)
-	calls := map[domain.Scope][2]string{
-		domain.ScopeEventsAppend:     {"POST", "/v1/streams/order-2/events"},
-		domain.ScopeEventsRead:       {"GET", "/v1/streams/order-1"},
-		domain.ScopeDocumentsRead:    {"GET", "/v1/projections/p/documents"},
-		domain.ScopeProjectionsWrite: {"POST", "/v1/projections/p/reset"},
-		domain.ScopeTenantAdmin:      {"GET", "/v1/keys"},
+	calls := map[auth.Scope][2]string{
+		auth.ScopeEventsAppend:     {"POST", "/v1/streams/order-2/events"},
+		auth.ScopeEventsRead:       {"GET", "/v1/streams/order-1"},
+		auth.ScopeDocumentsRead:    {"GET", "/v1/projections/p/documents"},
+		auth.ScopeProjectionsWrite: {"POST", "/v1/projections/p/reset"},
+		auth.ScopeTenantAdmin:      {"GET", "/v1/keys"},
 	}
 	for has := range calls {
 		a := &actor{w, w.key(all.tenantID, has), all.tenantID}
 		for needs, call := range calls {
 			var body any
-			if needs == domain.ScopeEventsAppend {
+			if needs == auth.ScopeEventsAppend {
 				body = `[{"type":"T","data":1}]`
 			}
 			got := a.send(call[0], call[1], body)

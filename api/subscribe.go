@@ -13,49 +13,38 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/manifold-es/manifold/api/access"
+	"github.com/manifold-es/manifold/api/problem"
+	"github.com/manifold-es/manifold/api/socket"
+	"github.com/manifold-es/manifold/api/wire"
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/cloudevents"
 	"github.com/manifold-es/manifold/delivery/tail"
 	"github.com/manifold-es/manifold/domain"
 )
 
-// The transports, as passed to Observer.Followed.
-const (
-	byWebSocket   = "websocket"
-	byEventStream = "sse"
-	byLines       = "ndjson"
-)
-
 // sendBytes is how much is collected before it is sent, unless no more is available.
 const sendBytes = 64 << 10
 
-func (s *Server) followAll(c echo.Context, caller caller) error {
-	if err := caller.allow("", domain.ScopeEventsRead); err != nil {
+func (s *Server) followAll(c echo.Context, caller access.Caller) error {
+	if err := caller.Allow("", auth.ScopeEventsRead); err != nil {
 		return err
 	}
 	return s.follow(c, caller, domain.Selection{})
 }
 
-func (s *Server) followStream(c echo.Context, caller caller) error {
-	stream, err := pathParam(c, "streamId")
-	if err != nil {
+func (s *Server) followStream(c echo.Context, caller access.Caller) error {
+	stream := c.Param("streamId")
+	if err := caller.AllowStream(stream, auth.ScopeEventsRead); err != nil {
 		return err
-	}
-	if err := domain.CheckStream("path streamId", stream); err != nil {
-		return err
-	}
-	if err := caller.allow(domain.Category(stream), domain.ScopeEventsRead); err != nil {
-		return inPlace("path streamId", err)
 	}
 	return s.follow(c, caller, domain.Selection{Stream: stream})
 }
 
-func (s *Server) followCategory(c echo.Context, caller caller) error {
-	category, err := pathParam(c, "category")
-	if err != nil {
-		return err
-	}
-	if err := caller.allow(category, domain.ScopeEventsRead); err != nil {
-		return inPlace("path category", err)
+func (s *Server) followCategory(c echo.Context, caller access.Caller) error {
+	category := c.Param("category")
+	if err := caller.Allow(category, auth.ScopeEventsRead); err != nil {
+		return problem.At("path category", err)
 	}
 	return s.follow(c, caller, domain.Selection{Categories: []string{category}})
 }
@@ -63,7 +52,7 @@ func (s *Server) followCategory(c echo.Context, caller caller) error {
 // follow sends the events of a selection that the caller may read. It starts at a place in the log and continues as the
 // log grows, until the client disconnects, its key is revoked, or the process stops. An invalid request is answered
 // before anything is sent.
-func (s *Server) follow(c echo.Context, caller caller, selection domain.Selection) error {
+func (s *Server) follow(c echo.Context, caller access.Caller, selection domain.Selection) error {
 	request := c.Request()
 	kind, cloud, err := followingKind(request)
 	if err != nil {
@@ -73,13 +62,15 @@ func (s *Server) follow(c echo.Context, caller caller, selection domain.Selectio
 	if err != nil {
 		return err
 	}
-	if s.ending.stopping.Err() != nil {
-		return leaving()
+	select {
+	case <-s.ending.Stopped():
+		return socket.Stopping()
+	default:
 	}
-	feed, err := s.config.Follower.Follow(request.Context(), caller.tenant, wanted)
+	feed, err := s.config.Follower.Follow(request.Context(), caller.Tenant, wanted)
 	switch {
-	case err != nil && errors.Is(context.Cause(request.Context()), errStopping):
-		return leaving()
+	case err != nil && errors.Is(context.Cause(request.Context()), socket.ErrStopping):
+		return socket.Stopping()
 	case err != nil:
 		return ofQuery(err)
 	}
@@ -89,22 +80,22 @@ func (s *Server) follow(c echo.Context, caller caller, selection domain.Selectio
 		return nil
 	}
 	d := delivery{server: s, feed: feed, kind: kind}
-	if kind == byWebSocket {
+	if kind == wire.ByWebSocket {
 		return d.bySocket(c)
 	}
-	d.frames = framesOf(kind, cloud)
+	d.frames = wire.NewFrames(kind, cloud)
 	return d.byStream(c)
 }
 
 // followingKind returns the media type of the answer: the first supported one in Accept. cloud means that the client
 // wants CloudEvents; for a WebSocket, the handshake decides that.
 func followingKind(request *http.Request) (kind string, cloud bool, err error) {
-	if wantsSocket(request) {
-		return byWebSocket, false, nil
+	if socket.Requested(request) {
+		return wire.ByWebSocket, false, nil
 	}
 	header := strings.Join(request.Header.Values("Accept"), ",")
 	if strings.TrimSpace(header) == "" {
-		return byLines, false, nil
+		return wire.ByLines, false, nil
 	}
 	for item := range strings.SplitSeq(header, ",") {
 		name, _, _ := strings.Cut(item, ";")
@@ -112,19 +103,19 @@ func followingKind(request *http.Request) (kind string, cloud bool, err error) {
 		case name == cloudevents.StructuredType:
 			cloud = true
 		case kind != "":
-		case name == eventStream:
-			kind = byEventStream
-		case name == ndjson, name == "application/*", name == "*/*":
-			kind = byLines
+		case name == wire.EventStream:
+			kind = wire.ByEventStream
+		case name == wire.Ndjson, name == "application/*", name == "*/*":
+			kind = wire.ByLines
 		}
 	}
 	switch {
 	case kind != "":
 		return kind, cloud, nil
 	case cloud:
-		return byLines, true, nil
+		return wire.ByLines, true, nil
 	}
-	return "", false, domain.Errorf(domain.CodeInvalidRequest, "Accept", "unsupported media type %q; it must be %s or %s, with %s for CloudEvents, or a WebSocket request", clip(header, 60), ndjson, eventStream, cloudevents.StructuredType)
+	return "", false, domain.Errorf(domain.CodeInvalidRequest, "Accept", "unsupported media type %q; it must be %s or %s, with %s for CloudEvents, or a WebSocket request", domain.Clip(header, 60), wire.Ndjson, wire.EventStream, cloudevents.StructuredType)
 }
 
 // followOf reads the parameters, which are already checked against the contract.
@@ -138,7 +129,7 @@ func followOf(c echo.Context, selection domain.Selection) (domain.Follow, error)
 	if seen := c.Request().Header.Get("Last-Event-ID"); seen != "" {
 		position, err := strconv.ParseInt(seen, 10, 64)
 		if err != nil {
-			return wanted, domain.Errorf(domain.CodeInvalidRequest, "Last-Event-ID", "%q is not a position", clip(seen, 40))
+			return wanted, domain.Errorf(domain.CodeInvalidRequest, "Last-Event-ID", "%q is not a position", domain.Clip(seen, 40))
 		}
 		wanted.From.Position = position + 1
 		return wanted, nil
@@ -175,23 +166,23 @@ func beginStream(c echo.Context, kind string) {
 	header := c.Response().Header()
 	header.Set("Cache-Control", "no-store")
 	header.Set("X-Accel-Buffering", "no") // some proxies buffer answers otherwise
-	if kind == byEventStream {
-		header.Set("Content-Type", eventStream)
+	if kind == wire.ByEventStream {
+		header.Set("Content-Type", wire.EventStream)
 	} else {
-		header.Set("Content-Type", ndjson)
+		header.Set("Content-Type", wire.Ndjson)
 	}
 	c.Response().WriteHeader(http.StatusOK)
 }
 
 // delivery sends a feed to one follower.
 type delivery struct {
-	server *Server
-	feed   *tail.Feed
-	kind   string
-	frames frames
-	send   func(frames []byte) error
-	beat   func() error // checks that the client is alive; nil: no check
-	told   int64        // the client knows that everything up to here was sent or skipped
+	server        *Server
+	feed          *tail.Feed
+	kind          string
+	frames        *wire.Frames
+	send          func(frames []byte) error
+	beat          func() error // checks that the client is alive; nil: no check
+	knownPosition int64        // the client knows that everything up to here was sent or skipped
 }
 
 // byStream delivers as one continuous answer.
@@ -201,7 +192,7 @@ func (d *delivery) byStream(c echo.Context) error {
 	control := http.NewResponseController(response)
 	d.send = func(frames []byte) error {
 		for {
-			next := frames[:min(len(frames), writtenAtOnce)]
+			next := frames[:min(len(frames), socket.WrittenAtOnce)]
 			_ = control.SetWriteDeadline(time.Now().Add(d.server.stallTimeout)) // writers of tests may have no deadlines
 			if _, err := response.Write(next); err != nil {
 				return fmt.Errorf("%w: %w", context.Canceled, err)
@@ -215,7 +206,7 @@ func (d *delivery) byStream(c echo.Context) error {
 		}
 	}
 	var first []byte
-	if d.kind == byEventStream {
+	if d.kind == wire.ByEventStream {
 		// Spread the reconnects of the many clients of a process that stopped.
 		first = fmt.Appendf(nil, "retry: %d\n\n", 1000+rand.IntN(2000))
 	}
@@ -224,7 +215,7 @@ func (d *delivery) byStream(c echo.Context) error {
 	}
 	ctx := c.Request().Context()
 	err := d.run(ctx)
-	if errors.Is(context.Cause(ctx), errStopping) {
+	if errors.Is(context.Cause(ctx), socket.ErrStopping) {
 		return nil // the answer ends normally: the client reconnects, and another process answers
 	}
 	return err
@@ -232,23 +223,23 @@ func (d *delivery) byStream(c echo.Context) error {
 
 // bySocket delivers over a WebSocket.
 func (d *delivery) bySocket(c echo.Context) error {
-	socket, err := d.server.upgrade(c, cloudevents.Subprotocol)
+	conn, err := socket.Upgrade(c, d.server.ending, d.server.stallTimeout, cloudevents.Subprotocol)
 	if err != nil {
 		return err
 	}
-	d.frames = framesOf(byWebSocket, socket.ws.Subprotocol() == cloudevents.Subprotocol)
-	defer socket.abandon() // in case of a panic, since nothing else would close it
-	d.send, d.beat = socket.send, socket.ping
+	d.frames = wire.NewFrames(wire.ByWebSocket, conn.Subprotocol() == cloudevents.Subprotocol)
+	defer conn.Abandon() // in case of a panic, since nothing else would close it
+	d.send, d.beat = conn.Send, conn.Ping
 	ctx, cancel := context.WithCancelCause(c.Request().Context())
-	release := socket.endWith(ctx)
+	release := conn.EndWith(ctx)
 	var reading sync.WaitGroup
-	reading.Go(func() { cancel(guarded(socket.mute)) })
-	cause := whyEnded(ctx, d.run(ctx))
+	reading.Go(func() { cancel(problem.Guarded(conn.DiscardMessages)) })
+	cause := socket.EndCause(ctx, d.run(ctx))
 	release()
-	if _, fault := clientError(cause); fault && !errors.Is(cause, errGone) && !errors.Is(cause, errSilent) && !errors.Is(cause, errStopping) {
-		d.server.log.Error("a WebSocket was cut off", "requestId", c.Response().Header().Get(headerRequestID), "route", c.Path(), "error", cause)
+	if _, fault := problem.Of(cause); fault && !errors.Is(cause, socket.ErrGone) && !errors.Is(cause, socket.ErrSilent) && !errors.Is(cause, socket.ErrStopping) {
+		d.server.log.Error("a WebSocket was cut off", "requestId", c.Response().Header().Get(problem.HeaderRequestID), "route", c.Path(), "error", cause)
 	}
-	socket.leave(cause)
+	conn.CloseFor(cause)
 	reading.Wait()
 	cancel(nil)
 	return nil // the response must no longer be used
@@ -257,15 +248,15 @@ func (d *delivery) bySocket(c echo.Context) error {
 // buffers are reused to collect frames. A follower holds one only while it has something to send.
 var buffers = sync.Pool{New: func() any { b := make([]byte, 0, sendBytes+sendBytes/4); return &b }}
 
-// run delivers until ctx ends or an error occurs. Twice in each heartbeat it calls lookUp.
+// run delivers until ctx ends or an error occurs. Twice in each heartbeat it calls checkClient.
 func (d *delivery) run(ctx context.Context) error {
-	d.told = d.feed.Position()
+	d.knownPosition = d.feed.Position()
 	for {
 		quiet, err := d.runFor(ctx, d.server.heartbeat/2)
 		if err != nil {
 			return err
 		}
-		if err := d.lookUp(quiet); err != nil {
+		if err := d.checkClient(quiet); err != nil {
 			return err
 		}
 	}
@@ -289,24 +280,24 @@ func (d *delivery) runFor(ctx context.Context, long time.Duration) (quiet bool, 
 		if err := d.sendSlice(slice); err != nil {
 			return false, err
 		}
-		d.told, quiet = slice.Position, false
+		d.knownPosition, quiet = slice.Position, false
 	}
 	return quiet, ctx.Err()
 }
 
-// lookUp checks the client, and sends the position if the client does not know it or nothing was sent for a while.
-func (d *delivery) lookUp(quiet bool) error {
+// checkClient checks the client, and sends the position if the client does not know it or nothing was sent for a while.
+func (d *delivery) checkClient(quiet bool) error {
 	if d.beat != nil {
 		if err := d.beat(); err != nil {
 			return err
 		}
 	}
 	at := d.feed.Position()
-	if !quiet && at == d.told {
+	if !quiet && at == d.knownPosition {
 		return nil
 	}
-	d.told = at
-	return d.send(d.frames.place(nil, checkpoint, at))
+	d.knownPosition = at
+	return d.send(d.frames.Place(nil, wire.Checkpoint, at))
 }
 
 // sendSlice sends a slice in few writes.
@@ -315,7 +306,7 @@ func (d *delivery) sendSlice(slice tail.Slice) error {
 	defer buffers.Put(buffer)
 	b := (*buffer)[:0]
 	if slice.Gap != nil {
-		b = d.frames.gap(b, slice.Gap)
+		b = d.frames.Gap(b, slice.Gap)
 	}
 	for _, entry := range slice.Entries {
 		if len(b) >= sendBytes {
@@ -324,13 +315,13 @@ func (d *delivery) sendSlice(slice tail.Slice) error {
 			}
 			b = b[:0]
 		}
-		b = d.frames.event(b, entry)
+		b = d.frames.Event(b, entry)
 	}
 	switch {
 	case slice.CaughtUp:
-		b = d.frames.place(b, caughtUp, slice.Position)
+		b = d.frames.Place(b, wire.CaughtUp, slice.Position)
 	case len(slice.Entries) == 0:
-		b = d.frames.place(b, checkpoint, slice.Position)
+		b = d.frames.Place(b, wire.Checkpoint, slice.Position)
 	}
 	if cap(b) <= 4*sendBytes { // do not keep the memory of a large event
 		*buffer = b
@@ -338,8 +329,12 @@ func (d *delivery) sendSlice(slice tail.Slice) error {
 	if err := d.send(b); err != nil {
 		return err
 	}
-	if observe := d.server.config.Observer.Followed; observe != nil {
-		observe(d.kind, len(slice.Entries))
-	}
+	d.server.observeFollowed(d.kind, len(slice.Entries))
 	return nil
+}
+
+func (s *Server) observeFollowed(transport string, events int) {
+	if observe := s.config.Observer.Followed; observe != nil {
+		observe(transport, events)
+	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/manifold-es/manifold/api"
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
 )
 
@@ -307,7 +308,7 @@ func TestFollowRefuses(t *testing.T) {
 	w := newWorld(t, nil)
 	a := w.tenant("one")
 	a.append("order-1", 1)
-	reader := &actor{w, w.key(a.tenantID, domain.ScopeEventsAppend), a.tenantID}
+	reader := &actor{w, w.key(a.tenantID, auth.ScopeEventsAppend), a.tenantID}
 	var asSocket []string
 	for name, value := range upgrade {
 		asSocket = append(asSocket, name, value)
@@ -580,7 +581,7 @@ func TestTickets(t *testing.T) {
 	nobody.get("/v1/streams/$all?ticket="+ticket).wantProblem(401, domain.CodeUnauthenticated, "Authorization")
 	nobody.get("/v1/subscribe/$all?ticket="+a.key).wantProblem(401, domain.CodeUnauthenticated, "query ticket")
 	nobody.post("/v1/tickets", nil).wantProblem(401, domain.CodeUnauthenticated, "")
-	appending := &actor{w, w.key(a.tenantID, domain.ScopeEventsAppend), a.tenantID}
+	appending := &actor{w, w.key(a.tenantID, auth.ScopeEventsAppend), a.tenantID}
 	appending.post("/v1/tickets", nil).wantProblem(403, domain.CodeForbidden, "")
 	if strings.Contains(w.log.String(), ticket) {
 		t.Error("a ticket is in the log")

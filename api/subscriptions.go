@@ -2,138 +2,79 @@ package api
 
 import (
 	"context"
-	"math"
-	"net/url"
-	"strconv"
-	"time"
 
+	"github.com/manifold-es/manifold/api/access"
 	"github.com/manifold-es/manifold/api/openapi"
-	"github.com/manifold-es/manifold/delivery/group"
+	"github.com/manifold-es/manifold/api/problem"
+	"github.com/manifold-es/manifold/api/wire"
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Groups manages groups and delivers events to their consumers. *group.Groups implements it.
-type Groups interface {
-	Put(ctx context.Context, tenant domain.TenantID, name string, definition domain.GroupDefinition) (status domain.GroupStatus, created bool, err error)
-	Get(ctx context.Context, tenant domain.TenantID, name string) (domain.GroupStatus, error)
-	// Selection returns which events a group selects. It is called often, and answers from memory if possible.
-	Selection(ctx context.Context, tenant domain.TenantID, name string) (domain.Selection, error)
-	List(ctx context.Context, tenant domain.TenantID, after string, limit int) ([]domain.GroupStatus, error)
-	Delete(ctx context.Context, tenant domain.TenantID, name string) error
-	Pause(ctx context.Context, tenant domain.TenantID, name string, paused bool) (domain.GroupStatus, error)
-	Seek(ctx context.Context, tenant domain.TenantID, name string, to domain.From) (domain.GroupStatus, error)
-
-	Receive(ctx context.Context, tenant domain.TenantID, name string, wanted group.Receive) ([]domain.Delivery, error)
-	// Poll is Receive, and also reports whether it is known that nothing is due.
-	Poll(ctx context.Context, tenant domain.TenantID, name string, wanted group.Receive) (group.Received, error)
-	Peek(ctx context.Context, tenant domain.TenantID, name string, wanted group.Peek) (group.Peeked, error)
-	Ack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt) ([]domain.Outcome, error)
-	Nack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt, nack domain.Nack) ([]domain.Outcome, error)
-	Extend(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt, by time.Duration) ([]domain.Outcome, error)
-	// GiveBack makes events due again at once that no consumer has started to process. Their attempts do not count.
-	GiveBack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt) ([]domain.Outcome, error)
-
-	DeadLetters(ctx context.Context, tenant domain.TenantID, name string, after int64, limit int) ([]group.DeadLetter, error)
-	Replay(ctx context.Context, tenant domain.TenantID, name string, id domain.EventID) (int64, error)
-	Discard(ctx context.Context, tenant domain.TenantID, name string, id domain.EventID) (int64, error)
-
-	Join(ctx context.Context, tenant domain.TenantID, name, label string) (domain.GroupMember, error)
-	Heartbeat(ctx context.Context, tenant domain.TenantID, name string, id domain.GroupMemberID) (domain.GroupMember, error)
-	Leave(ctx context.Context, tenant domain.TenantID, name string, id domain.GroupMemberID) error
-	Members(ctx context.Context, tenant domain.TenantID, name string) ([]domain.GroupMember, error)
-}
-
 // The scopes that allow a look at a group. Each counts for the categories for which the key has it.
-var groupReaders = []domain.Scope{domain.ScopeEventsRead, domain.ScopeEventsConsume, domain.ScopeSubscriptionsWrite}
+var groupReaders = []auth.Scope{auth.ScopeEventsRead, auth.ScopeEventsConsume, auth.ScopeSubscriptionsWrite}
 
-func (s generated) ListSubscriptions(ctx context.Context, request openapi.ListSubscriptionsRequestObject) (openapi.ListSubscriptionsResponseObject, error) {
-	caller := callerOf(ctx)
-	after, err := pageToken(request.Params.PageToken)
+func (s operations) ListSubscriptions(ctx context.Context, caller access.Caller, request openapi.ListSubscriptionsRequest) (*openapi.Response, error) {
+	page, err := namePageOf(request.Params.PageSize, request.Params.PageToken)
 	if err != nil {
 		return nil, err
 	}
-	size := pageSizeOf(request.Params.PageSize)
-	groups, err := s.config.Groups.List(ctx, caller.tenant, after, size+1)
+	groups, err := s.config.Groups.List(ctx, caller.Tenant, page.after, page.size+1)
 	if err != nil {
 		return nil, err
 	}
-	answer := groupsAnswer{Body: openapi.SubscriptionList{Subscriptions: []openapi.Subscription{}}}
-	if len(groups) > size {
-		groups = groups[:size]
-		answer.Headers.Link = pageLink("/v1/subscriptions", url.Values{"pageSize": {strconv.Itoa(size)}}, tokenOf(groups[size-1].Name))
-	}
+	groups, link := cutPage(groups, page.size, func(group domain.GroupStatus) string { return group.Name }, "/v1/subscriptions", nil)
+	answer := openapi.SubscriptionList{Subscriptions: []openapi.Subscription{}}
 	for _, group := range groups {
-		if caller.allowSelection(group.Selection, groupReaders...) == nil {
-			answer.Body.Subscriptions = append(answer.Body.Subscriptions, groupOf(group))
+		if caller.AllowSelection(group.Selection, groupReaders...) == nil {
+			answer.Subscriptions = append(answer.Subscriptions, groupOf(group))
 		}
 	}
-	return answer, nil
+	return openapi.OK(answer).With("Link", link), nil
 }
 
-func (s generated) GetSubscription(ctx context.Context, request openapi.GetSubscriptionRequestObject) (openapi.GetSubscriptionResponseObject, error) {
-	group, err := s.group(ctx, request.Name)
-	if err != nil {
-		return nil, err
-	}
-	return groupAnswer{200, groupOf(group)}, nil
-}
-
-// group returns a group that the caller may see.
-func (s generated) group(ctx context.Context, name string) (domain.GroupStatus, error) {
-	caller := callerOf(ctx)
-	group, err := s.config.Groups.Get(ctx, caller.tenant, name)
+func (s operations) GetSubscription(ctx context.Context, caller access.Caller, request openapi.GetSubscriptionRequest) (*openapi.Response, error) {
+	group, err := s.config.Groups.Get(ctx, caller.Tenant, request.Name)
 	if err == nil {
-		err = caller.allowSelection(group.Selection, groupReaders...)
+		err = caller.AllowSelection(group.Selection, groupReaders...)
 	}
-	return group, err
+	return openapi.OK(groupOf(group)), err
 }
 
-func (s generated) PutSubscription(ctx context.Context, request openapi.PutSubscriptionRequestObject) (openapi.PutSubscriptionResponseObject, error) {
-	caller := callerOf(ctx)
+func (s operations) PutSubscription(ctx context.Context, caller access.Caller, request openapi.PutSubscriptionRequest) (*openapi.Response, error) {
 	if err := domain.CheckGroupName("path name", request.Name); err != nil {
 		return nil, err
 	}
-	definition := groupDefinition(*request.Body)
-	if err := caller.allowSelection(definition.Selection, domain.ScopeSubscriptionsWrite); err != nil {
-		return nil, inPlace("source", err)
+	definition := groupDefinition(request.Body)
+	if err := caller.AllowSelection(definition.Selection, auth.ScopeSubscriptionsWrite); err != nil {
+		return nil, problem.At("source", err)
 	}
 	// If the group exists, the caller must also be allowed to change it in its current form.
-	if err := s.allowGroup(ctx, caller, request.Name, domain.ScopeSubscriptionsWrite); err != nil && !domain.IsCode(err, domain.CodeNotFound) {
+	if err := caller.AllowGroup(ctx, s.config.Groups, request.Name, auth.ScopeSubscriptionsWrite); err != nil && !domain.IsCode(err, domain.CodeNotFound) {
 		return nil, err
 	}
-	if err := refuseServiceGroup("name", request.Name); err != nil {
+	if err := access.RefuseServiceGroup("name", request.Name); err != nil {
 		return nil, err
 	}
-	group, created, err := s.config.Groups.Put(ctx, caller.tenant, request.Name, definition)
-	if err != nil {
-		return nil, err
-	}
-	if created {
-		return groupAnswer{201, groupOf(group)}, nil
-	}
-	return groupAnswer{200, groupOf(group)}, nil
+	group, created, err := s.config.Groups.Put(ctx, caller.Tenant, request.Name, definition)
+	return openapi.CreatedIf(created, groupOf(group)), err
 }
 
-func (s generated) DeleteSubscription(ctx context.Context, request openapi.DeleteSubscriptionRequestObject) (openapi.DeleteSubscriptionResponseObject, error) {
-	caller := callerOf(ctx)
-	if err := s.allowOwnGroup(ctx, caller, request.Name, domain.ScopeSubscriptionsWrite); err != nil {
+func (s operations) DeleteSubscription(ctx context.Context, caller access.Caller, request openapi.DeleteSubscriptionRequest) (*openapi.Response, error) {
+	if err := caller.AllowOwnGroup(ctx, s.config.Groups, request.Name, auth.ScopeSubscriptionsWrite); err != nil {
 		return nil, err
 	}
-	if err := s.config.Groups.Delete(ctx, caller.tenant, request.Name); err != nil {
-		return nil, err
-	}
-	return openapi.DeleteSubscription204Response{}, nil
+	return openapi.NoContent(), s.config.Groups.Delete(ctx, caller.Tenant, request.Name)
 }
 
-func (s generated) SeekSubscription(ctx context.Context, request openapi.SeekSubscriptionRequestObject) (openapi.SeekSubscriptionResponseObject, error) {
-	caller := callerOf(ctx)
-	if err := s.allowOwnGroup(ctx, caller, request.Name, domain.ScopeSubscriptionsWrite); err != nil {
+func (s operations) SeekSubscription(ctx context.Context, caller access.Caller, request openapi.SeekSubscriptionRequest) (*openapi.Response, error) {
+	if err := caller.AllowOwnGroup(ctx, s.config.Groups, request.Name, auth.ScopeSubscriptionsWrite); err != nil {
 		return nil, err
 	}
 	var to domain.From
 	switch position, at := request.Body.Position, request.Body.Timestamp; {
 	case position != nil && at != nil:
-		return nil, domain.Errorf(domain.CodeInvalidRequest, "timestamp", "position is there as well; give one of them")
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "timestamp", "position and timestamp cannot be combined; give one of them")
 	case position != nil:
 		to.Position = *position
 	case at != nil:
@@ -141,58 +82,24 @@ func (s generated) SeekSubscription(ctx context.Context, request openapi.SeekSub
 	default:
 		return nil, domain.Errorf(domain.CodeInvalidRequest, "body", "no target: give position or timestamp")
 	}
-	group, err := s.config.Groups.Seek(ctx, caller.tenant, request.Name, to)
-	if err != nil {
+	group, err := s.config.Groups.Seek(ctx, caller.Tenant, request.Name, to)
+	return openapi.OK(groupOf(group)), err
+}
+
+func (s operations) PauseSubscription(ctx context.Context, caller access.Caller, request openapi.PauseSubscriptionRequest) (*openapi.Response, error) {
+	return s.pause(ctx, caller, request.Name, true)
+}
+
+func (s operations) ResumeSubscription(ctx context.Context, caller access.Caller, request openapi.ResumeSubscriptionRequest) (*openapi.Response, error) {
+	return s.pause(ctx, caller, request.Name, false)
+}
+
+func (s operations) pause(ctx context.Context, caller access.Caller, name string, paused bool) (*openapi.Response, error) {
+	if err := caller.AllowOwnGroup(ctx, s.config.Groups, name, auth.ScopeSubscriptionsWrite); err != nil {
 		return nil, err
 	}
-	return groupAnswer{200, groupOf(group)}, nil
-}
-
-func (s generated) PauseSubscription(ctx context.Context, request openapi.PauseSubscriptionRequestObject) (openapi.PauseSubscriptionResponseObject, error) {
-	return s.pause(ctx, request.Name, true)
-}
-
-func (s generated) ResumeSubscription(ctx context.Context, request openapi.ResumeSubscriptionRequestObject) (openapi.ResumeSubscriptionResponseObject, error) {
-	return s.pause(ctx, request.Name, false)
-}
-
-func (s generated) pause(ctx context.Context, name string, paused bool) (groupAnswer, error) {
-	caller := callerOf(ctx)
-	if err := s.allowOwnGroup(ctx, caller, name, domain.ScopeSubscriptionsWrite); err != nil {
-		return groupAnswer{}, err
-	}
-	group, err := s.config.Groups.Pause(ctx, caller.tenant, name, paused)
-	return groupAnswer{200, groupOf(group)}, err
-}
-
-// allowSelection returns nil if the caller has one of scopes for all events of a selection: for its stream's category,
-// each of its categories, or the whole log.
-func (c caller) allowSelection(of domain.Selection, scopes ...domain.Scope) error {
-	if of.Stream != "" {
-		return c.allow(domain.Category(of.Stream), scopes...)
-	}
-	return c.allowEach(of.Categories, scopes...)
-}
-
-// allowGroup returns nil if the caller has one of scopes for the events of a group. A key with the scope for the whole
-// log always has it, so only other keys require a look at the group.
-func (s *Server) allowGroup(ctx context.Context, caller caller, name string, scopes ...domain.Scope) error {
-	if caller.allow("", scopes...) == nil {
-		return nil
-	}
-	selection, err := s.config.Groups.Selection(ctx, caller.tenant, name)
-	if err != nil {
-		return err
-	}
-	if caller.allowSelection(selection, scopes...) == nil {
-		return nil
-	}
-	// The group's selection may have changed, without this process knowing it yet.
-	group, err := s.config.Groups.Get(ctx, caller.tenant, name)
-	if err != nil {
-		return err
-	}
-	return caller.allowSelection(group.Selection, scopes...)
+	group, err := s.config.Groups.Pause(ctx, caller.Tenant, name, paused)
+	return openapi.OK(groupOf(group)), err
 }
 
 // groupDefinition converts a definition from a request, and applies defaults. Without from, an existing group keeps its
@@ -216,24 +123,19 @@ func groupDefinition(body openapi.NewSubscription) domain.GroupDefinition {
 		}
 	}
 	if body.AckTimeout != nil {
-		d.AckTimeout = seconds(*body.AckTimeout)
+		d.AckTimeout = wire.Seconds(*body.AckTimeout)
 	}
 	if b := body.Backoff; b != nil {
 		if b.Min != nil {
-			d.BackoffMin = seconds(*b.Min)
+			d.BackoffMin = wire.Seconds(*b.Min)
 		}
 		if b.Max != nil {
-			d.BackoffMax = seconds(*b.Max)
+			d.BackoffMax = wire.Seconds(*b.Max)
 		} else {
 			d.BackoffMax = max(d.BackoffMin, d.BackoffMax)
 		}
 	}
 	return d
-}
-
-// seconds converts a number of seconds, already checked against the contract, with microsecond precision.
-func seconds(given float64) time.Duration {
-	return time.Duration(math.Round(given*1e6)) * time.Microsecond
 }
 
 // groupOf converts a group for the answer.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/api"
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
 )
 
@@ -439,16 +440,16 @@ func TestProblemsOfGroups(t *testing.T) {
 	}{
 		{[3]string{"PUT", "/v1/subscriptions/New", "{}"}, 400, domain.CodeInvalidRequest, "path name", "must match"},
 		{[3]string{"PUT", "/v1/subscriptions/" + strings.Repeat("n", 101), "{}"}, 400, domain.CodeInvalidRequest, "path name", "100"},
-		{put(``), 400, domain.CodeInvalidRequest, "body", "the request needs a body"},
+		{put(``), 400, domain.CodeInvalidRequest, "body", "request body missing"},
 		{put(`[]`), 400, domain.CodeInvalidRequest, "body", "object"},
-		{put(`{"sources":{}}`), 400, domain.CodeInvalidRequest, "body", `there is no field "sources"; there are ackTimeout, backoff, batchSize, `},
-		{put(`{"source":{"category":"order"}}`), 400, domain.CodeInvalidRequest, "source", `there is no field "category"; there are categories, stream`},
-		{put(`{"source":{"categories":[]}}`), 400, domain.CodeInvalidRequest, "source.categories", "it needs 1 to 100 elements"},
-		{put(`{"types":[]}`), 400, domain.CodeInvalidRequest, "types", "it needs 1 to 100 elements"},
+		{put(`{"sources":{}}`), 400, domain.CodeInvalidRequest, "body", `unknown field "sources"; expected ackTimeout, backoff, batchSize, `},
+		{put(`{"source":{"category":"order"}}`), 400, domain.CodeInvalidRequest, "source", `unknown field "category"; expected categories, stream`},
+		{put(`{"source":{"categories":[]}}`), 400, domain.CodeInvalidRequest, "source.categories", "it must have 1 to 100 elements"},
+		{put(`{"types":[]}`), 400, domain.CodeInvalidRequest, "types", "it must have 1 to 100 elements"},
 		{put(`{"source":{"categories":["a-b"]}}`), 400, domain.CodeInvalidRequest, "source.categories[0]", "a-b"},
-		{put(`{"source":{"categories":["a","a"]}}`), 400, domain.CodeInvalidRequest, "source.categories", "twice"},
+		{put(`{"source":{"categories":["a","a"]}}`), 400, domain.CodeInvalidRequest, "source.categories", "duplicate element"},
 		{put(`{"source":{"stream":"order"}}`), 400, domain.CodeInvalidRequest, "source.stream", "order"},
-		{put(`{"source":{"stream":"order-1","categories":["order"]}}`), 400, domain.CodeInvalidRequest, "source", "one or the other"},
+		{put(`{"source":{"stream":"order-1","categories":["order"]}}`), 400, domain.CodeInvalidRequest, "source", "not both"},
 		{put(`{"types":["Order Placed"]}`), 400, domain.CodeInvalidRequest, "types[0]", "Order Placed"},
 		{put(`{"types":"OrderPlaced"}`), 400, domain.CodeInvalidRequest, "types", "array"},
 		{put(`{"filter":"event.data.n >"}`), 422, domain.CodeInvalidDefinition, "filter", "line 1"},
@@ -482,16 +483,16 @@ func TestProblemsOfGroups(t *testing.T) {
 		{post("receive", `{"wait":-1}`), 400, domain.CodeInvalidRequest, "wait", "0 to 30"},
 		{post("receive", `{"memberId":"me"}`), 400, domain.CodeInvalidRequest, "memberId", "me"},
 		{post("receive", `{"memberId":"`+id+`"}`), 400, domain.CodeInvalidRequest, "memberId", "partitions"},
-		{post("receive", `{"timeout":1}`), 400, domain.CodeInvalidRequest, "body", `there is no field "timeout"`},
+		{post("receive", `{"timeout":1}`), 400, domain.CodeInvalidRequest, "body", `unknown field "timeout"`},
 		{[3]string{"POST", "/v1/subscriptions/parted/receive", `{}`}, 400, domain.CodeInvalidRequest, "memberId", "join"},
 		{[3]string{"POST", "/v1/subscriptions/parted/receive", `{"memberId":"` + id + `"}`}, 404, domain.CodeNotFound, "memberId", "join"},
-		{post("ack", `{}`), 400, domain.CodeInvalidRequest, "ids", "ids is needed"},
+		{post("ack", `{}`), 400, domain.CodeInvalidRequest, "ids", "required field missing: ids"},
 		{post("ack", `{"ids":[]}`), 400, domain.CodeInvalidRequest, "ids", "1 to 1000"},
 		{post("ack", `{`+ids(1001)+`}`), 400, domain.CodeInvalidRequest, "ids", "1 to 1000"},
 		{post("ack", `{"ids":["`+id+`"]}`), 400, domain.CodeInvalidRequest, "ids[0]", "object"},
-		{post("ack", `{"ids":[{"id":"`+id+`"}]}`), 400, domain.CodeInvalidRequest, "ids[0]", "attempt is needed"},
+		{post("ack", `{"ids":[{"id":"`+id+`"}]}`), 400, domain.CodeInvalidRequest, "ids[0]", "required field missing: attempt"},
 		{post("ack", `{"ids":[{"id":"7","attempt":1}]}`), 400, domain.CodeInvalidRequest, "ids[0].id", "must look like"},
-		{post("ack", `{"ids":[{"id":"`+id+`","attempt":0}]}`), 400, domain.CodeInvalidRequest, "ids[0].attempt", "from 1 on"},
+		{post("ack", `{"ids":[{"id":"`+id+`","attempt":0}]}`), 400, domain.CodeInvalidRequest, "ids[0].attempt", "at least 1"},
 		{post("ack/"+id, ``), 400, domain.CodeInvalidRequest, "query attempt", "required, but missing"},
 		{post("ack/"+id+"?attempt=x", ``), 400, domain.CodeInvalidRequest, "query attempt", "whole number"},
 		{post("ack/x?attempt=1", ``), 400, domain.CodeInvalidRequest, "path eventId", "must look like"},
@@ -504,14 +505,14 @@ func TestProblemsOfGroups(t *testing.T) {
 		{post("extend", `{`+ids(1)+`,"by":3601}`), 400, domain.CodeInvalidRequest, "by", "1 to 3600"},
 		{post("seek", `{}`), 400, domain.CodeInvalidRequest, "body", "position or timestamp"},
 		{post("seek", `{"position":1,"timestamp":"2026-03-01T09:30:00Z"}`), 400, domain.CodeInvalidRequest, "timestamp", "one of them"},
-		{post("seek", `{"position":0}`), 400, domain.CodeInvalidRequest, "position", "from 1 on"},
+		{post("seek", `{"position":0}`), 400, domain.CodeInvalidRequest, "position", "at least 1"},
 		{post("seek", `{"timestamp":"today"}`), 400, domain.CodeInvalidRequest, "timestamp", "2026-03-01T09:30:00Z"},
 		{post("members", `{"label":"mailer-1"}`), 409, domain.CodeConflict, "", "partitions"},
-		{[3]string{"POST", "/v1/subscriptions/parted/members", `{"label":" x"}`}, 400, domain.CodeInvalidRequest, "label", "blanks"},
+		{[3]string{"POST", "/v1/subscriptions/parted/members", `{"label":" x"}`}, 400, domain.CodeInvalidRequest, "label", "spaces"},
 		{[3]string{"PUT", "/v1/subscriptions/parted/members/" + id, ``}, 404, domain.CodeNotFound, "", "join"},
 		{[3]string{"DELETE", "/v1/subscriptions/parted/members/x", ``}, 400, domain.CodeInvalidRequest, "path memberId", "must look like"},
 		{post("dead-letters/"+id+"/replay", ``), 404, domain.CodeNotFound, "eventId", id},
-		{[3]string{"GET", "/v1/lag?group=g", ``}, 400, domain.CodeInvalidRequest, "query group", "no such parameter"},
+		{[3]string{"GET", "/v1/lag?group=g", ``}, 400, domain.CodeInvalidRequest, "query group", "unknown parameter"},
 	} {
 		var body any
 		if c.call[2] != "" {
@@ -533,7 +534,7 @@ func TestProblemsOfGroups(t *testing.T) {
 	nobody := &actor{world: w}
 	nobody.post("/v1/subscriptions/g/receive", nil).wantProblem(401, domain.CodeUnauthenticated, "Authorization")
 	w.operator().post("/v1/subscriptions/g/receive", nil).wantProblem(403, domain.CodeForbidden, "Authorization")
-	reader := &actor{w, w.key(a.tenantID, domain.ScopeEventsRead), a.tenantID}
+	reader := &actor{w, w.key(a.tenantID, auth.ScopeEventsRead), a.tenantID}
 	reader.get("/v1/subscriptions/g").want(200)
 	reader.post("/v1/subscriptions/g/receive", nil).wantProblem(403, domain.CodeForbidden, "Authorization")
 	reader.send("DELETE", "/v1/subscriptions/g", nil).wantProblem(403, domain.CodeForbidden, "Authorization")

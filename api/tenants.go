@@ -2,62 +2,29 @@ package api
 
 import (
 	"context"
-	"net/url"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
+	"github.com/manifold-es/manifold/api/access"
 	"github.com/manifold-es/manifold/api/openapi"
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Tenants manages tenants and their keys.
-type Tenants interface {
-	CreateTenant(ctx context.Context, tenant domain.Tenant) error
-	Tenant(ctx context.Context, id domain.TenantID) (domain.Tenant, error)
-	// Tenants returns tenants with ids greater than after, in order.
-	Tenants(ctx context.Context, after domain.TenantID, limit int) ([]domain.Tenant, error)
-	SetTenantState(ctx context.Context, id domain.TenantID, state domain.TenantState) error
-	// SetTenantShare changes the values that are not nil.
-	SetTenantShare(ctx context.Context, id domain.TenantID, weight, ceiling *int) error
-
-	CreateKey(ctx context.Context, key domain.APIKey) error
-	Keys(ctx context.Context, tenant domain.TenantID, after domain.KeyID, limit int) ([]domain.APIKey, error)
-	RevokeKey(ctx context.Context, tenant domain.TenantID, id domain.KeyID) error
-
-	// RedactEvent removes the data of an unreadable event. It returns domain.CodeConflict if the event is readable.
-	RedactEvent(ctx context.Context, tenant domain.TenantID, position int64, reason string) (domain.Event, error)
-}
-
-func (s generated) ListTenants(ctx context.Context, request openapi.ListTenantsRequestObject) (openapi.ListTenantsResponseObject, error) {
-	text, err := pageToken(request.Params.PageToken)
+func (s operations) ListTenants(ctx context.Context, caller access.Caller, request openapi.ListTenantsRequest) (*openapi.Response, error) {
+	page, err := listPageOf(request.Params.PageSize, request.Params.PageToken, domain.ParseTenantID)
 	if err != nil {
 		return nil, err
 	}
-	var after domain.TenantID
-	if text != "" {
-		if after, err = parseTenantID("query pageToken", text); err != nil {
-			return nil, err
-		}
-	}
-	size := pageSizeOf(request.Params.PageSize)
-	tenants, err := s.config.Tenants.Tenants(ctx, after, size+1)
+	tenants, err := s.config.Tenants.Tenants(ctx, page.after, page.size+1)
 	if err != nil {
 		return nil, err
 	}
-	answer := openapi.ListTenants200JSONResponse{Body: openapi.TenantList{Tenants: []openapi.Tenant{}}}
-	if len(tenants) > size {
-		tenants = tenants[:size]
-		answer.Headers.Link = pageLink("/v1/tenants", url.Values{"pageSize": {strconv.Itoa(size)}}, tokenOf(tenants[size-1].ID.String()))
-	}
-	for _, tenant := range tenants {
-		answer.Body.Tenants = append(answer.Body.Tenants, tenantAnswer(tenant))
-	}
-	return answer, nil
+	tenants, link := cutPage(tenants, page.size, func(tenant domain.Tenant) string { return tenant.ID.String() }, "/v1/tenants", nil)
+	return openapi.OK(openapi.TenantList{Tenants: convert(tenants, tenantAnswer)}).With("Link", link), nil
 }
 
-func (s generated) CreateTenant(ctx context.Context, request openapi.CreateTenantRequestObject) (openapi.CreateTenantResponseObject, error) {
+func (s operations) CreateTenant(ctx context.Context, caller access.Caller, request openapi.CreateTenantRequest) (*openapi.Response, error) {
 	name, err := label("name", request.Body.Name)
 	if err != nil {
 		return nil, err
@@ -69,21 +36,15 @@ func (s generated) CreateTenant(ctx context.Context, request openapi.CreateTenan
 	if tenant, err = s.config.Tenants.Tenant(ctx, tenant.ID); err != nil {
 		return nil, err
 	}
-	location := "/v1/tenants/" + tenant.ID.String()
-	return openapi.CreateTenant201JSONResponse{
-		Body: tenantAnswer(tenant), Headers: openapi.CreateTenant201ResponseHeaders{Location: &location},
-	}, nil
+	return openapi.Created(tenantAnswer(tenant)).With("Location", "/v1/tenants/"+tenant.ID.String()), nil
 }
 
-func (s generated) GetTenant(ctx context.Context, request openapi.GetTenantRequestObject) (openapi.GetTenantResponseObject, error) {
+func (s operations) GetTenant(ctx context.Context, caller access.Caller, request openapi.GetTenantRequest) (*openapi.Response, error) {
 	tenant, err := s.tenant(ctx, request.TenantId)
-	if err != nil {
-		return nil, err
-	}
-	return openapi.GetTenant200JSONResponse(tenantAnswer(tenant)), nil
+	return openapi.OK(tenantAnswer(tenant)), err
 }
 
-func (s generated) ChangeTenant(ctx context.Context, request openapi.ChangeTenantRequestObject) (openapi.ChangeTenantResponseObject, error) {
+func (s operations) ChangeTenant(ctx context.Context, caller access.Caller, request openapi.ChangeTenantRequest) (*openapi.Response, error) {
 	tenant, err := s.tenant(ctx, request.TenantId)
 	if err != nil {
 		return nil, err
@@ -106,10 +67,10 @@ func (s generated) ChangeTenant(ctx context.Context, request openapi.ChangeTenan
 	if tenant, err = s.config.Tenants.Tenant(ctx, tenant.ID); err != nil {
 		return nil, err
 	}
-	return openapi.ChangeTenant200JSONResponse(tenantAnswer(tenant)), nil
+	return openapi.OK(tenantAnswer(tenant)), nil
 }
 
-func (s generated) DeleteTenant(ctx context.Context, request openapi.DeleteTenantRequestObject) (openapi.DeleteTenantResponseObject, error) {
+func (s operations) DeleteTenant(ctx context.Context, caller access.Caller, request openapi.DeleteTenantRequest) (*openapi.Response, error) {
 	tenant, err := s.tenant(ctx, request.TenantId)
 	if err != nil {
 		return nil, err
@@ -123,24 +84,10 @@ func (s generated) DeleteTenant(ctx context.Context, request openapi.DeleteTenan
 			return nil, err
 		}
 	}
-	return openapi.DeleteTenant202JSONResponse(tenantAnswer(tenant)), nil
+	return openapi.Accepted(tenantAnswer(tenant)), nil
 }
 
-func (s generated) RedactEvent(ctx context.Context, request openapi.RedactEventRequestObject) (openapi.RedactEventResponseObject, error) {
-	tenant, err := s.tenant(ctx, request.TenantId)
-	if err != nil {
-		return nil, err
-	}
-	event, err := s.config.Tenants.RedactEvent(ctx, tenant.ID, request.Position, request.Body.Reason)
-	if err != nil {
-		return nil, err
-	}
-	s.log.Warn("the operator has redacted an event", "tenant", tenant.ID.String(), "position", event.Position, "event", event.ID.String(),
-		"stream", event.Stream, "version", event.Version, "type", event.Type, "reason", request.Body.Reason, "by", callerOf(ctx).by())
-	return openapi.RedactEvent200JSONResponse(eventAnswer(event)), nil
-}
-
-func (s generated) setState(ctx context.Context, text string, state domain.TenantState) (domain.Tenant, error) {
+func (s operations) setState(ctx context.Context, text string, state domain.TenantState) (domain.Tenant, error) {
 	id, err := parseTenantID("path tenantId", text)
 	if err != nil {
 		return domain.Tenant{}, err
@@ -151,7 +98,7 @@ func (s generated) setState(ctx context.Context, text string, state domain.Tenan
 	return s.config.Tenants.Tenant(ctx, id)
 }
 
-func (s generated) tenant(ctx context.Context, text string) (domain.Tenant, error) {
+func (s operations) tenant(ctx context.Context, text string) (domain.Tenant, error) {
 	id, err := parseTenantID("path tenantId", text)
 	if err != nil {
 		return domain.Tenant{}, err
@@ -160,24 +107,21 @@ func (s generated) tenant(ctx context.Context, text string) (domain.Tenant, erro
 }
 
 func parseTenantID(where, text string) (domain.TenantID, error) {
-	id, err := domain.ParseTenantID(text)
-	if err != nil {
-		return id, domain.Errorf(domain.CodeInvalidRequest, where, "%s", err)
+	id, err := parseAt(where, text, domain.ParseTenantID)
+	if err == nil && id == domain.Everyone {
+		err = domain.Errorf(domain.CodeNotFound, where, "there is no tenant %s", text)
 	}
-	if id == domain.Everyone {
-		return id, domain.Errorf(domain.CodeNotFound, where, "there is no tenant %s", text)
-	}
-	return id, nil
+	return id, err
 }
 
 // label checks the display name of a tenant or a key.
 func label(where, text string) (string, error) {
 	if strings.TrimSpace(text) != text || len(text) > domain.MaxNameBytes {
-		return "", domain.Errorf(domain.CodeInvalidRequest, where, "it needs 1 to %d bytes, and no blanks around it", domain.MaxNameBytes)
+		return "", domain.Errorf(domain.CodeInvalidRequest, where, "it must have 1 to %d bytes, without leading or trailing spaces", domain.MaxNameBytes)
 	}
 	for _, r := range text {
 		if r < ' ' || r == 0x7f || r == utf8.RuneError {
-			return "", domain.Errorf(domain.CodeInvalidRequest, where, "it has a character %q, which cannot be shown", r)
+			return "", domain.Errorf(domain.CodeInvalidRequest, where, "unprintable character %q; remove it", r)
 		}
 	}
 	return text, nil

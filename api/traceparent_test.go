@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/manifold-es/manifold/api/wire"
 	"github.com/manifold-es/manifold/domain"
 )
 
@@ -31,11 +32,11 @@ func TestTraceparent(t *testing.T) {
 		"00-4bf92f3577b34da6a3ce929d0e0e473-600f067aa0ba902b7-01": false,
 		`00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0"`: false,
 	} {
-		if got := traceparent(http.Header{"Traceparent": {value}}); (got == value) != good && value != "" || got != "" && !good {
+		if got := wire.Traceparent(http.Header{"Traceparent": {value}}); (got == value) != good && value != "" || got != "" && !good {
 			t.Errorf("%q is taken as %q", value, got)
 		}
 	}
-	if got := traceparent(http.Header{"Traceparent": {someTrace, someTrace}}); got != "" {
+	if got := wire.Traceparent(http.Header{"Traceparent": {someTrace, someTrace}}); got != "" {
 		t.Errorf("two are taken as %q", got)
 	}
 }
@@ -47,7 +48,7 @@ func kept(metadata string) json.RawMessage {
 		event.Metadata = json.RawMessage(metadata)
 	}
 	request := domain.Append{Streams: []domain.StreamAppend{{Stream: "a-1", Events: []domain.NewEvent{event}}}}
-	keepTrace(http.Header{"Traceparent": {someTrace}}, request)
+	wire.KeepTrace(http.Header{"Traceparent": {someTrace}}, request)
 	return request.Streams[0].Events[0].Metadata
 }
 

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
 )
 
@@ -155,7 +156,7 @@ func TestPreviewOfUpcasters(t *testing.T) {
 	operator := w.operator()
 	operator.post("/v1/upcasters/preview", object{"source": object{"last": 1}}).wantProblem(400, domain.CodeInvalidRequest, "source")
 	operator.post("/v1/upcasters/preview", object{"source": object{"events": list{object{"type": "Placed", "data": 1}}}}).want(200)
-	writer := &actor{w, w.key(a.tenantID, domain.ScopeProjectionsWrite), a.tenantID}
+	writer := &actor{w, w.key(a.tenantID, auth.ScopeProjectionsWrite), a.tenantID}
 	writer.post("/v1/upcasters/preview", object{"source": object{"stream": "order-1"}}).wantProblem(403, domain.CodeForbidden, "")
 	writer.post("/v1/upcasters/preview", object{"source": object{"events": list{object{"type": "Placed", "data": 1}}}}).want(200)
 }

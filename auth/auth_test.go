@@ -105,9 +105,9 @@ func newTenant(t *testing.T, s *counted) domain.TenantID {
 	return id
 }
 
-func newToken(t *testing.T, s *counted, tenant domain.TenantID, scopes ...domain.Scope) (domain.APIKey, string) {
+func newToken(t *testing.T, s *counted, tenant domain.TenantID, scopes ...Scope) (APIKey, string) {
 	t.Helper()
-	key, token := NewKey(tenant, "test", domain.GrantsOf(scopes...))
+	key, token := NewKey(tenant, "test", GrantsOf(scopes...))
 	must(t, s.CreateKey(t.Context(), key))
 	return key, token
 }
@@ -117,30 +117,30 @@ func TestATokenNamesItsTenantAndScopes(t *testing.T) {
 	s, k, _ := begin(t, Config{})
 	for range 2 {
 		tenant := newTenant(t, s)
-		key, token := newToken(t, s, tenant, domain.ScopeEventsRead, domain.ScopeDocumentsRead)
+		key, token := newToken(t, s, tenant, ScopeEventsRead, ScopeDocumentsRead)
 		got, err := k.Authenticate(t.Context(), token)
 		must(t, err)
 		if got.Tenant != tenant || got.KeyID != key.ID || got.Operator || !slices.Equal(got.Grants, key.Grants) {
 			t.Errorf("got %+v", got)
 		}
-		must(t, got.Require(domain.ScopeEventsRead))
-		err = got.Require(domain.ScopeEventsAppend)
-		if code(err) != domain.CodeForbidden || !strings.Contains(err.Error(), string(domain.ScopeEventsAppend)) {
+		must(t, got.Require(ScopeEventsRead))
+		err = got.Require(ScopeEventsAppend)
+		if code(err) != domain.CodeForbidden || !strings.Contains(err.Error(), string(ScopeEventsAppend)) {
 			t.Errorf("a scope that the key has not: %v", err)
 		}
-		if code(got.Require(domain.ScopeOperator)) != domain.CodeForbidden {
+		if code(got.Require(ScopeOperator)) != domain.CodeForbidden {
 			t.Error("a tenant's key may do what is the operator's")
 		}
 	}
 }
 
 // A token stops working after any change, and a tenant's token never works with the id of another tenant's key.
-func TestNoOtherTokenWorks(t *testing.T) {
+func TestOtherTokensAreRefused(t *testing.T) {
 	t.Parallel()
 	s, k, _ := begin(t, Config{})
 	tenant, other := newTenant(t, s), newTenant(t, s)
-	_, token := newToken(t, s, tenant, domain.ScopeEventsRead)
-	_, otherToken := newToken(t, s, other, domain.ScopeEventsRead)
+	_, token := newToken(t, s, tenant, ScopeEventsRead)
+	_, otherToken := newToken(t, s, other, ScopeEventsRead)
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_=+/ \x00é"
 	rapid.Check(t, func(r *rapid.T) {
 		changed := []byte(token)
@@ -186,8 +186,8 @@ func TestRevocationIsPrompt(t *testing.T) {
 	})
 	<-ready
 	tenant := newTenant(t, s)
-	key, token := newToken(t, s, tenant, domain.ScopeEventsRead)
-	_, kept := newToken(t, s, tenant, domain.ScopeEventsRead)
+	key, token := newToken(t, s, tenant, ScopeEventsRead)
+	_, kept := newToken(t, s, tenant, ScopeEventsRead)
 	want := func(token string, want domain.Code, when string) {
 		t.Helper()
 		if _, err := k.Authenticate(t.Context(), token); code(err) != want {
@@ -212,11 +212,11 @@ func TestRevocationIsPrompt(t *testing.T) {
 }
 
 // A look-up that read before a revocation is not cached after it, and does not answer calls that started after it.
-func TestAnOldAnswerIsNotRemembered(t *testing.T) {
+func TestStaleLookUpsAreNotCached(t *testing.T) {
 	t.Parallel()
 	s, k, _ := begin(t, Config{})
 	tenant := newTenant(t, s)
-	key, token := newToken(t, s, tenant, domain.ScopeEventsRead)
+	key, token := newToken(t, s, tenant, ScopeEventsRead)
 	s.gate, s.read = make(chan struct{}), make(chan struct{}, 10)
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -243,7 +243,7 @@ func TestAnOldAnswerIsNotRemembered(t *testing.T) {
 func TestOneLookUpServesAll(t *testing.T) {
 	t.Parallel()
 	s, k, at := begin(t, Config{TTL: time.Minute})
-	_, token := newToken(t, s, newTenant(t, s), domain.ScopeEventsRead)
+	_, token := newToken(t, s, newTenant(t, s), ScopeEventsRead)
 	s.gate, s.read = make(chan struct{}), make(chan struct{}, 100)
 	var wg sync.WaitGroup
 	authenticate := func() {
@@ -277,7 +277,7 @@ func TestLookUpsTakeTurns(t *testing.T) {
 	s.gate, s.read = make(chan struct{}), make(chan struct{}, 100)
 	var wg sync.WaitGroup
 	for range 20 {
-		_, token := NewKey(tenant, "made up", domain.GrantsOf(domain.ScopeEventsRead))
+		_, token := NewKey(tenant, "made up", GrantsOf(ScopeEventsRead))
 		wg.Go(func() {
 			if _, err := k.Authenticate(t.Context(), token); code(err) != domain.CodeUnauthenticated {
 				t.Error(err)
@@ -287,7 +287,7 @@ func TestLookUpsTakeTurns(t *testing.T) {
 	for range maxLookUps {
 		<-s.read
 	}
-	_, ticket := NewTicket(Credential{Tenant: tenant, KeyID: domain.NewKeyID()})
+	_, ticket := NewTicket(Credential{Tenant: tenant, KeyID: NewKeyID()})
 	gone, leave := context.WithCancel(t.Context())
 	leave()
 	if _, err := k.AuthenticateTicket(gone, ticket); !errors.Is(err, context.Canceled) {
@@ -300,11 +300,11 @@ func TestLookUpsTakeTurns(t *testing.T) {
 	}
 }
 
-func TestAbsentKeysAreRememberedShortlyAndFew(t *testing.T) {
+func TestAbsentKeysAreCachedBriefly(t *testing.T) {
 	t.Parallel()
 	s, k, at := begin(t, Config{})
 	tenant := newTenant(t, s)
-	_, token := newToken(t, s, tenant, domain.ScopeEventsRead)
+	_, token := newToken(t, s, tenant, ScopeEventsRead)
 	_, err := k.Authenticate(t.Context(), token)
 	must(t, err)
 	_, made := NewKey(tenant, "made up", nil)
@@ -315,7 +315,7 @@ func TestAbsentKeysAreRememberedShortlyAndFew(t *testing.T) {
 		}
 	}
 	if n := s.asked.Load() - before; n != 1 {
-		t.Errorf("asked the store %d times for a key that is not there", n)
+		t.Errorf("asked the store %d times for a key that does not exist", n)
 	}
 	at.move(k.config.AbsentTTL)
 	_, _ = k.Authenticate(t.Context(), made)
@@ -327,7 +327,7 @@ func TestAbsentKeysAreRememberedShortlyAndFew(t *testing.T) {
 		_, _ = k.Authenticate(t.Context(), made)
 	}
 	if k.absent.Len() > absentKept {
-		t.Errorf("%d keys that are not there are remembered", k.absent.Len())
+		t.Errorf("%d keys that do not exist are remembered", k.absent.Len())
 	}
 	before = s.asked.Load()
 	if _, err := k.Authenticate(t.Context(), token); err != nil || s.asked.Load() != before {
@@ -335,12 +335,12 @@ func TestAbsentKeysAreRememberedShortlyAndFew(t *testing.T) {
 	}
 }
 
-func TestKeysRememberedAreBounded(t *testing.T) {
+func TestTheCacheIsBounded(t *testing.T) {
 	t.Parallel()
 	s, k, _ := begin(t, Config{Kept: 3})
 	tenant := newTenant(t, s)
 	for range 6 {
-		_, token := newToken(t, s, tenant, domain.ScopeEventsRead)
+		_, token := newToken(t, s, tenant, ScopeEventsRead)
 		_, err := k.Authenticate(t.Context(), token)
 		must(t, err)
 	}
@@ -349,10 +349,10 @@ func TestKeysRememberedAreBounded(t *testing.T) {
 	}
 }
 
-func TestAnUnreachableStoreIsNoWrongKey(t *testing.T) {
+func TestAnUnreachableStoreIsReported(t *testing.T) {
 	t.Parallel()
 	s, k, _ := begin(t, Config{})
-	_, token := newToken(t, s, newTenant(t, s), domain.ScopeEventsRead)
+	_, token := newToken(t, s, newTenant(t, s), ScopeEventsRead)
 	s.network.Cut()
 	if _, err := k.Authenticate(t.Context(), token); err == nil || code(err) == domain.CodeUnauthenticated {
 		t.Errorf("got %v", err)
@@ -375,8 +375,8 @@ func TestOperatorKeys(t *testing.T) {
 	for _, token := range []string{plain, hashed} {
 		got, err := k.Authenticate(t.Context(), token)
 		must(t, err)
-		must(t, got.Require(domain.ScopeOperator))
-		if !got.Operator || got.Tenant != domain.Everyone || code(got.Require(domain.ScopeEventsRead)) != domain.CodeForbidden {
+		must(t, got.Require(ScopeOperator))
+		if !got.Operator || got.Tenant != domain.Everyone || code(got.Require(ScopeEventsRead)) != domain.CodeForbidden {
 			t.Errorf("got %+v", got)
 		}
 	}

@@ -11,21 +11,21 @@ import (
 // Credential identifies the caller and holds its grants. It must not be modified.
 type Credential struct {
 	Tenant   domain.TenantID // the key's tenant; domain.Everyone for an operator's key
-	KeyID    domain.KeyID    // zero for an operator's key
+	KeyID    KeyID           // zero for an operator's key
 	Name     string          // the key's name, for people
-	Grants   domain.Grants
+	Grants   Grants
 	Operator bool
 }
 
 // Require returns nil if the credential has one of the scopes for all categories. Otherwise it returns a *domain.Error
 // with domain.CodeForbidden that names the scopes.
-func (c Credential) Require(scopes ...domain.Scope) error {
+func (c Credential) Require(scopes ...Scope) error {
 	return c.RequireFor("", scopes...)
 }
 
 // RequireSome checks that the credential has one of the scopes for at least one category. It is for calls that use
 // RequireFor later, once they know the category. Errors are those of Require.
-func (c Credential) RequireSome(scopes ...domain.Scope) error {
+func (c Credential) RequireSome(scopes ...Scope) error {
 	for _, scope := range scopes {
 		if c.Grants.AllowSome(scope) {
 			return nil
@@ -35,7 +35,7 @@ func (c Credential) RequireSome(scopes ...domain.Scope) error {
 }
 
 // RequireFor is Require for one category. An empty category means all categories.
-func (c Credential) RequireFor(category string, scopes ...domain.Scope) error {
+func (c Credential) RequireFor(category string, scopes ...Scope) error {
 	for _, scope := range scopes {
 		if c.Grants.Allow(scope, category) {
 			return nil
@@ -45,11 +45,11 @@ func (c Credential) RequireFor(category string, scopes ...domain.Scope) error {
 }
 
 // refuse returns the error that names the missing scopes, for a category or for all.
-func (c Credential) refuse(scopes []domain.Scope, category string) error {
+func (c Credential) refuse(scopes []Scope, category string) error {
 	var forTenants []string
 	some := false // the credential has one of the scopes for some category
 	for _, scope := range scopes {
-		if scope != domain.ScopeOperator {
+		if scope != ScopeOperator {
 			forTenants = append(forTenants, string(scope))
 		}
 		some = some || c.Grants.AllowSome(scope)
@@ -71,9 +71,9 @@ func (c Credential) refuse(scopes []domain.Scope, category string) error {
 }
 
 // grantsShown is how many grants an error names: the maximum that a key without patterns has.
-const grantsShown = len(domain.TenantScopes)
+const grantsShown = len(TenantScopes)
 
-func grantList(grants domain.Grants) string {
+func grantList(grants Grants) string {
 	if len(grants) == 0 {
 		return "no scope"
 	}

@@ -9,10 +9,10 @@ import (
 
 func TestRequire(t *testing.T) {
 	t.Parallel()
-	grants, err := domain.ParseGrants("scopes", []string{"events:append", "!events:read:billing.**", "events:read:**", "events:consume:order", "documents:read"})
+	grants, err := ParseGrants("scopes", []string{"events:append", "!events:read:billing.**", "events:read:**", "events:consume:order", "documents:read"})
 	must(t, err)
 	c := Credential{Name: "k", Grants: grants}
-	read, appends, consume, admin := domain.ScopeEventsRead, domain.ScopeEventsAppend, domain.ScopeEventsConsume, domain.ScopeTenantAdmin
+	read, appends, consume, admin := ScopeEventsRead, ScopeEventsAppend, ScopeEventsConsume, ScopeTenantAdmin
 	for _, allowed := range []error{
 		c.Require(appends), c.Require(read, appends), c.RequireSome(read), c.RequireSome(consume), c.RequireSome(admin, appends),
 		c.RequireFor("billing", appends), c.RequireFor("order", read), c.RequireFor("order", consume), c.RequireFor("billing.eu", read, appends), c.RequireFor("", appends),
@@ -31,7 +31,7 @@ func TestRequire(t *testing.T) {
 		{c.RequireFor("billing", read), "events:read for the category billing; "},
 		{c.RequireFor("billing.open.eu", read, consume), "events:read or events:consume for the category billing.open.eu; "},
 		{c.RequireFor("order.eu", consume), "events:consume for the category order.eu; "},
-		{c.RequireFor("order", domain.ScopeOperator), "an operator's key"},
+		{c.RequireFor("order", ScopeOperator), "an operator's key"},
 		{Credential{Operator: true, Grants: operatorGrants}.RequireFor("order", read), "a tenant's key with the scope events:read for the category order"},
 		{Credential{}.RequireSome(read), "has no scope only"},
 	} {
@@ -40,11 +40,11 @@ func TestRequire(t *testing.T) {
 		}
 	}
 	// An error stays readable if a key has many grants.
-	many := make([]string, domain.MaxGrants)
+	many := make([]string, MaxGrants)
 	for i := range many {
 		many[i] = "events:read:a" + strings.Repeat("x", i)
 	}
-	grants, err = domain.ParseGrants("scopes", many)
+	grants, err = ParseGrants("scopes", many)
 	must(t, err)
 	if text := (Credential{Grants: grants}).RequireFor("b", read).Error(); len(text) > 400 || !strings.Contains(text, "events:read:axxxxxx, 93 more only") {
 		t.Errorf("the refusal is %q", text)
@@ -52,10 +52,10 @@ func TestRequire(t *testing.T) {
 }
 
 // A handler makes these checks on every append, so they must not allocate.
-func TestAskingTakesNoMemory(t *testing.T) {
-	c := Credential{Grants: domain.GrantsOf(domain.TenantScopes[:]...)}
+func TestChecksDoNotAllocate(t *testing.T) {
+	c := Credential{Grants: GrantsOf(TenantScopes[:]...)}
 	if n := testing.AllocsPerRun(100, func() {
-		if c.RequireSome(domain.ScopeEventsAppend) != nil || c.RequireFor("order", domain.ScopeEventsAppend) != nil {
+		if c.RequireSome(ScopeEventsAppend) != nil || c.RequireFor("order", ScopeEventsAppend) != nil {
 			t.Error("refused")
 		}
 	}); n > 0 {

@@ -53,13 +53,13 @@ type Keys struct {
 // keyName identifies a key: the part of a token without the secret.
 type keyName struct {
 	tenant domain.TenantID
-	id     domain.KeyID
+	id     KeyID
 }
 
 // entry is a cached answer of the store.
 type entry struct {
 	found  bool
-	key    domain.APIKey
+	key    APIKey
 	tenant domain.TenantState
 	until  time.Time // the entry is valid before this time
 }
@@ -100,7 +100,7 @@ func (k *Keys) Authenticate(ctx context.Context, token string) (Credential, erro
 		}
 		return Credential{}, unauthenticated()
 	}
-	name := keyName{tenant, domain.KeyID(id)}
+	name := keyName{tenant, KeyID(id)}
 	found, err := k.find(ctx, name)
 	if err != nil {
 		return Credential{}, err
@@ -113,9 +113,9 @@ func (k *Keys) Authenticate(ctx context.Context, token string) (Credential, erro
 	return found.credential(name, unauthenticated)
 }
 
-// Again reads a credential's key again, for long-lived connections: the key may have been revoked, or its grants may
+// Refresh reads a credential's key again, for long-lived connections: the key may have been revoked, or its grants may
 // have changed. Errors are those of Authenticate.
-func (k *Keys) Again(ctx context.Context, of Credential) (Credential, error) {
+func (k *Keys) Refresh(ctx context.Context, of Credential) (Credential, error) {
 	if of.Operator {
 		return of, nil // operator keys do not change while the process runs
 	}
@@ -139,7 +139,7 @@ func (e entry) credential(name keyName, refused func() error) (Credential, error
 }
 
 // operatorGrants are the grants of every operator key.
-var operatorGrants = domain.GrantsOf(domain.ScopeOperator)
+var operatorGrants = GrantsOf(ScopeOperator)
 
 // Forget removes the keys of a tenant from the cache, or all keys for domain.Everyone. A look-up that is already
 // running is not used for calls that start after Forget.

@@ -12,31 +12,31 @@ import (
 	"github.com/manifold-es/manifold/tenant"
 )
 
-var keyQuota = pg.Quota{Things: "keys that are not revoked", Table: "keys", Where: "t.revoked_at is null", Most: domain.MaxKeys}
+var keyQuota = pg.Quota{Items: "keys that are not revoked", Table: "keys", Where: "t.revoked_at is null", Max: MaxKeys}
 
 const keyColumns = "k.tenant_id, k.key_id, k.name, k.hash, k.scopes, k.created_at, k.revoked_at"
 
 // scanKey reads a row of keyColumns and the columns after them.
-func scanKey(row pgx.CollectableRow, more ...any) (domain.APIKey, error) {
-	var key domain.APIKey
+func scanKey(row pgx.CollectableRow, more ...any) (APIKey, error) {
+	var key APIKey
 	var hash []byte
 	var grants []string
 	into := append([]any{&key.Tenant, &key.ID, &key.Name, &hash, &grants, (*pg.Moment)(&key.CreatedAt), (*pg.Moment)(&key.RevokedAt)}, more...)
 	if err := row.Scan(into...); err != nil {
-		return domain.APIKey{}, err
+		return APIKey{}, err
 	}
 	if len(hash) != len(key.Hash) {
-		return domain.APIKey{}, fmt.Errorf("the hash of key %s has %d bytes", key.ID, len(hash))
+		return APIKey{}, fmt.Errorf("the hash of key %s has %d bytes", key.ID, len(hash))
 	}
 	copy(key.Hash[:], hash)
-	key.Grants = domain.KeptGrants(grants)
+	key.Grants = KeptGrants(grants)
 	return key, nil
 }
 
 // CreateKey stores a key. CreatedAt is now if zero. If the tenant is neither active nor suspended, the error is
-// domain.CodeNotFound. A tenant may have domain.MaxKeys that are not revoked; beyond that the error is
+// domain.CodeNotFound. A tenant may have MaxKeys that are not revoked; beyond that the error is
 // domain.CodeQuotaExceeded.
-func (s *Postgres) CreateKey(ctx context.Context, key domain.APIKey) error {
+func (s *Postgres) CreateKey(ctx context.Context, key APIKey) error {
 	err := pgx.BeginFunc(ctx, s.db.System, func(tx pgx.Tx) error {
 		made, err := tx.Exec(ctx, `
 			insert into keys (tenant_id, key_id, name, hash, scopes, created_at)
@@ -58,7 +58,7 @@ func (s *Postgres) CreateKey(ctx context.Context, key domain.APIKey) error {
 		_, err = tx.Exec(ctx, `
 			delete from keys k where k.tenant_id = $1 and k.key_id in (
 				select o.key_id from keys o where o.tenant_id = $1 and o.revoked_at is not null
-				order by o.revoked_at desc, o.key_id offset $2)`, key.Tenant, domain.MaxRevokedKeys)
+				order by o.revoked_at desc, o.key_id offset $2)`, key.Tenant, MaxRevokedKeys)
 		if err != nil {
 			return fmt.Errorf("forget old revoked keys: %w", err)
 		}
@@ -67,16 +67,16 @@ func (s *Postgres) CreateKey(ctx context.Context, key domain.APIKey) error {
 	if err != nil {
 		return pg.Unavailable(err)
 	}
-	s.db.KeysChanged.Tell(key.Tenant)
+	s.db.KeysChanged.Notify(key.Tenant)
 	return nil
 }
 
 // Keys returns the first limit of a tenant's keys after the key with the id after (zero: from the first), including
 // revoked ones. They are ordered by id, which is roughly the order of creation.
-func (s *Postgres) Keys(ctx context.Context, tenant domain.TenantID, after domain.KeyID, limit int) ([]domain.APIKey, error) {
+func (s *Postgres) Keys(ctx context.Context, tenant domain.TenantID, after KeyID, limit int) ([]APIKey, error) {
 	rows, _ := s.db.System.Query(ctx, "select "+keyColumns+` from keys k
 		where k.tenant_id = $1 and k.key_id > $2 order by k.key_id limit $3`, tenant, after, limit)
-	keys, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (domain.APIKey, error) { return scanKey(row) })
+	keys, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (APIKey, error) { return scanKey(row) })
 	if err != nil {
 		return nil, pg.Unavailable(fmt.Errorf("list the keys: %w", err))
 	}
@@ -84,23 +84,23 @@ func (s *Postgres) Keys(ctx context.Context, tenant domain.TenantID, after domai
 }
 
 // Key returns a key, even a revoked one, and the state of its tenant, or domain.CodeNotFound if there is none.
-func (s *Postgres) Key(ctx context.Context, tenant domain.TenantID, id domain.KeyID) (domain.APIKey, domain.TenantState, error) {
+func (s *Postgres) Key(ctx context.Context, tenant domain.TenantID, id KeyID) (APIKey, domain.TenantState, error) {
 	var state domain.TenantState
 	rows, _ := s.db.System.Query(ctx, "select "+keyColumns+`, t.state
 		from keys k join tenants t on t.tenant_id = k.tenant_id where k.tenant_id = $1 and k.key_id = $2`, tenant, id)
-	key, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (domain.APIKey, error) { return scanKey(row, &state) })
+	key, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (APIKey, error) { return scanKey(row, &state) })
 	if errors.Is(err, pgx.ErrNoRows) {
-		return domain.APIKey{}, "", noKey(id)
+		return APIKey{}, "", noKey(id)
 	}
 	if err != nil {
-		return domain.APIKey{}, "", pg.Unavailable(fmt.Errorf("read a key: %w", err))
+		return APIKey{}, "", pg.Unavailable(fmt.Errorf("read a key: %w", err))
 	}
 	return key, state, nil
 }
 
 // RevokeKey invalidates a key permanently. Revoking it again changes nothing. It returns domain.CodeNotFound if there
 // is no such key.
-func (s *Postgres) RevokeKey(ctx context.Context, tenant domain.TenantID, id domain.KeyID) error {
+func (s *Postgres) RevokeKey(ctx context.Context, tenant domain.TenantID, id KeyID) error {
 	err := pgx.BeginFunc(ctx, s.db.System, func(tx pgx.Tx) error {
 		found, err := tx.Exec(ctx,
 			"update keys k set revoked_at = coalesce(k.revoked_at, now()) where k.tenant_id = $1 and k.key_id = $2", tenant, id)
@@ -115,11 +115,11 @@ func (s *Postgres) RevokeKey(ctx context.Context, tenant domain.TenantID, id dom
 	if err != nil {
 		return pg.Unavailable(err)
 	}
-	s.db.KeysChanged.Tell(tenant)
+	s.db.KeysChanged.Notify(tenant)
 	return nil
 }
 
-func noKey(id domain.KeyID) error {
+func noKey(id KeyID) error {
 	return domain.Errorf(domain.CodeNotFound, "", "there is no key %s", id)
 }
 

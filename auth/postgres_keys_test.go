@@ -4,27 +4,28 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
 
 // Keys that are revoked make room for others, and do not pile up.
-func TestRevokedKeysAreForgotten(t *testing.T) {
+func TestOldRevokedKeysAreDeleted(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	tenant := tablestest.NewTenant(t, s)
 	_, err := db.Pool(t, pgtest.RoleSuperuser, 1).Exec(t.Context(), `
 		insert into manifold.keys (tenant_id, key_id, name, hash, scopes, revoked_at)
 		select $1, gen_random_uuid(), 'old ' || n, decode(repeat('00', 32), 'hex'), '{}', now() - n * interval '1 second' from generate_series(1, $2::int) n`,
-		tenant, domain.MaxRevokedKeys)
+		tenant, auth.MaxRevokedKeys)
 	tablestest.Must(t, err)
 	last := tablestest.NewKey(tenant, "last")
 	tablestest.Must(t, s.CreateKey(t.Context(), last))
 	tablestest.Must(t, s.RevokeKey(t.Context(), tenant, last.ID))
 	tablestest.Must(t, s.CreateKey(t.Context(), tablestest.NewKey(tenant, "alive")))
 	names := map[string]bool{}
-	for after := (domain.KeyID{}); ; { // by pages
+	for after := (auth.KeyID{}); ; { // by pages
 		keys, err := s.Keys(t.Context(), tenant, after, 300)
 		tablestest.Must(t, err)
 		for _, key := range keys {
@@ -37,13 +38,13 @@ func TestRevokedKeysAreForgotten(t *testing.T) {
 			break
 		}
 	}
-	if len(names) != domain.MaxRevokedKeys+1 || !names["last"] || !names["alive"] || names[fmt.Sprint("old ", domain.MaxRevokedKeys)] {
-		t.Errorf("%d keys are left, the one revoked first among them: %v", len(names), names[fmt.Sprint("old ", domain.MaxRevokedKeys)])
+	if len(names) != auth.MaxRevokedKeys+1 || !names["last"] || !names["alive"] || names[fmt.Sprint("old ", auth.MaxRevokedKeys)] {
+		t.Errorf("%d keys are left, the one revoked first among them: %v", len(names), names[fmt.Sprint("old ", auth.MaxRevokedKeys)])
 	}
 }
 
 // A key that is made while its tenant begins to be deleted is made before, and erased, or refused.
-func TestNoKeyComesToADeletingTenant(t *testing.T) {
+func TestADeletingTenantGetsNoKeys(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	tenant := tablestest.NewTenant(t, s)

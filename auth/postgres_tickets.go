@@ -13,8 +13,8 @@ import (
 )
 
 // CreateTicket stores a ticket that lives for life, by the database's clock, and returns when it expires. It removes
-// the tenant's expired tickets. Beyond domain.MaxTickets the error is domain.CodeTooManyRequests.
-func (s *Postgres) CreateTicket(ctx context.Context, ticket domain.Ticket, life time.Duration) (expiresAt time.Time, err error) {
+// the tenant's expired tickets. Beyond MaxTickets the error is domain.CodeTooManyRequests.
+func (s *Postgres) CreateTicket(ctx context.Context, ticket Ticket, life time.Duration) (expiresAt time.Time, err error) {
 	err = pg.Under(ctx, s.db.App, ticket.Tenant, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "delete from tickets t where t.tenant_id = $1 and t.expires_at <= now()", ticket.Tenant); err != nil {
 			return fmt.Errorf("remove expired tickets: %w", err)
@@ -23,7 +23,7 @@ func (s *Postgres) CreateTicket(ctx context.Context, ticket domain.Ticket, life 
 		if err := tx.QueryRow(ctx, "select count(*) from tickets t where t.tenant_id = $1", ticket.Tenant).Scan(&alive); err != nil {
 			return fmt.Errorf("count the tickets: %w", err)
 		}
-		if alive >= domain.MaxTickets {
+		if alive >= MaxTickets {
 			return domain.Errorf(domain.CodeTooManyRequests, "", "this tenant has %d unused tickets; make one only when a page is about to use it, and try again when some have expired", alive)
 		}
 		err := tx.QueryRow(ctx, `
@@ -39,9 +39,9 @@ func (s *Postgres) CreateTicket(ctx context.Context, ticket domain.Ticket, life 
 }
 
 // Ticket returns a ticket that has not expired, or domain.CodeNotFound if there is none.
-func (s *Postgres) Ticket(ctx context.Context, tenant domain.TenantID, id domain.TicketID) (ticket domain.Ticket, err error) {
+func (s *Postgres) Ticket(ctx context.Context, tenant domain.TenantID, id TicketID) (ticket Ticket, err error) {
 	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
-		ticket = domain.Ticket{Tenant: tenant, ID: id}
+		ticket = Ticket{Tenant: tenant, ID: id}
 		var hash []byte
 		err := tx.QueryRow(ctx, "select t.key_id, t.hash, t.expires_at from tickets t where t.tenant_id = $1 and t.ticket_id = $2 and t.expires_at > now()",
 			tenant, id).Scan(&ticket.Key, &hash, (*pg.Moment)(&ticket.ExpiresAt))

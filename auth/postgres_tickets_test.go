@@ -5,16 +5,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
 
-func TestTicketsAreKeptByTenantAndShortly(t *testing.T) {
+func TestTicketsExpireAndBelongToTheirTenant(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	mine, other := tablestest.NewTenant(t, s), tablestest.NewTenant(t, s)
-	ticket := domain.Ticket{Tenant: mine, ID: domain.NewTicketID(), Key: domain.NewKeyID(), Hash: sha256.Sum256([]byte("secret"))}
+	ticket := auth.Ticket{Tenant: mine, ID: auth.NewTicketID(), Key: auth.NewKeyID(), Hash: sha256.Sum256([]byte("secret"))}
 	expires, err := s.CreateTicket(t.Context(), ticket, time.Minute)
 	tablestest.Must(t, err)
 	if left := time.Until(expires); left > 61*time.Second || left < 30*time.Second {
@@ -30,12 +31,12 @@ func TestTicketsAreKeptByTenantAndShortly(t *testing.T) {
 	tablestest.WantCode(t, err, domain.CodeNotFound)
 
 	// One that has expired is no more, and goes with the next one that is made.
-	expired := domain.Ticket{Tenant: mine, ID: domain.NewTicketID(), Key: ticket.Key}
+	expired := auth.Ticket{Tenant: mine, ID: auth.NewTicketID(), Key: ticket.Key}
 	_, err = s.CreateTicket(t.Context(), expired, 0)
 	tablestest.Must(t, err)
 	_, err = s.Ticket(t.Context(), mine, expired.ID)
 	tablestest.WantCode(t, err, domain.CodeNotFound)
-	_, err = s.CreateTicket(t.Context(), domain.Ticket{Tenant: mine, ID: domain.NewTicketID(), Key: ticket.Key}, time.Minute)
+	_, err = s.CreateTicket(t.Context(), auth.Ticket{Tenant: mine, ID: auth.NewTicketID(), Key: ticket.Key}, time.Minute)
 	tablestest.Must(t, err)
 	var rows int
 	tx, err := db.Pool(t, migrations.RoleApp, 1).Begin(t.Context())

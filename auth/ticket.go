@@ -6,6 +6,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/manifold-es/manifold/domain"
 )
@@ -13,10 +14,35 @@ import (
 // TicketPrefix begins every ticket.
 const TicketPrefix = "mft_"
 
+// TicketID identifies a ticket.
+type TicketID domain.UUID
+
+// NewTicketID returns a new id.
+func NewTicketID() TicketID { return TicketID(domain.NewUUID()) }
+
+// String returns the canonical form of 36 characters.
+func (id TicketID) String() string { return domain.UUID(id).String() }
+
+// Ticket replaces a key for a short time where a client cannot send a header. Only the SHA-256 of its secret is stored.
+type Ticket struct {
+	Tenant    domain.TenantID
+	ID        TicketID
+	Key       KeyID    // that it replaces
+	Hash      [32]byte // SHA-256 of the 256-bit secret
+	ExpiresAt time.Time
+}
+
+const (
+	// TicketLife is how long a ticket can be used. A connection that was opened with it may last longer.
+	TicketLife = time.Minute
+	// MaxTickets is roughly how many valid tickets a tenant may have at a time.
+	MaxTickets = 10_000
+)
+
 // NewTicket returns a ticket that replaces the key of a tenant's credential, and the ticket's token. The token is
 // stored nowhere, so show it once. The caller that stores the ticket sets its expiry.
-func NewTicket(of Credential) (ticket domain.Ticket, token string) {
-	ticket = domain.Ticket{Tenant: of.Tenant, ID: domain.NewTicketID(), Key: of.KeyID}
+func NewTicket(of Credential) (ticket Ticket, token string) {
+	ticket = Ticket{Tenant: of.Tenant, ID: NewTicketID(), Key: of.KeyID}
 	ticket.Hash, token = makeToken(TicketPrefix, ticket.Tenant, ticket.ID)
 	return ticket, token
 }
@@ -46,15 +72,15 @@ func (k *Keys) AuthenticateTicket(ctx context.Context, token string) (Credential
 	return found.credential(name, refusedTicket)
 }
 
-func (k *Keys) lookUpTicket(ctx context.Context, tenant domain.TenantID, id domain.TicketID) (domain.Ticket, error) {
+func (k *Keys) lookUpTicket(ctx context.Context, tenant domain.TenantID, id TicketID) (Ticket, error) {
 	done, err := k.beginLookUp(ctx)
 	if err != nil {
-		return domain.Ticket{}, err
+		return Ticket{}, err
 	}
 	defer done()
 	return k.config.Store.Ticket(ctx, tenant, id)
 }
 
 func refusedTicket() error {
-	return domain.Errorf(domain.CodeUnauthenticated, "query ticket", "the ticket is invalid or has expired; make a new one with POST /v1/tickets, and use it within %d s", int(domain.TicketLife.Seconds()))
+	return domain.Errorf(domain.CodeUnauthenticated, "query ticket", "the ticket is invalid or has expired; make a new one with POST /v1/tickets, and use it within %d s", int(TicketLife.Seconds()))
 }

@@ -17,14 +17,14 @@ func newTicket(t *testing.T, s *counted, of Credential, life time.Duration) stri
 	return token
 }
 
-func TestATicketStandsInForItsKey(t *testing.T) {
+func TestATicketReplacesItsKey(t *testing.T) {
 	t.Parallel()
 	s, k, _ := begin(t, Config{})
 	tenant := newTenant(t, s)
-	key, token := newToken(t, s, tenant, domain.ScopeEventsRead)
+	key, token := newToken(t, s, tenant, ScopeEventsRead)
 	holder, err := k.Authenticate(t.Context(), token)
 	must(t, err)
-	ticket := newTicket(t, s, holder, domain.TicketLife)
+	ticket := newTicket(t, s, holder, TicketLife)
 	if !strings.HasPrefix(ticket, "mft_") {
 		t.Errorf("a ticket begins %.4s", ticket)
 	}
@@ -34,7 +34,7 @@ func TestATicketStandsInForItsKey(t *testing.T) {
 		if got.Tenant != tenant || got.KeyID != key.ID || got.Name != key.Name || got.Operator {
 			t.Errorf("got %+v", got)
 		}
-		must(t, got.Require(domain.ScopeEventsRead))
+		must(t, got.Require(ScopeEventsRead))
 	}
 
 	if _, err := k.Authenticate(t.Context(), ticket); code(err) != domain.CodeUnauthenticated {
@@ -59,10 +59,10 @@ func TestATicketOfASuspendedTenant(t *testing.T) {
 	t.Parallel()
 	s, k, _ := begin(t, Config{})
 	tenant := newTenant(t, s)
-	_, token := newToken(t, s, tenant, domain.ScopeEventsRead)
+	_, token := newToken(t, s, tenant, ScopeEventsRead)
 	holder, err := k.Authenticate(t.Context(), token)
 	must(t, err)
-	ticket := newTicket(t, s, holder, domain.TicketLife)
+	ticket := newTicket(t, s, holder, TicketLife)
 	must(t, s.SetTenantState(t.Context(), tenant, domain.TenantSuspended))
 	k.Forget(tenant)
 	if _, err := k.AuthenticateTicket(t.Context(), ticket); code(err) != domain.CodeTenantSuspended {
@@ -71,16 +71,16 @@ func TestATicketOfASuspendedTenant(t *testing.T) {
 }
 
 // A changed ticket does not work, and neither does one tenant's secret with another tenant's ids.
-func TestNoOtherTicketWorks(t *testing.T) {
+func TestOtherTicketsAreRefused(t *testing.T) {
 	t.Parallel()
 	s, k, _ := begin(t, Config{})
 	var tickets []string
 	for range 2 {
 		tenant := newTenant(t, s)
-		_, token := newToken(t, s, tenant, domain.ScopeEventsRead)
+		_, token := newToken(t, s, tenant, ScopeEventsRead)
 		holder, err := k.Authenticate(t.Context(), token)
 		must(t, err)
-		tickets = append(tickets, newTicket(t, s, holder, domain.TicketLife))
+		tickets = append(tickets, newTicket(t, s, holder, TicketLife))
 	}
 	one, two := tickets[0], tickets[1]
 	names := len(TicketPrefix) + 43 // up to and including most of both ids
@@ -104,22 +104,22 @@ func TestNoOtherTicketWorks(t *testing.T) {
 	}
 }
 
-func TestAgainLooksAtTheKeyAsItIsNow(t *testing.T) {
+func TestRefreshReadsTheCurrentKey(t *testing.T) {
 	t.Parallel()
 	s, k, _ := begin(t, Config{Operators: []OperatorKey{{1}}})
 	tenant := newTenant(t, s)
-	key, token := newToken(t, s, tenant, domain.ScopeEventsRead)
+	key, token := newToken(t, s, tenant, ScopeEventsRead)
 	holder, err := k.Authenticate(t.Context(), token)
 	must(t, err)
-	again, err := k.Again(t.Context(), holder)
+	again, err := k.Refresh(t.Context(), holder)
 	must(t, err)
-	must(t, again.Require(domain.ScopeEventsRead))
+	must(t, again.Require(ScopeEventsRead))
 	must(t, s.RevokeKey(t.Context(), tenant, key.ID))
 	k.Forget(tenant)
-	if _, err := k.Again(t.Context(), holder); code(err) != domain.CodeUnauthenticated {
+	if _, err := k.Refresh(t.Context(), holder); code(err) != domain.CodeUnauthenticated {
 		t.Errorf("a revoked key: %v", err)
 	}
-	if _, err := k.Again(t.Context(), Credential{Operator: true}); err != nil {
+	if _, err := k.Refresh(t.Context(), Credential{Operator: true}); err != nil {
 		t.Errorf("the operator: %v", err)
 	}
 }

@@ -19,8 +19,8 @@ const tokenBytes = 16 + 16 + 32
 var encoding = base64.RawURLEncoding.Strict()
 
 // NewKey creates a key for a tenant and returns it with its token. The token is stored nowhere, so show it once.
-func NewKey(tenant domain.TenantID, name string, grants domain.Grants) (key domain.APIKey, token string) {
-	key = domain.APIKey{Tenant: tenant, ID: domain.NewKeyID(), Name: name, Grants: grants}
+func NewKey(tenant domain.TenantID, name string, grants Grants) (key APIKey, token string) {
+	key = APIKey{Tenant: tenant, ID: NewKeyID(), Name: name, Grants: grants}
 	key.Hash, token = makeToken(TokenPrefix, tenant, key.ID)
 	return key, token
 }

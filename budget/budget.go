@@ -11,9 +11,13 @@
 // evaluations share the turns with the requests.
 //
 // Package expr counts the steps and checks the context. Other work that takes time reports its steps through Spend.
+//
+// Places and turns are budgets of package fairshare, which divides any resource between tenants. Package budget adds
+// what a request that folds events needs: limits in steps and time, and turns that a long computation gives up.
 package budget
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime"
@@ -22,6 +26,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/fairshare"
 )
 
 // Limits bound the requests that fold events. A field of 0 has a default.
@@ -29,7 +34,7 @@ type Limits struct {
 	Places       int           // concurrent folding requests of all tenants, each up to about 150 MB; default 8
 	TenantPlaces int           // concurrent folding requests of one tenant; default 2
 	Waiting      int           // requests of one tenant that may wait for a place; default 100
-	Steps        int64         // of one request once it has its place, and the longest wait for a place; default 10 s
+	Steps        int64         // of one request; default 100 million
 	Time         time.Duration // of one request once it has its place, and the longest wait for a place; default 10 s
 }
 
@@ -43,20 +48,11 @@ const (
 )
 
 func (l Limits) withDefaults() Limits {
-	or := func(n *int, other int) {
-		if *n <= 0 {
-			*n = other
-		}
-	}
-	or(&l.Places, DefaultPlaces)
-	or(&l.TenantPlaces, DefaultTenantPlaces)
-	or(&l.Waiting, DefaultWaiting)
-	if l.Steps <= 0 {
-		l.Steps = DefaultSteps
-	}
-	if l.Time <= 0 {
-		l.Time = DefaultTime
-	}
+	l.Places = cmp.Or(max(l.Places, 0), DefaultPlaces)
+	l.TenantPlaces = cmp.Or(max(l.TenantPlaces, 0), DefaultTenantPlaces)
+	l.Waiting = cmp.Or(max(l.Waiting, 0), DefaultWaiting)
+	l.Steps = cmp.Or(max(l.Steps, 0), DefaultSteps)
+	l.Time = cmp.Or(max(l.Time, 0), DefaultTime)
 	return l
 }
 
@@ -66,21 +62,23 @@ const turnTime = time.Millisecond
 // Requests limits the requests of one process that fold events. It is safe for concurrent use.
 type Requests struct {
 	limits Limits
-	places *queue
-	turns  *queue
+	places *fairshare.Budget
+	turns  *fairshare.Budget
 }
 
 // New returns Requests with limits.
 func New(limits Limits) *Requests {
 	limits = limits.withDefaults()
-	turns := max(1, runtime.GOMAXPROCS(0)/2)
-	return &Requests{limits: limits, places: newQueue(limits.Places, limits.TenantPlaces, limits.Waiting), turns: newQueue(turns, turns, 0)}
+	turns := int64(max(1, runtime.GOMAXPROCS(0)/2))
+	return &Requests{
+		limits: limits, turns: fairshare.New("computations", turns, turns),
+		places: fairshare.New("requests that fold events", int64(limits.Places), int64(limits.TenantPlaces)).LimitWaiting(limits.Waiting),
+	}
 }
 
 // request is a request that has a place.
 type request struct {
 	of     *Requests
-	tenant domain.TenantID
 	cancel context.CancelCauseFunc
 	advice string
 	left   atomic.Int64 // remaining steps
@@ -89,26 +87,32 @@ type request struct {
 
 // turn is one computation's turn on a processor. It is for one goroutine at a time.
 type turn struct {
-	queue  *queue
-	tenant domain.TenantID
-	ctx    context.Context
-	began  time.Time // zero while another computation has the turn
+	turns   *fairshare.Budget
+	account *fairshare.Account
+	ctx     context.Context
+	began   time.Time // zero while another computation has the turn
 }
 
-// take waits for the turn. Its error is the context's cause.
-func (t *turn) take() error {
-	err := t.queue.enter(t.ctx, t.tenant)
+// newTurn returns a turn of a tenant, which has not begun.
+func (r *Requests) newTurn(ctx context.Context, tenant domain.TenantID) turn {
+	return turn{turns: r.turns, account: r.turns.Account(tenant), ctx: ctx}
+}
+
+// begin waits for the turn. Its error is the context's cause.
+func (t *turn) begin() error {
+	if t.ctx.Err() != nil {
+		return context.Cause(t.ctx)
+	}
+	err := t.account.Wait(t.ctx, 1, 0)
 	if err == nil {
 		t.began = time.Now()
 	}
 	return err
 }
 
-func (t *turn) give() {
-	if !t.began.IsZero() {
-		t.began = time.Time{}
-		t.queue.leave(t.tenant)
-	}
+func (t *turn) end() {
+	t.began = time.Time{}
+	t.account.Close()
 }
 
 // goOn passes the turn on if it has lasted turnTime and another request waits, and then waits for the next turn. It
@@ -117,9 +121,9 @@ func (t *turn) goOn() {
 	runtime.Gosched()
 	switch {
 	case t.began.IsZero() || time.Since(t.began) < turnTime:
-	case t.queue.contended():
-		t.give()
-		_ = t.take() // the computation itself checks the context
+	case t.turns.Contended():
+		t.end()
+		_ = t.begin() // the computation itself checks the context
 	default:
 		t.began = time.Now()
 	}
@@ -141,29 +145,30 @@ func (r *Requests) Begin(ctx context.Context, tenant domain.TenantID, advice str
 		return ctx, func() {}, nil
 	}
 	waiting, enough := context.WithTimeoutCause(ctx, r.limits.Time, errNoPlace)
-	err = r.places.enter(waiting, tenant)
+	place := r.places.Account(tenant)
+	err = place.Wait(waiting, 1, 0)
 	enough()
-	switch {
-	case errors.Is(err, errNoPlace) && r.places.has(tenant) > 0:
+	switch held := r.places.HeldBy(tenant); {
+	case errors.Is(err, errNoPlace) && held > 0:
 		return nil, nil, domain.Errorf(domain.CodeTooManyRequests, "",
-			"the tenant has %d requests under way that fold events, and none of them ended within %s; try again later", r.places.has(tenant), r.limits.Time)
+			"the tenant has %d requests under way that fold events, and none of them ended within %s; try again later", held, r.limits.Time)
 	case errors.Is(err, errNoPlace):
 		return nil, nil, domain.Errorf(domain.CodeOverloaded, "", "%d requests that fold events are under way, and none of them ended within %s; try again later", r.limits.Places, r.limits.Time)
 	case err != nil:
 		return nil, nil, err
 	}
-	q := &request{of: r, tenant: tenant, advice: advice}
+	q := &request{of: r, advice: advice}
 	q.left.Store(r.limits.Steps)
 	ctx, cancel := context.WithCancelCause(ctx)
 	q.cancel = cancel
 	ctx, stop := context.WithTimeoutCause(ctx, r.limits.Time, domain.Errorf(domain.CodeOverloaded, "",
 		"the request exceeded its time limit of %s for folding events; try again later. If that does not help: %s", r.limits.Time, advice))
 	ctx = context.WithValue(expr.WithSpend(ctx, q.spend), requestKey{}, q)
-	q.turn = turn{queue: r.turns, tenant: tenant, ctx: ctx}
+	q.turn = r.newTurn(ctx, tenant)
 	return ctx, func() {
 		stop()
 		cancel(nil)
-		r.places.leave(tenant)
+		place.Close()
 	}, nil
 }
 
@@ -173,10 +178,10 @@ func (r *Requests) Begin(ctx context.Context, tenant domain.TenantID, advice str
 func Work(ctx context.Context, compute func() error) error {
 	q, ok := ctx.Value(requestKey{}).(*request)
 	if ok && q.turn.began.IsZero() {
-		if err := q.turn.take(); err != nil {
+		if err := q.turn.begin(); err != nil {
 			return err
 		}
-		defer q.turn.give()
+		defer q.turn.end()
 	}
 	err := compute()
 	if ctx.Err() != nil {
@@ -188,11 +193,11 @@ func Work(ctx context.Context, compute func() error) error {
 // Turn calls compute when it is the tenant's turn, and returns its error, or the cause of ctx if that ends first. It is
 // for work of a few milliseconds that requires no place. compute is not interrupted.
 func (r *Requests) Turn(ctx context.Context, tenant domain.TenantID, compute func() error) error {
-	t := turn{queue: r.turns, tenant: tenant, ctx: ctx}
-	if err := t.take(); err != nil {
+	t := r.newTurn(ctx, tenant)
+	if err := t.begin(); err != nil {
 		return err
 	}
-	defer t.give()
+	defer t.end()
 	return compute()
 }
 
@@ -214,9 +219,9 @@ func OfTenant(ctx context.Context, tenant domain.TenantID) context.Context {
 		return ctx
 	}
 	return expr.WithTurns(ctx, func() expr.Turn {
-		t := &turn{queue: r.turns, tenant: tenant, ctx: ctx}
-		_ = t.take() // the computation itself checks the context
-		return expr.Turn{GoOn: t.goOn, End: t.give}
+		t := r.newTurn(ctx, tenant)
+		_ = t.begin() // the computation itself checks the context
+		return expr.Turn{GoOn: t.goOn, End: t.end}
 	})
 }
 
@@ -227,4 +232,12 @@ func (q *request) spend(steps int) {
 		return
 	}
 	q.turn.goOn()
+}
+
+// Cause returns ctx's cause if ctx has ended, which then explains err better than err itself. Otherwise it returns err.
+func Cause(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
 }

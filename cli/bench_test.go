@@ -150,10 +150,10 @@ func TestBenchOfARunningService(t *testing.T) {
 		{[]string{"append", "--batch", "1001"}, "at most 1000"},
 		{[]string{"append", "--processes", "2"}, "--processes needs --direct"},
 		{[]string{"append", "--clients", "0"}, "at least 1"},
-		{[]string{"subscribe", "--scenario", "party"}, "say latency, fanout, catchup or groups"},
-		{[]string{"subscribe", "--transport", "fax"}, "say ws, sse or ndjson"},
+		{[]string{"subscribe", "--scenario", "party"}, "expected latency, fanout, catchup or groups"},
+		{[]string{"subscribe", "--transport", "fax"}, "expected ws, sse or ndjson"},
 		{[]string{"subscribe", "--scenario", "groups", "--url", url}, "--url goes with"},
-		{[]string{"webhook", "--scenario", "party"}, "say deliver or latency"},
+		{[]string{"webhook", "--scenario", "party"}, "expected deliver or latency"},
 		{[]string{"webhook", "--url", url}, "--url goes with"},
 		{[]string{"append", "--direct", "--database-url", "postgres://nobody@127.0.0.1:1/x"}, "benchmark's database"},
 	} {

@@ -17,7 +17,7 @@ func realEvents(t *testing.T) string {
 		folder = filepath.Join("..", "..", "shared", "data")
 	}
 	if _, err := os.Stat(filepath.Join(folder, "declarations.ndjson.gz")); err != nil {
-		t.Skip("the real events are not there (set MANIFOLD_TEST_DATA to their folder):", err)
+		t.Skip("the real events are missing (set MANIFOLD_TEST_DATA to their folder):", err)
 	}
 	return folder
 }
@@ -57,7 +57,7 @@ func TestDeclarations(t *testing.T) {
 		must(t, environ, "projection", "apply", filepath.Join("testdata", "projections", name+".yaml"))
 	}
 	file := filepath.Join(folder, "declarations.ndjson.gz")
-	if out := must(t, environ, "import", file, "--strict"); !strings.Contains(out, " 0 there already, 0 bad") {
+	if out := must(t, environ, "import", file, "--strict"); !strings.Contains(out, " 0 duplicates, 0 bad") {
 		t.Errorf("import: %s", out)
 	}
 	if out := must(t, environ, "import", file); !strings.Contains(out, " 0 appended") {

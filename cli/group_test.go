@@ -82,7 +82,7 @@ func TestGroupCommands(t *testing.T) {
 		{[]string{"group", "receive", "mail"}, received + "GET " + path + "\n", map[string]string{"POST " + path + "/receive": `200 {"deliveries":[]}`, "GET " + path: "200 " + groupAnswer}, 0, []string{"nothing is due: the group is paused"}},
 		{[]string{"group", "receive", "mail", "--join", "--wait", "2s", "--batch", "1"},
 			"POST " + path + `/members {"label":"manifold group receive"}` + "\nPOST " + path + `/receive {"batch":1,"wait":2,"memberId":"0190d3a4-2222-7def-8123-456789abcdef"}` + "\nGET " + path + "\nDELETE " + path + "/members/0190d3a4-2222-7def-8123-456789abcdef\n",
-			map[string]string{"POST " + path + "/members": "201 " + memberAnswer, "POST " + path + "/receive": `200 {"deliveries":[]}`, "GET " + path: "200 " + strings.Replace(groupAnswer, `"paused":true`, `"paused":false`, 1), "DELETE " + path + "/members/0190d3a4-2222-7def-8123-456789abcdef": "204 "}, 0, []string{"nothing is due in the partitions held meanwhile, 10 positions behind; manifold group get mail shows"}},
+			map[string]string{"POST " + path + "/members": "201 " + memberAnswer, "POST " + path + "/receive": `200 {"deliveries":[]}`, "GET " + path: "200 " + strings.Replace(groupAnswer, `"paused":true`, `"paused":false`, 1), "DELETE " + path + "/members/0190d3a4-2222-7def-8123-456789abcdef": "204 "}, 0, []string{"nothing is due in the partitions that this member holds, 10 positions behind; manifold group get mail shows"}},
 		{[]string{"group", "dead-letters", "mail"}, "GET " + path + "/dead-letters?pageSize=1000\n", map[string]string{"GET " + path + "/dead-letters": `200 {"deadLetters":[` + letter + `]}`}, 0,
 			[]string{"9         " + event + "  Placed  order-1  5         1        2026-", "no such address\n"}},
 		{[]string{"group", "replay", "mail"}, "", nil, 1, []string{"or --all"}},
@@ -95,7 +95,7 @@ func TestGroupCommands(t *testing.T) {
 		{[]string{"group", "members", "mail"}, "GET " + path + "/members\n", map[string]string{"GET " + path + "/members": `200 {"members":[` + memberAnswer + `]}`}, 0, []string{"0190d3a4-2222-7def-8123-456789abcdef  mailer-1  2026-", "  0,7\n"}},
 		{[]string{"lag"}, "GET /v1/lag\n", map[string]string{"GET /v1/lag": `200 {"head":50,"consumers":[{"kind":"group","name":"mail","partition":1,"position":40,"events":10,"seconds":1.25,"inFlight":3,"retrying":1,"deadLetters":2},` +
 			`{"kind":"projection","name":"orders","position":49,"events":1,"seconds":0.5,"faulted":true}]}`}, 0,
-			[]string{"group       mail    1          40        10                1.2             3          1         2             \n", "projection  orders             49        1                 0.5", "stands still\n"}},
+			[]string{"group       mail    1          40        10                1.2             3          1         2             \n", "projection  orders             49        1                 0.5", "stopped\n"}},
 	} {
 		var got strings.Builder
 		service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {

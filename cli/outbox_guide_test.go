@@ -93,7 +93,7 @@ func TestGuideToTheOutbox(t *testing.T) {
 	fine(err)
 	fine(guideCreates(ctx, pool))
 
-	// One event that can be published, and one whose id is there already with something else.
+	// One event that can be published, and one whose id already exists with other content.
 	fine(guideAdds(ctx, pool, "1001", []byte(`{"by": "card"}`)))
 	fine(guideAdds(ctx, pool, "1002", []byte(`{"by": "card"}`)))
 	var taken string

@@ -66,8 +66,8 @@ func (p Program) command(hard context.Context) *cobra.Command {
 	return root
 }
 
-// explainArguments adds the usage to the error for a command's invalid arguments. A command that only has subcommands shows
-// its help, and refuses any unknown subcommand.
+// explainArguments adds the usage to the error for a command's invalid arguments. A command that only has subcommands
+// shows its help, and refuses any unknown subcommand.
 func explainArguments(command *cobra.Command) {
 	use := "usage: " + command.UseLine()
 	if command.HasSubCommands() {

@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/client"
-	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
 )
@@ -215,7 +215,7 @@ func newTenant(t *testing.T, url, name string) (environ []string) {
 	operator := []string{"MANIFOLD_URL=" + url, "MANIFOLD_OPERATOR_KEY=" + operatorKey}
 	must(t, operator, "tenant", "create", name)
 	var scopes []string
-	for _, scope := range domain.TenantScopes {
+	for _, scope := range auth.TenantScopes {
 		scopes = append(scopes, string(scope))
 	}
 	key := must(t, operator, "key", "create", "all", "--tenant", name, "--scope", strings.Join(scopes, ","))

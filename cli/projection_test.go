@@ -23,7 +23,7 @@ func TestProjectionState(t *testing.T) {
 		{`"state":"unavailable","error":"the database does not answer","since":"2026-03-01T10:00:00Z","nextTry":"2026-03-01T10:00:05Z"`, 1,
 			[]string{"orders: unavailable", "it cannot continue since 2026-", "the database does not answer; the next try is at 2026-"}},
 		{`"state":"caught-up","checkpoint":4,"lagEvents":0,"lagSeconds":0,"parked":2`, 0, []string{"orders: caught-up at position 4 of 4", "parked documents: 2; see manifold projection parked orders"}},
-		{`"state":"lost","error":"the table is not there"`, 1, []string{"orders: lost, build 2\n", "it cannot continue: the table is not there\n"}},
+		{`"state":"lost","error":"the table is missing"`, 1, []string{"orders: lost, build 2\n", "it cannot continue: the table is missing\n"}},
 	} {
 		service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 			w.Header().Set("Content-Type", "application/json")

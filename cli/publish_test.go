@@ -18,7 +18,7 @@ func TestPublish(t *testing.T) {
 	if first != "1  order-1001  version 1  "+id+"\n" {
 		t.Errorf("it prints %q", first)
 	}
-	if again := must(t, environ, args...); again != strings.TrimSuffix(first, "\n")+"  (there already)\n" {
+	if again := must(t, environ, args...); again != strings.TrimSuffix(first, "\n")+"  (duplicate)\n" {
 		t.Errorf("again, it prints %q", again)
 	}
 	var event struct {

@@ -51,11 +51,11 @@ func TestImportAndExport(t *testing.T) {
 		}
 	}
 	// The same import in three forms is one import.
-	if out := must(t, acme, "import", writeFile(t, "a.ndjson", lines.Bytes()), "--name", "orders"); !strings.Contains(out, "5000 lines: 5000 appended, 0 there already, 0 bad") {
+	if out := must(t, acme, "import", writeFile(t, "a.ndjson", lines.Bytes()), "--name", "orders"); !strings.Contains(out, "5000 lines: 5000 appended, 0 duplicates, 0 bad") {
 		t.Errorf("import: %s", out)
 	}
 	for _, again := range [][]byte{zipped.Bytes(), squeezed.Bytes()} {
-		if out := must(t, acme, "import", writeFile(t, "a", again), "--name", "orders"); !strings.Contains(out, "5000 lines: 0 appended, 5000 there already, 0 bad") {
+		if out := must(t, acme, "import", writeFile(t, "a", again), "--name", "orders"); !strings.Contains(out, "5000 lines: 0 appended, 5000 duplicates, 0 bad") {
 			t.Errorf("the same again: %s", out)
 		}
 	}
@@ -79,7 +79,7 @@ func TestImportAndExport(t *testing.T) {
 		if err != nil || !strings.HasPrefix(string(content), begin) {
 			t.Errorf("%s begins with %.10q, %v", name, content, err)
 		}
-		if out := must(t, acme, "import", file); !strings.Contains(out, "0 appended, 5000 there already, 0 bad") {
+		if out := must(t, acme, "import", file); !strings.Contains(out, "0 appended, 5000 duplicates, 0 bad") {
 			t.Errorf("%s, imported again: %s", name, out)
 		}
 	}
@@ -109,7 +109,7 @@ not json
 `
 	acme := newTenant(t, url, "acme")
 	o := run(t, acme, strings.NewReader(text), "import", "-", "--name", "x", "--strict=false")
-	if o.code != 1 || !strings.Contains(o.err, "line 2: ") || !strings.Contains(o.err, "line 4: ") || strings.Contains(o.err, "line 5") || !strings.Contains(o.out, "3 appended, 0 there already, 2 bad") {
+	if o.code != 1 || !strings.Contains(o.err, "line 2: ") || !strings.Contains(o.err, "line 4: ") || strings.Contains(o.err, "line 5") || !strings.Contains(o.out, "3 appended, 0 duplicates, 2 bad") {
 		t.Errorf("import: %+v", o)
 	}
 	if log := must(t, acme, "export"); strings.Count(log, "\n") != 3 || !strings.Contains(log, `"D"`) {
@@ -124,7 +124,7 @@ not json
 		t.Errorf("a strict import continues after a bad line:\n%s", log)
 	}
 	if o := run(t, acme, nil, "import", "/there/is/none"); o.code != 1 || !strings.Contains(o.err, "/there/is/none") {
-		t.Errorf("a file that is not there: %+v", o)
+		t.Errorf("a file that does not exist: %+v", o)
 	}
 	if o := run(t, []string{acme[0], "MANIFOLD_KEY=wrong"}, strings.NewReader(text), "import", "-", "--name", "x"); o.code != 1 || !strings.Contains(o.err, "unauthenticated") {
 		t.Errorf("with a wrong key: %+v", o)

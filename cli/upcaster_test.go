@@ -40,7 +40,7 @@ func TestUpcasterCommands(t *testing.T) {
 	given := write("given.json", `[{"type": "OrderPlaced", "data": {"customer": "<x>"}}]`)
 	says(run(t, operator, strings.NewReader(expression), "upcaster", "preview", "OrderPlaced", "1", "-f", "-", "--events", given), 0, `after  {"customer":{"id":"<x>"}}`)
 	says(run(t, environ, nil, "upcaster", "put", "OrderPlaced", "1", expression), 0, "OrderPlaced/1: created\n", "affects projection placed\n", "--rebuild")
-	says(run(t, environ, nil, "upcaster", "put", "OrderPlaced", "1", "-f", write("expression", expression+"\n"), "--rebuild"), 0, "as it was", "affects projection placed: rebuild ", "was started")
+	says(run(t, environ, nil, "upcaster", "put", "OrderPlaced", "1", "-f", write("expression", expression+"\n"), "--rebuild"), 0, "unchanged", "affects projection placed: rebuild ", "was started")
 	says(run(t, environ, nil, "upcaster", "list"), 0, "OrderPlaced  1        false   "+expression)
 	says(run(t, environ, nil, "upcaster", "put", "OrderPlaced", "one", expression), 1, `"one" is not a schema version`)
 	says(run(t, environ, nil, "upcaster", "put", "OrderPlaced", "1"), 1, "--file")

@@ -44,7 +44,7 @@ func TestWebhookCommands(t *testing.T) {
 	want("a wrong expression", with("", "put", "mail", "--filter", "event.data.n >"), 1, `filter`, `line 1`)
 	want("another's name", with(definition, "put", "other", "-f", "-"), 1, `it defines the webhook "mail", not other`)
 	want("what is no definition", with("[1, 2]", "put", "mail", "-f", "-"), 1, `expected a webhook's definition`)
-	want("an address that is not allowed", with("", "put", "inside", "--to", "https://10.1.2.3/"), 1, `url`, `no public address`)
+	want("an address that is not allowed", with("", "put", "inside", "--to", "https://10.1.2.3/"), 1, `url`, `not a public address`)
 	want("two sources", with("", "put", "mail", "--stream", "a-1", "--category", "b"), 1, `stream`)
 
 	want("a webhook", with("", "get", "mail"), 0, `^mail: active, of order-1 from end\n`, `filter: +event.data.n > 1\n`, `standard, within 15s, ordering none\n`, `secrets: +1\n`)

@@ -807,7 +807,7 @@ type NewRebuild struct {
 	// DryRun It builds, validates, reports, and drops what it made.
 	DryRun bool `json:"dryRun,omitempty"`
 
-	// AcceptLoss It makes documents of what is left where retention has removed events; without it a rebuild of a shared projection leaves the tenants whom it concerns on their old documents, and any other is refused with `events-removed`.
+	// AcceptLoss Allow a rebuild although retention has removed events: documents are made from the remaining events. Without it, a rebuild of a shared projection leaves the affected tenants on their old documents, and any other rebuild is refused with `events-removed`.
 	AcceptLoss bool `json:"acceptLoss,omitempty"`
 }
 
@@ -1295,7 +1295,7 @@ type Redaction struct {
 
 // Replayed defines model for Replayed.
 type Replayed struct {
-	// Documents That are parked no more.
+	// Documents Documents that are no longer parked.
 	Documents int64 `json:"documents"`
 
 	// Events That took effect.
@@ -1495,7 +1495,7 @@ type State struct {
 	// SnapshotVersion Of the snapshot that it began at; 0 without one.
 	SnapshotVersion int64 `json:"snapshotVersion"`
 
-	// EventsRead How many events were read behind the snapshot.
+	// EventsRead The number of events read after the snapshot.
 	EventsRead int `json:"eventsRead"`
 
 	// Loss With `acceptLoss`, where events are missing in the state.
@@ -1535,7 +1535,7 @@ type StreamMetadata struct {
 	// Bytes Of data and metadata as JSON text.
 	Bytes int64 `json:"bytes"`
 
-	// FirstVersion Of the oldest event that is left; missing where none is.
+	// FirstVersion The version of the oldest remaining event; missing if none is left.
 	FirstVersion int64 `json:"firstVersion,omitempty"`
 
 	// FirstAt Missing where no event is left.
@@ -2168,22 +2168,22 @@ type VersionConflict = Problem
 type ListAllDocumentsParams struct {
 	Filter *string `form:"filter,omitempty" json:"filter,omitempty"`
 
-	// Tenant That tenant's alone.
+	// Tenant Only the documents of this tenant.
 	Tenant *UUID `form:"tenant,omitempty" json:"tenant,omitempty"`
 
-	// Fields The parts of the document that are wanted, as paths separated by commas. Default, all of it.
+	// Fields The parts of the document to return, as paths separated by commas. Default, the whole document.
 	Fields *Fields `form:"fields,omitempty" json:"fields,omitempty"`
 
-	// PageSize At most this many on a page.
+	// PageSize The maximum number of items on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; clients do not build it.
+	// PageToken A token from a `Link` header. Clients must not build tokens.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
 // AppendParams defines parameters for Append.
 type AppendParams struct {
-	// IdempotencyKey Gives events without id one that follows from this key and their place in the request.
+	// IdempotencyKey Derives ids for events without one, from this key and their place in the request.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 
 	// Traceparent W3C's trace context. It is kept as `traceparent` in the metadata of events whose metadata is an object without one,
@@ -2209,7 +2209,7 @@ type ReadCategoryParamsDirection string
 
 // ReadLatestParams defines parameters for ReadLatest.
 type ReadLatestParams struct {
-	// Keys Up to 1,000, between commas. Escape a comma within a key with a backslash: `a\,b`.
+	// Keys Up to 1,000 keys, separated by commas. Escape a comma within a key with a backslash: `a\,b`.
 	Keys string `form:"keys" json:"keys"`
 }
 
@@ -2224,19 +2224,19 @@ type ImportEventsParams struct {
 	// Name Names the import; repeat it under the same name. Needed where lines have no id.
 	Name *string `form:"name,omitempty" json:"name,omitempty"`
 
-	// Strict Stop at the first bad line. Events that are skipped and come later are out of order in their streams.
+	// Strict Stop at the first bad line. Otherwise, skipped events that are imported later are out of order in their streams.
 	Strict *bool `form:"strict,omitempty" json:"strict,omitempty"`
 
-	// Check Read and check everything, and append nothing.
+	// Check Check all lines and append nothing.
 	Check *bool `form:"check,omitempty" json:"check,omitempty"`
 }
 
 // ListKeysParams defines parameters for ListKeys.
 type ListKeysParams struct {
-	// PageSize At most this many on a page.
+	// PageSize The maximum number of items on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; clients do not build it.
+	// PageToken A token from a `Link` header. Clients must not build tokens.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
@@ -2254,21 +2254,21 @@ type CatchUpProjectionParams struct {
 
 // ListDocumentsParams defines parameters for ListDocuments.
 type ListDocumentsParams struct {
-	// Filter An expression of `doc` that gives true or false. Documents for which it gives true are meant; one for which it
-	// would be a fault, since a field is missing, say, is not.
+	// Filter An expression of `doc` that returns true or false. Documents for which it returns true match. Documents for which it
+	// would fail, such as for a missing field, do not match.
 	Filter *string `form:"filter,omitempty" json:"filter,omitempty"`
 
-	// OrderBy Up to 3 paths, separated by commas, each with `desc` behind it where it descends. Default, and where documents
-	// are alike: by id, as bytes.
+	// OrderBy Up to 3 paths, separated by commas, each followed by `desc` for descending order. By default, and among equal
+	// documents, the order is by id, in byte order.
 	OrderBy *string `form:"orderBy,omitempty" json:"orderBy,omitempty"`
 
-	// Fields The parts of the document that are wanted, as paths separated by commas. Default, all of it.
+	// Fields The parts of the document to return, as paths separated by commas. Default, the whole document.
 	Fields *Fields `form:"fields,omitempty" json:"fields,omitempty"`
 
-	// PageSize At most this many on a page.
+	// PageSize The maximum number of items on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; clients do not build it.
+	// PageToken A token from a `Link` header. Clients must not build tokens.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 
 	// Count `exact`: with `count` in the answer, how many documents there are on all pages. It may cost far more than a page.
@@ -2289,7 +2289,7 @@ type ListDocumentsParams struct {
 
 // GetDocumentParams defines parameters for GetDocument.
 type GetDocumentParams struct {
-	// Fields The parts of the document that are wanted, as paths separated by commas. Default, all of it.
+	// Fields The parts of the document to return, as paths separated by commas. Default, the whole document.
 	Fields *Fields `form:"fields,omitempty" json:"fields,omitempty"`
 
 	// MinPosition Wait until the projection has seen the log up to this position.
@@ -2304,10 +2304,10 @@ type ListParkedDocumentsParams struct {
 	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
 	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
 
-	// PageSize At most this many on a page.
+	// PageSize The maximum number of items on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; clients do not build it.
+	// PageToken A token from a `Link` header. Clients must not build tokens.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
@@ -2337,13 +2337,13 @@ type RollbackRebuildParams struct {
 
 // ListRebuildTenantsParams defines parameters for ListRebuildTenants.
 type ListRebuildTenantsParams struct {
-	// Faulted Only those that it leaves on their old documents, with the reason.
+	// Faulted Only tenants that keep their old documents, with the reason.
 	Faulted *bool `form:"faulted,omitempty" json:"faulted,omitempty"`
 
-	// PageSize At most this many on a page.
+	// PageSize The maximum number of items on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; clients do not build it.
+	// PageToken A token from a `Link` header. Clients must not build tokens.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
@@ -2385,7 +2385,7 @@ type PublishParams struct {
 	// Key For CloudEvents only. The key of all of them, or none where it is empty; default the subject of each.
 	Key *string `form:"key,omitempty" json:"key,omitempty"`
 
-	// IdempotencyKey Gives events without id one that follows from this key and their place in the request.
+	// IdempotencyKey Derives ids for events without one, from this key and their place in the request.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 
 	// Traceparent W3C's trace context. It is kept as `traceparent` in the metadata of events whose metadata is an object without one,
@@ -2419,10 +2419,10 @@ type ListStreamsParams struct {
 	// Prefix Only streams whose name begins with this.
 	Prefix *string `form:"prefix,omitempty" json:"prefix,omitempty"`
 
-	// PageSize At most this many on a page.
+	// PageSize The maximum number of items on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; clients do not build it.
+	// PageToken A token from a `Link` header. Clients must not build tokens.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
@@ -2469,7 +2469,7 @@ type AppendToStreamParams struct {
 	// IfNoneMatch `*`: the stream must not exist. 412 when it does.
 	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
 
-	// IdempotencyKey Gives events without id one that follows from this key and their place in the request.
+	// IdempotencyKey Derives ids for events without one, from this key and their place in the request.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 
 	// Traceparent W3C's trace context. It is kept as `traceparent` in the metadata of events whose metadata is an object without one,
@@ -2479,7 +2479,7 @@ type AppendToStreamParams struct {
 
 // GetStateParams defines parameters for GetState.
 type GetStateParams struct {
-	// Version The state behind this version.
+	// Version The state after this version.
 	Version *int64 `form:"version,omitempty" json:"version,omitempty"`
 
 	// At The state as recorded at this time. Not together with `version` or `occurredAt`.
@@ -2504,10 +2504,10 @@ type FollowAllParams struct {
 	// Filter An expression of the `event` (CEL), true for those that are wanted: docs/guides/subscriptions.md.
 	Filter *EventFilter `form:"filter,omitempty" json:"filter,omitempty"`
 
-	// Ticket In place of a key, for browsers.
+	// Ticket A ticket instead of a key, for browsers.
 	Ticket *TicketQuery `form:"ticket,omitempty" json:"ticket,omitempty"`
 
-	// LastEventID The position that was seen last. It wins over `from`, so that an EventSource continues where it was.
+	// LastEventID The last position received. It takes precedence over `from`, so that an EventSource resumes.
 	LastEventID *LastEventId `json:"Last-Event-ID,omitempty"`
 }
 
@@ -2523,10 +2523,10 @@ type FollowCategoryParams struct {
 	// Filter An expression of the `event` (CEL), true for those that are wanted: docs/guides/subscriptions.md.
 	Filter *EventFilter `form:"filter,omitempty" json:"filter,omitempty"`
 
-	// Ticket In place of a key, for browsers.
+	// Ticket A ticket instead of a key, for browsers.
 	Ticket *TicketQuery `form:"ticket,omitempty" json:"ticket,omitempty"`
 
-	// LastEventID The position that was seen last. It wins over `from`, so that an EventSource continues where it was.
+	// LastEventID The last position received. It takes precedence over `from`, so that an EventSource resumes.
 	LastEventID *LastEventId `json:"Last-Event-ID,omitempty"`
 }
 
@@ -2542,52 +2542,52 @@ type FollowStreamParams struct {
 	// Filter An expression of the `event` (CEL), true for those that are wanted: docs/guides/subscriptions.md.
 	Filter *EventFilter `form:"filter,omitempty" json:"filter,omitempty"`
 
-	// Ticket In place of a key, for browsers.
+	// Ticket A ticket instead of a key, for browsers.
 	Ticket *TicketQuery `form:"ticket,omitempty" json:"ticket,omitempty"`
 
-	// LastEventID The position that was seen last. It wins over `from`, so that an EventSource continues where it was.
+	// LastEventID The last position received. It takes precedence over `from`, so that an EventSource resumes.
 	LastEventID *LastEventId `json:"Last-Event-ID,omitempty"`
 }
 
 // ListSubscriptionsParams defines parameters for ListSubscriptions.
 type ListSubscriptionsParams struct {
-	// PageSize At most this many on a page.
+	// PageSize The maximum number of items on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; clients do not build it.
+	// PageToken A token from a `Link` header. Clients must not build tokens.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
 // AckEventParams defines parameters for AckEvent.
 type AckEventParams struct {
-	// Attempt The attempt that is answered, as the delivery names it.
+	// Attempt The attempt number from the delivery.
 	Attempt AttemptNumber `form:"attempt" json:"attempt"`
 }
 
 // ListDeadLettersParams defines parameters for ListDeadLetters.
 type ListDeadLettersParams struct {
-	// PageSize At most this many on a page.
+	// PageSize The maximum number of items on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; clients do not build it.
+	// PageToken A token from a `Link` header. Clients must not build tokens.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
 // PeekSubscriptionParams defines parameters for PeekSubscription.
 type PeekSubscriptionParams struct {
-	// Limit How many events of each kind at most.
+	// Limit The maximum number of events of each kind.
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// Partition The only partition to be shown.
+	// Partition Show only this partition.
 	Partition *int `form:"partition,omitempty" json:"partition,omitempty"`
 }
 
 // ListTenantsParams defines parameters for ListTenants.
 type ListTenantsParams struct {
-	// PageSize At most this many on a page.
+	// PageSize The maximum number of items on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; clients do not build it.
+	// PageToken A token from a `Link` header. Clients must not build tokens.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
@@ -2599,46 +2599,46 @@ type DeleteTenantParams struct {
 
 // ListTenantKeysParams defines parameters for ListTenantKeys.
 type ListTenantKeysParams struct {
-	// PageSize At most this many on a page.
+	// PageSize The maximum number of items on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; clients do not build it.
+	// PageToken A token from a `Link` header. Clients must not build tokens.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
 // DeleteUpcasterParams defines parameters for DeleteUpcaster.
 type DeleteUpcasterParams struct {
-	// Rebuild Rebuild the projections that it touches.
+	// Rebuild Rebuild the affected projections.
 	Rebuild *bool `form:"rebuild,omitempty" json:"rebuild,omitempty"`
 }
 
 // ListWebhooksParams defines parameters for ListWebhooks.
 type ListWebhooksParams struct {
-	// PageSize At most this many on a page.
+	// PageSize The maximum number of items on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; clients do not build it.
+	// PageToken A token from a `Link` header. Clients must not build tokens.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
 // ListWebhookAttemptsParams defines parameters for ListWebhookAttempts.
 type ListWebhookAttemptsParams struct {
-	// EventId Only those of one event.
+	// EventId Only attempts for this event.
 	EventId *UUID `form:"eventId,omitempty" json:"eventId,omitempty"`
 
-	// Outcome Only those with one outcome.
+	// Outcome Only attempts with this outcome.
 	Outcome *string `form:"outcome,omitempty" json:"outcome,omitempty"`
 
-	// PageSize At most this many on a page.
+	// PageSize The maximum number of items on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; clients do not build it.
+	// PageToken A token from a `Link` header. Clients must not build tokens.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
 // GatewayParams defines parameters for Gateway.
 type GatewayParams struct {
-	// Ticket In place of a key, for browsers.
+	// Ticket A ticket instead of a key, for browsers.
 	Ticket *TicketQuery `form:"ticket,omitempty" json:"ticket,omitempty"`
 }
 
@@ -3011,49 +3011,49 @@ func WithRequestEditorFn(fn RequestEditorFn) ClientOption {
 // The interface specification for the client above.
 type ClientInterface interface {
 
-	// AsyncContract What goes over WebSockets
+	// AsyncContract Get the contract of WebSocket messages
 	//
 	// Corresponds with GET /asyncapi.yaml (the `AsyncContract` operationId).
 	AsyncContract(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// Docs This contract as a page
+	// Docs Show this contract as a page
 	//
 	// Corresponds with GET /docs (the `Docs` operationId).
 	Docs(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// DocsErrors The codes of errors, and what to do about each
+	// DocsErrors Show the error codes, with advice for each
 	//
 	// Corresponds with GET /docs/errors (the `DocsErrors` operationId).
 	DocsErrors(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// Livez Whether the process lives
+	// Livez Check liveness
 	//
 	// Corresponds with GET /livez (the `Livez` operationId).
 	Livez(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// Metrics Prometheus metrics
+	// Metrics Get Prometheus metrics
 	//
-	// At the admin listener alone, where there is one; 404 elsewhere.
+	// Served only at the admin listener, if there is one; elsewhere 404.
 	//
 	// Corresponds with GET /metrics (the `Metrics` operationId).
 	Metrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// Contract This contract
+	// Contract Get this contract
 	//
 	// Corresponds with GET /openapi.yaml (the `Contract` operationId).
 	Contract(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// Readyz Whether it can serve
+	// Readyz Check readiness
 	//
 	// Corresponds with GET /readyz (the `Readyz` operationId).
 	Readyz(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListMembers The processes that work on projections
+	// ListMembers List the processes that work on projections
 	//
 	// Corresponds with GET /v1/admin/members (the `ListMembers` operationId).
 	ListMembers(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListAllDocuments Documents of all tenants
+	// ListAllDocuments List the documents of all tenants
 	//
 	// Of a shared projection, such as `usage`: by tenant, then by id. `filter` and `fields` are as in a tenant's own list.
 	// The tenants are read one after the other, so a page may be short, or empty, while its `Link` leads to more.
@@ -3071,15 +3071,15 @@ type ClientInterface interface {
 	// Corresponds with DELETE /v1/aggregates/{category} (the `DeleteAggregate` operationId).
 	DeleteAggregate(ctx context.Context, category Category, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetAggregate A category's aggregate definition
+	// GetAggregate Get a category's aggregate definition
 	//
 	// Corresponds with GET /v1/aggregates/{category} (the `GetAggregate` operationId).
 	GetAggregate(ctx context.Context, category Category, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// PutAggregateWithBody Define a category's aggregate
 	//
-	// For each event type an expression `(state, event) -> state`; `*` matches all other types. Snapshots of an older
-	// definition are no longer used; new ones are taken in the background, also of streams that are there already.
+	// Has an expression `(state, event) -> state` for each event type; `*` matches all other types. Snapshots of an older
+	// definition are no longer used. New ones are taken in the background, also for existing streams.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3088,8 +3088,8 @@ type ClientInterface interface {
 
 	// PutAggregate Define a category's aggregate
 	//
-	// For each event type an expression `(state, event) -> state`; `*` matches all other types. Snapshots of an older
-	// definition are no longer used; new ones are taken in the background, also of streams that are there already.
+	// Has an expression `(state, event) -> state` for each event type; `*` matches all other types. Snapshots of an older
+	// definition are no longer used. New ones are taken in the background, also for existing streams.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3098,8 +3098,8 @@ type ClientInterface interface {
 
 	// AppendWithBody Append to several streams
 	//
-	// Appends to all streams, or to none; each stream has its own expected version (default `any`). A stream stands in
-	// a request once; a request has at most 1,000 events.
+	// Appends to all streams or to none. Each stream has its own expected version (default `any`), and may occur only once in a
+	// request. A request has at most 1,000 events.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3108,8 +3108,8 @@ type ClientInterface interface {
 
 	// Append Append to several streams
 	//
-	// Appends to all streams, or to none; each stream has its own expected version (default `any`). A stream stands in
-	// a request once; a request has at most 1,000 events.
+	// Appends to all streams or to none. Each stream has its own expected version (default `any`), and may occur only once in a
+	// request. A request has at most 1,000 events.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3123,32 +3123,33 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/categories/{category}/events (the `ReadCategory` operationId).
 	ReadCategory(ctx context.Context, category Category, params *ReadCategoryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ReadLatest The newest event of each key
+	// ReadLatest Read the newest event of each key
 	//
-	// The newest event of each of the streams `category-key`, in the order of the keys; a key without events is left out. A
-	// page ends early with large events: `Link` leads to the rest of the keys.
+	// Returns the newest event of each of the streams `category-key`, in the order of the keys, and leaves out keys without
+	// events. A page with large events ends early; follow `Link` for the remaining keys.
 	//
 	// Corresponds with GET /v1/categories/{category}/latest (the `ReadLatest` operationId).
 	ReadLatest(ctx context.Context, category Category, params *ReadLatestParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListCursors How far every group and projection has come
+	// ListCursors List the cursors of groups and projections
 	//
 	// Corresponds with GET /v1/cursors (the `ListCursors` operationId).
 	ListCursors(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ReadEvent An event
+	// ReadEvent Get an event
 	//
-	// One event by its id. As a CloudEvent with `Accept: application/cloudevents+json`, or in the binary form, its data as the body, with
-	// `Accept: application/cloudevents-binary`. To a key that may not read the event's category it is not there.
+	// Returns an event by its id. With `Accept: application/cloudevents+json` it is a CloudEvent; with `Accept:
+	// application/cloudevents-binary` it has the binary form, with the data as the body. The answer is 404 for a key that may
+	// not read the event's category.
 	//
 	// Corresponds with GET /v1/events/{eventId} (the `ReadEvent` operationId).
 	ReadEvent(ctx context.Context, eventId UUID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ExportEvents Export the log
 	//
-	// The whole log in the order of positions, one JSON object a line, as import takes it, with `version`, `position`
-	// and `recordedAt` beside. It ends at the position that was the head when the request came. With
-	// `Accept: application/cloudevents+json` each line is a CloudEvent, which import takes as well.
+	// Returns the whole log in the order of positions, one JSON object per line, in the form that import accepts, with
+	// `version`, `position` and `recordedAt`. It ends at the log's head at the time of the request. With `Accept:
+	// application/cloudevents+json` each line is a CloudEvent, which import also accepts.
 	//
 	// Corresponds with GET /v1/export (the `ExportEvents` operationId).
 	ExportEvents(ctx context.Context, params *ExportEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3171,38 +3172,39 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/import (the `ImportEvents` operationId).
 	ImportEventsWithBody(ctx context.Context, params *ImportEventsParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListKeys List one's own tenant's keys
+	// ListKeys List the keys of the caller's tenant
 	//
 	// Corresponds with GET /v1/keys (the `ListKeys` operationId).
 	ListKeys(ctx context.Context, params *ListKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateKeyWithBody Create a key for one's own tenant
+	// CreateKeyWithBody Create a key for the caller's tenant
 	//
-	// The secret is in this answer and nowhere else; only its hash is kept.
+	// Only this answer contains the secret; the service keeps its hash.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/keys (the `CreateKey` operationId).
 	CreateKeyWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateKey Create a key for one's own tenant
+	// CreateKey Create a key for the caller's tenant
 	//
-	// The secret is in this answer and nowhere else; only its hash is kept.
+	// Only this answer contains the secret; the service keeps its hash.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/keys (the `CreateKey` operationId).
 	CreateKey(ctx context.Context, body CreateKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RevokeKey Revoke a key of one's own tenant
+	// RevokeKey Revoke a key of the caller's tenant
 	//
 	// Corresponds with DELETE /v1/keys/{keyId} (the `RevokeKey` operationId).
 	RevokeKey(ctx context.Context, keyId KeyId, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetLag How far every group and projection is behind
+	// GetLag Get the lag of groups and projections
 	//
-	// `lagPositions` is how many positions lie between the cursor and the log's head, whatever of them the consumer is interested in;
-	// `seconds` how long ago the first of these was recorded. A projection's cursor stands before the first event that it has to fold.
+	// `lagPositions` is the number of positions between the cursor and the log's head, including events that the consumer does
+	// not select. `seconds` is the age of the first of these events. A projection's cursor is before the first event that it has
+	// to fold.
 	//
 	// Corresponds with GET /v1/lag (the `GetLag` operationId).
 	GetLag(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3232,40 +3234,40 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/projections (the `CreateProjection` operationId).
 	CreateProjection(ctx context.Context, body CreateProjectionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PlanProjectionsWithBody What a deployment would change
+	// PlanProjectionsWithBody Plan a deployment
 	//
-	// Holds definitions against those that are there, and changes nothing. `manifold diff` and `manifold apply` ask it.
+	// Compares definitions with the existing ones and changes nothing. `manifold diff` and `manifold apply` use it.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/projections/plan (the `PlanProjections` operationId).
 	PlanProjectionsWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PlanProjections What a deployment would change
+	// PlanProjections Plan a deployment
 	//
-	// Holds definitions against those that are there, and changes nothing. `manifold diff` and `manifold apply` ask it.
+	// Compares definitions with the existing ones and changes nothing. `manifold diff` and `manifold apply` use it.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/projections/plan (the `PlanProjections` operationId).
 	PlanProjections(ctx context.Context, body PlanProjectionsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PreviewProjectionWithBody Try a definition out
+	// PreviewProjectionWithBody Preview a definition
 	//
-	// Folds without storing anything, and says what each event did, from nothing. With the operator's key only given events
-	// can be folded; for a tenant's own its key needs `events:read` as well. 413 where the events and the documents after
-	// them come to more than 8 MiB, 422 `too-costly` where folding takes more steps than a request may take.
+	// Folds events from an empty state without storing anything, and reports the effect of each event. With the operator's key,
+	// events must be given in the request; for events of a tenant's log, the key also needs `events:read`. The answer is 413 if
+	// the events and their documents exceed 8 MiB, and 422 `too-costly` if folding takes more steps than a request may take.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/projections/preview (the `PreviewProjection` operationId).
 	PreviewProjectionWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PreviewProjection Try a definition out
+	// PreviewProjection Preview a definition
 	//
-	// Folds without storing anything, and says what each event did, from nothing. With the operator's key only given events
-	// can be folded; for a tenant's own its key needs `events:read` as well. 413 where the events and the documents after
-	// them come to more than 8 MiB, 422 `too-costly` where folding takes more steps than a request may take.
+	// Folds events from an empty state without storing anything, and reports the effect of each event. With the operator's key,
+	// events must be given in the request; for events of a tenant's log, the key also needs `events:read`. The answer is 413 if
+	// the events and their documents exceed 8 MiB, and 422 `too-costly` if folding takes more steps than a request may take.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3279,16 +3281,16 @@ type ClientInterface interface {
 	// Corresponds with DELETE /v1/projections/{name} (the `DeleteProjection` operationId).
 	DeleteProjection(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetProjection A projection
+	// GetProjection Get a projection
 	//
 	// Corresponds with GET /v1/projections/{name} (the `GetProjection` operationId).
 	GetProjection(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// PutProjectionWithBody Create or change a projection
 	//
-	// 201: created. 200: unchanged. 202: a rebuild makes its documents by the changed
-	// definition, while the present one serves; the definition changes with the documents. The name is the path's, and
-	// need not be in the body.
+	// The answer is 201 if the projection was created, and 200 if it is unchanged. With 202, a rebuild makes the documents with
+	// the changed definition while the current one serves reads; the definition changes together with the documents. The path
+	// has the name, so the body may leave it out.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3297,63 +3299,64 @@ type ClientInterface interface {
 
 	// PutProjection Create or change a projection
 	//
-	// 201: created. 200: unchanged. 202: a rebuild makes its documents by the changed
-	// definition, while the present one serves; the definition changes with the documents. The name is the path's, and
-	// need not be in the body.
+	// The answer is 201 if the projection was created, and 200 if it is unchanged. With 202, a rebuild makes the documents with
+	// the changed definition while the current one serves reads; the definition changes together with the documents. The path
+	// has the name, so the body may leave it out.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with PUT /v1/projections/{name} (the `PutProjection` operationId).
 	PutProjection(ctx context.Context, name Name, params *PutProjectionParams, body PutProjectionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CatchUpProjection Wait until a projection has reached the head
+	// CatchUpProjection Wait until a projection has caught up
 	//
-	// The head is the one that the log has when the request comes. 503 `not-caught-up` where it takes longer than `timeout`, and 409 `faulted` where it stands still before an event.
+	// Waits for the log's head at the time of the request. The answer is 503 `not-caught-up` if this takes longer than
+	// `timeout`, and 409 `faulted` if an event stops the projection.
 	//
 	// Corresponds with POST /v1/projections/{name}/catch-up (the `CatchUpProjection` operationId).
 	CatchUpProjection(ctx context.Context, name Name, params *CatchUpProjectionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListDocuments List a projection's documents
 	//
-	// Those that `filter` is true for, in the order that `orderBy` asks for, page by page. The database answers: nothing
-	// is filtered or sorted behind it, and what it cannot answer is refused with 422 `unsupported`.
+	// Returns the documents that match `filter`, in the order of `orderBy`, page by page. The database does all filtering and
+	// sorting; a query that it cannot answer is refused with 422 `unsupported`.
 	//
-	// A document that stays where it is in the order is on exactly one page, whatever else changes meanwhile. A page
-	// token is good for the query that it was given with; one of a build that is gone is answered with 410: begin again.
+	// A document whose place in the order does not change is on exactly one page, whatever else changes meanwhile. A page token
+	// is valid only for its query. If the build of a token is gone, the answer is 410; start again with the first page.
 	//
-	// The operator reads no documents, but may ask with `explain=true` how a tenant's query would be answered.
+	// The operator cannot read documents, but `explain=true` shows how a tenant's query would be answered.
 	//
 	// Corresponds with GET /v1/projections/{name}/documents (the `ListDocuments` operationId).
 	ListDocuments(ctx context.Context, name Name, params *ListDocumentsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetDocument A document
+	// GetDocument Get a document
 	//
 	// `minPosition` waits until the event at that position is in the document: reading one's own write.
 	//
 	// Corresponds with GET /v1/projections/{name}/documents/{documentId} (the `GetDocument` operationId).
 	GetDocument(ctx context.Context, name Name, documentId string, params *GetDocumentParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListParkedDocuments Documents that are set aside
+	// ListParkedDocuments List parked documents
 	//
 	// Corresponds with GET /v1/projections/{name}/parked (the `ListParkedDocuments` operationId).
 	ListParkedDocuments(ctx context.Context, name Name, params *ListParkedDocumentsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ReplayParkedDocuments Fold what waits for parked documents
+	// ReplayParkedDocuments Replay all parked documents
 	//
-	// All of them, in order; one that still cannot be folded stays parked.
+	// Replays all parked documents in order. A document whose events still cannot be folded stays parked.
 	//
 	// Corresponds with POST /v1/projections/{name}/parked/replay (the `ReplayParkedDocuments` operationId).
 	ReplayParkedDocuments(ctx context.Context, name Name, params *ReplayParkedDocumentsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// DiscardParkedDocument Give up the events that wait for a parked document
+	// DiscardParkedDocument Discard a parked document
 	//
-	// Each of them is recorded as skipped, which holds until it is withdrawn; the document continues with the next event, from
-	// where it was before.
+	// Each waiting event is recorded as skipped until that is withdrawn. The document stays as it was and continues with the
+	// next event.
 	//
 	// Corresponds with DELETE /v1/projections/{name}/parked/{documentId} (the `DiscardParkedDocument` operationId).
 	DiscardParkedDocument(ctx context.Context, name Name, documentId ParkedId, params *DiscardParkedDocumentParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ReplayParkedDocument Fold what waits for a parked document
+	// ReplayParkedDocument Replay a parked document
 	//
 	// Corresponds with POST /v1/projections/{name}/parked/{documentId}/replay (the `ReplayParkedDocument` operationId).
 	ReplayParkedDocument(ctx context.Context, name Name, documentId ParkedId, params *ReplayParkedDocumentParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3365,13 +3368,13 @@ type ClientInterface interface {
 
 	// StartRebuildWithBody Start a rebuild
 	//
-	// Builds the documents in a temporary table, by the present definition or by the one in the body, and swaps
-	// them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
-	// hold, fails it and leaves the live documents as they are. In a rebuild of a shared projection it concerns its tenant
-	// alone: the others get the new documents, and that tenant stays on its old ones, by the definition that they were made
-	// by, until a rebuild with `tenants` succeeds for it, or the next one for all. The same holds for a tenant whose events
-	// retention has removed, unless `acceptLoss` is true. `faultedTenants` lists such tenants. The
-	// rebuild fails where there are more of them than `maxFaultedTenants`, or where no tenant with events to fold is left.
+	// Builds the documents in a temporary table, with the current definition or the one in the body, and swaps them in. A
+	// projection has at most one rebuild at a time. If an event cannot be folded, or an assertion does not hold, the rebuild
+	// fails and leaves the live documents unchanged. In a rebuild of a shared projection, this affects only the tenant
+	// concerned: the others get the new documents, and that tenant stays on its old documents and their definition until a
+	// rebuild with `tenants`, or the next one for all, succeeds for it. The same holds for a tenant whose events retention has
+	// removed, unless `acceptLoss` is true. `faultedTenants` lists such tenants. The rebuild fails if there are more of them
+	// than `maxFaultedTenants`, or if no tenant with events to fold is left.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3380,27 +3383,27 @@ type ClientInterface interface {
 
 	// StartRebuild Start a rebuild
 	//
-	// Builds the documents in a temporary table, by the present definition or by the one in the body, and swaps
-	// them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
-	// hold, fails it and leaves the live documents as they are. In a rebuild of a shared projection it concerns its tenant
-	// alone: the others get the new documents, and that tenant stays on its old ones, by the definition that they were made
-	// by, until a rebuild with `tenants` succeeds for it, or the next one for all. The same holds for a tenant whose events
-	// retention has removed, unless `acceptLoss` is true. `faultedTenants` lists such tenants. The
-	// rebuild fails where there are more of them than `maxFaultedTenants`, or where no tenant with events to fold is left.
+	// Builds the documents in a temporary table, with the current definition or the one in the body, and swaps them in. A
+	// projection has at most one rebuild at a time. If an event cannot be folded, or an assertion does not hold, the rebuild
+	// fails and leaves the live documents unchanged. In a rebuild of a shared projection, this affects only the tenant
+	// concerned: the others get the new documents, and that tenant stays on its old documents and their definition until a
+	// rebuild with `tenants`, or the next one for all, succeeds for it. The same holds for a tenant whose events retention has
+	// removed, unless `acceptLoss` is true. `faultedTenants` lists such tenants. The rebuild fails if there are more of them
+	// than `maxFaultedTenants`, or if no tenant with events to fold is left.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/projections/{name}/rebuilds (the `StartRebuild` operationId).
 	StartRebuild(ctx context.Context, name Name, body StartRebuildJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetRebuild A rebuild's progress and outcome
+	// GetRebuild Get a rebuild
 	//
 	// Corresponds with GET /v1/projections/{name}/rebuilds/{rebuildId} (the `GetRebuild` operationId).
 	GetRebuild(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ApproveRebuild Let a rebuild swap
+	// ApproveRebuild Approve a rebuild
 	//
-	// Of one that waits for approval, or will. 409 when it has ended, or needs none.
+	// Approves a rebuild that waits for approval, or will. The answer is 409 if it has ended or needs no approval.
 	//
 	// Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/approve (the `ApproveRebuild` operationId).
 	ApproveRebuild(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3412,116 +3415,118 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/cancel (the `CancelRebuild` operationId).
 	CancelRebuild(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PauseRebuild Let a rebuild rest
+	// PauseRebuild Pause a rebuild
 	//
-	// What it has done stays. 409 when it has ended.
+	// Its work so far is kept. The answer is 409 if it has ended.
 	//
 	// Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/pause (the `PauseRebuild` operationId).
 	PauseRebuild(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// WatchRebuild Follow a rebuild
+	// WatchRebuild Follow a rebuild's progress
 	//
-	// Server-sent events: `progress`, with the rebuild as data, whenever it has changed, about once a second at most, and
-	// `ended` with the last one, behind which the stream ends. A comment comes every 15 s while nothing does.
+	// Sends server-sent events: `progress`, with the rebuild as data, when it has changed, at most about once a second, and
+	// finally `ended`. While nothing changes, a comment is sent every 15 s.
 	//
 	// Corresponds with GET /v1/projections/{name}/rebuilds/{rebuildId}/progress (the `WatchRebuild` operationId).
 	WatchRebuild(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ResumeRebuild Let a paused rebuild continue
+	// ResumeRebuild Resume a rebuild
 	//
-	// 409 when it has ended.
+	// The answer is 409 if the rebuild has ended.
 	//
 	// Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/resume (the `ResumeRebuild` operationId).
 	ResumeRebuild(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RollbackRebuild Go back to the documents from before a swap
+	// RollbackRebuild Roll a rebuild back
 	//
-	// While they are kept: a rebuild lets the old documents follow on from where they stopped, and swaps them in again, with
-	// their definition. 409 when it was not swapped, when something else was swapped in since, or when they are gone.
+	// Possible while the old documents are kept: a rebuild continues them from where they stopped, and swaps them in again, with
+	// their definition. The answer is 409 if the rebuild was not swapped, if another one was swapped in since, or if the old
+	// documents are gone.
 	//
 	// Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/rollback (the `RollbackRebuild` operationId).
 	RollbackRebuild(ctx context.Context, name Name, rebuildId RebuildId, params *RollbackRebuildParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListRebuildTenants How far a rebuild is with each tenant
+	// ListRebuildTenants List a rebuild's tenants
 	//
 	// Corresponds with GET /v1/projections/{name}/rebuilds/{rebuildId}/tenants (the `ListRebuildTenants` operationId).
 	ListRebuildTenants(ctx context.Context, name Name, rebuildId RebuildId, params *ListRebuildTenantsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ResetProjection Begin again with an empty build
+	// ResetProjection Reset a projection
 	//
-	// For development: readers see the documents grow from nothing. To renew documents while readers see the present
-	// ones, start a rebuild.
+	// For development: readers see the documents grow from nothing. Start a rebuild to renew the documents while readers see the
+	// current ones.
 	//
 	// Corresponds with POST /v1/projections/{name}/reset (the `ResetProjection` operationId).
 	ResetProjection(ctx context.Context, name Name, params *ResetProjectionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RetryProjection Retry the event that stopped a projection
 	//
-	// Call it after the cause of the fault is fixed. The projection's state shows the result. A projection that is running is not affected.
+	// Call it after you have fixed the cause of the fault. The projection's state shows the result. A running projection is not
+	// affected.
 	//
 	// Corresponds with POST /v1/projections/{name}/retry (the `RetryProjection` operationId).
 	RetryProjection(ctx context.Context, name Name, params *RetryProjectionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// SkipEventWithBody Pass over the event that a projection stands before
+	// SkipEventWithBody Skip the event that stopped a projection
 	//
-	// It is recorded, and holds for every build that is made until it is withdrawn, by this version of the definition and by
-	// later ones. 409 where the projection does not stand before that position, and no rebuild has left the tenant on its
-	// old documents for it.
+	// The skip is recorded and applies to every build until it is withdrawn, with this version of the definition and with later
+	// ones. The answer is 409 if the projection has not stopped at this position, unless a rebuild has left the tenant on its
+	// old documents because of it.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/projections/{name}/skip (the `SkipEvent` operationId).
 	SkipEventWithBody(ctx context.Context, name Name, params *SkipEventParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// SkipEvent Pass over the event that a projection stands before
+	// SkipEvent Skip the event that stopped a projection
 	//
-	// It is recorded, and holds for every build that is made until it is withdrawn, by this version of the definition and by
-	// later ones. 409 where the projection does not stand before that position, and no rebuild has left the tenant on its
-	// old documents for it.
+	// The skip is recorded and applies to every build until it is withdrawn, with this version of the definition and with later
+	// ones. The answer is 409 if the projection has not stopped at this position, unless a rebuild has left the tenant on its
+	// old documents because of it.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/projections/{name}/skip (the `SkipEvent` operationId).
 	SkipEvent(ctx context.Context, name Name, params *SkipEventParams, body SkipEventJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListSkippedEvents Events that a projection passes over
+	// ListSkippedEvents List skipped events
 	//
 	// Corresponds with GET /v1/projections/{name}/skipped (the `ListSkippedEvents` operationId).
 	ListSkippedEvents(ctx context.Context, name Name, params *ListSkippedEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// WithdrawSkip Pass over an event no more
+	// WithdrawSkip Withdraw a skip
 	//
-	// Builds that are made from now on fold it again, and so does the live one where it has not come to the event yet. What was
-	// passed over already stays so until the next rebuild.
+	// Later builds fold the event again, and so does the live build if it has not reached the event yet. A build that has
+	// already skipped the event stays as it is until the next rebuild.
 	//
 	// Corresponds with DELETE /v1/projections/{name}/skipped/{position} (the `WithdrawSkip` operationId).
 	WithdrawSkip(ctx context.Context, name Name, position int64, params *WithdrawSkipParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetProjectionState How far a projection has come
+	// GetProjectionState Get a projection's state
 	//
 	// For the key's tenant, also of a shared projection.
 	//
 	// Corresponds with GET /v1/projections/{name}/state (the `GetProjectionState` operationId).
 	GetProjectionState(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListProjectionVersions The definitions that a projection has had
+	// ListProjectionVersions List a projection's versions
 	//
-	// With who changed what, and when. They are kept when the projection is removed.
+	// Lists who changed what, and when. The versions are kept when the projection is removed.
 	//
 	// Corresponds with GET /v1/projections/{name}/versions (the `ListProjectionVersions` operationId).
 	ListProjectionVersions(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// PublishWithBody Publish messages
 	//
-	// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
-	// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a separate
-	// stream, `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
-	// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
-	// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
-	// `zstd`).
+	// Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
+	// topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
+	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. The answer is 201 if the
+	// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
+	// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
+	// (`Content-Encoding: gzip` or `zstd`).
 	//
-	// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
-	// the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
+	// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
+	// its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3530,15 +3535,15 @@ type ClientInterface interface {
 
 	// PublishWithApplicationCloudeventsPlusJSONBody Publish messages
 	//
-	// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
-	// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a separate
-	// stream, `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
-	// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
-	// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
-	// `zstd`).
+	// Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
+	// topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
+	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. The answer is 201 if the
+	// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
+	// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
+	// (`Content-Encoding: gzip` or `zstd`).
 	//
-	// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
-	// the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
+	// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
+	// its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
 	//
 	// Takes a body of the `application/cloudevents+json` content type.
 	//
@@ -3547,15 +3552,15 @@ type ClientInterface interface {
 
 	// PublishWithApplicationCloudeventsBatchPlusJSONBody Publish messages
 	//
-	// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
-	// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a separate
-	// stream, `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
-	// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
-	// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
-	// `zstd`).
+	// Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
+	// topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
+	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. The answer is 201 if the
+	// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
+	// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
+	// (`Content-Encoding: gzip` or `zstd`).
 	//
-	// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
-	// the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
+	// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
+	// its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
 	//
 	// Takes a body of the `application/cloudevents-batch+json` content type.
 	//
@@ -3564,15 +3569,15 @@ type ClientInterface interface {
 
 	// Publish Publish messages
 	//
-	// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
-	// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a separate
-	// stream, `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
-	// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
-	// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
-	// `zstd`).
+	// Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
+	// topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
+	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. The answer is 201 if the
+	// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
+	// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
+	// (`Content-Encoding: gzip` or `zstd`).
 	//
-	// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
-	// the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
+	// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
+	// its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3584,139 +3589,139 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/retention (the `ListRetention` operationId).
 	ListRetention(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// DeleteRetention Remove nothing more of a category
+	// DeleteRetention Delete a category's retention policy
 	//
-	// What was removed stays so.
+	// Removed events are not restored.
 	//
 	// Corresponds with DELETE /v1/retention/{category} (the `DeleteRetention` operationId).
 	DeleteRetention(ctx context.Context, category Category, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetRetention A category's retention policy
+	// GetRetention Get a category's retention policy
 	//
 	// The policy, how much of the category it has removed, and what held the last run.
 	//
 	// Corresponds with GET /v1/retention/{category} (the `GetRetention` operationId).
 	GetRetention(ctx context.Context, category Category, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PutRetentionWithBody Set what is removed of a category
+	// PutRetentionWithBody Set a category's retention policy
 	//
-	// An event goes for good where any of `maxAge`, `maxCount` and `compact` says so, but not before every group, projection and
-	// running rebuild that still has to read it has done so, unless `force` names it. Events that a dead letter or a parked
-	// document names stay until those are dealt with. Positions and versions keep their numbers. Try it out before: POST
-	// `/v1/retention/{category}/run` with `dryRun` and the policy.
+	// An event is removed permanently if `maxAge`, `maxCount` or `compact` says so, but not before every group, projection and
+	// running rebuild that needs it has read it, unless `force` names that reader. Events of dead letters and parked documents
+	// stay until these are resolved. Positions and versions keep their numbers. Preview a policy with POST
+	// `/v1/retention/{category}/run`, `dryRun` and the policy.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with PUT /v1/retention/{category} (the `PutRetention` operationId).
 	PutRetentionWithBody(ctx context.Context, category Category, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PutRetention Set what is removed of a category
+	// PutRetention Set a category's retention policy
 	//
-	// An event goes for good where any of `maxAge`, `maxCount` and `compact` says so, but not before every group, projection and
-	// running rebuild that still has to read it has done so, unless `force` names it. Events that a dead letter or a parked
-	// document names stay until those are dealt with. Positions and versions keep their numbers. Try it out before: POST
-	// `/v1/retention/{category}/run` with `dryRun` and the policy.
+	// An event is removed permanently if `maxAge`, `maxCount` or `compact` says so, but not before every group, projection and
+	// running rebuild that needs it has read it, unless `force` names that reader. Events of dead letters and parked documents
+	// stay until these are resolved. Positions and versions keep their numbers. Preview a policy with POST
+	// `/v1/retention/{category}/run`, `dryRun` and the policy.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with PUT /v1/retention/{category} (the `PutRetention` operationId).
 	PutRetention(ctx context.Context, category Category, body PutRetentionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RunRetentionWithBody Run a retention policy now, or see what it would remove
+	// RunRetentionWithBody Run or preview a retention policy
 	//
-	// A policy runs about once a minute by itself. Without `dryRun` it runs as soon as a worker gets to it: it has when `askedAt`
-	// is gone. With `dryRun` nothing is removed, and the answer says how many events would go now, and what holds
-	// more of them; with a `policy` by that one, which need not be kept.
+	// A policy runs by itself about once a minute. Without `dryRun`, it runs as soon as a worker is free; `askedAt` disappears
+	// when it has run. With `dryRun`, nothing is removed, and the answer has the number of events that would be removed now, and
+	// what holds more of them. A `policy` in the body is previewed without being stored.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/retention/{category}/run (the `RunRetention` operationId).
 	RunRetentionWithBody(ctx context.Context, category Category, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RunRetention Run a retention policy now, or see what it would remove
+	// RunRetention Run or preview a retention policy
 	//
-	// A policy runs about once a minute by itself. Without `dryRun` it runs as soon as a worker gets to it: it has when `askedAt`
-	// is gone. With `dryRun` nothing is removed, and the answer says how many events would go now, and what holds
-	// more of them; with a `policy` by that one, which need not be kept.
+	// A policy runs by itself about once a minute. Without `dryRun`, it runs as soon as a worker is free; `askedAt` disappears
+	// when it has run. With `dryRun`, nothing is removed, and the answer has the number of events that would be removed now, and
+	// what holds more of them. A `policy` in the body is previewed without being stored.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/retention/{category}/run (the `RunRetention` operationId).
 	RunRetention(ctx context.Context, category Category, body RunRetentionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// SnapDocument A document as it is
+	// SnapDocument Get a document without an envelope
 	//
-	// The document itself as the body, with nothing around it. The `ETag` changes whenever the document does, also by a rebuild: with
-	// `If-None-Match` an unchanged one is answered 304. `HEAD` asks whether it is there, and how new it is.
+	// Returns the document itself as the body, without an envelope. The `ETag` changes whenever the document does, also by a
+	// rebuild: with `If-None-Match`, the answer for an unchanged document is 304. `HEAD` checks whether the document exists, and
+	// its position.
 	//
 	// Corresponds with GET /v1/snap/{projection}/{key} (the `SnapDocument` operationId).
 	SnapDocument(ctx context.Context, projection string, key string, params *SnapDocumentParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// TakeSnapshotWithBody Take or put a snapshot
+	// TakeSnapshotWithBody Take or store a snapshot
 	//
-	// Without a body: folds the stream by its aggregate definition and keeps the state. With one: keeps the state that
-	// a team folded in its own language, under its own tag.
+	// Without a body, the service folds the stream with its aggregate definition and stores the state. With a body, it stores
+	// the given state under the given tag, for teams that fold in their own language.
 	//
-	// The answer to a key without `events:read` has `null` as its `state`, and a fault does not name the event.
+	// For a key without `events:read`, `state` in the answer is `null`, and a fault does not name the event.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/snapshots/{streamId} (the `TakeSnapshot` operationId).
 	TakeSnapshotWithBody(ctx context.Context, streamId StreamId, params *TakeSnapshotParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// TakeSnapshot Take or put a snapshot
+	// TakeSnapshot Take or store a snapshot
 	//
-	// Without a body: folds the stream by its aggregate definition and keeps the state. With one: keeps the state that
-	// a team folded in its own language, under its own tag.
+	// Without a body, the service folds the stream with its aggregate definition and stores the state. With a body, it stores
+	// the given state under the given tag, for teams that fold in their own language.
 	//
-	// The answer to a key without `events:read` has `null` as its `state`, and a fault does not name the event.
+	// For a key without `events:read`, `state` in the answer is `null`, and a fault does not name the event.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/snapshots/{streamId} (the `TakeSnapshot` operationId).
 	TakeSnapshot(ctx context.Context, streamId StreamId, params *TakeSnapshotParams, body TakeSnapshotJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetLatestSnapshot A stream's newest snapshot
+	// GetLatestSnapshot Get a stream's newest snapshot
 	//
-	// The newest, whoever made it; the tag says who.
+	// The newest snapshot of any origin; `tag` names its origin.
 	//
 	// Corresponds with GET /v1/snapshots/{streamId}/latest (the `GetLatestSnapshot` operationId).
 	GetLatestSnapshot(ctx context.Context, streamId StreamId, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListStreams List streams
 	//
-	// Their names, in the order of their bytes.
+	// Names, in byte order.
 	//
 	// Corresponds with GET /v1/streams (the `ListStreams` operationId).
 	ListStreams(ctx context.Context, params *ListStreamsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ReadAll Read the whole log
 	//
-	// Events of all streams in the order of their positions. NDJSON ends at the position that was the log's head when
-	// the request came.
+	// Events of all streams in the order of their positions. NDJSON ends at the log's head at the time of the request.
 	//
 	// Corresponds with GET /v1/streams/$all (the `ReadAll` operationId).
 	ReadAll(ctx context.Context, params *ReadAllParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ReadStream Read a stream
 	//
-	// Events of one stream in the order of their versions. 404 where the stream never had an event, and where its only one was
-	// published without a key and retention has removed it; where retention has removed all of another stream, the list is
-	// empty and `ETag` has the version.
+	// Events of one stream in the order of their versions. The answer is 404 if the stream never had an event, or if its only
+	// event was published without a key and has been removed by retention. If retention has removed all events of another
+	// stream, the list is empty, and `ETag` has the version.
 	//
 	// Corresponds with GET /v1/streams/{streamId} (the `ReadStream` operationId).
 	ReadStream(ctx context.Context, streamId StreamId, params *ReadStreamParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// AppendToStreamWithBody Append events to a stream
 	//
-	// Appends all events, or none. 201 when they were appended; 200 when every one of them was there already, with
-	// their first positions. The expectation stands in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a
-	// stream that exists) and `If-None-Match: *` (a stream that does not); without any it is `any`. Give the events
-	// ids, or the request an `Idempotency-Key`, and repeating it never appends twice. The body may be compressed
-	// (`Content-Encoding: gzip` or `zstd`).
+	// Appends all events or none. The answer is 201 if they were appended, and 200 if all of them exist already, with their
+	// original positions. State the expected version in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a stream that
+	// exists) and `If-None-Match: *` (for a stream that does not exist); the default is `any`. Give events ids, or give the
+	// request an `Idempotency-Key`, and a repeated request never appends twice. The body may be compressed (`Content-Encoding:
+	// gzip` or `zstd`).
 	//
-	// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
-	// the body.
+	// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
+	// its data as the body.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3725,14 +3730,14 @@ type ClientInterface interface {
 
 	// AppendToStreamWithApplicationCloudeventsPlusJSONBody Append events to a stream
 	//
-	// Appends all events, or none. 201 when they were appended; 200 when every one of them was there already, with
-	// their first positions. The expectation stands in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a
-	// stream that exists) and `If-None-Match: *` (a stream that does not); without any it is `any`. Give the events
-	// ids, or the request an `Idempotency-Key`, and repeating it never appends twice. The body may be compressed
-	// (`Content-Encoding: gzip` or `zstd`).
+	// Appends all events or none. The answer is 201 if they were appended, and 200 if all of them exist already, with their
+	// original positions. State the expected version in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a stream that
+	// exists) and `If-None-Match: *` (for a stream that does not exist); the default is `any`. Give events ids, or give the
+	// request an `Idempotency-Key`, and a repeated request never appends twice. The body may be compressed (`Content-Encoding:
+	// gzip` or `zstd`).
 	//
-	// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
-	// the body.
+	// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
+	// its data as the body.
 	//
 	// Takes a body of the `application/cloudevents+json` content type.
 	//
@@ -3741,14 +3746,14 @@ type ClientInterface interface {
 
 	// AppendToStreamWithApplicationCloudeventsBatchPlusJSONBody Append events to a stream
 	//
-	// Appends all events, or none. 201 when they were appended; 200 when every one of them was there already, with
-	// their first positions. The expectation stands in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a
-	// stream that exists) and `If-None-Match: *` (a stream that does not); without any it is `any`. Give the events
-	// ids, or the request an `Idempotency-Key`, and repeating it never appends twice. The body may be compressed
-	// (`Content-Encoding: gzip` or `zstd`).
+	// Appends all events or none. The answer is 201 if they were appended, and 200 if all of them exist already, with their
+	// original positions. State the expected version in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a stream that
+	// exists) and `If-None-Match: *` (for a stream that does not exist); the default is `any`. Give events ids, or give the
+	// request an `Idempotency-Key`, and a repeated request never appends twice. The body may be compressed (`Content-Encoding:
+	// gzip` or `zstd`).
 	//
-	// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
-	// the body.
+	// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
+	// its data as the body.
 	//
 	// Takes a body of the `application/cloudevents-batch+json` content type.
 	//
@@ -3757,35 +3762,34 @@ type ClientInterface interface {
 
 	// AppendToStream Append events to a stream
 	//
-	// Appends all events, or none. 201 when they were appended; 200 when every one of them was there already, with
-	// their first positions. The expectation stands in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a
-	// stream that exists) and `If-None-Match: *` (a stream that does not); without any it is `any`. Give the events
-	// ids, or the request an `Idempotency-Key`, and repeating it never appends twice. The body may be compressed
-	// (`Content-Encoding: gzip` or `zstd`).
+	// Appends all events or none. The answer is 201 if they were appended, and 200 if all of them exist already, with their
+	// original positions. State the expected version in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a stream that
+	// exists) and `If-None-Match: *` (for a stream that does not exist); the default is `any`. Give events ids, or give the
+	// request an `Idempotency-Key`, and a repeated request never appends twice. The body may be compressed (`Content-Encoding:
+	// gzip` or `zstd`).
 	//
-	// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
-	// the body.
+	// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
+	// its data as the body.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/streams/{streamId}/events (the `AppendToStream` operationId).
 	AppendToStream(ctx context.Context, streamId StreamId, params *AppendToStreamParams, body AppendToStreamJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetStreamMetadata A stream's version, times and size
+	// GetStreamMetadata Get a stream's version, times and size
 	//
 	// Corresponds with GET /v1/streams/{streamId}/metadata (the `GetStreamMetadata` operationId).
 	GetStreamMetadata(ctx context.Context, streamId StreamId, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetState An aggregate's state
+	// GetState Get an aggregate's state
 	//
-	// Folds the stream's events by its category's aggregate definition, beginning at the newest snapshot that fits.
-	// `version`, `at` or `occurredAt` asks for the state as it was: of them one at most.
+	// Folds the stream's events with its category's aggregate definition, from the newest usable snapshot. `version`, `at` or
+	// `occurredAt` asks for an earlier state; give at most one of them.
 	//
-	// With `occurredAt` the state is that of business time: of the events that had happened by then, in the order in which they
-	// stand in the stream, whenever they were recorded. So imported history can be visited, and an event that was recorded late
-	// counts from when it happened. An event without a time of its own happened when it was recorded. `version` in the answer
-	// is that of the last of these events. No snapshot is used, since one has events that may have happened later: the whole
-	// stream is read.
+	// With `occurredAt` the state is that of business time: it includes all events that had happened by then, in the order of
+	// the stream, whenever they were recorded. So imported history can be visited, and an event that was recorded late counts
+	// from when it happened. An event without `occurredAt` happened when it was recorded. `version` in the answer is that of the
+	// last of these events. Snapshots may include events that happened later, so the whole stream is read.
 	//
 	// Corresponds with GET /v1/streams/{streamId}/state (the `GetState` operationId).
 	GetState(ctx context.Context, streamId StreamId, params *GetStateParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3839,17 +3843,17 @@ type ClientInterface interface {
 
 	// DeleteSubscription Remove a group
 	//
-	// Its checkpoint, leases, retries and dead letters go with it.
+	// Also deletes its checkpoint, leases, retries and dead letters.
 	//
 	// Corresponds with DELETE /v1/subscriptions/{name} (the `DeleteSubscription` operationId).
 	DeleteSubscription(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetSubscription A group, and how far it has come
+	// GetSubscription Get a group and its progress
 	//
 	// Corresponds with GET /v1/subscriptions/{name} (the `GetSubscription` operationId).
 	GetSubscription(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PutSubscriptionWithBody Make or change a group
+	// PutSubscriptionWithBody Create or change a group
 	//
 	// Repeating it changes nothing. The body is the whole definition: what is left out gets its default. `from` says where a new
 	// group begins, and may be left out for one that is there, which is moved by `seek`. `from`, `ordering` and `partitions` stay as
@@ -3861,7 +3865,7 @@ type ClientInterface interface {
 	// Corresponds with PUT /v1/subscriptions/{name} (the `PutSubscription` operationId).
 	PutSubscriptionWithBody(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PutSubscription Make or change a group
+	// PutSubscription Create or change a group
 	//
 	// Repeating it changes nothing. The body is the whole definition: what is left out gets its default. `from` says where a new
 	// group begins, and may be left out for one that is there, which is moved by `seek`. `from`, `ordering` and `partitions` stay as
@@ -3875,8 +3879,8 @@ type ClientInterface interface {
 
 	// AckEventsWithBody Acknowledge events
 	//
-	// In any order. Each is named with its attempt; `outcome` says what became of it: `done`; `stale`, where a later attempt was made
-	// or is due; `not-in-flight`, where nothing waits for an answer. Only `done` has changed something.
+	// Give the events in any order, each with its attempt. `outcome` is the result: `done`; `stale`, if a later attempt was made
+	// or is due; `not-in-flight`, if the event is not leased. Only `done` has changed something.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3885,8 +3889,8 @@ type ClientInterface interface {
 
 	// AckEvents Acknowledge events
 	//
-	// In any order. Each is named with its attempt; `outcome` says what became of it: `done`; `stale`, where a later attempt was made
-	// or is due; `not-in-flight`, where nothing waits for an answer. Only `done` has changed something.
+	// Give the events in any order, each with its attempt. `outcome` is the result: `done`; `stale`, if a later attempt was made
+	// or is due; `not-in-flight`, if the event is not leased. Only `done` has changed something.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3905,7 +3909,7 @@ type ClientInterface interface {
 	// Corresponds with DELETE /v1/subscriptions/{name}/dead-letters (the `DiscardDeadLetters` operationId).
 	DiscardDeadLetters(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListDeadLetters Events that could not be delivered
+	// ListDeadLetters List dead letters
 	//
 	// With `Accept: application/cloudevents-batch+json` they are CloudEvents, with `manifoldattempts`, `manifoldreplays`, `manifoldreason`,
 	// `manifoldfirstparked`, `manifoldparkedat`, `manifoldreplayat` and `manifoldpartition` for what is known of each.
@@ -3913,10 +3917,10 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/subscriptions/{name}/dead-letters (the `ListDeadLetters` operationId).
 	ListDeadLetters(ctx context.Context, name GroupName, params *ListDeadLettersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ReplayDeadLetters Deliver all dead letters again
+	// ReplayDeadLetters Replay all dead letters
 	//
-	// They are delivered beside new events, with attempts that start from one, and `replays` says how often an event was replayed. One that
-	// fails again is a dead letter again, with the time at which it first became one.
+	// The events are delivered together with new ones, with attempts counted from one; `replays` counts the replays of an event.
+	// An event that fails again becomes a dead letter again, and keeps the time at which it first became one.
 	//
 	// Corresponds with POST /v1/subscriptions/{name}/dead-letters/replay (the `ReplayDeadLetters` operationId).
 	ReplayDeadLetters(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3926,39 +3930,39 @@ type ClientInterface interface {
 	// Corresponds with DELETE /v1/subscriptions/{name}/dead-letters/{eventId} (the `DiscardDeadLetter` operationId).
 	DiscardDeadLetter(ctx context.Context, name GroupName, eventId EventId, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ReplayDeadLetter Deliver one dead letter again
+	// ReplayDeadLetter Replay a dead letter
 	//
 	// Corresponds with POST /v1/subscriptions/{name}/dead-letters/{eventId}/replay (the `ReplayDeadLetter` operationId).
 	ReplayDeadLetter(ctx context.Context, name GroupName, eventId EventId, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ExtendEventsWithBody Ask for more time
+	// ExtendEventsWithBody Extend the deadline of events
 	//
-	// The deadlines become now and `by` seconds, default the group's `ackTimeout`.
+	// The new deadlines are `by` seconds from now; the default is the group's `ackTimeout`.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/subscriptions/{name}/extend (the `ExtendEvents` operationId).
 	ExtendEventsWithBody(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ExtendEvents Ask for more time
+	// ExtendEvents Extend the deadline of events
 	//
-	// The deadlines become now and `by` seconds, default the group's `ackTimeout`.
+	// The new deadlines are `by` seconds from now; the default is the group's `ackTimeout`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/subscriptions/{name}/extend (the `ExtendEvents` operationId).
 	ExtendEvents(ctx context.Context, name GroupName, body ExtendEventsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListSubscriptionMembers Who shares a group's partitions
+	// ListSubscriptionMembers List a group's members
 	//
 	// Corresponds with GET /v1/subscriptions/{name}/members (the `ListSubscriptionMembers` operationId).
 	ListSubscriptionMembers(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// JoinSubscriptionWithBody Join a group with partitions
 	//
-	// The answer's `memberId` goes with each `receive`. A member gives a sign of life at least every 15 s, by a `receive` or a heartbeat, and
-	// is swept after 45 s without one. Partitions are spread over the members that are alive; one that moves is handed over when
-	// what its old member has in flight is settled.
+	// Send the answer's `memberId` with each `receive`. A member must send a `receive` or a heartbeat at least every 15 s, and
+	// is removed after 45 s without one. Partitions are spread evenly over the live members. A partition moves to another member
+	// only after its events in flight are settled.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3967,9 +3971,9 @@ type ClientInterface interface {
 
 	// JoinSubscription Join a group with partitions
 	//
-	// The answer's `memberId` goes with each `receive`. A member gives a sign of life at least every 15 s, by a `receive` or a heartbeat, and
-	// is swept after 45 s without one. Partitions are spread over the members that are alive; one that moves is handed over when
-	// what its old member has in flight is settled.
+	// Send the answer's `memberId` with each `receive`. A member must send a `receive` or a heartbeat at least every 15 s, and
+	// is removed after 45 s without one. Partitions are spread evenly over the live members. A partition moves to another member
+	// only after its events in flight are settled.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3978,54 +3982,55 @@ type ClientInterface interface {
 
 	// LeaveSubscription Leave a group
 	//
-	// What it has in flight is delivered to others at once.
+	// Its events in flight are redelivered to other members at once.
 	//
 	// Corresponds with DELETE /v1/subscriptions/{name}/members/{memberId} (the `LeaveSubscription` operationId).
 	LeaveSubscription(ctx context.Context, name GroupName, memberId MemberId, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// HeartbeatSubscription A sign of life of a member
+	// HeartbeatSubscription Send a member's heartbeat
 	//
-	// 404 where it was swept: join again.
+	// The answer is 404 if the member was removed; join again.
 	//
 	// Corresponds with PUT /v1/subscriptions/{name}/members/{memberId} (the `HeartbeatSubscription` operationId).
 	HeartbeatSubscription(ctx context.Context, name GroupName, memberId MemberId, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// NackEventsWithBody Say that events could not be handled
+	// NackEventsWithBody Reject events
 	//
-	// `retry` delivers them again after `delay` seconds (default: the group's back-off), or parks those that had their last attempt; `park`
-	// puts them to the dead letters; `skip` forgets them.
+	// `retry` redelivers the events after `delay` seconds (default: the group's back-off), or parks those without attempts left.
+	// `park` moves them to the dead letters. `skip` settles them without processing.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/subscriptions/{name}/nack (the `NackEvents` operationId).
 	NackEventsWithBody(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// NackEvents Say that events could not be handled
+	// NackEvents Reject events
 	//
-	// `retry` delivers them again after `delay` seconds (default: the group's back-off), or parks those that had their last attempt; `park`
-	// puts them to the dead letters; `skip` forgets them.
+	// `retry` redelivers the events after `delay` seconds (default: the group's back-off), or parks those without attempts left.
+	// `park` moves them to the dead letters. `skip` settles them without processing.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/subscriptions/{name}/nack (the `NackEvents` operationId).
 	NackEvents(ctx context.Context, name GroupName, body NackEventsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PauseSubscription Deliver nothing for now
+	// PauseSubscription Pause a group
 	//
-	// What is in flight can still be answered.
+	// Events in flight can still be answered.
 	//
 	// Corresponds with POST /v1/subscriptions/{name}/pause (the `PauseSubscription` operationId).
 	PauseSubscription(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PeekSubscription Look at the next events
+	// PeekSubscription Peek at a group's events
 	//
-	// What a receive would deliver now, what is in flight, and what waits for a retry. Nothing is leased, and no attempt is counted. Of a group with
-	// partitions all are shown, each with an equal share of `limit`, or the one that `partition` names. At most 8 MiB of events are shown.
+	// Shows the events that a receive would deliver now, those in flight, and those that wait for a retry. It leases nothing and
+	// counts no attempt. For a group with partitions, it shows all of them, each with an equal share of `limit`, or the one
+	// given by `partition`. It shows at most 8 MiB of events.
 	//
 	// Corresponds with GET /v1/subscriptions/{name}/peek (the `PeekSubscription` operationId).
 	PeekSubscription(ctx context.Context, name GroupName, params *PeekSubscriptionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ReceiveWithBody Take events
+	// ReceiveWithBody Receive events
 	//
 	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 	// An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
@@ -4038,7 +4043,7 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/subscriptions/{name}/receive (the `Receive` operationId).
 	ReceiveWithBody(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// Receive Take events
+	// Receive Receive events
 	//
 	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 	// An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
@@ -4051,25 +4056,25 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/subscriptions/{name}/receive (the `Receive` operationId).
 	Receive(ctx context.Context, name GroupName, body ReceiveJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ResumeSubscription Deliver again
+	// ResumeSubscription Resume a group
 	//
 	// Corresponds with POST /v1/subscriptions/{name}/resume (the `ResumeSubscription` operationId).
 	ResumeSubscription(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// SeekSubscriptionWithBody Move a group
+	// SeekSubscriptionWithBody Move a group to another position
 	//
-	// It continues at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
-	// given up: answers to it are stale. Dead letters stay, but for those behind it whose replay was asked for: they come anyway.
+	// The group continues at this position, or at the first event recorded at or after this time. Events in flight and retries
+	// are given up: answers to them are stale. Dead letters stay, and requested replays of later ones still happen.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/subscriptions/{name}/seek (the `SeekSubscription` operationId).
 	SeekSubscriptionWithBody(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// SeekSubscription Move a group
+	// SeekSubscription Move a group to another position
 	//
-	// It continues at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
-	// given up: answers to it are stale. Dead letters stay, but for those behind it whose replay was asked for: they come anyway.
+	// The group continues at this position, or at the first event recorded at or after this time. Events in flight and retries
+	// are given up: answers to them are stale. Dead letters stay, and requested replays of later ones still happen.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -4095,55 +4100,55 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/tenants (the `CreateTenant` operationId).
 	CreateTenant(ctx context.Context, body CreateTenantJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// DeleteTenant Delete a tenant and everything of it
+	// DeleteTenant Delete a tenant and all its data
 	//
-	// There is no way back, so the tenant's name has to be repeated in `confirm`. Its keys stop working at once; its
-	// data is removed in the background, completely; a record with state `deleted` remains.
+	// This cannot be undone, so `confirm` must repeat the tenant's name. Its keys stop working at once, and all its data is
+	// removed in the background. A record with the state `deleted` remains.
 	//
 	// Corresponds with DELETE /v1/tenants/{tenantId} (the `DeleteTenant` operationId).
 	DeleteTenant(ctx context.Context, tenantId TenantId, params *DeleteTenantParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetTenant A tenant
+	// GetTenant Get a tenant
 	//
 	// Corresponds with GET /v1/tenants/{tenantId} (the `GetTenant` operationId).
 	GetTenant(ctx context.Context, tenantId TenantId, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ChangeTenantWithBody Suspend a tenant, let it work again, or change its share of the work
+	// ChangeTenantWithBody Suspend or reactivate a tenant, or change its share
 	//
-	// A suspended tenant's keys are refused; nothing of it is removed. `weight` and `ceiling` say how much of the work on
-	// projections it gets beside other tenants.
+	// A suspended tenant's keys are refused, and its data is kept. `weight` and `ceiling` set its share of the work on
+	// projections.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with PATCH /v1/tenants/{tenantId} (the `ChangeTenant` operationId).
 	ChangeTenantWithBody(ctx context.Context, tenantId TenantId, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ChangeTenant Suspend a tenant, let it work again, or change its share of the work
+	// ChangeTenant Suspend or reactivate a tenant, or change its share
 	//
-	// A suspended tenant's keys are refused; nothing of it is removed. `weight` and `ceiling` say how much of the work on
-	// projections it gets beside other tenants.
+	// A suspended tenant's keys are refused, and its data is kept. `weight` and `ceiling` set its share of the work on
+	// projections.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with PATCH /v1/tenants/{tenantId} (the `ChangeTenant` operationId).
 	ChangeTenant(ctx context.Context, tenantId TenantId, body ChangeTenantJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RedactEventWithBody Remove the data of an event that cannot be read
+	// RedactEventWithBody Redact an unreadable event
 	//
-	// Data and metadata are removed for good. The event keeps its id, stream, version, position, type and times, and says in `gap` that it
-	// was redacted, and why. Only an event that nobody can read is redacted, such as `manifold doctor --events` lists; another one is 409. To repeat it
-	// changes nothing.
+	// Removes data and metadata permanently. The event keeps its id, stream, version, position, type and times, and `gap` says
+	// that it was redacted, and why. Only unreadable events can be redacted, such as those that `manifold doctor --events`
+	// lists; for others the answer is 409. Repeating the request changes nothing.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/tenants/{tenantId}/events/{position}/redact (the `RedactEvent` operationId).
 	RedactEventWithBody(ctx context.Context, tenantId TenantId, position int64, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RedactEvent Remove the data of an event that cannot be read
+	// RedactEvent Redact an unreadable event
 	//
-	// Data and metadata are removed for good. The event keeps its id, stream, version, position, type and times, and says in `gap` that it
-	// was redacted, and why. Only an event that nobody can read is redacted, such as `manifold doctor --events` lists; another one is 409. To repeat it
-	// changes nothing.
+	// Removes data and metadata permanently. The event keeps its id, stream, version, position, type and times, and `gap` says
+	// that it was redacted, and why. Only unreadable events can be redacted, such as those that `manifold doctor --events`
+	// lists; for others the answer is 409. Repeating the request changes nothing.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -4157,7 +4162,7 @@ type ClientInterface interface {
 
 	// CreateTenantKeyWithBody Create a key for a tenant
 	//
-	// The secret is in this answer and nowhere else; only its hash is kept.
+	// Only this answer contains the secret; the service keeps its hash.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -4166,7 +4171,7 @@ type ClientInterface interface {
 
 	// CreateTenantKey Create a key for a tenant
 	//
-	// The secret is in this answer and nowhere else; only its hash is kept.
+	// Only this answer contains the secret; the service keeps its hash.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -4178,23 +4183,23 @@ type ClientInterface interface {
 	// Corresponds with DELETE /v1/tenants/{tenantId}/keys/{keyId} (the `RevokeTenantKey` operationId).
 	RevokeTenantKey(ctx context.Context, tenantId TenantId, keyId KeyId, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateTicket A short-lived stand-in for the key
+	// CreateTicket Create a ticket, which replaces a key for a short time
 	//
-	// For browsers, whose EventSource and WebSocket send no header: the page asks its own server for a ticket, which asks here,
-	// and opens `/v1/subscribe/...?ticket=` or `/v1/ws?ticket=` with it. A ticket may do what its key may; it can be used until it
-	// expires, and what was begun with it continues after that, until the key is revoked.
+	// For browsers, whose EventSource and WebSocket cannot send a header. The page asks its own server for a ticket, the server
+	// requests it here, and the page opens `/v1/subscribe/...?ticket=` or `/v1/ws?ticket=` with it. A ticket allows what its key
+	// allows. It can be used until it expires; a connection continues after that, until the key is revoked.
 	//
 	// Corresponds with POST /v1/tickets (the `CreateTicket` operationId).
 	CreateTicket(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListUpcasters List upcasters
 	//
-	// The tenant's own, and the shared ones. With the operator's key, the shared ones.
+	// The tenant's own upcasters and the shared ones. With the operator's key, the shared ones.
 	//
 	// Corresponds with GET /v1/upcasters (the `ListUpcasters` operationId).
 	ListUpcasters(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PreviewUpcasterWithBody See what upcasters make of events
+	// PreviewUpcasterWithBody Preview upcasters
 	//
 	// Nothing is stored. With the operator's key only given events can be upcast. Events of the log need the scope `events:read`
 	// as well; `last` means events of the types that have upcasters, among the newest 20,000 of the log. The answer ends after
@@ -4205,7 +4210,7 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/upcasters/preview (the `PreviewUpcaster` operationId).
 	PreviewUpcasterWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PreviewUpcaster See what upcasters make of events
+	// PreviewUpcaster Preview upcasters
 	//
 	// Nothing is stored. With the operator's key only given events can be upcast. Events of the log need the scope `events:read`
 	// as well; `last` means events of the types that have upcasters, among the newest 20,000 of the log. The answer ends after
@@ -4218,21 +4223,21 @@ type ClientInterface interface {
 
 	// DeleteUpcaster Remove an upcaster
 	//
-	// What was folded with it stays as it is until it is rebuilt. Where the tenant's own is removed, a shared one for the same
-	// type and version is in force again; without one, events that reach the gap stay at its version.
+	// Documents and states folded with it stay as they are until they are rebuilt. If the tenant's own upcaster is removed, a
+	// shared one for the same type and version applies again; without one, events that reach the gap stay at its version.
 	//
 	// Corresponds with DELETE /v1/upcasters/{type}/{version} (the `DeleteUpcaster` operationId).
 	DeleteUpcaster(ctx context.Context, pType string, version int64, params *DeleteUpcasterParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetUpcaster An upcaster
+	// GetUpcaster Get an upcaster
 	//
 	// Corresponds with GET /v1/upcasters/{type}/{version} (the `GetUpcaster` operationId).
 	GetUpcaster(ctx context.Context, pType string, version int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// PutUpcasterWithBody Create or change an upcaster
 	//
-	// Applied wherever events of the type are folded from now on; `touches` says what was folded without it. Documents that are
-	// there change by a rebuild: with `rebuild`, one of each projection that it touches is started.
+	// The upcaster applies whenever events of the type are folded from now on. `touches` lists what was folded without it.
+	// Existing documents change only by a rebuild; with `rebuild`, one is started for each affected projection.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -4241,8 +4246,8 @@ type ClientInterface interface {
 
 	// PutUpcaster Create or change an upcaster
 	//
-	// Applied wherever events of the type are folded from now on; `touches` says what was folded without it. Documents that are
-	// there change by a rebuild: with `rebuild`, one of each projection that it touches is started.
+	// The upcaster applies whenever events of the type are folded from now on. `touches` lists what was folded without it.
+	// Existing documents change only by a rebuild; with `rebuild`, one is started for each affected projection.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -4256,17 +4261,17 @@ type ClientInterface interface {
 
 	// DeleteWebhook Remove a webhook
 	//
-	// Its secrets, attempts, retries, dead letters and replay go with it. What is on its way may still arrive.
+	// Also deletes its secrets, attempts, retries, dead letters and replay. Requests in progress may still arrive.
 	//
 	// Corresponds with DELETE /v1/webhooks/{name} (the `DeleteWebhook` operationId).
 	DeleteWebhook(ctx context.Context, name WebhookName, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetWebhook A webhook, and how far it has come
+	// GetWebhook Get a webhook and its progress
 	//
 	// Corresponds with GET /v1/webhooks/{name} (the `GetWebhook` operationId).
 	GetWebhook(ctx context.Context, name WebhookName, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PutWebhookWithBody Make or change a webhook
+	// PutWebhookWithBody Create or change a webhook
 	//
 	// From then on the events of its source are sent to the URL. The first answer has its secret, which no other answer shows.
 	// Repeating it changes nothing, but restarts a webhook that the service has disabled. The body is the whole definition: what is left
@@ -4280,7 +4285,7 @@ type ClientInterface interface {
 	// Corresponds with PUT /v1/webhooks/{name} (the `PutWebhook` operationId).
 	PutWebhookWithBody(ctx context.Context, name WebhookName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PutWebhook Make or change a webhook
+	// PutWebhook Create or change a webhook
 	//
 	// From then on the events of its source are sent to the URL. The first answer has its secret, which no other answer shows.
 	// Repeating it changes nothing, but restarts a webhook that the service has disabled. The body is the whole definition: what is left
@@ -4294,55 +4299,57 @@ type ClientInterface interface {
 	// Corresponds with PUT /v1/webhooks/{name} (the `PutWebhook` operationId).
 	PutWebhook(ctx context.Context, name WebhookName, body PutWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListWebhookAttempts What was sent, and what came of it
+	// ListWebhookAttempts List a webhook's attempts
 	//
-	// The newest first. They are kept for 7 days, and about the newest 10,000.
+	// Lists the newest attempts first. They are kept for 7 days, up to about 10,000.
 	//
 	// Corresponds with GET /v1/webhooks/{name}/attempts (the `ListWebhookAttempts` operationId).
 	ListWebhookAttempts(ctx context.Context, name WebhookName, params *ListWebhookAttemptsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PauseWebhook Send nothing for now
+	// PauseWebhook Pause a webhook
 	//
-	// Of a replay neither. What is on its way may still arrive; what is due meanwhile waits.
+	// Also pauses its replay. Requests in progress may still arrive, and due events wait.
 	//
 	// Corresponds with POST /v1/webhooks/{name}/pause (the `PauseWebhook` operationId).
 	PauseWebhook(ctx context.Context, name WebhookName, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CancelWebhookReplay End a replay, and forget it
+	// CancelWebhookReplay Cancel a replay
 	//
-	// Its retries and dead letters go with it.
+	// Also deletes its retries and dead letters.
 	//
 	// Corresponds with DELETE /v1/webhooks/{name}/replay (the `CancelWebhookReplay` operationId).
 	CancelWebhookReplay(ctx context.Context, name WebhookName, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetWebhookReplay The last replay, and how far it has come
+	// GetWebhookReplay Get the last replay and its progress
 	//
 	// Corresponds with GET /v1/webhooks/{name}/replay (the `GetWebhookReplay` operationId).
 	GetWebhookReplay(ctx context.Context, name WebhookName, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// StartWebhookReplayWithBody Send a range of events once more
+	// StartWebhookReplayWithBody Replay a range of events
 	//
-	// The events of the webhook's source between two positions, each with the id that it had, beside what is sent anyway. There is one
-	// replay at a time for a webhook. What cannot be delivered goes to the dead letters of the group `replay.` and the webhook's name.
+	// Sends the events of the webhook's source between two positions again, with their original ids, in parallel to new events.
+	// A webhook has at most one replay at a time. Undeliverable events go to the dead letters of the group `replay.` followed by
+	// the webhook's name.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/webhooks/{name}/replay (the `StartWebhookReplay` operationId).
 	StartWebhookReplayWithBody(ctx context.Context, name WebhookName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// StartWebhookReplay Send a range of events once more
+	// StartWebhookReplay Replay a range of events
 	//
-	// The events of the webhook's source between two positions, each with the id that it had, beside what is sent anyway. There is one
-	// replay at a time for a webhook. What cannot be delivered goes to the dead letters of the group `replay.` and the webhook's name.
+	// Sends the events of the webhook's source between two positions again, with their original ids, in parallel to new events.
+	// A webhook has at most one replay at a time. Undeliverable events go to the dead letters of the group `replay.` followed by
+	// the webhook's name.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/webhooks/{name}/replay (the `StartWebhookReplay` operationId).
 	StartWebhookReplay(ctx context.Context, name WebhookName, body StartWebhookReplayJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ResumeWebhook Send again
+	// ResumeWebhook Resume a webhook
 	//
-	// Also where the service has disabled it.
+	// Also resumes a webhook that the service has disabled.
 	//
 	// Corresponds with POST /v1/webhooks/{name}/resume (the `ResumeWebhook` operationId).
 	ResumeWebhook(ctx context.Context, name WebhookName, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4369,20 +4376,20 @@ type ClientInterface interface {
 
 	// RemoveWebhookSecret Remove a secret
 	//
-	// It signs no more. The last one that does not expire stays: add another one first.
+	// The secret signs no more messages. The last secret that does not expire cannot be removed; add another one first.
 	//
 	// Corresponds with DELETE /v1/webhooks/{name}/secrets/{secretId} (the `RemoveWebhookSecret` operationId).
 	RemoveWebhookSecret(ctx context.Context, name WebhookName, secretId SecretId, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// TestWebhook Send a test message at once
+	// TestWebhook Send a test message
 	//
-	// It is signed like any other, of type `webhook.test`, and stands among the attempts with position 0. It is sent once, also where
-	// the webhook is paused or disabled. The answer is 200 whatever came of it: `outcome` says that.
+	// The message is signed like any other, has the type `webhook.test`, and appears among the attempts with position 0. It is
+	// sent once, even if the webhook is paused or disabled. The answer is always 200; `outcome` has the result.
 	//
 	// Corresponds with POST /v1/webhooks/{name}/test (the `TestWebhook` operationId).
 	TestWebhook(ctx context.Context, name WebhookName, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// Gateway Many subscriptions over one WebSocket
+	// Gateway Open the WebSocket gateway
 	//
 	// Subscriptions, groups and publishing over one connection, with a correlation id for each message: `asyncapi.yaml` describes
 	// them. The key is sent with the request, as a ticket, or in the first message (`AUTH`).
@@ -4391,7 +4398,7 @@ type ClientInterface interface {
 	Gateway(ctx context.Context, params *GatewayParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
-// AsyncContract What goes over WebSockets
+// AsyncContract Get the contract of WebSocket messages
 //
 // Corresponds with GET /asyncapi.yaml (the `AsyncContract` operationId).
 func (c *Client) AsyncContract(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4406,7 +4413,7 @@ func (c *Client) AsyncContract(ctx context.Context, reqEditors ...RequestEditorF
 	return c.Client.Do(req)
 }
 
-// Docs This contract as a page
+// Docs Show this contract as a page
 //
 // Corresponds with GET /docs (the `Docs` operationId).
 func (c *Client) Docs(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4421,7 +4428,7 @@ func (c *Client) Docs(ctx context.Context, reqEditors ...RequestEditorFn) (*http
 	return c.Client.Do(req)
 }
 
-// DocsErrors The codes of errors, and what to do about each
+// DocsErrors Show the error codes, with advice for each
 //
 // Corresponds with GET /docs/errors (the `DocsErrors` operationId).
 func (c *Client) DocsErrors(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4436,7 +4443,7 @@ func (c *Client) DocsErrors(ctx context.Context, reqEditors ...RequestEditorFn) 
 	return c.Client.Do(req)
 }
 
-// Livez Whether the process lives
+// Livez Check liveness
 //
 // Corresponds with GET /livez (the `Livez` operationId).
 func (c *Client) Livez(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4451,9 +4458,9 @@ func (c *Client) Livez(ctx context.Context, reqEditors ...RequestEditorFn) (*htt
 	return c.Client.Do(req)
 }
 
-// Metrics Prometheus metrics
+// Metrics Get Prometheus metrics
 //
-// At the admin listener alone, where there is one; 404 elsewhere.
+// Served only at the admin listener, if there is one; elsewhere 404.
 //
 // Corresponds with GET /metrics (the `Metrics` operationId).
 func (c *Client) Metrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4468,7 +4475,7 @@ func (c *Client) Metrics(ctx context.Context, reqEditors ...RequestEditorFn) (*h
 	return c.Client.Do(req)
 }
 
-// Contract This contract
+// Contract Get this contract
 //
 // Corresponds with GET /openapi.yaml (the `Contract` operationId).
 func (c *Client) Contract(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4483,7 +4490,7 @@ func (c *Client) Contract(ctx context.Context, reqEditors ...RequestEditorFn) (*
 	return c.Client.Do(req)
 }
 
-// Readyz Whether it can serve
+// Readyz Check readiness
 //
 // Corresponds with GET /readyz (the `Readyz` operationId).
 func (c *Client) Readyz(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4498,7 +4505,7 @@ func (c *Client) Readyz(ctx context.Context, reqEditors ...RequestEditorFn) (*ht
 	return c.Client.Do(req)
 }
 
-// ListMembers The processes that work on projections
+// ListMembers List the processes that work on projections
 //
 // Corresponds with GET /v1/admin/members (the `ListMembers` operationId).
 func (c *Client) ListMembers(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4513,7 +4520,7 @@ func (c *Client) ListMembers(ctx context.Context, reqEditors ...RequestEditorFn)
 	return c.Client.Do(req)
 }
 
-// ListAllDocuments Documents of all tenants
+// ListAllDocuments List the documents of all tenants
 //
 // Of a shared projection, such as `usage`: by tenant, then by id. `filter` and `fields` are as in a tenant's own list.
 // The tenants are read one after the other, so a page may be short, or empty, while its `Link` leads to more.
@@ -4561,7 +4568,7 @@ func (c *Client) DeleteAggregate(ctx context.Context, category Category, reqEdit
 	return c.Client.Do(req)
 }
 
-// GetAggregate A category's aggregate definition
+// GetAggregate Get a category's aggregate definition
 //
 // Corresponds with GET /v1/aggregates/{category} (the `GetAggregate` operationId).
 func (c *Client) GetAggregate(ctx context.Context, category Category, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4578,8 +4585,8 @@ func (c *Client) GetAggregate(ctx context.Context, category Category, reqEditors
 
 // PutAggregateWithBody Define a category's aggregate
 //
-// For each event type an expression `(state, event) -> state`; `*` matches all other types. Snapshots of an older
-// definition are no longer used; new ones are taken in the background, also of streams that are there already.
+// Has an expression `(state, event) -> state` for each event type; `*` matches all other types. Snapshots of an older
+// definition are no longer used. New ones are taken in the background, also for existing streams.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4598,8 +4605,8 @@ func (c *Client) PutAggregateWithBody(ctx context.Context, category Category, co
 
 // PutAggregate Define a category's aggregate
 //
-// For each event type an expression `(state, event) -> state`; `*` matches all other types. Snapshots of an older
-// definition are no longer used; new ones are taken in the background, also of streams that are there already.
+// Has an expression `(state, event) -> state` for each event type; `*` matches all other types. Snapshots of an older
+// definition are no longer used. New ones are taken in the background, also for existing streams.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4618,8 +4625,8 @@ func (c *Client) PutAggregate(ctx context.Context, category Category, body PutAg
 
 // AppendWithBody Append to several streams
 //
-// Appends to all streams, or to none; each stream has its own expected version (default `any`). A stream stands in
-// a request once; a request has at most 1,000 events.
+// Appends to all streams or to none. Each stream has its own expected version (default `any`), and may occur only once in a
+// request. A request has at most 1,000 events.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4638,8 +4645,8 @@ func (c *Client) AppendWithBody(ctx context.Context, params *AppendParams, conte
 
 // Append Append to several streams
 //
-// Appends to all streams, or to none; each stream has its own expected version (default `any`). A stream stands in
-// a request once; a request has at most 1,000 events.
+// Appends to all streams or to none. Each stream has its own expected version (default `any`), and may occur only once in a
+// request. A request has at most 1,000 events.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4673,10 +4680,10 @@ func (c *Client) ReadCategory(ctx context.Context, category Category, params *Re
 	return c.Client.Do(req)
 }
 
-// ReadLatest The newest event of each key
+// ReadLatest Read the newest event of each key
 //
-// The newest event of each of the streams `category-key`, in the order of the keys; a key without events is left out. A
-// page ends early with large events: `Link` leads to the rest of the keys.
+// Returns the newest event of each of the streams `category-key`, in the order of the keys, and leaves out keys without
+// events. A page with large events ends early; follow `Link` for the remaining keys.
 //
 // Corresponds with GET /v1/categories/{category}/latest (the `ReadLatest` operationId).
 func (c *Client) ReadLatest(ctx context.Context, category Category, params *ReadLatestParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4691,7 +4698,7 @@ func (c *Client) ReadLatest(ctx context.Context, category Category, params *Read
 	return c.Client.Do(req)
 }
 
-// ListCursors How far every group and projection has come
+// ListCursors List the cursors of groups and projections
 //
 // Corresponds with GET /v1/cursors (the `ListCursors` operationId).
 func (c *Client) ListCursors(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4706,10 +4713,11 @@ func (c *Client) ListCursors(ctx context.Context, reqEditors ...RequestEditorFn)
 	return c.Client.Do(req)
 }
 
-// ReadEvent An event
+// ReadEvent Get an event
 //
-// One event by its id. As a CloudEvent with `Accept: application/cloudevents+json`, or in the binary form, its data as the body, with
-// `Accept: application/cloudevents-binary`. To a key that may not read the event's category it is not there.
+// Returns an event by its id. With `Accept: application/cloudevents+json` it is a CloudEvent; with `Accept:
+// application/cloudevents-binary` it has the binary form, with the data as the body. The answer is 404 for a key that may
+// not read the event's category.
 //
 // Corresponds with GET /v1/events/{eventId} (the `ReadEvent` operationId).
 func (c *Client) ReadEvent(ctx context.Context, eventId UUID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4726,9 +4734,9 @@ func (c *Client) ReadEvent(ctx context.Context, eventId UUID, reqEditors ...Requ
 
 // ExportEvents Export the log
 //
-// The whole log in the order of positions, one JSON object a line, as import takes it, with `version`, `position`
-// and `recordedAt` beside. It ends at the position that was the head when the request came. With
-// `Accept: application/cloudevents+json` each line is a CloudEvent, which import takes as well.
+// Returns the whole log in the order of positions, one JSON object per line, in the form that import accepts, with
+// `version`, `position` and `recordedAt`. It ends at the log's head at the time of the request. With `Accept:
+// application/cloudevents+json` each line is a CloudEvent, which import also accepts.
 //
 // Corresponds with GET /v1/export (the `ExportEvents` operationId).
 func (c *Client) ExportEvents(ctx context.Context, params *ExportEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4771,7 +4779,7 @@ func (c *Client) ImportEventsWithBody(ctx context.Context, params *ImportEventsP
 	return c.Client.Do(req)
 }
 
-// ListKeys List one's own tenant's keys
+// ListKeys List the keys of the caller's tenant
 //
 // Corresponds with GET /v1/keys (the `ListKeys` operationId).
 func (c *Client) ListKeys(ctx context.Context, params *ListKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4786,9 +4794,9 @@ func (c *Client) ListKeys(ctx context.Context, params *ListKeysParams, reqEditor
 	return c.Client.Do(req)
 }
 
-// CreateKeyWithBody Create a key for one's own tenant
+// CreateKeyWithBody Create a key for the caller's tenant
 //
-// The secret is in this answer and nowhere else; only its hash is kept.
+// Only this answer contains the secret; the service keeps its hash.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4805,9 +4813,9 @@ func (c *Client) CreateKeyWithBody(ctx context.Context, contentType string, body
 	return c.Client.Do(req)
 }
 
-// CreateKey Create a key for one's own tenant
+// CreateKey Create a key for the caller's tenant
 //
-// The secret is in this answer and nowhere else; only its hash is kept.
+// Only this answer contains the secret; the service keeps its hash.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4824,7 +4832,7 @@ func (c *Client) CreateKey(ctx context.Context, body CreateKeyJSONRequestBody, r
 	return c.Client.Do(req)
 }
 
-// RevokeKey Revoke a key of one's own tenant
+// RevokeKey Revoke a key of the caller's tenant
 //
 // Corresponds with DELETE /v1/keys/{keyId} (the `RevokeKey` operationId).
 func (c *Client) RevokeKey(ctx context.Context, keyId KeyId, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4839,10 +4847,11 @@ func (c *Client) RevokeKey(ctx context.Context, keyId KeyId, reqEditors ...Reque
 	return c.Client.Do(req)
 }
 
-// GetLag How far every group and projection is behind
+// GetLag Get the lag of groups and projections
 //
-// `lagPositions` is how many positions lie between the cursor and the log's head, whatever of them the consumer is interested in;
-// `seconds` how long ago the first of these was recorded. A projection's cursor stands before the first event that it has to fold.
+// `lagPositions` is the number of positions between the cursor and the log's head, including events that the consumer does
+// not select. `seconds` is the age of the first of these events. A projection's cursor is before the first event that it has
+// to fold.
 //
 // Corresponds with GET /v1/lag (the `GetLag` operationId).
 func (c *Client) GetLag(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4912,9 +4921,9 @@ func (c *Client) CreateProjection(ctx context.Context, body CreateProjectionJSON
 	return c.Client.Do(req)
 }
 
-// PlanProjectionsWithBody What a deployment would change
+// PlanProjectionsWithBody Plan a deployment
 //
-// Holds definitions against those that are there, and changes nothing. `manifold diff` and `manifold apply` ask it.
+// Compares definitions with the existing ones and changes nothing. `manifold diff` and `manifold apply` use it.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4931,9 +4940,9 @@ func (c *Client) PlanProjectionsWithBody(ctx context.Context, contentType string
 	return c.Client.Do(req)
 }
 
-// PlanProjections What a deployment would change
+// PlanProjections Plan a deployment
 //
-// Holds definitions against those that are there, and changes nothing. `manifold diff` and `manifold apply` ask it.
+// Compares definitions with the existing ones and changes nothing. `manifold diff` and `manifold apply` use it.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4950,11 +4959,11 @@ func (c *Client) PlanProjections(ctx context.Context, body PlanProjectionsJSONRe
 	return c.Client.Do(req)
 }
 
-// PreviewProjectionWithBody Try a definition out
+// PreviewProjectionWithBody Preview a definition
 //
-// Folds without storing anything, and says what each event did, from nothing. With the operator's key only given events
-// can be folded; for a tenant's own its key needs `events:read` as well. 413 where the events and the documents after
-// them come to more than 8 MiB, 422 `too-costly` where folding takes more steps than a request may take.
+// Folds events from an empty state without storing anything, and reports the effect of each event. With the operator's key,
+// events must be given in the request; for events of a tenant's log, the key also needs `events:read`. The answer is 413 if
+// the events and their documents exceed 8 MiB, and 422 `too-costly` if folding takes more steps than a request may take.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4971,11 +4980,11 @@ func (c *Client) PreviewProjectionWithBody(ctx context.Context, contentType stri
 	return c.Client.Do(req)
 }
 
-// PreviewProjection Try a definition out
+// PreviewProjection Preview a definition
 //
-// Folds without storing anything, and says what each event did, from nothing. With the operator's key only given events
-// can be folded; for a tenant's own its key needs `events:read` as well. 413 where the events and the documents after
-// them come to more than 8 MiB, 422 `too-costly` where folding takes more steps than a request may take.
+// Folds events from an empty state without storing anything, and reports the effect of each event. With the operator's key,
+// events must be given in the request; for events of a tenant's log, the key also needs `events:read`. The answer is 413 if
+// the events and their documents exceed 8 MiB, and 422 `too-costly` if folding takes more steps than a request may take.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5009,7 +5018,7 @@ func (c *Client) DeleteProjection(ctx context.Context, name Name, reqEditors ...
 	return c.Client.Do(req)
 }
 
-// GetProjection A projection
+// GetProjection Get a projection
 //
 // Corresponds with GET /v1/projections/{name} (the `GetProjection` operationId).
 func (c *Client) GetProjection(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5026,9 +5035,9 @@ func (c *Client) GetProjection(ctx context.Context, name Name, reqEditors ...Req
 
 // PutProjectionWithBody Create or change a projection
 //
-// 201: created. 200: unchanged. 202: a rebuild makes its documents by the changed
-// definition, while the present one serves; the definition changes with the documents. The name is the path's, and
-// need not be in the body.
+// The answer is 201 if the projection was created, and 200 if it is unchanged. With 202, a rebuild makes the documents with
+// the changed definition while the current one serves reads; the definition changes together with the documents. The path
+// has the name, so the body may leave it out.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5047,9 +5056,9 @@ func (c *Client) PutProjectionWithBody(ctx context.Context, name Name, params *P
 
 // PutProjection Create or change a projection
 //
-// 201: created. 200: unchanged. 202: a rebuild makes its documents by the changed
-// definition, while the present one serves; the definition changes with the documents. The name is the path's, and
-// need not be in the body.
+// The answer is 201 if the projection was created, and 200 if it is unchanged. With 202, a rebuild makes the documents with
+// the changed definition while the current one serves reads; the definition changes together with the documents. The path
+// has the name, so the body may leave it out.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5066,9 +5075,10 @@ func (c *Client) PutProjection(ctx context.Context, name Name, params *PutProjec
 	return c.Client.Do(req)
 }
 
-// CatchUpProjection Wait until a projection has reached the head
+// CatchUpProjection Wait until a projection has caught up
 //
-// The head is the one that the log has when the request comes. 503 `not-caught-up` where it takes longer than `timeout`, and 409 `faulted` where it stands still before an event.
+// Waits for the log's head at the time of the request. The answer is 503 `not-caught-up` if this takes longer than
+// `timeout`, and 409 `faulted` if an event stops the projection.
 //
 // Corresponds with POST /v1/projections/{name}/catch-up (the `CatchUpProjection` operationId).
 func (c *Client) CatchUpProjection(ctx context.Context, name Name, params *CatchUpProjectionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5085,13 +5095,13 @@ func (c *Client) CatchUpProjection(ctx context.Context, name Name, params *Catch
 
 // ListDocuments List a projection's documents
 //
-// Those that `filter` is true for, in the order that `orderBy` asks for, page by page. The database answers: nothing
-// is filtered or sorted behind it, and what it cannot answer is refused with 422 `unsupported`.
+// Returns the documents that match `filter`, in the order of `orderBy`, page by page. The database does all filtering and
+// sorting; a query that it cannot answer is refused with 422 `unsupported`.
 //
-// A document that stays where it is in the order is on exactly one page, whatever else changes meanwhile. A page
-// token is good for the query that it was given with; one of a build that is gone is answered with 410: begin again.
+// A document whose place in the order does not change is on exactly one page, whatever else changes meanwhile. A page token
+// is valid only for its query. If the build of a token is gone, the answer is 410; start again with the first page.
 //
-// The operator reads no documents, but may ask with `explain=true` how a tenant's query would be answered.
+// The operator cannot read documents, but `explain=true` shows how a tenant's query would be answered.
 //
 // Corresponds with GET /v1/projections/{name}/documents (the `ListDocuments` operationId).
 func (c *Client) ListDocuments(ctx context.Context, name Name, params *ListDocumentsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5106,7 +5116,7 @@ func (c *Client) ListDocuments(ctx context.Context, name Name, params *ListDocum
 	return c.Client.Do(req)
 }
 
-// GetDocument A document
+// GetDocument Get a document
 //
 // `minPosition` waits until the event at that position is in the document: reading one's own write.
 //
@@ -5123,7 +5133,7 @@ func (c *Client) GetDocument(ctx context.Context, name Name, documentId string, 
 	return c.Client.Do(req)
 }
 
-// ListParkedDocuments Documents that are set aside
+// ListParkedDocuments List parked documents
 //
 // Corresponds with GET /v1/projections/{name}/parked (the `ListParkedDocuments` operationId).
 func (c *Client) ListParkedDocuments(ctx context.Context, name Name, params *ListParkedDocumentsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5138,9 +5148,9 @@ func (c *Client) ListParkedDocuments(ctx context.Context, name Name, params *Lis
 	return c.Client.Do(req)
 }
 
-// ReplayParkedDocuments Fold what waits for parked documents
+// ReplayParkedDocuments Replay all parked documents
 //
-// All of them, in order; one that still cannot be folded stays parked.
+// Replays all parked documents in order. A document whose events still cannot be folded stays parked.
 //
 // Corresponds with POST /v1/projections/{name}/parked/replay (the `ReplayParkedDocuments` operationId).
 func (c *Client) ReplayParkedDocuments(ctx context.Context, name Name, params *ReplayParkedDocumentsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5155,10 +5165,10 @@ func (c *Client) ReplayParkedDocuments(ctx context.Context, name Name, params *R
 	return c.Client.Do(req)
 }
 
-// DiscardParkedDocument Give up the events that wait for a parked document
+// DiscardParkedDocument Discard a parked document
 //
-// Each of them is recorded as skipped, which holds until it is withdrawn; the document continues with the next event, from
-// where it was before.
+// Each waiting event is recorded as skipped until that is withdrawn. The document stays as it was and continues with the
+// next event.
 //
 // Corresponds with DELETE /v1/projections/{name}/parked/{documentId} (the `DiscardParkedDocument` operationId).
 func (c *Client) DiscardParkedDocument(ctx context.Context, name Name, documentId ParkedId, params *DiscardParkedDocumentParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5173,7 +5183,7 @@ func (c *Client) DiscardParkedDocument(ctx context.Context, name Name, documentI
 	return c.Client.Do(req)
 }
 
-// ReplayParkedDocument Fold what waits for a parked document
+// ReplayParkedDocument Replay a parked document
 //
 // Corresponds with POST /v1/projections/{name}/parked/{documentId}/replay (the `ReplayParkedDocument` operationId).
 func (c *Client) ReplayParkedDocument(ctx context.Context, name Name, documentId ParkedId, params *ReplayParkedDocumentParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5205,13 +5215,13 @@ func (c *Client) ListRebuilds(ctx context.Context, name Name, reqEditors ...Requ
 
 // StartRebuildWithBody Start a rebuild
 //
-// Builds the documents in a temporary table, by the present definition or by the one in the body, and swaps
-// them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
-// hold, fails it and leaves the live documents as they are. In a rebuild of a shared projection it concerns its tenant
-// alone: the others get the new documents, and that tenant stays on its old ones, by the definition that they were made
-// by, until a rebuild with `tenants` succeeds for it, or the next one for all. The same holds for a tenant whose events
-// retention has removed, unless `acceptLoss` is true. `faultedTenants` lists such tenants. The
-// rebuild fails where there are more of them than `maxFaultedTenants`, or where no tenant with events to fold is left.
+// Builds the documents in a temporary table, with the current definition or the one in the body, and swaps them in. A
+// projection has at most one rebuild at a time. If an event cannot be folded, or an assertion does not hold, the rebuild
+// fails and leaves the live documents unchanged. In a rebuild of a shared projection, this affects only the tenant
+// concerned: the others get the new documents, and that tenant stays on its old documents and their definition until a
+// rebuild with `tenants`, or the next one for all, succeeds for it. The same holds for a tenant whose events retention has
+// removed, unless `acceptLoss` is true. `faultedTenants` lists such tenants. The rebuild fails if there are more of them
+// than `maxFaultedTenants`, or if no tenant with events to fold is left.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5230,13 +5240,13 @@ func (c *Client) StartRebuildWithBody(ctx context.Context, name Name, contentTyp
 
 // StartRebuild Start a rebuild
 //
-// Builds the documents in a temporary table, by the present definition or by the one in the body, and swaps
-// them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
-// hold, fails it and leaves the live documents as they are. In a rebuild of a shared projection it concerns its tenant
-// alone: the others get the new documents, and that tenant stays on its old ones, by the definition that they were made
-// by, until a rebuild with `tenants` succeeds for it, or the next one for all. The same holds for a tenant whose events
-// retention has removed, unless `acceptLoss` is true. `faultedTenants` lists such tenants. The
-// rebuild fails where there are more of them than `maxFaultedTenants`, or where no tenant with events to fold is left.
+// Builds the documents in a temporary table, with the current definition or the one in the body, and swaps them in. A
+// projection has at most one rebuild at a time. If an event cannot be folded, or an assertion does not hold, the rebuild
+// fails and leaves the live documents unchanged. In a rebuild of a shared projection, this affects only the tenant
+// concerned: the others get the new documents, and that tenant stays on its old documents and their definition until a
+// rebuild with `tenants`, or the next one for all, succeeds for it. The same holds for a tenant whose events retention has
+// removed, unless `acceptLoss` is true. `faultedTenants` lists such tenants. The rebuild fails if there are more of them
+// than `maxFaultedTenants`, or if no tenant with events to fold is left.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5253,7 +5263,7 @@ func (c *Client) StartRebuild(ctx context.Context, name Name, body StartRebuildJ
 	return c.Client.Do(req)
 }
 
-// GetRebuild A rebuild's progress and outcome
+// GetRebuild Get a rebuild
 //
 // Corresponds with GET /v1/projections/{name}/rebuilds/{rebuildId} (the `GetRebuild` operationId).
 func (c *Client) GetRebuild(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5268,9 +5278,9 @@ func (c *Client) GetRebuild(ctx context.Context, name Name, rebuildId RebuildId,
 	return c.Client.Do(req)
 }
 
-// ApproveRebuild Let a rebuild swap
+// ApproveRebuild Approve a rebuild
 //
-// Of one that waits for approval, or will. 409 when it has ended, or needs none.
+// Approves a rebuild that waits for approval, or will. The answer is 409 if it has ended or needs no approval.
 //
 // Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/approve (the `ApproveRebuild` operationId).
 func (c *Client) ApproveRebuild(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5302,9 +5312,9 @@ func (c *Client) CancelRebuild(ctx context.Context, name Name, rebuildId Rebuild
 	return c.Client.Do(req)
 }
 
-// PauseRebuild Let a rebuild rest
+// PauseRebuild Pause a rebuild
 //
-// What it has done stays. 409 when it has ended.
+// Its work so far is kept. The answer is 409 if it has ended.
 //
 // Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/pause (the `PauseRebuild` operationId).
 func (c *Client) PauseRebuild(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5319,10 +5329,10 @@ func (c *Client) PauseRebuild(ctx context.Context, name Name, rebuildId RebuildI
 	return c.Client.Do(req)
 }
 
-// WatchRebuild Follow a rebuild
+// WatchRebuild Follow a rebuild's progress
 //
-// Server-sent events: `progress`, with the rebuild as data, whenever it has changed, about once a second at most, and
-// `ended` with the last one, behind which the stream ends. A comment comes every 15 s while nothing does.
+// Sends server-sent events: `progress`, with the rebuild as data, when it has changed, at most about once a second, and
+// finally `ended`. While nothing changes, a comment is sent every 15 s.
 //
 // Corresponds with GET /v1/projections/{name}/rebuilds/{rebuildId}/progress (the `WatchRebuild` operationId).
 func (c *Client) WatchRebuild(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5337,9 +5347,9 @@ func (c *Client) WatchRebuild(ctx context.Context, name Name, rebuildId RebuildI
 	return c.Client.Do(req)
 }
 
-// ResumeRebuild Let a paused rebuild continue
+// ResumeRebuild Resume a rebuild
 //
-// 409 when it has ended.
+// The answer is 409 if the rebuild has ended.
 //
 // Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/resume (the `ResumeRebuild` operationId).
 func (c *Client) ResumeRebuild(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5354,10 +5364,11 @@ func (c *Client) ResumeRebuild(ctx context.Context, name Name, rebuildId Rebuild
 	return c.Client.Do(req)
 }
 
-// RollbackRebuild Go back to the documents from before a swap
+// RollbackRebuild Roll a rebuild back
 //
-// While they are kept: a rebuild lets the old documents follow on from where they stopped, and swaps them in again, with
-// their definition. 409 when it was not swapped, when something else was swapped in since, or when they are gone.
+// Possible while the old documents are kept: a rebuild continues them from where they stopped, and swaps them in again, with
+// their definition. The answer is 409 if the rebuild was not swapped, if another one was swapped in since, or if the old
+// documents are gone.
 //
 // Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/rollback (the `RollbackRebuild` operationId).
 func (c *Client) RollbackRebuild(ctx context.Context, name Name, rebuildId RebuildId, params *RollbackRebuildParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5372,7 +5383,7 @@ func (c *Client) RollbackRebuild(ctx context.Context, name Name, rebuildId Rebui
 	return c.Client.Do(req)
 }
 
-// ListRebuildTenants How far a rebuild is with each tenant
+// ListRebuildTenants List a rebuild's tenants
 //
 // Corresponds with GET /v1/projections/{name}/rebuilds/{rebuildId}/tenants (the `ListRebuildTenants` operationId).
 func (c *Client) ListRebuildTenants(ctx context.Context, name Name, rebuildId RebuildId, params *ListRebuildTenantsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5387,10 +5398,10 @@ func (c *Client) ListRebuildTenants(ctx context.Context, name Name, rebuildId Re
 	return c.Client.Do(req)
 }
 
-// ResetProjection Begin again with an empty build
+// ResetProjection Reset a projection
 //
-// For development: readers see the documents grow from nothing. To renew documents while readers see the present
-// ones, start a rebuild.
+// For development: readers see the documents grow from nothing. Start a rebuild to renew the documents while readers see the
+// current ones.
 //
 // Corresponds with POST /v1/projections/{name}/reset (the `ResetProjection` operationId).
 func (c *Client) ResetProjection(ctx context.Context, name Name, params *ResetProjectionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5407,7 +5418,8 @@ func (c *Client) ResetProjection(ctx context.Context, name Name, params *ResetPr
 
 // RetryProjection Retry the event that stopped a projection
 //
-// Call it after the cause of the fault is fixed. The projection's state shows the result. A projection that is running is not affected.
+// Call it after you have fixed the cause of the fault. The projection's state shows the result. A running projection is not
+// affected.
 //
 // Corresponds with POST /v1/projections/{name}/retry (the `RetryProjection` operationId).
 func (c *Client) RetryProjection(ctx context.Context, name Name, params *RetryProjectionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5422,11 +5434,11 @@ func (c *Client) RetryProjection(ctx context.Context, name Name, params *RetryPr
 	return c.Client.Do(req)
 }
 
-// SkipEventWithBody Pass over the event that a projection stands before
+// SkipEventWithBody Skip the event that stopped a projection
 //
-// It is recorded, and holds for every build that is made until it is withdrawn, by this version of the definition and by
-// later ones. 409 where the projection does not stand before that position, and no rebuild has left the tenant on its
-// old documents for it.
+// The skip is recorded and applies to every build until it is withdrawn, with this version of the definition and with later
+// ones. The answer is 409 if the projection has not stopped at this position, unless a rebuild has left the tenant on its
+// old documents because of it.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5443,11 +5455,11 @@ func (c *Client) SkipEventWithBody(ctx context.Context, name Name, params *SkipE
 	return c.Client.Do(req)
 }
 
-// SkipEvent Pass over the event that a projection stands before
+// SkipEvent Skip the event that stopped a projection
 //
-// It is recorded, and holds for every build that is made until it is withdrawn, by this version of the definition and by
-// later ones. 409 where the projection does not stand before that position, and no rebuild has left the tenant on its
-// old documents for it.
+// The skip is recorded and applies to every build until it is withdrawn, with this version of the definition and with later
+// ones. The answer is 409 if the projection has not stopped at this position, unless a rebuild has left the tenant on its
+// old documents because of it.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5464,7 +5476,7 @@ func (c *Client) SkipEvent(ctx context.Context, name Name, params *SkipEventPara
 	return c.Client.Do(req)
 }
 
-// ListSkippedEvents Events that a projection passes over
+// ListSkippedEvents List skipped events
 //
 // Corresponds with GET /v1/projections/{name}/skipped (the `ListSkippedEvents` operationId).
 func (c *Client) ListSkippedEvents(ctx context.Context, name Name, params *ListSkippedEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5479,10 +5491,10 @@ func (c *Client) ListSkippedEvents(ctx context.Context, name Name, params *ListS
 	return c.Client.Do(req)
 }
 
-// WithdrawSkip Pass over an event no more
+// WithdrawSkip Withdraw a skip
 //
-// Builds that are made from now on fold it again, and so does the live one where it has not come to the event yet. What was
-// passed over already stays so until the next rebuild.
+// Later builds fold the event again, and so does the live build if it has not reached the event yet. A build that has
+// already skipped the event stays as it is until the next rebuild.
 //
 // Corresponds with DELETE /v1/projections/{name}/skipped/{position} (the `WithdrawSkip` operationId).
 func (c *Client) WithdrawSkip(ctx context.Context, name Name, position int64, params *WithdrawSkipParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5497,7 +5509,7 @@ func (c *Client) WithdrawSkip(ctx context.Context, name Name, position int64, pa
 	return c.Client.Do(req)
 }
 
-// GetProjectionState How far a projection has come
+// GetProjectionState Get a projection's state
 //
 // For the key's tenant, also of a shared projection.
 //
@@ -5514,9 +5526,9 @@ func (c *Client) GetProjectionState(ctx context.Context, name Name, reqEditors .
 	return c.Client.Do(req)
 }
 
-// ListProjectionVersions The definitions that a projection has had
+// ListProjectionVersions List a projection's versions
 //
-// With who changed what, and when. They are kept when the projection is removed.
+// Lists who changed what, and when. The versions are kept when the projection is removed.
 //
 // Corresponds with GET /v1/projections/{name}/versions (the `ListProjectionVersions` operationId).
 func (c *Client) ListProjectionVersions(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5533,15 +5545,15 @@ func (c *Client) ListProjectionVersions(ctx context.Context, name Name, reqEdito
 
 // PublishWithBody Publish messages
 //
-// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
-// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a separate
-// stream, `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
-// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
-// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
-// `zstd`).
+// Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
+// topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
+// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. The answer is 201 if the
+// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
+// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
+// (`Content-Encoding: gzip` or `zstd`).
 //
-// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
-// the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
+// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
+// its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5560,15 +5572,15 @@ func (c *Client) PublishWithBody(ctx context.Context, params *PublishParams, con
 
 // PublishWithApplicationCloudeventsPlusJSONBody Publish messages
 //
-// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
-// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a separate
-// stream, `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
-// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
-// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
-// `zstd`).
+// Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
+// topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
+// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. The answer is 201 if the
+// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
+// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
+// (`Content-Encoding: gzip` or `zstd`).
 //
-// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
-// the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
+// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
+// its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
 //
 // Takes a body of the `application/cloudevents+json` content type.
 //
@@ -5587,15 +5599,15 @@ func (c *Client) PublishWithApplicationCloudeventsPlusJSONBody(ctx context.Conte
 
 // PublishWithApplicationCloudeventsBatchPlusJSONBody Publish messages
 //
-// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
-// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a separate
-// stream, `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
-// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
-// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
-// `zstd`).
+// Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
+// topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
+// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. The answer is 201 if the
+// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
+// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
+// (`Content-Encoding: gzip` or `zstd`).
 //
-// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
-// the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
+// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
+// its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
 //
 // Takes a body of the `application/cloudevents-batch+json` content type.
 //
@@ -5614,15 +5626,15 @@ func (c *Client) PublishWithApplicationCloudeventsBatchPlusJSONBody(ctx context.
 
 // Publish Publish messages
 //
-// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
-// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a separate
-// stream, `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
-// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
-// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
-// `zstd`).
+// Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
+// topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
+// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. The answer is 201 if the
+// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
+// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
+// (`Content-Encoding: gzip` or `zstd`).
 //
-// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
-// the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
+// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
+// its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5654,9 +5666,9 @@ func (c *Client) ListRetention(ctx context.Context, reqEditors ...RequestEditorF
 	return c.Client.Do(req)
 }
 
-// DeleteRetention Remove nothing more of a category
+// DeleteRetention Delete a category's retention policy
 //
-// What was removed stays so.
+// Removed events are not restored.
 //
 // Corresponds with DELETE /v1/retention/{category} (the `DeleteRetention` operationId).
 func (c *Client) DeleteRetention(ctx context.Context, category Category, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5671,7 +5683,7 @@ func (c *Client) DeleteRetention(ctx context.Context, category Category, reqEdit
 	return c.Client.Do(req)
 }
 
-// GetRetention A category's retention policy
+// GetRetention Get a category's retention policy
 //
 // The policy, how much of the category it has removed, and what held the last run.
 //
@@ -5688,12 +5700,12 @@ func (c *Client) GetRetention(ctx context.Context, category Category, reqEditors
 	return c.Client.Do(req)
 }
 
-// PutRetentionWithBody Set what is removed of a category
+// PutRetentionWithBody Set a category's retention policy
 //
-// An event goes for good where any of `maxAge`, `maxCount` and `compact` says so, but not before every group, projection and
-// running rebuild that still has to read it has done so, unless `force` names it. Events that a dead letter or a parked
-// document names stay until those are dealt with. Positions and versions keep their numbers. Try it out before: POST
-// `/v1/retention/{category}/run` with `dryRun` and the policy.
+// An event is removed permanently if `maxAge`, `maxCount` or `compact` says so, but not before every group, projection and
+// running rebuild that needs it has read it, unless `force` names that reader. Events of dead letters and parked documents
+// stay until these are resolved. Positions and versions keep their numbers. Preview a policy with POST
+// `/v1/retention/{category}/run`, `dryRun` and the policy.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5710,12 +5722,12 @@ func (c *Client) PutRetentionWithBody(ctx context.Context, category Category, co
 	return c.Client.Do(req)
 }
 
-// PutRetention Set what is removed of a category
+// PutRetention Set a category's retention policy
 //
-// An event goes for good where any of `maxAge`, `maxCount` and `compact` says so, but not before every group, projection and
-// running rebuild that still has to read it has done so, unless `force` names it. Events that a dead letter or a parked
-// document names stay until those are dealt with. Positions and versions keep their numbers. Try it out before: POST
-// `/v1/retention/{category}/run` with `dryRun` and the policy.
+// An event is removed permanently if `maxAge`, `maxCount` or `compact` says so, but not before every group, projection and
+// running rebuild that needs it has read it, unless `force` names that reader. Events of dead letters and parked documents
+// stay until these are resolved. Positions and versions keep their numbers. Preview a policy with POST
+// `/v1/retention/{category}/run`, `dryRun` and the policy.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5732,11 +5744,11 @@ func (c *Client) PutRetention(ctx context.Context, category Category, body PutRe
 	return c.Client.Do(req)
 }
 
-// RunRetentionWithBody Run a retention policy now, or see what it would remove
+// RunRetentionWithBody Run or preview a retention policy
 //
-// A policy runs about once a minute by itself. Without `dryRun` it runs as soon as a worker gets to it: it has when `askedAt`
-// is gone. With `dryRun` nothing is removed, and the answer says how many events would go now, and what holds
-// more of them; with a `policy` by that one, which need not be kept.
+// A policy runs by itself about once a minute. Without `dryRun`, it runs as soon as a worker is free; `askedAt` disappears
+// when it has run. With `dryRun`, nothing is removed, and the answer has the number of events that would be removed now, and
+// what holds more of them. A `policy` in the body is previewed without being stored.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5753,11 +5765,11 @@ func (c *Client) RunRetentionWithBody(ctx context.Context, category Category, co
 	return c.Client.Do(req)
 }
 
-// RunRetention Run a retention policy now, or see what it would remove
+// RunRetention Run or preview a retention policy
 //
-// A policy runs about once a minute by itself. Without `dryRun` it runs as soon as a worker gets to it: it has when `askedAt`
-// is gone. With `dryRun` nothing is removed, and the answer says how many events would go now, and what holds
-// more of them; with a `policy` by that one, which need not be kept.
+// A policy runs by itself about once a minute. Without `dryRun`, it runs as soon as a worker is free; `askedAt` disappears
+// when it has run. With `dryRun`, nothing is removed, and the answer has the number of events that would be removed now, and
+// what holds more of them. A `policy` in the body is previewed without being stored.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5774,10 +5786,11 @@ func (c *Client) RunRetention(ctx context.Context, category Category, body RunRe
 	return c.Client.Do(req)
 }
 
-// SnapDocument A document as it is
+// SnapDocument Get a document without an envelope
 //
-// The document itself as the body, with nothing around it. The `ETag` changes whenever the document does, also by a rebuild: with
-// `If-None-Match` an unchanged one is answered 304. `HEAD` asks whether it is there, and how new it is.
+// Returns the document itself as the body, without an envelope. The `ETag` changes whenever the document does, also by a
+// rebuild: with `If-None-Match`, the answer for an unchanged document is 304. `HEAD` checks whether the document exists, and
+// its position.
 //
 // Corresponds with GET /v1/snap/{projection}/{key} (the `SnapDocument` operationId).
 func (c *Client) SnapDocument(ctx context.Context, projection string, key string, params *SnapDocumentParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5792,12 +5805,12 @@ func (c *Client) SnapDocument(ctx context.Context, projection string, key string
 	return c.Client.Do(req)
 }
 
-// TakeSnapshotWithBody Take or put a snapshot
+// TakeSnapshotWithBody Take or store a snapshot
 //
-// Without a body: folds the stream by its aggregate definition and keeps the state. With one: keeps the state that
-// a team folded in its own language, under its own tag.
+// Without a body, the service folds the stream with its aggregate definition and stores the state. With a body, it stores
+// the given state under the given tag, for teams that fold in their own language.
 //
-// The answer to a key without `events:read` has `null` as its `state`, and a fault does not name the event.
+// For a key without `events:read`, `state` in the answer is `null`, and a fault does not name the event.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5814,12 +5827,12 @@ func (c *Client) TakeSnapshotWithBody(ctx context.Context, streamId StreamId, pa
 	return c.Client.Do(req)
 }
 
-// TakeSnapshot Take or put a snapshot
+// TakeSnapshot Take or store a snapshot
 //
-// Without a body: folds the stream by its aggregate definition and keeps the state. With one: keeps the state that
-// a team folded in its own language, under its own tag.
+// Without a body, the service folds the stream with its aggregate definition and stores the state. With a body, it stores
+// the given state under the given tag, for teams that fold in their own language.
 //
-// The answer to a key without `events:read` has `null` as its `state`, and a fault does not name the event.
+// For a key without `events:read`, `state` in the answer is `null`, and a fault does not name the event.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5836,9 +5849,9 @@ func (c *Client) TakeSnapshot(ctx context.Context, streamId StreamId, params *Ta
 	return c.Client.Do(req)
 }
 
-// GetLatestSnapshot A stream's newest snapshot
+// GetLatestSnapshot Get a stream's newest snapshot
 //
-// The newest, whoever made it; the tag says who.
+// The newest snapshot of any origin; `tag` names its origin.
 //
 // Corresponds with GET /v1/snapshots/{streamId}/latest (the `GetLatestSnapshot` operationId).
 func (c *Client) GetLatestSnapshot(ctx context.Context, streamId StreamId, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5855,7 +5868,7 @@ func (c *Client) GetLatestSnapshot(ctx context.Context, streamId StreamId, reqEd
 
 // ListStreams List streams
 //
-// Their names, in the order of their bytes.
+// Names, in byte order.
 //
 // Corresponds with GET /v1/streams (the `ListStreams` operationId).
 func (c *Client) ListStreams(ctx context.Context, params *ListStreamsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5872,8 +5885,7 @@ func (c *Client) ListStreams(ctx context.Context, params *ListStreamsParams, req
 
 // ReadAll Read the whole log
 //
-// Events of all streams in the order of their positions. NDJSON ends at the position that was the log's head when
-// the request came.
+// Events of all streams in the order of their positions. NDJSON ends at the log's head at the time of the request.
 //
 // Corresponds with GET /v1/streams/$all (the `ReadAll` operationId).
 func (c *Client) ReadAll(ctx context.Context, params *ReadAllParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5890,9 +5902,9 @@ func (c *Client) ReadAll(ctx context.Context, params *ReadAllParams, reqEditors 
 
 // ReadStream Read a stream
 //
-// Events of one stream in the order of their versions. 404 where the stream never had an event, and where its only one was
-// published without a key and retention has removed it; where retention has removed all of another stream, the list is
-// empty and `ETag` has the version.
+// Events of one stream in the order of their versions. The answer is 404 if the stream never had an event, or if its only
+// event was published without a key and has been removed by retention. If retention has removed all events of another
+// stream, the list is empty, and `ETag` has the version.
 //
 // Corresponds with GET /v1/streams/{streamId} (the `ReadStream` operationId).
 func (c *Client) ReadStream(ctx context.Context, streamId StreamId, params *ReadStreamParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5909,14 +5921,14 @@ func (c *Client) ReadStream(ctx context.Context, streamId StreamId, params *Read
 
 // AppendToStreamWithBody Append events to a stream
 //
-// Appends all events, or none. 201 when they were appended; 200 when every one of them was there already, with
-// their first positions. The expectation stands in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a
-// stream that exists) and `If-None-Match: *` (a stream that does not); without any it is `any`. Give the events
-// ids, or the request an `Idempotency-Key`, and repeating it never appends twice. The body may be compressed
-// (`Content-Encoding: gzip` or `zstd`).
+// Appends all events or none. The answer is 201 if they were appended, and 200 if all of them exist already, with their
+// original positions. State the expected version in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a stream that
+// exists) and `If-None-Match: *` (for a stream that does not exist); the default is `any`. Give events ids, or give the
+// request an `Idempotency-Key`, and a repeated request never appends twice. The body may be compressed (`Content-Encoding:
+// gzip` or `zstd`).
 //
-// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
-// the body.
+// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
+// its data as the body.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5935,14 +5947,14 @@ func (c *Client) AppendToStreamWithBody(ctx context.Context, streamId StreamId, 
 
 // AppendToStreamWithApplicationCloudeventsPlusJSONBody Append events to a stream
 //
-// Appends all events, or none. 201 when they were appended; 200 when every one of them was there already, with
-// their first positions. The expectation stands in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a
-// stream that exists) and `If-None-Match: *` (a stream that does not); without any it is `any`. Give the events
-// ids, or the request an `Idempotency-Key`, and repeating it never appends twice. The body may be compressed
-// (`Content-Encoding: gzip` or `zstd`).
+// Appends all events or none. The answer is 201 if they were appended, and 200 if all of them exist already, with their
+// original positions. State the expected version in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a stream that
+// exists) and `If-None-Match: *` (for a stream that does not exist); the default is `any`. Give events ids, or give the
+// request an `Idempotency-Key`, and a repeated request never appends twice. The body may be compressed (`Content-Encoding:
+// gzip` or `zstd`).
 //
-// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
-// the body.
+// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
+// its data as the body.
 //
 // Takes a body of the `application/cloudevents+json` content type.
 //
@@ -5961,14 +5973,14 @@ func (c *Client) AppendToStreamWithApplicationCloudeventsPlusJSONBody(ctx contex
 
 // AppendToStreamWithApplicationCloudeventsBatchPlusJSONBody Append events to a stream
 //
-// Appends all events, or none. 201 when they were appended; 200 when every one of them was there already, with
-// their first positions. The expectation stands in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a
-// stream that exists) and `If-None-Match: *` (a stream that does not); without any it is `any`. Give the events
-// ids, or the request an `Idempotency-Key`, and repeating it never appends twice. The body may be compressed
-// (`Content-Encoding: gzip` or `zstd`).
+// Appends all events or none. The answer is 201 if they were appended, and 200 if all of them exist already, with their
+// original positions. State the expected version in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a stream that
+// exists) and `If-None-Match: *` (for a stream that does not exist); the default is `any`. Give events ids, or give the
+// request an `Idempotency-Key`, and a repeated request never appends twice. The body may be compressed (`Content-Encoding:
+// gzip` or `zstd`).
 //
-// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
-// the body.
+// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
+// its data as the body.
 //
 // Takes a body of the `application/cloudevents-batch+json` content type.
 //
@@ -5987,14 +5999,14 @@ func (c *Client) AppendToStreamWithApplicationCloudeventsBatchPlusJSONBody(ctx c
 
 // AppendToStream Append events to a stream
 //
-// Appends all events, or none. 201 when they were appended; 200 when every one of them was there already, with
-// their first positions. The expectation stands in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a
-// stream that exists) and `If-None-Match: *` (a stream that does not); without any it is `any`. Give the events
-// ids, or the request an `Idempotency-Key`, and repeating it never appends twice. The body may be compressed
-// (`Content-Encoding: gzip` or `zstd`).
+// Appends all events or none. The answer is 201 if they were appended, and 200 if all of them exist already, with their
+// original positions. State the expected version in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a stream that
+// exists) and `If-None-Match: *` (for a stream that does not exist); the default is `any`. Give events ids, or give the
+// request an `Idempotency-Key`, and a repeated request never appends twice. The body may be compressed (`Content-Encoding:
+// gzip` or `zstd`).
 //
-// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
-// the body.
+// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
+// its data as the body.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -6011,7 +6023,7 @@ func (c *Client) AppendToStream(ctx context.Context, streamId StreamId, params *
 	return c.Client.Do(req)
 }
 
-// GetStreamMetadata A stream's version, times and size
+// GetStreamMetadata Get a stream's version, times and size
 //
 // Corresponds with GET /v1/streams/{streamId}/metadata (the `GetStreamMetadata` operationId).
 func (c *Client) GetStreamMetadata(ctx context.Context, streamId StreamId, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6026,16 +6038,15 @@ func (c *Client) GetStreamMetadata(ctx context.Context, streamId StreamId, reqEd
 	return c.Client.Do(req)
 }
 
-// GetState An aggregate's state
+// GetState Get an aggregate's state
 //
-// Folds the stream's events by its category's aggregate definition, beginning at the newest snapshot that fits.
-// `version`, `at` or `occurredAt` asks for the state as it was: of them one at most.
+// Folds the stream's events with its category's aggregate definition, from the newest usable snapshot. `version`, `at` or
+// `occurredAt` asks for an earlier state; give at most one of them.
 //
-// With `occurredAt` the state is that of business time: of the events that had happened by then, in the order in which they
-// stand in the stream, whenever they were recorded. So imported history can be visited, and an event that was recorded late
-// counts from when it happened. An event without a time of its own happened when it was recorded. `version` in the answer
-// is that of the last of these events. No snapshot is used, since one has events that may have happened later: the whole
-// stream is read.
+// With `occurredAt` the state is that of business time: it includes all events that had happened by then, in the order of
+// the stream, whenever they were recorded. So imported history can be visited, and an event that was recorded late counts
+// from when it happened. An event without `occurredAt` happened when it was recorded. `version` in the answer is that of the
+// last of these events. Snapshots may include events that happened later, so the whole stream is read.
 //
 // Corresponds with GET /v1/streams/{streamId}/state (the `GetState` operationId).
 func (c *Client) GetState(ctx context.Context, streamId StreamId, params *GetStateParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6139,7 +6150,7 @@ func (c *Client) ListSubscriptions(ctx context.Context, params *ListSubscription
 
 // DeleteSubscription Remove a group
 //
-// Its checkpoint, leases, retries and dead letters go with it.
+// Also deletes its checkpoint, leases, retries and dead letters.
 //
 // Corresponds with DELETE /v1/subscriptions/{name} (the `DeleteSubscription` operationId).
 func (c *Client) DeleteSubscription(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6154,7 +6165,7 @@ func (c *Client) DeleteSubscription(ctx context.Context, name GroupName, reqEdit
 	return c.Client.Do(req)
 }
 
-// GetSubscription A group, and how far it has come
+// GetSubscription Get a group and its progress
 //
 // Corresponds with GET /v1/subscriptions/{name} (the `GetSubscription` operationId).
 func (c *Client) GetSubscription(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6169,7 +6180,7 @@ func (c *Client) GetSubscription(ctx context.Context, name GroupName, reqEditors
 	return c.Client.Do(req)
 }
 
-// PutSubscriptionWithBody Make or change a group
+// PutSubscriptionWithBody Create or change a group
 //
 // Repeating it changes nothing. The body is the whole definition: what is left out gets its default. `from` says where a new
 // group begins, and may be left out for one that is there, which is moved by `seek`. `from`, `ordering` and `partitions` stay as
@@ -6191,7 +6202,7 @@ func (c *Client) PutSubscriptionWithBody(ctx context.Context, name GroupName, co
 	return c.Client.Do(req)
 }
 
-// PutSubscription Make or change a group
+// PutSubscription Create or change a group
 //
 // Repeating it changes nothing. The body is the whole definition: what is left out gets its default. `from` says where a new
 // group begins, and may be left out for one that is there, which is moved by `seek`. `from`, `ordering` and `partitions` stay as
@@ -6215,8 +6226,8 @@ func (c *Client) PutSubscription(ctx context.Context, name GroupName, body PutSu
 
 // AckEventsWithBody Acknowledge events
 //
-// In any order. Each is named with its attempt; `outcome` says what became of it: `done`; `stale`, where a later attempt was made
-// or is due; `not-in-flight`, where nothing waits for an answer. Only `done` has changed something.
+// Give the events in any order, each with its attempt. `outcome` is the result: `done`; `stale`, if a later attempt was made
+// or is due; `not-in-flight`, if the event is not leased. Only `done` has changed something.
 //
 // Takes any type of body and a specified content type.
 //
@@ -6235,8 +6246,8 @@ func (c *Client) AckEventsWithBody(ctx context.Context, name GroupName, contentT
 
 // AckEvents Acknowledge events
 //
-// In any order. Each is named with its attempt; `outcome` says what became of it: `done`; `stale`, where a later attempt was made
-// or is due; `not-in-flight`, where nothing waits for an answer. Only `done` has changed something.
+// Give the events in any order, each with its attempt. `outcome` is the result: `done`; `stale`, if a later attempt was made
+// or is due; `not-in-flight`, if the event is not leased. Only `done` has changed something.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -6285,7 +6296,7 @@ func (c *Client) DiscardDeadLetters(ctx context.Context, name GroupName, reqEdit
 	return c.Client.Do(req)
 }
 
-// ListDeadLetters Events that could not be delivered
+// ListDeadLetters List dead letters
 //
 // With `Accept: application/cloudevents-batch+json` they are CloudEvents, with `manifoldattempts`, `manifoldreplays`, `manifoldreason`,
 // `manifoldfirstparked`, `manifoldparkedat`, `manifoldreplayat` and `manifoldpartition` for what is known of each.
@@ -6303,10 +6314,10 @@ func (c *Client) ListDeadLetters(ctx context.Context, name GroupName, params *Li
 	return c.Client.Do(req)
 }
 
-// ReplayDeadLetters Deliver all dead letters again
+// ReplayDeadLetters Replay all dead letters
 //
-// They are delivered beside new events, with attempts that start from one, and `replays` says how often an event was replayed. One that
-// fails again is a dead letter again, with the time at which it first became one.
+// The events are delivered together with new ones, with attempts counted from one; `replays` counts the replays of an event.
+// An event that fails again becomes a dead letter again, and keeps the time at which it first became one.
 //
 // Corresponds with POST /v1/subscriptions/{name}/dead-letters/replay (the `ReplayDeadLetters` operationId).
 func (c *Client) ReplayDeadLetters(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6336,7 +6347,7 @@ func (c *Client) DiscardDeadLetter(ctx context.Context, name GroupName, eventId 
 	return c.Client.Do(req)
 }
 
-// ReplayDeadLetter Deliver one dead letter again
+// ReplayDeadLetter Replay a dead letter
 //
 // Corresponds with POST /v1/subscriptions/{name}/dead-letters/{eventId}/replay (the `ReplayDeadLetter` operationId).
 func (c *Client) ReplayDeadLetter(ctx context.Context, name GroupName, eventId EventId, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6351,9 +6362,9 @@ func (c *Client) ReplayDeadLetter(ctx context.Context, name GroupName, eventId E
 	return c.Client.Do(req)
 }
 
-// ExtendEventsWithBody Ask for more time
+// ExtendEventsWithBody Extend the deadline of events
 //
-// The deadlines become now and `by` seconds, default the group's `ackTimeout`.
+// The new deadlines are `by` seconds from now; the default is the group's `ackTimeout`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -6370,9 +6381,9 @@ func (c *Client) ExtendEventsWithBody(ctx context.Context, name GroupName, conte
 	return c.Client.Do(req)
 }
 
-// ExtendEvents Ask for more time
+// ExtendEvents Extend the deadline of events
 //
-// The deadlines become now and `by` seconds, default the group's `ackTimeout`.
+// The new deadlines are `by` seconds from now; the default is the group's `ackTimeout`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -6389,7 +6400,7 @@ func (c *Client) ExtendEvents(ctx context.Context, name GroupName, body ExtendEv
 	return c.Client.Do(req)
 }
 
-// ListSubscriptionMembers Who shares a group's partitions
+// ListSubscriptionMembers List a group's members
 //
 // Corresponds with GET /v1/subscriptions/{name}/members (the `ListSubscriptionMembers` operationId).
 func (c *Client) ListSubscriptionMembers(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6406,9 +6417,9 @@ func (c *Client) ListSubscriptionMembers(ctx context.Context, name GroupName, re
 
 // JoinSubscriptionWithBody Join a group with partitions
 //
-// The answer's `memberId` goes with each `receive`. A member gives a sign of life at least every 15 s, by a `receive` or a heartbeat, and
-// is swept after 45 s without one. Partitions are spread over the members that are alive; one that moves is handed over when
-// what its old member has in flight is settled.
+// Send the answer's `memberId` with each `receive`. A member must send a `receive` or a heartbeat at least every 15 s, and
+// is removed after 45 s without one. Partitions are spread evenly over the live members. A partition moves to another member
+// only after its events in flight are settled.
 //
 // Takes any type of body and a specified content type.
 //
@@ -6427,9 +6438,9 @@ func (c *Client) JoinSubscriptionWithBody(ctx context.Context, name GroupName, c
 
 // JoinSubscription Join a group with partitions
 //
-// The answer's `memberId` goes with each `receive`. A member gives a sign of life at least every 15 s, by a `receive` or a heartbeat, and
-// is swept after 45 s without one. Partitions are spread over the members that are alive; one that moves is handed over when
-// what its old member has in flight is settled.
+// Send the answer's `memberId` with each `receive`. A member must send a `receive` or a heartbeat at least every 15 s, and
+// is removed after 45 s without one. Partitions are spread evenly over the live members. A partition moves to another member
+// only after its events in flight are settled.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -6448,7 +6459,7 @@ func (c *Client) JoinSubscription(ctx context.Context, name GroupName, body Join
 
 // LeaveSubscription Leave a group
 //
-// What it has in flight is delivered to others at once.
+// Its events in flight are redelivered to other members at once.
 //
 // Corresponds with DELETE /v1/subscriptions/{name}/members/{memberId} (the `LeaveSubscription` operationId).
 func (c *Client) LeaveSubscription(ctx context.Context, name GroupName, memberId MemberId, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6463,9 +6474,9 @@ func (c *Client) LeaveSubscription(ctx context.Context, name GroupName, memberId
 	return c.Client.Do(req)
 }
 
-// HeartbeatSubscription A sign of life of a member
+// HeartbeatSubscription Send a member's heartbeat
 //
-// 404 where it was swept: join again.
+// The answer is 404 if the member was removed; join again.
 //
 // Corresponds with PUT /v1/subscriptions/{name}/members/{memberId} (the `HeartbeatSubscription` operationId).
 func (c *Client) HeartbeatSubscription(ctx context.Context, name GroupName, memberId MemberId, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6480,10 +6491,10 @@ func (c *Client) HeartbeatSubscription(ctx context.Context, name GroupName, memb
 	return c.Client.Do(req)
 }
 
-// NackEventsWithBody Say that events could not be handled
+// NackEventsWithBody Reject events
 //
-// `retry` delivers them again after `delay` seconds (default: the group's back-off), or parks those that had their last attempt; `park`
-// puts them to the dead letters; `skip` forgets them.
+// `retry` redelivers the events after `delay` seconds (default: the group's back-off), or parks those without attempts left.
+// `park` moves them to the dead letters. `skip` settles them without processing.
 //
 // Takes any type of body and a specified content type.
 //
@@ -6500,10 +6511,10 @@ func (c *Client) NackEventsWithBody(ctx context.Context, name GroupName, content
 	return c.Client.Do(req)
 }
 
-// NackEvents Say that events could not be handled
+// NackEvents Reject events
 //
-// `retry` delivers them again after `delay` seconds (default: the group's back-off), or parks those that had their last attempt; `park`
-// puts them to the dead letters; `skip` forgets them.
+// `retry` redelivers the events after `delay` seconds (default: the group's back-off), or parks those without attempts left.
+// `park` moves them to the dead letters. `skip` settles them without processing.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -6520,9 +6531,9 @@ func (c *Client) NackEvents(ctx context.Context, name GroupName, body NackEvents
 	return c.Client.Do(req)
 }
 
-// PauseSubscription Deliver nothing for now
+// PauseSubscription Pause a group
 //
-// What is in flight can still be answered.
+// Events in flight can still be answered.
 //
 // Corresponds with POST /v1/subscriptions/{name}/pause (the `PauseSubscription` operationId).
 func (c *Client) PauseSubscription(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6537,10 +6548,11 @@ func (c *Client) PauseSubscription(ctx context.Context, name GroupName, reqEdito
 	return c.Client.Do(req)
 }
 
-// PeekSubscription Look at the next events
+// PeekSubscription Peek at a group's events
 //
-// What a receive would deliver now, what is in flight, and what waits for a retry. Nothing is leased, and no attempt is counted. Of a group with
-// partitions all are shown, each with an equal share of `limit`, or the one that `partition` names. At most 8 MiB of events are shown.
+// Shows the events that a receive would deliver now, those in flight, and those that wait for a retry. It leases nothing and
+// counts no attempt. For a group with partitions, it shows all of them, each with an equal share of `limit`, or the one
+// given by `partition`. It shows at most 8 MiB of events.
 //
 // Corresponds with GET /v1/subscriptions/{name}/peek (the `PeekSubscription` operationId).
 func (c *Client) PeekSubscription(ctx context.Context, name GroupName, params *PeekSubscriptionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6555,7 +6567,7 @@ func (c *Client) PeekSubscription(ctx context.Context, name GroupName, params *P
 	return c.Client.Do(req)
 }
 
-// ReceiveWithBody Take events
+// ReceiveWithBody Receive events
 //
 // At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 // An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
@@ -6578,7 +6590,7 @@ func (c *Client) ReceiveWithBody(ctx context.Context, name GroupName, contentTyp
 	return c.Client.Do(req)
 }
 
-// Receive Take events
+// Receive Receive events
 //
 // At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 // An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
@@ -6601,7 +6613,7 @@ func (c *Client) Receive(ctx context.Context, name GroupName, body ReceiveJSONRe
 	return c.Client.Do(req)
 }
 
-// ResumeSubscription Deliver again
+// ResumeSubscription Resume a group
 //
 // Corresponds with POST /v1/subscriptions/{name}/resume (the `ResumeSubscription` operationId).
 func (c *Client) ResumeSubscription(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6616,10 +6628,10 @@ func (c *Client) ResumeSubscription(ctx context.Context, name GroupName, reqEdit
 	return c.Client.Do(req)
 }
 
-// SeekSubscriptionWithBody Move a group
+// SeekSubscriptionWithBody Move a group to another position
 //
-// It continues at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
-// given up: answers to it are stale. Dead letters stay, but for those behind it whose replay was asked for: they come anyway.
+// The group continues at this position, or at the first event recorded at or after this time. Events in flight and retries
+// are given up: answers to them are stale. Dead letters stay, and requested replays of later ones still happen.
 //
 // Takes any type of body and a specified content type.
 //
@@ -6636,10 +6648,10 @@ func (c *Client) SeekSubscriptionWithBody(ctx context.Context, name GroupName, c
 	return c.Client.Do(req)
 }
 
-// SeekSubscription Move a group
+// SeekSubscription Move a group to another position
 //
-// It continues at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
-// given up: answers to it are stale. Dead letters stay, but for those behind it whose replay was asked for: they come anyway.
+// The group continues at this position, or at the first event recorded at or after this time. Events in flight and retries
+// are given up: answers to them are stale. Dead letters stay, and requested replays of later ones still happen.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -6705,10 +6717,10 @@ func (c *Client) CreateTenant(ctx context.Context, body CreateTenantJSONRequestB
 	return c.Client.Do(req)
 }
 
-// DeleteTenant Delete a tenant and everything of it
+// DeleteTenant Delete a tenant and all its data
 //
-// There is no way back, so the tenant's name has to be repeated in `confirm`. Its keys stop working at once; its
-// data is removed in the background, completely; a record with state `deleted` remains.
+// This cannot be undone, so `confirm` must repeat the tenant's name. Its keys stop working at once, and all its data is
+// removed in the background. A record with the state `deleted` remains.
 //
 // Corresponds with DELETE /v1/tenants/{tenantId} (the `DeleteTenant` operationId).
 func (c *Client) DeleteTenant(ctx context.Context, tenantId TenantId, params *DeleteTenantParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6723,7 +6735,7 @@ func (c *Client) DeleteTenant(ctx context.Context, tenantId TenantId, params *De
 	return c.Client.Do(req)
 }
 
-// GetTenant A tenant
+// GetTenant Get a tenant
 //
 // Corresponds with GET /v1/tenants/{tenantId} (the `GetTenant` operationId).
 func (c *Client) GetTenant(ctx context.Context, tenantId TenantId, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6738,10 +6750,10 @@ func (c *Client) GetTenant(ctx context.Context, tenantId TenantId, reqEditors ..
 	return c.Client.Do(req)
 }
 
-// ChangeTenantWithBody Suspend a tenant, let it work again, or change its share of the work
+// ChangeTenantWithBody Suspend or reactivate a tenant, or change its share
 //
-// A suspended tenant's keys are refused; nothing of it is removed. `weight` and `ceiling` say how much of the work on
-// projections it gets beside other tenants.
+// A suspended tenant's keys are refused, and its data is kept. `weight` and `ceiling` set its share of the work on
+// projections.
 //
 // Takes any type of body and a specified content type.
 //
@@ -6758,10 +6770,10 @@ func (c *Client) ChangeTenantWithBody(ctx context.Context, tenantId TenantId, co
 	return c.Client.Do(req)
 }
 
-// ChangeTenant Suspend a tenant, let it work again, or change its share of the work
+// ChangeTenant Suspend or reactivate a tenant, or change its share
 //
-// A suspended tenant's keys are refused; nothing of it is removed. `weight` and `ceiling` say how much of the work on
-// projections it gets beside other tenants.
+// A suspended tenant's keys are refused, and its data is kept. `weight` and `ceiling` set its share of the work on
+// projections.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -6778,11 +6790,11 @@ func (c *Client) ChangeTenant(ctx context.Context, tenantId TenantId, body Chang
 	return c.Client.Do(req)
 }
 
-// RedactEventWithBody Remove the data of an event that cannot be read
+// RedactEventWithBody Redact an unreadable event
 //
-// Data and metadata are removed for good. The event keeps its id, stream, version, position, type and times, and says in `gap` that it
-// was redacted, and why. Only an event that nobody can read is redacted, such as `manifold doctor --events` lists; another one is 409. To repeat it
-// changes nothing.
+// Removes data and metadata permanently. The event keeps its id, stream, version, position, type and times, and `gap` says
+// that it was redacted, and why. Only unreadable events can be redacted, such as those that `manifold doctor --events`
+// lists; for others the answer is 409. Repeating the request changes nothing.
 //
 // Takes any type of body and a specified content type.
 //
@@ -6799,11 +6811,11 @@ func (c *Client) RedactEventWithBody(ctx context.Context, tenantId TenantId, pos
 	return c.Client.Do(req)
 }
 
-// RedactEvent Remove the data of an event that cannot be read
+// RedactEvent Redact an unreadable event
 //
-// Data and metadata are removed for good. The event keeps its id, stream, version, position, type and times, and says in `gap` that it
-// was redacted, and why. Only an event that nobody can read is redacted, such as `manifold doctor --events` lists; another one is 409. To repeat it
-// changes nothing.
+// Removes data and metadata permanently. The event keeps its id, stream, version, position, type and times, and `gap` says
+// that it was redacted, and why. Only unreadable events can be redacted, such as those that `manifold doctor --events`
+// lists; for others the answer is 409. Repeating the request changes nothing.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -6837,7 +6849,7 @@ func (c *Client) ListTenantKeys(ctx context.Context, tenantId TenantId, params *
 
 // CreateTenantKeyWithBody Create a key for a tenant
 //
-// The secret is in this answer and nowhere else; only its hash is kept.
+// Only this answer contains the secret; the service keeps its hash.
 //
 // Takes any type of body and a specified content type.
 //
@@ -6856,7 +6868,7 @@ func (c *Client) CreateTenantKeyWithBody(ctx context.Context, tenantId TenantId,
 
 // CreateTenantKey Create a key for a tenant
 //
-// The secret is in this answer and nowhere else; only its hash is kept.
+// Only this answer contains the secret; the service keeps its hash.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -6888,11 +6900,11 @@ func (c *Client) RevokeTenantKey(ctx context.Context, tenantId TenantId, keyId K
 	return c.Client.Do(req)
 }
 
-// CreateTicket A short-lived stand-in for the key
+// CreateTicket Create a ticket, which replaces a key for a short time
 //
-// For browsers, whose EventSource and WebSocket send no header: the page asks its own server for a ticket, which asks here,
-// and opens `/v1/subscribe/...?ticket=` or `/v1/ws?ticket=` with it. A ticket may do what its key may; it can be used until it
-// expires, and what was begun with it continues after that, until the key is revoked.
+// For browsers, whose EventSource and WebSocket cannot send a header. The page asks its own server for a ticket, the server
+// requests it here, and the page opens `/v1/subscribe/...?ticket=` or `/v1/ws?ticket=` with it. A ticket allows what its key
+// allows. It can be used until it expires; a connection continues after that, until the key is revoked.
 //
 // Corresponds with POST /v1/tickets (the `CreateTicket` operationId).
 func (c *Client) CreateTicket(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6909,7 +6921,7 @@ func (c *Client) CreateTicket(ctx context.Context, reqEditors ...RequestEditorFn
 
 // ListUpcasters List upcasters
 //
-// The tenant's own, and the shared ones. With the operator's key, the shared ones.
+// The tenant's own upcasters and the shared ones. With the operator's key, the shared ones.
 //
 // Corresponds with GET /v1/upcasters (the `ListUpcasters` operationId).
 func (c *Client) ListUpcasters(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6924,7 +6936,7 @@ func (c *Client) ListUpcasters(ctx context.Context, reqEditors ...RequestEditorF
 	return c.Client.Do(req)
 }
 
-// PreviewUpcasterWithBody See what upcasters make of events
+// PreviewUpcasterWithBody Preview upcasters
 //
 // Nothing is stored. With the operator's key only given events can be upcast. Events of the log need the scope `events:read`
 // as well; `last` means events of the types that have upcasters, among the newest 20,000 of the log. The answer ends after
@@ -6945,7 +6957,7 @@ func (c *Client) PreviewUpcasterWithBody(ctx context.Context, contentType string
 	return c.Client.Do(req)
 }
 
-// PreviewUpcaster See what upcasters make of events
+// PreviewUpcaster Preview upcasters
 //
 // Nothing is stored. With the operator's key only given events can be upcast. Events of the log need the scope `events:read`
 // as well; `last` means events of the types that have upcasters, among the newest 20,000 of the log. The answer ends after
@@ -6968,8 +6980,8 @@ func (c *Client) PreviewUpcaster(ctx context.Context, body PreviewUpcasterJSONRe
 
 // DeleteUpcaster Remove an upcaster
 //
-// What was folded with it stays as it is until it is rebuilt. Where the tenant's own is removed, a shared one for the same
-// type and version is in force again; without one, events that reach the gap stay at its version.
+// Documents and states folded with it stay as they are until they are rebuilt. If the tenant's own upcaster is removed, a
+// shared one for the same type and version applies again; without one, events that reach the gap stay at its version.
 //
 // Corresponds with DELETE /v1/upcasters/{type}/{version} (the `DeleteUpcaster` operationId).
 func (c *Client) DeleteUpcaster(ctx context.Context, pType string, version int64, params *DeleteUpcasterParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6984,7 +6996,7 @@ func (c *Client) DeleteUpcaster(ctx context.Context, pType string, version int64
 	return c.Client.Do(req)
 }
 
-// GetUpcaster An upcaster
+// GetUpcaster Get an upcaster
 //
 // Corresponds with GET /v1/upcasters/{type}/{version} (the `GetUpcaster` operationId).
 func (c *Client) GetUpcaster(ctx context.Context, pType string, version int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7001,8 +7013,8 @@ func (c *Client) GetUpcaster(ctx context.Context, pType string, version int64, r
 
 // PutUpcasterWithBody Create or change an upcaster
 //
-// Applied wherever events of the type are folded from now on; `touches` says what was folded without it. Documents that are
-// there change by a rebuild: with `rebuild`, one of each projection that it touches is started.
+// The upcaster applies whenever events of the type are folded from now on. `touches` lists what was folded without it.
+// Existing documents change only by a rebuild; with `rebuild`, one is started for each affected projection.
 //
 // Takes any type of body and a specified content type.
 //
@@ -7021,8 +7033,8 @@ func (c *Client) PutUpcasterWithBody(ctx context.Context, pType string, version 
 
 // PutUpcaster Create or change an upcaster
 //
-// Applied wherever events of the type are folded from now on; `touches` says what was folded without it. Documents that are
-// there change by a rebuild: with `rebuild`, one of each projection that it touches is started.
+// The upcaster applies whenever events of the type are folded from now on. `touches` lists what was folded without it.
+// Existing documents change only by a rebuild; with `rebuild`, one is started for each affected projection.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -7056,7 +7068,7 @@ func (c *Client) ListWebhooks(ctx context.Context, params *ListWebhooksParams, r
 
 // DeleteWebhook Remove a webhook
 //
-// Its secrets, attempts, retries, dead letters and replay go with it. What is on its way may still arrive.
+// Also deletes its secrets, attempts, retries, dead letters and replay. Requests in progress may still arrive.
 //
 // Corresponds with DELETE /v1/webhooks/{name} (the `DeleteWebhook` operationId).
 func (c *Client) DeleteWebhook(ctx context.Context, name WebhookName, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7071,7 +7083,7 @@ func (c *Client) DeleteWebhook(ctx context.Context, name WebhookName, reqEditors
 	return c.Client.Do(req)
 }
 
-// GetWebhook A webhook, and how far it has come
+// GetWebhook Get a webhook and its progress
 //
 // Corresponds with GET /v1/webhooks/{name} (the `GetWebhook` operationId).
 func (c *Client) GetWebhook(ctx context.Context, name WebhookName, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7086,7 +7098,7 @@ func (c *Client) GetWebhook(ctx context.Context, name WebhookName, reqEditors ..
 	return c.Client.Do(req)
 }
 
-// PutWebhookWithBody Make or change a webhook
+// PutWebhookWithBody Create or change a webhook
 //
 // From then on the events of its source are sent to the URL. The first answer has its secret, which no other answer shows.
 // Repeating it changes nothing, but restarts a webhook that the service has disabled. The body is the whole definition: what is left
@@ -7110,7 +7122,7 @@ func (c *Client) PutWebhookWithBody(ctx context.Context, name WebhookName, conte
 	return c.Client.Do(req)
 }
 
-// PutWebhook Make or change a webhook
+// PutWebhook Create or change a webhook
 //
 // From then on the events of its source are sent to the URL. The first answer has its secret, which no other answer shows.
 // Repeating it changes nothing, but restarts a webhook that the service has disabled. The body is the whole definition: what is left
@@ -7134,9 +7146,9 @@ func (c *Client) PutWebhook(ctx context.Context, name WebhookName, body PutWebho
 	return c.Client.Do(req)
 }
 
-// ListWebhookAttempts What was sent, and what came of it
+// ListWebhookAttempts List a webhook's attempts
 //
-// The newest first. They are kept for 7 days, and about the newest 10,000.
+// Lists the newest attempts first. They are kept for 7 days, up to about 10,000.
 //
 // Corresponds with GET /v1/webhooks/{name}/attempts (the `ListWebhookAttempts` operationId).
 func (c *Client) ListWebhookAttempts(ctx context.Context, name WebhookName, params *ListWebhookAttemptsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7151,9 +7163,9 @@ func (c *Client) ListWebhookAttempts(ctx context.Context, name WebhookName, para
 	return c.Client.Do(req)
 }
 
-// PauseWebhook Send nothing for now
+// PauseWebhook Pause a webhook
 //
-// Of a replay neither. What is on its way may still arrive; what is due meanwhile waits.
+// Also pauses its replay. Requests in progress may still arrive, and due events wait.
 //
 // Corresponds with POST /v1/webhooks/{name}/pause (the `PauseWebhook` operationId).
 func (c *Client) PauseWebhook(ctx context.Context, name WebhookName, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7168,9 +7180,9 @@ func (c *Client) PauseWebhook(ctx context.Context, name WebhookName, reqEditors 
 	return c.Client.Do(req)
 }
 
-// CancelWebhookReplay End a replay, and forget it
+// CancelWebhookReplay Cancel a replay
 //
-// Its retries and dead letters go with it.
+// Also deletes its retries and dead letters.
 //
 // Corresponds with DELETE /v1/webhooks/{name}/replay (the `CancelWebhookReplay` operationId).
 func (c *Client) CancelWebhookReplay(ctx context.Context, name WebhookName, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7185,7 +7197,7 @@ func (c *Client) CancelWebhookReplay(ctx context.Context, name WebhookName, reqE
 	return c.Client.Do(req)
 }
 
-// GetWebhookReplay The last replay, and how far it has come
+// GetWebhookReplay Get the last replay and its progress
 //
 // Corresponds with GET /v1/webhooks/{name}/replay (the `GetWebhookReplay` operationId).
 func (c *Client) GetWebhookReplay(ctx context.Context, name WebhookName, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7200,10 +7212,11 @@ func (c *Client) GetWebhookReplay(ctx context.Context, name WebhookName, reqEdit
 	return c.Client.Do(req)
 }
 
-// StartWebhookReplayWithBody Send a range of events once more
+// StartWebhookReplayWithBody Replay a range of events
 //
-// The events of the webhook's source between two positions, each with the id that it had, beside what is sent anyway. There is one
-// replay at a time for a webhook. What cannot be delivered goes to the dead letters of the group `replay.` and the webhook's name.
+// Sends the events of the webhook's source between two positions again, with their original ids, in parallel to new events.
+// A webhook has at most one replay at a time. Undeliverable events go to the dead letters of the group `replay.` followed by
+// the webhook's name.
 //
 // Takes any type of body and a specified content type.
 //
@@ -7220,10 +7233,11 @@ func (c *Client) StartWebhookReplayWithBody(ctx context.Context, name WebhookNam
 	return c.Client.Do(req)
 }
 
-// StartWebhookReplay Send a range of events once more
+// StartWebhookReplay Replay a range of events
 //
-// The events of the webhook's source between two positions, each with the id that it had, beside what is sent anyway. There is one
-// replay at a time for a webhook. What cannot be delivered goes to the dead letters of the group `replay.` and the webhook's name.
+// Sends the events of the webhook's source between two positions again, with their original ids, in parallel to new events.
+// A webhook has at most one replay at a time. Undeliverable events go to the dead letters of the group `replay.` followed by
+// the webhook's name.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -7240,9 +7254,9 @@ func (c *Client) StartWebhookReplay(ctx context.Context, name WebhookName, body 
 	return c.Client.Do(req)
 }
 
-// ResumeWebhook Send again
+// ResumeWebhook Resume a webhook
 //
-// Also where the service has disabled it.
+// Also resumes a webhook that the service has disabled.
 //
 // Corresponds with POST /v1/webhooks/{name}/resume (the `ResumeWebhook` operationId).
 func (c *Client) ResumeWebhook(ctx context.Context, name WebhookName, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7299,7 +7313,7 @@ func (c *Client) AddWebhookSecret(ctx context.Context, name WebhookName, body Ad
 
 // RemoveWebhookSecret Remove a secret
 //
-// It signs no more. The last one that does not expire stays: add another one first.
+// The secret signs no more messages. The last secret that does not expire cannot be removed; add another one first.
 //
 // Corresponds with DELETE /v1/webhooks/{name}/secrets/{secretId} (the `RemoveWebhookSecret` operationId).
 func (c *Client) RemoveWebhookSecret(ctx context.Context, name WebhookName, secretId SecretId, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7314,10 +7328,10 @@ func (c *Client) RemoveWebhookSecret(ctx context.Context, name WebhookName, secr
 	return c.Client.Do(req)
 }
 
-// TestWebhook Send a test message at once
+// TestWebhook Send a test message
 //
-// It is signed like any other, of type `webhook.test`, and stands among the attempts with position 0. It is sent once, also where
-// the webhook is paused or disabled. The answer is 200 whatever came of it: `outcome` says that.
+// The message is signed like any other, has the type `webhook.test`, and appears among the attempts with position 0. It is
+// sent once, even if the webhook is paused or disabled. The answer is always 200; `outcome` has the result.
 //
 // Corresponds with POST /v1/webhooks/{name}/test (the `TestWebhook` operationId).
 func (c *Client) TestWebhook(ctx context.Context, name WebhookName, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7332,7 +7346,7 @@ func (c *Client) TestWebhook(ctx context.Context, name WebhookName, reqEditors .
 	return c.Client.Do(req)
 }
 
-// Gateway Many subscriptions over one WebSocket
+// Gateway Open the WebSocket gateway
 //
 // Subscriptions, groups and publishing over one connection, with a correlation id for each message: `asyncapi.yaml` describes
 // them. The key is sent with the request, as a ticket, or in the first message (`AUTH`).
@@ -13960,65 +13974,65 @@ func WithBaseURL(baseURL string) ClientOption {
 // ClientWithResponsesInterface is the interface specification for the client with responses above.
 type ClientWithResponsesInterface interface {
 
-	// AsyncContractWithResponse What goes over WebSockets
+	// AsyncContractWithResponse Get the contract of WebSocket messages
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /asyncapi.yaml (the `AsyncContract` operationId).
 	AsyncContractWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*AsyncContractResponse, error)
 
-	// DocsWithResponse This contract as a page
+	// DocsWithResponse Show this contract as a page
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /docs (the `Docs` operationId).
 	DocsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*DocsResponse, error)
 
-	// DocsErrorsWithResponse The codes of errors, and what to do about each
+	// DocsErrorsWithResponse Show the error codes, with advice for each
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /docs/errors (the `DocsErrors` operationId).
 	DocsErrorsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*DocsErrorsResponse, error)
 
-	// LivezWithResponse Whether the process lives
+	// LivezWithResponse Check liveness
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /livez (the `Livez` operationId).
 	LivezWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*LivezResponse, error)
 
-	// MetricsWithResponse Prometheus metrics
+	// MetricsWithResponse Get Prometheus metrics
 	//
-	// At the admin listener alone, where there is one; 404 elsewhere.
+	// Served only at the admin listener, if there is one; elsewhere 404.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /metrics (the `Metrics` operationId).
 	MetricsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*MetricsResponse, error)
 
-	// ContractWithResponse This contract
+	// ContractWithResponse Get this contract
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /openapi.yaml (the `Contract` operationId).
 	ContractWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ContractResponse, error)
 
-	// ReadyzWithResponse Whether it can serve
+	// ReadyzWithResponse Check readiness
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /readyz (the `Readyz` operationId).
 	ReadyzWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ReadyzResponse, error)
 
-	// ListMembersWithResponse The processes that work on projections
+	// ListMembersWithResponse List the processes that work on projections
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/admin/members (the `ListMembers` operationId).
 	ListMembersWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListMembersResponse, error)
 
-	// ListAllDocumentsWithResponse Documents of all tenants
+	// ListAllDocumentsWithResponse List the documents of all tenants
 	//
 	// Of a shared projection, such as `usage`: by tenant, then by id. `filter` and `fields` are as in a tenant's own list.
 	// The tenants are read one after the other, so a page may be short, or empty, while its `Link` leads to more.
@@ -14042,7 +14056,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with DELETE /v1/aggregates/{category} (the `DeleteAggregate` operationId).
 	DeleteAggregateWithResponse(ctx context.Context, category Category, reqEditors ...RequestEditorFn) (*DeleteAggregateResponse, error)
 
-	// GetAggregateWithResponse A category's aggregate definition
+	// GetAggregateWithResponse Get a category's aggregate definition
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -14051,8 +14065,8 @@ type ClientWithResponsesInterface interface {
 
 	// PutAggregateWithBodyWithResponse Define a category's aggregate
 	//
-	// For each event type an expression `(state, event) -> state`; `*` matches all other types. Snapshots of an older
-	// definition are no longer used; new ones are taken in the background, also of streams that are there already.
+	// Has an expression `(state, event) -> state` for each event type; `*` matches all other types. Snapshots of an older
+	// definition are no longer used. New ones are taken in the background, also for existing streams.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -14061,8 +14075,8 @@ type ClientWithResponsesInterface interface {
 
 	// PutAggregateWithResponse Define a category's aggregate
 	//
-	// For each event type an expression `(state, event) -> state`; `*` matches all other types. Snapshots of an older
-	// definition are no longer used; new ones are taken in the background, also of streams that are there already.
+	// Has an expression `(state, event) -> state` for each event type; `*` matches all other types. Snapshots of an older
+	// definition are no longer used. New ones are taken in the background, also for existing streams.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -14071,8 +14085,8 @@ type ClientWithResponsesInterface interface {
 
 	// AppendWithBodyWithResponse Append to several streams
 	//
-	// Appends to all streams, or to none; each stream has its own expected version (default `any`). A stream stands in
-	// a request once; a request has at most 1,000 events.
+	// Appends to all streams or to none. Each stream has its own expected version (default `any`), and may occur only once in a
+	// request. A request has at most 1,000 events.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -14081,8 +14095,8 @@ type ClientWithResponsesInterface interface {
 
 	// AppendWithResponse Append to several streams
 	//
-	// Appends to all streams, or to none; each stream has its own expected version (default `any`). A stream stands in
-	// a request once; a request has at most 1,000 events.
+	// Appends to all streams or to none. Each stream has its own expected version (default `any`), and may occur only once in a
+	// request. A request has at most 1,000 events.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -14098,27 +14112,28 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/categories/{category}/events (the `ReadCategory` operationId).
 	ReadCategoryWithResponse(ctx context.Context, category Category, params *ReadCategoryParams, reqEditors ...RequestEditorFn) (*ReadCategoryResponse, error)
 
-	// ReadLatestWithResponse The newest event of each key
+	// ReadLatestWithResponse Read the newest event of each key
 	//
-	// The newest event of each of the streams `category-key`, in the order of the keys; a key without events is left out. A
-	// page ends early with large events: `Link` leads to the rest of the keys.
+	// Returns the newest event of each of the streams `category-key`, in the order of the keys, and leaves out keys without
+	// events. A page with large events ends early; follow `Link` for the remaining keys.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/categories/{category}/latest (the `ReadLatest` operationId).
 	ReadLatestWithResponse(ctx context.Context, category Category, params *ReadLatestParams, reqEditors ...RequestEditorFn) (*ReadLatestResponse, error)
 
-	// ListCursorsWithResponse How far every group and projection has come
+	// ListCursorsWithResponse List the cursors of groups and projections
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/cursors (the `ListCursors` operationId).
 	ListCursorsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListCursorsResponse, error)
 
-	// ReadEventWithResponse An event
+	// ReadEventWithResponse Get an event
 	//
-	// One event by its id. As a CloudEvent with `Accept: application/cloudevents+json`, or in the binary form, its data as the body, with
-	// `Accept: application/cloudevents-binary`. To a key that may not read the event's category it is not there.
+	// Returns an event by its id. With `Accept: application/cloudevents+json` it is a CloudEvent; with `Accept:
+	// application/cloudevents-binary` it has the binary form, with the data as the body. The answer is 404 for a key that may
+	// not read the event's category.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -14127,9 +14142,9 @@ type ClientWithResponsesInterface interface {
 
 	// ExportEventsWithResponse Export the log
 	//
-	// The whole log in the order of positions, one JSON object a line, as import takes it, with `version`, `position`
-	// and `recordedAt` beside. It ends at the position that was the head when the request came. With
-	// `Accept: application/cloudevents+json` each line is a CloudEvent, which import takes as well.
+	// Returns the whole log in the order of positions, one JSON object per line, in the form that import accepts, with
+	// `version`, `position` and `recordedAt`. It ends at the log's head at the time of the request. With `Accept:
+	// application/cloudevents+json` each line is a CloudEvent, which import also accepts.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -14154,42 +14169,43 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/import (the `ImportEvents` operationId).
 	ImportEventsWithBodyWithResponse(ctx context.Context, params *ImportEventsParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ImportEventsResponse, error)
 
-	// ListKeysWithResponse List one's own tenant's keys
+	// ListKeysWithResponse List the keys of the caller's tenant
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/keys (the `ListKeys` operationId).
 	ListKeysWithResponse(ctx context.Context, params *ListKeysParams, reqEditors ...RequestEditorFn) (*ListKeysResponse, error)
 
-	// CreateKeyWithBodyWithResponse Create a key for one's own tenant
+	// CreateKeyWithBodyWithResponse Create a key for the caller's tenant
 	//
-	// The secret is in this answer and nowhere else; only its hash is kept.
+	// Only this answer contains the secret; the service keeps its hash.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/keys (the `CreateKey` operationId).
 	CreateKeyWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateKeyResponse, error)
 
-	// CreateKeyWithResponse Create a key for one's own tenant
+	// CreateKeyWithResponse Create a key for the caller's tenant
 	//
-	// The secret is in this answer and nowhere else; only its hash is kept.
+	// Only this answer contains the secret; the service keeps its hash.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/keys (the `CreateKey` operationId).
 	CreateKeyWithResponse(ctx context.Context, body CreateKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateKeyResponse, error)
 
-	// RevokeKeyWithResponse Revoke a key of one's own tenant
+	// RevokeKeyWithResponse Revoke a key of the caller's tenant
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /v1/keys/{keyId} (the `RevokeKey` operationId).
 	RevokeKeyWithResponse(ctx context.Context, keyId KeyId, reqEditors ...RequestEditorFn) (*RevokeKeyResponse, error)
 
-	// GetLagWithResponse How far every group and projection is behind
+	// GetLagWithResponse Get the lag of groups and projections
 	//
-	// `lagPositions` is how many positions lie between the cursor and the log's head, whatever of them the consumer is interested in;
-	// `seconds` how long ago the first of these was recorded. A projection's cursor stands before the first event that it has to fold.
+	// `lagPositions` is the number of positions between the cursor and the log's head, including events that the consumer does
+	// not select. `seconds` is the age of the first of these events. A projection's cursor is before the first event that it has
+	// to fold.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -14223,40 +14239,40 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/projections (the `CreateProjection` operationId).
 	CreateProjectionWithResponse(ctx context.Context, body CreateProjectionJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateProjectionResponse, error)
 
-	// PlanProjectionsWithBodyWithResponse What a deployment would change
+	// PlanProjectionsWithBodyWithResponse Plan a deployment
 	//
-	// Holds definitions against those that are there, and changes nothing. `manifold diff` and `manifold apply` ask it.
+	// Compares definitions with the existing ones and changes nothing. `manifold diff` and `manifold apply` use it.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/projections/plan (the `PlanProjections` operationId).
 	PlanProjectionsWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PlanProjectionsResponse, error)
 
-	// PlanProjectionsWithResponse What a deployment would change
+	// PlanProjectionsWithResponse Plan a deployment
 	//
-	// Holds definitions against those that are there, and changes nothing. `manifold diff` and `manifold apply` ask it.
+	// Compares definitions with the existing ones and changes nothing. `manifold diff` and `manifold apply` use it.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/projections/plan (the `PlanProjections` operationId).
 	PlanProjectionsWithResponse(ctx context.Context, body PlanProjectionsJSONRequestBody, reqEditors ...RequestEditorFn) (*PlanProjectionsResponse, error)
 
-	// PreviewProjectionWithBodyWithResponse Try a definition out
+	// PreviewProjectionWithBodyWithResponse Preview a definition
 	//
-	// Folds without storing anything, and says what each event did, from nothing. With the operator's key only given events
-	// can be folded; for a tenant's own its key needs `events:read` as well. 413 where the events and the documents after
-	// them come to more than 8 MiB, 422 `too-costly` where folding takes more steps than a request may take.
+	// Folds events from an empty state without storing anything, and reports the effect of each event. With the operator's key,
+	// events must be given in the request; for events of a tenant's log, the key also needs `events:read`. The answer is 413 if
+	// the events and their documents exceed 8 MiB, and 422 `too-costly` if folding takes more steps than a request may take.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/projections/preview (the `PreviewProjection` operationId).
 	PreviewProjectionWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PreviewProjectionResponse, error)
 
-	// PreviewProjectionWithResponse Try a definition out
+	// PreviewProjectionWithResponse Preview a definition
 	//
-	// Folds without storing anything, and says what each event did, from nothing. With the operator's key only given events
-	// can be folded; for a tenant's own its key needs `events:read` as well. 413 where the events and the documents after
-	// them come to more than 8 MiB, 422 `too-costly` where folding takes more steps than a request may take.
+	// Folds events from an empty state without storing anything, and reports the effect of each event. With the operator's key,
+	// events must be given in the request; for events of a tenant's log, the key also needs `events:read`. The answer is 413 if
+	// the events and their documents exceed 8 MiB, and 422 `too-costly` if folding takes more steps than a request may take.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -14272,7 +14288,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with DELETE /v1/projections/{name} (the `DeleteProjection` operationId).
 	DeleteProjectionWithResponse(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*DeleteProjectionResponse, error)
 
-	// GetProjectionWithResponse A projection
+	// GetProjectionWithResponse Get a projection
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -14281,9 +14297,9 @@ type ClientWithResponsesInterface interface {
 
 	// PutProjectionWithBodyWithResponse Create or change a projection
 	//
-	// 201: created. 200: unchanged. 202: a rebuild makes its documents by the changed
-	// definition, while the present one serves; the definition changes with the documents. The name is the path's, and
-	// need not be in the body.
+	// The answer is 201 if the projection was created, and 200 if it is unchanged. With 202, a rebuild makes the documents with
+	// the changed definition while the current one serves reads; the definition changes together with the documents. The path
+	// has the name, so the body may leave it out.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -14292,18 +14308,19 @@ type ClientWithResponsesInterface interface {
 
 	// PutProjectionWithResponse Create or change a projection
 	//
-	// 201: created. 200: unchanged. 202: a rebuild makes its documents by the changed
-	// definition, while the present one serves; the definition changes with the documents. The name is the path's, and
-	// need not be in the body.
+	// The answer is 201 if the projection was created, and 200 if it is unchanged. With 202, a rebuild makes the documents with
+	// the changed definition while the current one serves reads; the definition changes together with the documents. The path
+	// has the name, so the body may leave it out.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PUT /v1/projections/{name} (the `PutProjection` operationId).
 	PutProjectionWithResponse(ctx context.Context, name Name, params *PutProjectionParams, body PutProjectionJSONRequestBody, reqEditors ...RequestEditorFn) (*PutProjectionResponse, error)
 
-	// CatchUpProjectionWithResponse Wait until a projection has reached the head
+	// CatchUpProjectionWithResponse Wait until a projection has caught up
 	//
-	// The head is the one that the log has when the request comes. 503 `not-caught-up` where it takes longer than `timeout`, and 409 `faulted` where it stands still before an event.
+	// Waits for the log's head at the time of the request. The answer is 503 `not-caught-up` if this takes longer than
+	// `timeout`, and 409 `faulted` if an event stops the projection.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -14312,20 +14329,20 @@ type ClientWithResponsesInterface interface {
 
 	// ListDocumentsWithResponse List a projection's documents
 	//
-	// Those that `filter` is true for, in the order that `orderBy` asks for, page by page. The database answers: nothing
-	// is filtered or sorted behind it, and what it cannot answer is refused with 422 `unsupported`.
+	// Returns the documents that match `filter`, in the order of `orderBy`, page by page. The database does all filtering and
+	// sorting; a query that it cannot answer is refused with 422 `unsupported`.
 	//
-	// A document that stays where it is in the order is on exactly one page, whatever else changes meanwhile. A page
-	// token is good for the query that it was given with; one of a build that is gone is answered with 410: begin again.
+	// A document whose place in the order does not change is on exactly one page, whatever else changes meanwhile. A page token
+	// is valid only for its query. If the build of a token is gone, the answer is 410; start again with the first page.
 	//
-	// The operator reads no documents, but may ask with `explain=true` how a tenant's query would be answered.
+	// The operator cannot read documents, but `explain=true` shows how a tenant's query would be answered.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/projections/{name}/documents (the `ListDocuments` operationId).
 	ListDocumentsWithResponse(ctx context.Context, name Name, params *ListDocumentsParams, reqEditors ...RequestEditorFn) (*ListDocumentsResponse, error)
 
-	// GetDocumentWithResponse A document
+	// GetDocumentWithResponse Get a document
 	//
 	// `minPosition` waits until the event at that position is in the document: reading one's own write.
 	//
@@ -14334,33 +14351,33 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/projections/{name}/documents/{documentId} (the `GetDocument` operationId).
 	GetDocumentWithResponse(ctx context.Context, name Name, documentId string, params *GetDocumentParams, reqEditors ...RequestEditorFn) (*GetDocumentResponse, error)
 
-	// ListParkedDocumentsWithResponse Documents that are set aside
+	// ListParkedDocumentsWithResponse List parked documents
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/projections/{name}/parked (the `ListParkedDocuments` operationId).
 	ListParkedDocumentsWithResponse(ctx context.Context, name Name, params *ListParkedDocumentsParams, reqEditors ...RequestEditorFn) (*ListParkedDocumentsResponse, error)
 
-	// ReplayParkedDocumentsWithResponse Fold what waits for parked documents
+	// ReplayParkedDocumentsWithResponse Replay all parked documents
 	//
-	// All of them, in order; one that still cannot be folded stays parked.
+	// Replays all parked documents in order. A document whose events still cannot be folded stays parked.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/projections/{name}/parked/replay (the `ReplayParkedDocuments` operationId).
 	ReplayParkedDocumentsWithResponse(ctx context.Context, name Name, params *ReplayParkedDocumentsParams, reqEditors ...RequestEditorFn) (*ReplayParkedDocumentsResponse, error)
 
-	// DiscardParkedDocumentWithResponse Give up the events that wait for a parked document
+	// DiscardParkedDocumentWithResponse Discard a parked document
 	//
-	// Each of them is recorded as skipped, which holds until it is withdrawn; the document continues with the next event, from
-	// where it was before.
+	// Each waiting event is recorded as skipped until that is withdrawn. The document stays as it was and continues with the
+	// next event.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /v1/projections/{name}/parked/{documentId} (the `DiscardParkedDocument` operationId).
 	DiscardParkedDocumentWithResponse(ctx context.Context, name Name, documentId ParkedId, params *DiscardParkedDocumentParams, reqEditors ...RequestEditorFn) (*DiscardParkedDocumentResponse, error)
 
-	// ReplayParkedDocumentWithResponse Fold what waits for a parked document
+	// ReplayParkedDocumentWithResponse Replay a parked document
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -14376,13 +14393,13 @@ type ClientWithResponsesInterface interface {
 
 	// StartRebuildWithBodyWithResponse Start a rebuild
 	//
-	// Builds the documents in a temporary table, by the present definition or by the one in the body, and swaps
-	// them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
-	// hold, fails it and leaves the live documents as they are. In a rebuild of a shared projection it concerns its tenant
-	// alone: the others get the new documents, and that tenant stays on its old ones, by the definition that they were made
-	// by, until a rebuild with `tenants` succeeds for it, or the next one for all. The same holds for a tenant whose events
-	// retention has removed, unless `acceptLoss` is true. `faultedTenants` lists such tenants. The
-	// rebuild fails where there are more of them than `maxFaultedTenants`, or where no tenant with events to fold is left.
+	// Builds the documents in a temporary table, with the current definition or the one in the body, and swaps them in. A
+	// projection has at most one rebuild at a time. If an event cannot be folded, or an assertion does not hold, the rebuild
+	// fails and leaves the live documents unchanged. In a rebuild of a shared projection, this affects only the tenant
+	// concerned: the others get the new documents, and that tenant stays on its old documents and their definition until a
+	// rebuild with `tenants`, or the next one for all, succeeds for it. The same holds for a tenant whose events retention has
+	// removed, unless `acceptLoss` is true. `faultedTenants` lists such tenants. The rebuild fails if there are more of them
+	// than `maxFaultedTenants`, or if no tenant with events to fold is left.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -14391,29 +14408,29 @@ type ClientWithResponsesInterface interface {
 
 	// StartRebuildWithResponse Start a rebuild
 	//
-	// Builds the documents in a temporary table, by the present definition or by the one in the body, and swaps
-	// them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
-	// hold, fails it and leaves the live documents as they are. In a rebuild of a shared projection it concerns its tenant
-	// alone: the others get the new documents, and that tenant stays on its old ones, by the definition that they were made
-	// by, until a rebuild with `tenants` succeeds for it, or the next one for all. The same holds for a tenant whose events
-	// retention has removed, unless `acceptLoss` is true. `faultedTenants` lists such tenants. The
-	// rebuild fails where there are more of them than `maxFaultedTenants`, or where no tenant with events to fold is left.
+	// Builds the documents in a temporary table, with the current definition or the one in the body, and swaps them in. A
+	// projection has at most one rebuild at a time. If an event cannot be folded, or an assertion does not hold, the rebuild
+	// fails and leaves the live documents unchanged. In a rebuild of a shared projection, this affects only the tenant
+	// concerned: the others get the new documents, and that tenant stays on its old documents and their definition until a
+	// rebuild with `tenants`, or the next one for all, succeeds for it. The same holds for a tenant whose events retention has
+	// removed, unless `acceptLoss` is true. `faultedTenants` lists such tenants. The rebuild fails if there are more of them
+	// than `maxFaultedTenants`, or if no tenant with events to fold is left.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/projections/{name}/rebuilds (the `StartRebuild` operationId).
 	StartRebuildWithResponse(ctx context.Context, name Name, body StartRebuildJSONRequestBody, reqEditors ...RequestEditorFn) (*StartRebuildResponse, error)
 
-	// GetRebuildWithResponse A rebuild's progress and outcome
+	// GetRebuildWithResponse Get a rebuild
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/projections/{name}/rebuilds/{rebuildId} (the `GetRebuild` operationId).
 	GetRebuildWithResponse(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*GetRebuildResponse, error)
 
-	// ApproveRebuildWithResponse Let a rebuild swap
+	// ApproveRebuildWithResponse Approve a rebuild
 	//
-	// Of one that waits for approval, or will. 409 when it has ended, or needs none.
+	// Approves a rebuild that waits for approval, or will. The answer is 409 if it has ended or needs no approval.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -14429,55 +14446,56 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/cancel (the `CancelRebuild` operationId).
 	CancelRebuildWithResponse(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*CancelRebuildResponse, error)
 
-	// PauseRebuildWithResponse Let a rebuild rest
+	// PauseRebuildWithResponse Pause a rebuild
 	//
-	// What it has done stays. 409 when it has ended.
+	// Its work so far is kept. The answer is 409 if it has ended.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/pause (the `PauseRebuild` operationId).
 	PauseRebuildWithResponse(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*PauseRebuildResponse, error)
 
-	// WatchRebuildWithResponse Follow a rebuild
+	// WatchRebuildWithResponse Follow a rebuild's progress
 	//
-	// Server-sent events: `progress`, with the rebuild as data, whenever it has changed, about once a second at most, and
-	// `ended` with the last one, behind which the stream ends. A comment comes every 15 s while nothing does.
+	// Sends server-sent events: `progress`, with the rebuild as data, when it has changed, at most about once a second, and
+	// finally `ended`. While nothing changes, a comment is sent every 15 s.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/projections/{name}/rebuilds/{rebuildId}/progress (the `WatchRebuild` operationId).
 	WatchRebuildWithResponse(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*WatchRebuildResponse, error)
 
-	// ResumeRebuildWithResponse Let a paused rebuild continue
+	// ResumeRebuildWithResponse Resume a rebuild
 	//
-	// 409 when it has ended.
+	// The answer is 409 if the rebuild has ended.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/resume (the `ResumeRebuild` operationId).
 	ResumeRebuildWithResponse(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*ResumeRebuildResponse, error)
 
-	// RollbackRebuildWithResponse Go back to the documents from before a swap
+	// RollbackRebuildWithResponse Roll a rebuild back
 	//
-	// While they are kept: a rebuild lets the old documents follow on from where they stopped, and swaps them in again, with
-	// their definition. 409 when it was not swapped, when something else was swapped in since, or when they are gone.
+	// Possible while the old documents are kept: a rebuild continues them from where they stopped, and swaps them in again, with
+	// their definition. The answer is 409 if the rebuild was not swapped, if another one was swapped in since, or if the old
+	// documents are gone.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/rollback (the `RollbackRebuild` operationId).
 	RollbackRebuildWithResponse(ctx context.Context, name Name, rebuildId RebuildId, params *RollbackRebuildParams, reqEditors ...RequestEditorFn) (*RollbackRebuildResponse, error)
 
-	// ListRebuildTenantsWithResponse How far a rebuild is with each tenant
+	// ListRebuildTenantsWithResponse List a rebuild's tenants
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/projections/{name}/rebuilds/{rebuildId}/tenants (the `ListRebuildTenants` operationId).
 	ListRebuildTenantsWithResponse(ctx context.Context, name Name, rebuildId RebuildId, params *ListRebuildTenantsParams, reqEditors ...RequestEditorFn) (*ListRebuildTenantsResponse, error)
 
-	// ResetProjectionWithResponse Begin again with an empty build
+	// ResetProjectionWithResponse Reset a projection
 	//
-	// For development: readers see the documents grow from nothing. To renew documents while readers see the present
-	// ones, start a rebuild.
+	// For development: readers see the documents grow from nothing. Start a rebuild to renew the documents while readers see the
+	// current ones.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -14486,53 +14504,54 @@ type ClientWithResponsesInterface interface {
 
 	// RetryProjectionWithResponse Retry the event that stopped a projection
 	//
-	// Call it after the cause of the fault is fixed. The projection's state shows the result. A projection that is running is not affected.
+	// Call it after you have fixed the cause of the fault. The projection's state shows the result. A running projection is not
+	// affected.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/projections/{name}/retry (the `RetryProjection` operationId).
 	RetryProjectionWithResponse(ctx context.Context, name Name, params *RetryProjectionParams, reqEditors ...RequestEditorFn) (*RetryProjectionResponse, error)
 
-	// SkipEventWithBodyWithResponse Pass over the event that a projection stands before
+	// SkipEventWithBodyWithResponse Skip the event that stopped a projection
 	//
-	// It is recorded, and holds for every build that is made until it is withdrawn, by this version of the definition and by
-	// later ones. 409 where the projection does not stand before that position, and no rebuild has left the tenant on its
-	// old documents for it.
+	// The skip is recorded and applies to every build until it is withdrawn, with this version of the definition and with later
+	// ones. The answer is 409 if the projection has not stopped at this position, unless a rebuild has left the tenant on its
+	// old documents because of it.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/projections/{name}/skip (the `SkipEvent` operationId).
 	SkipEventWithBodyWithResponse(ctx context.Context, name Name, params *SkipEventParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SkipEventResponse, error)
 
-	// SkipEventWithResponse Pass over the event that a projection stands before
+	// SkipEventWithResponse Skip the event that stopped a projection
 	//
-	// It is recorded, and holds for every build that is made until it is withdrawn, by this version of the definition and by
-	// later ones. 409 where the projection does not stand before that position, and no rebuild has left the tenant on its
-	// old documents for it.
+	// The skip is recorded and applies to every build until it is withdrawn, with this version of the definition and with later
+	// ones. The answer is 409 if the projection has not stopped at this position, unless a rebuild has left the tenant on its
+	// old documents because of it.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/projections/{name}/skip (the `SkipEvent` operationId).
 	SkipEventWithResponse(ctx context.Context, name Name, params *SkipEventParams, body SkipEventJSONRequestBody, reqEditors ...RequestEditorFn) (*SkipEventResponse, error)
 
-	// ListSkippedEventsWithResponse Events that a projection passes over
+	// ListSkippedEventsWithResponse List skipped events
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/projections/{name}/skipped (the `ListSkippedEvents` operationId).
 	ListSkippedEventsWithResponse(ctx context.Context, name Name, params *ListSkippedEventsParams, reqEditors ...RequestEditorFn) (*ListSkippedEventsResponse, error)
 
-	// WithdrawSkipWithResponse Pass over an event no more
+	// WithdrawSkipWithResponse Withdraw a skip
 	//
-	// Builds that are made from now on fold it again, and so does the live one where it has not come to the event yet. What was
-	// passed over already stays so until the next rebuild.
+	// Later builds fold the event again, and so does the live build if it has not reached the event yet. A build that has
+	// already skipped the event stays as it is until the next rebuild.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /v1/projections/{name}/skipped/{position} (the `WithdrawSkip` operationId).
 	WithdrawSkipWithResponse(ctx context.Context, name Name, position int64, params *WithdrawSkipParams, reqEditors ...RequestEditorFn) (*WithdrawSkipResponse, error)
 
-	// GetProjectionStateWithResponse How far a projection has come
+	// GetProjectionStateWithResponse Get a projection's state
 	//
 	// For the key's tenant, also of a shared projection.
 	//
@@ -14541,9 +14560,9 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/projections/{name}/state (the `GetProjectionState` operationId).
 	GetProjectionStateWithResponse(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*GetProjectionStateResponse, error)
 
-	// ListProjectionVersionsWithResponse The definitions that a projection has had
+	// ListProjectionVersionsWithResponse List a projection's versions
 	//
-	// With who changed what, and when. They are kept when the projection is removed.
+	// Lists who changed what, and when. The versions are kept when the projection is removed.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -14552,15 +14571,15 @@ type ClientWithResponsesInterface interface {
 
 	// PublishWithBodyWithResponse Publish messages
 	//
-	// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
-	// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a separate
-	// stream, `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
-	// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
-	// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
-	// `zstd`).
+	// Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
+	// topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
+	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. The answer is 201 if the
+	// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
+	// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
+	// (`Content-Encoding: gzip` or `zstd`).
 	//
-	// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
-	// the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
+	// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
+	// its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -14569,15 +14588,15 @@ type ClientWithResponsesInterface interface {
 
 	// PublishWithApplicationCloudeventsPlusJSONBodyWithResponse Publish messages
 	//
-	// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
-	// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a separate
-	// stream, `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
-	// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
-	// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
-	// `zstd`).
+	// Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
+	// topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
+	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. The answer is 201 if the
+	// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
+	// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
+	// (`Content-Encoding: gzip` or `zstd`).
 	//
-	// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
-	// the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
+	// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
+	// its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
 	//
 	// Takes a body of the `application/cloudevents+json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -14586,15 +14605,15 @@ type ClientWithResponsesInterface interface {
 
 	// PublishWithApplicationCloudeventsBatchPlusJSONBodyWithResponse Publish messages
 	//
-	// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
-	// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a separate
-	// stream, `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
-	// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
-	// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
-	// `zstd`).
+	// Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
+	// topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
+	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. The answer is 201 if the
+	// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
+	// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
+	// (`Content-Encoding: gzip` or `zstd`).
 	//
-	// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
-	// the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
+	// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
+	// its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
 	//
 	// Takes a body of the `application/cloudevents-batch+json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -14603,15 +14622,15 @@ type ClientWithResponsesInterface interface {
 
 	// PublishWithResponse Publish messages
 	//
-	// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
-	// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a separate
-	// stream, `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
-	// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
-	// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
-	// `zstd`).
+	// Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
+	// topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
+	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. The answer is 201 if the
+	// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
+	// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
+	// (`Content-Encoding: gzip` or `zstd`).
 	//
-	// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
-	// the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
+	// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
+	// its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -14625,16 +14644,16 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/retention (the `ListRetention` operationId).
 	ListRetentionWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListRetentionResponse, error)
 
-	// DeleteRetentionWithResponse Remove nothing more of a category
+	// DeleteRetentionWithResponse Delete a category's retention policy
 	//
-	// What was removed stays so.
+	// Removed events are not restored.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /v1/retention/{category} (the `DeleteRetention` operationId).
 	DeleteRetentionWithResponse(ctx context.Context, category Category, reqEditors ...RequestEditorFn) (*DeleteRetentionResponse, error)
 
-	// GetRetentionWithResponse A category's retention policy
+	// GetRetentionWithResponse Get a category's retention policy
 	//
 	// The policy, how much of the category it has removed, and what held the last run.
 	//
@@ -14643,89 +14662,90 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/retention/{category} (the `GetRetention` operationId).
 	GetRetentionWithResponse(ctx context.Context, category Category, reqEditors ...RequestEditorFn) (*GetRetentionResponse, error)
 
-	// PutRetentionWithBodyWithResponse Set what is removed of a category
+	// PutRetentionWithBodyWithResponse Set a category's retention policy
 	//
-	// An event goes for good where any of `maxAge`, `maxCount` and `compact` says so, but not before every group, projection and
-	// running rebuild that still has to read it has done so, unless `force` names it. Events that a dead letter or a parked
-	// document names stay until those are dealt with. Positions and versions keep their numbers. Try it out before: POST
-	// `/v1/retention/{category}/run` with `dryRun` and the policy.
+	// An event is removed permanently if `maxAge`, `maxCount` or `compact` says so, but not before every group, projection and
+	// running rebuild that needs it has read it, unless `force` names that reader. Events of dead letters and parked documents
+	// stay until these are resolved. Positions and versions keep their numbers. Preview a policy with POST
+	// `/v1/retention/{category}/run`, `dryRun` and the policy.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PUT /v1/retention/{category} (the `PutRetention` operationId).
 	PutRetentionWithBodyWithResponse(ctx context.Context, category Category, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutRetentionResponse, error)
 
-	// PutRetentionWithResponse Set what is removed of a category
+	// PutRetentionWithResponse Set a category's retention policy
 	//
-	// An event goes for good where any of `maxAge`, `maxCount` and `compact` says so, but not before every group, projection and
-	// running rebuild that still has to read it has done so, unless `force` names it. Events that a dead letter or a parked
-	// document names stay until those are dealt with. Positions and versions keep their numbers. Try it out before: POST
-	// `/v1/retention/{category}/run` with `dryRun` and the policy.
+	// An event is removed permanently if `maxAge`, `maxCount` or `compact` says so, but not before every group, projection and
+	// running rebuild that needs it has read it, unless `force` names that reader. Events of dead letters and parked documents
+	// stay until these are resolved. Positions and versions keep their numbers. Preview a policy with POST
+	// `/v1/retention/{category}/run`, `dryRun` and the policy.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PUT /v1/retention/{category} (the `PutRetention` operationId).
 	PutRetentionWithResponse(ctx context.Context, category Category, body PutRetentionJSONRequestBody, reqEditors ...RequestEditorFn) (*PutRetentionResponse, error)
 
-	// RunRetentionWithBodyWithResponse Run a retention policy now, or see what it would remove
+	// RunRetentionWithBodyWithResponse Run or preview a retention policy
 	//
-	// A policy runs about once a minute by itself. Without `dryRun` it runs as soon as a worker gets to it: it has when `askedAt`
-	// is gone. With `dryRun` nothing is removed, and the answer says how many events would go now, and what holds
-	// more of them; with a `policy` by that one, which need not be kept.
+	// A policy runs by itself about once a minute. Without `dryRun`, it runs as soon as a worker is free; `askedAt` disappears
+	// when it has run. With `dryRun`, nothing is removed, and the answer has the number of events that would be removed now, and
+	// what holds more of them. A `policy` in the body is previewed without being stored.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/retention/{category}/run (the `RunRetention` operationId).
 	RunRetentionWithBodyWithResponse(ctx context.Context, category Category, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RunRetentionResponse, error)
 
-	// RunRetentionWithResponse Run a retention policy now, or see what it would remove
+	// RunRetentionWithResponse Run or preview a retention policy
 	//
-	// A policy runs about once a minute by itself. Without `dryRun` it runs as soon as a worker gets to it: it has when `askedAt`
-	// is gone. With `dryRun` nothing is removed, and the answer says how many events would go now, and what holds
-	// more of them; with a `policy` by that one, which need not be kept.
+	// A policy runs by itself about once a minute. Without `dryRun`, it runs as soon as a worker is free; `askedAt` disappears
+	// when it has run. With `dryRun`, nothing is removed, and the answer has the number of events that would be removed now, and
+	// what holds more of them. A `policy` in the body is previewed without being stored.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/retention/{category}/run (the `RunRetention` operationId).
 	RunRetentionWithResponse(ctx context.Context, category Category, body RunRetentionJSONRequestBody, reqEditors ...RequestEditorFn) (*RunRetentionResponse, error)
 
-	// SnapDocumentWithResponse A document as it is
+	// SnapDocumentWithResponse Get a document without an envelope
 	//
-	// The document itself as the body, with nothing around it. The `ETag` changes whenever the document does, also by a rebuild: with
-	// `If-None-Match` an unchanged one is answered 304. `HEAD` asks whether it is there, and how new it is.
+	// Returns the document itself as the body, without an envelope. The `ETag` changes whenever the document does, also by a
+	// rebuild: with `If-None-Match`, the answer for an unchanged document is 304. `HEAD` checks whether the document exists, and
+	// its position.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/snap/{projection}/{key} (the `SnapDocument` operationId).
 	SnapDocumentWithResponse(ctx context.Context, projection string, key string, params *SnapDocumentParams, reqEditors ...RequestEditorFn) (*SnapDocumentResponse, error)
 
-	// TakeSnapshotWithBodyWithResponse Take or put a snapshot
+	// TakeSnapshotWithBodyWithResponse Take or store a snapshot
 	//
-	// Without a body: folds the stream by its aggregate definition and keeps the state. With one: keeps the state that
-	// a team folded in its own language, under its own tag.
+	// Without a body, the service folds the stream with its aggregate definition and stores the state. With a body, it stores
+	// the given state under the given tag, for teams that fold in their own language.
 	//
-	// The answer to a key without `events:read` has `null` as its `state`, and a fault does not name the event.
+	// For a key without `events:read`, `state` in the answer is `null`, and a fault does not name the event.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/snapshots/{streamId} (the `TakeSnapshot` operationId).
 	TakeSnapshotWithBodyWithResponse(ctx context.Context, streamId StreamId, params *TakeSnapshotParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*TakeSnapshotResponse, error)
 
-	// TakeSnapshotWithResponse Take or put a snapshot
+	// TakeSnapshotWithResponse Take or store a snapshot
 	//
-	// Without a body: folds the stream by its aggregate definition and keeps the state. With one: keeps the state that
-	// a team folded in its own language, under its own tag.
+	// Without a body, the service folds the stream with its aggregate definition and stores the state. With a body, it stores
+	// the given state under the given tag, for teams that fold in their own language.
 	//
-	// The answer to a key without `events:read` has `null` as its `state`, and a fault does not name the event.
+	// For a key without `events:read`, `state` in the answer is `null`, and a fault does not name the event.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/snapshots/{streamId} (the `TakeSnapshot` operationId).
 	TakeSnapshotWithResponse(ctx context.Context, streamId StreamId, params *TakeSnapshotParams, body TakeSnapshotJSONRequestBody, reqEditors ...RequestEditorFn) (*TakeSnapshotResponse, error)
 
-	// GetLatestSnapshotWithResponse A stream's newest snapshot
+	// GetLatestSnapshotWithResponse Get a stream's newest snapshot
 	//
-	// The newest, whoever made it; the tag says who.
+	// The newest snapshot of any origin; `tag` names its origin.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -14734,7 +14754,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListStreamsWithResponse List streams
 	//
-	// Their names, in the order of their bytes.
+	// Names, in byte order.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -14743,8 +14763,7 @@ type ClientWithResponsesInterface interface {
 
 	// ReadAllWithResponse Read the whole log
 	//
-	// Events of all streams in the order of their positions. NDJSON ends at the position that was the log's head when
-	// the request came.
+	// Events of all streams in the order of their positions. NDJSON ends at the log's head at the time of the request.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -14753,9 +14772,9 @@ type ClientWithResponsesInterface interface {
 
 	// ReadStreamWithResponse Read a stream
 	//
-	// Events of one stream in the order of their versions. 404 where the stream never had an event, and where its only one was
-	// published without a key and retention has removed it; where retention has removed all of another stream, the list is
-	// empty and `ETag` has the version.
+	// Events of one stream in the order of their versions. The answer is 404 if the stream never had an event, or if its only
+	// event was published without a key and has been removed by retention. If retention has removed all events of another
+	// stream, the list is empty, and `ETag` has the version.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -14764,14 +14783,14 @@ type ClientWithResponsesInterface interface {
 
 	// AppendToStreamWithBodyWithResponse Append events to a stream
 	//
-	// Appends all events, or none. 201 when they were appended; 200 when every one of them was there already, with
-	// their first positions. The expectation stands in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a
-	// stream that exists) and `If-None-Match: *` (a stream that does not); without any it is `any`. Give the events
-	// ids, or the request an `Idempotency-Key`, and repeating it never appends twice. The body may be compressed
-	// (`Content-Encoding: gzip` or `zstd`).
+	// Appends all events or none. The answer is 201 if they were appended, and 200 if all of them exist already, with their
+	// original positions. State the expected version in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a stream that
+	// exists) and `If-None-Match: *` (for a stream that does not exist); the default is `any`. Give events ids, or give the
+	// request an `Idempotency-Key`, and a repeated request never appends twice. The body may be compressed (`Content-Encoding:
+	// gzip` or `zstd`).
 	//
-	// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
-	// the body.
+	// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
+	// its data as the body.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -14780,14 +14799,14 @@ type ClientWithResponsesInterface interface {
 
 	// AppendToStreamWithApplicationCloudeventsPlusJSONBodyWithResponse Append events to a stream
 	//
-	// Appends all events, or none. 201 when they were appended; 200 when every one of them was there already, with
-	// their first positions. The expectation stands in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a
-	// stream that exists) and `If-None-Match: *` (a stream that does not); without any it is `any`. Give the events
-	// ids, or the request an `Idempotency-Key`, and repeating it never appends twice. The body may be compressed
-	// (`Content-Encoding: gzip` or `zstd`).
+	// Appends all events or none. The answer is 201 if they were appended, and 200 if all of them exist already, with their
+	// original positions. State the expected version in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a stream that
+	// exists) and `If-None-Match: *` (for a stream that does not exist); the default is `any`. Give events ids, or give the
+	// request an `Idempotency-Key`, and a repeated request never appends twice. The body may be compressed (`Content-Encoding:
+	// gzip` or `zstd`).
 	//
-	// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
-	// the body.
+	// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
+	// its data as the body.
 	//
 	// Takes a body of the `application/cloudevents+json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -14796,14 +14815,14 @@ type ClientWithResponsesInterface interface {
 
 	// AppendToStreamWithApplicationCloudeventsBatchPlusJSONBodyWithResponse Append events to a stream
 	//
-	// Appends all events, or none. 201 when they were appended; 200 when every one of them was there already, with
-	// their first positions. The expectation stands in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a
-	// stream that exists) and `If-None-Match: *` (a stream that does not); without any it is `any`. Give the events
-	// ids, or the request an `Idempotency-Key`, and repeating it never appends twice. The body may be compressed
-	// (`Content-Encoding: gzip` or `zstd`).
+	// Appends all events or none. The answer is 201 if they were appended, and 200 if all of them exist already, with their
+	// original positions. State the expected version in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a stream that
+	// exists) and `If-None-Match: *` (for a stream that does not exist); the default is `any`. Give events ids, or give the
+	// request an `Idempotency-Key`, and a repeated request never appends twice. The body may be compressed (`Content-Encoding:
+	// gzip` or `zstd`).
 	//
-	// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
-	// the body.
+	// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
+	// its data as the body.
 	//
 	// Takes a body of the `application/cloudevents-batch+json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -14812,37 +14831,36 @@ type ClientWithResponsesInterface interface {
 
 	// AppendToStreamWithResponse Append events to a stream
 	//
-	// Appends all events, or none. 201 when they were appended; 200 when every one of them was there already, with
-	// their first positions. The expectation stands in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a
-	// stream that exists) and `If-None-Match: *` (a stream that does not); without any it is `any`. Give the events
-	// ids, or the request an `Idempotency-Key`, and repeating it never appends twice. The body may be compressed
-	// (`Content-Encoding: gzip` or `zstd`).
+	// Appends all events or none. The answer is 201 if they were appended, and 200 if all of them exist already, with their
+	// original positions. State the expected version in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a stream that
+	// exists) and `If-None-Match: *` (for a stream that does not exist); the default is `any`. Give events ids, or give the
+	// request an `Idempotency-Key`, and a repeated request never appends twice. The body may be compressed (`Content-Encoding:
+	// gzip` or `zstd`).
 	//
-	// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
-	// the body.
+	// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
+	// its data as the body.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/streams/{streamId}/events (the `AppendToStream` operationId).
 	AppendToStreamWithResponse(ctx context.Context, streamId StreamId, params *AppendToStreamParams, body AppendToStreamJSONRequestBody, reqEditors ...RequestEditorFn) (*AppendToStreamResponse, error)
 
-	// GetStreamMetadataWithResponse A stream's version, times and size
+	// GetStreamMetadataWithResponse Get a stream's version, times and size
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/streams/{streamId}/metadata (the `GetStreamMetadata` operationId).
 	GetStreamMetadataWithResponse(ctx context.Context, streamId StreamId, reqEditors ...RequestEditorFn) (*GetStreamMetadataResponse, error)
 
-	// GetStateWithResponse An aggregate's state
+	// GetStateWithResponse Get an aggregate's state
 	//
-	// Folds the stream's events by its category's aggregate definition, beginning at the newest snapshot that fits.
-	// `version`, `at` or `occurredAt` asks for the state as it was: of them one at most.
+	// Folds the stream's events with its category's aggregate definition, from the newest usable snapshot. `version`, `at` or
+	// `occurredAt` asks for an earlier state; give at most one of them.
 	//
-	// With `occurredAt` the state is that of business time: of the events that had happened by then, in the order in which they
-	// stand in the stream, whenever they were recorded. So imported history can be visited, and an event that was recorded late
-	// counts from when it happened. An event without a time of its own happened when it was recorded. `version` in the answer
-	// is that of the last of these events. No snapshot is used, since one has events that may have happened later: the whole
-	// stream is read.
+	// With `occurredAt` the state is that of business time: it includes all events that had happened by then, in the order of
+	// the stream, whenever they were recorded. So imported history can be visited, and an event that was recorded late counts
+	// from when it happened. An event without `occurredAt` happened when it was recorded. `version` in the answer is that of the
+	// last of these events. Snapshots may include events that happened later, so the whole stream is read.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -14906,21 +14924,21 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteSubscriptionWithResponse Remove a group
 	//
-	// Its checkpoint, leases, retries and dead letters go with it.
+	// Also deletes its checkpoint, leases, retries and dead letters.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /v1/subscriptions/{name} (the `DeleteSubscription` operationId).
 	DeleteSubscriptionWithResponse(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*DeleteSubscriptionResponse, error)
 
-	// GetSubscriptionWithResponse A group, and how far it has come
+	// GetSubscriptionWithResponse Get a group and its progress
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/subscriptions/{name} (the `GetSubscription` operationId).
 	GetSubscriptionWithResponse(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*GetSubscriptionResponse, error)
 
-	// PutSubscriptionWithBodyWithResponse Make or change a group
+	// PutSubscriptionWithBodyWithResponse Create or change a group
 	//
 	// Repeating it changes nothing. The body is the whole definition: what is left out gets its default. `from` says where a new
 	// group begins, and may be left out for one that is there, which is moved by `seek`. `from`, `ordering` and `partitions` stay as
@@ -14932,7 +14950,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PUT /v1/subscriptions/{name} (the `PutSubscription` operationId).
 	PutSubscriptionWithBodyWithResponse(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutSubscriptionResponse, error)
 
-	// PutSubscriptionWithResponse Make or change a group
+	// PutSubscriptionWithResponse Create or change a group
 	//
 	// Repeating it changes nothing. The body is the whole definition: what is left out gets its default. `from` says where a new
 	// group begins, and may be left out for one that is there, which is moved by `seek`. `from`, `ordering` and `partitions` stay as
@@ -14946,8 +14964,8 @@ type ClientWithResponsesInterface interface {
 
 	// AckEventsWithBodyWithResponse Acknowledge events
 	//
-	// In any order. Each is named with its attempt; `outcome` says what became of it: `done`; `stale`, where a later attempt was made
-	// or is due; `not-in-flight`, where nothing waits for an answer. Only `done` has changed something.
+	// Give the events in any order, each with its attempt. `outcome` is the result: `done`; `stale`, if a later attempt was made
+	// or is due; `not-in-flight`, if the event is not leased. Only `done` has changed something.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -14956,8 +14974,8 @@ type ClientWithResponsesInterface interface {
 
 	// AckEventsWithResponse Acknowledge events
 	//
-	// In any order. Each is named with its attempt; `outcome` says what became of it: `done`; `stale`, where a later attempt was made
-	// or is due; `not-in-flight`, where nothing waits for an answer. Only `done` has changed something.
+	// Give the events in any order, each with its attempt. `outcome` is the result: `done`; `stale`, if a later attempt was made
+	// or is due; `not-in-flight`, if the event is not leased. Only `done` has changed something.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -14980,7 +14998,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with DELETE /v1/subscriptions/{name}/dead-letters (the `DiscardDeadLetters` operationId).
 	DiscardDeadLettersWithResponse(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*DiscardDeadLettersResponse, error)
 
-	// ListDeadLettersWithResponse Events that could not be delivered
+	// ListDeadLettersWithResponse List dead letters
 	//
 	// With `Accept: application/cloudevents-batch+json` they are CloudEvents, with `manifoldattempts`, `manifoldreplays`, `manifoldreason`,
 	// `manifoldfirstparked`, `manifoldparkedat`, `manifoldreplayat` and `manifoldpartition` for what is known of each.
@@ -14990,10 +15008,10 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/subscriptions/{name}/dead-letters (the `ListDeadLetters` operationId).
 	ListDeadLettersWithResponse(ctx context.Context, name GroupName, params *ListDeadLettersParams, reqEditors ...RequestEditorFn) (*ListDeadLettersResponse, error)
 
-	// ReplayDeadLettersWithResponse Deliver all dead letters again
+	// ReplayDeadLettersWithResponse Replay all dead letters
 	//
-	// They are delivered beside new events, with attempts that start from one, and `replays` says how often an event was replayed. One that
-	// fails again is a dead letter again, with the time at which it first became one.
+	// The events are delivered together with new ones, with attempts counted from one; `replays` counts the replays of an event.
+	// An event that fails again becomes a dead letter again, and keeps the time at which it first became one.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -15007,32 +15025,32 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with DELETE /v1/subscriptions/{name}/dead-letters/{eventId} (the `DiscardDeadLetter` operationId).
 	DiscardDeadLetterWithResponse(ctx context.Context, name GroupName, eventId EventId, reqEditors ...RequestEditorFn) (*DiscardDeadLetterResponse, error)
 
-	// ReplayDeadLetterWithResponse Deliver one dead letter again
+	// ReplayDeadLetterWithResponse Replay a dead letter
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/subscriptions/{name}/dead-letters/{eventId}/replay (the `ReplayDeadLetter` operationId).
 	ReplayDeadLetterWithResponse(ctx context.Context, name GroupName, eventId EventId, reqEditors ...RequestEditorFn) (*ReplayDeadLetterResponse, error)
 
-	// ExtendEventsWithBodyWithResponse Ask for more time
+	// ExtendEventsWithBodyWithResponse Extend the deadline of events
 	//
-	// The deadlines become now and `by` seconds, default the group's `ackTimeout`.
+	// The new deadlines are `by` seconds from now; the default is the group's `ackTimeout`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/subscriptions/{name}/extend (the `ExtendEvents` operationId).
 	ExtendEventsWithBodyWithResponse(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ExtendEventsResponse, error)
 
-	// ExtendEventsWithResponse Ask for more time
+	// ExtendEventsWithResponse Extend the deadline of events
 	//
-	// The deadlines become now and `by` seconds, default the group's `ackTimeout`.
+	// The new deadlines are `by` seconds from now; the default is the group's `ackTimeout`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/subscriptions/{name}/extend (the `ExtendEvents` operationId).
 	ExtendEventsWithResponse(ctx context.Context, name GroupName, body ExtendEventsJSONRequestBody, reqEditors ...RequestEditorFn) (*ExtendEventsResponse, error)
 
-	// ListSubscriptionMembersWithResponse Who shares a group's partitions
+	// ListSubscriptionMembersWithResponse List a group's members
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -15041,9 +15059,9 @@ type ClientWithResponsesInterface interface {
 
 	// JoinSubscriptionWithBodyWithResponse Join a group with partitions
 	//
-	// The answer's `memberId` goes with each `receive`. A member gives a sign of life at least every 15 s, by a `receive` or a heartbeat, and
-	// is swept after 45 s without one. Partitions are spread over the members that are alive; one that moves is handed over when
-	// what its old member has in flight is settled.
+	// Send the answer's `memberId` with each `receive`. A member must send a `receive` or a heartbeat at least every 15 s, and
+	// is removed after 45 s without one. Partitions are spread evenly over the live members. A partition moves to another member
+	// only after its events in flight are settled.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -15052,9 +15070,9 @@ type ClientWithResponsesInterface interface {
 
 	// JoinSubscriptionWithResponse Join a group with partitions
 	//
-	// The answer's `memberId` goes with each `receive`. A member gives a sign of life at least every 15 s, by a `receive` or a heartbeat, and
-	// is swept after 45 s without one. Partitions are spread over the members that are alive; one that moves is handed over when
-	// what its old member has in flight is settled.
+	// Send the answer's `memberId` with each `receive`. A member must send a `receive` or a heartbeat at least every 15 s, and
+	// is removed after 45 s without one. Partitions are spread evenly over the live members. A partition moves to another member
+	// only after its events in flight are settled.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -15063,62 +15081,63 @@ type ClientWithResponsesInterface interface {
 
 	// LeaveSubscriptionWithResponse Leave a group
 	//
-	// What it has in flight is delivered to others at once.
+	// Its events in flight are redelivered to other members at once.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /v1/subscriptions/{name}/members/{memberId} (the `LeaveSubscription` operationId).
 	LeaveSubscriptionWithResponse(ctx context.Context, name GroupName, memberId MemberId, reqEditors ...RequestEditorFn) (*LeaveSubscriptionResponse, error)
 
-	// HeartbeatSubscriptionWithResponse A sign of life of a member
+	// HeartbeatSubscriptionWithResponse Send a member's heartbeat
 	//
-	// 404 where it was swept: join again.
+	// The answer is 404 if the member was removed; join again.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PUT /v1/subscriptions/{name}/members/{memberId} (the `HeartbeatSubscription` operationId).
 	HeartbeatSubscriptionWithResponse(ctx context.Context, name GroupName, memberId MemberId, reqEditors ...RequestEditorFn) (*HeartbeatSubscriptionResponse, error)
 
-	// NackEventsWithBodyWithResponse Say that events could not be handled
+	// NackEventsWithBodyWithResponse Reject events
 	//
-	// `retry` delivers them again after `delay` seconds (default: the group's back-off), or parks those that had their last attempt; `park`
-	// puts them to the dead letters; `skip` forgets them.
+	// `retry` redelivers the events after `delay` seconds (default: the group's back-off), or parks those without attempts left.
+	// `park` moves them to the dead letters. `skip` settles them without processing.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/subscriptions/{name}/nack (the `NackEvents` operationId).
 	NackEventsWithBodyWithResponse(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*NackEventsResponse, error)
 
-	// NackEventsWithResponse Say that events could not be handled
+	// NackEventsWithResponse Reject events
 	//
-	// `retry` delivers them again after `delay` seconds (default: the group's back-off), or parks those that had their last attempt; `park`
-	// puts them to the dead letters; `skip` forgets them.
+	// `retry` redelivers the events after `delay` seconds (default: the group's back-off), or parks those without attempts left.
+	// `park` moves them to the dead letters. `skip` settles them without processing.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/subscriptions/{name}/nack (the `NackEvents` operationId).
 	NackEventsWithResponse(ctx context.Context, name GroupName, body NackEventsJSONRequestBody, reqEditors ...RequestEditorFn) (*NackEventsResponse, error)
 
-	// PauseSubscriptionWithResponse Deliver nothing for now
+	// PauseSubscriptionWithResponse Pause a group
 	//
-	// What is in flight can still be answered.
+	// Events in flight can still be answered.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/subscriptions/{name}/pause (the `PauseSubscription` operationId).
 	PauseSubscriptionWithResponse(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*PauseSubscriptionResponse, error)
 
-	// PeekSubscriptionWithResponse Look at the next events
+	// PeekSubscriptionWithResponse Peek at a group's events
 	//
-	// What a receive would deliver now, what is in flight, and what waits for a retry. Nothing is leased, and no attempt is counted. Of a group with
-	// partitions all are shown, each with an equal share of `limit`, or the one that `partition` names. At most 8 MiB of events are shown.
+	// Shows the events that a receive would deliver now, those in flight, and those that wait for a retry. It leases nothing and
+	// counts no attempt. For a group with partitions, it shows all of them, each with an equal share of `limit`, or the one
+	// given by `partition`. It shows at most 8 MiB of events.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/subscriptions/{name}/peek (the `PeekSubscription` operationId).
 	PeekSubscriptionWithResponse(ctx context.Context, name GroupName, params *PeekSubscriptionParams, reqEditors ...RequestEditorFn) (*PeekSubscriptionResponse, error)
 
-	// ReceiveWithBodyWithResponse Take events
+	// ReceiveWithBodyWithResponse Receive events
 	//
 	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 	// An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
@@ -15131,7 +15150,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/subscriptions/{name}/receive (the `Receive` operationId).
 	ReceiveWithBodyWithResponse(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReceiveResponse, error)
 
-	// ReceiveWithResponse Take events
+	// ReceiveWithResponse Receive events
 	//
 	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 	// An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
@@ -15144,27 +15163,27 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/subscriptions/{name}/receive (the `Receive` operationId).
 	ReceiveWithResponse(ctx context.Context, name GroupName, body ReceiveJSONRequestBody, reqEditors ...RequestEditorFn) (*ReceiveResponse, error)
 
-	// ResumeSubscriptionWithResponse Deliver again
+	// ResumeSubscriptionWithResponse Resume a group
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/subscriptions/{name}/resume (the `ResumeSubscription` operationId).
 	ResumeSubscriptionWithResponse(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*ResumeSubscriptionResponse, error)
 
-	// SeekSubscriptionWithBodyWithResponse Move a group
+	// SeekSubscriptionWithBodyWithResponse Move a group to another position
 	//
-	// It continues at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
-	// given up: answers to it are stale. Dead letters stay, but for those behind it whose replay was asked for: they come anyway.
+	// The group continues at this position, or at the first event recorded at or after this time. Events in flight and retries
+	// are given up: answers to them are stale. Dead letters stay, and requested replays of later ones still happen.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/subscriptions/{name}/seek (the `SeekSubscription` operationId).
 	SeekSubscriptionWithBodyWithResponse(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SeekSubscriptionResponse, error)
 
-	// SeekSubscriptionWithResponse Move a group
+	// SeekSubscriptionWithResponse Move a group to another position
 	//
-	// It continues at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
-	// given up: answers to it are stale. Dead letters stay, but for those behind it whose replay was asked for: they come anyway.
+	// The group continues at this position, or at the first event recorded at or after this time. Events in flight and retries
+	// are given up: answers to them are stale. Dead letters stay, and requested replays of later ones still happen.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -15192,59 +15211,59 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/tenants (the `CreateTenant` operationId).
 	CreateTenantWithResponse(ctx context.Context, body CreateTenantJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateTenantResponse, error)
 
-	// DeleteTenantWithResponse Delete a tenant and everything of it
+	// DeleteTenantWithResponse Delete a tenant and all its data
 	//
-	// There is no way back, so the tenant's name has to be repeated in `confirm`. Its keys stop working at once; its
-	// data is removed in the background, completely; a record with state `deleted` remains.
+	// This cannot be undone, so `confirm` must repeat the tenant's name. Its keys stop working at once, and all its data is
+	// removed in the background. A record with the state `deleted` remains.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /v1/tenants/{tenantId} (the `DeleteTenant` operationId).
 	DeleteTenantWithResponse(ctx context.Context, tenantId TenantId, params *DeleteTenantParams, reqEditors ...RequestEditorFn) (*DeleteTenantResponse, error)
 
-	// GetTenantWithResponse A tenant
+	// GetTenantWithResponse Get a tenant
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/tenants/{tenantId} (the `GetTenant` operationId).
 	GetTenantWithResponse(ctx context.Context, tenantId TenantId, reqEditors ...RequestEditorFn) (*GetTenantResponse, error)
 
-	// ChangeTenantWithBodyWithResponse Suspend a tenant, let it work again, or change its share of the work
+	// ChangeTenantWithBodyWithResponse Suspend or reactivate a tenant, or change its share
 	//
-	// A suspended tenant's keys are refused; nothing of it is removed. `weight` and `ceiling` say how much of the work on
-	// projections it gets beside other tenants.
+	// A suspended tenant's keys are refused, and its data is kept. `weight` and `ceiling` set its share of the work on
+	// projections.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PATCH /v1/tenants/{tenantId} (the `ChangeTenant` operationId).
 	ChangeTenantWithBodyWithResponse(ctx context.Context, tenantId TenantId, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ChangeTenantResponse, error)
 
-	// ChangeTenantWithResponse Suspend a tenant, let it work again, or change its share of the work
+	// ChangeTenantWithResponse Suspend or reactivate a tenant, or change its share
 	//
-	// A suspended tenant's keys are refused; nothing of it is removed. `weight` and `ceiling` say how much of the work on
-	// projections it gets beside other tenants.
+	// A suspended tenant's keys are refused, and its data is kept. `weight` and `ceiling` set its share of the work on
+	// projections.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PATCH /v1/tenants/{tenantId} (the `ChangeTenant` operationId).
 	ChangeTenantWithResponse(ctx context.Context, tenantId TenantId, body ChangeTenantJSONRequestBody, reqEditors ...RequestEditorFn) (*ChangeTenantResponse, error)
 
-	// RedactEventWithBodyWithResponse Remove the data of an event that cannot be read
+	// RedactEventWithBodyWithResponse Redact an unreadable event
 	//
-	// Data and metadata are removed for good. The event keeps its id, stream, version, position, type and times, and says in `gap` that it
-	// was redacted, and why. Only an event that nobody can read is redacted, such as `manifold doctor --events` lists; another one is 409. To repeat it
-	// changes nothing.
+	// Removes data and metadata permanently. The event keeps its id, stream, version, position, type and times, and `gap` says
+	// that it was redacted, and why. Only unreadable events can be redacted, such as those that `manifold doctor --events`
+	// lists; for others the answer is 409. Repeating the request changes nothing.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/tenants/{tenantId}/events/{position}/redact (the `RedactEvent` operationId).
 	RedactEventWithBodyWithResponse(ctx context.Context, tenantId TenantId, position int64, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RedactEventResponse, error)
 
-	// RedactEventWithResponse Remove the data of an event that cannot be read
+	// RedactEventWithResponse Redact an unreadable event
 	//
-	// Data and metadata are removed for good. The event keeps its id, stream, version, position, type and times, and says in `gap` that it
-	// was redacted, and why. Only an event that nobody can read is redacted, such as `manifold doctor --events` lists; another one is 409. To repeat it
-	// changes nothing.
+	// Removes data and metadata permanently. The event keeps its id, stream, version, position, type and times, and `gap` says
+	// that it was redacted, and why. Only unreadable events can be redacted, such as those that `manifold doctor --events`
+	// lists; for others the answer is 409. Repeating the request changes nothing.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -15260,7 +15279,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateTenantKeyWithBodyWithResponse Create a key for a tenant
 	//
-	// The secret is in this answer and nowhere else; only its hash is kept.
+	// Only this answer contains the secret; the service keeps its hash.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -15269,7 +15288,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateTenantKeyWithResponse Create a key for a tenant
 	//
-	// The secret is in this answer and nowhere else; only its hash is kept.
+	// Only this answer contains the secret; the service keeps its hash.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -15283,11 +15302,11 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with DELETE /v1/tenants/{tenantId}/keys/{keyId} (the `RevokeTenantKey` operationId).
 	RevokeTenantKeyWithResponse(ctx context.Context, tenantId TenantId, keyId KeyId, reqEditors ...RequestEditorFn) (*RevokeTenantKeyResponse, error)
 
-	// CreateTicketWithResponse A short-lived stand-in for the key
+	// CreateTicketWithResponse Create a ticket, which replaces a key for a short time
 	//
-	// For browsers, whose EventSource and WebSocket send no header: the page asks its own server for a ticket, which asks here,
-	// and opens `/v1/subscribe/...?ticket=` or `/v1/ws?ticket=` with it. A ticket may do what its key may; it can be used until it
-	// expires, and what was begun with it continues after that, until the key is revoked.
+	// For browsers, whose EventSource and WebSocket cannot send a header. The page asks its own server for a ticket, the server
+	// requests it here, and the page opens `/v1/subscribe/...?ticket=` or `/v1/ws?ticket=` with it. A ticket allows what its key
+	// allows. It can be used until it expires; a connection continues after that, until the key is revoked.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -15296,14 +15315,14 @@ type ClientWithResponsesInterface interface {
 
 	// ListUpcastersWithResponse List upcasters
 	//
-	// The tenant's own, and the shared ones. With the operator's key, the shared ones.
+	// The tenant's own upcasters and the shared ones. With the operator's key, the shared ones.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/upcasters (the `ListUpcasters` operationId).
 	ListUpcastersWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListUpcastersResponse, error)
 
-	// PreviewUpcasterWithBodyWithResponse See what upcasters make of events
+	// PreviewUpcasterWithBodyWithResponse Preview upcasters
 	//
 	// Nothing is stored. With the operator's key only given events can be upcast. Events of the log need the scope `events:read`
 	// as well; `last` means events of the types that have upcasters, among the newest 20,000 of the log. The answer ends after
@@ -15314,7 +15333,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/upcasters/preview (the `PreviewUpcaster` operationId).
 	PreviewUpcasterWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PreviewUpcasterResponse, error)
 
-	// PreviewUpcasterWithResponse See what upcasters make of events
+	// PreviewUpcasterWithResponse Preview upcasters
 	//
 	// Nothing is stored. With the operator's key only given events can be upcast. Events of the log need the scope `events:read`
 	// as well; `last` means events of the types that have upcasters, among the newest 20,000 of the log. The answer ends after
@@ -15327,15 +15346,15 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteUpcasterWithResponse Remove an upcaster
 	//
-	// What was folded with it stays as it is until it is rebuilt. Where the tenant's own is removed, a shared one for the same
-	// type and version is in force again; without one, events that reach the gap stay at its version.
+	// Documents and states folded with it stay as they are until they are rebuilt. If the tenant's own upcaster is removed, a
+	// shared one for the same type and version applies again; without one, events that reach the gap stay at its version.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /v1/upcasters/{type}/{version} (the `DeleteUpcaster` operationId).
 	DeleteUpcasterWithResponse(ctx context.Context, pType string, version int64, params *DeleteUpcasterParams, reqEditors ...RequestEditorFn) (*DeleteUpcasterResponse, error)
 
-	// GetUpcasterWithResponse An upcaster
+	// GetUpcasterWithResponse Get an upcaster
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -15344,8 +15363,8 @@ type ClientWithResponsesInterface interface {
 
 	// PutUpcasterWithBodyWithResponse Create or change an upcaster
 	//
-	// Applied wherever events of the type are folded from now on; `touches` says what was folded without it. Documents that are
-	// there change by a rebuild: with `rebuild`, one of each projection that it touches is started.
+	// The upcaster applies whenever events of the type are folded from now on. `touches` lists what was folded without it.
+	// Existing documents change only by a rebuild; with `rebuild`, one is started for each affected projection.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -15354,8 +15373,8 @@ type ClientWithResponsesInterface interface {
 
 	// PutUpcasterWithResponse Create or change an upcaster
 	//
-	// Applied wherever events of the type are folded from now on; `touches` says what was folded without it. Documents that are
-	// there change by a rebuild: with `rebuild`, one of each projection that it touches is started.
+	// The upcaster applies whenever events of the type are folded from now on. `touches` lists what was folded without it.
+	// Existing documents change only by a rebuild; with `rebuild`, one is started for each affected projection.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -15371,21 +15390,21 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteWebhookWithResponse Remove a webhook
 	//
-	// Its secrets, attempts, retries, dead letters and replay go with it. What is on its way may still arrive.
+	// Also deletes its secrets, attempts, retries, dead letters and replay. Requests in progress may still arrive.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /v1/webhooks/{name} (the `DeleteWebhook` operationId).
 	DeleteWebhookWithResponse(ctx context.Context, name WebhookName, reqEditors ...RequestEditorFn) (*DeleteWebhookResponse, error)
 
-	// GetWebhookWithResponse A webhook, and how far it has come
+	// GetWebhookWithResponse Get a webhook and its progress
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/webhooks/{name} (the `GetWebhook` operationId).
 	GetWebhookWithResponse(ctx context.Context, name WebhookName, reqEditors ...RequestEditorFn) (*GetWebhookResponse, error)
 
-	// PutWebhookWithBodyWithResponse Make or change a webhook
+	// PutWebhookWithBodyWithResponse Create or change a webhook
 	//
 	// From then on the events of its source are sent to the URL. The first answer has its secret, which no other answer shows.
 	// Repeating it changes nothing, but restarts a webhook that the service has disabled. The body is the whole definition: what is left
@@ -15399,7 +15418,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PUT /v1/webhooks/{name} (the `PutWebhook` operationId).
 	PutWebhookWithBodyWithResponse(ctx context.Context, name WebhookName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutWebhookResponse, error)
 
-	// PutWebhookWithResponse Make or change a webhook
+	// PutWebhookWithResponse Create or change a webhook
 	//
 	// From then on the events of its source are sent to the URL. The first answer has its secret, which no other answer shows.
 	// Repeating it changes nothing, but restarts a webhook that the service has disabled. The body is the whole definition: what is left
@@ -15413,63 +15432,65 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PUT /v1/webhooks/{name} (the `PutWebhook` operationId).
 	PutWebhookWithResponse(ctx context.Context, name WebhookName, body PutWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*PutWebhookResponse, error)
 
-	// ListWebhookAttemptsWithResponse What was sent, and what came of it
+	// ListWebhookAttemptsWithResponse List a webhook's attempts
 	//
-	// The newest first. They are kept for 7 days, and about the newest 10,000.
+	// Lists the newest attempts first. They are kept for 7 days, up to about 10,000.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/webhooks/{name}/attempts (the `ListWebhookAttempts` operationId).
 	ListWebhookAttemptsWithResponse(ctx context.Context, name WebhookName, params *ListWebhookAttemptsParams, reqEditors ...RequestEditorFn) (*ListWebhookAttemptsResponse, error)
 
-	// PauseWebhookWithResponse Send nothing for now
+	// PauseWebhookWithResponse Pause a webhook
 	//
-	// Of a replay neither. What is on its way may still arrive; what is due meanwhile waits.
+	// Also pauses its replay. Requests in progress may still arrive, and due events wait.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/webhooks/{name}/pause (the `PauseWebhook` operationId).
 	PauseWebhookWithResponse(ctx context.Context, name WebhookName, reqEditors ...RequestEditorFn) (*PauseWebhookResponse, error)
 
-	// CancelWebhookReplayWithResponse End a replay, and forget it
+	// CancelWebhookReplayWithResponse Cancel a replay
 	//
-	// Its retries and dead letters go with it.
+	// Also deletes its retries and dead letters.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /v1/webhooks/{name}/replay (the `CancelWebhookReplay` operationId).
 	CancelWebhookReplayWithResponse(ctx context.Context, name WebhookName, reqEditors ...RequestEditorFn) (*CancelWebhookReplayResponse, error)
 
-	// GetWebhookReplayWithResponse The last replay, and how far it has come
+	// GetWebhookReplayWithResponse Get the last replay and its progress
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/webhooks/{name}/replay (the `GetWebhookReplay` operationId).
 	GetWebhookReplayWithResponse(ctx context.Context, name WebhookName, reqEditors ...RequestEditorFn) (*GetWebhookReplayResponse, error)
 
-	// StartWebhookReplayWithBodyWithResponse Send a range of events once more
+	// StartWebhookReplayWithBodyWithResponse Replay a range of events
 	//
-	// The events of the webhook's source between two positions, each with the id that it had, beside what is sent anyway. There is one
-	// replay at a time for a webhook. What cannot be delivered goes to the dead letters of the group `replay.` and the webhook's name.
+	// Sends the events of the webhook's source between two positions again, with their original ids, in parallel to new events.
+	// A webhook has at most one replay at a time. Undeliverable events go to the dead letters of the group `replay.` followed by
+	// the webhook's name.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/webhooks/{name}/replay (the `StartWebhookReplay` operationId).
 	StartWebhookReplayWithBodyWithResponse(ctx context.Context, name WebhookName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*StartWebhookReplayResponse, error)
 
-	// StartWebhookReplayWithResponse Send a range of events once more
+	// StartWebhookReplayWithResponse Replay a range of events
 	//
-	// The events of the webhook's source between two positions, each with the id that it had, beside what is sent anyway. There is one
-	// replay at a time for a webhook. What cannot be delivered goes to the dead letters of the group `replay.` and the webhook's name.
+	// Sends the events of the webhook's source between two positions again, with their original ids, in parallel to new events.
+	// A webhook has at most one replay at a time. Undeliverable events go to the dead letters of the group `replay.` followed by
+	// the webhook's name.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/webhooks/{name}/replay (the `StartWebhookReplay` operationId).
 	StartWebhookReplayWithResponse(ctx context.Context, name WebhookName, body StartWebhookReplayJSONRequestBody, reqEditors ...RequestEditorFn) (*StartWebhookReplayResponse, error)
 
-	// ResumeWebhookWithResponse Send again
+	// ResumeWebhookWithResponse Resume a webhook
 	//
-	// Also where the service has disabled it.
+	// Also resumes a webhook that the service has disabled.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -15498,24 +15519,24 @@ type ClientWithResponsesInterface interface {
 
 	// RemoveWebhookSecretWithResponse Remove a secret
 	//
-	// It signs no more. The last one that does not expire stays: add another one first.
+	// The secret signs no more messages. The last secret that does not expire cannot be removed; add another one first.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /v1/webhooks/{name}/secrets/{secretId} (the `RemoveWebhookSecret` operationId).
 	RemoveWebhookSecretWithResponse(ctx context.Context, name WebhookName, secretId SecretId, reqEditors ...RequestEditorFn) (*RemoveWebhookSecretResponse, error)
 
-	// TestWebhookWithResponse Send a test message at once
+	// TestWebhookWithResponse Send a test message
 	//
-	// It is signed like any other, of type `webhook.test`, and stands among the attempts with position 0. It is sent once, also where
-	// the webhook is paused or disabled. The answer is 200 whatever came of it: `outcome` says that.
+	// The message is signed like any other, has the type `webhook.test`, and appears among the attempts with position 0. It is
+	// sent once, even if the webhook is paused or disabled. The answer is always 200; `outcome` has the result.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/webhooks/{name}/test (the `TestWebhook` operationId).
 	TestWebhookWithResponse(ctx context.Context, name WebhookName, reqEditors ...RequestEditorFn) (*TestWebhookResponse, error)
 
-	// GatewayWithResponse Many subscriptions over one WebSocket
+	// GatewayWithResponse Open the WebSocket gateway
 	//
 	// Subscriptions, groups and publishing over one connection, with a correlation id for each message: `asyncapi.yaml` describes
 	// them. The key is sent with the request, as a ticket, or in the first message (`AUTH`).
@@ -22586,7 +22607,7 @@ func (r GatewayResponse) ContentType() string {
 	return ""
 }
 
-// AsyncContractWithResponse What goes over WebSockets
+// AsyncContractWithResponse Get the contract of WebSocket messages
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -22599,7 +22620,7 @@ func (c *ClientWithResponses) AsyncContractWithResponse(ctx context.Context, req
 	return ParseAsyncContractResponse(rsp)
 }
 
-// DocsWithResponse This contract as a page
+// DocsWithResponse Show this contract as a page
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -22612,7 +22633,7 @@ func (c *ClientWithResponses) DocsWithResponse(ctx context.Context, reqEditors .
 	return ParseDocsResponse(rsp)
 }
 
-// DocsErrorsWithResponse The codes of errors, and what to do about each
+// DocsErrorsWithResponse Show the error codes, with advice for each
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -22625,7 +22646,7 @@ func (c *ClientWithResponses) DocsErrorsWithResponse(ctx context.Context, reqEdi
 	return ParseDocsErrorsResponse(rsp)
 }
 
-// LivezWithResponse Whether the process lives
+// LivezWithResponse Check liveness
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -22638,9 +22659,9 @@ func (c *ClientWithResponses) LivezWithResponse(ctx context.Context, reqEditors 
 	return ParseLivezResponse(rsp)
 }
 
-// MetricsWithResponse Prometheus metrics
+// MetricsWithResponse Get Prometheus metrics
 //
-// At the admin listener alone, where there is one; 404 elsewhere.
+// Served only at the admin listener, if there is one; elsewhere 404.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -22653,7 +22674,7 @@ func (c *ClientWithResponses) MetricsWithResponse(ctx context.Context, reqEditor
 	return ParseMetricsResponse(rsp)
 }
 
-// ContractWithResponse This contract
+// ContractWithResponse Get this contract
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -22666,7 +22687,7 @@ func (c *ClientWithResponses) ContractWithResponse(ctx context.Context, reqEdito
 	return ParseContractResponse(rsp)
 }
 
-// ReadyzWithResponse Whether it can serve
+// ReadyzWithResponse Check readiness
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -22679,7 +22700,7 @@ func (c *ClientWithResponses) ReadyzWithResponse(ctx context.Context, reqEditors
 	return ParseReadyzResponse(rsp)
 }
 
-// ListMembersWithResponse The processes that work on projections
+// ListMembersWithResponse List the processes that work on projections
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -22692,7 +22713,7 @@ func (c *ClientWithResponses) ListMembersWithResponse(ctx context.Context, reqEd
 	return ParseListMembersResponse(rsp)
 }
 
-// ListAllDocumentsWithResponse Documents of all tenants
+// ListAllDocumentsWithResponse List the documents of all tenants
 //
 // Of a shared projection, such as `usage`: by tenant, then by id. `filter` and `fields` are as in a tenant's own list.
 // The tenants are read one after the other, so a page may be short, or empty, while its `Link` leads to more.
@@ -22734,7 +22755,7 @@ func (c *ClientWithResponses) DeleteAggregateWithResponse(ctx context.Context, c
 	return ParseDeleteAggregateResponse(rsp)
 }
 
-// GetAggregateWithResponse A category's aggregate definition
+// GetAggregateWithResponse Get a category's aggregate definition
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -22749,8 +22770,8 @@ func (c *ClientWithResponses) GetAggregateWithResponse(ctx context.Context, cate
 
 // PutAggregateWithBodyWithResponse Define a category's aggregate
 //
-// For each event type an expression `(state, event) -> state`; `*` matches all other types. Snapshots of an older
-// definition are no longer used; new ones are taken in the background, also of streams that are there already.
+// Has an expression `(state, event) -> state` for each event type; `*` matches all other types. Snapshots of an older
+// definition are no longer used. New ones are taken in the background, also for existing streams.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -22765,8 +22786,8 @@ func (c *ClientWithResponses) PutAggregateWithBodyWithResponse(ctx context.Conte
 
 // PutAggregateWithResponse Define a category's aggregate
 //
-// For each event type an expression `(state, event) -> state`; `*` matches all other types. Snapshots of an older
-// definition are no longer used; new ones are taken in the background, also of streams that are there already.
+// Has an expression `(state, event) -> state` for each event type; `*` matches all other types. Snapshots of an older
+// definition are no longer used. New ones are taken in the background, also for existing streams.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -22781,8 +22802,8 @@ func (c *ClientWithResponses) PutAggregateWithResponse(ctx context.Context, cate
 
 // AppendWithBodyWithResponse Append to several streams
 //
-// Appends to all streams, or to none; each stream has its own expected version (default `any`). A stream stands in
-// a request once; a request has at most 1,000 events.
+// Appends to all streams or to none. Each stream has its own expected version (default `any`), and may occur only once in a
+// request. A request has at most 1,000 events.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -22797,8 +22818,8 @@ func (c *ClientWithResponses) AppendWithBodyWithResponse(ctx context.Context, pa
 
 // AppendWithResponse Append to several streams
 //
-// Appends to all streams, or to none; each stream has its own expected version (default `any`). A stream stands in
-// a request once; a request has at most 1,000 events.
+// Appends to all streams or to none. Each stream has its own expected version (default `any`), and may occur only once in a
+// request. A request has at most 1,000 events.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -22826,10 +22847,10 @@ func (c *ClientWithResponses) ReadCategoryWithResponse(ctx context.Context, cate
 	return ParseReadCategoryResponse(rsp)
 }
 
-// ReadLatestWithResponse The newest event of each key
+// ReadLatestWithResponse Read the newest event of each key
 //
-// The newest event of each of the streams `category-key`, in the order of the keys; a key without events is left out. A
-// page ends early with large events: `Link` leads to the rest of the keys.
+// Returns the newest event of each of the streams `category-key`, in the order of the keys, and leaves out keys without
+// events. A page with large events ends early; follow `Link` for the remaining keys.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -22842,7 +22863,7 @@ func (c *ClientWithResponses) ReadLatestWithResponse(ctx context.Context, catego
 	return ParseReadLatestResponse(rsp)
 }
 
-// ListCursorsWithResponse How far every group and projection has come
+// ListCursorsWithResponse List the cursors of groups and projections
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -22855,10 +22876,11 @@ func (c *ClientWithResponses) ListCursorsWithResponse(ctx context.Context, reqEd
 	return ParseListCursorsResponse(rsp)
 }
 
-// ReadEventWithResponse An event
+// ReadEventWithResponse Get an event
 //
-// One event by its id. As a CloudEvent with `Accept: application/cloudevents+json`, or in the binary form, its data as the body, with
-// `Accept: application/cloudevents-binary`. To a key that may not read the event's category it is not there.
+// Returns an event by its id. With `Accept: application/cloudevents+json` it is a CloudEvent; with `Accept:
+// application/cloudevents-binary` it has the binary form, with the data as the body. The answer is 404 for a key that may
+// not read the event's category.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -22873,9 +22895,9 @@ func (c *ClientWithResponses) ReadEventWithResponse(ctx context.Context, eventId
 
 // ExportEventsWithResponse Export the log
 //
-// The whole log in the order of positions, one JSON object a line, as import takes it, with `version`, `position`
-// and `recordedAt` beside. It ends at the position that was the head when the request came. With
-// `Accept: application/cloudevents+json` each line is a CloudEvent, which import takes as well.
+// Returns the whole log in the order of positions, one JSON object per line, in the form that import accepts, with
+// `version`, `position` and `recordedAt`. It ends at the log's head at the time of the request. With `Accept:
+// application/cloudevents+json` each line is a CloudEvent, which import also accepts.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -22912,7 +22934,7 @@ func (c *ClientWithResponses) ImportEventsWithBodyWithResponse(ctx context.Conte
 	return ParseImportEventsResponse(rsp)
 }
 
-// ListKeysWithResponse List one's own tenant's keys
+// ListKeysWithResponse List the keys of the caller's tenant
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -22925,9 +22947,9 @@ func (c *ClientWithResponses) ListKeysWithResponse(ctx context.Context, params *
 	return ParseListKeysResponse(rsp)
 }
 
-// CreateKeyWithBodyWithResponse Create a key for one's own tenant
+// CreateKeyWithBodyWithResponse Create a key for the caller's tenant
 //
-// The secret is in this answer and nowhere else; only its hash is kept.
+// Only this answer contains the secret; the service keeps its hash.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -22940,9 +22962,9 @@ func (c *ClientWithResponses) CreateKeyWithBodyWithResponse(ctx context.Context,
 	return ParseCreateKeyResponse(rsp)
 }
 
-// CreateKeyWithResponse Create a key for one's own tenant
+// CreateKeyWithResponse Create a key for the caller's tenant
 //
-// The secret is in this answer and nowhere else; only its hash is kept.
+// Only this answer contains the secret; the service keeps its hash.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -22955,7 +22977,7 @@ func (c *ClientWithResponses) CreateKeyWithResponse(ctx context.Context, body Cr
 	return ParseCreateKeyResponse(rsp)
 }
 
-// RevokeKeyWithResponse Revoke a key of one's own tenant
+// RevokeKeyWithResponse Revoke a key of the caller's tenant
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -22968,10 +22990,11 @@ func (c *ClientWithResponses) RevokeKeyWithResponse(ctx context.Context, keyId K
 	return ParseRevokeKeyResponse(rsp)
 }
 
-// GetLagWithResponse How far every group and projection is behind
+// GetLagWithResponse Get the lag of groups and projections
 //
-// `lagPositions` is how many positions lie between the cursor and the log's head, whatever of them the consumer is interested in;
-// `seconds` how long ago the first of these was recorded. A projection's cursor stands before the first event that it has to fold.
+// `lagPositions` is the number of positions between the cursor and the log's head, including events that the consumer does
+// not select. `seconds` is the age of the first of these events. A projection's cursor is before the first event that it has
+// to fold.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -23029,9 +23052,9 @@ func (c *ClientWithResponses) CreateProjectionWithResponse(ctx context.Context, 
 	return ParseCreateProjectionResponse(rsp)
 }
 
-// PlanProjectionsWithBodyWithResponse What a deployment would change
+// PlanProjectionsWithBodyWithResponse Plan a deployment
 //
-// Holds definitions against those that are there, and changes nothing. `manifold diff` and `manifold apply` ask it.
+// Compares definitions with the existing ones and changes nothing. `manifold diff` and `manifold apply` use it.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23044,9 +23067,9 @@ func (c *ClientWithResponses) PlanProjectionsWithBodyWithResponse(ctx context.Co
 	return ParsePlanProjectionsResponse(rsp)
 }
 
-// PlanProjectionsWithResponse What a deployment would change
+// PlanProjectionsWithResponse Plan a deployment
 //
-// Holds definitions against those that are there, and changes nothing. `manifold diff` and `manifold apply` ask it.
+// Compares definitions with the existing ones and changes nothing. `manifold diff` and `manifold apply` use it.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23059,11 +23082,11 @@ func (c *ClientWithResponses) PlanProjectionsWithResponse(ctx context.Context, b
 	return ParsePlanProjectionsResponse(rsp)
 }
 
-// PreviewProjectionWithBodyWithResponse Try a definition out
+// PreviewProjectionWithBodyWithResponse Preview a definition
 //
-// Folds without storing anything, and says what each event did, from nothing. With the operator's key only given events
-// can be folded; for a tenant's own its key needs `events:read` as well. 413 where the events and the documents after
-// them come to more than 8 MiB, 422 `too-costly` where folding takes more steps than a request may take.
+// Folds events from an empty state without storing anything, and reports the effect of each event. With the operator's key,
+// events must be given in the request; for events of a tenant's log, the key also needs `events:read`. The answer is 413 if
+// the events and their documents exceed 8 MiB, and 422 `too-costly` if folding takes more steps than a request may take.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23076,11 +23099,11 @@ func (c *ClientWithResponses) PreviewProjectionWithBodyWithResponse(ctx context.
 	return ParsePreviewProjectionResponse(rsp)
 }
 
-// PreviewProjectionWithResponse Try a definition out
+// PreviewProjectionWithResponse Preview a definition
 //
-// Folds without storing anything, and says what each event did, from nothing. With the operator's key only given events
-// can be folded; for a tenant's own its key needs `events:read` as well. 413 where the events and the documents after
-// them come to more than 8 MiB, 422 `too-costly` where folding takes more steps than a request may take.
+// Folds events from an empty state without storing anything, and reports the effect of each event. With the operator's key,
+// events must be given in the request; for events of a tenant's log, the key also needs `events:read`. The answer is 413 if
+// the events and their documents exceed 8 MiB, and 422 `too-costly` if folding takes more steps than a request may take.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23108,7 +23131,7 @@ func (c *ClientWithResponses) DeleteProjectionWithResponse(ctx context.Context, 
 	return ParseDeleteProjectionResponse(rsp)
 }
 
-// GetProjectionWithResponse A projection
+// GetProjectionWithResponse Get a projection
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -23123,9 +23146,9 @@ func (c *ClientWithResponses) GetProjectionWithResponse(ctx context.Context, nam
 
 // PutProjectionWithBodyWithResponse Create or change a projection
 //
-// 201: created. 200: unchanged. 202: a rebuild makes its documents by the changed
-// definition, while the present one serves; the definition changes with the documents. The name is the path's, and
-// need not be in the body.
+// The answer is 201 if the projection was created, and 200 if it is unchanged. With 202, a rebuild makes the documents with
+// the changed definition while the current one serves reads; the definition changes together with the documents. The path
+// has the name, so the body may leave it out.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23140,9 +23163,9 @@ func (c *ClientWithResponses) PutProjectionWithBodyWithResponse(ctx context.Cont
 
 // PutProjectionWithResponse Create or change a projection
 //
-// 201: created. 200: unchanged. 202: a rebuild makes its documents by the changed
-// definition, while the present one serves; the definition changes with the documents. The name is the path's, and
-// need not be in the body.
+// The answer is 201 if the projection was created, and 200 if it is unchanged. With 202, a rebuild makes the documents with
+// the changed definition while the current one serves reads; the definition changes together with the documents. The path
+// has the name, so the body may leave it out.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23155,9 +23178,10 @@ func (c *ClientWithResponses) PutProjectionWithResponse(ctx context.Context, nam
 	return ParsePutProjectionResponse(rsp)
 }
 
-// CatchUpProjectionWithResponse Wait until a projection has reached the head
+// CatchUpProjectionWithResponse Wait until a projection has caught up
 //
-// The head is the one that the log has when the request comes. 503 `not-caught-up` where it takes longer than `timeout`, and 409 `faulted` where it stands still before an event.
+// Waits for the log's head at the time of the request. The answer is 503 `not-caught-up` if this takes longer than
+// `timeout`, and 409 `faulted` if an event stops the projection.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -23172,13 +23196,13 @@ func (c *ClientWithResponses) CatchUpProjectionWithResponse(ctx context.Context,
 
 // ListDocumentsWithResponse List a projection's documents
 //
-// Those that `filter` is true for, in the order that `orderBy` asks for, page by page. The database answers: nothing
-// is filtered or sorted behind it, and what it cannot answer is refused with 422 `unsupported`.
+// Returns the documents that match `filter`, in the order of `orderBy`, page by page. The database does all filtering and
+// sorting; a query that it cannot answer is refused with 422 `unsupported`.
 //
-// A document that stays where it is in the order is on exactly one page, whatever else changes meanwhile. A page
-// token is good for the query that it was given with; one of a build that is gone is answered with 410: begin again.
+// A document whose place in the order does not change is on exactly one page, whatever else changes meanwhile. A page token
+// is valid only for its query. If the build of a token is gone, the answer is 410; start again with the first page.
 //
-// The operator reads no documents, but may ask with `explain=true` how a tenant's query would be answered.
+// The operator cannot read documents, but `explain=true` shows how a tenant's query would be answered.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -23191,7 +23215,7 @@ func (c *ClientWithResponses) ListDocumentsWithResponse(ctx context.Context, nam
 	return ParseListDocumentsResponse(rsp)
 }
 
-// GetDocumentWithResponse A document
+// GetDocumentWithResponse Get a document
 //
 // `minPosition` waits until the event at that position is in the document: reading one's own write.
 //
@@ -23206,7 +23230,7 @@ func (c *ClientWithResponses) GetDocumentWithResponse(ctx context.Context, name 
 	return ParseGetDocumentResponse(rsp)
 }
 
-// ListParkedDocumentsWithResponse Documents that are set aside
+// ListParkedDocumentsWithResponse List parked documents
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -23219,9 +23243,9 @@ func (c *ClientWithResponses) ListParkedDocumentsWithResponse(ctx context.Contex
 	return ParseListParkedDocumentsResponse(rsp)
 }
 
-// ReplayParkedDocumentsWithResponse Fold what waits for parked documents
+// ReplayParkedDocumentsWithResponse Replay all parked documents
 //
-// All of them, in order; one that still cannot be folded stays parked.
+// Replays all parked documents in order. A document whose events still cannot be folded stays parked.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -23234,10 +23258,10 @@ func (c *ClientWithResponses) ReplayParkedDocumentsWithResponse(ctx context.Cont
 	return ParseReplayParkedDocumentsResponse(rsp)
 }
 
-// DiscardParkedDocumentWithResponse Give up the events that wait for a parked document
+// DiscardParkedDocumentWithResponse Discard a parked document
 //
-// Each of them is recorded as skipped, which holds until it is withdrawn; the document continues with the next event, from
-// where it was before.
+// Each waiting event is recorded as skipped until that is withdrawn. The document stays as it was and continues with the
+// next event.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -23250,7 +23274,7 @@ func (c *ClientWithResponses) DiscardParkedDocumentWithResponse(ctx context.Cont
 	return ParseDiscardParkedDocumentResponse(rsp)
 }
 
-// ReplayParkedDocumentWithResponse Fold what waits for a parked document
+// ReplayParkedDocumentWithResponse Replay a parked document
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -23278,13 +23302,13 @@ func (c *ClientWithResponses) ListRebuildsWithResponse(ctx context.Context, name
 
 // StartRebuildWithBodyWithResponse Start a rebuild
 //
-// Builds the documents in a temporary table, by the present definition or by the one in the body, and swaps
-// them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
-// hold, fails it and leaves the live documents as they are. In a rebuild of a shared projection it concerns its tenant
-// alone: the others get the new documents, and that tenant stays on its old ones, by the definition that they were made
-// by, until a rebuild with `tenants` succeeds for it, or the next one for all. The same holds for a tenant whose events
-// retention has removed, unless `acceptLoss` is true. `faultedTenants` lists such tenants. The
-// rebuild fails where there are more of them than `maxFaultedTenants`, or where no tenant with events to fold is left.
+// Builds the documents in a temporary table, with the current definition or the one in the body, and swaps them in. A
+// projection has at most one rebuild at a time. If an event cannot be folded, or an assertion does not hold, the rebuild
+// fails and leaves the live documents unchanged. In a rebuild of a shared projection, this affects only the tenant
+// concerned: the others get the new documents, and that tenant stays on its old documents and their definition until a
+// rebuild with `tenants`, or the next one for all, succeeds for it. The same holds for a tenant whose events retention has
+// removed, unless `acceptLoss` is true. `faultedTenants` lists such tenants. The rebuild fails if there are more of them
+// than `maxFaultedTenants`, or if no tenant with events to fold is left.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23299,13 +23323,13 @@ func (c *ClientWithResponses) StartRebuildWithBodyWithResponse(ctx context.Conte
 
 // StartRebuildWithResponse Start a rebuild
 //
-// Builds the documents in a temporary table, by the present definition or by the one in the body, and swaps
-// them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
-// hold, fails it and leaves the live documents as they are. In a rebuild of a shared projection it concerns its tenant
-// alone: the others get the new documents, and that tenant stays on its old ones, by the definition that they were made
-// by, until a rebuild with `tenants` succeeds for it, or the next one for all. The same holds for a tenant whose events
-// retention has removed, unless `acceptLoss` is true. `faultedTenants` lists such tenants. The
-// rebuild fails where there are more of them than `maxFaultedTenants`, or where no tenant with events to fold is left.
+// Builds the documents in a temporary table, with the current definition or the one in the body, and swaps them in. A
+// projection has at most one rebuild at a time. If an event cannot be folded, or an assertion does not hold, the rebuild
+// fails and leaves the live documents unchanged. In a rebuild of a shared projection, this affects only the tenant
+// concerned: the others get the new documents, and that tenant stays on its old documents and their definition until a
+// rebuild with `tenants`, or the next one for all, succeeds for it. The same holds for a tenant whose events retention has
+// removed, unless `acceptLoss` is true. `faultedTenants` lists such tenants. The rebuild fails if there are more of them
+// than `maxFaultedTenants`, or if no tenant with events to fold is left.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23318,7 +23342,7 @@ func (c *ClientWithResponses) StartRebuildWithResponse(ctx context.Context, name
 	return ParseStartRebuildResponse(rsp)
 }
 
-// GetRebuildWithResponse A rebuild's progress and outcome
+// GetRebuildWithResponse Get a rebuild
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -23331,9 +23355,9 @@ func (c *ClientWithResponses) GetRebuildWithResponse(ctx context.Context, name N
 	return ParseGetRebuildResponse(rsp)
 }
 
-// ApproveRebuildWithResponse Let a rebuild swap
+// ApproveRebuildWithResponse Approve a rebuild
 //
-// Of one that waits for approval, or will. 409 when it has ended, or needs none.
+// Approves a rebuild that waits for approval, or will. The answer is 409 if it has ended or needs no approval.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -23361,9 +23385,9 @@ func (c *ClientWithResponses) CancelRebuildWithResponse(ctx context.Context, nam
 	return ParseCancelRebuildResponse(rsp)
 }
 
-// PauseRebuildWithResponse Let a rebuild rest
+// PauseRebuildWithResponse Pause a rebuild
 //
-// What it has done stays. 409 when it has ended.
+// Its work so far is kept. The answer is 409 if it has ended.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -23376,10 +23400,10 @@ func (c *ClientWithResponses) PauseRebuildWithResponse(ctx context.Context, name
 	return ParsePauseRebuildResponse(rsp)
 }
 
-// WatchRebuildWithResponse Follow a rebuild
+// WatchRebuildWithResponse Follow a rebuild's progress
 //
-// Server-sent events: `progress`, with the rebuild as data, whenever it has changed, about once a second at most, and
-// `ended` with the last one, behind which the stream ends. A comment comes every 15 s while nothing does.
+// Sends server-sent events: `progress`, with the rebuild as data, when it has changed, at most about once a second, and
+// finally `ended`. While nothing changes, a comment is sent every 15 s.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -23392,9 +23416,9 @@ func (c *ClientWithResponses) WatchRebuildWithResponse(ctx context.Context, name
 	return ParseWatchRebuildResponse(rsp)
 }
 
-// ResumeRebuildWithResponse Let a paused rebuild continue
+// ResumeRebuildWithResponse Resume a rebuild
 //
-// 409 when it has ended.
+// The answer is 409 if the rebuild has ended.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -23407,10 +23431,11 @@ func (c *ClientWithResponses) ResumeRebuildWithResponse(ctx context.Context, nam
 	return ParseResumeRebuildResponse(rsp)
 }
 
-// RollbackRebuildWithResponse Go back to the documents from before a swap
+// RollbackRebuildWithResponse Roll a rebuild back
 //
-// While they are kept: a rebuild lets the old documents follow on from where they stopped, and swaps them in again, with
-// their definition. 409 when it was not swapped, when something else was swapped in since, or when they are gone.
+// Possible while the old documents are kept: a rebuild continues them from where they stopped, and swaps them in again, with
+// their definition. The answer is 409 if the rebuild was not swapped, if another one was swapped in since, or if the old
+// documents are gone.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -23423,7 +23448,7 @@ func (c *ClientWithResponses) RollbackRebuildWithResponse(ctx context.Context, n
 	return ParseRollbackRebuildResponse(rsp)
 }
 
-// ListRebuildTenantsWithResponse How far a rebuild is with each tenant
+// ListRebuildTenantsWithResponse List a rebuild's tenants
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -23436,10 +23461,10 @@ func (c *ClientWithResponses) ListRebuildTenantsWithResponse(ctx context.Context
 	return ParseListRebuildTenantsResponse(rsp)
 }
 
-// ResetProjectionWithResponse Begin again with an empty build
+// ResetProjectionWithResponse Reset a projection
 //
-// For development: readers see the documents grow from nothing. To renew documents while readers see the present
-// ones, start a rebuild.
+// For development: readers see the documents grow from nothing. Start a rebuild to renew the documents while readers see the
+// current ones.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -23454,7 +23479,8 @@ func (c *ClientWithResponses) ResetProjectionWithResponse(ctx context.Context, n
 
 // RetryProjectionWithResponse Retry the event that stopped a projection
 //
-// Call it after the cause of the fault is fixed. The projection's state shows the result. A projection that is running is not affected.
+// Call it after you have fixed the cause of the fault. The projection's state shows the result. A running projection is not
+// affected.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -23467,11 +23493,11 @@ func (c *ClientWithResponses) RetryProjectionWithResponse(ctx context.Context, n
 	return ParseRetryProjectionResponse(rsp)
 }
 
-// SkipEventWithBodyWithResponse Pass over the event that a projection stands before
+// SkipEventWithBodyWithResponse Skip the event that stopped a projection
 //
-// It is recorded, and holds for every build that is made until it is withdrawn, by this version of the definition and by
-// later ones. 409 where the projection does not stand before that position, and no rebuild has left the tenant on its
-// old documents for it.
+// The skip is recorded and applies to every build until it is withdrawn, with this version of the definition and with later
+// ones. The answer is 409 if the projection has not stopped at this position, unless a rebuild has left the tenant on its
+// old documents because of it.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23484,11 +23510,11 @@ func (c *ClientWithResponses) SkipEventWithBodyWithResponse(ctx context.Context,
 	return ParseSkipEventResponse(rsp)
 }
 
-// SkipEventWithResponse Pass over the event that a projection stands before
+// SkipEventWithResponse Skip the event that stopped a projection
 //
-// It is recorded, and holds for every build that is made until it is withdrawn, by this version of the definition and by
-// later ones. 409 where the projection does not stand before that position, and no rebuild has left the tenant on its
-// old documents for it.
+// The skip is recorded and applies to every build until it is withdrawn, with this version of the definition and with later
+// ones. The answer is 409 if the projection has not stopped at this position, unless a rebuild has left the tenant on its
+// old documents because of it.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23501,7 +23527,7 @@ func (c *ClientWithResponses) SkipEventWithResponse(ctx context.Context, name Na
 	return ParseSkipEventResponse(rsp)
 }
 
-// ListSkippedEventsWithResponse Events that a projection passes over
+// ListSkippedEventsWithResponse List skipped events
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -23514,10 +23540,10 @@ func (c *ClientWithResponses) ListSkippedEventsWithResponse(ctx context.Context,
 	return ParseListSkippedEventsResponse(rsp)
 }
 
-// WithdrawSkipWithResponse Pass over an event no more
+// WithdrawSkipWithResponse Withdraw a skip
 //
-// Builds that are made from now on fold it again, and so does the live one where it has not come to the event yet. What was
-// passed over already stays so until the next rebuild.
+// Later builds fold the event again, and so does the live build if it has not reached the event yet. A build that has
+// already skipped the event stays as it is until the next rebuild.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -23530,7 +23556,7 @@ func (c *ClientWithResponses) WithdrawSkipWithResponse(ctx context.Context, name
 	return ParseWithdrawSkipResponse(rsp)
 }
 
-// GetProjectionStateWithResponse How far a projection has come
+// GetProjectionStateWithResponse Get a projection's state
 //
 // For the key's tenant, also of a shared projection.
 //
@@ -23545,9 +23571,9 @@ func (c *ClientWithResponses) GetProjectionStateWithResponse(ctx context.Context
 	return ParseGetProjectionStateResponse(rsp)
 }
 
-// ListProjectionVersionsWithResponse The definitions that a projection has had
+// ListProjectionVersionsWithResponse List a projection's versions
 //
-// With who changed what, and when. They are kept when the projection is removed.
+// Lists who changed what, and when. The versions are kept when the projection is removed.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -23562,15 +23588,15 @@ func (c *ClientWithResponses) ListProjectionVersionsWithResponse(ctx context.Con
 
 // PublishWithBodyWithResponse Publish messages
 //
-// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
-// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a separate
-// stream, `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
-// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
-// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
-// `zstd`).
+// Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
+// topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
+// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. The answer is 201 if the
+// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
+// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
+// (`Content-Encoding: gzip` or `zstd`).
 //
-// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
-// the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
+// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
+// its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23585,15 +23611,15 @@ func (c *ClientWithResponses) PublishWithBodyWithResponse(ctx context.Context, p
 
 // PublishWithApplicationCloudeventsPlusJSONBodyWithResponse Publish messages
 //
-// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
-// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a separate
-// stream, `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
-// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
-// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
-// `zstd`).
+// Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
+// topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
+// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. The answer is 201 if the
+// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
+// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
+// (`Content-Encoding: gzip` or `zstd`).
 //
-// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
-// the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
+// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
+// its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
 //
 // Takes a body of the `application/cloudevents+json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23608,15 +23634,15 @@ func (c *ClientWithResponses) PublishWithApplicationCloudeventsPlusJSONBodyWithR
 
 // PublishWithApplicationCloudeventsBatchPlusJSONBodyWithResponse Publish messages
 //
-// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
-// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a separate
-// stream, `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
-// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
-// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
-// `zstd`).
+// Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
+// topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
+// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. The answer is 201 if the
+// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
+// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
+// (`Content-Encoding: gzip` or `zstd`).
 //
-// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
-// the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
+// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
+// its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
 //
 // Takes a body of the `application/cloudevents-batch+json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23631,15 +23657,15 @@ func (c *ClientWithResponses) PublishWithApplicationCloudeventsBatchPlusJSONBody
 
 // PublishWithResponse Publish messages
 //
-// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
-// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a separate
-// stream, `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
-// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
-// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
-// `zstd`).
+// Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
+// topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
+// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. The answer is 201 if the
+// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
+// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
+// (`Content-Encoding: gzip` or `zstd`).
 //
-// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
-// the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
+// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
+// its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23665,9 +23691,9 @@ func (c *ClientWithResponses) ListRetentionWithResponse(ctx context.Context, req
 	return ParseListRetentionResponse(rsp)
 }
 
-// DeleteRetentionWithResponse Remove nothing more of a category
+// DeleteRetentionWithResponse Delete a category's retention policy
 //
-// What was removed stays so.
+// Removed events are not restored.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -23680,7 +23706,7 @@ func (c *ClientWithResponses) DeleteRetentionWithResponse(ctx context.Context, c
 	return ParseDeleteRetentionResponse(rsp)
 }
 
-// GetRetentionWithResponse A category's retention policy
+// GetRetentionWithResponse Get a category's retention policy
 //
 // The policy, how much of the category it has removed, and what held the last run.
 //
@@ -23695,12 +23721,12 @@ func (c *ClientWithResponses) GetRetentionWithResponse(ctx context.Context, cate
 	return ParseGetRetentionResponse(rsp)
 }
 
-// PutRetentionWithBodyWithResponse Set what is removed of a category
+// PutRetentionWithBodyWithResponse Set a category's retention policy
 //
-// An event goes for good where any of `maxAge`, `maxCount` and `compact` says so, but not before every group, projection and
-// running rebuild that still has to read it has done so, unless `force` names it. Events that a dead letter or a parked
-// document names stay until those are dealt with. Positions and versions keep their numbers. Try it out before: POST
-// `/v1/retention/{category}/run` with `dryRun` and the policy.
+// An event is removed permanently if `maxAge`, `maxCount` or `compact` says so, but not before every group, projection and
+// running rebuild that needs it has read it, unless `force` names that reader. Events of dead letters and parked documents
+// stay until these are resolved. Positions and versions keep their numbers. Preview a policy with POST
+// `/v1/retention/{category}/run`, `dryRun` and the policy.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23713,12 +23739,12 @@ func (c *ClientWithResponses) PutRetentionWithBodyWithResponse(ctx context.Conte
 	return ParsePutRetentionResponse(rsp)
 }
 
-// PutRetentionWithResponse Set what is removed of a category
+// PutRetentionWithResponse Set a category's retention policy
 //
-// An event goes for good where any of `maxAge`, `maxCount` and `compact` says so, but not before every group, projection and
-// running rebuild that still has to read it has done so, unless `force` names it. Events that a dead letter or a parked
-// document names stay until those are dealt with. Positions and versions keep their numbers. Try it out before: POST
-// `/v1/retention/{category}/run` with `dryRun` and the policy.
+// An event is removed permanently if `maxAge`, `maxCount` or `compact` says so, but not before every group, projection and
+// running rebuild that needs it has read it, unless `force` names that reader. Events of dead letters and parked documents
+// stay until these are resolved. Positions and versions keep their numbers. Preview a policy with POST
+// `/v1/retention/{category}/run`, `dryRun` and the policy.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23731,11 +23757,11 @@ func (c *ClientWithResponses) PutRetentionWithResponse(ctx context.Context, cate
 	return ParsePutRetentionResponse(rsp)
 }
 
-// RunRetentionWithBodyWithResponse Run a retention policy now, or see what it would remove
+// RunRetentionWithBodyWithResponse Run or preview a retention policy
 //
-// A policy runs about once a minute by itself. Without `dryRun` it runs as soon as a worker gets to it: it has when `askedAt`
-// is gone. With `dryRun` nothing is removed, and the answer says how many events would go now, and what holds
-// more of them; with a `policy` by that one, which need not be kept.
+// A policy runs by itself about once a minute. Without `dryRun`, it runs as soon as a worker is free; `askedAt` disappears
+// when it has run. With `dryRun`, nothing is removed, and the answer has the number of events that would be removed now, and
+// what holds more of them. A `policy` in the body is previewed without being stored.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23748,11 +23774,11 @@ func (c *ClientWithResponses) RunRetentionWithBodyWithResponse(ctx context.Conte
 	return ParseRunRetentionResponse(rsp)
 }
 
-// RunRetentionWithResponse Run a retention policy now, or see what it would remove
+// RunRetentionWithResponse Run or preview a retention policy
 //
-// A policy runs about once a minute by itself. Without `dryRun` it runs as soon as a worker gets to it: it has when `askedAt`
-// is gone. With `dryRun` nothing is removed, and the answer says how many events would go now, and what holds
-// more of them; with a `policy` by that one, which need not be kept.
+// A policy runs by itself about once a minute. Without `dryRun`, it runs as soon as a worker is free; `askedAt` disappears
+// when it has run. With `dryRun`, nothing is removed, and the answer has the number of events that would be removed now, and
+// what holds more of them. A `policy` in the body is previewed without being stored.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23765,10 +23791,11 @@ func (c *ClientWithResponses) RunRetentionWithResponse(ctx context.Context, cate
 	return ParseRunRetentionResponse(rsp)
 }
 
-// SnapDocumentWithResponse A document as it is
+// SnapDocumentWithResponse Get a document without an envelope
 //
-// The document itself as the body, with nothing around it. The `ETag` changes whenever the document does, also by a rebuild: with
-// `If-None-Match` an unchanged one is answered 304. `HEAD` asks whether it is there, and how new it is.
+// Returns the document itself as the body, without an envelope. The `ETag` changes whenever the document does, also by a
+// rebuild: with `If-None-Match`, the answer for an unchanged document is 304. `HEAD` checks whether the document exists, and
+// its position.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -23781,12 +23808,12 @@ func (c *ClientWithResponses) SnapDocumentWithResponse(ctx context.Context, proj
 	return ParseSnapDocumentResponse(rsp)
 }
 
-// TakeSnapshotWithBodyWithResponse Take or put a snapshot
+// TakeSnapshotWithBodyWithResponse Take or store a snapshot
 //
-// Without a body: folds the stream by its aggregate definition and keeps the state. With one: keeps the state that
-// a team folded in its own language, under its own tag.
+// Without a body, the service folds the stream with its aggregate definition and stores the state. With a body, it stores
+// the given state under the given tag, for teams that fold in their own language.
 //
-// The answer to a key without `events:read` has `null` as its `state`, and a fault does not name the event.
+// For a key without `events:read`, `state` in the answer is `null`, and a fault does not name the event.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23799,12 +23826,12 @@ func (c *ClientWithResponses) TakeSnapshotWithBodyWithResponse(ctx context.Conte
 	return ParseTakeSnapshotResponse(rsp)
 }
 
-// TakeSnapshotWithResponse Take or put a snapshot
+// TakeSnapshotWithResponse Take or store a snapshot
 //
-// Without a body: folds the stream by its aggregate definition and keeps the state. With one: keeps the state that
-// a team folded in its own language, under its own tag.
+// Without a body, the service folds the stream with its aggregate definition and stores the state. With a body, it stores
+// the given state under the given tag, for teams that fold in their own language.
 //
-// The answer to a key without `events:read` has `null` as its `state`, and a fault does not name the event.
+// For a key without `events:read`, `state` in the answer is `null`, and a fault does not name the event.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23817,9 +23844,9 @@ func (c *ClientWithResponses) TakeSnapshotWithResponse(ctx context.Context, stre
 	return ParseTakeSnapshotResponse(rsp)
 }
 
-// GetLatestSnapshotWithResponse A stream's newest snapshot
+// GetLatestSnapshotWithResponse Get a stream's newest snapshot
 //
-// The newest, whoever made it; the tag says who.
+// The newest snapshot of any origin; `tag` names its origin.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -23834,7 +23861,7 @@ func (c *ClientWithResponses) GetLatestSnapshotWithResponse(ctx context.Context,
 
 // ListStreamsWithResponse List streams
 //
-// Their names, in the order of their bytes.
+// Names, in byte order.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -23849,8 +23876,7 @@ func (c *ClientWithResponses) ListStreamsWithResponse(ctx context.Context, param
 
 // ReadAllWithResponse Read the whole log
 //
-// Events of all streams in the order of their positions. NDJSON ends at the position that was the log's head when
-// the request came.
+// Events of all streams in the order of their positions. NDJSON ends at the log's head at the time of the request.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -23865,9 +23891,9 @@ func (c *ClientWithResponses) ReadAllWithResponse(ctx context.Context, params *R
 
 // ReadStreamWithResponse Read a stream
 //
-// Events of one stream in the order of their versions. 404 where the stream never had an event, and where its only one was
-// published without a key and retention has removed it; where retention has removed all of another stream, the list is
-// empty and `ETag` has the version.
+// Events of one stream in the order of their versions. The answer is 404 if the stream never had an event, or if its only
+// event was published without a key and has been removed by retention. If retention has removed all events of another
+// stream, the list is empty, and `ETag` has the version.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -23882,14 +23908,14 @@ func (c *ClientWithResponses) ReadStreamWithResponse(ctx context.Context, stream
 
 // AppendToStreamWithBodyWithResponse Append events to a stream
 //
-// Appends all events, or none. 201 when they were appended; 200 when every one of them was there already, with
-// their first positions. The expectation stands in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a
-// stream that exists) and `If-None-Match: *` (a stream that does not); without any it is `any`. Give the events
-// ids, or the request an `Idempotency-Key`, and repeating it never appends twice. The body may be compressed
-// (`Content-Encoding: gzip` or `zstd`).
+// Appends all events or none. The answer is 201 if they were appended, and 200 if all of them exist already, with their
+// original positions. State the expected version in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a stream that
+// exists) and `If-None-Match: *` (for a stream that does not exist); the default is `any`. Give events ids, or give the
+// request an `Idempotency-Key`, and a repeated request never appends twice. The body may be compressed (`Content-Encoding:
+// gzip` or `zstd`).
 //
-// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
-// the body.
+// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
+// its data as the body.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23904,14 +23930,14 @@ func (c *ClientWithResponses) AppendToStreamWithBodyWithResponse(ctx context.Con
 
 // AppendToStreamWithApplicationCloudeventsPlusJSONBodyWithResponse Append events to a stream
 //
-// Appends all events, or none. 201 when they were appended; 200 when every one of them was there already, with
-// their first positions. The expectation stands in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a
-// stream that exists) and `If-None-Match: *` (a stream that does not); without any it is `any`. Give the events
-// ids, or the request an `Idempotency-Key`, and repeating it never appends twice. The body may be compressed
-// (`Content-Encoding: gzip` or `zstd`).
+// Appends all events or none. The answer is 201 if they were appended, and 200 if all of them exist already, with their
+// original positions. State the expected version in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a stream that
+// exists) and `If-None-Match: *` (for a stream that does not exist); the default is `any`. Give events ids, or give the
+// request an `Idempotency-Key`, and a repeated request never appends twice. The body may be compressed (`Content-Encoding:
+// gzip` or `zstd`).
 //
-// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
-// the body.
+// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
+// its data as the body.
 //
 // Takes a body of the `application/cloudevents+json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23926,14 +23952,14 @@ func (c *ClientWithResponses) AppendToStreamWithApplicationCloudeventsPlusJSONBo
 
 // AppendToStreamWithApplicationCloudeventsBatchPlusJSONBodyWithResponse Append events to a stream
 //
-// Appends all events, or none. 201 when they were appended; 200 when every one of them was there already, with
-// their first positions. The expectation stands in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a
-// stream that exists) and `If-None-Match: *` (a stream that does not); without any it is `any`. Give the events
-// ids, or the request an `Idempotency-Key`, and repeating it never appends twice. The body may be compressed
-// (`Content-Encoding: gzip` or `zstd`).
+// Appends all events or none. The answer is 201 if they were appended, and 200 if all of them exist already, with their
+// original positions. State the expected version in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a stream that
+// exists) and `If-None-Match: *` (for a stream that does not exist); the default is `any`. Give events ids, or give the
+// request an `Idempotency-Key`, and a repeated request never appends twice. The body may be compressed (`Content-Encoding:
+// gzip` or `zstd`).
 //
-// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
-// the body.
+// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
+// its data as the body.
 //
 // Takes a body of the `application/cloudevents-batch+json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23948,14 +23974,14 @@ func (c *ClientWithResponses) AppendToStreamWithApplicationCloudeventsBatchPlusJ
 
 // AppendToStreamWithResponse Append events to a stream
 //
-// Appends all events, or none. 201 when they were appended; 200 when every one of them was there already, with
-// their first positions. The expectation stands in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a
-// stream that exists) and `If-None-Match: *` (a stream that does not); without any it is `any`. Give the events
-// ids, or the request an `Idempotency-Key`, and repeating it never appends twice. The body may be compressed
-// (`Content-Encoding: gzip` or `zstd`).
+// Appends all events or none. The answer is 201 if they were appended, and 200 if all of them exist already, with their
+// original positions. State the expected version in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a stream that
+// exists) and `If-None-Match: *` (for a stream that does not exist); the default is `any`. Give events ids, or give the
+// request an `Idempotency-Key`, and a repeated request never appends twice. The body may be compressed (`Content-Encoding:
+// gzip` or `zstd`).
 //
-// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
-// the body.
+// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
+// its data as the body.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23968,7 +23994,7 @@ func (c *ClientWithResponses) AppendToStreamWithResponse(ctx context.Context, st
 	return ParseAppendToStreamResponse(rsp)
 }
 
-// GetStreamMetadataWithResponse A stream's version, times and size
+// GetStreamMetadataWithResponse Get a stream's version, times and size
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -23981,16 +24007,15 @@ func (c *ClientWithResponses) GetStreamMetadataWithResponse(ctx context.Context,
 	return ParseGetStreamMetadataResponse(rsp)
 }
 
-// GetStateWithResponse An aggregate's state
+// GetStateWithResponse Get an aggregate's state
 //
-// Folds the stream's events by its category's aggregate definition, beginning at the newest snapshot that fits.
-// `version`, `at` or `occurredAt` asks for the state as it was: of them one at most.
+// Folds the stream's events with its category's aggregate definition, from the newest usable snapshot. `version`, `at` or
+// `occurredAt` asks for an earlier state; give at most one of them.
 //
-// With `occurredAt` the state is that of business time: of the events that had happened by then, in the order in which they
-// stand in the stream, whenever they were recorded. So imported history can be visited, and an event that was recorded late
-// counts from when it happened. An event without a time of its own happened when it was recorded. `version` in the answer
-// is that of the last of these events. No snapshot is used, since one has events that may have happened later: the whole
-// stream is read.
+// With `occurredAt` the state is that of business time: it includes all events that had happened by then, in the order of
+// the stream, whenever they were recorded. So imported history can be visited, and an event that was recorded late counts
+// from when it happened. An event without `occurredAt` happened when it was recorded. `version` in the answer is that of the
+// last of these events. Snapshots may include events that happened later, so the whole stream is read.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -24084,7 +24109,7 @@ func (c *ClientWithResponses) ListSubscriptionsWithResponse(ctx context.Context,
 
 // DeleteSubscriptionWithResponse Remove a group
 //
-// Its checkpoint, leases, retries and dead letters go with it.
+// Also deletes its checkpoint, leases, retries and dead letters.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -24097,7 +24122,7 @@ func (c *ClientWithResponses) DeleteSubscriptionWithResponse(ctx context.Context
 	return ParseDeleteSubscriptionResponse(rsp)
 }
 
-// GetSubscriptionWithResponse A group, and how far it has come
+// GetSubscriptionWithResponse Get a group and its progress
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -24110,7 +24135,7 @@ func (c *ClientWithResponses) GetSubscriptionWithResponse(ctx context.Context, n
 	return ParseGetSubscriptionResponse(rsp)
 }
 
-// PutSubscriptionWithBodyWithResponse Make or change a group
+// PutSubscriptionWithBodyWithResponse Create or change a group
 //
 // Repeating it changes nothing. The body is the whole definition: what is left out gets its default. `from` says where a new
 // group begins, and may be left out for one that is there, which is moved by `seek`. `from`, `ordering` and `partitions` stay as
@@ -24128,7 +24153,7 @@ func (c *ClientWithResponses) PutSubscriptionWithBodyWithResponse(ctx context.Co
 	return ParsePutSubscriptionResponse(rsp)
 }
 
-// PutSubscriptionWithResponse Make or change a group
+// PutSubscriptionWithResponse Create or change a group
 //
 // Repeating it changes nothing. The body is the whole definition: what is left out gets its default. `from` says where a new
 // group begins, and may be left out for one that is there, which is moved by `seek`. `from`, `ordering` and `partitions` stay as
@@ -24148,8 +24173,8 @@ func (c *ClientWithResponses) PutSubscriptionWithResponse(ctx context.Context, n
 
 // AckEventsWithBodyWithResponse Acknowledge events
 //
-// In any order. Each is named with its attempt; `outcome` says what became of it: `done`; `stale`, where a later attempt was made
-// or is due; `not-in-flight`, where nothing waits for an answer. Only `done` has changed something.
+// Give the events in any order, each with its attempt. `outcome` is the result: `done`; `stale`, if a later attempt was made
+// or is due; `not-in-flight`, if the event is not leased. Only `done` has changed something.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -24164,8 +24189,8 @@ func (c *ClientWithResponses) AckEventsWithBodyWithResponse(ctx context.Context,
 
 // AckEventsWithResponse Acknowledge events
 //
-// In any order. Each is named with its attempt; `outcome` says what became of it: `done`; `stale`, where a later attempt was made
-// or is due; `not-in-flight`, where nothing waits for an answer. Only `done` has changed something.
+// Give the events in any order, each with its attempt. `outcome` is the result: `done`; `stale`, if a later attempt was made
+// or is due; `not-in-flight`, if the event is not leased. Only `done` has changed something.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -24206,7 +24231,7 @@ func (c *ClientWithResponses) DiscardDeadLettersWithResponse(ctx context.Context
 	return ParseDiscardDeadLettersResponse(rsp)
 }
 
-// ListDeadLettersWithResponse Events that could not be delivered
+// ListDeadLettersWithResponse List dead letters
 //
 // With `Accept: application/cloudevents-batch+json` they are CloudEvents, with `manifoldattempts`, `manifoldreplays`, `manifoldreason`,
 // `manifoldfirstparked`, `manifoldparkedat`, `manifoldreplayat` and `manifoldpartition` for what is known of each.
@@ -24222,10 +24247,10 @@ func (c *ClientWithResponses) ListDeadLettersWithResponse(ctx context.Context, n
 	return ParseListDeadLettersResponse(rsp)
 }
 
-// ReplayDeadLettersWithResponse Deliver all dead letters again
+// ReplayDeadLettersWithResponse Replay all dead letters
 //
-// They are delivered beside new events, with attempts that start from one, and `replays` says how often an event was replayed. One that
-// fails again is a dead letter again, with the time at which it first became one.
+// The events are delivered together with new ones, with attempts counted from one; `replays` counts the replays of an event.
+// An event that fails again becomes a dead letter again, and keeps the time at which it first became one.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -24251,7 +24276,7 @@ func (c *ClientWithResponses) DiscardDeadLetterWithResponse(ctx context.Context,
 	return ParseDiscardDeadLetterResponse(rsp)
 }
 
-// ReplayDeadLetterWithResponse Deliver one dead letter again
+// ReplayDeadLetterWithResponse Replay a dead letter
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -24264,9 +24289,9 @@ func (c *ClientWithResponses) ReplayDeadLetterWithResponse(ctx context.Context, 
 	return ParseReplayDeadLetterResponse(rsp)
 }
 
-// ExtendEventsWithBodyWithResponse Ask for more time
+// ExtendEventsWithBodyWithResponse Extend the deadline of events
 //
-// The deadlines become now and `by` seconds, default the group's `ackTimeout`.
+// The new deadlines are `by` seconds from now; the default is the group's `ackTimeout`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -24279,9 +24304,9 @@ func (c *ClientWithResponses) ExtendEventsWithBodyWithResponse(ctx context.Conte
 	return ParseExtendEventsResponse(rsp)
 }
 
-// ExtendEventsWithResponse Ask for more time
+// ExtendEventsWithResponse Extend the deadline of events
 //
-// The deadlines become now and `by` seconds, default the group's `ackTimeout`.
+// The new deadlines are `by` seconds from now; the default is the group's `ackTimeout`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -24294,7 +24319,7 @@ func (c *ClientWithResponses) ExtendEventsWithResponse(ctx context.Context, name
 	return ParseExtendEventsResponse(rsp)
 }
 
-// ListSubscriptionMembersWithResponse Who shares a group's partitions
+// ListSubscriptionMembersWithResponse List a group's members
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -24309,9 +24334,9 @@ func (c *ClientWithResponses) ListSubscriptionMembersWithResponse(ctx context.Co
 
 // JoinSubscriptionWithBodyWithResponse Join a group with partitions
 //
-// The answer's `memberId` goes with each `receive`. A member gives a sign of life at least every 15 s, by a `receive` or a heartbeat, and
-// is swept after 45 s without one. Partitions are spread over the members that are alive; one that moves is handed over when
-// what its old member has in flight is settled.
+// Send the answer's `memberId` with each `receive`. A member must send a `receive` or a heartbeat at least every 15 s, and
+// is removed after 45 s without one. Partitions are spread evenly over the live members. A partition moves to another member
+// only after its events in flight are settled.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -24326,9 +24351,9 @@ func (c *ClientWithResponses) JoinSubscriptionWithBodyWithResponse(ctx context.C
 
 // JoinSubscriptionWithResponse Join a group with partitions
 //
-// The answer's `memberId` goes with each `receive`. A member gives a sign of life at least every 15 s, by a `receive` or a heartbeat, and
-// is swept after 45 s without one. Partitions are spread over the members that are alive; one that moves is handed over when
-// what its old member has in flight is settled.
+// Send the answer's `memberId` with each `receive`. A member must send a `receive` or a heartbeat at least every 15 s, and
+// is removed after 45 s without one. Partitions are spread evenly over the live members. A partition moves to another member
+// only after its events in flight are settled.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -24343,7 +24368,7 @@ func (c *ClientWithResponses) JoinSubscriptionWithResponse(ctx context.Context, 
 
 // LeaveSubscriptionWithResponse Leave a group
 //
-// What it has in flight is delivered to others at once.
+// Its events in flight are redelivered to other members at once.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -24356,9 +24381,9 @@ func (c *ClientWithResponses) LeaveSubscriptionWithResponse(ctx context.Context,
 	return ParseLeaveSubscriptionResponse(rsp)
 }
 
-// HeartbeatSubscriptionWithResponse A sign of life of a member
+// HeartbeatSubscriptionWithResponse Send a member's heartbeat
 //
-// 404 where it was swept: join again.
+// The answer is 404 if the member was removed; join again.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -24371,10 +24396,10 @@ func (c *ClientWithResponses) HeartbeatSubscriptionWithResponse(ctx context.Cont
 	return ParseHeartbeatSubscriptionResponse(rsp)
 }
 
-// NackEventsWithBodyWithResponse Say that events could not be handled
+// NackEventsWithBodyWithResponse Reject events
 //
-// `retry` delivers them again after `delay` seconds (default: the group's back-off), or parks those that had their last attempt; `park`
-// puts them to the dead letters; `skip` forgets them.
+// `retry` redelivers the events after `delay` seconds (default: the group's back-off), or parks those without attempts left.
+// `park` moves them to the dead letters. `skip` settles them without processing.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -24387,10 +24412,10 @@ func (c *ClientWithResponses) NackEventsWithBodyWithResponse(ctx context.Context
 	return ParseNackEventsResponse(rsp)
 }
 
-// NackEventsWithResponse Say that events could not be handled
+// NackEventsWithResponse Reject events
 //
-// `retry` delivers them again after `delay` seconds (default: the group's back-off), or parks those that had their last attempt; `park`
-// puts them to the dead letters; `skip` forgets them.
+// `retry` redelivers the events after `delay` seconds (default: the group's back-off), or parks those without attempts left.
+// `park` moves them to the dead letters. `skip` settles them without processing.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -24403,9 +24428,9 @@ func (c *ClientWithResponses) NackEventsWithResponse(ctx context.Context, name G
 	return ParseNackEventsResponse(rsp)
 }
 
-// PauseSubscriptionWithResponse Deliver nothing for now
+// PauseSubscriptionWithResponse Pause a group
 //
-// What is in flight can still be answered.
+// Events in flight can still be answered.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -24418,10 +24443,11 @@ func (c *ClientWithResponses) PauseSubscriptionWithResponse(ctx context.Context,
 	return ParsePauseSubscriptionResponse(rsp)
 }
 
-// PeekSubscriptionWithResponse Look at the next events
+// PeekSubscriptionWithResponse Peek at a group's events
 //
-// What a receive would deliver now, what is in flight, and what waits for a retry. Nothing is leased, and no attempt is counted. Of a group with
-// partitions all are shown, each with an equal share of `limit`, or the one that `partition` names. At most 8 MiB of events are shown.
+// Shows the events that a receive would deliver now, those in flight, and those that wait for a retry. It leases nothing and
+// counts no attempt. For a group with partitions, it shows all of them, each with an equal share of `limit`, or the one
+// given by `partition`. It shows at most 8 MiB of events.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -24434,7 +24460,7 @@ func (c *ClientWithResponses) PeekSubscriptionWithResponse(ctx context.Context, 
 	return ParsePeekSubscriptionResponse(rsp)
 }
 
-// ReceiveWithBodyWithResponse Take events
+// ReceiveWithBodyWithResponse Receive events
 //
 // At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 // An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
@@ -24453,7 +24479,7 @@ func (c *ClientWithResponses) ReceiveWithBodyWithResponse(ctx context.Context, n
 	return ParseReceiveResponse(rsp)
 }
 
-// ReceiveWithResponse Take events
+// ReceiveWithResponse Receive events
 //
 // At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 // An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
@@ -24472,7 +24498,7 @@ func (c *ClientWithResponses) ReceiveWithResponse(ctx context.Context, name Grou
 	return ParseReceiveResponse(rsp)
 }
 
-// ResumeSubscriptionWithResponse Deliver again
+// ResumeSubscriptionWithResponse Resume a group
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -24485,10 +24511,10 @@ func (c *ClientWithResponses) ResumeSubscriptionWithResponse(ctx context.Context
 	return ParseResumeSubscriptionResponse(rsp)
 }
 
-// SeekSubscriptionWithBodyWithResponse Move a group
+// SeekSubscriptionWithBodyWithResponse Move a group to another position
 //
-// It continues at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
-// given up: answers to it are stale. Dead letters stay, but for those behind it whose replay was asked for: they come anyway.
+// The group continues at this position, or at the first event recorded at or after this time. Events in flight and retries
+// are given up: answers to them are stale. Dead letters stay, and requested replays of later ones still happen.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -24501,10 +24527,10 @@ func (c *ClientWithResponses) SeekSubscriptionWithBodyWithResponse(ctx context.C
 	return ParseSeekSubscriptionResponse(rsp)
 }
 
-// SeekSubscriptionWithResponse Move a group
+// SeekSubscriptionWithResponse Move a group to another position
 //
-// It continues at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
-// given up: answers to it are stale. Dead letters stay, but for those behind it whose replay was asked for: they come anyway.
+// The group continues at this position, or at the first event recorded at or after this time. Events in flight and retries
+// are given up: answers to them are stale. Dead letters stay, and requested replays of later ones still happen.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -24556,10 +24582,10 @@ func (c *ClientWithResponses) CreateTenantWithResponse(ctx context.Context, body
 	return ParseCreateTenantResponse(rsp)
 }
 
-// DeleteTenantWithResponse Delete a tenant and everything of it
+// DeleteTenantWithResponse Delete a tenant and all its data
 //
-// There is no way back, so the tenant's name has to be repeated in `confirm`. Its keys stop working at once; its
-// data is removed in the background, completely; a record with state `deleted` remains.
+// This cannot be undone, so `confirm` must repeat the tenant's name. Its keys stop working at once, and all its data is
+// removed in the background. A record with the state `deleted` remains.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -24572,7 +24598,7 @@ func (c *ClientWithResponses) DeleteTenantWithResponse(ctx context.Context, tena
 	return ParseDeleteTenantResponse(rsp)
 }
 
-// GetTenantWithResponse A tenant
+// GetTenantWithResponse Get a tenant
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -24585,10 +24611,10 @@ func (c *ClientWithResponses) GetTenantWithResponse(ctx context.Context, tenantI
 	return ParseGetTenantResponse(rsp)
 }
 
-// ChangeTenantWithBodyWithResponse Suspend a tenant, let it work again, or change its share of the work
+// ChangeTenantWithBodyWithResponse Suspend or reactivate a tenant, or change its share
 //
-// A suspended tenant's keys are refused; nothing of it is removed. `weight` and `ceiling` say how much of the work on
-// projections it gets beside other tenants.
+// A suspended tenant's keys are refused, and its data is kept. `weight` and `ceiling` set its share of the work on
+// projections.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -24601,10 +24627,10 @@ func (c *ClientWithResponses) ChangeTenantWithBodyWithResponse(ctx context.Conte
 	return ParseChangeTenantResponse(rsp)
 }
 
-// ChangeTenantWithResponse Suspend a tenant, let it work again, or change its share of the work
+// ChangeTenantWithResponse Suspend or reactivate a tenant, or change its share
 //
-// A suspended tenant's keys are refused; nothing of it is removed. `weight` and `ceiling` say how much of the work on
-// projections it gets beside other tenants.
+// A suspended tenant's keys are refused, and its data is kept. `weight` and `ceiling` set its share of the work on
+// projections.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -24617,11 +24643,11 @@ func (c *ClientWithResponses) ChangeTenantWithResponse(ctx context.Context, tena
 	return ParseChangeTenantResponse(rsp)
 }
 
-// RedactEventWithBodyWithResponse Remove the data of an event that cannot be read
+// RedactEventWithBodyWithResponse Redact an unreadable event
 //
-// Data and metadata are removed for good. The event keeps its id, stream, version, position, type and times, and says in `gap` that it
-// was redacted, and why. Only an event that nobody can read is redacted, such as `manifold doctor --events` lists; another one is 409. To repeat it
-// changes nothing.
+// Removes data and metadata permanently. The event keeps its id, stream, version, position, type and times, and `gap` says
+// that it was redacted, and why. Only unreadable events can be redacted, such as those that `manifold doctor --events`
+// lists; for others the answer is 409. Repeating the request changes nothing.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -24634,11 +24660,11 @@ func (c *ClientWithResponses) RedactEventWithBodyWithResponse(ctx context.Contex
 	return ParseRedactEventResponse(rsp)
 }
 
-// RedactEventWithResponse Remove the data of an event that cannot be read
+// RedactEventWithResponse Redact an unreadable event
 //
-// Data and metadata are removed for good. The event keeps its id, stream, version, position, type and times, and says in `gap` that it
-// was redacted, and why. Only an event that nobody can read is redacted, such as `manifold doctor --events` lists; another one is 409. To repeat it
-// changes nothing.
+// Removes data and metadata permanently. The event keeps its id, stream, version, position, type and times, and `gap` says
+// that it was redacted, and why. Only unreadable events can be redacted, such as those that `manifold doctor --events`
+// lists; for others the answer is 409. Repeating the request changes nothing.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -24666,7 +24692,7 @@ func (c *ClientWithResponses) ListTenantKeysWithResponse(ctx context.Context, te
 
 // CreateTenantKeyWithBodyWithResponse Create a key for a tenant
 //
-// The secret is in this answer and nowhere else; only its hash is kept.
+// Only this answer contains the secret; the service keeps its hash.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -24681,7 +24707,7 @@ func (c *ClientWithResponses) CreateTenantKeyWithBodyWithResponse(ctx context.Co
 
 // CreateTenantKeyWithResponse Create a key for a tenant
 //
-// The secret is in this answer and nowhere else; only its hash is kept.
+// Only this answer contains the secret; the service keeps its hash.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -24707,11 +24733,11 @@ func (c *ClientWithResponses) RevokeTenantKeyWithResponse(ctx context.Context, t
 	return ParseRevokeTenantKeyResponse(rsp)
 }
 
-// CreateTicketWithResponse A short-lived stand-in for the key
+// CreateTicketWithResponse Create a ticket, which replaces a key for a short time
 //
-// For browsers, whose EventSource and WebSocket send no header: the page asks its own server for a ticket, which asks here,
-// and opens `/v1/subscribe/...?ticket=` or `/v1/ws?ticket=` with it. A ticket may do what its key may; it can be used until it
-// expires, and what was begun with it continues after that, until the key is revoked.
+// For browsers, whose EventSource and WebSocket cannot send a header. The page asks its own server for a ticket, the server
+// requests it here, and the page opens `/v1/subscribe/...?ticket=` or `/v1/ws?ticket=` with it. A ticket allows what its key
+// allows. It can be used until it expires; a connection continues after that, until the key is revoked.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -24726,7 +24752,7 @@ func (c *ClientWithResponses) CreateTicketWithResponse(ctx context.Context, reqE
 
 // ListUpcastersWithResponse List upcasters
 //
-// The tenant's own, and the shared ones. With the operator's key, the shared ones.
+// The tenant's own upcasters and the shared ones. With the operator's key, the shared ones.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -24739,7 +24765,7 @@ func (c *ClientWithResponses) ListUpcastersWithResponse(ctx context.Context, req
 	return ParseListUpcastersResponse(rsp)
 }
 
-// PreviewUpcasterWithBodyWithResponse See what upcasters make of events
+// PreviewUpcasterWithBodyWithResponse Preview upcasters
 //
 // Nothing is stored. With the operator's key only given events can be upcast. Events of the log need the scope `events:read`
 // as well; `last` means events of the types that have upcasters, among the newest 20,000 of the log. The answer ends after
@@ -24756,7 +24782,7 @@ func (c *ClientWithResponses) PreviewUpcasterWithBodyWithResponse(ctx context.Co
 	return ParsePreviewUpcasterResponse(rsp)
 }
 
-// PreviewUpcasterWithResponse See what upcasters make of events
+// PreviewUpcasterWithResponse Preview upcasters
 //
 // Nothing is stored. With the operator's key only given events can be upcast. Events of the log need the scope `events:read`
 // as well; `last` means events of the types that have upcasters, among the newest 20,000 of the log. The answer ends after
@@ -24775,8 +24801,8 @@ func (c *ClientWithResponses) PreviewUpcasterWithResponse(ctx context.Context, b
 
 // DeleteUpcasterWithResponse Remove an upcaster
 //
-// What was folded with it stays as it is until it is rebuilt. Where the tenant's own is removed, a shared one for the same
-// type and version is in force again; without one, events that reach the gap stay at its version.
+// Documents and states folded with it stay as they are until they are rebuilt. If the tenant's own upcaster is removed, a
+// shared one for the same type and version applies again; without one, events that reach the gap stay at its version.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -24789,7 +24815,7 @@ func (c *ClientWithResponses) DeleteUpcasterWithResponse(ctx context.Context, pT
 	return ParseDeleteUpcasterResponse(rsp)
 }
 
-// GetUpcasterWithResponse An upcaster
+// GetUpcasterWithResponse Get an upcaster
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -24804,8 +24830,8 @@ func (c *ClientWithResponses) GetUpcasterWithResponse(ctx context.Context, pType
 
 // PutUpcasterWithBodyWithResponse Create or change an upcaster
 //
-// Applied wherever events of the type are folded from now on; `touches` says what was folded without it. Documents that are
-// there change by a rebuild: with `rebuild`, one of each projection that it touches is started.
+// The upcaster applies whenever events of the type are folded from now on. `touches` lists what was folded without it.
+// Existing documents change only by a rebuild; with `rebuild`, one is started for each affected projection.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -24820,8 +24846,8 @@ func (c *ClientWithResponses) PutUpcasterWithBodyWithResponse(ctx context.Contex
 
 // PutUpcasterWithResponse Create or change an upcaster
 //
-// Applied wherever events of the type are folded from now on; `touches` says what was folded without it. Documents that are
-// there change by a rebuild: with `rebuild`, one of each projection that it touches is started.
+// The upcaster applies whenever events of the type are folded from now on. `touches` lists what was folded without it.
+// Existing documents change only by a rebuild; with `rebuild`, one is started for each affected projection.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -24849,7 +24875,7 @@ func (c *ClientWithResponses) ListWebhooksWithResponse(ctx context.Context, para
 
 // DeleteWebhookWithResponse Remove a webhook
 //
-// Its secrets, attempts, retries, dead letters and replay go with it. What is on its way may still arrive.
+// Also deletes its secrets, attempts, retries, dead letters and replay. Requests in progress may still arrive.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -24862,7 +24888,7 @@ func (c *ClientWithResponses) DeleteWebhookWithResponse(ctx context.Context, nam
 	return ParseDeleteWebhookResponse(rsp)
 }
 
-// GetWebhookWithResponse A webhook, and how far it has come
+// GetWebhookWithResponse Get a webhook and its progress
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -24875,7 +24901,7 @@ func (c *ClientWithResponses) GetWebhookWithResponse(ctx context.Context, name W
 	return ParseGetWebhookResponse(rsp)
 }
 
-// PutWebhookWithBodyWithResponse Make or change a webhook
+// PutWebhookWithBodyWithResponse Create or change a webhook
 //
 // From then on the events of its source are sent to the URL. The first answer has its secret, which no other answer shows.
 // Repeating it changes nothing, but restarts a webhook that the service has disabled. The body is the whole definition: what is left
@@ -24895,7 +24921,7 @@ func (c *ClientWithResponses) PutWebhookWithBodyWithResponse(ctx context.Context
 	return ParsePutWebhookResponse(rsp)
 }
 
-// PutWebhookWithResponse Make or change a webhook
+// PutWebhookWithResponse Create or change a webhook
 //
 // From then on the events of its source are sent to the URL. The first answer has its secret, which no other answer shows.
 // Repeating it changes nothing, but restarts a webhook that the service has disabled. The body is the whole definition: what is left
@@ -24915,9 +24941,9 @@ func (c *ClientWithResponses) PutWebhookWithResponse(ctx context.Context, name W
 	return ParsePutWebhookResponse(rsp)
 }
 
-// ListWebhookAttemptsWithResponse What was sent, and what came of it
+// ListWebhookAttemptsWithResponse List a webhook's attempts
 //
-// The newest first. They are kept for 7 days, and about the newest 10,000.
+// Lists the newest attempts first. They are kept for 7 days, up to about 10,000.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -24930,9 +24956,9 @@ func (c *ClientWithResponses) ListWebhookAttemptsWithResponse(ctx context.Contex
 	return ParseListWebhookAttemptsResponse(rsp)
 }
 
-// PauseWebhookWithResponse Send nothing for now
+// PauseWebhookWithResponse Pause a webhook
 //
-// Of a replay neither. What is on its way may still arrive; what is due meanwhile waits.
+// Also pauses its replay. Requests in progress may still arrive, and due events wait.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -24945,9 +24971,9 @@ func (c *ClientWithResponses) PauseWebhookWithResponse(ctx context.Context, name
 	return ParsePauseWebhookResponse(rsp)
 }
 
-// CancelWebhookReplayWithResponse End a replay, and forget it
+// CancelWebhookReplayWithResponse Cancel a replay
 //
-// Its retries and dead letters go with it.
+// Also deletes its retries and dead letters.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -24960,7 +24986,7 @@ func (c *ClientWithResponses) CancelWebhookReplayWithResponse(ctx context.Contex
 	return ParseCancelWebhookReplayResponse(rsp)
 }
 
-// GetWebhookReplayWithResponse The last replay, and how far it has come
+// GetWebhookReplayWithResponse Get the last replay and its progress
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -24973,10 +24999,11 @@ func (c *ClientWithResponses) GetWebhookReplayWithResponse(ctx context.Context, 
 	return ParseGetWebhookReplayResponse(rsp)
 }
 
-// StartWebhookReplayWithBodyWithResponse Send a range of events once more
+// StartWebhookReplayWithBodyWithResponse Replay a range of events
 //
-// The events of the webhook's source between two positions, each with the id that it had, beside what is sent anyway. There is one
-// replay at a time for a webhook. What cannot be delivered goes to the dead letters of the group `replay.` and the webhook's name.
+// Sends the events of the webhook's source between two positions again, with their original ids, in parallel to new events.
+// A webhook has at most one replay at a time. Undeliverable events go to the dead letters of the group `replay.` followed by
+// the webhook's name.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -24989,10 +25016,11 @@ func (c *ClientWithResponses) StartWebhookReplayWithBodyWithResponse(ctx context
 	return ParseStartWebhookReplayResponse(rsp)
 }
 
-// StartWebhookReplayWithResponse Send a range of events once more
+// StartWebhookReplayWithResponse Replay a range of events
 //
-// The events of the webhook's source between two positions, each with the id that it had, beside what is sent anyway. There is one
-// replay at a time for a webhook. What cannot be delivered goes to the dead letters of the group `replay.` and the webhook's name.
+// Sends the events of the webhook's source between two positions again, with their original ids, in parallel to new events.
+// A webhook has at most one replay at a time. Undeliverable events go to the dead letters of the group `replay.` followed by
+// the webhook's name.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25005,9 +25033,9 @@ func (c *ClientWithResponses) StartWebhookReplayWithResponse(ctx context.Context
 	return ParseStartWebhookReplayResponse(rsp)
 }
 
-// ResumeWebhookWithResponse Send again
+// ResumeWebhookWithResponse Resume a webhook
 //
-// Also where the service has disabled it.
+// Also resumes a webhook that the service has disabled.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -25054,7 +25082,7 @@ func (c *ClientWithResponses) AddWebhookSecretWithResponse(ctx context.Context, 
 
 // RemoveWebhookSecretWithResponse Remove a secret
 //
-// It signs no more. The last one that does not expire stays: add another one first.
+// The secret signs no more messages. The last secret that does not expire cannot be removed; add another one first.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -25067,10 +25095,10 @@ func (c *ClientWithResponses) RemoveWebhookSecretWithResponse(ctx context.Contex
 	return ParseRemoveWebhookSecretResponse(rsp)
 }
 
-// TestWebhookWithResponse Send a test message at once
+// TestWebhookWithResponse Send a test message
 //
-// It is signed like any other, of type `webhook.test`, and stands among the attempts with position 0. It is sent once, also where
-// the webhook is paused or disabled. The answer is 200 whatever came of it: `outcome` says that.
+// The message is signed like any other, has the type `webhook.test`, and appears among the attempts with position 0. It is
+// sent once, even if the webhook is paused or disabled. The answer is always 200; `outcome` has the result.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -25083,7 +25111,7 @@ func (c *ClientWithResponses) TestWebhookWithResponse(ctx context.Context, name 
 	return ParseTestWebhookResponse(rsp)
 }
 
-// GatewayWithResponse Many subscriptions over one WebSocket
+// GatewayWithResponse Open the WebSocket gateway
 //
 // Subscriptions, groups and publishing over one connection, with a correlation id for each message: `asyncapi.yaml` describes
 // them. The key is sent with the request, as a ticket, or in the first message (`AUTH`).

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -30,7 +31,7 @@ func ParseBinary(header http.Header, body []byte) (Event, error) {
 	slices.Sort(names) // the same request gives the same error and the same order
 	for _, field := range names {
 		name := strings.ToLower(field[len(prefix):])
-		where := prefix + clip(name)
+		where := prefix + domain.Clip(name, 60)
 		values := header[field]
 		if len(values) != 1 {
 			return event, invalid(where, "it is given %d times; give it once", len(values))
@@ -99,9 +100,8 @@ func percentDecoded(text string) string {
 	b := make([]byte, 0, len(text))
 	for i := 0; i < len(text); i++ {
 		if text[i] == '%' && i+2 < len(text) {
-			high, low := digit(text[i+1]), digit(text[i+2])
-			if high >= 0 && low >= 0 {
-				b = append(b, byte(high<<4|low))
+			if c, err := strconv.ParseUint(text[i+1:i+3], 16, 8); err == nil {
+				b = append(b, byte(c))
 				i += 2
 				continue
 			}
@@ -109,18 +109,6 @@ func percentDecoded(text string) string {
 		b = append(b, text[i])
 	}
 	return string(b)
-}
-
-func digit(c byte) int {
-	switch {
-	case '0' <= c && c <= '9':
-		return int(c - '0')
-	case 'a' <= c && c <= 'f':
-		return int(c-'a') + 10
-	case 'A' <= c && c <= 'F':
-		return int(c-'A') + 10
-	}
-	return -1
 }
 
 // setBody sets the event's data from a body and its media types.

@@ -41,25 +41,25 @@ func (e *Event) set(where, name string, value json.RawMessage) error {
 	switch name {
 	case "source":
 		if _, err := url.Parse(given); err != nil {
-			return invalid(where, "%q is not a URI reference such as https://example.com/orders", clip(given))
+			return invalid(where, "%q is not a URI reference such as https://example.com/orders", domain.Clip(given, 60))
 		}
 	case "type":
 		return domain.CheckType(where, given)
 	case "dataschema":
 		if schema, err := url.Parse(given); err != nil || schema.Scheme == "" {
-			return invalid(where, "%q is not a URI such as https://example.com/schemas/order", clip(given))
+			return invalid(where, "%q is not a URI such as https://example.com/schemas/order", domain.Clip(given, 60))
 		}
 	case "datacontenttype":
 		if name, _, err := mime.ParseMediaType(given); err != nil || !strings.Contains(name, "/") {
-			return invalid(where, "%q is not a media type such as application/json", clip(given))
+			return invalid(where, "%q is not a media type such as application/json", domain.Clip(given, 60))
 		}
 	case "time":
 		at, err := time.Parse(time.RFC3339Nano, given)
 		if err != nil {
-			return invalid(where, "%q is not a time such as 2026-03-01T09:30:00Z", clip(given))
+			return invalid(where, "%q is not a time such as 2026-03-01T09:30:00Z", domain.Clip(given, 60))
 		}
 		if e.at = at.UTC().Truncate(time.Microsecond); e.at.Year() < 2 || e.at.Year() > 9999 {
-			return invalid(where, "%q is out of range; times lie in the years 2 to 9999", clip(given))
+			return invalid(where, "%q is out of range; times lie in the years 2 to 9999", domain.Clip(given, 60))
 		}
 	}
 	return nil
@@ -97,7 +97,7 @@ func (e *Event) extend(where, name string, value json.RawMessage) error {
 		return nil
 	case ExtensionGap:
 		if given(value) != "" {
-			return invalid(where, "the event has no data, because it was %s in its original log; leave it out", clip(given(value)))
+			return invalid(where, "the event has no data, because it was %s in its original log; leave it out", domain.Clip(given(value), 60))
 		}
 		return nil
 	case ExtensionVersion, ExtensionPosition, ExtensionRecordedAt,
@@ -134,7 +134,7 @@ func (e *Event) extend(where, name string, value json.RawMessage) error {
 		return nil
 	}
 	if len(e.Extensions) == maxExtensions {
-		return domain.Errorf(domain.CodeTooLarge, where, "the event has more than %d extensions; put what belongs together into data", maxExtensions)
+		return domain.Errorf(domain.CodeTooLarge, where, "the event has more than %d extensions; put related values into data", maxExtensions)
 	}
 	e.Extensions = append(e.Extensions, Extension{Name: name, Value: value})
 	return nil
@@ -158,7 +158,7 @@ func checkName(where, name string) error {
 	}
 	for i := range len(name) {
 		if c := name[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') {
-			return invalid(where, "%q is no attribute: their names have lower-case letters and digits only", clip(name))
+			return invalid(where, "%q is no attribute: their names have lower-case letters and digits only", domain.Clip(name, 60))
 		}
 	}
 	return nil
@@ -191,7 +191,7 @@ func (e *Event) complete(place func(name string) string, version json.RawMessage
 	case version == nil:
 		return invalid(place("specversion"), "required, but missing: %q", SpecVersion)
 	case version[0] != '"' || text(version) != SpecVersion:
-		return domain.Errorf(domain.CodeUnsupported, place("specversion"), "unsupported version %s; it must be %q", clip(string(version)), SpecVersion)
+		return domain.Errorf(domain.CodeUnsupported, place("specversion"), "unsupported version %s; it must be %q", domain.Clip(string(version), 60), SpecVersion)
 	}
 	for _, needed := range [...]string{"id", "source", "type"} {
 		if *e.field(needed) == "" {
@@ -215,24 +215,10 @@ func checkBase64(where string, value json.RawMessage) error {
 	return nil
 }
 
-func clip(text string) string {
-	const most = 60
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most], "") + "..."
-}
-
 // plainTrace reports whether metadata can hold an attribute's value as traceparent: a string of printable ASCII.
 func plainTrace(value json.RawMessage) bool {
 	if len(value) < 3 || value[0] != '"' {
 		return false
 	}
-	trace := text(value)
-	for i := range len(trace) {
-		if c := trace[i]; c <= ' ' || c > '~' || c == '"' || c == '\\' {
-			return false
-		}
-	}
-	return true
+	return !strings.ContainsFunc(text(value), func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' })
 }

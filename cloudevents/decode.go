@@ -15,18 +15,18 @@ func Parse(body []byte) (Event, error) {
 	if err == nil {
 		err = scan.End()
 	}
-	return event, mend(body, "body", err)
+	return event, withPlace(body, "body", err)
 }
 
-// ParseBatch reads a batch, a JSON array of 1 to most CloudEvents. An error is a *domain.Error that names the event and
-// the attribute: events[3].source.
-func ParseBatch(body []byte, most int) ([]Event, error) {
+// ParseBatch reads a batch, a JSON array of 1 to limit CloudEvents. An error is a *domain.Error that names the event
+// and the attribute: events[3].source.
+func ParseBatch(body []byte, limit int) ([]Event, error) {
 	var events []Event
 	scan := domain.NewJSONScanner(body)
 	at := "body"
 	err := scan.Array(func(i int) error {
-		if i >= most {
-			return domain.Errorf(domain.CodeTooLarge, "events", "the request has more than %d events; split it", most)
+		if i >= limit {
+			return domain.Errorf(domain.CodeTooLarge, "events", "the request has more than %d events; split it", limit)
 		}
 		at = "events[" + strconv.Itoa(i) + "]"
 		event, err := parse(scan, at)
@@ -44,7 +44,7 @@ func ParseBatch(body []byte, most int) ([]Event, error) {
 		err = invalid("events", "give at least one event")
 	}
 	if err != nil {
-		return nil, mend(body, at, err)
+		return nil, withPlace(body, at, err)
 	}
 	return events, nil
 }
@@ -56,11 +56,11 @@ func parse(scan *domain.JSONScanner, at string) (Event, error) {
 		case at == "" && name == "":
 			return "body"
 		case at == "":
-			return clip(name)
+			return domain.Clip(name, 60)
 		case name == "":
 			return at
 		}
-		return at + "." + clip(name)
+		return at + "." + domain.Clip(name, 60)
 	}
 	event := empty()
 	var version, encoded json.RawMessage
@@ -101,8 +101,8 @@ func parse(scan *domain.JSONScanner, at string) (Event, error) {
 	return event, event.complete(place, version)
 }
 
-// mend adds the place to a JSON error.
-func mend(body []byte, where string, err error) error {
+// withPlace adds the place to a JSON error.
+func withPlace(body []byte, where string, err error) error {
 	if e, ok := err.(*domain.JSONError); ok {
 		return e.Refusal(body, where)
 	}

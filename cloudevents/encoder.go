@@ -3,7 +3,9 @@ package cloudevents
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -18,10 +20,10 @@ type Encoder struct {
 
 // Append appends an event as a structured CloudEvent: a JSON object on one line.
 func (e *Encoder) Append(b []byte, event *domain.Event) []byte {
-	kept, trace, rest := split(event.Metadata)
-	if kept != nil {
-		if came, ok := restore(kept, event); ok {
-			return e.appendPlace(came.append(b), event, came.has(ExtensionTrace), trace, rest)
+	preserved, trace, rest := split(event.Metadata)
+	if preserved != nil {
+		if original, ok := restore(preserved, event); ok {
+			return e.appendPlace(original.append(b), event, original.has(ExtensionTrace), trace, rest)
 		}
 		trace, rest = nil, event.Metadata
 	}
@@ -72,7 +74,7 @@ func (e *Encoder) appendPlace(b []byte, event *domain.Event, traced bool, trace,
 	return append(b, '}')
 }
 
-// append appends the event as it came in, and leaves the object open.
+// append appends the event as it was received, and leaves the object open.
 func (e *Event) append(b []byte) []byte {
 	b = append(b, `{"specversion":"1.0","id":`...)
 	b = domain.AppendText(b, e.ID)
@@ -106,10 +108,10 @@ func (e *Event) append(b []byte) []byte {
 // returns the data's media type separately; it is empty if the event has neither data nor a type. The caller must not
 // modify data.
 func (e *Encoder) Binary(event *domain.Event, attribute func(name, value string)) (contentType string, data []byte) {
-	kept, trace, rest := split(event.Metadata)
-	came, ok := Event{}, false
-	if kept != nil {
-		if came, ok = restore(kept, event); !ok {
+	preserved, trace, rest := split(event.Metadata)
+	original, ok := Event{}, false
+	if preserved != nil {
+		if original, ok = restore(preserved, event); !ok {
 			trace, rest = nil, event.Metadata
 		}
 	}
@@ -118,12 +120,12 @@ func (e *Encoder) Binary(event *domain.Event, attribute func(name, value string)
 		if at.IsZero() {
 			at = event.RecordedAt
 		}
-		came = Event{
+		original = Event{
 			ID: event.ID.String(), Source: sourceOf(event.Stream), Type: event.Type, Subject: domain.Key(event.Stream),
 			Time: domain.FormatTime(at), DataContentType: jsonType, data: event.Data,
 		}
 	}
-	came.attributes(attribute)
+	original.attributes(attribute)
 	attribute(ExtensionID, event.ID.String())
 	attribute(ExtensionStream, event.Stream)
 	attribute(ExtensionVersion, strconv.FormatInt(event.Version, 10))
@@ -132,13 +134,13 @@ func (e *Encoder) Binary(event *domain.Event, attribute func(name, value string)
 	if event.Gap != nil {
 		attribute(ExtensionGap, string(event.Gap.Reason))
 	}
-	if trace != nil && !came.has(ExtensionTrace) {
+	if trace != nil && !original.has(ExtensionTrace) {
 		attribute(ExtensionTrace, text(trace))
 	}
 	if rest != nil {
 		attribute(ExtensionMetadata, string(escapeControls(rest)))
 	}
-	return came.bytes()
+	return original.bytes()
 }
 
 // SetHeader sets the HTTP headers of the binary form (ce-id and the others, and Content-Type) and returns the body.
@@ -155,26 +157,23 @@ func (e *Encoder) SetHeader(header http.Header, event *domain.Event) (body []byt
 // HeaderValue encodes an attribute's value for a header of HTTP or NATS. It percent-encodes blanks, quotes, percent
 // signs and non-ASCII characters.
 func HeaderValue(value string) string {
+	if !slices.ContainsFunc([]byte(value), isEncoded) {
+		return value
+	}
+	const digits = "0123456789ABCDEF"
+	b := make([]byte, 0, len(value)+16)
 	for i := range len(value) {
-		if encoded(value[i]) {
-			b := make([]byte, i, len(value)+16)
-			copy(b, value)
-			for ; i < len(value); i++ {
-				if c := value[i]; encoded(c) {
-					const digits = "0123456789ABCDEF"
-					b = append(b, '%', digits[c>>4], digits[c&15])
-				} else {
-					b = append(b, c)
-				}
-			}
-			return string(b)
+		if c := value[i]; isEncoded(c) {
+			b = append(b, '%', digits[c>>4], digits[c&15])
+		} else {
+			b = append(b, c)
 		}
 	}
-	return value
+	return string(b)
 }
 
-// encoded reports whether a byte of a header's value is percent-encoded.
-func encoded(c byte) bool { return c <= ' ' || c > '~' || c == '"' || c == '%' }
+// isEncoded reports whether a byte of a header's value is percent-encoded.
+func isEncoded(c byte) bool { return c <= ' ' || c > '~' || c == '"' || c == '%' }
 
 // escapeControls escapes control characters that JSON strings may contain and attributes may not.
 func escapeControls(text []byte) []byte {
@@ -191,8 +190,7 @@ func escapeControls(text []byte) []byte {
 					i++
 					c = text[i] // the second byte of U+0080 to U+009F
 				}
-				const digits = "0123456789abcdef"
-				b = append(b, '\\', 'u', '0', '0', digits[c>>4], digits[c&15])
+				b = fmt.Appendf(b, `\u%04x`, c)
 			}
 			return b
 		}

@@ -3,6 +3,7 @@ package cloudevents
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"time"
 
@@ -15,7 +16,7 @@ type Event struct {
 	Source          string // a URI reference
 	Type            string
 	Subject         string // optional
-	Time            string // RFC 3339, as it came in; optional
+	Time            string // RFC 3339, as received; optional
 	DataContentType string // a media type; empty means application/json
 	DataSchema      string // a URI; optional
 	Extensions      []Extension
@@ -24,8 +25,8 @@ type Event struct {
 	form   dataForm
 	data   json.RawMessage // depends on form; any JSON if form is jsonData
 	at     time.Time       // Time, to the microsecond
-	stream string          // ExtensionStream, as it came in; optional
-	logID  string          // ExtensionID, as it came in; optional
+	stream string          // ExtensionStream, as received; optional
+	logID  string          // ExtensionID, as received; optional
 }
 
 // Extension is a context attribute that the specification does not define.
@@ -56,7 +57,7 @@ func (e *Event) Original() (stream string, event domain.NewEvent, err error) {
 	id := e.EventID()
 	if e.logID != "" {
 		if id, err = domain.ParseEventID(e.logID); err != nil || id.IsZero() {
-			return "", event, invalid(ExtensionID, "%q is not an event's id", clip(e.logID))
+			return "", event, invalid(ExtensionID, "%q is not an event's id", domain.Clip(e.logID, 60))
 		}
 	}
 	if stream = e.stream; stream != "" {
@@ -118,45 +119,35 @@ func (e *Event) metadata(stream string, id domain.EventID) (json.RawMessage, err
 	for i, extension := range extensions {
 		if extension.Name == ExtensionTrace && plainTrace(extension.Value) {
 			trace = `"` + text(extension.Value) + `"`
-			extensions = append(append([]Extension{}, extensions[:i]...), extensions[i+1:]...)
+			extensions = slices.Delete(slices.Clone(extensions), i, i+1)
 			break
 		}
 	}
-	kept := !e.plain(stream, id) || len(extensions) > 0
-	if !kept && trace == "" {
+	preserves := !e.plain(stream, id) || len(extensions) > 0
+	if !preserves && trace == "" {
 		return e.Metadata, nil
 	}
 	b := []byte{'{'}
-	member := func(name string) {
-		if b[len(b)-1] != '{' {
-			b = append(b, ',')
-		}
-		b = append(append(append(b, '"'), name...), `":`...)
-	}
 	if e.Metadata != nil {
 		if e.Metadata[0] != '{' {
 			return nil, invalid(ExtensionMetadata, "it must be the text of a JSON object, since other attributes are kept beside it")
 		}
-		others, its, rest := split(e.Metadata)
+		otherPreserved, otherTrace, rest := split(e.Metadata)
 		if rest != nil {
 			b = append(b[:1], bytes.TrimSpace(rest[1:len(rest)-1])...)
 		}
-		if !kept && others != nil {
-			member(keptMember)
-			b = append(b, others...)
+		if !preserves && otherPreserved != nil {
+			b = append(appendMember(b, preservedMember), otherPreserved...)
 		}
-		if trace == "" && its != nil {
-			member(ExtensionTrace)
-			b = append(b, its...)
+		if trace == "" && otherTrace != nil {
+			b = append(appendMember(b, ExtensionTrace), otherTrace...)
 		}
 	}
 	if trace != "" {
-		member(ExtensionTrace)
-		b = append(b, trace...)
+		b = append(appendMember(b, ExtensionTrace), trace...)
 	}
-	if kept {
-		member(keptMember)
-		b = e.appendKept(b, id, extensions)
+	if preserves {
+		b = e.appendPreserved(appendMember(b, preservedMember), id, extensions)
 	}
 	return append(b, '}'), nil
 }

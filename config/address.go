@@ -28,27 +28,27 @@ func parseAddress(text string) (address, error) {
 		return address{}, errNoURL
 	}
 	a := address{scheme: strings.TrimSuffix(begin, ":"), rest: text[len(begin):]}
-	behind, ok := strings.CutPrefix(a.rest, "//")
+	afterSlashes, ok := strings.CutPrefix(a.rest, "//")
 	if !ok {
 		return a, nil
 	}
-	hosts := behind
-	if end := strings.IndexAny(behind, "/?#"); end >= 0 {
-		hosts = behind[:end]
+	hosts := afterSlashes
+	if end := strings.IndexAny(afterSlashes, "/?#"); end >= 0 {
+		hosts = afterSlashes[:end]
 	}
 	at := strings.LastIndex(hosts, "@")
 	if at < 0 {
-		if strings.Contains(behind[len(hosts):], "@") && strings.Contains(hosts, ":") && !hostsAlone.MatchString(hosts) {
+		if strings.Contains(afterSlashes[len(hosts):], "@") && strings.Contains(hosts, ":") && !hostsAlone.MatchString(hosts) {
 			return address{}, errors.New("the user or the password in it has a character that must be percent-encoded: write %2F for /, %3F for ?, %23 for # and %40 for @, or give the password by passwordFile")
 		}
 		return a, nil
 	}
 	a.named = true
 	a.user, a.password, _ = strings.Cut(hosts[:at], ":")
-	a.rest = "//" + behind[at+1:]
+	a.rest = "//" + afterSlashes[at+1:]
 	for _, part := range []string{a.user, a.password} {
 		if _, err := url.PathUnescape(part); err != nil {
-			return address{}, errors.New("the user or the password in it has a % that is followed by no two hexadecimal digits: write %25 for a % itself, or give the password by passwordFile")
+			return address{}, errors.New("the user or the password in it has a % without two hexadecimal digits after it: write %25 for a % itself, or give the password by passwordFile")
 		}
 	}
 	return a, nil
@@ -81,7 +81,7 @@ func (d *DocumentsDatabase) Address() (string, error) {
 	case a.user == "":
 		return "", errors.New("a password is given, but the URL names no user; write one before the host, as in postgres://user@host:5432/name")
 	case a.password != "":
-		return "", errors.New("it has a password, and another one is given beside it; keep one")
+		return "", errors.New("it contains a password, and another one is given separately; keep one")
 	}
 	// This encodes more than any driver needs, but every driver decodes all of it.
 	a.password = strings.ReplaceAll(url.QueryEscape(string(d.Password)), "+", "%20")

@@ -177,13 +177,13 @@ func (c *Config) Check() error {
 		refuse("role", "%q is not a role; write all, web or worker", string(c.Role))
 	}
 	if c.Database.URL == "" {
-		refuse("database.url", "it is missing; write postgres://host:5432/manifold, or set MANIFOLD_DATABASE_URL")
+		refuse("database.url", "missing; write postgres://host:5432/manifold, or set MANIFOLD_DATABASE_URL")
 	} else if err := checkURL(c.Database.URL, "postgres", "postgresql"); err != nil {
 		refuse("database.url", "%s", err)
 	}
 	for name, login := range c.Database.logins() {
 		if login.User == "" {
-			refuse("database."+name+".user", "it is empty")
+			refuse("database."+name+".user", "must not be empty")
 		}
 		if login.URL == "" {
 			continue
@@ -192,7 +192,7 @@ func (c *Config) Check() error {
 			refuse("database."+name+".url", "%s", err)
 		}
 		if login.Password != "" {
-			refuse("database."+name+".url", "a password is given beside it; write it into the URL, or leave the URL out")
+			refuse("database."+name+".url", "a password is given separately; write it into the URL, or remove the URL")
 		}
 	}
 	for name, database := range c.Databases {
@@ -200,7 +200,7 @@ func (c *Config) Check() error {
 			refuse("databases."+name, "%s", err)
 		}
 		if database.Driver == "" {
-			refuse("databases."+name+".driver", "it is missing; write postgres, mongo or sqlserver, or the name of a driver of your own")
+			refuse("databases."+name+".driver", "missing; write postgres, mongo or sqlserver, or the name of a custom driver")
 		} else if database.Driver != "mongo" && database.Mongo != (Mongo{}) {
 			refuse("databases."+name+".mongo", "these settings are for the driver mongo, and the database's is %s; remove them", database.Driver)
 		}
@@ -228,7 +228,7 @@ func (c *Config) Check() error {
 		"limits.tenantFolds":        c.Limits.TenantFolds,
 	} {
 		if count < 1 {
-			refuse(setting, "%d is not enough; at least 1 is needed", count)
+			refuse(setting, "%d is too low; the minimum is 1", count)
 		}
 	}
 	for setting, count := range map[string]int{
@@ -256,11 +256,11 @@ func (c *Config) Check() error {
 		"limits.tenantAnswerBytes": c.Limits.TenantAnswerBytes,
 	} {
 		if size < minAnswerBytes {
-			refuse(setting, "%s is not enough; at least %s is needed", size, Size(minAnswerBytes))
+			refuse(setting, "%s is too low; the minimum is %s", size, Size(minAnswerBytes))
 		}
 	}
 	if c.Limits.TailBytes < minTailBytes {
-		refuse("limits.tailBytes", "%s is not enough; at least %s is needed", c.Limits.TailBytes, Size(minTailBytes))
+		refuse("limits.tailBytes", "%s is too low; the minimum is %s", c.Limits.TailBytes, Size(minTailBytes))
 	}
 	if c.Limits.TenantFollowers < 1 {
 		refuse("limits.tenantFollowers", "%d allows no followers; write 5000", c.Limits.TenantFollowers)
@@ -282,7 +282,7 @@ func (c *Config) Check() error {
 		refuse("log.format", "%q is not a format; write text or json", c.Log.Format)
 	}
 	if c.ShutdownDeadline <= 0 {
-		refuse("shutdownDeadline", "%s is not a time to wait; write 30s", c.ShutdownDeadline)
+		refuse("shutdownDeadline", "%s is too short; write 30s", c.ShutdownDeadline)
 	}
 	if c.RebuildKeep < 0 {
 		refuse("rebuildKeep", "%s is negative", c.RebuildKeep)
@@ -311,7 +311,7 @@ func (c *Config) resolve() error {
 			return
 		}
 		if *secret != "" {
-			wrong = append(wrong, fmt.Errorf("%s: it and %sFile are both given; keep one", setting, setting))
+			wrong = append(wrong, fmt.Errorf("%s: both this and %sFile are given; keep one", setting, setting))
 			return
 		}
 		text, err := os.ReadFile(file)

@@ -78,7 +78,7 @@ func (e Egress) check(refuse func(setting, format string, args ...any)) {
 	}
 	of := func(kind, setting string, given bool) {
 		if given && e.Kind != kind {
-			refuse(setting, "it is for %s alone", kind)
+			refuse(setting, "it is for %s only", kind)
 		}
 	}
 	switch e.Kind {
@@ -92,17 +92,17 @@ func (e Egress) check(refuse func(setting, format string, args ...any)) {
 		of(EgressKafka, "sasl", e.SASL != "")
 		of(EgressKafka, "messageBytes", e.MessageBytes != 0)
 	default:
-		refuse("kind", "%q is no kind of broker; write nats or kafka", e.Kind)
+		refuse("kind", "%q is not a kind of broker; write nats or kafka", e.Kind)
 	}
 	switch {
 	case e.Kind == EgressNATS && len(e.URLs) == 0:
-		refuse("urls", "they are missing; write [nats://host:4222]")
+		refuse("urls", "missing; write [nats://host:4222]")
 	case e.Kind == EgressNATS && e.Subject == "":
-		refuse("subject", "it is missing; write one such as manifold.{tenant}.{category}.{key}")
+		refuse("subject", "missing; write one such as manifold.{tenant}.{category}.{key}")
 	case e.Kind == EgressKafka && len(e.Brokers) == 0:
-		refuse("brokers", "they are missing; write [host:9092]")
+		refuse("brokers", "missing; write [host:9092]")
 	case e.Kind == EgressKafka && e.Topic == "":
-		refuse("topic", "it is missing; write one such as {category}")
+		refuse("topic", "missing; write one such as {category}")
 	}
 	for _, url := range e.URLs {
 		if err := checkURL(url); err != nil || strings.Contains(url, ",") {
@@ -118,13 +118,13 @@ func (e Egress) check(refuse func(setting, format string, args ...any)) {
 		refuse("messageBytes", "%s exceeds what Kafka's protocol supports", e.MessageBytes)
 	}
 	if !slices.Contains([]string{"", "plain", "scram-sha-256", "scram-sha-512"}, e.SASL) {
-		refuse("sasl", "%q is no way to log in; write plain, scram-sha-256 or scram-sha-512", e.SASL)
+		refuse("sasl", "%q is not a login method; write plain, scram-sha-256 or scram-sha-512", e.SASL)
 	}
 	if e.Kind == EgressKafka && (e.User != "") != (e.SASL != "") {
-		refuse("sasl", "sasl and user are needed together")
+		refuse("sasl", "give both sasl and user, or neither")
 	}
 	if (e.TLS.CertFile == "") != (e.TLS.KeyFile == "") {
-		refuse("tls.keyFile", "certFile and keyFile are needed together")
+		refuse("tls.keyFile", "give both certFile and keyFile, or neither")
 	}
 	for setting, file := range map[string]string{
 		"credentialsFile": e.CredentialsFile, "tls.caFile": e.TLS.CAFile, "tls.certFile": e.TLS.CertFile, "tls.keyFile": e.TLS.KeyFile,

@@ -96,7 +96,7 @@ func (c *Config) checkListeners(refuse func(setting, format string, args ...any)
 	}
 	for setting, files := range map[string]TLS{"tls": c.TLS, "admin.tls": c.Admin.TLS} {
 		if (files.CertFile == "") != (files.KeyFile == "") {
-			refuse(setting, "certFile and keyFile are needed together")
+			refuse(setting, "give both certFile and keyFile, or neither")
 		}
 		for name, file := range map[string]string{"certFile": files.CertFile, "keyFile": files.KeyFile} {
 			if _, err := os.Stat(file); file != "" && err != nil {
@@ -111,7 +111,7 @@ func (c *Config) checkListeners(refuse func(setting, format string, args ...any)
 		refuse("proxies.protocol", "it needs proxies.trusted: the addresses of those that may send it")
 	}
 	if c.Proxies.Header != HeaderForwardedFor && c.Proxies.Header != HeaderForwarded {
-		refuse("proxies.header", "%q is no such header; write %s or %s", c.Proxies.Header, HeaderForwardedFor, HeaderForwarded)
+		refuse("proxies.header", "%q is not supported; write %s or %s", c.Proxies.Header, HeaderForwardedFor, HeaderForwarded)
 	}
 }
 

@@ -39,7 +39,7 @@ func Load(file string, environ []string) (Config, error) {
 		return Config{}, fmt.Errorf("environment: %w", err)
 	}
 	if err := errors.Join(c.resolve(), c.Check()); err != nil {
-		return Config{}, fmt.Errorf("the configuration cannot work:\n%w", err)
+		return Config{}, fmt.Errorf("invalid configuration:\n%w", err)
 	}
 	return c, nil
 }
@@ -56,7 +56,7 @@ func (c *Config) readYAML(text []byte) error {
 		wrong = append(wrong, wrongSettings(document.Body, reflect.TypeFor[Config](), "")...)
 	}
 	if len(file.Docs) > 1 {
-		wrong = append(wrong, errors.New("it holds several YAML documents; keep one"))
+		wrong = append(wrong, errors.New("the file has several YAML documents; keep one"))
 	}
 	if len(wrong) > 0 {
 		return errors.Join(wrong...)
@@ -121,7 +121,7 @@ func checkText(text string, shape reflect.Type) error {
 	switch shape {
 	case reflect.TypeFor[time.Duration]():
 		if _, err := time.ParseDuration(text); err != nil {
-			return fmt.Errorf("%q is no time to wait; write a number with its unit, such as 30s, 5m or 1h", text)
+			return fmt.Errorf("%q is not a duration; write a number with its unit, such as 30s, 5m or 1h", text)
 		}
 	case reflect.TypeFor[slog.Level]():
 		if new(slog.Level).UnmarshalText([]byte(text)) != nil {

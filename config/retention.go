@@ -18,9 +18,9 @@ func (r Retention) check(refuse func(setting, format string, args ...any)) {
 		refuse("retention.grace", "%s is negative; write 1m, or 0s to remove events as soon as a policy says so", r.Grace)
 	}
 	if r.Every < 100*time.Millisecond {
-		refuse("retention.every", "%s is not enough; at least 100ms is needed", r.Every)
+		refuse("retention.every", "%s is too short; the minimum is 100ms", r.Every)
 	}
 	if !(r.Share > 0 && r.Share <= 1) {
-		refuse("retention.share", "%g is no part of a connection's time; write 0.1, and 1 for all of it", r.Share)
+		refuse("retention.share", "%g is not a share of a connection's time; write 0.1, or 1 for all of it", r.Share)
 	}
 }

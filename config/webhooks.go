@@ -24,7 +24,7 @@ func (w Webhooks) Allowed() ([]netip.Prefix, error) {
 		}
 		prefix, err := netip.ParsePrefix(text)
 		if err != nil {
-			return nil, fmt.Errorf("allow[%d]: %q is no network; write one such as 10.1.0.0/16 or fd00::/8, or an address", i, text)
+			return nil, fmt.Errorf("allow[%d]: %q is not a network; write one such as 10.1.0.0/16 or fd00::/8, or an address", i, text)
 		}
 		all = append(all, prefix)
 	}

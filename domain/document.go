@@ -23,8 +23,8 @@ type DocumentQuery struct {
 	Order []Order   // at most MaxOrderTerms; ties, and all documents if empty, are ordered by id as bytes
 	After *SortKey  // only documents after this place; nil: from the first. Its document may no longer exist
 	Limit int       // at most this many; at least 1
-	// MaxBytes ends the page after the document with which the total size of the data reaches it; 0: no limit. It limits
-	// the memory that a page of large documents takes.
+	// MaxBytes ends the page after the document with which the total size of the data reaches it; 0: no limit. It
+	// limits the memory that a page of large documents takes.
 	MaxBytes int
 }
 
@@ -70,7 +70,7 @@ func (q DocumentQuery) Check() error {
 	}
 	for _, text := range texts {
 		if !utf8.ValidString(text) || strings.IndexByte(text, 0) >= 0 {
-			return Errorf(CodeInvalidRequest, "after", "%q cannot be part of a document", clip(text, 60))
+			return Errorf(CodeInvalidRequest, "after", "%q cannot be part of a document", Clip(text, 60))
 		}
 	}
 	if q.After.Unordered && (len(q.Order) == 0 || q.After.Values != nil) || !q.After.Unordered && len(q.After.Values) != len(q.Order) {
@@ -92,9 +92,9 @@ func CheckDocumentID(where, id string) error {
 	case id == "" || len(id) > MaxDocumentIDBytes:
 		return Errorf(CodeInvalidRequest, where, "the document id has %d bytes; it needs 1 to %d", len(id), MaxDocumentIDBytes)
 	case !utf8.ValidString(id):
-		return Errorf(CodeInvalidRequest, where, "the document id %q is not UTF-8", clip(id, 60))
+		return Errorf(CodeInvalidRequest, where, "the document id %q is not UTF-8", Clip(id, 60))
 	case strings.IndexByte(id, 0) >= 0:
-		return Errorf(CodeInvalidRequest, where, "the document id %q has U+0000 in it, which cannot be kept", clip(id, 60))
+		return Errorf(CodeInvalidRequest, where, "the document id %q has U+0000 in it, which cannot be kept", Clip(id, 60))
 	}
 	return nil
 }

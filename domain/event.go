@@ -7,14 +7,14 @@ import (
 )
 
 // EventID identifies an event, uniquely within its tenant.
-type EventID uuid
+type EventID UUID
 
 // NewEventID returns a new, time-ordered id.
-func NewEventID() EventID { return EventID(newUUID()) }
+func NewEventID() EventID { return EventID(NewUUID()) }
 
 // ParseEventID parses the canonical form of a UUID.
 func ParseEventID(text string) (EventID, error) {
-	id, err := parseUUID(text)
+	id, err := ParseUUID(text)
 	return EventID(id), err
 }
 
@@ -23,10 +23,10 @@ func ParseEventID(text string) (EventID, error) {
 func DeriveEventID(parts ...string) EventID { return EventID(derivedUUID(parts...)) }
 
 // String returns the canonical form of 36 characters.
-func (id EventID) String() string { return uuid(id).String() }
+func (id EventID) String() string { return UUID(id).String() }
 
 // Append appends the canonical form of 36 characters to dst.
-func (id EventID) Append(dst []byte) []byte { return uuid(id).append(dst) }
+func (id EventID) Append(dst []byte) []byte { return UUID(id).append(dst) }
 
 // IsZero reports whether no id was given.
 func (id EventID) IsZero() bool { return id == EventID{} }
@@ -104,7 +104,7 @@ func ParseExpected(text string) (Expected, error) {
 	}
 	version, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || version < 0 {
-		return 0, Errorf(CodeInvalidRequest, "Expected-Version", "%q is not any, none, exists or a version such as 4", clip(text, 40))
+		return 0, Errorf(CodeInvalidRequest, "Expected-Version", "%q is not any, none, exists or a version such as 4", Clip(text, 40))
 	}
 	return Expected(version), nil
 }

@@ -27,7 +27,7 @@ type Failure struct {
 	Before     json.RawMessage // the document before the event; nil if there was none or it is too large to keep here
 }
 
-// ParkedDocument is a document that a projection with OnErrorPark has set aside for one tenant. The event that could
+// ParkedDocument is a document that a projection with OnErrorPark has parked for one tenant. The event that could
 // not be folded into it, and all later events for it, wait as dead letters. The document keeps its state from before.
 // If an event's document cannot be determined, the event is parked under ParkedEventID.
 type ParkedDocument struct {
@@ -55,8 +55,8 @@ type ParkedEvent struct {
 	Position   int64
 }
 
-// Aside is what a build does not fold for one tenant.
-type Aside struct {
+// Exclusions is what a build does not fold for one tenant.
+type Exclusions struct {
 	Skipped []int64          // the positions of the skipped events, ascending
 	Parked  map[string]int64 // by document id: the position from which its events wait
 }

@@ -31,7 +31,7 @@ func ParseFrom(where, text string) (From, error) {
 		position, err := strconv.ParseInt(text, 10, 64)
 		switch {
 		case err != nil:
-			return wrong("the position %s is too large", clip(text, 40))
+			return wrong("the position %s is too large", Clip(text, 40))
 		case position == 0:
 			return wrong("positions begin with 1; write 1, or start")
 		}
@@ -46,12 +46,12 @@ func ParseFrom(where, text string) (From, error) {
 	at, err := time.Parse(time.RFC3339Nano, text)
 	switch {
 	case err != nil && strings.Contains(text, " "):
-		return wrong("%q is not a time such as 2026-03-01T09:30:00Z; in a URL a + is written %%2B", clip(text, 40))
+		return wrong("%q is not a time such as 2026-03-01T09:30:00Z; in a URL a + is written %%2B", Clip(text, 40))
 	case err != nil:
-		return wrong("%q is not start, end, a position such as 17, a time such as 2026-03-01T09:30:00Z, or an event's id", clip(text, 40))
+		return wrong("%q is not start, end, a position such as 17, a time such as 2026-03-01T09:30:00Z, or an event's id", Clip(text, 40))
 	}
 	if at = at.UTC(); at.Year() < 2 || at.Year() > 9999 {
-		return wrong("%q is out of range; times lie in the years 2 to 9999", clip(text, 40))
+		return wrong("%q is out of range; times lie in the years 2 to 9999", Clip(text, 40))
 	}
 	return From{Time: at}, nil
 }

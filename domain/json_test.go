@@ -8,7 +8,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-func TestCheckJSONRefusesWhatTheLogCannotKeep(t *testing.T) {
+func TestCheckJSONRefusesWhatTheLogCannotStore(t *testing.T) {
 	t.Parallel()
 	for text, reason := range map[string]string{
 		``:                              "the text is empty",
@@ -52,7 +52,7 @@ func TestCheckJSONRefusesWhatTheLogCannotKeep(t *testing.T) {
 	}
 }
 
-func TestCheckJSONTakesWhatTheLogCanKeep(t *testing.T) {
+func TestCheckJSONAcceptsWhatTheLogCanStore(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
 		` null `, `true`, `-0`, `0.5e-3`, `123456789012345678901234567890`, `1e308`, `-1.7976931348623157e308`, `4.9406564584124654e-324`, `1e-320`,
@@ -79,7 +79,7 @@ func FuzzCheckJSON(f *testing.F) {
 }
 
 // A text that was cut off says so, wherever that was.
-func TestCheckJSONTellsWhatIsCutOff(t *testing.T) {
+func TestCheckJSONReportsTruncation(t *testing.T) {
 	t.Parallel()
 	const whole = `{"type":"A","data":[{"n":-1.5e+10,"t":"é\u00e9\ud83d\ude00\n"},true,false,null,{}],"x":{"":[]}}`
 	if err := domain.CheckJSON([]byte(whole)); err != nil {

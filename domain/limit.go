@@ -18,17 +18,3 @@ const (
 	MaxFractionDigits = 340     // after it: as many as the smallest double has, with 17 significant digits
 	MaxPrintedBytes   = 2 << 20 // of a JSON value as JSONB prints it, or twice its own length if that is more
 )
-
-// Quotas limit how many things of a kind a tenant may keep. Concurrent creation may exceed them slightly. Beyond them
-// the error is CodeQuotaExceeded.
-const (
-	MaxKeys              = 1000 // not revoked
-	MaxRevokedKeys       = 1000 // beyond this, the keys revoked first are deleted
-	MaxProjections       = 1000 // the tenant's own
-	MaxAggregates        = 1000
-	MaxGroups            = 1000 // without service groups
-	MaxWebhooks          = 1000
-	MaxRetentionPolicies = 1000
-	MaxVersions          = 1000 // of a projection's definition; older ones are deleted
-	MaxRebuilds          = 100  // ended ones of a projection, swapped and others counted apart; older ones are deleted
-)

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What is published has its topic for a category, and its key, or its own id, for what follows; the events are the messages,
-// in their order.
+// What is published has its topic for a category, and its key, or its own id, for what follows; the events are the
+// messages, in their order.
 func TestPublicationKeepsMessages(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {

@@ -5,7 +5,7 @@ import "strings"
 // CheckName returns an error unless name is valid for something that a team names, such as a database, a group or a
 // webhook: 1 to MaxNameBytes of lower-case letters, digits, "-" and "_", beginning with a letter.
 func CheckName(where, name string) error {
-	if err := checkAlphabet(where, "name", name, MaxNameBytes, "-_"); err != nil {
+	if err := CheckAlphabet(where, "name", name, MaxNameBytes, "-_"); err != nil {
 		return err
 	}
 	if !beginsSmall(name) || strings.ToLower(name) != name {
@@ -18,7 +18,7 @@ func CheckName(where, name string) error {
 // dots are allowed if a letter follows each of them. So no name equals the name of another projection's table, which
 // ends with a build number.
 func CheckProjectionName(where, name string) error {
-	if err := checkAlphabet(where, "name", name, MaxNameBytes, "-_."); err != nil {
+	if err := CheckAlphabet(where, "name", name, MaxNameBytes, "-_."); err != nil {
 		return err
 	}
 	for part := range strings.SplitSeq(name, ".") {
@@ -32,7 +32,7 @@ func CheckProjectionName(where, name string) error {
 // beginsSmall reports whether the first byte is a lower-case letter.
 func beginsSmall(text string) bool { return text != "" && 'a' <= text[0] && text[0] <= 'z' }
 
-func checkAlphabet(where, what, text string, most int, punctuation string) error {
+func CheckAlphabet(where, what, text string, most int, punctuation string) error {
 	if text == "" || len(text) > most {
 		return Errorf(CodeInvalidRequest, where, "the %s has %d bytes; it needs 1 to %d", what, len(text), most)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-func TestWhatPatternsRefuse(t *testing.T) {
+func TestInvalidPatterns(t *testing.T) {
 	t.Parallel()
 	for pattern, reason := range map[string]string{
 		`(`:                       "not a regular expression",

@@ -58,7 +58,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-func TestMatchOfSeveral(t *testing.T) {
+func TestMatchOfCombinations(t *testing.T) {
 	t.Parallel()
 	yes, no := domain.Has{Path: domain.Path{"a"}}, domain.Has{Path: domain.Path{"b"}}
 	for _, c := range []struct {

@@ -6,19 +6,19 @@ import (
 )
 
 // RebuildID identifies a rebuild.
-type RebuildID uuid
+type RebuildID UUID
 
 // NewRebuildID returns a new, time-ordered id.
-func NewRebuildID() RebuildID { return RebuildID(newUUID()) }
+func NewRebuildID() RebuildID { return RebuildID(NewUUID()) }
 
 // ParseRebuildID parses the canonical form of a UUID.
 func ParseRebuildID(text string) (RebuildID, error) {
-	id, err := parseUUID(text)
+	id, err := ParseUUID(text)
 	return RebuildID(id), err
 }
 
 // String returns the canonical form of 36 characters.
-func (id RebuildID) String() string { return uuid(id).String() }
+func (id RebuildID) String() string { return UUID(id).String() }
 
 // RebuildState is the state of a rebuild.
 type RebuildState string

@@ -63,7 +63,8 @@ func numberTexts() *rapid.Generator[string] {
 	)
 }
 
-// A number is an Int where its value is whole and fits, else the nearest double: held against arithmetic without bounds.
+// A number is an Int where its value is whole and fits, else the nearest double: held against arithmetic without
+// bounds.
 func TestParseNumberAgreesWithBigNumbers(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -170,7 +171,7 @@ func TestKindsAreInOrder(t *testing.T) {
 	}
 }
 
-func TestScalarsReadBackAsTheyAreWritten(t *testing.T) {
+func TestScalarsRoundTrip(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s := scalars().Draw(t, "scalar")

@@ -23,7 +23,7 @@ func CheckStream(where, stream string) error {
 	}
 	category, id, dash := strings.Cut(stream, "-")
 	if !dash || id == "" {
-		return Errorf(CodeInvalidRequest, where, "%q is not a stream name; one is category-id, such as order-123", clip(stream, 60))
+		return Errorf(CodeInvalidRequest, where, "%q is not a stream name; one is category-id, such as order-123", Clip(stream, 60))
 	}
 	if err := CheckCategory(where, category); err != nil {
 		return err
@@ -38,10 +38,10 @@ func CheckStream(where, stream string) error {
 
 // CheckCategory returns an error unless category is valid: 1 to MaxCategoryBytes of letters, digits, "_" and ".".
 func CheckCategory(where, category string) error {
-	return checkAlphabet(where, "category", category, MaxCategoryBytes, "_.")
+	return CheckAlphabet(where, "category", category, MaxCategoryBytes, "_.")
 }
 
 // CheckType returns an error unless eventType is valid: 1 to MaxTypeBytes of letters, digits, and "_.:/+-".
 func CheckType(where, eventType string) error {
-	return checkAlphabet(where, "event type", eventType, MaxTypeBytes, "_.:/+-")
+	return CheckAlphabet(where, "event type", eventType, MaxTypeBytes, "_.:/+-")
 }

@@ -124,6 +124,18 @@ type Delivery struct {
 	Gap *Gap
 }
 
+// AttemptOf returns the attempt that an answer to a delivery names.
+func AttemptOf(d *Delivery) Attempt { return Attempt{EventID: d.Event.ID, Attempt: d.Attempt} }
+
+// AttemptsOf returns the attempts of several deliveries, in their order.
+func AttemptsOf(deliveries []Delivery) []Attempt {
+	all := make([]Attempt, len(deliveries))
+	for i := range deliveries {
+		all[i] = AttemptOf(&deliveries[i])
+	}
+	return all
+}
+
 // Outcome is the result of a consumer's answer to an Attempt.
 type Outcome string
 
@@ -171,19 +183,19 @@ type DeadLetter struct {
 }
 
 // GroupMemberID identifies a consumer that shares a group's partitions. A consumer gets a new one at each join.
-type GroupMemberID uuid
+type GroupMemberID UUID
 
 // NewGroupMemberID returns a new id.
-func NewGroupMemberID() GroupMemberID { return GroupMemberID(newUUID()) }
+func NewGroupMemberID() GroupMemberID { return GroupMemberID(NewUUID()) }
 
 // ParseGroupMemberID parses the canonical form of a UUID.
 func ParseGroupMemberID(text string) (GroupMemberID, error) {
-	id, err := parseUUID(text)
+	id, err := ParseUUID(text)
 	return GroupMemberID(id), err
 }
 
 // String returns the canonical form of 36 characters.
-func (id GroupMemberID) String() string { return uuid(id).String() }
+func (id GroupMemberID) String() string { return UUID(id).String() }
 
 // IsZero reports whether no id was given.
 func (id GroupMemberID) IsZero() bool { return id == GroupMemberID{} }

@@ -3,23 +3,23 @@ package domain
 import "time"
 
 // TenantID identifies a tenant. Functions that touch a tenant's data take it as the first argument after ctx.
-type TenantID uuid
+type TenantID UUID
 
 // Everyone is the owner of what belongs to no single tenant and serves all: shared projections. It is the nil UUID,
 // which no tenant ever has.
 var Everyone TenantID
 
 // NewTenantID returns a new id.
-func NewTenantID() TenantID { return TenantID(newUUID()) }
+func NewTenantID() TenantID { return TenantID(NewUUID()) }
 
 // ParseTenantID parses the canonical form of a UUID.
 func ParseTenantID(text string) (TenantID, error) {
-	id, err := parseUUID(text)
+	id, err := ParseUUID(text)
 	return TenantID(id), err
 }
 
 // String returns the canonical form of 36 characters.
-func (id TenantID) String() string { return uuid(id).String() }
+func (id TenantID) String() string { return UUID(id).String() }
 
 // MarshalText returns the canonical form, in JSON too.
 func (id TenantID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
@@ -65,29 +65,3 @@ const (
 	MaxWeight  = 100
 	MaxCeiling = 1000
 )
-
-// KeyID identifies an API key. It is not secret.
-type KeyID uuid
-
-// NewKeyID returns a new id.
-func NewKeyID() KeyID { return KeyID(newUUID()) }
-
-// ParseKeyID parses the canonical form of a UUID.
-func ParseKeyID(text string) (KeyID, error) {
-	id, err := parseUUID(text)
-	return KeyID(id), err
-}
-
-// String returns the canonical form of 36 characters.
-func (id KeyID) String() string { return uuid(id).String() }
-
-// APIKey is a stored key. Only the SHA-256 of its secret is stored.
-type APIKey struct {
-	Tenant    TenantID
-	ID        KeyID
-	Name      string
-	Hash      [32]byte // SHA-256 of the 256-bit secret
-	Grants    Grants
-	CreatedAt time.Time
-	RevokedAt time.Time // zero while the key is valid
-}

@@ -26,23 +26,6 @@ func (u *Upcaster) Name() string {
 	return "upcaster " + u.Type + "/" + strconv.FormatInt(u.Version, 10)
 }
 
-// Limits of upcasters.
-const (
-	MaxUpcasterVersion  = 1_000_000
-	MaxUpcasters        = 1000    // of one owner
-	MaxUpcasterBytes    = 1 << 20 // of all expressions of one owner
-	MaxUpcastersPerType = 30      // of one owner and event type; shared ones can add as many steps to an event's chain
-)
-
-// CheckUpcasterVersion returns an error if no upcaster can have this version. The argument where names the place in the
-// request.
-func CheckUpcasterVersion(where string, version int64) error {
-	if version < 1 || version > MaxUpcasterVersion {
-		return Errorf(CodeInvalidRequest, where, "%d is not a schema version that an upcaster can convert; give 1 to %d", version, MaxUpcasterVersion)
-	}
-	return nil
-}
-
 // UpcasterRevision identifies the set of upcasters in force for a tenant: while it is unchanged, so is the set. Both
 // numbers increase with each change, including removals; 0: there never was an upcaster.
 type UpcasterRevision struct {

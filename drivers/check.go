@@ -14,11 +14,11 @@ func (b Batch) Check() error {
 		return domain.Errorf(domain.CodeInvalidRequest, "batch", "it goes from %d to %d; it must move the checkpoint forward, or repair documents at a checkpoint above 0", b.From, b.To)
 	}
 	above := b.From
-	if b.Mends() {
+	if b.IsRepair() {
 		above = 0
 	}
 	if b.New < 0 || b.New > len(b.Upserts) {
-		return domain.Errorf(domain.CodeInvalidRequest, "batch", "%d of its %d documents are said to be new", b.New, len(b.Upserts))
+		return domain.Errorf(domain.CodeInvalidRequest, "batch", "New is %d, and it has %d documents", b.New, len(b.Upserts))
 	}
 	seen := make(map[string]struct{}, len(b.Upserts)+len(b.Deletes))
 	check := func(id string, version int64) error {
@@ -47,7 +47,7 @@ func (b Batch) Check() error {
 		}
 	}
 	if len(seen) < len(b.Upserts)+len(b.Deletes) {
-		return domain.Errorf(domain.CodeInvalidRequest, "batch", "a document is in it twice")
+		return domain.Errorf(domain.CodeInvalidRequest, "batch", "it contains a document twice")
 	}
 	return nil
 }

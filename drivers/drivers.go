@@ -54,8 +54,8 @@ type Deletion struct {
 	Version int64 // the position of the event that removed it, in (From, To], or (0, To] in a repair
 }
 
-// Mends reports whether the batch is a repair, which leaves the checkpoint where it is.
-func (b Batch) Mends() bool { return b.From == b.To }
+// IsRepair reports whether the batch is a repair, which leaves the checkpoint where it is.
+func (b Batch) IsRepair() bool { return b.From == b.To }
 
 // Driver stores the documents of many builds in one database. All methods may be called concurrently, also for the same
 // table and tenant, and by several processes on one database. Every method returns when ctx ends. Its work is then done

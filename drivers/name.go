@@ -1,6 +1,7 @@
 package drivers
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -26,4 +27,12 @@ func PublicName(projection string) string {
 		return projection + ".public"
 	}
 	return projection
+}
+
+// DeclaredPath parses a path as definitions declare it, such as "customer.name". No name in it contains a dot.
+func DeclaredPath(declared string) domain.Path { return strings.Split(declared, ".") }
+
+// Declares reports whether one of the declared paths is path.
+func Declares(declared []string, path domain.Path) bool {
+	return slices.ContainsFunc(declared, func(one string) bool { return slices.Equal(DeclaredPath(one), path) })
 }

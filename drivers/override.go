@@ -28,9 +28,9 @@ func GroupOverrides(build domain.Build, overrides []Override) ([]Overridden, err
 	for i, override := range overrides {
 		switch {
 		case override.Tenant == domain.Everyone:
-			return nil, domain.Errorf(domain.CodeInvalidRequest, "overrides", "one is for no tenant")
+			return nil, domain.Errorf(domain.CodeInvalidRequest, "overrides", "one has no tenant")
 		case i > 0 && override.Tenant == overrides[i-1].Tenant:
-			return nil, domain.Errorf(domain.CodeInvalidRequest, "overrides", "tenant %s has two", override.Tenant)
+			return nil, domain.Errorf(domain.CodeInvalidRequest, "overrides", "tenant %s has two of them", override.Tenant)
 		case override.Build.ProjectionID != build.ProjectionID:
 			return nil, domain.Errorf(domain.CodeInvalidRequest, "overrides", "that of tenant %s is a build of %s, not of %s", override.Tenant, override.Build.Name, build.Name)
 		}

@@ -90,7 +90,7 @@ func (a account) home(dir string) (string, error) {
 		return "", fmt.Errorf("the folder %s cannot be written: choose another", dir)
 	}
 	_ = os.Remove(dir) // if it was created just now; a folder with content stays
-	other := substitute(dir)
+	other := replacementDir(dir)
 	if err := a.makeDir(other); err != nil {
 		return "", err
 	}
@@ -101,8 +101,8 @@ func (a account) home(dir string) (string, error) {
 	return other, nil
 }
 
-// substitute returns the folder that replaces dir, an absolute path, if root's server cannot reach it.
-func substitute(dir string) string {
+// replacementDir returns the folder that replaces dir, an absolute path, if root's server cannot reach it.
+func replacementDir(dir string) string {
 	sum := sha256.Sum256([]byte(dir))
 	return filepath.Join("/var/lib/manifold", filepath.Base(dir)+"-"+hex.EncodeToString(sum[:6]))
 }

@@ -105,9 +105,9 @@ func installed(ctx context.Context) []string {
 	}
 	seen := make(map[string]bool, len(dirs))
 	return slices.DeleteFunc(dirs, func(dir string) bool {
-		again := dir == "" || seen[dir]
+		skip := dir == "" || seen[dir]
 		seen[dir] = true
-		return again
+		return skip
 	})
 }
 

@@ -95,11 +95,11 @@ func (f folder) major() (int, error) {
 	return major, nil
 }
 
-// make runs initdb with a new password, which it returns. It creates the data in a temporary folder and renames it, so
-// that an interrupted initdb is never mistaken for data.
-func (f folder) make(ctx context.Context, b Binaries, disposable bool) (string, error) {
-	half := f.data() + ".new"
-	if err := os.RemoveAll(half); err != nil {
+// createData runs initdb with a new password, which it returns. It creates the data in a temporary folder and renames
+// it, so that an interrupted initdb is never mistaken for data.
+func (f folder) createData(ctx context.Context, b Binaries, disposable bool) (string, error) {
+	incomplete := f.data() + ".new"
+	if err := os.RemoveAll(incomplete); err != nil {
 		return "", fmt.Errorf("remove an interrupted initdb: %w", err)
 	}
 	password := rand.Text()
@@ -107,24 +107,24 @@ func (f folder) make(ctx context.Context, b Binaries, disposable bool) (string, 
 		return "", err
 	}
 	// initdb reads this copy as the server's account, which may not be able to read the other file.
-	given := filepath.Join(f.dir, "password.initdb")
-	if err := writeFile(given, password); err != nil {
+	passwordCopy := filepath.Join(f.dir, "password.initdb")
+	if err := writeFile(passwordCopy, password); err != nil {
 		return "", err
 	}
-	defer os.Remove(given)
-	if err := f.account.own(given); err != nil {
+	defer os.Remove(passwordCopy)
+	if err := f.account.own(passwordCopy); err != nil {
 		return "", err
 	}
 	args := []string{
-		"--pgdata=" + half, "--username=" + Superuser, "--pwfile=" + given, "--auth=scram-sha-256",
+		"--pgdata=" + incomplete, "--username=" + Superuser, "--pwfile=" + passwordCopy, "--auth=scram-sha-256",
 		"--encoding=UTF8", "--locale=C", "--no-instructions",
 	}
 	if disposable {
 		args = append(args, "--no-sync")
 	}
 	cmd := f.account.command(f.dir, b.path("initdb"), args...)
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
 	if err := cmd.Start(); err != nil {
 		return "", fmt.Errorf("start initdb: %w", err)
 	}
@@ -135,15 +135,15 @@ func (f folder) make(ctx context.Context, b Binaries, disposable bool) (string, 
 		return "", ctx.Err()
 	}
 	if err != nil {
-		return "", fmt.Errorf("initdb in %s: %w:\n%s", f.dir, err, bytes.TrimSpace(said.Bytes()))
+		return "", fmt.Errorf("initdb in %s: %w:\n%s", f.dir, err, bytes.TrimSpace(output.Bytes()))
 	}
-	if err := os.Rename(half, f.data()); err != nil {
+	if err := os.Rename(incomplete, f.data()); err != nil {
 		return "", fmt.Errorf("move the new data to its place: %w", err)
 	}
 	return password, nil
 }
 
-// readPassword returns the password that make stored.
+// readPassword returns the password that createData stored.
 func (f folder) readPassword() (string, error) {
 	text, err := os.ReadFile(f.password())
 	if err != nil {
@@ -152,11 +152,11 @@ func (f folder) readPassword() (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-// settle handles a postmaster.pid that an earlier server left. If that server still runs without us, as when our
-// process was just killed, it is about to end, and settle gives it some time. If its number now belongs to another
-// program, settle removes the file, because PostgreSQL would mistake that program for a server. PostgreSQL itself
-// removes any other stale file.
-func (f folder) settle(ctx context.Context, patience time.Duration) error {
+// awaitEarlierServer handles a postmaster.pid that an earlier server left. If that server still runs without us, as
+// when our process was just killed, it is about to end, and awaitEarlierServer gives it some time. If its number now
+// belongs to another program, awaitEarlierServer removes the file, because PostgreSQL would mistake that program for a
+// server. PostgreSQL itself removes any other stale file.
+func (f folder) awaitEarlierServer(ctx context.Context, patience time.Duration) error {
 	file := filepath.Join(f.data(), "postmaster.pid")
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -204,8 +204,8 @@ func (f folder) openLog() (file *os.File, begins int64, err error) {
 	return file, begins, nil
 }
 
-// said returns the end of what the server logged after offset, at most a screenful.
-func (f folder) said(offset int64) string {
+// serverOutput returns the end of what the server logged after offset, at most a screenful.
+func (f folder) serverOutput(offset int64) string {
 	text, err := os.ReadFile(f.log())
 	if err != nil || int64(len(text)) < offset {
 		return "(its log cannot be read)"

@@ -7,6 +7,7 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,10 +94,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 }
 
 func start(ctx context.Context, cfg Config) (_ *Server, err error) {
-	log := cfg.Log
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log := cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	dir, err := filepath.Abs(cfg.Dir)
 	if err != nil {
 		return nil, err
@@ -163,7 +161,7 @@ func (s *Server) prepare(ctx context.Context) error {
 	}
 	if major == 0 {
 		s.log.Info("making a new database", "dir", s.Dir, "postgresql", s.binaries.Major)
-		s.Password, err = s.folder.make(ctx, s.binaries, s.disposable)
+		s.Password, err = s.folder.createData(ctx, s.binaries, s.disposable)
 		return err
 	}
 	if major != s.binaries.Major {
@@ -173,7 +171,7 @@ func (s *Server) prepare(ctx context.Context) error {
 	if s.Password, err = s.folder.readPassword(); err != nil {
 		return err
 	}
-	return s.folder.settle(ctx, 30*time.Second)
+	return s.folder.awaitEarlierServer(ctx, 30*time.Second)
 }
 
 // run launches the server and waits until it accepts connections. The caller holds mu, or nobody else knows s yet.
@@ -201,24 +199,24 @@ func (s *Server) run(ctx context.Context) error {
 		return fmt.Errorf("run %s: %w", s.binaries.path("postgres"), err)
 	}
 	s.process = p
-	if err := s.ready(ctx, p); err != nil {
+	if err := s.waitUntilReady(ctx, p); err != nil {
 		select {
 		case <-p.exited:
 			if taken := checkPort(s.Port); taken != nil {
 				return taken
 			}
-			return fmt.Errorf("the server ended (%w); its output:\n%s", errors.Join(err, p.err), s.folder.said(begins))
+			return fmt.Errorf("the server ended (%w); its output:\n%s", errors.Join(err, p.err), s.folder.serverOutput(begins))
 		default:
 		}
-		s.end(context.WithoutCancel(ctx), p, 10*time.Second)
-		return fmt.Errorf("the server does not answer: %w; its output:\n%s", err, s.folder.said(begins))
+		s.stopProcess(context.WithoutCancel(ctx), p, 10*time.Second)
+		return fmt.Errorf("the server does not answer: %w; its output:\n%s", err, s.folder.serverOutput(begins))
 	}
 	s.log.Info("PostgreSQL is ready", "dir", s.Dir, "port", s.Port, "version", s.binaries.Major, "pid", p.pid)
 	return nil
 }
 
-// ready connects repeatedly until that succeeds.
-func (s *Server) ready(ctx context.Context, p *process) error {
+// waitUntilReady connects repeatedly until that succeeds.
+func (s *Server) waitUntilReady(ctx context.Context, p *process) error {
 	next := time.NewTicker(15 * time.Millisecond)
 	defer next.Stop()
 	for {
@@ -278,7 +276,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	if s.lock == nil {
 		return nil
 	}
-	s.end(ctx, s.process, time.Minute)
+	s.stopProcess(ctx, s.process, time.Minute)
 	err := s.lock.Close()
 	s.lock = nil
 	s.log.Info("PostgreSQL has stopped", "dir", s.Dir)
@@ -296,8 +294,8 @@ func (s *Server) stopSignal() syscall.Signal {
 	return syscall.SIGINT
 }
 
-// end stops a process with increasing force, and returns when it is gone.
-func (s *Server) end(ctx context.Context, p *process, patience time.Duration) {
+// stopProcess stops a process with increasing force, and returns when it is gone.
+func (s *Server) stopProcess(ctx context.Context, p *process, patience time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	p.signal(s.stopSignal())
@@ -331,8 +329,8 @@ func (s *Server) Restart(ctx context.Context) error {
 	if s.lock == nil {
 		return errors.New("restart PostgreSQL: it was stopped; use Start")
 	}
-	s.end(ctx, s.process, time.Minute)
-	err := s.folder.settle(ctx, 30*time.Second)
+	s.stopProcess(ctx, s.process, time.Minute)
+	err := s.folder.awaitEarlierServer(ctx, 30*time.Second)
 	if err == nil {
 		err = s.run(ctx)
 	}
@@ -372,7 +370,7 @@ func InUse(dir string) bool {
 	if err != nil {
 		return false // Start will return the error
 	}
-	for _, dir := range []string{dir, substitute(dir)} {
+	for _, dir := range []string{dir, replacementDir(dir)} {
 		f := folder{dir: dir}
 		if _, err := os.Stat(f.lockFile()); err != nil {
 			continue // no server was ever started there; and checking creates no file

@@ -325,7 +325,7 @@ func TestStaleLocksAndHalfMadeDataAreNoObstacle(t *testing.T) {
 func TestAnotherServerOnTheDataIsRefused(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, Config{Dir: folderForServer(t), Disposable: true})
-	err := s.folder.settle(t.Context(), 0)
+	err := s.folder.awaitEarlierServer(t.Context(), 0)
 	if !errors.Is(err, ErrAlreadyRunning) || !strings.Contains(err.Error(), fmt.Sprintf("kill -INT %d", s.PID())) {
 		t.Errorf("data with a running server: %v", err)
 	}

@@ -118,7 +118,7 @@ func (h *house) left(t *testing.T, tenant domain.TenantID, builds ...domain.Buil
 	return n
 }
 
-func TestATenantIsErasedWhole(t *testing.T) {
+func TestErasingATenantRemovesEverything(t *testing.T) {
 	t.Parallel()
 	h := begin(t, "default")
 	ctx := t.Context()
@@ -185,7 +185,7 @@ func TestATenantIsErasedWhole(t *testing.T) {
 }
 
 // An eraser continues after a restart or an unreachable database: the tenant stays deleting.
-func TestErasureGoesOnAfterAFailure(t *testing.T) {
+func TestErasureContinuesAfterAFailure(t *testing.T) {
 	t.Parallel()
 	h := begin(t)
 	ctx := t.Context()

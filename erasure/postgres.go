@@ -73,8 +73,8 @@ func (s *Postgres) EraseTenant(ctx context.Context, tenant domain.TenantID) erro
 	if err != nil {
 		return pg.Unavailable(fmt.Errorf("mark the tenant deleted: %w", err))
 	}
-	s.db.KeysChanged.Tell(tenant)
-	s.db.ProjectionsChanged.Tell(struct{}{})
+	s.db.KeysChanged.Notify(tenant)
+	s.db.ProjectionsChanged.Notify(struct{}{})
 	return nil
 }
 

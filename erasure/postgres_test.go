@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/manifold-es/manifold/aggregate"
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/tables/tablestest"
@@ -19,8 +20,8 @@ func TestErasingATenantLeavesItsRecordOnly(t *testing.T) {
 	gone, kept := tablestest.NewTenant(t, s), tablestest.NewTenant(t, s)
 	for _, tenant := range []domain.TenantID{gone, kept} {
 		tablestest.Must(t, s.CreateKey(t.Context(), tablestest.NewKey(tenant, "key")))
-		tablestest.Must(t, s.PutAggregate(t.Context(), tenant, domain.Aggregate{Category: "order", On: map[string]string{"*": "state"}}))
-		tablestest.Must(t, s.PutSnapshot(t.Context(), tenant, domain.Snapshot{Stream: "order-1", Tag: "t", Version: 1, State: json.RawMessage(`{}`)}))
+		tablestest.Must(t, s.PutAggregate(t.Context(), tenant, aggregate.Definition{Category: "order", On: map[string]string{"*": "state"}}))
+		tablestest.Must(t, s.PutSnapshot(t.Context(), tenant, aggregate.Snapshot{Stream: "order-1", Tag: "t", Version: 1, State: json.RawMessage(`{}`)}))
 		id := domain.ProjectionID{Owner: tenant, Name: "same"}
 		projection, rebuild := tablestest.Projection(t, s, id)
 		mine := tablestest.Claim(t, s, rebuild)

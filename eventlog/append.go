@@ -108,7 +108,7 @@ func (s *Log) newRequest(a domain.Append) (*request, error) {
 		streams := make(map[string]struct{}, len(a.Streams))
 		for i := range a.Streams {
 			stream := &a.Streams[i]
-			if _, again := streams[stream.Stream]; again && stream.Expected != domain.Any {
+			if _, repeated := streams[stream.Stream]; repeated && stream.Expected != domain.Any {
 				return nil, domain.Errorf(domain.CodeInvalidRequest, place(a, i, -1, "expectedVersion"),
 					"the stream %q is repeated in the request; a repetition must expect any, because its version was checked at the first", stream.Stream)
 			}
@@ -235,7 +235,7 @@ func (r *request) failure(err error) error {
 	} else if len(native) == 5 && native[:2] == "54" {
 		return domain.Errorf(domain.CodeTooLarge, "", "the request, or a document that an inline projection makes of it, is beyond what the database can keep: %s", native)
 	}
-	if passing(err) {
+	if retryable(err) {
 		return pg.CannotServe("the database did not answer in time; nothing was appended", err)
 	}
 	err = pg.Unavailable(err)
@@ -245,8 +245,8 @@ func (r *request) failure(err error) error {
 	return fmt.Errorf("append: %w", err)
 }
 
-// passing reports whether an attempt that failed with err, and certainly wrote nothing, may be retried.
-func passing(err error) bool {
+// retryable reports whether an attempt that failed with err, and certainly wrote nothing, may be retried.
+func retryable(err error) bool {
 	if _, connecting := errors.AsType[*pgconn.ConnectError](err); connecting {
 		return false // report at once, rather than let the client wait
 	}

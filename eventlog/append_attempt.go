@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/pg"
 )
@@ -15,8 +17,8 @@ const (
 	calmAfter = 16
 	// maxForeignEvents is how many foreign events a writer reads at most to update the versions it remembers.
 	maxForeignEvents = 4000
-	// maxPuzzles is how often a violated constraint without a duplicate is attributed to wrong remembered versions.
-	maxPuzzles = 3
+	// maxUnexplained is how often a violated constraint without a duplicate is attributed to wrong remembered versions.
+	maxUnexplained = 3
 )
 
 // The statements of an append. Each names the tenant, although row-level security adds it as well, so that the database
@@ -119,9 +121,9 @@ type attempt struct {
 	before func(ctx context.Context) error // to run before the next attempt, without this one's connection; nil: nothing
 }
 
-// make fills the batch, plans, writes, and answers. It returns nil if it made progress or should be retried at once. In
+// run fills the batch, plans, writes, and answers. It returns nil if it made progress or should be retried at once. In
 // that case, requests without an answer are still in the batch.
-func (a *attempt) make(ctx context.Context) (err error) {
+func (a *attempt) run(ctx context.Context) (err error) {
 	s, b := a.w.store, a.batch
 	a.x, err = s.db.Pipeline(ctx, s.db.App)
 	if err != nil {
@@ -145,15 +147,15 @@ func (a *attempt) make(ctx context.Context) (err error) {
 		if ctx.Err() != nil {
 			return pg.Unavailable(fmt.Errorf("plan an append: %w", context.Cause(ctx)))
 		}
-		if len(streams) == 0 && len(lookUps) == 0 && !b.again {
+		if len(streams) == 0 && len(lookUps) == 0 && !b.mustLoad {
 			break
 		}
 		if len(streams) > 0 || len(lookUps) > 0 {
-			if err := a.look(streams, lookUps); err != nil {
+			if err := a.readMissing(streams, lookUps); err != nil {
 				return err
 			}
 		}
-		if b.again {
+		if b.mustLoad {
 			current, err := a.log.folds.Load(ctx)
 			if err != nil {
 				return err
@@ -174,7 +176,7 @@ func (a *attempt) make(ctx context.Context) (err error) {
 			return err
 		}
 		if !same {
-			a.lost()
+			a.noteLostHead()
 			return nil
 		}
 	}
@@ -208,8 +210,8 @@ func (a *attempt) lock(ctx context.Context) error {
 	}
 	a.begin()
 	a.x.Send(&lockLog, [][]byte{tenant}, row)
-	mend := a.log.known && !a.log.versions.empty()
-	if mend {
+	foreign := a.log.known && !a.log.versions.empty()
+	if foreign {
 		// This is a separate statement, so that its snapshot is taken after the lock.
 		a.x.Send(&versionsAbove, [][]byte{tenant, pg.Int8Param(a.log.head), pg.Int8Param(maxForeignEvents + 1)}, func(values [][]byte) error {
 			above = append(above, streamVersion{string(values[0]), pg.Int8Value(values[1])})
@@ -289,28 +291,25 @@ func (a *attempt) catchUp(head int64, last batchID, above []streamVersion) {
 	default:
 		log.calm = 0
 		for _, v := range above {
-			log.versions.mend(v.stream, v.version)
+			log.versions.update(v.stream, v.version)
 		}
 	}
 	log.known, log.head, log.last = true, head, last
 }
 
-// lost notes that another writer has moved the head. Retrying in the same way would starve one of the two, so the next
-// attempt locks the log first.
-func (a *attempt) lost() {
+// noteLostHead notes that another writer has moved the head. Retrying in the same way would starve one of the two, so
+// the next attempt locks the log first.
+func (a *attempt) noteLostHead() {
 	a.log.contended, a.log.calm = true, 0
 }
 
-// look reads what the plan needs, in one round trip. Without the lock, the result is only valid if the compare-and-set
-// succeeds.
-func (a *attempt) look(streams []string, lookUps []*request) error {
+// readMissing reads what the plan needs, in one round trip. Without the lock, the result is only valid if the
+// compare-and-set succeeds.
+func (a *attempt) readMissing(streams []string, lookUps []*request) error {
 	a.begin()
 	tenant := pg.TenantParam(a.w.tenant)
 	if len(streams) > 0 {
-		a.x.Send(&streamVersions, [][]byte{tenant, pg.TextsParam(streams)}, func(values [][]byte) error {
-			a.batch.read[streams[pg.Int8Value(values[0])-1]] = pg.Int8Value(values[1])
-			return nil
-		})
+		a.sendVersions(streams, nil)
 	}
 	if len(lookUps) > 0 {
 		buffers := buffersPool.Get().(*buffers)
@@ -330,6 +329,14 @@ func (a *attempt) look(streams []string, lookUps []*request) error {
 		defer func() { a.log.lookFirst = there }()
 	}
 	return a.x.Run()
+}
+
+// sendVersions sends the statement that reads the streams' versions into the batch.
+func (a *attempt) sendVersions(streams []string, done func(pgconn.CommandTag)) {
+	a.x.SendTagged(&streamVersions, [][]byte{pg.TenantParam(a.w.tenant), pg.TextsParam(streams)}, func(values [][]byte) error {
+		a.batch.read[streams[pg.Int8Value(values[0])-1]] = pg.Int8Value(values[1])
+		return nil
+	}, done)
 }
 
 // unmoved reports whether the head is where the writer believes it to be.

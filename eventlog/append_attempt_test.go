@@ -18,7 +18,7 @@ import (
 
 // Who has lost the head once locks the log, and cannot lose it a second time: another process that appends meanwhile
 // waits.
-func TestNobodyLosesTwice(t *testing.T) {
+func TestALostHeadIsLockedNextTime(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
 	var stores [2]opened
@@ -54,7 +54,7 @@ func TestNobodyLosesTwice(t *testing.T) {
 	b.begin()
 	b.add(r)
 	lost := attempt{w: w, log: &w.log, batch: &b}
-	must(lost.make(t.Context()))
+	must(lost.run(t.Context()))
 	if r.answered || len(b.requests) != 1 || !w.log.contended {
 		t.Fatal("the head was not lost")
 	}
@@ -100,7 +100,7 @@ func TestNobodyLosesTwice(t *testing.T) {
 
 // While others wait, a batch is sent behind the other on the same connection, and what is refused of one, or lost, is
 // nobody else's loss.
-func TestBatchesFollowOneAnother(t *testing.T) {
+func TestBatchesArePipelined(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
 	var batches atomic.Int64

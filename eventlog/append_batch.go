@@ -18,13 +18,13 @@ const (
 // batch is what a writer tries to write in one transaction: requests from the queue, and the plan that an attempt makes
 // of them. It is reused for the next transaction.
 type batch struct {
-	requests []*request // without an answer yet, in the order of arrival
-	events   int
-	bytes    int64
-	failures int  // consecutive attempts that failed because of the database
-	puzzles  int  // consecutive attempts that violated a unique constraint without a duplicate
-	careful  bool // a guess was or may have been wrong: read every version
-	single   bool // write one request at a time until the batch is empty: the database refuses one of them
+	requests    []*request // without an answer yet, in the order of arrival
+	events      int
+	bytes       int64
+	failures    int  // consecutive attempts that failed because of the database
+	unexplained int  // consecutive attempts that violated a unique constraint without a duplicate
+	careful     bool // a guess was or may have been wrong: read every version
+	single      bool // write one request at a time until the batch is empty: the database refuses one of them
 
 	// The plan.
 	read     map[string]int64 // versions read in this attempt; asked if still to be read
@@ -36,7 +36,7 @@ type batch struct {
 	rows     int        // the number of their events
 	settled  []settled  // to be answered without writing anything
 	confirm  bool       // some of these answers are only valid at the head that the plan was made for
-	again    bool       // load documents first: see InlineFolds.Fold
+	mustLoad bool       // load documents first: see InlineFolds.Fold
 	ahead    map[string]int64
 }
 
@@ -75,12 +75,12 @@ func (b *batch) reset() {
 	clear(b.settled)
 	clear(b.guesses)
 	b.guesses = b.guesses[:0]
-	b.written, b.firsts, b.rows, b.settled, b.confirm, b.again = b.written[:0], b.firsts[:0], 0, b.settled[:0], false, false
+	b.written, b.firsts, b.rows, b.settled, b.confirm, b.mustLoad = b.written[:0], b.firsts[:0], 0, b.settled[:0], false, false
 }
 
 // plan decides the outcome of each request, as if they were appended one after the other to the log as it is known. It
 // returns what must be read first: streams with unknown versions, and requests whose ids must be looked up. If it
-// returns nothing and b.again is false, the plan is complete. If ctx ends there is no plan.
+// returns nothing and b.mustLoad is false, the plan is complete. If ctx ends there is no plan.
 func (b *batch) plan(ctx context.Context, log *logState) (streams []string, lookUps []*request) {
 	b.reset()
 	if log.folds != nil {
@@ -110,9 +110,9 @@ func (b *batch) plan(ctx context.Context, log *logState) (streams []string, look
 		}
 		refused := b.conflict(r)
 		if refused == nil && log.folds != nil {
-			var again bool
-			if again, refused = log.folds.Fold(ctx, b.eventsOf(r, log.head)); again {
-				b.again = true
+			var mustLoad bool
+			if mustLoad, refused = log.folds.Fold(ctx, b.eventsOf(r, log.head)); mustLoad {
+				b.mustLoad = true
 				continue
 			}
 			if ctx.Err() != nil {
@@ -230,8 +230,8 @@ func (b *batch) remove(answered func(r *request) bool) {
 	}
 }
 
-// take appends the requests of another batch to those of this one.
-func (b *batch) take(other *batch) {
+// merge appends the requests of another batch to those of this one.
+func (b *batch) merge(other *batch) {
 	for _, r := range other.requests {
 		b.add(r)
 	}
@@ -243,19 +243,19 @@ func (b *batch) take(other *batch) {
 // giveUp answers the requests that cannot succeed after an attempt failed with err. The others stay in the batch.
 func (w *writer) giveUp(b *batch, err error) {
 	now := time.Now()
-	again := passing(err)
+	retry := retryable(err)
 	var culprit *request
-	if !again && pg.Refused(err) && pg.Unavailable(err) == err {
+	if !retry && pg.Refused(err) && pg.Unavailable(err) == err {
 		// PostgreSQL refuses something in the batch. The other requests must not suffer, so each is tried alone.
 		if len(b.requests) > 1 && !b.single {
-			b.single, again = true, true
+			b.single, retry = true, true
 		} else if len(b.requests) > 0 {
-			culprit, again = b.requests[0], true
+			culprit, retry = b.requests[0], true
 		}
 	}
 	b.remove(func(r *request) bool {
 		switch {
-		case r == culprit, !again && !r.unknown: // finding out about a lost attempt is worth waiting
+		case r == culprit, !retry && !r.unknown: // finding out about a lost attempt is worth waiting
 			w.answer(r, domain.Appended{}, r.failure(err))
 		case r.late(now):
 			w.answer(r, domain.Appended{}, r.failure(lateFor(err)))

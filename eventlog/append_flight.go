@@ -19,6 +19,7 @@ type flight struct {
 	waiting  []pg.Sent
 	moved    bool
 	at       time.Time
+	answered bool // all of its statements were executed
 	inserted int64
 	first    int64   // the head for which it was sent
 	ahead    bool    // the log state already includes this batch, which may not be committed yet
@@ -51,6 +52,22 @@ func (a *attempt) write(ctx context.Context) error {
 func (a *attempt) send(ctx context.Context, b *batch) (*flight, error) {
 	a.begin()
 	a.begun = false
+	f := a.sendBatch(b)
+	if err := a.sendFolds(b); err != nil {
+		return nil, err
+	}
+	// Documents are loaded for a committed head, so nothing is sent after a batch that saves documents.
+	if b.rows >= pipelined && !a.locked && !a.log.contended && a.next != nil && a.log.folds == nil {
+		a.x.Reached(func() { a.follow(ctx, f) })
+	}
+	a.x.Commit()
+	var err error
+	f.waiting, err = a.x.SendOff()
+	return f, err
+}
+
+// sendBatch sends the statements that write the plan of a batch.
+func (a *attempt) sendBatch(b *batch) *flight {
 	f := &flight{batch: b, first: a.log.head, id: batchID{domain.NewEventID(), true}, began: time.Now()}
 	tenant, head := pg.TenantParam(a.w.tenant), a.log.head
 	move, params := &moveHead, [][]byte{tenant, pg.Int8Param(head), pg.Int8Param(int64(b.rows)), f.id.param(), a.log.last.param(), pg.Int8Param(a.log.revision)}
@@ -76,24 +93,14 @@ func (a *attempt) send(ctx context.Context, b *batch) (*flight, error) {
 	} else {
 		params = buffers.insert(tenant, f.id.param(), head, b)
 	}
-	a.x.SendTagged(insert, params, nil, func(tag pgconn.CommandTag) { f.inserted = tag.RowsAffected() })
-	if err := a.sendFolds(b); err != nil {
-		return nil, err
-	}
-	// Documents are loaded for a committed head, so nothing is sent after a batch that saves documents.
-	if b.rows >= pipelined && !a.locked && !a.log.contended && a.next != nil && a.log.folds == nil {
-		a.x.Reached(func() { a.follow(ctx, f) })
-	}
-	a.x.Commit()
-	var err error
-	f.waiting, err = a.x.SendOff()
-	return f, err
+	a.x.SendTagged(insert, params, nil, func(tag pgconn.CommandTag) { f.answered, f.inserted = true, tag.RowsAffected() })
+	return f
 }
 
 // follow sends another batch after one that was inserted and is being committed. Anything that is not simple is left to
 // the next attempt.
 func (a *attempt) follow(ctx context.Context, f *flight) {
-	if !f.whole() || f.single || len(f.written)+len(f.settled) < len(f.requests) || !a.mayGoOn() {
+	if !f.whole() || f.single || len(f.written)+len(f.settled) < len(f.requests) || !a.mayKeepConnection() {
 		return
 	}
 	next := a.next
@@ -111,9 +118,9 @@ func (a *attempt) follow(ctx context.Context, f *flight) {
 	f.next, _ = a.send(ctx, next)
 }
 
-// mayGoOn reports whether the connection may be kept for another batch. Nobody may be waiting for a connection. And
-// enough of the attempt's time must be left for PostgreSQL to answer before it ends.
-func (a *attempt) mayGoOn() bool {
+// mayKeepConnection reports whether the connection may be kept for another batch. Nobody may be waiting for a
+// connection. And enough of the attempt's time must be left for PostgreSQL to answer before it ends.
+func (a *attempt) mayKeepConnection() bool {
 	s := a.w.store
 	return time.Since(a.since) < s.appendTimeout/10 && s.db.Spare()
 }
@@ -151,16 +158,16 @@ func (a *attempt) land(f *flight, err error) error {
 		log.forgetAll()
 		return err
 	case pg.SQLState(err) == pg.UniqueViolation:
-		return a.duplicated(err)
+		return a.handleDuplicate(err)
 	case pg.SQLState(err) == lostAttempt, err == nil && !f.moved:
-		a.lost()
+		a.noteLostHead()
 		if len(b.guesses) > 0 {
 			b.careful = true
 			log.calm = calmAfter - 1 // it may only have been a wrong guess
 		}
 		return nil
 	case log.folds != nil && (pg.SQLState(err) == buildElsewhere || pg.SQLState(err) == noTable):
-		return a.elsewhere(err)
+		return a.buildMoved(err)
 	case err != nil:
 		return err
 	case !f.whole():
@@ -171,7 +178,7 @@ func (a *attempt) land(f *flight, err error) error {
 		log.folds.Committed()
 	}
 	a.advance(f)
-	b.puzzles, b.careful = 0, false
+	b.unexplained, b.careful = 0, false
 	head := domain.Head{Tenant: a.w.tenant, Position: f.first + int64(b.rows), LastAt: f.at}
 	rows, requests := b.rows, len(b.written)
 	a.answer(b, f.first)
@@ -188,9 +195,9 @@ func (a *attempt) land(f *flight, err error) error {
 	return nil
 }
 
-// duplicated handles a violated unique constraint: ids of the batch already exist, and the next attempt looks them up.
-// If they had been looked up before, something that the writer remembers is wrong.
-func (a *attempt) duplicated(err error) error {
+// handleDuplicate handles a violated unique constraint: ids of the batch already exist, and the next attempt looks them
+// up. If they had been looked up before, something that the writer remembers is wrong.
+func (a *attempt) handleDuplicate(err error) error {
 	b := a.batch
 	explained := false
 	for _, r := range b.written {
@@ -203,19 +210,19 @@ func (a *attempt) duplicated(err error) error {
 		return nil
 	}
 	a.log.forgetAll()
-	if b.puzzles++; b.puzzles > maxPuzzles {
-		b.puzzles = 0
+	if b.unexplained++; b.unexplained > maxUnexplained {
+		b.unexplained = 0
 		return err
 	}
 	return nil
 }
 
-// elsewhere handles a build that was not at the batch's beginning. For example, an earlier release may have appended
+// buildMoved handles a build that was not at the batch's beginning. For example, an earlier release may have appended
 // without folding. The builds are then opened again.
-func (a *attempt) elsewhere(err error) error {
+func (a *attempt) buildMoved(err error) error {
 	a.log.forgetAll()
-	if a.batch.puzzles++; a.batch.puzzles > maxPuzzles {
-		a.batch.puzzles = 0
+	if a.batch.unexplained++; a.batch.unexplained > maxUnexplained {
+		a.batch.unexplained = 0
 		return err
 	}
 	return nil

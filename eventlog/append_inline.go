@@ -28,8 +28,8 @@ type Inline interface {
 	// answer may not hold while this one holds the log.
 	Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (folds InlineFolds, checkpoints []domain.Statement, gone []domain.TenantBuild, err error)
 
-	// CatchUp folds the log up to head into builds that lag behind. It returns the builds for which this is not possible,
-	// or not soon. A failed connection is an error, and says nothing about a build.
+	// CatchUp folds the log up to head into builds that lag behind. It returns the builds for which this is not
+	// possible, or not soon. A failed connection is an error, and says nothing about a build.
 	CatchUp(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (unfit []domain.TenantBuild, err error)
 }
 
@@ -39,10 +39,10 @@ type InlineFolds interface {
 	// Begin begins a batch after head, or restarts a batch that was begun.
 	Begin(head int64)
 
-	// Fold folds the events of one request. They are consecutive, and follow everything folded since Begin. If again is
-	// true, nothing was folded: call Load, and then fold everything since Begin once more. An error refuses the
+	// Fold folds the events of one request. They are consecutive, and follow everything folded since Begin. If mustLoad
+	// is true, nothing was folded: call Load, and then fold everything since Begin once more. An error refuses the
 	// request, and nothing of it was folded. If ctx ends, the outcome is unknown.
-	Fold(ctx context.Context, events []domain.Event) (again bool, err error)
+	Fold(ctx context.Context, events []domain.Event) (mustLoad bool, err error)
 
 	// Load loads the documents that Fold was missing, as of the head. current is false if a build no longer exists.
 	Load(ctx context.Context) (current bool, err error)
@@ -53,7 +53,7 @@ type InlineFolds interface {
 	// Committed says that the batch was saved: the next batch begins at to.
 	Committed()
 
-	// Forget says that other processes have appended: documents must be loaded again.
+	// Forget says that other processes have appended: documents must be reloaded.
 	Forget()
 }
 
@@ -110,8 +110,8 @@ var (
 // errReopen ends an attempt that has found work to do before the next one, without its connection.
 var errReopen = errors.New("the inline builds must be reopened first")
 
-// mendTries is how many consecutive times lagging builds are caught up before they are left to the runner.
-const mendTries = 3
+// maxCatchUps is how many consecutive times lagging builds are caught up before they are left to the runner.
+const maxCatchUps = 3
 
 // openFolds reads which builds the tenant's appends fold into. The caller holds the lock on the log's row.
 func (a *attempt) openFolds(ctx context.Context, revision, head int64) error {
@@ -164,17 +164,17 @@ func (a *attempt) openFolds(ctx context.Context, revision, head int64) error {
 		a.before = func(context.Context) error { return nil }
 	case len(behind) > 0:
 		a.before = func(ctx context.Context) (err error) {
-			if log.mends >= mendTries {
-				log.unfit, log.mends = behind, 0
+			if log.catchUps >= maxCatchUps {
+				log.unfit, log.catchUps = behind, 0
 				return nil
 			}
 			if log.unfit, err = s.inline.CatchUp(ctx, a.w.tenant, head, behind); err == nil {
-				log.mends++
+				log.catchUps++
 			}
 			return err
 		}
 	default:
-		log.mends = 0
+		log.catchUps = 0
 		return nil
 	}
 	return errReopen
@@ -232,7 +232,7 @@ func (a *attempt) endInline(builds []domain.TenantBuild) error {
 		return err
 	}
 	a.begun = false
-	s.db.ProjectionsChanged.Tell(struct{}{})
+	s.db.ProjectionsChanged.Notify(struct{}{})
 	return nil
 }
 
@@ -244,8 +244,8 @@ func (b *batch) eventsOf(r *request, head int64) []domain.Event {
 	position := head + int64(b.rows)
 	for i := range r.append.Streams {
 		stream := &r.append.Streams[i]
-		version, again := b.ahead[stream.Stream]
-		if !again {
+		version, known := b.ahead[stream.Stream]
+		if !known {
 			version = b.versions[stream.Stream]
 		}
 		for j := range stream.Events {
@@ -298,6 +298,6 @@ func (a *attempt) sendFolds(b *batch) error {
 	return nil
 }
 
-// EndedBase is the base of a tenant's build that is no longer in force, whatever the projection's own build is. Its row is
-// removed after a while; until then it informs readers of changes.
+// EndedBase is the base of a tenant's build that is no longer in force, whatever the projection's own build is. Its row
+// is removed after a while; until then it informs readers of changes.
 const EndedBase = -1

@@ -90,7 +90,7 @@ func TestAStreamMayComeAgain(t *testing.T) {
 	}
 }
 
-// The clock of the database stands still or goes back: recorded time does not.
+// The clock of the database stops or goes back: recorded time does not.
 func TestRecordedTimeNeverRunsBackwards(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)

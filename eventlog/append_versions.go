@@ -42,8 +42,8 @@ func (v *versions) put(stream string, version int64) {
 	v.young[strings.Clone(stream)] = &version
 }
 
-// mend updates the remembered version of a stream that another process has appended to. It adds no other streams.
-func (v *versions) mend(stream string, version int64) {
+// update sets the remembered version of a stream that another process has appended to. It adds no other streams.
+func (v *versions) update(stream string, version int64) {
 	if kept, ok := v.young[stream]; ok {
 		*kept = version
 	} else if kept, ok := v.old[stream]; ok {

@@ -40,7 +40,9 @@ type writer struct {
 	running bool
 	idle    time.Time // when it stopped running
 
-	log logState // used only by the running goroutine
+	// Used only by the running goroutine, or by the one that leads its attempt.
+	log        logState
+	aloneUntil time.Time // takes part in no shared transaction before
 }
 
 // enqueue puts a request into its tenant's queue and ensures that a goroutine processes the queue.
@@ -234,7 +236,7 @@ func (w *writer) serve(b, next *batch) (*batch, *batch) {
 	defer cancel()
 	b.begin()
 	a := attempt{w: w, log: &w.log, batch: b, next: next}
-	err := a.make(ctx)
+	err := w.store.shared.commit(ctx, &a)
 	if err == nil && a.before != nil {
 		err = a.before(ctx)
 		if err == nil && len(b.requests) > 0 && b.requests[0].late(time.Now()) {
@@ -248,7 +250,7 @@ func (w *writer) serve(b, next *batch) (*batch, *batch) {
 			r.unknown, r.fresh, r.lookUp, r.found = true, false, true, nil
 		}
 	}
-	b.take(next)
+	b.merge(next)
 	if err == nil {
 		b.failures = 0
 		return b, next

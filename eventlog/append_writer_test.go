@@ -246,7 +246,7 @@ func TestQueuesAreBounded(t *testing.T) {
 	}
 }
 
-func TestClientThatGivesUp(t *testing.T) {
+func TestAGivenUpRequestIsWithdrawn(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	tenant := domain.NewTenantID()
@@ -383,8 +383,8 @@ func TestCloseDrains(t *testing.T) {
 	tablestest.WholeLog(t, s, tenant)
 }
 
-// The head alone does not say that a log is the one that was known: it may have been put back from a copy.
-func TestSameHeadOfAnotherPast(t *testing.T) {
+// The head alone does not say that a log is the one that was known: it may have been restored from a copy.
+func TestARestoredLogIsDetected(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	other := tablestest.OpenAgain(t, db)

@@ -72,9 +72,9 @@ func anyEvent(tenant domain.TenantID, categories, types []string, after, upTo in
 	return &anyInCategoriesOfTypes, append(params, pg.TextsParam(categories), pg.TextsParam(types))
 }
 
-// Came reports for each query whether its categories and types have an event from its From up to the head. It also
+// HasEvents reports for each query whether its categories and types have an event from its From up to the head. It also
 // returns the head. It takes one round trip and reads only indexes.
-func (s *Log) Came(ctx context.Context, tenant domain.TenantID, queries []domain.LogQuery) (head int64, came []bool, err error) {
+func (s *Log) HasEvents(ctx context.Context, tenant domain.TenantID, queries []domain.LogQuery) (head int64, came []bool, err error) {
 	all := make([]pg.Query, 0, 1+len(queries))
 	all = append(all, pg.Query{Statement: &readHead, Params: [][]byte{pg.TenantParam(tenant)}, Row: func(values [][]byte) error {
 		head = pg.Int8Value(values[0])

@@ -13,7 +13,7 @@ import (
 )
 
 // Slices of a log with gaps return all remaining events in order, and report the highest removed position.
-func TestSlicesTellWhatWasRemoved(t *testing.T) {
+func TestSlicesReportRemovedEvents(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -94,7 +94,7 @@ func TestSlicesTellWhatWasRemoved(t *testing.T) {
 				version = max(version, slice.Events[n-1].Version)
 			}
 			if version != versions[stream] || slice.RemovedTo != gone[domain.Category(stream)] {
-				rt.Fatalf("%s is at %d (%+v), and has come to %d", stream, version, slice, versions[stream])
+				rt.Fatalf("%s is at %d (%+v), and has reached %d", stream, version, slice, versions[stream])
 			}
 			appended := tablestest.Append(t, s, tenant, tablestest.Counted(stream, domain.Expected(version), 1))
 			if got := appended.Streams[0].Version; got != version+1 {
@@ -109,7 +109,7 @@ func TestSlicesTellWhatWasRemoved(t *testing.T) {
 }
 
 // Times are found where events are gone, too: what was removed counts as recorded when the next older event was.
-func TestTimesInALogWithHoles(t *testing.T) {
+func TestTimesInALogWithGaps(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	ctx, tenant := t.Context(), tablestest.NewTenant(t, s)
@@ -175,7 +175,7 @@ func TestTimesInALogWithHoles(t *testing.T) {
 }
 
 // What is counted for progress and lags leaves out what is gone, as far as that is known.
-func TestCountsInALogWithHoles(t *testing.T) {
+func TestCountsInALogWithGaps(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	ctx, tenant := t.Context(), tablestest.NewTenant(t, s)

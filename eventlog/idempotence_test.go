@@ -10,7 +10,7 @@ import (
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
 
-func TestRepeatIsAnsweredWithItsFirstPositions(t *testing.T) {
+func TestARepeatedRequestReturnsItsPositions(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	other := tablestest.OpenAgain(t, db)
@@ -43,7 +43,7 @@ func TestRepeatIsAnsweredWithItsFirstPositions(t *testing.T) {
 	}
 }
 
-func TestIDThatIsTakenByOtherContent(t *testing.T) {
+func TestAnIDWithOtherContentConflicts(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
 	tenant := domain.NewTenantID()
@@ -73,7 +73,7 @@ func TestIDThatIsTakenByOtherContent(t *testing.T) {
 	}
 }
 
-func TestRequestThatIsPartlyThere(t *testing.T) {
+func TestAPartialDuplicateIsRefused(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
 	tenant := domain.NewTenantID()
@@ -88,7 +88,7 @@ func TestRequestThatIsPartlyThere(t *testing.T) {
 	}
 }
 
-func TestIDTwiceInARequest(t *testing.T) {
+func TestADuplicateIDInARequestIsRefused(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
 	a := tablestest.WithIDs(domain.Append{Streams: []domain.StreamAppend{tablestest.Counted("order-1", domain.Any, 2).Streams[0], tablestest.Counted("order-2", domain.Any, 2).Streams[0]}})
@@ -100,7 +100,7 @@ func TestIDTwiceInARequest(t *testing.T) {
 }
 
 // Many clients send the same request at the same moment, in two processes, while others append: one of them appends.
-func TestSameRequestAtTheSameTime(t *testing.T) {
+func TestConcurrentRepeatsAreAppendedOnce(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	other := tablestest.OpenAgain(t, db)
@@ -147,7 +147,7 @@ func TestSameRequestAtTheSameTime(t *testing.T) {
 }
 
 // A duplicate in a batch is answered alone, and so is a request that the database refuses.
-func TestOneBadRequestLeavesTheOthersAlone(t *testing.T) {
+func TestARefusedRequestDoesNotFailOthers(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	tenant := domain.NewTenantID()

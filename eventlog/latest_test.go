@@ -61,7 +61,7 @@ func TestEventByItsID(t *testing.T) {
 	for tenant, id := range map[domain.TenantID]domain.EventID{one: domain.NewEventID(), two: want.ID} {
 		_, err := s.Event(t.Context(), tenant, id)
 		if e, ok := errors.AsType[*domain.Error](err); !ok || e.Code != domain.CodeNotFound {
-			t.Errorf("an event that is not there: %v", err)
+			t.Errorf("an event that does not exist: %v", err)
 		}
 	}
 }

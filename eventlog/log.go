@@ -46,6 +46,7 @@ type Log struct {
 	queueBytes, totalQueueBytes int64
 	appendTimeout               time.Duration
 	writers                     writers
+	shared                      sharedCommits
 	inline                      Inline // may be nil
 	heads                       *heads
 	gaps                        gapSearches
@@ -64,6 +65,7 @@ func New(db *pg.DB, config Config) *Log {
 		totalQueueBytes: cmp.Or(config.TotalQueueBytes, defaultTotalQueueBytes),
 		appendTimeout:   cmp.Or(config.AppendTimeout, defaultAppendTimeout),
 		heads:           newHeads(),
+		shared:          newSharedCommits(int(db.App.Config().MaxConns)),
 		gaps:            gapSearches{running: make(map[domain.TenantID]*gapSearch), places: make(chan struct{}, gapSearchesAtOnce)},
 	}
 	s.appending, s.stopAppending = context.WithCancel(context.Background())

@@ -16,7 +16,7 @@ type logState struct {
 	revision int64                // of the tenant's inline builds, which folds uses
 	folds    InlineFolds          // nil: there are none
 	unfit    []domain.TenantBuild // must no longer be folded into
-	mends    int                  // consecutive catch-ups of lagging builds
+	catchUps int                  // consecutive catch-ups of lagging builds
 	begun    bool                 // by the open transaction: no other process can know of them yet
 	plain    bool                 // the log's first append begins none, since some cannot be folded into
 }

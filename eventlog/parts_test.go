@@ -66,8 +66,8 @@ func TestVersionsAreBounded(t *testing.T) {
 		t.Errorf("%d streams are remembered", kept)
 	}
 	last := fmt.Sprintf("order-%d", 5*versionsKept-1)
-	v.mend(last, 7)
-	v.mend("other-1", 7)
+	v.update(last, 7)
+	v.update("other-1", 7)
 	if version, _ := v.get(last); version != 7 {
 		t.Errorf("after the repair, the version is %d", version)
 	}
@@ -87,7 +87,7 @@ func TestVersionsKeepNamesOfTheirOwn(t *testing.T) {
 	for i, text := range body {
 		name := text[1<<10:]
 		v.put(name, int64(i))
-		v.mend(name, int64(i))
+		v.update(name, int64(i))
 		for kept := range v.young {
 			if unsafe.StringData(kept) == unsafe.StringData(name) {
 				t.Errorf("put %d: the name is the body's own", i+1)

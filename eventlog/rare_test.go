@@ -11,8 +11,8 @@ import (
 	"github.com/manifold-es/manifold/pg"
 )
 
-// What a projection of a rare type costs grows with its events, not with the log: its rebuild reads the index, not the events
-// of other types, and following the last thousand events costs the same whatever is before them.
+// The cost of a projection of a rare type grows with its events, not with the log: its rebuild reads the index, not the
+// events of other types, and following the last thousand events costs the same however many are before them.
 func TestRareTypesAreReadFromTheIndex(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -43,6 +43,7 @@ func TestRareTypesAreReadFromTheIndex(t *testing.T) {
 	}
 	defer conn.Release()
 	// pages is how many pages the statement touches, with a plan that must not know its parameters.
+	var plan []byte // of the last statement
 	pages := func(st *pg.Statement, args string) (touched, rows int) {
 		t.Helper()
 		tx, err := conn.Begin(ctx)
@@ -58,8 +59,7 @@ func TestRareTypesAreReadFromTheIndex(t *testing.T) {
 		if _, err := tx.Prepare(ctx, st.Name, st.SQL); err != nil {
 			t.Fatal(err)
 		}
-		var raw []byte
-		if err := tx.QueryRow(ctx, fmt.Sprintf("explain (analyze, buffers, format json) execute %s(%s)", st.Name, args)).Scan(&raw); err != nil {
+		if err := tx.QueryRow(ctx, fmt.Sprintf("explain (analyze, buffers, format json) execute %s(%s)", st.Name, args)).Scan(&plan); err != nil {
 			t.Fatal(err)
 		}
 		var plans []struct {
@@ -69,7 +69,7 @@ func TestRareTypesAreReadFromTheIndex(t *testing.T) {
 				Rows int `json:"Actual Rows"`
 			}
 		}
-		if err := json.Unmarshal(raw, &plans); err != nil {
+		if err := json.Unmarshal(plan, &plans); err != nil {
 			t.Fatal(err)
 		}
 		if err := conn.Conn().DeallocateAll(ctx); err != nil {
@@ -94,7 +94,7 @@ func TestRareTypesAreReadFromTheIndex(t *testing.T) {
 			t.Errorf("of %d events %d are found, want %d", size, rows, want)
 		}
 		if touched > table/4 {
-			t.Errorf("a rare type is read from %d pages, where the events of all types have %d", touched, table)
+			t.Errorf("a rare type is read from %d pages; the events of all types have %d: %s", touched, table, plan)
 		}
 		for _, types := range []string{"Rare", "Common"} {
 			touched, _ := pages(&categoriesTypesForward, arguments(head-999, types))

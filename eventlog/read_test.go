@@ -39,7 +39,7 @@ func mixedLog(t *testing.T, s *tables.Tables, tenant domain.TenantID, requests i
 	return tablestest.WholeLog(t, s, tenant)
 }
 
-func TestEventsComeBackAsTheyWereAppended(t *testing.T) {
+func TestEventsAreReadAsAppended(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
 	tenant := domain.NewTenantID()

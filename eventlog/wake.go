@@ -43,7 +43,7 @@ func newHeads() *heads {
 
 // moved is called by the writers after each commit.
 func (h *heads) moved(head domain.Head) {
-	h.here.Tell(head)
+	h.here.Notify(head)
 	h.mu.Lock()
 	h.pending[head.Tenant] = max(h.pending[head.Tenant], head.Position)
 	h.mu.Unlock()

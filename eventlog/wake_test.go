@@ -78,7 +78,7 @@ func TestListen(t *testing.T) {
 }
 
 // A burst over very many tenants goes as few notices, none of which is too long.
-func TestManyTenantsMove(t *testing.T) {
+func TestListenReportsManyTenants(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	other := tablestest.OpenAgain(t, db)

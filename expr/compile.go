@@ -383,9 +383,9 @@ func constantString(n node) (string, bool) {
 	return "", false
 }
 
-// never reports whether the whole expression can never return the kind, whatever its inputs. It also returns the kind
-// that it does return, for people.
-func (c *compiler) never(want types.Kind) (kind string, optional, never bool) {
+// neverReturns reports whether the whole expression can never return the kind, whatever its inputs. It also returns the
+// kind that it does return, for people.
+func (c *compiler) neverReturns(want types.Kind) (kind string, optional, never bool) {
 	switch t := c.ast.GetType(c.ast.Expr().ID()); t.Kind() {
 	case want, types.DynKind, types.TypeParamKind, types.AnyKind:
 		return "", false, false

@@ -15,8 +15,8 @@ import (
 	"github.com/manifold-es/manifold/expr/scan"
 )
 
-// An error of cel-go has a place and often the id of a part, but no kind. So the functions below look at the text and at
-// the tree in that place. They keep cel-go's message where they find nothing better.
+// An error of cel-go has a place and often the id of a part, but no kind. So the functions below examine the text and
+// the tree at that place. They keep cel-go's message if they find no better one.
 
 // errorAt returns the first error in the order of the text, with cel-go's message.
 func errorAt(source string, all []*common.Error) (*CompileError, *common.Error) {

@@ -109,8 +109,8 @@ func TestCompilingIsBounded(t *testing.T) {
 	}
 }
 
-// However many mistakes a text has, refusing it takes memory, and so time, in proportion to its length. Nothing runs beside
-// this test: what they take would count.
+// However many mistakes a text has, refusing it takes memory, and so time, in proportion to its length. Nothing runs
+// beside this test: what they take would count.
 func TestRefusingIsBounded(t *testing.T) {
 	source := strings.Repeat(`[1].all(x, x == event.data.q) && `, 480) + "true"
 	var before, after runtime.MemStats

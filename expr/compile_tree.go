@@ -22,7 +22,7 @@ func Parse(scope Scope, source string) (*Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Tree{compiler: c, source: source, constants: evaluation{cost: MaxCost, most: MaxCost, memory: MaxMemory}}, nil
+	return &Tree{compiler: c, source: source, constants: evaluation{cost: MaxCost, limit: MaxCost, memory: MaxMemory}}, nil
 }
 
 // Root returns the whole expression.

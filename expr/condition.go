@@ -11,7 +11,7 @@ import (
 //
 // It is evaluated here, event by event, so it may use the whole language. Package filter compiles filters of documents,
 // which databases answer.
-type Condition struct{ program *Program }
+type Condition struct{ compiled }
 
 // CompileCondition compiles a filter of events. Errors are those of Compile; an expression that can never return a bool
 // is one.
@@ -23,7 +23,7 @@ func CompileCondition(source string) (*Condition, error) {
 	if err != nil {
 		return nil, err
 	}
-	if kind, optional, never := c.never(types.BoolKind); never {
+	if kind, optional, never := c.neverReturns(types.BoolKind); never {
 		hint := "compare it with something, such as event.data.total > 100"
 		if optional {
 			hint = "unwrap it: event.data.?field.orValue(false)"
@@ -34,11 +34,8 @@ func CompileCondition(source string) (*Condition, error) {
 	}
 	program := c.program(root, source)
 	program.cost = MaxConditionCost
-	return &Condition{program}, nil
+	return &Condition{compiled{program}}, nil
 }
-
-// Source returns the filter's text.
-func (c *Condition) Source() string { return c.program.source }
 
 // Eval reports whether the filter is true for an event. The error is always an *EvalError; any result but a bool is
 // one.

@@ -1,10 +1,10 @@
 // Package expr is Manifold's expression language: CEL, with numbers that behave as one kind.
 //
 // Start with Program, Value and Event. A definition contains expressions as text. Compile compiles a text to a Program
-// once. The program is then evaluated for each event, by any number of goroutines at once. Fold, Key, Map, Condition and
-// Upcaster are programs for one purpose, with a Go type as their result. cel-go parses the text, expands its macros and
-// checks its types. Evaluation is this package's own, because almost every rule that makes an expression suitable for
-// folding differs from cel-go's:
+// once. The program is then evaluated for each event, by any number of goroutines at once. Fold, Key, Map, Condition
+// and Upcaster are programs for one purpose, with a Go type as their result. cel-go parses the text, expands its macros
+// and checks its types. Evaluation is this package's own, because almost every rule that makes an expression suitable
+// for folding differs from cel-go's:
 //
 //   - Numbers are one kind. A whole number that fits into 64 bits is an int, however it was computed (3, 3.0, 6/2); any
 //     other number is a double. Operators work across both, comparisons are exact, and overflow is a fault. So the
@@ -14,7 +14,7 @@
 //   - Each evaluation has a budget of steps and one of memory, charged before work is done or memory taken.
 //   - A fault says where in the text it happened, what was wrong, and what to write instead.
 //
-// The files have rooms. Each calls those below it only:
+// A file's prefix names its layer. Each layer calls only those below it:
 //
 //   - program, fold, key, map, condition, upcaster: what callers compile and evaluate. event_use and shape say what an
 //     expression reads and returns.
@@ -25,8 +25,8 @@
 //   - value, event, fault, meter: values with their numbers, sizes and JSON; the event as a value; what stops an
 //     evaluation.
 //
-// Package filter compiles expressions of a document to predicates for databases. Package scan finds names in a text, for
-// the positions in errors.
+// Package filter compiles expressions of a document to predicates for databases. Package scan finds names in a text,
+// for the positions in errors.
 //
 // docs/reference/expressions.md describes the language for authors of definitions, docs/reference/filters.md for
 // clients that query documents; their examples are tests.

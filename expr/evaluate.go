@@ -3,20 +3,20 @@ package expr
 // evaluation is the state of one run of a program: its variables and its remaining budget.
 type evaluation struct {
 	variables []variable
-	few       [6]variable // storage for the variables of most expressions
+	inline    [6]variable // storage for the variables of most expressions
 	stack     []Value     // the arguments of the calls under way
 	cost      int         // what is left of the granted steps
 	granted   int         // steps granted since the last report to the meter
-	spare     int         // what is left of most beyond the granted steps
-	most      int         // steps
+	ungranted int         // what is left of limit beyond the granted steps
+	limit     int         // steps
 	meter     *Meter      // asked before more steps are granted; may be nil
 	turn      Turn        // asked before more steps are granted; may be nil
 	memory    int         // zero: none
 	exhausted *EvalError
 }
 
-// variable is the value bound to a name. A fault can be bound too: all and exists carry one along, since a later
-// element may settle the answer without it.
+// variable is the value bound to a name. A fault can be bound too: all and exists keep one, because a later element may
+// decide the result.
 type variable struct {
 	value Value
 	fault *EvalError
@@ -36,10 +36,10 @@ func (ev *evaluation) grant(at position) *EvalError {
 	if ev.exhausted != nil {
 		return ev.exhausted
 	}
-	if ev.spare > 0 && ev.cost+ev.spare >= 0 {
-		more := min(ev.spare, max(stepsBetweenChecks, -ev.cost))
+	if ev.ungranted > 0 && ev.cost+ev.ungranted >= 0 {
+		more := min(ev.ungranted, max(stepsBetweenChecks, -ev.cost))
 		taken := ev.granted
-		ev.cost, ev.spare, ev.granted = ev.cost+more, ev.spare-more, more
+		ev.cost, ev.ungranted, ev.granted = ev.cost+more, ev.ungranted-more, more
 		ev.awaitTurn()
 		if ev.meter.Spend(taken) {
 			return nil
@@ -47,7 +47,7 @@ func (ev *evaluation) grant(at position) *EvalError {
 		return ev.exhaust(stopped())
 	}
 	return ev.exhaust(at.fault(KindCost, "fold fewer elements at a time, or keep a running result in the document instead of walking all of it for each event",
-		"the evaluation takes more than %d steps", ev.most))
+		"the evaluation takes more than %d steps", ev.limit))
 }
 
 // awaitTurn makes a long evaluation wait for its turn.
@@ -55,7 +55,7 @@ func (ev *evaluation) awaitTurn() {
 	switch {
 	case ev.turn.GoOn != nil:
 		ev.turn.GoOn()
-	case ev.meter != nil && ev.meter.turns != nil && ev.most-ev.spare-ev.cost >= stepsBeforeTurn:
+	case ev.meter != nil && ev.meter.turns != nil && ev.limit-ev.ungranted-ev.cost >= stepsBeforeTurn:
 		ev.turn = ev.meter.turns()
 	}
 }
@@ -74,7 +74,7 @@ func (ev *evaluation) exhaust(fault *EvalError) *EvalError {
 	if ev.exhausted == nil {
 		ev.exhausted = fault
 	}
-	ev.cost, ev.memory, ev.spare = -1, -1, 0
+	ev.cost, ev.memory, ev.ungranted = -1, -1, 0
 	return ev.exhausted
 }
 

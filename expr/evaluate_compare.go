@@ -14,30 +14,14 @@ func (ev *evaluation) equal(a, b Value, at position) (bool, *EvalError) {
 		return false, err
 	}
 	switch a := a.(type) {
-	case Null:
-		_, same := b.(Null)
-		return same, nil
-	case Bool:
-		other, same := b.(Bool)
-		return same && a == other, nil
-	case Int:
-		other, same := b.(Int)
-		return same && a == other, nil
-	case Double:
-		other, same := b.(Double)
-		return same && a == other, nil
+	case Null, Bool, Int, Double, Duration, Type:
+		return a == b, nil
 	case String:
 		other, same := b.(String)
 		return same && a == other, ev.spend(min(len(a), len(other))/64, at)
 	case Timestamp:
 		other, same := b.(Timestamp)
 		return same && time.Time(a).Equal(time.Time(other)), nil
-	case Duration:
-		other, same := b.(Duration)
-		return same && a == other, nil
-	case Type:
-		other, same := b.(Type)
-		return same && a == other, nil
 	case List:
 		other, same := b.(List)
 		if !same || len(a.items) != len(other.items) {
@@ -51,11 +35,8 @@ func (ev *evaluation) equal(a, b Value, at position) (bool, *EvalError) {
 		return true, nil
 	case *Optional:
 		other, same := b.(*Optional)
-		if !same || (a.value == nil) != (other.value == nil) {
-			return false, nil
-		}
-		if a.value == nil {
-			return true, nil
+		if !same || a.value == nil || other.value == nil {
+			return same && a.value == other.value, nil
 		}
 		return ev.equal(a.value, other.value, at)
 	case *Object, *Event:
@@ -94,7 +75,7 @@ func asObject(v Value, at position) (*Object, *EvalError) {
 	case *Event:
 		o, err := v.object()
 		if err != nil {
-			return nil, at.place(err)
+			return nil, at.asFault(err)
 		}
 		return o, nil
 	}

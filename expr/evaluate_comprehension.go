@@ -22,7 +22,7 @@ type comprehension struct {
 type collecting int
 
 const (
-	nothing collecting = iota
+	notCollecting collecting = iota
 	elements
 	entries // step returns an object whose entries are added
 )
@@ -32,7 +32,7 @@ func (n *comprehension) eval(ev *evaluation) (Value, *EvalError) {
 	if fault != nil {
 		return nil, fault
 	}
-	if n.collecting != nothing {
+	if n.collecting != notCollecting {
 		return n.collect(ev, source)
 	}
 	ev.variables[n.result].value, ev.variables[n.result].fault = n.start.eval(ev)
@@ -65,11 +65,11 @@ func (n *comprehension) collect(ev *evaluation, source Value) (Value, *EvalError
 			if fault != nil {
 				return false, fault
 			}
-			keep, ok := v.(Bool)
+			passes, ok := v.(Bool)
 			if !ok {
-				return false, n.at.fault(KindType, "", "what filters elements is a bool, not %s", Describe(v))
+				return false, n.at.fault(KindType, "", "a filter's condition is a bool, not %s", Describe(v))
 			}
-			if !keep {
+			if !passes {
 				return true, nil
 			}
 		}

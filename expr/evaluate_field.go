@@ -36,7 +36,7 @@ func (n *selectField) eval(ev *evaluation) (Value, *EvalError) {
 	case *Event:
 		v, found, err := operand.field(n.field)
 		if err != nil {
-			return nil, n.at.place(err)
+			return nil, n.at.asFault(err)
 		}
 		if !found {
 			return nil, n.missing()
@@ -89,7 +89,7 @@ func optionalField(operand Value, field, path string, at position) (Value, *Eval
 	case *Event:
 		v, _, err := operand.field(field)
 		if err != nil {
-			return nil, at.place(err)
+			return nil, at.asFault(err)
 		}
 		return &Optional{value: v}, nil
 	case Null:
@@ -170,7 +170,7 @@ func (n *index) eval(ev *evaluation) (Value, *EvalError) {
 		}
 		operand, optional = chain.value, true
 	}
-	v, fault := n.look(operand, key, optional)
+	v, fault := n.lookUp(operand, key, optional)
 	if fault != nil {
 		return nil, fault
 	}
@@ -180,8 +180,8 @@ func (n *index) eval(ev *evaluation) (Value, *EvalError) {
 	return v, nil
 }
 
-// look returns nil if the key is optional and missing.
-func (n *index) look(operand, key Value, optional bool) (Value, *EvalError) {
+// lookUp returns nil if the key is optional and missing.
+func (n *index) lookUp(operand, key Value, optional bool) (Value, *EvalError) {
 	switch operand := operand.(type) {
 	case List:
 		i, ok := key.(Int)

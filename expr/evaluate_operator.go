@@ -6,7 +6,7 @@ import (
 )
 
 // logical is && (stop at false) or || (stop at true). As in CEL, a fault in one operand does not matter if the other
-// settles the answer: so `!has(x.a) || x.a > 0` may be written in either order.
+// decides the result. So `!has(x.a) || x.a > 0` may be written in either order.
 type logical struct {
 	terms []node
 	stop  Bool
@@ -241,7 +241,7 @@ func (n *calculation) eval(ev *evaluation) (Value, *EvalError) {
 		return n.at.number(arithmetic(n.operator, left, right))
 	}
 	if n.operator == '+' || n.operator == '-' {
-		if v, fault := n.times(left, right); v != nil || fault != nil {
+		if v, fault := n.timeArithmetic(left, right); v != nil || fault != nil {
 			return v, fault
 		}
 	}
@@ -297,8 +297,8 @@ func (n *calculation) hint(left, right Value) string {
 	return ""
 }
 
-// times adds and subtracts timestamps and durations; it returns nothing if neither operand is one.
-func (n *calculation) times(left, right Value) (Value, *EvalError) {
+// timeArithmetic adds and subtracts timestamps and durations; it returns nothing if neither operand is one.
+func (n *calculation) timeArithmetic(left, right Value) (Value, *EvalError) {
 	switch left := left.(type) {
 	case Timestamp:
 		switch right := right.(type) {

@@ -14,7 +14,7 @@ type Event struct {
 	meter    *Meter // for the evaluations; may be nil
 	data     Value
 	metadata Value
-	whole    *Object // the whole event, once requested
+	asObject *Object // the event as an object, once requested
 	stored   *Object // the same, in a document's form
 
 	dataIndex, metadataIndex partIndex // for expressions that read few fields
@@ -23,8 +23,8 @@ type Event struct {
 // NewEvent wraps event. It parses nothing, and keeps event's data and metadata, which must not change.
 func NewEvent(event domain.Event) *Event { return &Event{event: event} }
 
-// Within sets the meter that may end evaluations for the event, and returns the event.
-func (e *Event) Within(meter *Meter) *Event {
+// WithMeter sets the meter that may end evaluations for the event, and returns the event.
+func (e *Event) WithMeter(meter *Meter) *Event {
 	e.meter = meter
 	return e
 }
@@ -83,8 +83,8 @@ func parsePart(raw []byte, name string) (Value, error) {
 
 // object returns the event as an object with all its fields.
 func (e *Event) object() (*Object, error) {
-	if e.whole != nil {
-		return e.whole, nil
+	if e.asObject != nil {
+		return e.asObject, nil
 	}
 	o := &Object{keys: eventFields}
 	for _, name := range eventFields {
@@ -95,18 +95,18 @@ func (e *Event) object() (*Object, error) {
 		o.values = append(o.values, v)
 	}
 	o.measure()
-	e.whole = o
+	e.asObject = o
 	return o, nil
 }
 
 // settled returns the event in settle's form. It is built once: an expression may use its event many times.
 func (e *Event) settled() (Value, error) {
 	if e.stored == nil {
-		whole, err := e.object()
+		object, err := e.object()
 		if err != nil {
 			return nil, err
 		}
-		v, err := settle(whole)
+		v, err := settle(object)
 		if err != nil {
 			return nil, err
 		}

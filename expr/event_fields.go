@@ -4,7 +4,7 @@ import "unicode/utf8"
 
 // partIndex says where the fields of an object are in its text. It is built when the first field is read.
 type partIndex struct {
-	made   bool
+	built  bool
 	fields []fieldPlace // none if the text is no object, or must be parsed as a whole
 }
 
@@ -19,8 +19,8 @@ func (x *partIndex) member(parsed Value, raw []byte, field string) (v Value, fou
 	if parsed != nil {
 		return nil, false, false
 	}
-	if !x.made {
-		x.made, x.fields = true, placesOf(raw)
+	if !x.built {
+		x.built, x.fields = true, placesOf(raw)
 	}
 	if len(x.fields) == 0 {
 		return nil, false, false
@@ -31,7 +31,7 @@ func (x *partIndex) member(parsed Value, raw []byte, field string) (v Value, fou
 			continue
 		}
 		if place.value == nil {
-			p := jsonParser{text: raw, pos: int(place.at)}
+			p := jsonParser{jsonCursor: jsonCursor{raw, int(place.at)}}
 			v, err := p.value(1)
 			if err != nil {
 				return nil, false, false
@@ -45,26 +45,26 @@ func (x *partIndex) member(parsed Value, raw []byte, field string) (v Value, fou
 
 // Longer objects, or those with more fields, are parsed: offsets have 32 bits, and fields are searched one by one.
 const (
-	mostIndexed       = 1 << 30
-	mostIndexedFields = 32
+	maxIndexed       = 1 << 30
+	maxIndexedFields = 32
 )
 
 // placesOf finds the fields of an object, and reads their values no further than necessary. It returns nil for anything
 // unusual: text that is no object, no fields or very many, names with escapes or beyond ASCII, deep nesting, and
 // invalid JSON that it notices.
 func placesOf(raw []byte) []fieldPlace {
-	if len(raw) > mostIndexed {
+	if len(raw) > maxIndexed {
 		return nil
 	}
-	s := skimmer{text: raw}
-	s.space()
-	if !s.take('{') {
+	s := jsonCursor{text: raw}
+	s.skipSpace()
+	if !s.skip('{') {
 		return nil
 	}
 	places := make([]fieldPlace, 0, 12)
 	for {
-		s.space()
-		if !s.take('"') {
+		s.skipSpace()
+		if !s.skip('"') {
 			return nil
 		}
 		key := s.pos
@@ -75,29 +75,29 @@ func placesOf(raw []byte) []fieldPlace {
 			s.pos++
 		}
 		end := s.pos
-		if !s.take('"') {
+		if !s.skip('"') {
 			return nil
 		}
-		s.space()
-		if !s.take(':') {
+		s.skipSpace()
+		if !s.skip(':') {
 			return nil
 		}
-		s.space()
-		if len(places) == mostIndexedFields {
+		s.skipSpace()
+		if len(places) == maxIndexedFields {
 			return nil
 		}
 		places = append(places, fieldPlace{key: int32(key), keyEnd: int32(end), at: int32(s.pos)})
-		if !s.value() {
+		if !s.skipValue() {
 			return nil
 		}
-		s.space()
-		if s.take(',') {
+		s.skipSpace()
+		if s.skip(',') {
 			continue
 		}
-		if !s.take('}') {
+		if !s.skip('}') {
 			return nil
 		}
-		s.space()
+		s.skipSpace()
 		if s.pos != len(raw) {
 			return nil
 		}
@@ -105,38 +105,13 @@ func placesOf(raw []byte) []fieldPlace {
 	}
 }
 
-// skimmer skips over JSON.
-type skimmer struct {
-	text []byte
-	pos  int
-}
-
-func (s *skimmer) take(c byte) bool {
-	if s.pos < len(s.text) && s.text[s.pos] == c {
-		s.pos++
-		return true
-	}
-	return false
-}
-
-func (s *skimmer) space() {
-	for s.pos < len(s.text) {
-		switch s.text[s.pos] {
-		case ' ', '\t', '\n', '\r':
-			s.pos++
-		default:
-			return
-		}
-	}
-}
-
-// value skips one value; it returns false if there is none, or it is too deep.
-func (s *skimmer) value() bool {
-	start, depth := s.pos, 0
-	for s.pos < len(s.text) {
-		switch s.text[s.pos] {
+// skipValue moves past a value; it returns false if there is none, or it is too deep.
+func (c *jsonCursor) skipValue() bool {
+	start, depth := c.pos, 0
+	for c.pos < len(c.text) {
+		switch c.text[c.pos] {
 		case '"':
-			if !s.string() {
+			if !c.skipString() {
 				return false
 			}
 			if depth == 0 {
@@ -149,30 +124,30 @@ func (s *skimmer) value() bool {
 			}
 		case '}', ']':
 			if depth == 0 {
-				return s.pos > start
+				return c.pos > start
 			}
 			if depth--; depth == 0 {
-				s.pos++
+				c.pos++
 				return true
 			}
 		case ',', ' ', '\t', '\n', '\r':
 			if depth == 0 {
-				return s.pos > start
+				return c.pos > start
 			}
 		}
-		s.pos++
+		c.pos++
 	}
 	return false
 }
 
-func (s *skimmer) string() bool {
-	for s.pos++; s.pos < len(s.text); s.pos++ {
-		switch s.text[s.pos] {
+func (c *jsonCursor) skipString() bool {
+	for c.pos++; c.pos < len(c.text); c.pos++ {
+		switch c.text[c.pos] {
 		case '"':
-			s.pos++
+			c.pos++
 			return true
 		case '\\':
-			s.pos++
+			c.pos++
 		}
 	}
 	return false

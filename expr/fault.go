@@ -36,8 +36,8 @@ const (
 	KindInternal Kind = "internal"
 )
 
-// EvalError is a fault: why an expression has no result for these inputs. The same inputs give the same fault, unless it
-// is of KindStopped.
+// EvalError is a fault: why an expression has no result for these inputs. The same inputs give the same fault, unless
+// it is of KindStopped.
 type EvalError struct {
 	Kind    Kind
 	Line    int    // in the expression's text, from 1; 0 where the fault has no place in it
@@ -67,8 +67,8 @@ func (p position) fault(kind Kind, hint, format string, args ...any) *EvalError 
 	return &EvalError{Kind: kind, Line: int(p.line), Column: int(p.column), Message: fmt.Sprintf(format, args...), Hint: hint}
 }
 
-// place turns any error into a fault at p, keeping one that is a fault already.
-func (p position) place(err error) *EvalError {
+// asFault turns any error into a fault at p, keeping one that is a fault already.
+func (p position) asFault(err error) *EvalError {
 	if fault, ok := err.(*EvalError); ok {
 		if fault.Line == 0 {
 			placed := *fault

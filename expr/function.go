@@ -15,8 +15,60 @@ type function struct {
 	member bool   // called as x.name(...), where x is the first argument
 	takes  [][]*cel.Type
 	gives  *cel.Type
-	// apply must not keep args.
-	apply func(c *call, ev *evaluation, args []Value) (Value, *EvalError)
+	apply  implementation
+}
+
+// implementation computes a call from its arguments. It must not keep args.
+type implementation func(c *call, ev *evaluation, args []Value) (Value, *EvalError)
+
+// method declares a function that is called as x.name(...).
+func method(name, usage string, gives *cel.Type, apply implementation, takes ...[]*cel.Type) *function {
+	return &function{name: name, usage: usage, member: true, gives: gives, takes: takes, apply: apply}
+}
+
+// on1, on2 and on3 make implementations of functions whose arguments each have one kind. Any other arguments are a
+// mismatch.
+func on1[A Value](apply func(c *call, ev *evaluation, a A) (Value, *EvalError)) implementation {
+	return func(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+		a, ok := args[0].(A)
+		if !ok {
+			return c.mismatch(args)
+		}
+		return apply(c, ev, a)
+	}
+}
+
+func on2[A, B Value](apply func(c *call, ev *evaluation, a A, b B) (Value, *EvalError)) implementation {
+	return func(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+		a, okA := args[0].(A)
+		b, okB := args[1].(B)
+		if !okA || !okB {
+			return c.mismatch(args)
+		}
+		return apply(c, ev, a, b)
+	}
+}
+
+func on3[A, B, C Value](apply func(c *call, ev *evaluation, a A, b B, third C) (Value, *EvalError)) implementation {
+	return func(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+		a, okA := args[0].(A)
+		b, okB := args[1].(B)
+		third, okC := args[2].(C)
+		if !okA || !okB || !okC {
+			return c.mismatch(args)
+		}
+		return apply(c, ev, a, b, third)
+	}
+}
+
+// optionalArgument returns the argument at a place, or a default for a call that omits it. ok is false if the argument
+// has another kind.
+func optionalArgument[A Value](args []Value, place int, byDefault A) (value A, ok bool) {
+	if place >= len(args) {
+		return byDefault, true
+	}
+	value, ok = args[place].(A)
+	return value, ok
 }
 
 // call is name(args...) or x.name(args...).

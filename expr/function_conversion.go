@@ -67,8 +67,8 @@ func toInt(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	return c.mismatch(args)
 }
 
-// mostDigits is the longest string that is read as a number.
-const mostDigits = 400
+// maxDigits is the longest string that is read as a number.
+const maxDigits = 400
 
 func toDouble(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	if fault := ev.read(args[0], c.at); fault != nil {
@@ -78,7 +78,7 @@ func toDouble(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	case Int, Double:
 		return v, nil
 	case String:
-		if len(v) > mostDigits {
+		if len(v) > maxDigits {
 			return c.fault(KindValue, "", "%q is not a number", scan.Clip(string(v)))
 		}
 		// Go accepts more than JSON numbers: hexadecimal, infinities, underscores.

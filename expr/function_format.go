@@ -30,17 +30,15 @@ const (
 	maxClauseBytes = 24                                    // the most that a clause writes, with room to spare
 )
 
-// formatTime is timestamp.format(pattern[, zone]): strftime's clauses, with %f for microseconds and %L for milliseconds.
+// formatTime is timestamp.format(pattern[, zone]): strftime's clauses, with %f for microseconds and %L for
+// milliseconds.
 func formatTime(c *call, ev *evaluation, moment time.Time, args []Value) (Value, *EvalError) {
-	pattern, ok := args[1].(String)
-	if !ok {
+	pattern, isPattern := args[1].(String)
+	zone, isZone := optionalArgument(args, 2, String("UTC"))
+	if !isPattern || !isZone {
 		return c.mismatch(args)
 	}
 	if len(args) == 3 {
-		zone, ok := args[2].(String)
-		if !ok {
-			return c.mismatch(args)
-		}
 		offset, ok := zoneOffset(string(zone))
 		if !ok {
 			return c.badZone(string(zone))
@@ -71,9 +69,9 @@ func formatTime(c *call, ev *evaluation, moment time.Time, args []Value) (Value,
 // formatText is '...'.format([...]): the clauses of CEL's string extension. %s any value, %d a whole number, %f and %e
 // a number with %.2f's precision or 6, %x %X %o %b a whole number in another base, %% a percent sign.
 func formatText(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
-	layout, _, _, ok := stringArguments(args, 1)
+	layout, isText := args[0].(String)
 	list, isList := args[1].(List)
-	if !ok || !isList {
+	if !isText || !isList {
 		return c.mismatch(args)
 	}
 	if fault := ev.allocate(len(layout), c.at); fault != nil {
@@ -97,7 +95,7 @@ func formatText(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 			for end < len(layout) && '0' <= layout[end] && layout[end] <= '9' {
 				end++
 			}
-			digits, err := strconv.Atoi(layout[i+1 : end])
+			digits, err := strconv.Atoi(string(layout[i+1 : end]))
 			if err != nil || digits > maxFormatPrecision {
 				return c.fault(KindValue, "write a precision as in %.2f", "the precision of a %% clause must be 0 to %d", maxFormatPrecision)
 			}
@@ -137,13 +135,13 @@ func (n *call) clause(out []byte, verb byte, precision int, v Value) ([]byte, *E
 		case List, *Object, *Event, Null:
 			text, err := AppendJSON(nil, v)
 			if err != nil {
-				return nil, n.at.place(err)
+				return nil, n.at.asFault(err)
 			}
 			return append(out, text...), nil
 		}
 		text, fault := stringOf(v)
 		if fault != nil {
-			return nil, n.at.place(fault)
+			return nil, n.at.asFault(fault)
 		}
 		return append(out, text...), nil
 	case 'd':

@@ -10,18 +10,15 @@ import (
 const sortByFunction = "@sortBy"
 
 func listFunctions() []*function {
-	member := func(name, usage string, gives *cel.Type, apply func(*call, *evaluation, []Value) (Value, *EvalError), takes ...[]*cel.Type) *function {
-		return &function{name: name, usage: usage, member: true, gives: gives, takes: takes, apply: apply}
-	}
 	return []*function{
-		member("slice", "list.slice(start, end)", listType, sliceList, three(listType, intType, intType)),
-		member("flatten", "list.flatten([depth])", anyList, flattenList, one(listType), two(listType, intType)),
-		member("reverse", "list.reverse() or string.reverse()", anyType, reverse, one(listType), one(stringType)),
-		member("distinct", "list.distinct()", listType, distinct, one(listType)),
-		member("sort", "list.sort()", listType, sortList, one(listType)),
-		member("sum", "list.sum(), with a list of numbers", anyType, sumList, one(listType)),
-		{name: sortByFunction, usage: "list.sortBy(x, key)", gives: listType, takes: [][]*cel.Type{two(listType, otherList)}, apply: sortBy},
-		{name: "lists.range", usage: "lists.range(count)", gives: cel.ListType(intType), takes: [][]*cel.Type{one(intType)}, apply: rangeList},
+		method("slice", "list.slice(start, end)", listType, on3(sliceList), three(listType, intType, intType)),
+		method("flatten", "list.flatten([depth])", anyList, flattenList, one(listType), two(listType, intType)),
+		method("reverse", "list.reverse() or string.reverse()", anyType, reverse, one(listType), one(stringType)),
+		method("distinct", "list.distinct()", listType, on1(distinct), one(listType)),
+		method("sort", "list.sort()", listType, on1(sortList), one(listType)),
+		method("sum", "list.sum(), with a list of numbers", anyType, on1(sumList), one(listType)),
+		{name: sortByFunction, usage: "list.sortBy(x, key)", gives: listType, takes: [][]*cel.Type{two(listType, otherList)}, apply: on2(sortBy)},
+		{name: "lists.range", usage: "lists.range(count)", gives: cel.ListType(intType), takes: [][]*cel.Type{one(intType)}, apply: on1(rangeList)},
 	}
 }
 
@@ -33,28 +30,17 @@ func (ev *evaluation) list(length int, at position) ([]Value, *EvalError) {
 	return make([]Value, 0, length), ev.spend(length/8, at)
 }
 
-func sliceList(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
-	list, ok := args[0].(List)
-	start, isInt := args[1].(Int)
-	end, isInt2 := args[2].(Int)
-	if !ok || !isInt || !isInt2 {
-		return c.mismatch(args)
-	}
+func sliceList(c *call, ev *evaluation, list List, start, end Int) (Value, *EvalError) {
 	if start < 0 || end < start || end > Int(len(list.items)) {
-		return c.fault(KindIndex, "the end is the place behind the last element wanted", "there is no part %d to %d in a list of %d elements", start, end, len(list.items))
+		return c.fault(KindIndex, "the end is the place after the last wanted element", "there is no part %d to %d in a list of %d elements", start, end, len(list.items))
 	}
 	return ev.newList(list.items[start:end:end], c.at)
 }
 
 func flattenList(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
-	list, ok := args[0].(List)
-	depth := Int(1)
-	if len(args) == 2 {
-		var isInt bool
-		depth, isInt = args[1].(Int)
-		ok = ok && isInt
-	}
-	if !ok {
+	list, isList := args[0].(List)
+	depth, isInt := optionalArgument(args, 1, Int(1))
+	if !isList || !isInt {
 		return c.mismatch(args)
 	}
 	if depth < 0 {
@@ -111,11 +97,7 @@ func reverse(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 }
 
 // distinct keeps the first of equal elements. It finds scalars by hash, and compares only lists and objects one by one.
-func distinct(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
-	list, ok := args[0].(List)
-	if !ok {
-		return c.mismatch(args)
-	}
+func distinct(c *call, ev *evaluation, list List) (Value, *EvalError) {
 	items, fault := ev.list(len(list.items)*4, c.at)
 	if fault != nil {
 		return nil, fault
@@ -152,26 +134,13 @@ func distinct(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	return ev.newList(items, c.at)
 }
 
-func sortList(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
-	list, ok := args[0].(List)
-	if !ok {
-		return c.mismatch(args)
-	}
-	return c.sorted(ev, list, list)
+func sortList(c *call, ev *evaluation, list List) (Value, *EvalError) {
+	return sortBy(c, ev, list, list)
 }
 
-func sortBy(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
-	list, ok := args[0].(List)
-	keys, ok2 := args[1].(List)
-	if !ok || !ok2 {
-		return c.mismatch(args)
-	}
-	return c.sorted(ev, list, keys)
-}
-
-// sorted returns list in the order of keys; the sort is stable.
-func (n *call) sorted(ev *evaluation, list, keys List) (Value, *EvalError) {
-	items, fault := ev.list(2*len(list.items), n.at)
+// sortBy returns list in the order of keys; the sort is stable.
+func sortBy(c *call, ev *evaluation, list, keys List) (Value, *EvalError) {
+	items, fault := ev.list(2*len(list.items), c.at)
 	if fault != nil {
 		return nil, fault
 	}
@@ -189,12 +158,12 @@ func (n *call) sorted(ev *evaluation, list, keys List) (Value, *EvalError) {
 		if text, ok := x.(String); ok {
 			steps += len(text) / 64
 		}
-		if failed = ev.spend(steps, n.at); failed != nil {
+		if failed = ev.spend(steps, c.at); failed != nil {
 			return 0
 		}
 		result, ok := order(x, y)
 		if !ok {
-			_, failed = n.fault(KindType, "sort by keys that are all numbers, all strings or all times", "%s and %s have no order", Describe(x), Describe(y))
+			_, failed = c.fault(KindType, "sort by keys that are all numbers, all strings or all times", "%s and %s have no order", Describe(x), Describe(y))
 		}
 		return result
 	})
@@ -207,11 +176,7 @@ func (n *call) sorted(ev *evaluation, list, keys List) (Value, *EvalError) {
 	return List{items: items, inside: list.inside}, nil
 }
 
-func sumList(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
-	list, ok := args[0].(List)
-	if !ok {
-		return c.mismatch(args)
-	}
+func sumList(c *call, ev *evaluation, list List) (Value, *EvalError) {
 	if fault := ev.spend(len(list.items), c.at); fault != nil {
 		return nil, fault
 	}
@@ -228,11 +193,7 @@ func sumList(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	return sum, nil
 }
 
-func rangeList(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
-	count, ok := args[0].(Int)
-	if !ok {
-		return c.mismatch(args)
-	}
+func rangeList(c *call, ev *evaluation, count Int) (Value, *EvalError) {
 	if count < 0 {
 		return c.fault(KindValue, "", "the count must not be negative")
 	}

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"cel.dev/cel-go/cel"
 )
@@ -20,14 +21,7 @@ func mathFunctions() []*function {
 	}
 	bits := func(name string, f func(a, b int64) int64) *function {
 		return &function{name: "math." + name, usage: "math." + name + "(int, int)", takes: [][]*cel.Type{two(intType, intType)}, gives: intType,
-			apply: func(c *call, _ *evaluation, args []Value) (Value, *EvalError) {
-				a, ok := args[0].(Int)
-				b, ok2 := args[1].(Int)
-				if !ok || !ok2 {
-					return c.mismatch(args)
-				}
-				return Int(f(int64(a), int64(b))), nil
-			}}
+			apply: on2(func(_ *call, _ *evaluation, a, b Int) (Value, *EvalError) { return Int(f(int64(a), int64(b))), nil })}
 	}
 	return []*function{
 		{name: "div", usage: "div(a, b)", takes: pairs, gives: anyType, apply: func(c *call, _ *evaluation, args []Value) (Value, *EvalError) {
@@ -67,7 +61,7 @@ func mathFunctions() []*function {
 }
 
 // extreme returns the greatest (1) or least (-1) of its arguments, or of the elements of a list.
-func extreme(sign int) func(*call, *evaluation, []Value) (Value, *EvalError) {
+func extreme(sign int) implementation {
 	return func(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 		items := args
 		if list, ok := args[0].(List); ok && len(args) == 1 {
@@ -92,7 +86,7 @@ func extreme(sign int) func(*call, *evaluation, []Value) (Value, *EvalError) {
 	}
 }
 
-func roundNumber(f func(float64) float64) func(*call, *evaluation, []Value) (Value, *EvalError) {
+func roundNumber(f func(float64) float64) implementation {
 	return func(c *call, _ *evaluation, args []Value) (Value, *EvalError) {
 		switch v := args[0].(type) {
 		case Int:
@@ -107,15 +101,12 @@ func roundNumber(f func(float64) float64) func(*call, *evaluation, []Value) (Val
 // roundTo rounds to the nearest number with this many digits after the point, halves away from zero. It rounds the
 // decimal digits as written: 2.675 to two digits is 2.68, although the double is slightly less.
 func roundTo(c *call, _ *evaluation, args []Value) (Value, *EvalError) {
-	digits := Int(0)
-	if len(args) == 2 {
-		var ok bool
-		if digits, ok = args[1].(Int); !ok {
-			return c.mismatch(args)
-		}
-		if digits < 0 || digits > 15 {
-			return c.fault(KindValue, "", "the digits must be 0 to 15, not %d", digits)
-		}
+	digits, isInt := optionalArgument(args, 1, Int(0))
+	switch {
+	case !isInt:
+		return c.mismatch(args)
+	case digits < 0 || digits > 15:
+		return c.fault(KindValue, "", "the digits must be 0 to 15, not %d", digits)
 	}
 	switch v := args[0].(type) {
 	case Int:
@@ -128,7 +119,7 @@ func roundTo(c *call, _ *evaluation, args []Value) (Value, *EvalError) {
 
 // roundDecimal rounds a number in decimal notation.
 func roundDecimal(text string, digits int) string {
-	point := slices.Index([]byte(text), '.')
+	point := strings.IndexByte(text, '.')
 	if point < 0 || len(text)-point-1 <= digits {
 		return text
 	}
@@ -151,13 +142,10 @@ func roundDecimal(text string, digits int) string {
 		}
 		out = slices.Insert(out, sign, '1')
 	}
-	if out[len(out)-1] == '.' {
-		out = out[:len(out)-1]
+	if rounded := strings.TrimSuffix(string(out), "."); rounded != "-0" {
+		return rounded
 	}
-	if string(out) == "-0" {
-		return "0"
-	}
-	return string(out)
+	return "0"
 }
 
 func absolute(c *call, _ *evaluation, args []Value) (Value, *EvalError) {

@@ -100,7 +100,7 @@ func withoutKeys(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 		}
 		out.keys, out.values = append(out.keys, key), append(out.values, object.values[i])
 	}
-	out.lost(dropped)
+	out.measureDepth(dropped)
 	return out, nil
 }
 

@@ -15,35 +15,27 @@ func optionalFunctions() []*function {
 			}
 			return &Optional{value: args[0]}, nil
 		}},
-		{name: "optional.unwrap", usage: "optional.unwrap(list)", apply: unwrapList},
-		{name: "unwrapOpt", usage: "list.unwrapOpt()", member: true, apply: unwrapList},
+		{name: "optional.unwrap", usage: "optional.unwrap(list)", apply: on1(unwrapList)},
+		{name: "unwrapOpt", usage: "list.unwrapOpt()", member: true, apply: on1(unwrapList)},
 		{name: "hasValue", usage: "x.?field.hasValue()", member: true, apply: hasValue},
-		{name: "value", usage: "x.?field.value()", member: true, apply: func(c *call, _ *evaluation, args []Value) (Value, *EvalError) {
-			optional, ok := args[0].(*Optional)
-			if !ok {
-				return c.mismatch(args)
-			}
+		{name: "value", usage: "x.?field.value()", member: true, apply: on1(func(c *call, _ *evaluation, optional *Optional) (Value, *EvalError) {
 			if optional.value == nil {
 				return c.fault(KindMissingField, "write orValue(...) for a value to use instead", "the optional value is missing")
 			}
 			return optional.value, nil
-		}},
+		})},
 		{name: "first", usage: "list.first()", member: true, apply: endOfList(func(items []Value) Value { return items[0] })},
 		{name: "last", usage: "list.last()", member: true, apply: endOfList(func(items []Value) Value { return items[len(items)-1] })},
 	}
 }
 
-func endOfList(pick func([]Value) Value) func(*call, *evaluation, []Value) (Value, *EvalError) {
-	return func(c *call, _ *evaluation, args []Value) (Value, *EvalError) {
-		list, ok := args[0].(List)
-		if !ok {
-			return c.mismatch(args)
-		}
+func endOfList(pick func([]Value) Value) implementation {
+	return on1(func(_ *call, _ *evaluation, list List) (Value, *EvalError) {
 		if len(list.items) == 0 {
 			return &Optional{}, nil
 		}
 		return &Optional{value: pick(list.items)}, nil
-	}
+	})
 }
 
 func hasValue(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
@@ -58,11 +50,7 @@ func hasValue(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	return Bool(same), fault
 }
 
-func unwrapList(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
-	list, ok := args[0].(List)
-	if !ok {
-		return c.mismatch(args)
-	}
+func unwrapList(c *call, ev *evaluation, list List) (Value, *EvalError) {
 	if fault := ev.allocate(valueBytes*len(list.items), c.at); fault != nil {
 		return nil, fault
 	}
@@ -83,14 +71,8 @@ func isZero(v Value) bool {
 	switch v := v.(type) {
 	case Null:
 		return true
-	case Bool:
-		return !bool(v)
-	case Int:
-		return v == 0
-	case String:
-		return v == ""
-	case Duration:
-		return v == 0
+	case Bool, Int, String, Duration:
+		return v == Bool(false) || v == Int(0) || v == String("") || v == Duration(0)
 	case List:
 		return len(v.items) == 0
 	case *Object:
@@ -104,7 +86,7 @@ func isZero(v Value) bool {
 // alternative is x.orValue(other) or x.or(other); other is evaluated only if x is missing.
 type alternative struct {
 	optional, other node
-	keep            bool // or: the result stays optional
+	keepOptional    bool // or: the result stays optional
 	usage           *function
 	at              position
 }
@@ -127,7 +109,7 @@ func (n *alternative) eval(ev *evaluation) (Value, *EvalError) {
 	switch {
 	case optional.value == nil:
 		return n.other.eval(ev)
-	case n.keep:
+	case n.keepOptional:
 		return optional, nil
 	}
 	return optional.value, nil

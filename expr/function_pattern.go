@@ -11,9 +11,9 @@ import (
 // compilePattern compiles an RE2 regular expression that is no larger than MaxPatternInstructions, and returns its
 // size. The size limits the time of a match: at most the length of the string times the size.
 func compilePattern(pattern string) (*regexp.Regexp, int, error) {
-	const mostBytes = 4 << 10
-	if len(pattern) > mostBytes {
-		return nil, 0, fmt.Errorf("the pattern has more than %d bytes", mostBytes)
+	const maxBytes = 4 << 10
+	if len(pattern) > maxBytes {
+		return nil, 0, fmt.Errorf("the pattern has more than %d bytes", maxBytes)
 	}
 	tree, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
@@ -32,20 +32,16 @@ func compilePattern(pattern string) (*regexp.Regexp, int, error) {
 }
 
 // matchString is matches with a pattern that is only known at evaluation.
-func matchString(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
-	text, pattern, _, ok := stringArguments(args, 2)
-	if !ok {
-		return c.mismatch(args)
-	}
+func matchString(c *call, ev *evaluation, text, pattern String) (Value, *EvalError) {
 	// Compiling costs more than most matches; a constant pattern is compiled with the expression.
 	if fault := ev.spend(1000+len(pattern), c.at); fault != nil {
 		return nil, fault
 	}
-	compiled, size, err := compilePattern(pattern)
+	compiled, size, err := compilePattern(string(pattern))
 	if err != nil {
 		return c.fault(KindValue, "", "%s", scan.Clip(err.Error()))
 	}
-	return c.match(ev, compiled, size, text)
+	return c.match(ev, compiled, size, string(text))
 }
 
 func (n *call) match(ev *evaluation, pattern *regexp.Regexp, size int, text string) (Value, *EvalError) {

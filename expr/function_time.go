@@ -13,16 +13,14 @@ func timeFunctions() []*function {
 		return &function{name: name, usage: "timestamp." + name + "([zone])", member: true, gives: intType,
 			takes: [][]*cel.Type{one(cel.TimestampType), two(cel.TimestampType, stringType)}, apply: timePart(of, nil)}
 	}
-	// These also accept a duration, and return all of it in that unit.
-	unit := func(name string, of func(time.Time) int, unit time.Duration) *function {
+	// These also accept a duration, and return all of it in that unit, except for milliseconds.
+	unit := func(name string, of func(time.Time) int, ofDuration func(time.Duration) int) *function {
 		f := part(name, of)
 		f.usage = "timestamp." + name + "([zone]) or duration." + name + "()"
 		f.takes = append(f.takes, one(cel.DurationType))
-		f.apply = timePart(of, func(d time.Duration) int { return int(d / unit) })
+		f.apply = timePart(of, ofDuration)
 		return f
 	}
-	milliseconds := unit("getMilliseconds", func(t time.Time) int { return t.Nanosecond() / 1e6 }, time.Millisecond)
-	milliseconds.apply = timePart(func(t time.Time) int { return t.Nanosecond() / 1e6 }, func(d time.Duration) int { return int(d % time.Second / time.Millisecond) })
 	return []*function{
 		part("getFullYear", time.Time.Year),
 		part("getMonth", func(t time.Time) int { return int(t.Month()) - 1 }),
@@ -30,14 +28,15 @@ func timeFunctions() []*function {
 		part("getDayOfMonth", func(t time.Time) int { return t.Day() - 1 }),
 		part("getDayOfWeek", func(t time.Time) int { return int(t.Weekday()) }),
 		part("getDayOfYear", func(t time.Time) int { return t.YearDay() - 1 }),
-		unit("getHours", time.Time.Hour, time.Hour),
-		unit("getMinutes", time.Time.Minute, time.Minute),
-		unit("getSeconds", time.Time.Second, time.Second),
-		milliseconds,
+		unit("getHours", time.Time.Hour, func(d time.Duration) int { return int(d / time.Hour) }),
+		unit("getMinutes", time.Time.Minute, func(d time.Duration) int { return int(d / time.Minute) }),
+		unit("getSeconds", time.Time.Second, func(d time.Duration) int { return int(d / time.Second) }),
+		unit("getMilliseconds", func(t time.Time) int { return t.Nanosecond() / 1e6 },
+			func(d time.Duration) int { return int(d % time.Second / time.Millisecond) }),
 	}
 }
 
-func timePart(of func(time.Time) int, whole func(time.Duration) int) func(*call, *evaluation, []Value) (Value, *EvalError) {
+func timePart(of func(time.Time) int, ofDuration func(time.Duration) int) implementation {
 	return func(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 		switch v := args[0].(type) {
 		case Timestamp:
@@ -55,8 +54,8 @@ func timePart(of func(time.Time) int, whole func(time.Duration) int) func(*call,
 			}
 			return Int(of(t)), nil
 		case Duration:
-			if whole != nil && len(args) == 1 {
-				return Int(whole(time.Duration(v))), nil
+			if ofDuration != nil && len(args) == 1 {
+				return Int(ofDuration(time.Duration(v))), nil
 			}
 		}
 		return c.mismatch(args)

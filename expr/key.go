@@ -2,24 +2,18 @@ package expr
 
 import (
 	"fmt"
+	"strings"
 
 	"cel.dev/cel-go/common/types"
 )
 
 // Key is a compiled key of a projection: event -> the document's id. It is safe for concurrent use.
-type Key struct{ program *Program }
+type Key struct{ compiled }
 
 // CompileKey compiles a key. Errors are those of Compile.
 func CompileKey(source string) (*Key, error) {
-	program, err := Compile(ScopeEvent, source)
-	if err != nil {
-		return nil, err
-	}
-	return &Key{program}, nil
+	return compileAs[Key](ScopeEvent, source)
 }
-
-// Source returns the key's text.
-func (k *Key) Source() string { return k.program.source }
 
 // Eval returns the id of the document that event belongs to: 1 to MaxKeyBytes bytes without U+0000. ok is false if the
 // expression gave null: the event is not for this projection. The error is always an *EvalError.
@@ -48,25 +42,20 @@ func keyProblem(id string) string {
 	case len(id) > MaxKeyBytes:
 		return fmt.Sprintf("the key has %d bytes; at most %d are allowed", len(id), MaxKeyBytes)
 	}
-	for i := range len(id) {
-		if id[i] == 0 {
-			return "the key has a character U+0000, which databases cannot keep"
-		}
+	if strings.IndexByte(id, 0) >= 0 {
+		return "the key has a character U+0000, which databases cannot keep"
 	}
 	return ""
 }
 
-// Uses reports whether the key may read the event's field, see Program.Uses.
-func (k *Key) Uses(field string) bool { return k.program.Uses(field) }
-
-// CheckString refuses a key expression that can never return a string, whatever the event: such a key would not distinguish
-// events. Errors are those of Compile.
+// CheckString refuses a key expression that can never return a string, whatever the event: such a key would not
+// distinguish events. Errors are those of Compile.
 func CheckString(source string) error {
 	_, c, err := compile(ScopeEvent, source)
 	if err != nil {
 		return err
 	}
-	kind, optional, never := c.never(types.StringKind)
+	kind, optional, never := c.neverReturns(types.StringKind)
 	if !never {
 		return nil
 	}
@@ -76,7 +65,7 @@ func CheckString(source string) error {
 	case types.NullTypeKind:
 		hint = "write a field of the event, such as event.data.order"
 	case types.ListKind, types.MapKind, types.StructKind:
-		hint = "take what tells them apart out of it, and write string(...) around that where it is not a string: string(event.data.number)"
+		hint = "select the field that identifies the document, and write string(...) around it unless it is a string: string(event.data.number)"
 	}
 	if optional {
 		hint = "unwrap it: event.data.?field.orValue(null)"

@@ -57,7 +57,7 @@ func newLanguage(scope Scope) (*language, error) {
 		cel.OptionalTypes(),
 		ext.Bindings(ext.BindingsVersion(0)),
 		ext.TwoVarComprehensions(),
-		cel.CustomTypeProvider(&provider{registry, scope.event()}), // behind OptionalTypes, which wants to add to cel-go's own
+		cel.CustomTypeProvider(&provider{registry, scope.event()}), // after OptionalTypes, which adds a type to cel-go's provider
 	}
 	if scope.event() {
 		options = append(options, cel.Variable("event", cel.ObjectType(eventType)))
@@ -116,8 +116,8 @@ func overloadID(name string, member bool, takes []*cel.Type) string {
 	return strings.Join(parts, " ")
 }
 
-// operatorDeclarations say what operators take. The result of numbers is declared as the kind that it is written as;
-// evaluation is by value, and an operand whose type is only known then is a dyn here.
+// operatorDeclarations declares the operands and results of operators. The declared kind of a numeric result follows
+// from the operands' kinds, but evaluation goes by value. An operand whose type is known only then is a dyn here.
 func operatorDeclarations() []cel.EnvOption {
 	var options []cel.EnvOption
 	declare := func(name string, gives *cel.Type, takes ...*cel.Type) {
@@ -181,7 +181,7 @@ func (p *provider) FindStructType(name string) (*types.Type, bool) {
 	if p.event && name == eventType {
 		return types.NewTypeTypeWithParam(types.NewObjectType(eventType)), true
 	}
-	return nil, false // Protocol Buffers have no place in documents
+	return nil, false // documents have no Protocol Buffers
 }
 
 func (p *provider) FindStructFieldNames(name string) ([]string, bool) {

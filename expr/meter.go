@@ -60,17 +60,17 @@ func (m *Meter) Spend(steps int) bool {
 	return m.ctx.Err() == nil
 }
 
-// bytesAStep is about how many bytes of JSON are read or written in the time of a step.
-const bytesAStep = 16
+// bytesPerStep is about how many bytes of JSON are read or written in the time of a step.
+const bytesPerStep = 16
 
 // SpendBytes is Spend for reading or writing JSON of that length.
-func (m *Meter) SpendBytes(length int) bool { return m.Spend(1 + length/bytesAStep) }
+func (m *Meter) SpendBytes(length int) bool { return m.Spend(1 + length/bytesPerStep) }
 
-// stepsASourceByte is how many steps compiling takes per byte of an expression: more for some, less for most.
-const stepsASourceByte = 100
+// stepsPerSourceByte is how many steps compiling takes per byte of an expression: more for some, less for most.
+const stepsPerSourceByte = 100
 
 // SpendSource is Spend for compiling an expression of that length. Compiling cannot be interrupted.
-func (m *Meter) SpendSource(length int) bool { return m.Spend(stepsASourceByte * length) }
+func (m *Meter) SpendSource(length int) bool { return m.Spend(stepsPerSourceByte * length) }
 
 // Counts reports whether the meter reports its steps to a function of WithSpend.
 func (m *Meter) Counts() bool { return m != nil && m.spend != nil }

@@ -35,7 +35,7 @@ func (p *Program) Source() string { return p.source }
 // as a value may read all of them.
 func (p *Program) Uses(field string) bool {
 	_, ok := p.use.fields[field]
-	return ok || p.use.whole
+	return ok || p.use.all
 }
 
 // Eval evaluates the expression. subject is the value of `doc` or `state`. It is ignored in ScopeEvent, and event is
@@ -53,7 +53,7 @@ func (p *Program) Eval(subject Value, event *Event) (result Value, err error) {
 
 // EvalDocument evaluates an expression of ScopeDocument; meter may end the evaluation. Errors are those of Eval.
 func (p *Program) EvalDocument(meter *Meter, document Value) (Value, error) {
-	v, fault := p.runWithin(meter, document, nil)
+	v, fault := p.runMetered(meter, document, nil)
 	if fault != nil {
 		return nil, fault
 	}
@@ -66,11 +66,11 @@ func (p *Program) run(subject Value, event *Event) (result Value, fault *EvalErr
 	if event != nil {
 		meter = event.meter
 	}
-	return p.runWithin(meter, subject, event)
+	return p.runMetered(meter, subject, event)
 }
 
-func (p *Program) runWithin(meter *Meter, subject Value, event *Event) (result Value, fault *EvalError) {
-	ev := &evaluation{cost: p.cost, granted: p.cost, most: p.cost, memory: MaxMemory}
+func (p *Program) runMetered(meter *Meter, subject Value, event *Event) (result Value, fault *EvalError) {
+	ev := &evaluation{cost: p.cost, granted: p.cost, limit: p.cost, memory: MaxMemory}
 	defer func() {
 		if r := recover(); r != nil {
 			result, fault = nil, &EvalError{Kind: KindInternal, Message: fmt.Sprintf("the expression could not be evaluated: %v", r)}
@@ -84,10 +84,10 @@ func (p *Program) runWithin(meter *Meter, subject Value, event *Event) (result V
 			return nil, stopped()
 		}
 		ev.meter, ev.granted = meter, min(p.cost, stepsBetweenChecks)
-		ev.cost, ev.spare = ev.granted, p.cost-ev.granted
+		ev.cost, ev.ungranted = ev.granted, p.cost-ev.granted
 	}
-	if p.variables <= len(ev.few) {
-		ev.variables = ev.few[:]
+	if p.variables <= len(ev.inline) {
+		ev.variables = ev.inline[:]
 	} else {
 		ev.variables = make([]variable, p.variables)
 	}
@@ -115,23 +115,49 @@ func (p *Program) runWithin(meter *Meter, subject Value, event *Event) (result V
 	return result, fault
 }
 
-// stored returns a result in the form of a document: nil for null. ok is false if it is neither an object nor null.
-func stored(v Value) (document *Object, ok bool, fault *EvalError) {
+// evalDocument evaluates an expression whose result is a document: an object, or nil for null. rule says so for people.
+func (p *Program) evalDocument(subject Value, event *Event, rule string) (*Object, error) {
+	v, fault := p.run(subject, event)
+	if fault != nil {
+		return nil, fault
+	}
 	switch v.(type) {
 	case Null:
-		return nil, true, nil
+		return nil, nil
 	case *Object, *Event:
-		if fault := measureOf(v).fault(); fault != nil {
-			return nil, true, fault
-		}
-		settled, err := settle(v)
-		if err != nil {
-			return nil, true, position{}.place(err)
-		}
-		if fault := measureOf(settled).fault(); fault != nil {
-			return nil, true, fault
-		}
-		return settled.(*Object), true, nil
+	default:
+		return nil, &EvalError{Kind: KindResult, Message: fmt.Sprintf("%s; this one gave %s", rule, Describe(v))}
 	}
-	return nil, false, nil
+	if fault := measureOf(v).fault(); fault != nil {
+		return nil, fault
+	}
+	settled, err := settle(v)
+	if err != nil {
+		return nil, position{}.asFault(err)
+	}
+	if fault := measureOf(settled).fault(); fault != nil {
+		return nil, fault
+	}
+	return settled.(*Object), nil
 }
+
+// compiled is what the programs for one purpose have in common.
+type compiled struct{ program *Program }
+
+// compileAs compiles an expression for one purpose.
+func compileAs[P ~struct{ compiled }](scope Scope, source string) (*P, error) {
+	program, err := Compile(scope, source)
+	if err != nil {
+		return nil, err
+	}
+	return &P{compiled{program}}, nil
+}
+
+// Source returns the expression's text.
+func (c compiled) Source() string { return c.program.source }
+
+// Uses reports whether the expression may read the event's field, see Program.Uses.
+func (c compiled) Uses(field string) bool { return c.program.Uses(field) }
+
+// Shape returns what the expression may add to a document.
+func (c compiled) Shape() *Shape { return &c.program.shape }

@@ -8,19 +8,12 @@ import (
 
 // Upcaster is one compiled step of a chain of upcasters: event -> data in the next schema version. It is safe for
 // concurrent use.
-type Upcaster struct{ program *Program }
+type Upcaster struct{ compiled }
 
 // CompileUpcaster compiles an upcaster's expression. Errors are those of Compile.
 func CompileUpcaster(source string) (*Upcaster, error) {
-	program, err := Compile(ScopeEvent, source)
-	if err != nil {
-		return nil, err
-	}
-	return &Upcaster{program}, nil
+	return compileAs[Upcaster](ScopeEvent, source)
 }
-
-// Source returns the expression's text.
-func (u *Upcaster) Source() string { return u.program.source }
 
 // Eval returns the event's data in its new form: any JSON value that the log accepts, usually an object, written by
 // AppendJSON. The error is always an *EvalError.
@@ -37,14 +30,14 @@ func (u *Upcaster) Eval(event *Event) ([]byte, error) {
 	}
 	settled, err := settle(v)
 	if err != nil {
-		return nil, position{}.place(err)
+		return nil, position{}.asFault(err)
 	}
 	if fault := dataFault(measureOf(settled)); fault != nil {
 		return nil, fault
 	}
 	data, err := AppendJSON(nil, settled)
 	if err != nil {
-		return nil, position{}.place(err)
+		return nil, position{}.asFault(err)
 	}
 	if len(data) > domain.MaxEventBytes {
 		return nil, dataTooLarge()
@@ -52,8 +45,8 @@ func (u *Upcaster) Eval(event *Event) ([]byte, error) {
 	return data, nil
 }
 
-// dataFault says why a value of this measure cannot be an event's data. What is measured as bytes may be more than will
-// be written, by some times at most: it keeps what is far too large from being written at all.
+// dataFault says why a value of this measure cannot be an event's data. The measured size may be several times the
+// written one, so it only keeps values that are far too large from being written.
 func dataFault(m measure) *EvalError {
 	switch {
 	case m.bytes > MaxDocumentBytes:
@@ -67,6 +60,3 @@ func dataFault(m measure) *EvalError {
 func dataTooLarge() *EvalError {
 	return &EvalError{Kind: KindMemory, Message: fmt.Sprintf("the result is larger than %d bytes as JSON, which is what an event may have", domain.MaxEventBytes)}
 }
-
-// Uses reports whether the upcaster may read the event's field, see Program.Uses.
-func (u *Upcaster) Uses(field string) bool { return u.program.Uses(field) }

@@ -144,7 +144,7 @@ func (o *Object) find(key string) (int, bool) {
 // sortEntries sorts entries that were appended in any order by key; of several with one key the last stays. The caller
 // must measure the object afterwards.
 func (o *Object) sortEntries() {
-	if slices.IsSorted(o.keys) && !hasNeighbours(o.keys) {
+	if ascending(o.keys) {
 		return
 	}
 	order := make([]int, len(o.keys))
@@ -163,18 +163,18 @@ func (o *Object) sortEntries() {
 	o.keys, o.values = keys, values
 }
 
-// hasNeighbours reports whether two adjacent keys are equal.
-func hasNeighbours(keys []string) bool {
+// ascending reports whether the keys are sorted and different.
+func ascending(keys []string) bool {
 	for i := 1; i < len(keys); i++ {
-		if keys[i] == keys[i-1] {
-			return true
+		if keys[i] <= keys[i-1] {
+			return false
 		}
 	}
-	return false
+	return true
 }
 
-// merge returns the entries of both; b's win. What it costs beside copying is in proportion to b: a is as large as it
-// was, less what b replaces.
+// merge returns the entries of both; b's win. Apart from copying, it takes time in proportion to b: the size of a is
+// known, and only replaced entries are measured.
 func merge(a, b *Object) *Object {
 	out := &Object{
 		keys:   make([]string, 0, len(a.keys)+len(b.keys)),
@@ -202,14 +202,14 @@ func merge(a, b *Object) *Object {
 	}
 	out.keys, out.values = append(out.keys, a.keys[i:]...), append(out.values, a.values[i:]...)
 	out.keys, out.values = append(out.keys, b.keys[j:]...), append(out.values, b.values[j:]...)
-	out.lost(replaced)
+	out.measureDepth(replaced)
 	return out
 }
 
-// lost corrects the known depth after values of that depth were removed.
-func (o *Object) lost(depth int) {
+// measureDepth corrects the known depth after values of that depth were removed.
+func (o *Object) measureDepth(depth int) {
 	if depth == 0 || depth < o.inside.depth {
-		return // something as deep is still there, or was never
+		return // something deeper remains, or nothing was nested
 	}
 	o.inside.depth = 0
 	for _, v := range o.values {
@@ -231,8 +231,7 @@ type Optional struct {
 func (o *Optional) Get() (v Value, ok bool) { return o.value, o.value != nil }
 
 // settle turns v into the value that reading its JSON back would give: times become strings, an event an object. Only
-// settled values leave this package, so that folding on from a document in memory is the same as folding on from a
-// stored one.
+// settled values leave this package, so that folds continue from a document in memory as from a stored one.
 func settle(v Value) (Value, error) {
 	switch v := v.(type) {
 	case Timestamp, Duration:
@@ -296,33 +295,20 @@ func stringOf(v Value) (string, *EvalError) {
 
 func timestamp(t time.Time) Timestamp { return Timestamp(t.UTC()) }
 
+// descriptions are the kinds in words.
+var descriptions = map[Type]string{
+	typeNull: "null", typeBool: "a bool", typeInt: "an int", typeDouble: "a double", typeString: "a string", typeTimestamp: "a timestamp",
+	typeDuration: "a duration", typeList: "a list", typeObject: "an object", typeOptional: "an optional value", typeType: "a type",
+}
+
 // Describe names a value's kind for a message: "a string", "an int".
 func Describe(v Value) string {
-	switch v.(type) {
-	case Null:
-		return "null"
-	case Bool:
-		return "a bool"
-	case Int:
-		return "an int"
-	case Double:
-		return "a double"
-	case String:
-		return "a string"
-	case Timestamp:
-		return "a timestamp"
-	case Duration:
-		return "a duration"
-	case List:
-		return "a list"
-	case *Object:
-		return "an object"
+	switch v := v.(type) {
+	case nil:
+		return "nothing"
 	case *Event:
 		return "an event"
-	case *Optional:
-		return "an optional value"
-	case Type:
-		return "a type"
+	default:
+		return descriptions[v.kind()]
 	}
-	return "nothing"
 }

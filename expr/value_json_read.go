@@ -2,6 +2,8 @@ package expr
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -12,12 +14,12 @@ import (
 // It is meant for texts that come from a database or were validated on input. It refuses text that is not JSON, or
 // nested deeper than MaxDepth, with an error that names the byte.
 func ParseJSON(raw []byte) (Value, error) {
-	p := jsonParser{text: raw}
+	p := jsonParser{jsonCursor: jsonCursor{text: raw}}
 	v, err := p.value(0)
 	if err != nil {
 		return nil, err
 	}
-	p.space()
+	p.skipSpace()
 	if p.pos != len(p.text) {
 		return nil, p.fail("something follows the value")
 	}
@@ -37,9 +39,35 @@ func ParseDocument(raw []byte) (*Object, error) {
 	return object, nil
 }
 
-type jsonParser struct {
+// jsonCursor is a place in a JSON text.
+type jsonCursor struct {
 	text []byte
 	pos  int
+}
+
+// skipSpace moves past white space.
+func (c *jsonCursor) skipSpace() {
+	for c.pos < len(c.text) {
+		switch c.text[c.pos] {
+		case ' ', '\t', '\n', '\r':
+			c.pos++
+		default:
+			return
+		}
+	}
+}
+
+// skip moves past the character if it is next.
+func (c *jsonCursor) skip(next byte) bool {
+	if c.pos < len(c.text) && c.text[c.pos] == next {
+		c.pos++
+		return true
+	}
+	return false
+}
+
+type jsonParser struct {
+	jsonCursor
 	keys [16]string // recently seen keys: the objects of a list mostly share them
 }
 
@@ -65,22 +93,11 @@ func (p *jsonParser) fail(message string) error {
 	return fmt.Errorf("not JSON: %s at byte %d", message, p.pos)
 }
 
-func (p *jsonParser) space() {
-	for p.pos < len(p.text) {
-		switch p.text[p.pos] {
-		case ' ', '\t', '\n', '\r':
-			p.pos++
-		default:
-			return
-		}
-	}
-}
-
 func (p *jsonParser) value(depth int) (Value, error) {
 	if depth > MaxDepth {
 		return nil, fmt.Errorf("lists and objects are nested deeper than %d at byte %d", MaxDepth, p.pos)
 	}
-	p.space()
+	p.skipSpace()
 	if p.pos == len(p.text) {
 		return nil, p.fail("unexpected end, expected a value")
 	}
@@ -115,13 +132,12 @@ func (p *jsonParser) object(depth int) (Value, error) {
 	p.pos++
 	o := &Object{}
 	sorted := true
-	p.space()
-	if p.pos < len(p.text) && p.text[p.pos] == '}' {
-		p.pos++
+	p.skipSpace()
+	if p.skip('}') {
 		return o, nil
 	}
 	for {
-		p.space()
+		p.skipSpace()
 		if p.pos == len(p.text) || p.text[p.pos] != '"' {
 			return nil, p.fail("expected a key")
 		}
@@ -129,11 +145,10 @@ func (p *jsonParser) object(depth int) (Value, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.space()
-		if p.pos == len(p.text) || p.text[p.pos] != ':' {
+		p.skipSpace()
+		if !p.skip(':') {
 			return nil, p.fail("expected a colon")
 		}
-		p.pos++
 		value, err := p.value(depth + 1)
 		if err != nil {
 			return nil, err
@@ -163,9 +178,8 @@ func (p *jsonParser) object(depth int) (Value, error) {
 func (p *jsonParser) list(depth int) (Value, error) {
 	p.pos++
 	var items []Value
-	p.space()
-	if p.pos < len(p.text) && p.text[p.pos] == ']' {
-		p.pos++
+	p.skipSpace()
+	if p.skip(']') {
 		return List{}, nil
 	}
 	for {
@@ -186,16 +200,12 @@ func (p *jsonParser) list(depth int) (Value, error) {
 
 // next consumes the comma between two entries, or the end; it reports whether an entry follows.
 func (p *jsonParser) next(end byte) (more bool, err error) {
-	p.space()
-	if p.pos < len(p.text) {
-		switch p.text[p.pos] {
-		case ',':
-			p.pos++
-			return true, nil
-		case end:
-			p.pos++
-			return false, nil
-		}
+	p.skipSpace()
+	switch {
+	case p.skip(','):
+		return true, nil
+	case p.skip(end):
+		return false, nil
 	}
 	return false, p.fail("expected a comma or the end of the list or object")
 }
@@ -209,14 +219,7 @@ func (p *jsonParser) number() (Value, error) {
 		}
 		return p.pos - from
 	}
-	at := func(c byte) bool {
-		if p.pos < len(p.text) && p.text[p.pos] == c {
-			p.pos++
-			return true
-		}
-		return false
-	}
-	negative := at('-')
+	negative := p.skip('-')
 	first := p.pos
 	n := digits()
 	if n == 0 || n > 1 && p.text[first] == '0' {
@@ -233,12 +236,12 @@ func (p *jsonParser) number() (Value, error) {
 		}
 		return Int(i), nil
 	}
-	if at('.') && digits() == 0 {
+	if p.skip('.') && digits() == 0 {
 		return nil, p.fail("expected a digit")
 	}
-	if at('e') || at('E') {
-		if !at('+') {
-			at('-')
+	if p.skip('e') || p.skip('E') {
+		if !p.skip('+') {
+			p.skip('-')
 		}
 		if digits() == 0 {
 			return nil, p.fail("expected a digit")
@@ -307,42 +310,27 @@ func (p *jsonParser) escape() (rune, error) {
 		return 0, p.fail("a string does not end")
 	}
 	c := p.text[p.pos+1]
-	switch c {
-	case '"', '\\', '/':
+	if i := strings.IndexByte(`"\/bfnrt`, c); i >= 0 {
 		p.pos += 2
-		return rune(c), nil
-	case 'b':
-		p.pos += 2
-		return '\b', nil
-	case 'f':
-		p.pos += 2
-		return '\f', nil
-	case 'n':
-		p.pos += 2
-		return '\n', nil
-	case 'r':
-		p.pos += 2
-		return '\r', nil
-	case 't':
-		p.pos += 2
-		return '\t', nil
-	case 'u':
-		r, ok := p.hex(p.pos)
-		if !ok {
-			return 0, p.fail("expected four hexadecimal digits")
-		}
-		p.pos += 6
-		if utf16.IsSurrogate(r) {
-			low, ok := p.hex(p.pos)
-			if pair := utf16.DecodeRune(r, low); ok && pair != utf8.RuneError {
-				p.pos += 6
-				return pair, nil
-			}
-			return utf8.RuneError, nil
-		}
-		return r, nil
+		return rune("\"\\/\b\f\n\r\t"[i]), nil
 	}
-	return 0, p.fail("an escape sequence is not one of JSON's")
+	if c != 'u' {
+		return 0, p.fail("an escape sequence is not one of JSON's")
+	}
+	r, ok := p.hex(p.pos)
+	if !ok {
+		return 0, p.fail("expected four hexadecimal digits")
+	}
+	p.pos += 6
+	if utf16.IsSurrogate(r) {
+		low, ok := p.hex(p.pos)
+		if pair := utf16.DecodeRune(r, low); ok && pair != utf8.RuneError {
+			p.pos += 6
+			return pair, nil
+		}
+		return utf8.RuneError, nil
+	}
+	return r, nil
 }
 
 // hex reads \uXXXX at pos.
@@ -350,18 +338,6 @@ func (p *jsonParser) hex(pos int) (rune, bool) {
 	if pos+6 > len(p.text) || p.text[pos] != '\\' || p.text[pos+1] != 'u' {
 		return 0, false
 	}
-	var r rune
-	for _, c := range p.text[pos+2 : pos+6] {
-		switch {
-		case '0' <= c && c <= '9':
-			r = r<<4 | rune(c-'0')
-		case 'a' <= c && c <= 'f':
-			r = r<<4 | rune(c-'a'+10)
-		case 'A' <= c && c <= 'F':
-			r = r<<4 | rune(c-'A'+10)
-		default:
-			return 0, false
-		}
-	}
-	return r, true
+	r, err := strconv.ParseUint(string(p.text[pos+2:pos+6]), 16, 32)
+	return rune(r), err == nil
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// measure is what is known of the values inside a list or object without walking through them. It is updated cheaply as
+// measure is what is known of the values inside a list or object without visiting them. It is updated cheaply as
 // values are created, so that each folded document is known to be storable.
 type measure struct {
 	bytes   int  // as JSON; at least as many as AppendJSON writes

@@ -46,7 +46,7 @@ func TestNumbersCompareByTheirExactValues(t *testing.T) {
 		if got := compareNumbers(a, b); got != want {
 			t.Fatalf("compare %v with %v: %d, want %d", a, b, got, want)
 		}
-		ev := &evaluation{cost: MaxCost, most: MaxCost}
+		ev := &evaluation{cost: MaxCost, limit: MaxCost}
 		if same, fault := ev.equal(a, b, position{}); fault != nil || same != (want == 0) {
 			t.Fatalf("%v == %v: %v %v, want %v", a, b, same, fault, want == 0)
 		}

@@ -19,6 +19,7 @@ import (
 type Budget struct {
 	what        string // names the requests that exceed the budget, for error messages
 	total, each int64
+	maxWaiting  int // requests of one tenant that may wait; 0: any number
 
 	mu      sync.Mutex
 	used    int64
@@ -43,6 +44,29 @@ type waiter struct {
 // messages, such as "request bodies".
 func New(what string, total, each int64) *Budget {
 	return &Budget{what: what, total: total, each: min(each, total), tenants: map[domain.TenantID]*share{}}
+}
+
+// LimitWaiting limits how many requests of one tenant may wait. It must be called before any account is opened.
+func (b *Budget) LimitWaiting(requests int) *Budget {
+	b.maxWaiting = requests
+	return b
+}
+
+// Contended reports whether a waiting request would be served if another tenant returned what it holds.
+func (b *Budget) Contended() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.gathers()
+}
+
+// HeldBy returns the amount that a tenant holds.
+func (b *Budget) HeldBy(tenant domain.TenantID) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s := b.tenants[tenant]; s != nil {
+		return s.used
+	}
+	return 0
 }
 
 // Used returns the amount that is currently held.
@@ -88,7 +112,8 @@ func (a *Account) Grow(amount int64) error {
 }
 
 // Wait takes amount more when it is the tenant's turn and there is room. After patience it fails as Grow does; a
-// patience of 0 means no time limit. If ctx ends first, Wait returns its cause.
+// patience of 0 means no time limit. If ctx ends first, Wait returns its cause. If too many of the tenant's requests
+// wait, it fails at once with domain.CodeTooManyRequests.
 func (a *Account) Wait(ctx context.Context, amount int64, patience time.Duration) error {
 	if a == nil || a.budget == nil || amount <= 0 {
 		return nil
@@ -101,6 +126,10 @@ func (a *Account) Wait(ctx context.Context, amount int64, patience time.Duration
 		a.held += amount
 		b.mu.Unlock()
 		return nil
+	}
+	if b.maxWaiting > 0 && s.waiting.Len() >= b.maxWaiting {
+		b.mu.Unlock()
+		return domain.Errorf(domain.CodeTooManyRequests, "", "the tenant has %d waiting %s; try again later", b.maxWaiting, b.what)
 	}
 	w := &waiter{amount: amount, granted: make(chan struct{})}
 	place := s.waiting.PushBack(w)

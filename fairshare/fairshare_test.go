@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/fairshare"
 )
@@ -20,7 +22,7 @@ func wantCode(t *testing.T, what string, err error, code domain.Code) {
 	}
 }
 
-func TestATenantsPartLeavesTheRestToOthers(t *testing.T) {
+func TestTenantsShareLeavesTheRestToOthers(t *testing.T) {
 	t.Parallel()
 	b := fairshare.New("things", 100, 40)
 	greedy, other, third := domain.NewTenantID(), domain.NewTenantID(), domain.NewTenantID()
@@ -47,7 +49,7 @@ func TestATenantsPartLeavesTheRestToOthers(t *testing.T) {
 	wantCode(t, "where that is gone", b.Account(greedy).Grow(1), "")
 }
 
-func TestARequestThatIsAloneIsNeverTooLarge(t *testing.T) {
+func TestSingleRequestIsNeverTooLarge(t *testing.T) {
 	t.Parallel()
 	b := fairshare.New("things", 100, 40)
 	a := b.Account(domain.NewTenantID())
@@ -92,8 +94,146 @@ func TestTenantsWaitInTurns(t *testing.T) {
 	})
 }
 
+// Neither a tenant nor all tenants together exceed their limit. Requests of one tenant enter in the order of their
+// arrival. No tenant enters twice while another tenant waits that may enter.
+func TestTurnsOfEqualRequests(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		synctest.Test(t, func(bubble *testing.T) {
+			most, each := rapid.IntRange(1, 4).Draw(rt, "most"), rapid.IntRange(1, 4).Draw(rt, "each")
+			b := fairshare.New("turns", int64(most), int64(each))
+			tenants := []domain.TenantID{domain.NewTenantID(), domain.NewTenantID(), domain.NewTenantID()}
+			each = min(most, each)
+			type asking struct {
+				tenant, number int
+				account        *fairshare.Account
+			}
+			entered := make(chan asking, 1000)
+			cancels := make(map[int]context.CancelFunc)
+			waiting, inside := make([][]int, len(tenants)), make([][]*fairshare.Account, len(tenants))
+			number := 0
+			settle := func() {
+				synctest.Wait()
+				for len(entered) > 0 {
+					in := <-entered
+					if waiting[in.tenant][0] != in.number {
+						rt.Fatalf("%d was let in before %v of its tenant", in.number, waiting[in.tenant])
+					}
+					waiting[in.tenant] = waiting[in.tenant][1:]
+					inside[in.tenant] = append(inside[in.tenant], in.account)
+				}
+				total := 0
+				for i := range inside {
+					n := len(inside[i])
+					if total += n; n > each || n != int(b.HeldBy(tenants[i])) {
+						rt.Fatalf("a tenant has %d inside of %d, and by the budget %d", n, each, b.HeldBy(tenants[i]))
+					}
+				}
+				for i := range tenants {
+					if total < most && len(inside[i]) < each && len(waiting[i]) > 0 {
+						rt.Fatalf("a tenant waits, although there is room")
+					}
+				}
+				if total > most {
+					rt.Fatalf("%d are inside of %d", total, most)
+				}
+			}
+			leave := func(tenant int) {
+				inside[tenant][0].Close()
+				inside[tenant] = inside[tenant][1:]
+			}
+			rt.Repeat(map[string]func(*rapid.T){
+				"enter": func(rt *rapid.T) {
+					tenant := rapid.IntRange(0, len(tenants)-1).Draw(rt, "tenant")
+					a := asking{tenant, number, b.Account(tenants[tenant])}
+					number++
+					ctx, cancel := context.WithCancel(bubble.Context())
+					cancels[a.number] = cancel
+					waiting[a.tenant] = append(waiting[a.tenant], a.number)
+					go func() {
+						if a.account.Wait(ctx, 1, 0) == nil {
+							entered <- a
+						}
+					}()
+					settle()
+				},
+				"leave": func(rt *rapid.T) {
+					tenant := rapid.IntRange(0, len(tenants)-1).Draw(rt, "tenant")
+					if len(inside[tenant]) == 0 {
+						rt.Skip()
+					}
+					leave(tenant)
+					settle()
+				},
+				"give up": func(rt *rapid.T) {
+					tenant := rapid.IntRange(0, len(tenants)-1).Draw(rt, "tenant")
+					if len(waiting[tenant]) == 0 {
+						rt.Skip()
+					}
+					at := rapid.IntRange(0, len(waiting[tenant])-1).Draw(rt, "which")
+					cancels[waiting[tenant][at]]()
+					waiting[tenant] = append(waiting[tenant][:at:at], waiting[tenant][at+1:]...)
+					settle()
+				},
+			})
+			for i := range tenants {
+				for len(waiting[i]) > 0 || len(inside[i]) > 0 {
+					if len(inside[i]) > 0 {
+						leave(i)
+					} else {
+						cancels[waiting[i][0]]()
+						waiting[i] = waiting[i][1:]
+					}
+					settle()
+				}
+			}
+			for _, cancel := range cancels {
+				cancel()
+			}
+			if b.Known() > 0 || b.Contended() {
+				rt.Fatalf("%d tenants are remembered with nothing under way", b.Known())
+			}
+		})
+	})
+}
+
+// However many requests of one tenant wait, another tenant enters next.
+func TestBusyTenantDoesNotBlockOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := fairshare.New("turns", 2, 2)
+		ctx, cancel := context.WithCancel(t.Context())
+		busy, quiet := domain.NewTenantID(), domain.NewTenantID()
+		order, accounts := make(chan domain.TenantID, 100), make(chan *fairshare.Account, 100)
+		enter := func(tenant domain.TenantID) {
+			go func() {
+				if a := b.Account(tenant); a.Wait(ctx, 1, 0) == nil {
+					order <- tenant
+					accounts <- a
+				}
+			}()
+			synctest.Wait()
+		}
+		for range 12 {
+			enter(busy)
+		}
+		enter(quiet)
+		for range 2 {
+			<-order
+		}
+		(<-accounts).Close()
+		(<-accounts).Close()
+		synctest.Wait()
+		if first, second := <-order, <-order; first != quiet && second != quiet {
+			t.Error("two more of the busy tenant were let in before the quiet one")
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
 // A request that exceeds its tenant's share delays no other tenant. A request that exceeds the total is not overtaken.
-func TestWhoIsServedNext(t *testing.T) {
+func TestOrderOfWaitingRequests(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := fairshare.New("things", 10, 6)
@@ -142,7 +282,7 @@ func TestWhoIsServedNext(t *testing.T) {
 
 // A request that fits does not wait for requests of tenants that have used up their share. It does wait for a request
 // that is gathering room in the total.
-func TestASmallRequestWaitsForLargeOnesOnly(t *testing.T) {
+func TestSmallRequestWaitsOnlyForLargeOnes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := fairshare.New("things", 10, 6)
@@ -215,7 +355,7 @@ func TestWaitingEnds(t *testing.T) {
 }
 
 // The error that ends several waits belongs to whoever has ended them: each wait returns it as it is.
-func TestAWaitLeavesItsCauseUnchanged(t *testing.T) {
+func TestWaitReturnsItsCauseUnchanged(t *testing.T) {
 	t.Parallel()
 	revoked := domain.Errorf(domain.CodeUnauthenticated, "", "the key was revoked")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -238,7 +378,7 @@ func TestAWaitLeavesItsCauseUnchanged(t *testing.T) {
 	}
 }
 
-func TestNoBudgetRefusesNothing(t *testing.T) {
+func TestNilBudgetRefusesNothing(t *testing.T) {
 	t.Parallel()
 	var none *fairshare.Budget
 	a := none.Account(domain.NewTenantID())

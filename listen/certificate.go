@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// lookInterval is how often the certificate's files are checked for changes.
-const lookInterval = 2 * time.Second
+// checkInterval is how often the certificate's files are checked for changes.
+const checkInterval = 2 * time.Second
 
 // Certificate is a certificate and its key, from files that may change while it is in use.
 type Certificate struct {
@@ -58,21 +58,21 @@ func (c *Certificate) load() (changed bool, err error) {
 
 // Watch reloads the files when they change, until ctx ends.
 func (c *Certificate) Watch(ctx context.Context) {
-	look := time.NewTicker(lookInterval)
-	defer look.Stop()
-	said := ""
+	tick := time.NewTicker(checkInterval)
+	defer tick.Stop()
+	reported := ""
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-look.C:
+		case <-tick.C:
 		}
 		switch changed, err := c.load(); {
-		case err != nil && err.Error() != said:
-			said = err.Error()
+		case err != nil && err.Error() != reported:
+			reported = err.Error()
 			c.log.Error("a changed certificate cannot be used; the one before stays in use", "certificate", c.certFile, "error", err)
 		case changed:
-			said = ""
+			reported = ""
 			c.log.Info("a changed certificate is in use", "certificate", c.certFile, "until", c.Until())
 		}
 	}

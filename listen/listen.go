@@ -193,7 +193,7 @@ func (c *conn) readProxyHeader() {
 		if !address.IsValid() {
 			return
 		}
-		c.refusal = c.listener.readdress(c, address)
+		c.refusal = c.listener.assignProxied(c, address)
 	})
 }
 
@@ -249,7 +249,7 @@ func Known(ctx context.Context) {
 		return
 	}
 	if !c.known.Load() {
-		c.listener.recognise(c)
+		c.listener.markKnown(c)
 	}
 	if p, _ := ctx.Value(pendingKey{}).(*pending); p != nil {
 		c.listener.mu.Lock()

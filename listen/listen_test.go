@@ -95,7 +95,7 @@ func (b *backend) underWay() int {
 func (b *backend) waiting() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.queues[spent].Len() + b.queues[idle].Len()
+	return b.queues[unknownIdle].Len() + b.queues[knownIdle].Len()
 }
 
 func raw(status int) []byte {

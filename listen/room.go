@@ -13,11 +13,11 @@ import (
 type standing int
 
 const (
-	spent   standing = iota // no request under way; its earlier requests were those of an unknown client
-	silent                  // has not had a request yet
-	strange                 // a request of an unknown client is under way
-	idle                    // no request under way; the client is known
-	working                 // a request of a known client is under way; in no queue
+	unknownIdle standing = iota // no request under way; its earlier requests were those of an unknown client
+	unused                      // has not had a request yet
+	unknownBusy                 // a request of an unknown client is under way
+	knownIdle                   // no request under way; the client is known
+	knownBusy                   // a request of a known client is under way; in no queue
 )
 
 // grace is how long a new client has to send a request and to become known before others like it may displace it.
@@ -25,7 +25,7 @@ const (
 const grace = time.Second
 
 // queues hold connections by standing. In each queue, the connection that has been there longest comes first.
-type queues [working]list.List
+type queues [knownBusy]list.List
 
 // expendable returns the connection to close first, or nil. most is the maximum number of open connections, and as many
 // are open. Within each standing it returns the connection that has had it for the longest time. Unknown clients
@@ -38,17 +38,17 @@ func (q *queues) expendable(now time.Time, most int) *conn {
 		}
 		return nil
 	}
-	if c := first(spent); c != nil {
+	if c := first(unknownIdle); c != nil {
 		return c
 	}
-	for _, s := range [...]standing{silent, strange} {
+	for _, s := range [...]standing{unused, unknownBusy} {
 		if c := first(s); c != nil && now.Sub(c.place.since) > grace {
 			return c
 		}
 	}
-	order := [...]standing{idle, silent, strange}
-	if q[silent].Len()+q[strange].Len() > most/2 {
-		order = [...]standing{silent, strange, idle}
+	order := [...]standing{knownIdle, unused, unknownBusy}
+	if q[unused].Len()+q[unknownBusy].Len() > most/2 {
+		order = [...]standing{unused, unknownBusy, knownIdle}
 	}
 	for _, s := range order {
 		if c := first(s); c != nil {
@@ -62,7 +62,7 @@ func (q *queues) expendable(now time.Time, most int) *conn {
 type place struct {
 	standing     standing
 	since        time.Time
-	all, clients *list.Element // nil while it is working
+	all, clients *list.Element // nil while it is knownBusy
 }
 
 // enqueue moves a connection to the queue where it now belongs. The lock is held.
@@ -70,16 +70,16 @@ func (l *Listener) enqueue(c *conn) {
 	l.dequeue(c)
 	switch known := c.known.Load(); {
 	case c.busy && known:
-		c.place.standing = working
+		c.place.standing = knownBusy
 		return
 	case c.busy:
-		c.place.standing = strange
+		c.place.standing = unknownBusy
 	case known:
-		c.place.standing = idle
+		c.place.standing = knownIdle
 	case c.served:
-		c.place.standing = spent
+		c.place.standing = unknownIdle
 	default:
-		c.place.standing = silent
+		c.place.standing = unused
 	}
 	c.place.since = time.Now()
 	c.place.all = l.queues[c.place.standing].PushBack(c)
@@ -153,8 +153,8 @@ func (l *Listener) assign(c *conn, now time.Time) (evicted []*conn, ok bool) {
 	return evicted, true
 }
 
-// readdress counts a connection for the client that a PROXY header names.
-func (l *Listener) readdress(c *conn, address netip.Addr) error {
+// assignProxied counts a connection for the client that a PROXY header names.
+func (l *Listener) assignProxied(c *conn, address netip.Addr) error {
 	l.mu.Lock()
 	c.address = address
 	if !c.admitted {
@@ -259,8 +259,8 @@ func (l *Listener) changed(raw net.Conn, state http.ConnState) {
 	// A hijacked connection stays busy until its Close.
 }
 
-// recognise marks the client of a connection as known.
-func (l *Listener) recognise(c *conn) {
+// markKnown marks the client of a connection as known.
+func (l *Listener) markKnown(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c.known.Store(true)

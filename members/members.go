@@ -11,16 +11,29 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
+// Member is a process that works for tenants (on projections, service groups and retention), as announced by itself.
+type Member struct {
+	ID        domain.MemberID
+	Name      string // for people: the host's name and the listen address
+	Version   string // of the program
+	StartedAt time.Time
+	AliveAt   time.Time // the last sign of life, by the database's clock
+
+	// Connected reports whether the database holds a connection of the process, if that is known; see
+	// pg.Config.Member.
+	Connected bool
+}
+
 // Store keeps the members' signs of life; Postgres is it. It is an interface because the protocol depends on the
 // database's clock, and its tests need minutes of a clock that they move themselves.
 type Store interface {
 	// Join announces a member and replaces any other member of the same name. That other member has ended without
 	// leaving, since two processes cannot listen on the same address.
-	Join(ctx context.Context, member domain.Member) error
+	Join(ctx context.Context, member Member) error
 	// Announce records a sign of life of the member. It returns the members with a sign of life within the given time,
 	// by the database's clock, in the order in which they started. If tenants is not nil, Announce sets it to all
 	// tenants that have a log.
-	Announce(ctx context.Context, member domain.Member, within time.Duration, tenants *[]domain.TenantID) ([]domain.Member, error)
+	Announce(ctx context.Context, member Member, within time.Duration, tenants *[]domain.TenantID) ([]Member, error)
 	// Leave forgets a member.
 	Leave(ctx context.Context, id domain.MemberID) error
 }
@@ -60,11 +73,11 @@ type Config struct {
 // Members is what one process knows of all members, including itself. All methods may be called concurrently.
 type Members struct {
 	config Config
-	self   domain.Member
+	self   Member
 
 	mu        sync.RWMutex
 	announced []domain.MemberID             // those with a sign of life within Dead
-	alive     []domain.Member               // those of announced whose connections have not ended
+	alive     []Member                      // those of announced whose connections have not ended
 	shares    shares                        // empty before the announcement and after stepping down
 	kept      map[domain.TenantID]time.Time // lost tenants, and until when this process still works for them
 
@@ -81,12 +94,12 @@ func New(config Config) *Members {
 	if config.ID == (domain.MemberID{}) {
 		config.ID = domain.NewMemberID()
 	}
-	return &Members{config: config, self: domain.Member{ID: config.ID, Version: config.Version}, kept: make(map[domain.TenantID]time.Time)}
+	return &Members{config: config, self: Member{ID: config.ID, Version: config.Version}, kept: make(map[domain.TenantID]time.Time)}
 }
 
 // Alive returns the members that were alive at the last sign of life, in the order in which they started. It returns
 // none if this process has stepped down.
-func (m *Members) Alive() []domain.Member {
+func (m *Members) Alive() []Member {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return slices.Clone(m.alive)
@@ -124,20 +137,20 @@ func (m *Members) Run(ctx context.Context) error {
 	answers := make(chan answer, 1) // at most one is under way
 	asked, failing, joined := false, false, false
 	var read time.Time // when the tenants were last requested
-	var under sync.WaitGroup
-	defer under.Wait()
+	var sending sync.WaitGroup
+	defer sending.Wait()
 	beating, stop := context.WithCancel(ctx)
 	defer stop()
 	for {
 		select {
 		case <-ctx.Done():
 			stop()
-			under.Wait()
+			sending.Wait()
 			m.leave(ctx)
 			return nil
 		case <-down.C:
 			// This holds even while a sign of life is on its way, because it may not have arrived.
-			m.take(nil, nil)
+			m.adopt(nil, nil)
 			m.config.Log.Warn("this process could not report to the database that it is alive: other processes work on its tenants until the database answers")
 		case <-next.C:
 			if !asked {
@@ -146,7 +159,7 @@ func (m *Members) Run(ctx context.Context) error {
 				if reads {
 					read = time.Now()
 				}
-				under.Go(func() { m.announce(beating, joined, reads, answers) })
+				sending.Go(func() { m.announce(beating, joined, reads, answers) })
 			}
 			next.Reset(m.config.Beat)
 		case a := <-answers:
@@ -163,7 +176,7 @@ func (m *Members) Run(ctx context.Context) error {
 			// The time counts from the moment of sending: the database recorded the sign of life no earlier.
 			if left := m.config.StepDown - time.Since(a.sent); left > 0 {
 				down.Reset(left)
-				if m.take(a.alive, a.tenants) {
+				if m.adopt(a.alive, a.tenants) {
 					read = time.Time{} // the other processes read them now, too
 				}
 			}
@@ -173,7 +186,7 @@ func (m *Members) Run(ctx context.Context) error {
 
 type answer struct {
 	sent    time.Time
-	alive   []domain.Member
+	alive   []Member
 	tenants *[]domain.TenantID // nil: they were not read
 	err     error
 }
@@ -195,9 +208,9 @@ func (m *Members) announce(ctx context.Context, joined, reads bool, answers chan
 	answers <- a
 }
 
-// present leaves out silent members whose connections have ended. It does so only for members whose connections this
-// process has seen: for others it cannot know whether their connections are visible at all.
-func (m *Members) present(alive []domain.Member) []domain.Member {
+// dropDisconnected leaves out silent members whose connections have ended. It does so only for members whose
+// connections this process has seen: for others it cannot know whether their connections are visible at all.
+func (m *Members) dropDisconnected(alive []Member) []Member {
 	var now time.Time // by the database's clock
 	for i := range alive {
 		if alive[i].ID == m.self.ID {
@@ -205,23 +218,23 @@ func (m *Members) present(alive []domain.Member) []domain.Member {
 		}
 	}
 	connected := make(map[domain.MemberID]bool, len(alive))
-	there := make([]domain.Member, 0, len(alive))
+	remaining := make([]Member, 0, len(alive))
 	for _, member := range alive {
 		if connected[member.ID] = member.Connected || m.connected[member.ID]; member.Connected || !connected[member.ID] || now.Sub(member.AliveAt) < gone {
-			there = append(there, member)
+			remaining = append(remaining, member)
 		}
 	}
 	m.connected = connected
-	return there
+	return remaining
 }
 
-// take adopts the announced members and the list of tenants; nil tenants leave the list as it was. It reports whether
+// adopt adopts the announced members and the list of tenants; nil tenants leave the list as it was. It reports whether
 // the set of working members has changed.
-func (m *Members) take(all []domain.Member, tenants *[]domain.TenantID) (others bool) {
-	alive := m.present(all)
+func (m *Members) adopt(all []Member, tenants *[]domain.TenantID) (membersChanged bool) {
+	alive := m.dropDisconnected(all)
 	announced, ids := idsOf(all), idsOf(alive)
-	others = !slices.Equal(m.shares.members, ids)
-	changed := others || !slices.Equal(m.announced, announced)
+	membersChanged = !slices.Equal(m.shares.members, ids)
+	changed := membersChanged || !slices.Equal(m.announced, announced)
 	if tenants != nil && !slices.Equal(m.tenants, *tenants) {
 		m.tenants, changed = *tenants, true
 	}
@@ -254,10 +267,10 @@ func (m *Members) take(all []domain.Member, tenants *[]domain.TenantID) (others 
 	if changed && m.config.Changed != nil {
 		m.config.Changed()
 	}
-	return others
+	return membersChanged
 }
 
-func idsOf(members []domain.Member) []domain.MemberID {
+func idsOf(members []Member) []domain.MemberID {
 	ids := make([]domain.MemberID, len(members))
 	for i := range members {
 		ids[i] = members[i].ID
@@ -267,7 +280,7 @@ func idsOf(members []domain.Member) []domain.MemberID {
 
 // leave lets the other processes take over without waiting.
 func (m *Members) leave(ctx context.Context) {
-	m.take(nil, nil)
+	m.adopt(nil, nil)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
 	defer cancel()
 	if err := m.config.Store.Leave(ctx, m.self.ID); err != nil {

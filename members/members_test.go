@@ -18,7 +18,7 @@ import (
 // clock is a database of members on the test's clock.
 type clock struct {
 	mu      sync.Mutex
-	rows    map[domain.MemberID]domain.Member
+	rows    map[domain.MemberID]members.Member
 	tenants []domain.TenantID
 	killed  map[domain.MemberID]bool // the database has seen their connections end
 }
@@ -45,7 +45,7 @@ func (l *link) state() (broken, hangs bool) {
 	return l.broken, l.hangs
 }
 
-func (l *link) Announce(ctx context.Context, m domain.Member, within time.Duration, tenants *[]domain.TenantID) ([]domain.Member, error) {
+func (l *link) Announce(ctx context.Context, m members.Member, within time.Duration, tenants *[]domain.TenantID) ([]members.Member, error) {
 	<-time.After(20 * time.Millisecond) // the way there, by the test's clock
 	broken, hangs := l.state()
 	if hangs {
@@ -65,7 +65,7 @@ func (l *link) Announce(ctx context.Context, m domain.Member, within time.Durati
 	}
 	m.AliveAt = now
 	l.rows[m.ID] = m
-	var alive []domain.Member
+	var alive []members.Member
 	for _, row := range l.rows {
 		if now.Sub(row.AliveAt) <= within {
 			row.Connected = !l.killed[row.ID]
@@ -75,13 +75,13 @@ func (l *link) Announce(ctx context.Context, m domain.Member, within time.Durati
 	if tenants != nil {
 		*tenants = slices.Clone(l.tenants)
 	}
-	slices.SortFunc(alive, func(a, b domain.Member) int {
+	slices.SortFunc(alive, func(a, b members.Member) int {
 		return cmp.Or(a.StartedAt.Compare(b.StartedAt), cmp.Compare(a.ID.String(), b.ID.String()))
 	})
 	return alive, nil
 }
 
-func (l *link) Join(_ context.Context, m domain.Member) error {
+func (l *link) Join(_ context.Context, m members.Member) error {
 	if broken, hangs := l.state(); broken || hangs {
 		return errGone
 	}
@@ -161,11 +161,11 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-func TestMembersComeAndGo(t *testing.T) {
+func TestMembersJoinAndLeave(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		tenants := newTenants(300)
-		c := &clock{rows: make(map[domain.MemberID]domain.Member)}
+		c := &clock{rows: make(map[domain.MemberID]members.Member)}
 		a := start(t, c, "a")
 		pass(time.Second)
 		if got := owners(t, tenants, 1, a); got[0] != 300 || len(a.Alive()) != 1 || a.Alive()[0].Name != "a" {
@@ -218,7 +218,7 @@ func TestStepsDownBeforeOthersTakeOver(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				tenants := newTenants(100)
-				c := &clock{rows: make(map[domain.MemberID]domain.Member)}
+				c := &clock{rows: make(map[domain.MemberID]members.Member)}
 				a, b := start(t, c, "a"), start(t, c, "b")
 				pass(members.Beat + time.Second)
 				owners(t, tenants, 1, a, b)
@@ -254,7 +254,7 @@ func TestAKilledProcessIsReplacedSoon(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				tenants := newTenants(50)
-				c := &clock{rows: make(map[domain.MemberID]domain.Member), tenants: tenants, killed: make(map[domain.MemberID]bool)}
+				c := &clock{rows: make(map[domain.MemberID]members.Member), tenants: tenants, killed: make(map[domain.MemberID]bool)}
 				a, b := start(t, c, "a"), start(t, c, "b")
 				pass(30 * time.Second)
 				owners(t, tenants, 1, a, b)
@@ -289,15 +289,15 @@ func TestAKilledProcessIsReplacedSoon(t *testing.T) {
 
 // Three tenants are never all one process's, and while members and tenants come no tenant is nobody's: also beside a process
 // of an earlier release, which goes by Owner.
-func TestNoTenantIsNobodys(t *testing.T) {
+func TestEveryTenantAlwaysHasAnOwner(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := &clock{rows: make(map[domain.MemberID]domain.Member), tenants: newTenants(3)}
+		c := &clock{rows: make(map[domain.MemberID]members.Member), tenants: newTenants(3)}
 		before := earlier(domain.NewMemberID())
 		var alive []domain.MemberID // as the process of the earlier release knows them
 		beat := func() {
 			l := link{clock: c}
-			known, err := l.Announce(t.Context(), domain.Member{ID: before, Name: "before"}, members.Dead, nil)
+			known, err := l.Announce(t.Context(), members.Member{ID: before, Name: "before"}, members.Dead, nil)
 			if err != nil {
 				t.Error(err)
 			}
@@ -361,10 +361,10 @@ func TestNoTenantIsNobodys(t *testing.T) {
 }
 
 // Changed is called once for each change, and never for a mere sign of life.
-func TestChangesAreTold(t *testing.T) {
+func TestChangesAreReported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := &clock{rows: make(map[domain.MemberID]domain.Member)}
+		c := &clock{rows: make(map[domain.MemberID]members.Member)}
 		told := 0
 		m := members.New(members.Config{Store: &link{clock: c}, Changed: func() { told++ }, Log: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(t.Context())

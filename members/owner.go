@@ -3,7 +3,6 @@ package members
 import (
 	"bytes"
 	"encoding/binary"
-	"iter"
 	"slices"
 
 	"github.com/manifold-es/manifold/domain"
@@ -70,13 +69,13 @@ func Owner(tenant domain.TenantID, members []domain.MemberID) (owner domain.Memb
 
 // Count returns how many of the tenants each member owns, in the order of the members. The argument tenants must be all
 // tenants that have a log.
-func Count(tenants iter.Seq[domain.TenantID], members []domain.MemberID) []int64 {
-	counts := make([]int64, len(members))
-	all := slices.Collect(tenants)
-	s := divide(members, all)
-	for _, tenant := range all {
+func Count(tenants []domain.TenantID, members []Member) []int64 {
+	ids := idsOf(members)
+	counts := make([]int64, len(ids))
+	s := divide(ids, tenants)
+	for _, tenant := range tenants {
 		if owner, ok := s.owner(tenant); ok {
-			counts[slices.Index(members, owner)]++
+			counts[slices.Index(ids, owner)]++
 		}
 	}
 	return counts

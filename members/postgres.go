@@ -16,7 +16,7 @@ import (
 const membersKept = time.Hour
 
 // Join removes every other member with this one's name: this process has started in its place.
-func (s *Postgres) Join(ctx context.Context, member domain.Member) error {
+func (s *Postgres) Join(ctx context.Context, member Member) error {
 	if _, err := s.db.System.Exec(ctx, "delete from members m where m.name = $1 and m.member_id <> $2", member.Name, member.ID); err != nil {
 		return pg.Unavailable(fmt.Errorf("announce a member: %w", err))
 	}
@@ -27,7 +27,7 @@ func (s *Postgres) Join(ctx context.Context, member domain.Member) error {
 // database's clock, in the order in which they started, including this one. StartedAt and AliveAt are the database's
 // times. Members that have been silent for an hour are removed. If tenants is not nil, Announce sets it to all tenants
 // with a log, in order.
-func (s *Postgres) Announce(ctx context.Context, member domain.Member, within time.Duration, tenants *[]domain.TenantID) ([]domain.Member, error) {
+func (s *Postgres) Announce(ctx context.Context, member Member, within time.Duration, tenants *[]domain.TenantID) ([]Member, error) {
 	var batch pgx.Batch
 	batch.Queue("begin")
 	batch.Queue(`
@@ -35,7 +35,7 @@ func (s *Postgres) Announce(ctx context.Context, member domain.Member, within ti
 		on conflict (member_id) do update set name = excluded.name, version = excluded.version, alive_at = now()`,
 		member.ID, member.Name, member.Version)
 	batch.Queue("delete from members m where m.alive_at < now() - make_interval(secs => $1)", membersKept.Seconds())
-	var alive []domain.Member
+	var alive []Member
 	batch.Queue(aliveMembers, within.Seconds()).Query(func(rows pgx.Rows) (err error) {
 		alive, err = pgx.CollectRows(rows, scanMember)
 		return err
@@ -64,15 +64,15 @@ const aliveMembers = `
 	from members m
 	where m.alive_at >= now() - make_interval(secs => $1) order by m.started_at, m.member_id`
 
-func scanMember(row pgx.CollectableRow) (domain.Member, error) {
-	var m domain.Member
+func scanMember(row pgx.CollectableRow) (Member, error) {
+	var m Member
 	err := row.Scan((*[16]byte)(&m.ID), &m.Name, &m.Version, (*pg.Moment)(&m.StartedAt), (*pg.Moment)(&m.AliveAt), &m.Connected)
 	return m, err
 }
 
 // Members returns the members with a sign of life within the given time, by the database's clock, in the order in which
 // they started.
-func (s *Postgres) Members(ctx context.Context, within time.Duration) ([]domain.Member, error) {
+func (s *Postgres) Members(ctx context.Context, within time.Duration) ([]Member, error) {
 	rows, _ := s.db.System.Query(ctx, aliveMembers, within.Seconds())
 	alive, err := pgx.CollectRows(rows, scanMember)
 	if err != nil {

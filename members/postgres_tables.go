@@ -4,8 +4,8 @@ import (
 	"github.com/manifold-es/manifold/pg"
 )
 
-// Postgres reads and writes the table of members. All methods may be called concurrently. An error that a client can act on is a
-// *domain.Error. If the database cannot be reached, its code is domain.CodeUnavailable.
+// Postgres reads and writes the table of members. All methods may be called concurrently. An error that a client can
+// act on is a *domain.Error. If the database cannot be reached, its code is domain.CodeUnavailable.
 type Postgres struct {
 	db *pg.DB
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/members"
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
 
@@ -15,8 +16,8 @@ func TestMembers(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	const within = time.Minute
-	one := domain.Member{ID: domain.NewMemberID(), Name: "host-1:8080", Version: "v1"}
-	two := domain.Member{ID: domain.NewMemberID(), Name: "host-2:8080", Version: "v2"}
+	one := members.Member{ID: domain.NewMemberID(), Name: "host-1:8080", Version: "v1"}
+	two := members.Member{ID: domain.NewMemberID(), Name: "host-2:8080", Version: "v2"}
 	alive, err := s.Announce(t.Context(), one, within, nil)
 	tablestest.Must(t, err)
 	if len(alive) != 1 || alive[0].ID != one.ID || alive[0].Name != one.Name || alive[0].Version != "v1" || alive[0].StartedAt.IsZero() {
@@ -34,7 +35,7 @@ func TestMembers(t *testing.T) {
 		t.Errorf("again: %+v", alive)
 	}
 
-	again := domain.Member{ID: domain.NewMemberID(), Name: two.Name, Version: "v2"}
+	again := members.Member{ID: domain.NewMemberID(), Name: two.Name, Version: "v2"}
 	tablestest.Must(t, s.Join(t.Context(), again))
 	alive, err = s.Announce(t.Context(), again, within, nil)
 	tablestest.Must(t, err)

@@ -35,25 +35,25 @@ func up(ctx context.Context, m *migrate.Migrate) error {
 		if errors.Is(err, os.ErrNotExist) {
 			continue // another process is migrating, and has applied the last migration
 		}
-		if halfWay, ok := errors.AsType[migrate.ErrDirty](err); ok {
-			// Another process may be about to take its migration back.
+		if interruption, ok := errors.AsType[migrate.ErrDirty](err); ok {
+			// Another process may be about to roll its migration back.
 			if interrupted++; interrupted < dirtyTries {
-				if err := rest(ctx, dirtyPause); err != nil {
+				if err := pause(ctx, dirtyPause); err != nil {
 					return err
 				}
 				continue
 			}
-			return fmt.Errorf("a migration to version %[1]d was interrupted: check whether the objects that %04[1]d creates exist; then set dirty to false in the table manifold_schema, and if they do not exist, version to the previous one", halfWay.Version)
+			return fmt.Errorf("a migration to version %[1]d was interrupted: check whether the objects that %04[1]d creates exist; then set dirty to false in the table manifold_schema, and if they do not exist, version to the previous one", interruption.Version)
 		}
-		if native, ok := errors.AsType[database.Error](err); ok && answered(native.OrigErr) {
-			err = takenBack(m, native.OrigErr)
+		if native, ok := errors.AsType[database.Error](err); ok && isServerError(native.OrigErr) {
+			err = recordRollback(m, native.OrigErr)
 			if !isLockTimeout(err) {
 				return err
 			}
 			if time.Now().After(end) {
 				return fmt.Errorf("%w; a long transaction, such as a backup, uses the table: migrate again when it has ended", err)
 			}
-			if ended := rest(ctx, lockPause); ended != nil {
+			if ended := pause(ctx, lockPause); ended != nil {
 				return errors.Join(ended, err)
 			}
 			continue
@@ -65,8 +65,8 @@ func up(ctx context.Context, m *migrate.Migrate) error {
 }
 
 const (
-	// lockTimeout is how long a migration waits for a lock. Appends and reads wait behind it meanwhile, so it is shorter
-	// than the lock timeout of the service's own statements.
+	// lockTimeout is how long a migration waits for a lock. Appends and reads queue after it meanwhile, so it is
+	// shorter than the lock timeout of the service's own statements.
 	lockTimeout = "2s"
 	// lockPause is the pause before the next attempt, and lockPatience the time after which there is none.
 	lockPause    = 3 * time.Second
@@ -76,21 +76,21 @@ const (
 	dirtyPause = 300 * time.Millisecond
 )
 
-// rest waits. It returns the error of ctx if that ends first.
-func rest(ctx context.Context, pause time.Duration) error {
+// pause waits. It returns the error of ctx if that ends first.
+func pause(ctx context.Context, length time.Duration) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(pause):
+	case <-time.After(length):
 		return nil
 	}
 }
 
-// yielding is a source whose migrations give up when they wait too long for a lock.
-type yielding struct{ source.Driver }
+// lockTimeoutSource is a source whose migrations give up when they wait too long for a lock.
+type lockTimeoutSource struct{ source.Driver }
 
 // ReadUp returns a migration that begins with its lock timeout. It holds for the file's own transaction.
-func (y yielding) ReadUp(version uint) (io.ReadCloser, string, error) {
+func (y lockTimeoutSource) ReadUp(version uint) (io.ReadCloser, string, error) {
 	file, name, err := y.Driver.ReadUp(version)
 	if err != nil {
 		return nil, "", err
@@ -108,22 +108,22 @@ func isLockTimeout(err error) bool {
 	return ok && native.Code == lockNotAvailable
 }
 
-// takenBack records that a migration refused by PostgreSQL left nothing in place. A file is sent as one query, which
-// is one transaction, so it is applied completely or not at all. The next attempt starts with that migration.
-func takenBack(m *migrate.Migrate, cause error) error {
+// recordRollback records that a migration refused by PostgreSQL left nothing in place. A file is sent as one query,
+// which is one transaction, so it is applied completely or not at all. The next attempt starts with that migration.
+func recordRollback(m *migrate.Migrate, cause error) error {
 	version, dirty, err := m.Version()
 	if err != nil || !dirty {
 		return errors.Join(cause, err)
 	}
-	previous, err := before(version)
+	previous, err := previousVersion(version)
 	if err == nil {
 		err = m.Force(previous)
 	}
 	return errors.Join(fmt.Errorf("the migration to version %d was refused, and nothing of it is left: %w", version, cause), err)
 }
 
-// before returns the version before the given one, as Force expects it: -1 before the first.
-func before(version uint) (int, error) {
+// previousVersion returns the version before the given one, as Force expects it: -1 before the first.
+func previousVersion(version uint) (int, error) {
 	source, err := iofs.New(files, ".")
 	if err != nil {
 		return 0, err
@@ -137,8 +137,8 @@ func before(version uint) (int, error) {
 	return int(previous), err
 }
 
-// answered reports whether the error is PostgreSQL's own answer, so that the outcome is certain.
-func answered(err error) bool {
+// isServerError reports whether the error is PostgreSQL's own answer, so that the outcome is certain.
+func isServerError(err error) bool {
 	_, ok := errors.AsType[*pgconn.PgError](err)
 	return ok
 }

@@ -110,7 +110,7 @@ func run(ctx context.Context, url string, do func(*migrate.Migrate) error) (err 
 	if err != nil {
 		return fmt.Errorf("migrate: %w", plain(err))
 	}
-	m, err := migrate.NewWithInstance("iofs", yielding{source}, "pgx5", driver)
+	m, err := migrate.NewWithInstance("iofs", lockTimeoutSource{source}, "pgx5", driver)
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,10 +45,10 @@ type Drainer struct {
 // The pauses of a drainer.
 const (
 	firstPause = 200 * time.Millisecond // after a failure, doubled with each further one
-	lastPause  = 30 * time.Second
+	maxPause   = 30 * time.Second
 	// A refused row blocks its stream until somebody fixes the cause, so it is retried soon.
 	firstRefusedPause = 2 * time.Second
-	lastRefusedPause  = 5 * time.Minute
+	maxRefusedPause   = 5 * time.Minute
 	upkeepEvery       = 10 * time.Second
 	settleTimeout     = 10 * time.Second
 	sweptAtOnce       = 1000
@@ -58,20 +59,12 @@ func New(config Config) (*Drainer, error) {
 	if config.Store == nil || config.Publish == nil {
 		return nil, errors.New("outbox: a drainer needs Store and Publish")
 	}
-	if config.Batch == 0 {
-		config.Batch = 100
-	}
-	if config.Lease == 0 {
-		config.Lease = 30 * time.Second
-	}
-	if config.Poll == 0 {
-		config.Poll = 500 * time.Millisecond
-	}
+	config.Batch = cmp.Or(config.Batch, 100)
+	config.Lease = cmp.Or(config.Lease, 30*time.Second)
+	config.Poll = cmp.Or(config.Poll, 500*time.Millisecond)
+	config.Log = cmp.Or(config.Log, slog.New(slog.DiscardHandler))
 	if config.Batch < 1 || config.Batch > requestRows || config.Lease < time.Second || config.Poll < 0 || config.Keep < 0 {
 		return nil, fmt.Errorf("outbox: Batch must be 1 to %d, Lease at least 1s, Poll and Keep not negative", requestRows)
-	}
-	if config.Log == nil {
-		config.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Drainer{config: config, wake: make(chan struct{}, 1)}, nil
 }
@@ -104,7 +97,7 @@ func (d *Drainer) Run(ctx context.Context) error {
 			d.config.Log.Warn("the outbox could not be published", "error", err, "pause", pause)
 			// Drainers that fail together should not retry together.
 			d.wait(ctx, pause/2+rand.N(pause/2), nil)
-			pause = min(2*pause, lastPause)
+			pause = min(2*pause, maxPause)
 			continue
 		case claimed < d.config.Batch:
 			d.wait(ctx, d.config.Poll, d.wake)
@@ -140,7 +133,7 @@ func (d *Drainer) Drain(ctx context.Context) (claimed int, err error) {
 	publishing, cancel := context.WithTimeout(ctx, d.config.Lease*3/4)
 	defer cancel()
 	s := sending{publish: d.config.Publish, blocked: map[string]bool{}}
-	err = s.all(publishing, claim.Rows)
+	err = s.publishAll(publishing, claim.Rows)
 	if err != nil {
 		d.failed()
 		err = fmt.Errorf("publish %d rows of the outbox: %w", len(claim.Rows), err)
@@ -148,9 +141,9 @@ func (d *Drainer) Drain(ctx context.Context) (claimed int, err error) {
 	// Settle even if ctx has ended: otherwise published rows would be published again.
 	settling, done := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer done()
-	if settled := d.config.Store.Settle(settling, claim, s.outcome, d.config.Keep > 0); settled != nil {
+	if failure := d.config.Store.Settle(settling, claim, s.outcome, d.config.Keep > 0); failure != nil {
 		d.failed()
-		err = errors.Join(err, fmt.Errorf("settle rows of the outbox: %w", settled))
+		err = errors.Join(err, fmt.Errorf("settle rows of the outbox: %w", failure))
 	}
 	for _, refusal := range s.outcome.Refused {
 		d.config.Log.Error("an event of the outbox is refused, and blocks its stream", "id", refusal.Row.ID, "stream", refusal.Row.Stream, "reason", refusal.Reason, "attempts", refusal.Row.Attempts+1)
@@ -173,10 +166,10 @@ func (d *Drainer) failed() {
 // Upkeep reports the lag to the observer, and removes kept rows whose time is over. Run calls it every 10 s.
 func (d *Drainer) Upkeep(ctx context.Context) error {
 	var problems []error
-	if told := d.config.Observer.Lag; told != nil {
+	if report := d.config.Observer.Lag; report != nil {
 		lag, err := d.config.Store.Lag(ctx)
 		if err == nil {
-			told(lag)
+			report(lag)
 		}
 		problems = append(problems, err)
 	}

@@ -192,7 +192,7 @@ func TestRun(t *testing.T) {
 			}
 			store.err = nil
 		})
-		passes(lastPause + 10*time.Second)
+		passes(maxPause + 10*time.Second)
 		if len(lags) < 2 {
 			t.Errorf("it has told %v", lags)
 		}

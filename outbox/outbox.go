@@ -107,25 +107,25 @@ func RowOf(event Event) (Row, error) {
 func (e *Event) checkTexts() error {
 	where := ""
 	for name, value := range e.Headers {
-		if !keepable(name) || !keepable(value) {
+		if !storable(name) || !storable(value) {
 			where = "headers"
 		}
 	}
 	for _, tag := range e.Tags {
-		if !keepable(tag) {
+		if !storable(tag) {
 			where = "tags"
 		}
 	}
-	if !keepable(e.SID) {
+	if !storable(e.SID) {
 		where = "sid"
 	}
 	if where != "" {
-		return domain.Errorf(domain.CodeInvalidRequest, where, "it is not UTF-8, or has U+0000, which cannot be kept")
+		return domain.Errorf(domain.CodeInvalidRequest, where, "it is not UTF-8, or has U+0000, which cannot be stored")
 	}
 	return nil
 }
 
-func keepable(text string) bool { return utf8.ValidString(text) && strings.IndexByte(text, 0) < 0 }
+func storable(text string) bool { return utf8.ValidString(text) && strings.IndexByte(text, 0) < 0 }
 
 func encode(event Event) (json.RawMessage, error) {
 	var text bytes.Buffer

@@ -3,6 +3,8 @@ package outbox
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -13,9 +15,9 @@ type sending struct {
 	blocked map[string]bool // streams with a refused row: their later rows wait
 }
 
-// all publishes rows in their order, in requests that the service accepts. It ends with the first error that is not
-// about the rows.
-func (s *sending) all(ctx context.Context, rows []Row) error {
+// publishAll publishes rows in their order, in requests that the service accepts. It ends with the first error that is
+// not about the rows.
+func (s *sending) publishAll(ctx context.Context, rows []Row) error {
 	for len(rows) > 0 {
 		count, size := 0, 0
 		for count < min(len(rows), requestRows) {
@@ -24,7 +26,7 @@ func (s *sending) all(ctx context.Context, rows []Row) error {
 			}
 			count++
 		}
-		if err := s.some(ctx, rows[:count]); err != nil {
+		if err := s.publishTogether(ctx, rows[:count]); err != nil {
 			return err
 		}
 		rows = rows[count:]
@@ -32,9 +34,9 @@ func (s *sending) all(ctx context.Context, rows []Row) error {
 	return nil
 }
 
-// some publishes rows in one request. If the request is refused, it splits it into halves until the faulty rows are
-// alone. A request that combines new rows with already published ones is refused too, and succeeds in halves.
-func (s *sending) some(ctx context.Context, rows []Row) error {
+// publishTogether publishes rows in one request. If the request is refused, it splits it into halves until the faulty
+// rows are alone. A request that combines new rows with already published ones is refused too, and succeeds in halves.
+func (s *sending) publishTogether(ctx context.Context, rows []Row) error {
 	rows = s.unblocked(rows)
 	if len(rows) == 0 {
 		return nil
@@ -49,10 +51,10 @@ func (s *sending) some(ctx context.Context, rows []Row) error {
 		return err
 	case len(rows) > 1:
 		half := len(rows) / 2
-		if err := s.some(ctx, rows[:half]); err != nil {
+		if err := s.publishTogether(ctx, rows[:half]); err != nil {
 			return err
 		}
-		return s.some(ctx, rows[half:])
+		return s.publishTogether(ctx, rows[half:])
 	}
 	s.blocked[rows[0].Stream] = true
 	s.outcome.Refused = append(s.outcome.Refused, Refusal{Row: rows[0], Reason: clip(refused.Reason), Pause: refusedPause(rows[0].Attempts)})
@@ -60,26 +62,14 @@ func (s *sending) some(ctx context.Context, rows []Row) error {
 }
 
 func (s *sending) unblocked(rows []Row) []Row {
-	if len(s.blocked) == 0 {
-		return rows
-	}
-	var free []Row
-	for _, row := range rows {
-		if !s.blocked[row.Stream] {
-			free = append(free, row)
-		}
-	}
-	return free
+	return slices.DeleteFunc(slices.Clone(rows), func(row Row) bool { return s.blocked[row.Stream] })
 }
 
-// refusedPause returns how long a row rests that was already refused so often.
+// refusedPause returns how long a row rests after this many earlier refusals.
 func refusedPause(attempts int) time.Duration {
-	return min(firstRefusedPause<<min(attempts, 20), lastRefusedPause)
+	return min(firstRefusedPause<<min(attempts, 20), maxRefusedPause)
 }
 
 func clip(reason string) string {
-	if len(reason) <= MaxReasonBytes {
-		return reason
-	}
-	return reason[:MaxReasonBytes]
+	return strings.ToValidUTF8(reason[:min(len(reason), MaxReasonBytes)], "")
 }

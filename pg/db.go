@@ -59,7 +59,7 @@ type DB struct {
 	reading *fairshare.Budget // limits the connections that run long reads
 }
 
-// Open connects with each login. The caller must close the DB. If OpenDB fails, Absence says whether waiting may help.
+// Open connects with each login. The caller must close the DB. If Open fails, Absence says whether waiting may help.
 func Open(ctx context.Context, config Config) (*DB, error) {
 	db, err := open(ctx, config)
 	if _, all := errors.AsType[*noLogins](err); isLoginRefused(err) && !all {
@@ -70,29 +70,29 @@ func Open(ctx context.Context, config Config) (*DB, error) {
 }
 
 func open(ctx context.Context, config Config) (*DB, error) {
-	most := cmp.Or(config.MaxConns, defaultConns)
+	maxConns := cmp.Or(config.MaxConns, defaultConns)
 	db := &DB{
 		Log:    cmp.Or(config.Log, slog.New(slog.DiscardHandler)),
 		member: config.Member,
 		// The other half is for appends and other short work.
-		reading: fairshare.New("readings", int64(max(1, most/2)), int64(max(1, most/4))),
+		reading: fairshare.New("readings", int64(max(1, maxConns/2)), int64(max(1, maxConns/4))),
 	}
 	var refused error
 	connected := false
 	for _, login := range []struct {
-		pool **pgxpool.Pool
-		name string
-		url  string
-		most int
-		set  map[string]string
+		pool     **pgxpool.Pool
+		name     string
+		url      string
+		maxConns int
+		settings map[string]string
 	}{
-		{&db.App, "app", config.AppURL, most, AppSettings},
-		{&db.System, "system", config.SystemURL, max(2, most/4), nil},
-		{&db.Retention, "retention", config.RetentionURL, max(2, most/4), PlannerSettings},
+		{&db.App, "app", config.AppURL, maxConns, AppSettings},
+		{&db.System, "system", config.SystemURL, max(2, maxConns/4), nil},
+		{&db.Retention, "retention", config.RetentionURL, max(2, maxConns/4), PlannerSettings},
 	} {
-		pool, err := OpenPool(ctx, login.url, login.most, login.set, config.Connected)
+		pool, err := OpenPool(ctx, login.url, login.maxConns, login.settings, config.Connected)
 		if err != nil {
-			err = fmt.Errorf("open the store with the %s login: %w%s", login.name, err, remedy(err))
+			err = fmt.Errorf("open the database with the %s login: %w%s", login.name, err, remedy(err))
 		}
 		switch {
 		case err == nil:
@@ -141,15 +141,15 @@ var PlannerSettings = map[string]string{
 }
 
 // AppSettings apply to the app login's connections.
-var AppSettings = with(PlannerSettings, map[string]string{
+var AppSettings = merge(PlannerSettings, map[string]string{
 	"lock_timeout":      "4000",
 	"statement_timeout": "30000",
 })
 
-// with returns settings with others added.
-func with(settings, others map[string]string) map[string]string {
+// merge returns settings with more settings added.
+func merge(settings, more map[string]string) map[string]string {
 	all := maps.Clone(settings)
-	maps.Copy(all, others)
+	maps.Copy(all, more)
 	return all
 }
 
@@ -158,14 +158,14 @@ func with(settings, others map[string]string) map[string]string {
 // answer. The pool's default limit is two minutes.
 const connectTimeout = 10 * time.Second
 
-// OpenPool opens a pool of at most most connections with these settings. connected is called for each connection that
-// was opened; it may be nil. The caller must close the pool.
-func OpenPool(ctx context.Context, url string, most int, settings map[string]string, connected func()) (*pgxpool.Pool, error) {
+// OpenPool opens a pool of at most maxConns connections with these settings. connected is called for each connection
+// that was opened; it may be nil. The caller must close the pool.
+func OpenPool(ctx context.Context, url string, maxConns int, settings map[string]string, connected func()) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, err
 	}
-	config.MaxConns = int32(most)
+	config.MaxConns = int32(maxConns)
 	if connected != nil {
 		config.AfterConnect = func(context.Context, *pgx.Conn) error {
 			connected()
@@ -181,9 +181,9 @@ func OpenPool(ctx context.Context, url string, most int, settings map[string]str
 	config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "10000"
 	maps.Copy(config.ConnConfig.RuntimeParams, settings)
 	// A connection to a server that has become a standby is useless: a new one may reach the new primary.
-	keep := config.ConnConfig.OnPgError
+	keepConnection := config.ConnConfig.OnPgError
 	config.ConnConfig.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
-		return err.Code != ReadOnly && keep(conn, err)
+		return err.Code != ReadOnly && keepConnection(conn, err)
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
@@ -205,7 +205,7 @@ func (db *DB) Close() {
 	}
 }
 
-// Spare reports whether a connection is free. If one is, nobody waits for one.
+// Spare reports whether a connection of the app login is free, so that nobody waits for one.
 func (db *DB) Spare() bool {
 	stat := db.App.Stat()
 	return stat.AcquiredConns() < stat.MaxConns()

@@ -3,6 +3,8 @@ package pg
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,10 +26,8 @@ const (
 // ListenerName precedes a process's id in the names of listening connections.
 const ListenerName = "manifold-listener "
 
-// Intervals of a listener.
-const (
-	listenRetry = time.Second // before a lost connection is reopened
-)
+// listenRetry is the pause before a lost connection is reopened.
+const listenRetry = time.Second
 
 // ListenTenants calls changed for each notice on a channel whose payload is a tenant, and with domain.Everyone if
 // notices may have been lost.
@@ -42,8 +42,8 @@ func (db *DB) ListenTenants(ctx context.Context, channel string, changed func(te
 	})
 }
 
-// ListenOn calls notice for each notice on channel until ctx ends. It calls lost after each LISTEN, including the first,
-// because earlier notices may have been missed.
+// ListenOn calls notice for each notice on channel until ctx ends. It calls lost after each LISTEN, including the
+// first, because earlier notices may have been missed.
 func (db *DB) ListenOn(ctx context.Context, channel string, lost func(), notice func(payload string)) {
 	for ctx.Err() == nil {
 		if err := db.listenOnce(ctx, channel, lost, notice); err != nil && ctx.Err() == nil {
@@ -72,11 +72,11 @@ func (db *DB) listenOnce(ctx context.Context, channel string, lost func(), notic
 	}
 	lost()
 	for {
-		got, err := conn.WaitForNotification(ctx)
+		notification, err := conn.WaitForNotification(ctx)
 		if err != nil {
 			return err
 		}
-		notice(got.Payload)
+		notice(notification.Payload)
 	}
 }
 
@@ -112,15 +112,12 @@ func (s *Subscribers[T]) Add(call func(T)) (remove func()) {
 	}
 }
 
-// Tell calls every subscriber. A subscriber that is just being removed may be called once more.
-func (s *Subscribers[T]) Tell(what T) {
+// Notify calls every subscriber. A subscriber that is just being removed may be called once more.
+func (s *Subscribers[T]) Notify(change T) {
 	s.mu.Lock()
-	calls := make([]func(T), 0, len(s.calls))
-	for _, call := range s.calls {
-		calls = append(calls, call)
-	}
+	calls := slices.Collect(maps.Values(s.calls))
 	s.mu.Unlock()
 	for _, call := range calls {
-		call(what)
+		call(change)
 	}
 }

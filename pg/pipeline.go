@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -30,13 +31,12 @@ var (
 // binary is the format code of all parameters and of all results.
 var binary = []int16{1}
 
-// Pipeline is a conversation over one connection in pipeline mode. What is sent between two calls of run goes out in
-// one write, and the answers come back in one read. The transaction is always explicit (begin ... commit), because a
-// sharded database does not preserve a pipeline's implicit transaction. An exchange is not safe for concurrent use and
-// must be closed.
+// Pipeline is a connection in pipeline mode. The statements between two calls of Run go out in one write, and the
+// answers come back in one read. The transaction is always explicit (begin ... commit), because a sharded database does
+// not preserve a pipeline's implicit transaction. A Pipeline is not safe for concurrent use and must be closed.
 //
-// It does not use pgx's own batches: they would prepare "set local manifold.tenant = ..." for each tenant, and push
-// everything else out of the connection's statement cache.
+// It does not use pgx's own batches: they would prepare "set local manifold.tenant = ..." for each tenant, and evict
+// everything else from the connection's statement cache.
 type Pipeline struct {
 	pooled   *pgxpool.Conn
 	conn     *pgconn.PgConn
@@ -52,7 +52,7 @@ type Sent struct {
 	reached  func()                      // no result: called when all results before it have arrived
 }
 
-// Pipeline acquires a connection of pool. The exchange ends when ctx ends.
+// Pipeline acquires a connection of pool. The pipeline ends when ctx ends.
 func (db *DB) Pipeline(ctx context.Context, pool *pgxpool.Pool) (*Pipeline, error) {
 	pooled, err := pool.Acquire(ctx)
 	if err != nil {
@@ -67,8 +67,25 @@ func (x *Pipeline) Begin(tenant domain.TenantID) { x.beginBy(&BeginStatement, te
 
 func (x *Pipeline) beginBy(begin *Statement, tenant domain.TenantID) {
 	x.Send(begin, nil, nil)
-	// SET takes no parameters. The tenant's canonical form contains only hexadecimal digits and dashes.
-	x.pipeline.SendQueryParams("set local manifold.tenant = '"+tenant.String()+"'", nil, nil, nil, nil)
+	x.Under(tenant)
+}
+
+// BeginShared opens a transaction for several tenants: Under must precede the statements of each. A statement that
+// waits for a lock longer than lockTimeout fails.
+func (x *Pipeline) BeginShared(lockTimeout time.Duration) {
+	x.Send(&BeginStatement, nil, nil)
+	x.set(fmt.Sprintf("lock_timeout = %d", lockTimeout.Milliseconds()))
+}
+
+// Under makes the tenant that of the transaction's next statements.
+func (x *Pipeline) Under(tenant domain.TenantID) {
+	// The tenant's canonical form contains only hexadecimal digits and dashes.
+	x.set("manifold.tenant = '" + tenant.String() + "'")
+}
+
+// set changes a setting for the rest of the transaction. SET takes no parameters.
+func (x *Pipeline) set(setting string) {
+	x.pipeline.SendQueryParams("set local "+setting, nil, nil, nil, nil)
 	x.waiting = append(x.waiting, Sent{})
 }
 
@@ -84,11 +101,7 @@ func (x *Pipeline) Send(st *Statement, params [][]byte, row func(values [][]byte
 // SendTagged is Send, and calls done with the command's tag after the last row; done may be nil.
 func (x *Pipeline) SendTagged(st *Statement, params [][]byte, row func(values [][]byte) error, done func(pgconn.CommandTag)) {
 	if _, known := x.conn.CustomData()[st.Name]; !known {
-		pending := false
-		for i := range x.waiting {
-			pending = pending || x.waiting[i].prepared != nil && x.waiting[i].prepared.Name == st.Name
-		}
-		if !pending {
+		if !slices.ContainsFunc(x.waiting, func(s Sent) bool { return s.prepared != nil && s.prepared.Name == st.Name }) {
 			x.pipeline.SendPrepare(st.Name, st.SQL, nil)
 			x.waiting = append(x.waiting, Sent{prepared: st})
 		}
@@ -98,7 +111,7 @@ func (x *Pipeline) SendTagged(st *Statement, params [][]byte, row func(values []
 }
 
 // Reached calls then as soon as everything sent so far is answered, while PostgreSQL works on the statements after it.
-// If then puts statements into the pipeline, it must call sendOff.
+// If then puts statements into the pipeline, it must call SendOff.
 func (x *Pipeline) Reached(then func()) {
 	x.pipeline.SendFlushRequest()
 	x.waiting = append(x.waiting, Sent{reached: then})
@@ -122,7 +135,7 @@ func (x *Pipeline) SendOff() ([]Sent, error) {
 	return waiting, x.pipeline.Sync()
 }
 
-// Receive reads the answers of a sendOff.
+// Receive reads the answers of a SendOff.
 func (x *Pipeline) Receive(waiting []Sent) error {
 	var failed error
 	for _, a := range waiting {
@@ -181,7 +194,7 @@ func (x *Pipeline) read(a Sent, result any) error {
 		}
 		return err
 	default:
-		return fmt.Errorf("PostgreSQL answered out of turn with %T", result)
+		return fmt.Errorf("unexpected answer from PostgreSQL: %T", result)
 	}
 }
 
@@ -223,7 +236,7 @@ func (db *DB) Read(ctx context.Context, tenant domain.TenantID, reset func(), qu
 	return db.repeat(ctx, &BeginStatement, tenant, reset, queries)
 }
 
-// ReadInTurn is read for potentially long queries: those that return events or look at many rows. At most half of the
+// ReadInTurn is Read for potentially long queries: those that return events or look at many rows. At most half of the
 // connections run such queries at the same time, and a quarter for one tenant. Waiting tenants take turns. A turn ends
 // with the database's answer, however slow the client is.
 func (db *DB) ReadInTurn(ctx context.Context, tenant domain.TenantID, reset func(), queries ...Query) error {
@@ -235,7 +248,7 @@ func (db *DB) ReadInTurn(ctx context.Context, tenant domain.TenantID, reset func
 	return db.Read(ctx, tenant, reset, queries...)
 }
 
-// ReadSnapshot is read with one snapshot for all queries. They must not lock anything.
+// ReadSnapshot is Read with one snapshot for all queries. They must not lock anything.
 func (db *DB) ReadSnapshot(ctx context.Context, tenant domain.TenantID, reset func(), queries ...Query) error {
 	return db.repeat(ctx, &snapshotStatement, tenant, reset, queries)
 }

@@ -11,14 +11,14 @@ import (
 
 // Quota limits a tenant's rows of a table. The condition where may be empty; it refers to the table as t.
 type Quota struct {
-	Things string // for people: "groups"
-	Table  string
-	Where  string
-	Most   int
+	Items string // for people: "groups"
+	Table string
+	Where string
+	Max   int
 }
 
 // Check returns domain.CodeQuotaExceeded if the tenant has more than allowed after an insert in this transaction.
-// Concurrent inserts are not counted. Shared things have no quota.
+// Concurrent inserts are not counted. Shared items have no quota.
 func (q Quota) Check(ctx context.Context, tx pgx.Tx, tenant domain.TenantID) error {
 	if tenant == domain.Everyone {
 		return nil
@@ -27,12 +27,12 @@ func (q Quota) Check(ctx context.Context, tx pgx.Tx, tenant domain.TenantID) err
 	if q.Where != "" {
 		statement += " and " + q.Where
 	}
-	var there int
-	if err := tx.QueryRow(ctx, statement, tenant).Scan(&there); err != nil {
-		return fmt.Errorf("count the %s: %w", q.Things, err)
+	var count int
+	if err := tx.QueryRow(ctx, statement, tenant).Scan(&count); err != nil {
+		return fmt.Errorf("count the %s: %w", q.Items, err)
 	}
-	if there > q.Most {
-		return domain.Errorf(domain.CodeQuotaExceeded, "", "the tenant has %d %s, the most it may have; remove one that is no longer needed", there-1, q.Things)
+	if count > q.Max {
+		return domain.Errorf(domain.CodeQuotaExceeded, "", "the tenant has %d %s, the most it may have; remove one that is no longer needed", count-1, q.Items)
 	}
 	return nil
 }

@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/manifold-es/manifold/aggregate"
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/projection/registry"
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
 
@@ -24,7 +27,7 @@ func TestQuotas(t *testing.T) {
 			return s.CreateProjection(t.Context(), domain.Projection{ProjectionID: id, Definition: domain.Definition{Name: id.Name}, Build: int64(n)}, "test")
 		},
 		"aggregates": func(tenant domain.TenantID, n int) error {
-			return s.PutAggregate(t.Context(), tenant, domain.Aggregate{Category: fmt.Sprint("c", n)})
+			return s.PutAggregate(t.Context(), tenant, aggregate.Definition{Category: fmt.Sprint("c", n)})
 		},
 	}
 	for table, fill := range map[string]string{
@@ -33,7 +36,7 @@ func TestQuotas(t *testing.T) {
 		"aggregates":  `insert into manifold.aggregates (tenant_id, category, definition) select $1, 'made' || n, '{}' from generate_series(2, $2::int) n`,
 	} {
 		full, other := tablestest.NewTenant(t, s), tablestest.NewTenant(t, s)
-		most := map[string]int{"keys": domain.MaxKeys, "projections": domain.MaxProjections, "aggregates": domain.MaxAggregates}[table]
+		most := map[string]int{"keys": auth.MaxKeys, "projections": registry.MaxProjections, "aggregates": aggregate.MaxAggregates}[table]
 		if _, err := super.Exec(t.Context(), fill, full, most); err != nil {
 			t.Fatal(err)
 		}

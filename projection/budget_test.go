@@ -17,7 +17,7 @@ import (
 	"github.com/manifold-es/manifold/projection"
 )
 
-// costly takes almost all the steps that one evaluation may.
+// costly takes almost all the steps that one evaluation may take.
 const costly = `{'n': lists.range(900).all(x, lists.range(100).all(y, x + y >= 0))}`
 
 // costlyBench is a tenant with a live projection that takes a minute to fold, and a catalog with limits.
@@ -43,7 +43,7 @@ func costlyBench(t *testing.T, limits budget.Limits) (*projection.Catalog, domai
 	return catalog(limits), tenant
 }
 
-// costlyRequests is each kind of request to a catalog that evaluates expressions.
+// costlyRequests is one of each kind of request to a catalog that evaluates expressions.
 func costlyRequests(catalog *projection.Catalog, tenant domain.TenantID) map[string]func(context.Context) error {
 	large := make(map[string]string)
 	for i := range 60 {
@@ -78,8 +78,8 @@ func costlyRequests(catalog *projection.Catalog, tenant domain.TenantID) map[str
 	}
 }
 
-// A fold ends when its client no longer waits, and gives its place to the next.
-func TestRequestsThatFoldEndWithTheirClients(t *testing.T) {
+// A fold ends when its client no longer waits, and frees its place.
+func TestFoldingRequestsEndWithTheirClients(t *testing.T) {
 	t.Parallel()
 	catalog, tenant := costlyBench(t, budget.Limits{TenantPlaces: 1, Steps: 1 << 40, Time: time.Hour})
 	for name, request := range costlyRequests(catalog, tenant) {
@@ -93,7 +93,7 @@ func TestRequestsThatFoldEndWithTheirClients(t *testing.T) {
 	}
 }
 
-func TestRequestsThatFoldEndWithTheirBudget(t *testing.T) {
+func TestFoldingRequestsAreLimitedByTheirBudget(t *testing.T) {
 	t.Parallel()
 	catalog, tenant := costlyBench(t, budget.Limits{Steps: 5_000_000, Time: time.Hour})
 	for name, request := range costlyRequests(catalog, tenant) {
@@ -111,7 +111,7 @@ func TestRequestsThatFoldEndWithTheirBudget(t *testing.T) {
 	}
 }
 
-// loadTold is a driver that tells when documents were loaded.
+// loadTold is a driver that reports when documents were loaded.
 type loadTold struct {
 	drivers.Driver
 	loaded chan struct{}
@@ -126,8 +126,8 @@ func (d loadTold) Load(ctx context.Context, build domain.Build, tenant domain.Te
 	return documents, err
 }
 
-// A runner that is stopped ends at once, and takes what it did not come to its end with for no fault.
-func TestARunnerEndsAmidACostlyFold(t *testing.T) {
+// A runner that is stopped ends at once, and does not report an interrupted fold as a fault.
+func TestRunnerEndsDuringACostlyFold(t *testing.T) {
 	t.Parallel()
 	for _, onError := range []domain.OnError{domain.OnErrorStop, domain.OnErrorPark} {
 		b := newBench(t)
@@ -164,7 +164,7 @@ func TestARunnerEndsAmidACostlyFold(t *testing.T) {
 	}
 }
 
-// An append whose events take too long to be folded is refused as a whole, and others continue.
+// An append whose events take too long to fold is refused as a whole, and other appends continue.
 func TestACostlyInlineFoldIsRefused(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)

@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/fairshare"
 	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/projection/registry"
 	tenants "github.com/manifold-es/manifold/tenant"
@@ -37,14 +39,14 @@ type CatalogConfig struct {
 	Outages   Outages                    // shared with the Runner
 	Requests  *budget.Requests           // what requests' folds and definitions may cost; nil: budget.New's defaults
 	// Lost is called each time a read finds that a live build's table is missing; may be nil.
-	Lost  func(id domain.ProjectionID, build int64)
-	LogIn string        // the name of the database that also holds the log; empty: none does
-	Keep  time.Duration // how long to keep a build after its last reader, longer than any request may take; 0: an hour
-	Log   *slog.Logger
+	Lost        func(id domain.ProjectionID, build int64)
+	LogDatabase string        // the name of the database that also holds the log; empty: none does
+	Keep        time.Duration // how long to keep a build after its last reader, longer than any request may take; 0: an hour
+	Log         *slog.Logger
 }
 
-// sourceFolds is how many compiled folds of source projections are kept: each takes tens of kilobytes.
-const sourceFolds = 200
+// maxSourceFolds is how many compiled folds of source projections are kept: each takes tens of kilobytes.
+const maxSourceFolds = 200
 
 // defaultKeep is how long a retired build stays before it is dropped.
 const defaultKeep = time.Hour
@@ -53,29 +55,29 @@ const defaultKeep = time.Hour
 // projections and the shared ones. If both have the same name, it sees its own. All methods may be called concurrently.
 // Errors that a client can act on are *domain.Error.
 type Catalog struct {
-	config  CatalogConfig
-	rules   folding.Rules
-	filters filterCache
-	queries queryShare
-	tokens  tokenSeal
-	folds   *folding.Cache // of source projections, see DocumentsOf
-	holds   chan struct{}  // one element for each locked parked document: see replayAttempt.runLocked
+	config      CatalogConfig
+	rules       folding.Rules
+	filters     filterCache
+	queries     *fairshare.Budget // queries of unknown cost under way
+	tokens      tokenSeal
+	folds       *folding.Cache // of source projections, see DocumentsOf
+	parkedLocks chan struct{}  // one element for each locked parked document: see replayAttempt.runLocked
 }
 
 // NewCatalog returns a Catalog.
 func NewCatalog(config CatalogConfig) *Catalog {
-	if config.Keep <= 0 {
-		config.Keep = defaultKeep
-	}
+	config.Keep = cmp.Or(config.Keep, defaultKeep)
 	if config.Requests == nil {
 		config.Requests = budget.New(budget.Limits{})
 	}
 	return &Catalog{
-		config: config,
-		rules:  folding.Rules{Databases: slices.Sorted(maps.Keys(config.Drivers)), LogIn: config.LogIn, Handlers: config.Handlers},
-		folds:  folding.NewCache(sourceFolds),
-		holds:  make(chan struct{}, holdsAtOnce),
-		tokens: tokenSeal{key: config.Store.PageTokenKey},
+		config:      config,
+		rules:       folding.Rules{Databases: slices.Sorted(maps.Keys(config.Drivers)), LogDatabase: config.LogDatabase, Handlers: config.Handlers},
+		filters:     newFilterCache(),
+		queries:     newQueryShares(),
+		folds:       folding.NewCache(maxSourceFolds),
+		parkedLocks: make(chan struct{}, locksAtOnce),
+		tokens:      tokenSeal{key: config.Store.PageTokenKey},
 	}
 }
 
@@ -114,7 +116,7 @@ func (c *Catalog) Create(ctx context.Context, owner domain.TenantID, definition 
 	if err := c.Check(ctx, id, definition); err != nil {
 		return domain.Projection{}, err
 	}
-	if err := c.mustBeFree(ctx, id); err != nil {
+	if err := c.requireUnusedName(ctx, id); err != nil {
 		return domain.Projection{}, err
 	}
 	number, err := c.config.Store.NextBuild(ctx, owner)
@@ -128,7 +130,7 @@ func (c *Catalog) Create(ctx context.Context, owner domain.TenantID, definition 
 		}
 		return c.config.Store.Projection(ctx, id)
 	}
-	if err := c.makeTable(ctx, p.LiveBuild()); err != nil {
+	if err := c.createTable(ctx, p.LiveBuild()); err != nil {
 		return domain.Projection{}, err
 	}
 	if err := c.config.Store.CreateProjection(ctx, p, by); err != nil {
@@ -142,9 +144,9 @@ func (c *Catalog) Create(ctx context.Context, owner domain.TenantID, definition 
 	return c.config.Store.Projection(ctx, id)
 }
 
-// mustBeFree refuses a name that the owner already uses. For a tenant's projection it also refuses the name of a shared
-// one, which it would hide from the tenant.
-func (c *Catalog) mustBeFree(ctx context.Context, id domain.ProjectionID) error {
+// requireUnusedName refuses a name that the owner already uses. For a tenant's projection it also refuses the name of a
+// shared one, which it would hide from the tenant.
+func (c *Catalog) requireUnusedName(ctx context.Context, id domain.ProjectionID) error {
 	owners := []domain.TenantID{id.Owner}
 	if !id.Shared() {
 		owners = append(owners, domain.Everyone)
@@ -163,9 +165,9 @@ func (c *Catalog) mustBeFree(ctx context.Context, id domain.ProjectionID) error 
 	return nil
 }
 
-// makeTable creates the table and indexes of a new, empty build: indexing an empty table costs nothing. It announces a
-// shared projection's table first, so that the table is found if the creation fails later.
-func (c *Catalog) makeTable(ctx context.Context, build domain.Build) error {
+// createTable creates the table and indexes of a new, empty build: indexing an empty table costs nothing. It announces
+// a shared projection's table first, so that the table is found if the creation fails later.
+func (c *Catalog) createTable(ctx context.Context, build domain.Build) error {
 	driver := c.config.Drivers[build.Database]
 	if build.Shared() {
 		if err := c.config.Store.AnnounceBuild(ctx, build); err != nil {
@@ -191,9 +193,21 @@ func (c *Catalog) swapTable(ctx context.Context, build domain.Build) {
 
 // Get returns the projection with this name: the tenant's own, or else the shared one.
 func (c *Catalog) Get(ctx context.Context, tenant domain.TenantID, name string) (domain.Projection, error) {
-	p, err := c.config.Store.Projection(ctx, domain.ProjectionID{Owner: tenant, Name: name})
+	return ownOrShared(tenant, name, func(id domain.ProjectionID) (domain.Projection, error) { return c.config.Store.Projection(ctx, id) })
+}
+
+// Live returns the projection with this name: the tenant's own, or else the shared one. It comes with the build and
+// definition that are live for the tenant, since a rebuild may have given the tenant a separate build.
+func (c *Catalog) Live(ctx context.Context, tenant domain.TenantID, name string) (domain.Projection, error) {
+	return ownOrShared(tenant, name, func(id domain.ProjectionID) (domain.Projection, error) {
+		return c.config.Store.LiveProjection(ctx, tenant, id)
+	})
+}
+
+func ownOrShared(tenant domain.TenantID, name string, read func(domain.ProjectionID) (domain.Projection, error)) (domain.Projection, error) {
+	p, err := read(domain.ProjectionID{Owner: tenant, Name: name})
 	if domain.IsCode(err, domain.CodeNotFound) && tenant != domain.Everyone {
-		p, err = c.config.Store.Projection(ctx, domain.ProjectionID{Owner: domain.Everyone, Name: name})
+		p, err = read(domain.ProjectionID{Owner: domain.Everyone, Name: name})
 	}
 	if domain.IsCode(err, domain.CodeNotFound) {
 		return domain.Projection{}, domain.Errorf(domain.CodeNotFound, "name", "there is no projection named %q", folding.Clip(name))
@@ -267,11 +281,11 @@ func (c *Catalog) Reset(ctx context.Context, owner domain.TenantID, name, by str
 	// Check only after BeginReset: retention first announces what it is about to remove, and then asks who still needs
 	// it.
 	if !acceptLoss {
-		if err := c.mustHaveAll(ctx, p); err != nil {
+		if err := c.requireAllEvents(ctx, p); err != nil {
 			return domain.Projection{}, err
 		}
 	}
-	if err := c.makeTable(ctx, p.LiveBuild()); err != nil {
+	if err := c.createTable(ctx, p.LiveBuild()); err != nil {
 		return domain.Projection{}, err
 	}
 	if err := c.config.Store.ResetProjection(ctx, id, p.Build, time.Now().Add(c.config.Keep)); err != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection/folding"
 )
@@ -48,7 +49,7 @@ func (c *Catalog) Plan(ctx context.Context, owner domain.TenantID, definitions [
 		return nil, err
 	}
 	defer end()
-	defer func() { err = why(ctx, err) }()
+	defer func() { err = budget.Cause(ctx, err) }()
 	if len(definitions) > MaxPlanned {
 		return nil, domain.Errorf(domain.CodeInvalidRequest, "definitions", "there are %d definitions; at most %d are allowed", len(definitions), MaxPlanned)
 	}
@@ -62,12 +63,6 @@ func (c *Catalog) Plan(ctx context.Context, owner domain.TenantID, definitions [
 			return nil, err
 		}
 	}
-	byName := func(projections []domain.Projection, name string) *domain.Projection {
-		if i := slices.IndexFunc(projections, func(p domain.Projection) bool { return p.Name == name }); i >= 0 {
-			return &projections[i]
-		}
-		return nil
-	}
 	count := counting{catalog: c, owner: owner, until: time.Now().Add(planCounting)}
 	for i, definition := range definitions {
 		if definition.Name == "" {
@@ -76,25 +71,9 @@ func (c *Catalog) Plan(ctx context.Context, owner domain.TenantID, definitions [
 		if slices.ContainsFunc(plan, func(p PlannedChange) bool { return p.Name == definition.Name }) {
 			return nil, domain.Errorf(domain.CodeInvalidRequest, fmt.Sprintf("definitions[%d].name", i), "there are two definitions of projection %q", folding.Clip(definition.Name))
 		}
-		change := PlannedChange{Name: definition.Name, Action: ActionCreate}
-		p := byName(present, definition.Name)
-		if p == nil {
-			change.Changes = folding.Changes(nil, &definition)
-			if byName(shared, definition.Name) != nil {
-				change.Errors = append(change.Errors, domain.Errorf(domain.CodeAlreadyExists, "name", "there is a shared projection named %q; choose another name", definition.Name))
-			}
-		} else {
-			change.Action, change.Changes = actionFor(p.Definition, definition), folding.Changes(&p.Definition, &definition)
-		}
-		err := c.Check(ctx, domain.ProjectionID{Owner: owner, Name: definition.Name}, definition)
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		change.Errors = append(change.Errors, folding.ErrorsOf(err)...)
-		if len(change.Errors) == 0 && (change.Action == ActionCreate || change.Action == ActionRebuild) {
-			if change.Events, change.Counted, err = count.events(ctx, definition); err != nil {
-				return nil, err
-			}
+		change, err := c.planChange(ctx, owner, definition, present, shared, &count)
+		if err != nil {
+			return nil, err
 		}
 		plan = append(plan, change)
 	}
@@ -107,6 +86,31 @@ func (c *Catalog) Plan(ctx context.Context, owner domain.TenantID, definitions [
 	}
 	slices.SortFunc(plan, func(a, b PlannedChange) int { return strings.Compare(a.Name, b.Name) })
 	return plan, nil
+}
+
+// planChange says what deploying one definition would do.
+func (c *Catalog) planChange(ctx context.Context, owner domain.TenantID, definition domain.Definition, present, shared []domain.Projection, count *counting) (PlannedChange, error) {
+	named := func(p domain.Projection) bool { return p.Name == definition.Name }
+	change := PlannedChange{Name: definition.Name}
+	if i := slices.IndexFunc(present, named); i >= 0 {
+		before := &present[i].Definition
+		change.Action, change.Changes = actionFor(*before, definition), folding.Changes(before, &definition)
+	} else {
+		change.Action, change.Changes = ActionCreate, folding.Changes(nil, &definition)
+		if slices.ContainsFunc(shared, named) {
+			change.Errors = append(change.Errors, domain.Errorf(domain.CodeAlreadyExists, "name", "there is a shared projection named %q; choose another name", definition.Name))
+		}
+	}
+	err := c.Check(ctx, domain.ProjectionID{Owner: owner, Name: definition.Name}, definition)
+	if ctx.Err() != nil {
+		return PlannedChange{}, ctx.Err()
+	}
+	change.Errors = append(change.Errors, folding.ErrorsOf(err)...)
+	if len(change.Errors) == 0 && (change.Action == ActionCreate || change.Action == ActionRebuild) {
+		change.Events, change.Counted, err = count.events(ctx, definition)
+		return change, err
+	}
+	return change, nil
 }
 
 func actionFor(before, after domain.Definition) Action {

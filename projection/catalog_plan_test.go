@@ -157,7 +157,7 @@ func TestVersions(t *testing.T) {
 	}
 	must(c.Create(t.Context(), one, second, "key 3 (eve)"))
 	if got := told(one, "a"); !strings.HasPrefix(got, "3 created by key 3 (eve): on.B; "+removed) {
-		t.Errorf("made again: %s", got)
+		t.Errorf("created again: %s", got)
 	}
 	if p, err := c.Get(t.Context(), one, "a"); err != nil || p.Version != 3 {
 		t.Errorf("the projection is %+v, %v", p, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/upcasting"
@@ -30,10 +31,10 @@ func (c *Catalog) Preview(ctx context.Context, tenant domain.TenantID, q Preview
 		return folding.Preview{}, err
 	}
 	defer end()
-	defer func() { err = why(ctx, err) }()
+	defer func() { err = budget.Cause(ctx, err) }()
 	fold, err := c.check(ctx, domain.ProjectionID{Owner: tenant, Name: definition.Name}, definition)
 	if err != nil {
-		return folding.Preview{}, within("definition", err)
+		return folding.Preview{}, prefixPlace("definition", err)
 	}
 	events, err := c.previewEvents(ctx, tenant, fold, q)
 	if err != nil {
@@ -48,8 +49,8 @@ func (c *Catalog) Preview(ctx context.Context, tenant domain.TenantID, q Preview
 	return fold.Try(ctx, events, upcasters)
 }
 
-// within puts a place before the place of an error.
-func within(place string, err error) error {
+// prefixPlace puts a place before the place of an error.
+func prefixPlace(place string, err error) error {
 	if e, ok := err.(*domain.Error); ok {
 		moved := *e
 		moved.Where = place

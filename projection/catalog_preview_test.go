@@ -13,7 +13,7 @@ import (
 	"github.com/manifold-es/manifold/projection/folding"
 )
 
-// told is a preview in a form that is easy to compare.
+// told formats a preview so that it is easy to compare.
 func told(p folding.Preview) string {
 	var b strings.Builder
 	for _, s := range p.Steps {
@@ -84,7 +84,7 @@ func TestPreview(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p, err := catalog.Preview(t.Context(), tenant, test.q)
 			if got := told(p); err != nil || got != test.want {
-				t.Errorf("%v, told\n%s, want\n%s", err, got, test.want)
+				t.Errorf("%v, got\n%s, want\n%s", err, got, test.want)
 			}
 		})
 	}
@@ -123,7 +123,7 @@ func TestPreview(t *testing.T) {
 	}
 }
 
-// What a preview says in the end is a fold from scratch, and each step leads there.
+// A preview's final documents are those of a fold from scratch, and so are those after each step.
 func TestPreviewIsAFold(t *testing.T) {
 	t.Parallel()
 	definition := folding.WithDefaults(domain.Definition{

@@ -8,10 +8,12 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/retention"
 )
 
-// Of a reset and a run of retention one sees the other, whenever they come: the reset is refused, or it holds what it is about to read.
-func TestAResetOrTheRunSeesTheOther(t *testing.T) {
+// Whenever a reset and a retention run meet, one sees the other: either the reset is refused, or it holds the events
+// that it is about to read.
+func TestResetAndRetentionSeeEachOther(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	p := b.process(options{})
@@ -22,7 +24,7 @@ func TestAResetOrTheRunSeesTheOther(t *testing.T) {
 		if _, err := p.catalog.Create(t.Context(), tenant, numbering("c", "order"), "test"); err != nil {
 			t.Fatal(err)
 		}
-		policy, _, err := b.store.PutRetentionPolicy(t.Context(), tenant, domain.RetentionPolicy{Category: "order", MaxCount: 1})
+		policy, _, err := b.store.PutRetentionPolicy(t.Context(), tenant, retention.Policy{Category: "order", MaxCount: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,7 +41,7 @@ func TestAResetOrTheRunSeesTheOther(t *testing.T) {
 		both.Go(func() { _, resetErr = p.catalog.Reset(t.Context(), tenant, "c", "test", false) })
 		holds := false
 		both.Go(func() {
-			if _, err := b.store.AnnounceRetention(t.Context(), tenant, "order", policy.Revision, domain.NewRetentionRunID(), 1); err != nil {
+			if _, err := b.store.AnnounceRetention(t.Context(), tenant, "order", policy.Revision, retention.NewRunID(), 1); err != nil {
 				t.Error(err)
 			}
 			// As a run asks: the groups and rebuilds, and then the projections.
@@ -57,7 +59,7 @@ func TestAResetOrTheRunSeesTheOther(t *testing.T) {
 		e, _ := errors.AsType[*domain.Error](resetErr)
 		switch {
 		case resetErr == nil && !holds:
-			t.Fatal("the reset saw nothing announced, and the run nobody who holds the event")
+			t.Fatal("the reset saw no announcement, and the retention run no hold")
 		case resetErr == nil:
 			held++
 		case e == nil || e.Code != domain.CodeEventsRemoved:

@@ -48,7 +48,7 @@ func TestFollowsAnExample(t *testing.T) {
 	}
 }
 
-// catalogFor returns a catalog in which every tenant finds the example: a shared one, or a separate one.
+// catalogFor returns a catalog in which every tenant has the example, as a shared projection or as its own.
 func (p process) catalogFor(t *testing.T, b bench, shared bool) *projection.Catalog {
 	if !shared {
 		if _, err := p.catalog.Create(t.Context(), domain.Everyone, sums("unrelated"), "test"); err != nil {
@@ -62,7 +62,7 @@ func (p process) catalogFor(t *testing.T, b bench, shared bool) *projection.Cata
 	return p.catalog
 }
 
-func TestNames(t *testing.T) {
+func TestProjectionNamesOfTenants(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	one, two := b.tenant(t), b.tenant(t)
@@ -120,7 +120,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("a tenant may %s a shared one: %v", name, err)
 		}
 		if err := do(one, "none"); !domain.IsCode(err, domain.CodeNotFound) {
-			t.Errorf("%s what is not there: %v", name, err)
+			t.Errorf("%s what does not exist: %v", name, err)
 		}
 	}
 	if err := c.Delete(t.Context(), one, "own", "test"); err != nil {
@@ -131,7 +131,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-func TestPages(t *testing.T) {
+func TestDocumentPages(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant := b.tenant(t)
@@ -191,7 +191,7 @@ func TestMinPosition(t *testing.T) {
 	other := b.append(t, tenant, "y-1", "Add", `{"k": "a", "n": 1}`)
 	unfolded := b.append(t, tenant, "x-1", "Unfolded", `{}`)
 	if err := read(unfolded, time.Minute); err != nil {
-		t.Errorf("behind events %d and %d, which it does not fold: %v", other, unfolded, err)
+		t.Errorf("after events %d and %d, which it does not fold: %v", other, unfolded, err)
 	}
 	added := b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
 	if err := read(unfolded, time.Minute); err != nil {
@@ -213,8 +213,8 @@ func TestMinPosition(t *testing.T) {
 	}
 }
 
-// A table that goes away between the look at the row and the read is looked for once more.
-func TestReadWhileATableGoes(t *testing.T) {
+// If a table is dropped after the lookup of the live build and before the read, the lookup is repeated.
+func TestReadWhileATableIsDropped(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant := b.tenant(t)
@@ -253,8 +253,8 @@ func TestReadWhileATableGoes(t *testing.T) {
 	}
 }
 
-// Progress keeps nothing of those who have stopped waiting, and forgets nobody who waits.
-func TestProgressWakesWhoWaits(t *testing.T) {
+// Progress wakes every waiting reader, and keeps nothing of readers that have stopped waiting.
+func TestProgressWakesWaitingReaders(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := projection.NewProgress()

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
@@ -31,13 +32,13 @@ const backupPoll = 50 * time.Millisecond
 // that exceeds the limit.
 const maxPageBytes = 8 << 20
 
-// What reading documents takes from the memory account in its context. A read first takes what most reads need. Once it
-// has the documents, it takes their size times the number of copies in memory on their way out.
+// How much of the memory account in its context a read of documents uses: at first what most reads need, and once it
+// has the documents, their size times the number of copies in memory on their way out.
 const (
-	documentRoom = 8 << 20
-	pageRoom     = 2 * maxPageBytes
-	answerFactor = 3
-	roomPatience = 10 * time.Second
+	documentReserve = 8 << 20
+	pageReserve     = 2 * maxPageBytes
+	answerFactor    = 3
+	memoryPatience  = 10 * time.Second
 )
 
 // DocumentsQuery asks for a page of documents.
@@ -75,7 +76,7 @@ func (c *Catalog) Document(ctx context.Context, tenant domain.TenantID, name, id
 	err := c.readLive(ctx, tenant, name, fresh, func(reader documentReader, p domain.Projection) error {
 		build := p.LiveBuild()
 		room := fairshare.From(ctx)
-		if err := room.Wait(ctx, documentRoom, roomPatience); err != nil {
+		if err := room.Wait(ctx, documentReserve, memoryPatience); err != nil {
 			return err
 		}
 		var ok bool
@@ -102,14 +103,14 @@ func (c *Catalog) Documents(ctx context.Context, tenant domain.TenantID, name st
 	var page DocumentsPage
 	err = c.readLive(ctx, tenant, name, q.Freshness, func(reader documentReader, p domain.Projection) error {
 		build := p.LiveBuild()
-		if err := asked.on(build); err != nil {
+		if err := asked.checkBuild(build); err != nil {
 			return err
 		}
 		room := fairshare.From(ctx)
-		if err := room.Wait(ctx, pageRoom, roomPatience); err != nil {
+		if err := room.Wait(ctx, pageReserve, memoryPatience); err != nil {
 			return err
 		}
-		leave, err := c.place(ctx, tenant, asked.query.Where != nil || len(asked.query.Order) > 0 || q.Count)
+		leave, err := c.enterCostly(ctx, tenant, asked.query.Where != nil || len(asked.query.Order) > 0 || q.Count)
 		if err != nil {
 			return err
 		}
@@ -125,11 +126,11 @@ func (c *Catalog) Documents(ctx context.Context, tenant domain.TenantID, name st
 		}
 		page = DocumentsPage{Documents: documents[:min(len(documents), q.PageSize)]}
 		if !asked.query.Ended(documents) {
-			here := pageToken{shared: build.Shared(), build: build.Number, question: asked.question}
+			here := pageToken{shared: build.Shared(), build: build.Number, query: asked.id}
 			if here.after, err = domain.SortKeyOf(page.Documents[len(page.Documents)-1], asked.query.Order); err != nil {
 				return err
 			}
-			if page.Next, err = c.tokens.seal(ctx, tokenOfPage, here.encode()); err != nil {
+			if page.Next, err = c.tokens.seal(ctx, pageTokenKind, here.encode()); err != nil {
 				return err
 			}
 		}
@@ -154,7 +155,7 @@ func (c *Catalog) Explain(ctx context.Context, tenant domain.TenantID, name stri
 	var explained Explanation
 	err = c.readLive(ctx, tenant, name, q.Freshness, func(reader documentReader, p domain.Projection) error {
 		build := p.LiveBuild()
-		if err := asked.on(build); err != nil {
+		if err := asked.checkBuild(build); err != nil {
 			return err
 		}
 		explained.Database = build.Database
@@ -165,23 +166,32 @@ func (c *Catalog) Explain(ctx context.Context, tenant domain.TenantID, name stri
 	return explained, err
 }
 
-// place waits for a slot among the tenant's queries if the query is a costly one.
-func (c *Catalog) place(ctx context.Context, tenant domain.TenantID, costs bool) (leave func(), err error) {
-	if !costs {
-		return func() {}, nil
+// queriesAtOnce is how many queries of unknown cost one tenant may have at databases at the same time. It is less than
+// a driver's connections for them, so one tenant's queries cannot block all others.
+const queriesAtOnce = 3
+
+func newQueryShares() *fairshare.Budget {
+	return fairshare.New("queries for documents", math.MaxInt64, queriesAtOnce)
+}
+
+// enterCostly waits for a place among the tenant's queries if the query is a costly one. leave returns the place.
+func (c *Catalog) enterCostly(ctx context.Context, tenant domain.TenantID, costly bool) (leave func(), err error) {
+	account := c.queries.Account(tenant)
+	if costly {
+		err = account.Wait(ctx, 1, 0)
 	}
-	return c.queries.enter(ctx, tenant)
+	return account.Close, err
 }
 
 // compiledQuery is a DocumentsQuery in the form that drivers take.
 type compiledQuery struct {
-	query    domain.DocumentQuery // asks for one document more than the page, to see whether there is a next page
-	from     *pageToken           // nil: the first page
-	question question
+	query domain.DocumentQuery // asks for one document more than the page, to see whether there is a next page
+	from  *pageToken           // nil: the first page
+	id    queryID
 }
 
 func (c *Catalog) compile(ctx context.Context, tenant domain.TenantID, name string, q DocumentsQuery) (compiledQuery, error) {
-	asked := compiledQuery{question: questionOf(tenant, name, q.Filter, q.OrderBy)}
+	asked := compiledQuery{id: queryIDOf(tenant, name, q.Filter, q.OrderBy)}
 	if q.PageSize < 1 {
 		return asked, domain.Errorf(domain.CodeInvalidRequest, "pageSize", "it is %d; it must be at least 1", q.PageSize)
 	}
@@ -189,12 +199,12 @@ func (c *Catalog) compile(ctx context.Context, tenant domain.TenantID, name stri
 	var err error
 	if q.Filter != "" {
 		if asked.query.Where, err = c.filters.compile(ctx, c.config.Requests, tenant, q.Filter); err != nil {
-			return asked, notCompiled("filter", err)
+			return asked, invalidExpression("filter", err)
 		}
 	}
 	if q.OrderBy != "" {
 		if asked.query.Order, err = filter.CompileOrder(q.OrderBy); err != nil {
-			return asked, notCompiled("orderBy", err)
+			return asked, invalidExpression("orderBy", err)
 		}
 	}
 	if q.PageToken == "" {
@@ -205,8 +215,8 @@ func (c *Catalog) compile(ctx context.Context, tenant domain.TenantID, name stri
 		return asked, err
 	}
 	asked.from, asked.query.After = &from, &from.after
-	// Compare the question as well: a token of another order may pass the check by chance.
-	if from.question != asked.question || asked.query.Check() != nil {
+	// Compare the query as well: a token of another order may pass the check by chance.
+	if from.query != asked.id || asked.query.Check() != nil {
 		return asked, domain.Errorf(domain.CodeInvalidRequest, "pageToken", "it was given for another query; filter and orderBy must be those of the page before, as in its Link header")
 	}
 	return asked, nil
@@ -215,7 +225,7 @@ func (c *Catalog) compile(ctx context.Context, tenant domain.TenantID, name stri
 // openPage reads a page token. It also accepts the unencrypted tokens of the previous release, which may run beside
 // this one. That is safe: a token that a client makes up is only a place among its own documents.
 func (c *Catalog) openPage(ctx context.Context, text string) (pageToken, error) {
-	plain, err := c.tokens.open(ctx, tokenOfPage, text)
+	plain, err := c.tokens.open(ctx, pageTokenKind, text)
 	if domain.IsCode(err, domain.CodeInvalidRequest) && len(text) <= maxPageTokenBytes {
 		if raw, wrong := base64.RawURLEncoding.DecodeString(text); wrong == nil && base64.RawURLEncoding.EncodeToString(raw) == text {
 			plain, err = raw, nil
@@ -226,71 +236,67 @@ func (c *Catalog) openPage(ctx context.Context, text string) (pageToken, error) 
 	}
 	from, err := decodePageToken(plain)
 	if err != nil {
-		return pageToken{}, noPageToken(text)
+		return pageToken{}, invalidPageToken(text)
 	}
 	return from, nil
 }
 
-// on refuses the page of another build, and a list without a partition if the build is partitioned.
-func (q compiledQuery) on(build domain.Build) error {
+// checkBuild refuses the page of another build, and a list without a partition if the build is partitioned.
+func (q compiledQuery) checkBuild(build domain.Build) error {
 	if q.from != nil && (q.from.shared != build.Shared() || q.from.build != build.Number) {
 		return domain.Errorf(domain.CodeGone, "pageToken", "the documents of this page were replaced by a newer build; start again from the first page")
 	}
 	return checkNarrowed(build, q.query.Where)
 }
 
-// notCompiled is the error for an expression of a request that does not compile. Errors that are not the expression's
-// fault keep their code.
-func notCompiled(where string, err error) error {
+// invalidExpression is the error for an expression of a request that does not compile. Errors that are not the
+// expression's fault keep their code.
+func invalidExpression(where string, err error) error {
 	if wrong, ok := errors.AsType[*expr.CompileError](err); ok {
 		return domain.Errorf(domain.CodeInvalidRequest, where, "%s", wrong)
 	}
 	return fmt.Errorf("compile %s: %w", where, err)
 }
 
-// live returns the projection with this name: the tenant's own, or else the shared one. It comes with the build and
-// definition that are live for the tenant, since a rebuild may have given the tenant a separate build.
-func (c *Catalog) live(ctx context.Context, tenant domain.TenantID, name string) (domain.Projection, error) {
-	p, err := c.config.Store.LiveProjection(ctx, tenant, domain.ProjectionID{Owner: tenant, Name: name})
-	if domain.IsCode(err, domain.CodeNotFound) && tenant != domain.Everyone {
-		p, err = c.config.Store.LiveProjection(ctx, tenant, domain.ProjectionID{Owner: domain.Everyone, Name: name})
-	}
-	if domain.IsCode(err, domain.CodeNotFound) {
-		return domain.Projection{}, domain.Errorf(domain.CodeNotFound, "name", "there is no projection named %q", folding.Clip(name))
-	}
-	return p, err
-}
-
-// readLive looks up the live build and reads from it. If the table disappeared in between (after a swap, the old table
-// is dropped), it tries again. So the reader sees either the old documents or the new ones, never a mix.
+// readLive looks up the live build, waits until it is fresh enough, and reads from it.
 func (c *Catalog) readLive(ctx context.Context, tenant domain.TenantID, name string, fresh Freshness, read func(documentReader, domain.Projection) error) error {
-	var last int64
-	for again := false; ; again = true {
-		p, err := c.live(ctx, tenant, name)
+	find := func() (domain.Projection, error) { return c.Live(ctx, tenant, name) }
+	return c.retryDropped(find, func(p *domain.Projection) (err error) {
+		if fresh.MinPosition > 0 {
+			if *p, err = c.awaitPosition(ctx, tenant, *p, fresh); err != nil {
+				return err
+			}
+		}
+		if p.Definition.Mode == domain.ModeLive {
+			return read(&liveReader{catalog: c, projection: *p}, *p)
+		}
+		driver, err := c.driver(p.LiveBuild())
 		if err != nil {
 			return err
 		}
-		if again && p.Build == last {
-			return c.noTable(p)
-		}
-		if fresh.MinPosition > 0 {
-			p, err = c.awaitPosition(ctx, tenant, p, fresh)
-		}
-		build := p.LiveBuild()
-		if err == nil && p.Definition.Mode == domain.ModeLive {
-			return read(&liveReader{catalog: c, projection: p}, p)
-		}
-		if err == nil {
-			var driver drivers.Driver
-			if driver, err = c.driver(build); err == nil {
-				err = read(driver, p)
-			}
-		}
-		if again || !errors.Is(err, drivers.ErrNoTable) {
-			return err
-		}
-		last = p.Build
+		return read(driver, *p)
+	})
+}
+
+// retryDropped finds a projection and reads from its live build. If the table disappeared in between (after a swap, the
+// old table is dropped), it tries again. So the reader sees either the old documents or the new ones, never a mix. read
+// may replace the projection by a later state.
+func (c *Catalog) retryDropped(find func() (domain.Projection, error), read func(p *domain.Projection) error) error {
+	p, err := find()
+	if err != nil {
+		return err
 	}
+	if err := read(&p); !errors.Is(err, drivers.ErrNoTable) {
+		return err
+	}
+	missing := p.Build
+	if p, err = find(); err != nil {
+		return err
+	}
+	if p.Build == missing {
+		return c.noTable(p)
+	}
+	return read(&p)
 }
 
 // awaitPosition waits until the live build has seen every event of the projection's source up to fresh.MinPosition. It
@@ -309,7 +315,7 @@ func (c *Catalog) awaitPosition(ctx context.Context, tenant domain.TenantID, p d
 		var err error
 		if !first {
 			var now domain.Projection
-			if now, err = c.live(ctx, tenant, p.Name); err == nil {
+			if now, err = c.Live(ctx, tenant, p.Name); err == nil {
 				p = now
 			}
 		}

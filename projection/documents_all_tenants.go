@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"errors"
 	"math"
 	"slices"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/drivers"
 )
 
 // AllDocumentsQuery asks for a page of a shared projection's documents across all tenants.
@@ -50,53 +48,45 @@ func (c *Catalog) AllDocuments(ctx context.Context, name string, q AllDocumentsQ
 	if err != nil {
 		return AllDocumentsPage{}, err
 	}
-	var last int64
-	for again := false; ; again = true {
-		p, err := c.Get(ctx, domain.Everyone, name)
-		if err != nil {
-			return AllDocumentsPage{}, err
-		}
-		if again && p.Build == last {
-			return AllDocumentsPage{}, c.noTable(p)
-		}
-		page, err := c.allDocuments(ctx, p, asked, q.Fields)
-		if again || !errors.Is(err, drivers.ErrNoTable) {
-			return page, err
-		}
-		last = p.Build
-	}
+	var page AllDocumentsPage
+	find := func() (domain.Projection, error) { return c.Get(ctx, domain.Everyone, name) }
+	err = c.retryDropped(find, func(p *domain.Projection) (err error) {
+		page, err = c.allDocuments(ctx, *p, asked, q.Fields)
+		return err
+	})
+	return page, err
 }
 
-// askedAll is an AllDocumentsQuery in the form that drivers take.
-type askedAll struct {
-	where    domain.Predicate
-	tenant   domain.TenantID
-	size     int
-	from     *allToken // nil: the first page
-	question question
+// compiledAllQuery is an AllDocumentsQuery in the form that drivers take.
+type compiledAllQuery struct {
+	where  domain.Predicate
+	tenant domain.TenantID
+	size   int
+	from   *allToken // nil: the first page
+	id     queryID
 }
 
-func (c *Catalog) compileAll(ctx context.Context, name string, q AllDocumentsQuery) (askedAll, error) {
-	asked := askedAll{tenant: q.Tenant, size: q.PageSize, question: questionOf(q.Tenant, name, q.Filter, "all")}
+func (c *Catalog) compileAll(ctx context.Context, name string, q AllDocumentsQuery) (compiledAllQuery, error) {
+	asked := compiledAllQuery{tenant: q.Tenant, size: q.PageSize, id: queryIDOf(q.Tenant, name, q.Filter, "all")}
 	if q.PageSize < 1 {
 		return asked, domain.Errorf(domain.CodeInvalidRequest, "pageSize", "it is %d; it must be at least 1", q.PageSize)
 	}
 	var err error
 	if q.Filter != "" {
 		if asked.where, err = c.filters.compile(ctx, c.config.Requests, domain.Everyone, q.Filter); err != nil {
-			return asked, notCompiled("filter", err)
+			return asked, invalidExpression("filter", err)
 		}
 	}
 	if q.PageToken != "" {
-		opened, err := c.tokens.open(ctx, tokenOfAll, q.PageToken)
+		opened, err := c.tokens.open(ctx, allTokenKind, q.PageToken)
 		if err != nil {
 			return asked, err
 		}
 		from, ok := decodeAllToken(opened)
 		if !ok {
-			return asked, noPageToken(q.PageToken)
+			return asked, invalidPageToken(q.PageToken)
 		}
-		if from.question != asked.question {
+		if from.query != asked.id {
 			return asked, domain.Errorf(domain.CodeInvalidRequest, "pageToken", "it was given for another query; filter and tenant must be those of the page before, as in its Link header")
 		}
 		asked.from = &from
@@ -104,7 +94,7 @@ func (c *Catalog) compileAll(ctx context.Context, name string, q AllDocumentsQue
 	return asked, nil
 }
 
-func (c *Catalog) allDocuments(ctx context.Context, p domain.Projection, asked askedAll, fields []domain.Path) (AllDocumentsPage, error) {
+func (c *Catalog) allDocuments(ctx context.Context, p domain.Projection, asked compiledAllQuery, fields []domain.Path) (AllDocumentsPage, error) {
 	if p.Definition.Mode == domain.ModeLive {
 		return AllDocumentsPage{}, domain.Errorf(domain.CodeUnsupported, "name", "projection %q is live: it stores no documents", p.Name)
 	}
@@ -118,7 +108,7 @@ func (c *Catalog) allDocuments(ctx context.Context, p domain.Projection, asked a
 	if err != nil {
 		return AllDocumentsPage{}, err
 	}
-	leave, err := c.place(ctx, domain.Everyone, true)
+	leave, err := c.enterCostly(ctx, domain.Everyone, true)
 	if err != nil {
 		return AllDocumentsPage{}, err
 	}
@@ -136,42 +126,50 @@ func (c *Catalog) allDocuments(ctx context.Context, p domain.Projection, asked a
 				page.Warnings = slices.DeleteFunc(page.Warnings, func(warning string) bool { return !slices.Contains(own, warning) })
 			}
 		}
-		q := domain.DocumentQuery{Where: asked.where, Limit: asked.size - len(page.Documents) + 1, MaxBytes: maxPageBytes - bytes}
-		if asked.from != nil && asked.from.tenant == tenant {
-			if asked.from.own != live.Build {
-				return AllDocumentsPage{}, pageGone()
-			}
-			q.After = &domain.SortKey{ID: asked.from.id}
-		}
-		driver, err := c.driver(live.LiveBuild())
+		documents, more, err := c.tenantDocuments(ctx, live, tenant, asked, asked.size-len(page.Documents), maxPageBytes-bytes)
 		if err != nil {
 			return AllDocumentsPage{}, err
 		}
-		documents, err := driver.Query(ctx, live.LiveBuild(), tenant, q)
-		if err != nil {
-			return AllDocumentsPage{}, err
-		}
-		for _, document := range documents[:min(len(documents), asked.size-len(page.Documents))] {
+		for _, document := range documents {
 			page.Documents = append(page.Documents, TenantDocument{tenant, document})
 			bytes += len(document.Data)
 		}
-		here := allToken{build: p.Build, question: asked.question, tenant: tenant, own: live.Build}
+		here := allToken{build: p.Build, query: asked.id, tenant: tenant, own: live.Build}
 		switch {
-		case !q.Ended(documents) && len(page.Documents) > 0:
+		case more && len(page.Documents) > 0:
 			here.id = page.Documents[len(page.Documents)-1].ID
-			page.Next, err = c.tokens.seal(ctx, tokenOfAll, here.encode())
+			page.Next, err = c.tokens.seal(ctx, allTokenKind, here.encode())
 			return page, err
 		case i == len(tenants)-1:
 		case len(page.Documents) == asked.size, bytes >= maxPageBytes, i+1 == maxPageTenants, time.Now().After(until):
-			page.Next, err = c.tokens.seal(ctx, tokenOfAll, here.encode()) // after all of this tenant's
+			page.Next, err = c.tokens.seal(ctx, allTokenKind, here.encode()) // after all of this tenant's
 			return page, err
 		}
 	}
 	return page, nil
 }
 
+// tenantDocuments returns the next documents of one tenant, at most size, and whether there are more.
+func (c *Catalog) tenantDocuments(ctx context.Context, live domain.Projection, tenant domain.TenantID, asked compiledAllQuery, size, bytes int) (documents []domain.Document, more bool, err error) {
+	q := domain.DocumentQuery{Where: asked.where, Limit: size + 1, MaxBytes: bytes}
+	if asked.from != nil && asked.from.tenant == tenant {
+		if asked.from.own != live.Build {
+			return nil, false, pageGone()
+		}
+		q.After = &domain.SortKey{ID: asked.from.id}
+	}
+	driver, err := c.driver(live.LiveBuild())
+	if err != nil {
+		return nil, false, err
+	}
+	if documents, err = driver.Query(ctx, live.LiveBuild(), tenant, q); err != nil {
+		return nil, false, err
+	}
+	return documents[:min(len(documents), size)], !q.Ended(documents), nil
+}
+
 // tenantsOf returns the tenants that the page covers, in order. own says which of them have a tenant build in force.
-func (c *Catalog) tenantsOf(ctx context.Context, p domain.Projection, asked askedAll) (tenants []domain.TenantID, own map[domain.TenantID]bool, err error) {
+func (c *Catalog) tenantsOf(ctx context.Context, p domain.Projection, asked compiledAllQuery) (tenants []domain.TenantID, own map[domain.TenantID]bool, err error) {
 	rows, err := c.config.Store.TenantBuildsOf(ctx, p.ProjectionID)
 	if err != nil {
 		return nil, nil, err
@@ -215,16 +213,16 @@ func pageGone() error {
 // allToken says where a page of all tenants' documents starts. Clients get it encrypted (tokenSeal).
 //
 //	uvarint      the projection's build
-//	8 bytes      the question
+//	8 bytes      the query
 //	16 bytes     the tenant
 //	uvarint      the tenant's live build
 //	the rest     the id after which the page starts; empty: after all of the tenant's documents
 type allToken struct {
-	build    int64
-	question question
-	tenant   domain.TenantID
-	own      int64
-	id       string
+	build  int64
+	query  queryID
+	tenant domain.TenantID
+	own    int64
+	id     string
 }
 
 // passed reports whether the page starts after all documents of a tenant. A nil token has passed no tenant.
@@ -238,7 +236,7 @@ func (t *allToken) passed(tenant domain.TenantID) bool {
 
 func (t *allToken) encode() []byte {
 	raw := binary.AppendUvarint(nil, uint64(t.build))
-	raw = append(raw, t.question[:]...)
+	raw = append(raw, t.query[:]...)
 	raw = append(raw, t.tenant[:]...)
 	raw = binary.AppendUvarint(raw, uint64(t.own))
 	return append(raw, t.id...)
@@ -254,10 +252,10 @@ func decodeAllToken(raw []byte) (t allToken, ok bool) {
 		raw = raw[length:]
 		return int64(n), true
 	}
-	if t.build, ok = number(); !ok || len(raw) < len(t.question)+len(t.tenant) {
+	if t.build, ok = number(); !ok || len(raw) < len(t.query)+len(t.tenant) {
 		return t, false
 	}
-	raw = raw[copy(t.question[:], raw):]
+	raw = raw[copy(t.query[:], raw):]
 	raw = raw[copy(t.tenant[:], raw):]
 	if t.own, ok = number(); !ok {
 		return t, false

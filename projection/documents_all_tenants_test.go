@@ -107,7 +107,7 @@ func TestAllDocuments(t *testing.T) {
 	}
 }
 
-// The usage of a tenant is its own events', by the day on which they were recorded.
+// A tenant's usage counts its own events, by the day on which they were recorded.
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	fold, err := folding.CompileWith(folding.UsageDefinition(), map[string]folding.Handler{folding.UsageName: folding.UsageHandler()})

@@ -1,9 +1,9 @@
 package projection
 
 import (
-	"container/list"
 	"context"
-	"sync"
+
+	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/domain"
@@ -18,14 +18,12 @@ const (
 	maxKeptFilterWeight = 1000 // a short text such as doc.n in lists.range(1000), repeated, can contain many constants
 )
 
-// filterCache keeps the filters that were used last as compiled predicates, since the same filters recur from page to
+// filterCache keeps the most recently used filters as compiled predicates, since the same filters recur from page to
 // page and from user to user. Compiling a filter is a quarter of the service's own cost of a query. Each tenant has
 // separate entries, so that the duration of a query does not reveal what another tenant asks for. It is safe for
 // concurrent use.
 type filterCache struct {
-	mu     sync.Mutex
-	kept   map[filterKey]*list.Element
-	recent list.List // of keptFilter; the last used is in front
+	kept *lru.Cache[filterKey, domain.Predicate]
 }
 
 type filterKey struct {
@@ -33,16 +31,19 @@ type filterKey struct {
 	source string
 }
 
-type keptFilter struct {
-	filterKey
-	predicate domain.Predicate
+func newFilterCache() filterCache {
+	kept, err := lru.New[filterKey, domain.Predicate](maxKeptFilters)
+	if err != nil {
+		panic(err) // impossible: the size is positive
+	}
+	return filterCache{kept}
 }
 
 // compile is filter.Compile with a cache. A long filter takes milliseconds to compile, so it waits for its turn as
 // folds do.
-func (c *filterCache) compile(ctx context.Context, requests *budget.Requests, tenant domain.TenantID, source string) (predicate domain.Predicate, err error) {
+func (c filterCache) compile(ctx context.Context, requests *budget.Requests, tenant domain.TenantID, source string) (predicate domain.Predicate, err error) {
 	key := filterKey{tenant, source}
-	if predicate, ok := c.look(key); ok {
+	if predicate, ok := c.kept.Get(key); ok {
 		return predicate, nil
 	}
 	compile := func() (err error) {
@@ -55,7 +56,7 @@ func (c *filterCache) compile(ctx context.Context, requests *budget.Requests, te
 		err = compile()
 	}
 	if err == nil && len(source) <= maxKeptFilterBytes && weight(predicate) <= maxKeptFilterWeight {
-		c.keep(keptFilter{key, predicate})
+		c.kept.Add(key, predicate)
 	}
 	return predicate, err
 }
@@ -78,31 +79,4 @@ func weight(predicate domain.Predicate) int {
 		sum = 1
 	}
 	return sum
-}
-
-func (c *filterCache) look(key filterKey) (domain.Predicate, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	element, ok := c.kept[key]
-	if !ok {
-		return nil, false
-	}
-	c.recent.MoveToFront(element)
-	return element.Value.(keptFilter).predicate, true
-}
-
-func (c *filterCache) keep(kept keptFilter) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, ok := c.kept[kept.filterKey]; ok {
-		return // another goroutine has compiled it meanwhile
-	}
-	if c.kept == nil {
-		c.kept = make(map[filterKey]*list.Element)
-	}
-	c.kept[kept.filterKey] = c.recent.PushFront(kept)
-	if len(c.kept) > maxKeptFilters {
-		oldest := c.recent.Remove(c.recent.Back()).(keptFilter)
-		delete(c.kept, oldest.filterKey)
-	}
 }

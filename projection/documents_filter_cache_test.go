@@ -14,10 +14,10 @@ import (
 	"github.com/manifold-es/manifold/expr/filter"
 )
 
-// Whatever is asked for, by however many at once, is what compiling it gives; and no more is kept than may be.
+// The cache returns what compiling gives, also to concurrent callers, and keeps a limited number of filters.
 func TestFilterCache(t *testing.T) {
 	t.Parallel()
-	var cache filterCache
+	cache := newFilterCache()
 	requests := budget.New(budget.Limits{})
 	tenants := []domain.TenantID{domain.NewTenantID(), domain.NewTenantID()}
 	var asking sync.WaitGroup
@@ -36,25 +36,20 @@ func TestFilterCache(t *testing.T) {
 		})
 	}
 	asking.Wait()
-	if len(cache.kept) != maxKeptFilters || cache.recent.Len() != maxKeptFilters {
-		t.Errorf("%d and %d are kept", len(cache.kept), cache.recent.Len())
-	}
-	for element := cache.recent.Front(); element != nil; element = element.Next() {
-		if cache.kept[element.Value.(keptFilter).filterKey] != element {
-			t.Errorf("%v is not found", element.Value)
-		}
+	if cache.kept.Len() != maxKeptFilters {
+		t.Errorf("%d filters are kept", cache.kept.Len())
 	}
 }
 
-// The one that was not asked for the longest goes, each tenant's are its own, and what is long, heavy or wrong is not kept.
-func TestFilterCacheKeepsTheLatest(t *testing.T) {
+// The least recently used filter is dropped. Tenants share no entries. Long, heavy and invalid filters are not kept.
+func TestFilterCacheKeepsRecentFilters(t *testing.T) {
 	t.Parallel()
-	var cache filterCache
+	cache := newFilterCache()
 	requests := budget.New(budget.Limits{})
 	one, two := domain.NewTenantID(), domain.NewTenantID()
 	ask := func(tenant domain.TenantID, source string) (kept bool) {
 		t.Helper()
-		_, kept = cache.look(filterKey{tenant, source})
+		kept = cache.kept.Contains(filterKey{tenant, source})
 		_, err := cache.compile(t.Context(), requests, tenant, source)
 		if wrong := source == "doc."; (err != nil) != wrong {
 			t.Fatalf("%.40s: %v", source, err)
@@ -65,16 +60,16 @@ func TestFilterCacheKeepsTheLatest(t *testing.T) {
 		ask(one, fmt.Sprintf("doc.n == %d", i))
 	}
 	if !ask(one, "doc.n == 0") || !ask(one, "doc.n == 1") || !ask(one, "doc.n == 0") {
-		t.Error("it was thrown away too early")
+		t.Error("a recently used filter was dropped")
 	}
 	if ask(two, "doc.n == 0") {
-		t.Error("a tenant is given what another has asked for")
+		t.Error("a tenant gets another tenant's entry")
 	}
 	if ask(one, "doc.n == 2") {
-		t.Error("the oldest is still there")
+		t.Error("the least recently used filter is still kept")
 	}
 	if !ask(one, "doc.n == 0") || !ask(two, "doc.n == 0") {
-		t.Error("the latest are gone")
+		t.Error("the most recently used filters were dropped")
 	}
 	long := `doc.text == "` + strings.Repeat("x", maxKeptFilterBytes) + `"`
 	heavy := strings.TrimSuffix(strings.Repeat("doc.n in lists.range(600) || ", 2), " || ")
@@ -87,10 +82,10 @@ func TestFilterCacheKeepsTheLatest(t *testing.T) {
 	}
 }
 
-// A filter that takes long to compile waits for a turn, and not for the places of requests that fold.
-func TestLongFiltersNeedNoPlace(t *testing.T) {
+// A filter that takes long to compile waits for a turn, not for a place among the requests that fold.
+func TestLongFiltersWaitForATurn(t *testing.T) {
 	t.Parallel()
-	var cache filterCache
+	cache := newFilterCache()
 	requests := budget.New(budget.Limits{Places: 1, Time: time.Millisecond})
 	_, end, err := requests.Begin(t.Context(), domain.NewTenantID(), "")
 	if err != nil {

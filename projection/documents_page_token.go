@@ -13,32 +13,32 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// pageToken says where a page starts: after which place of which build's documents, in the order of which question. It
+// pageToken says where a page starts: after which place of which build's documents, in the order of which query. It
 // contains values of a document: at most domain.MaxOrderTerms texts of domain.MaxOrderedCharacters each, and an id. So
 // clients get it encrypted (tokenSeal).
 //
 //	byte         bit 0: the projection is shared; bit 1: the place is unordered; from bit 2 on: how many values
 //	uvarint      the build's number
-//	8 bytes      the question
+//	8 bytes      the query
 //	values       a byte with the kind, then the value
 //	the rest     the id
 type pageToken struct {
-	shared   bool
-	build    int64
-	question question
-	after    domain.SortKey
+	shared bool
+	build  int64
+	query  queryID
+	after  domain.SortKey
 }
 
 // maxPageTokenBytes is the longest text of a token, as in the API's contract.
 const maxPageTokenBytes = 5000
 
-// question identifies a tenant's query to a projection, so that a token only works for the query that it was issued
+// queryID identifies a tenant's query to a projection, so that a token only works for the query that it was issued
 // for. It is not secret and protects nothing: the key alone decides whose documents are read.
-type question [8]byte
+type queryID [8]byte
 
-func questionOf(tenant domain.TenantID, name, filter, orderBy string) question {
+func queryIDOf(tenant domain.TenantID, name, filter, orderBy string) queryID {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %q %q %q", tenant, name, filter, orderBy))
-	return question(sum[:8])
+	return queryID(sum[:8])
 }
 
 // The kinds of values in a token. They are separate from domain's, whose numbers may change.
@@ -61,7 +61,7 @@ func (t pageToken) encode() []byte {
 		flags |= 2
 	}
 	raw := binary.AppendUvarint([]byte{flags}, uint64(t.build))
-	raw = append(raw, t.question[:]...)
+	raw = append(raw, t.query[:]...)
 	for _, value := range t.after.Values {
 		raw = appendTokenValue(raw, value)
 	}
@@ -104,13 +104,13 @@ func parsePageToken(raw []byte) (t pageToken, err error) {
 	t.shared, t.after.Unordered = raw[0]&1 != 0, raw[0]&2 != 0
 	values := int(raw[0] >> 2)
 	build, n := binary.Uvarint(raw[1:])
-	if n <= 0 || build == 0 || build > math.MaxInt64 || len(raw) < 1+n+len(t.question) {
+	if n <= 0 || build == 0 || build > math.MaxInt64 || len(raw) < 1+n+len(t.query) {
 		return t, errPageToken
 	}
 	t.build = int64(build)
 	raw = raw[1+n:]
-	t.question = question(raw[:len(t.question)])
-	raw = raw[len(t.question):]
+	t.query = queryID(raw[:len(t.query)])
+	raw = raw[len(t.query):]
 	if values > domain.MaxOrderTerms || values > 0 && t.after.Unordered {
 		return t, errPageToken
 	}

@@ -14,10 +14,10 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// drawPageToken draws a token for any place that a document can have in an order of so many parts.
+// drawPageToken draws a token for any place that a document can have in an order with a number of parts.
 func drawPageToken(t *rapid.T) pageToken {
 	token := pageToken{shared: rapid.Bool().Draw(t, "shared"), build: rapid.Int64Range(1, math.MaxInt64).Draw(t, "build")}
-	copy(token.question[:], rapid.SliceOfN(rapid.Byte(), len(token.question), len(token.question)).Draw(t, "question"))
+	copy(token.query[:], rapid.SliceOfN(rapid.Byte(), len(token.query), len(token.query)).Draw(t, "question"))
 	text := rapid.String().Filter(func(text string) bool { return utf8.ValidString(text) && !strings.ContainsRune(text, 0) })
 	token.after.ID = text.Filter(func(id string) bool { return domain.CheckDocumentID("", id) == nil }).Draw(t, "id")
 	parts := rapid.IntRange(0, domain.MaxOrderTerms).Draw(t, "parts")
@@ -50,45 +50,44 @@ func TestPageTokenRoundTrip(t *testing.T) {
 			t.Fatal(err)
 		}
 		parts := make([]domain.Order, max(1, len(token.after.Values)))
-		if got.shared != token.shared || got.build != token.build || got.question != token.question || got.after.Unordered != token.after.Unordered ||
+		if got.shared != token.shared || got.build != token.build || got.query != token.query || got.after.Unordered != token.after.Unordered ||
 			len(got.after.Values) != len(token.after.Values) || got.after.Compare(token.after, parts) != 0 {
-			t.Fatalf("%+v comes back as %+v", token, got)
+			t.Fatalf("%+v decodes as %+v", token, got)
 		}
 		for i, value := range token.after.Values {
 			if got.after.Values[i] != value {
-				t.Fatalf("the value %+v comes back as %+v", value, got.after.Values[i])
+				t.Fatalf("the value %+v decodes as %+v", value, got.after.Values[i])
 			}
 		}
 	})
 }
 
-// The longest place there is fits into what the contract lets a token be.
-func TestPageTokenIsBounded(t *testing.T) {
+// The longest possible token fits the limit of the contract.
+func TestPageTokensFitTheirLimit(t *testing.T) {
 	t.Parallel()
 	token := pageToken{shared: true, build: math.MaxInt64, after: domain.SortKey{ID: strings.Repeat("i", domain.MaxDocumentIDBytes)}}
 	for range domain.MaxOrderTerms {
 		token.after.Values = append(token.after.Values, domain.Scalar{Kind: domain.ScalarText, Text: strings.Repeat("\U0010ffff", domain.MaxOrderedCharacters)})
 	}
 	seal := &tokenSeal{key: func(context.Context) ([32]byte, error) { return [32]byte{1}, nil }}
-	text, err := seal.seal(t.Context(), tokenOfPage, token.encode())
+	text, err := seal.seal(t.Context(), pageTokenKind, token.encode())
 	if err != nil || len(text) > maxPageTokenBytes {
 		t.Fatalf("it has %d bytes, %v", len(text), err)
 	}
-	raw, err := seal.open(t.Context(), tokenOfPage, text)
+	raw, err := seal.open(t.Context(), pageTokenKind, text)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := decodePageToken(raw); err != nil {
 		t.Error(err)
 	}
-	if _, err := seal.open(t.Context(), tokenOfPage, strings.Repeat("A", maxPageTokenBytes+1)); !domain.IsCode(err, domain.CodeInvalidRequest) {
+	if _, err := seal.open(t.Context(), pageTokenKind, strings.Repeat("A", maxPageTokenBytes+1)); !domain.IsCode(err, domain.CodeInvalidRequest) {
 		t.Errorf("a longer one: %v", err)
 	}
 }
 
-// A token in which something was changed is refused, or is another place that a document can have: never one that a
-// driver would have to refuse, or fail by.
-func TestPageTokenThatWasChanged(t *testing.T) {
+// A changed token is refused, or names another place that a document can have. It never makes a driver fail.
+func TestChangedPageTokensAreRefused(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		raw := drawPageToken(t).encode()
@@ -114,7 +113,7 @@ func TestPageTokenThatWasChanged(t *testing.T) {
 	}
 }
 
-// checkDecoded holds any bytes to what decodePageToken promises.
+// checkDecoded checks what decodePageToken promises, for any bytes.
 func checkDecoded(t rapid.TB, text []byte) {
 	t.Helper()
 	token, err := decodePageToken(text)
@@ -148,14 +147,14 @@ func FuzzPageToken(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) { checkDecoded(t, raw) })
 }
 
-// A token says nothing to whoever finds it in a log, and nobody can make one or change one.
-func TestPageTokensAreSealed(t *testing.T) {
+// A token found in a log reveals nothing, and nobody can make or change one.
+func TestPageTokensAreEncrypted(t *testing.T) {
 	t.Parallel()
 	key := [32]byte{1}
 	seal := &tokenSeal{key: func(context.Context) ([32]byte, error) { return key, nil }}
 	rapid.Check(t, func(r *rapid.T) {
 		plain := append([]byte("a customer's name "), drawPageToken(r).encode()...)
-		text, err := seal.seal(t.Context(), tokenOfPage, plain)
+		text, err := seal.seal(t.Context(), pageTokenKind, plain)
 		if err != nil {
 			r.Fatal(err)
 		}
@@ -163,32 +162,32 @@ func TestPageTokensAreSealed(t *testing.T) {
 		if err != nil || bytes.Contains(raw, []byte("customer")) {
 			r.Fatalf("%q shows its content, %v", text, err)
 		}
-		if got, err := seal.open(t.Context(), tokenOfPage, text); err != nil || !bytes.Equal(got, plain) {
+		if got, err := seal.open(t.Context(), pageTokenKind, text); err != nil || !bytes.Equal(got, plain) {
 			r.Fatalf("it opens as %q, %v", got, err)
 		}
 		raw[rapid.IntRange(0, len(raw)-1).Draw(r, "at")] ^= byte(rapid.IntRange(1, 255).Draw(r, "bits"))
-		if _, err := seal.open(t.Context(), tokenOfPage, base64.RawURLEncoding.EncodeToString(raw)); !domain.IsCode(err, domain.CodeInvalidRequest) {
+		if _, err := seal.open(t.Context(), pageTokenKind, base64.RawURLEncoding.EncodeToString(raw)); !domain.IsCode(err, domain.CodeInvalidRequest) {
 			r.Fatalf("a changed token: %v", err)
 		}
-		if _, err := seal.open(t.Context(), tokenOfAll, text); !domain.IsCode(err, domain.CodeInvalidRequest) {
+		if _, err := seal.open(t.Context(), allTokenKind, text); !domain.IsCode(err, domain.CodeInvalidRequest) {
 			r.Fatalf("a token of another list: %v", err)
 		}
 	})
 	other := &tokenSeal{key: func(context.Context) ([32]byte, error) { return [32]byte{2}, nil }}
-	text, err := other.seal(t.Context(), tokenOfPage, []byte("x"))
+	text, err := other.seal(t.Context(), pageTokenKind, []byte("x"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, made := range []string{text, "", "AA", "!!!"} {
-		if _, err := seal.open(t.Context(), tokenOfPage, made); !domain.IsCode(err, domain.CodeInvalidRequest) {
+		if _, err := seal.open(t.Context(), pageTokenKind, made); !domain.IsCode(err, domain.CodeInvalidRequest) {
 			t.Errorf("%q: %v", made, err)
 		}
 	}
 }
 
-// Tokens of this release and plain ones of the release before are good for the tenant, the projection and the order that they
-// were given for. Anything else is refused, and a key that cannot be read refuses nothing.
-func TestWhichPageTokensAreTaken(t *testing.T) {
+// Tokens of this release, and unencrypted ones of the previous release, are accepted for the tenant, projection and
+// order that they were issued for. Anything else is refused. A key that cannot be read is not the client's error.
+func TestPageTokensOfThisAndThePreviousRelease(t *testing.T) {
 	t.Parallel()
 	key, unavailable := [32]byte{1}, error(nil)
 	keyed := func() *Catalog {
@@ -196,13 +195,13 @@ func TestWhichPageTokensAreTaken(t *testing.T) {
 	}
 	c := keyed()
 	tenant := domain.NewTenantID()
-	token := pageToken{shared: true, build: 7, question: questionOf(tenant, "orders", "", "total")}
+	token := pageToken{shared: true, build: 7, query: queryIDOf(tenant, "orders", "", "total")}
 	token.after = domain.SortKey{ID: "order-1", Values: []domain.Scalar{{Kind: domain.ScalarInt, Int: 12}}}
-	sealed, err := c.tokens.seal(t.Context(), tokenOfPage, token.encode())
+	sealed, err := c.tokens.seal(t.Context(), pageTokenKind, token.encode())
 	if err != nil {
 		t.Fatal(err)
 	}
-	ofAll, err := c.tokens.seal(t.Context(), tokenOfAll, token.encode())
+	ofAll, err := c.tokens.seal(t.Context(), allTokenKind, token.encode())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +241,8 @@ func TestWhichPageTokensAreTaken(t *testing.T) {
 		t.Errorf("a token of all tenants' documents: %v", err)
 	}
 
-	// A process keeps the key that it has read. One that starts after the key was changed refuses older tokens, but for plain ones.
+	// A process keeps the key that it has read. One that starts after the key was changed refuses older tokens, but for
+	// plain ones.
 	key = [32]byte{2}
 	rotated := keyed()
 	for text, refused := range map[string]bool{sealed: true, plain: false} {

@@ -10,8 +10,9 @@ import (
 	"github.com/manifold-es/manifold/projection"
 )
 
-// A list of a partitioned projection's documents, and its explanation, is of one partition; one document needs none.
-func TestListsAreOfAPartition(t *testing.T) {
+// A list of a partitioned projection's documents, and its explanation, covers one partition. Reading one document needs
+// none.
+func TestListsRequireAPartition(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant := b.tenant(t)

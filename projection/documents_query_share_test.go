@@ -9,15 +9,16 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// One tenant's queries wait for one another; another tenant's do not wait for them, nor does one that is given up.
+// One tenant's queries wait for each other. Another tenant's queries do not wait for them, and neither does a cancelled
+// one.
 func TestQueryShare(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var share queryShare
+		catalog := &Catalog{queries: newQueryShares()}
 		busy, other := domain.NewTenantID(), domain.NewTenantID()
 		var leave []func()
 		for range queriesAtOnce {
-			l, err := share.enter(t.Context(), busy)
+			l, err := catalog.enterCostly(t.Context(), busy, true)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -25,7 +26,7 @@ func TestQueryShare(t *testing.T) {
 		}
 		entered := make(chan func(), 1)
 		go func() {
-			l, err := share.enter(t.Context(), busy)
+			l, err := catalog.enterCostly(t.Context(), busy, true)
 			if err != nil {
 				t.Error(err)
 			}
@@ -35,24 +36,24 @@ func TestQueryShare(t *testing.T) {
 		if len(entered) > 0 {
 			t.Fatal("the tenant has more than its share")
 		}
-		l, err := share.enter(t.Context(), other)
+		l, err := catalog.enterCostly(t.Context(), other, true)
 		if err != nil {
 			t.Fatal(err)
 		}
 		l()
 		ctx, cancel := context.WithCancelCause(t.Context())
-		why := errors.New("the client has gone")
-		cancel(why)
-		if _, err := share.enter(ctx, busy); !errors.Is(err, why) {
-			t.Errorf("a query that was given up gets %v, want %v", err, why)
+		cause := errors.New("the client has gone")
+		cancel(cause)
+		if _, err := catalog.enterCostly(ctx, busy, true); !errors.Is(err, cause) {
+			t.Errorf("a cancelled query gets %v, want %v", err, cause)
 		}
 		leave[0]()
 		(<-entered)()
 		for _, l := range leave[1:] {
 			l()
 		}
-		if len(share.tenants) > 0 {
-			t.Errorf("%d tenants are remembered with nothing under way", len(share.tenants))
+		if used := catalog.queries.Used(); used > 0 {
+			t.Errorf("%d places are taken with no query under way", used)
 		}
 	})
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/manifold-es/manifold/projection/folding"
 )
 
-// keeps is the definition of a projection whose documents are what a stream's last event says.
+// keeps is the definition of a projection whose documents are the data of a stream's last event.
 func keeps(name string) domain.Definition {
 	return folding.WithDefaults(domain.Definition{Name: name, On: map[string]string{"Set": "event.data"}})
 }
 
-// A page token is good for the query, the projection and the tenant that it was given for, and for nothing else.
+// A page token is valid only for the query, projection and tenant that it was issued for.
 func TestPageTokenOfAnotherQuery(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -82,7 +82,7 @@ func TestPageTokenOfAnotherQuery(t *testing.T) {
 
 func second(_ projection.DocumentsPage, err error) error { return err }
 
-// beforeCounts is a driver that does something before it counts for the first time.
+// beforeCounts is a driver that calls a function before it counts for the first time.
 type beforeCounts struct {
 	drivers.Driver
 	once *sync.Once
@@ -94,8 +94,8 @@ func (r beforeCounts) Count(ctx context.Context, build domain.Build, tenant doma
 	return r.Driver.Count(ctx, build, tenant, where)
 }
 
-// A page and its count are of one build, also where the page's goes away before it is counted.
-func TestCountWhileATableGoes(t *testing.T) {
+// A page and its count come from one build, even if the build's table is dropped between them.
+func TestCountWhileATableIsDropped(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant := b.tenant(t)

@@ -27,8 +27,8 @@ type tokenSeal struct {
 type tokenKind string
 
 const (
-	tokenOfPage tokenKind = "documents"
-	tokenOfAll  tokenKind = "all documents"
+	pageTokenKind tokenKind = "documents"
+	allTokenKind  tokenKind = "all documents"
 )
 
 func (s *tokenSeal) cipher(ctx context.Context) (cipher.AEAD, error) {
@@ -59,26 +59,26 @@ func (s *tokenSeal) seal(ctx context.Context, kind tokenKind, plain []byte) (str
 // open decrypts a token from seal, and returns domain.CodeInvalidRequest for any other text.
 func (s *tokenSeal) open(ctx context.Context, kind tokenKind, text string) ([]byte, error) {
 	if len(text) > maxPageTokenBytes {
-		return nil, noPageToken(text)
+		return nil, invalidPageToken(text)
 	}
 	sealed, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil || base64.RawURLEncoding.EncodeToString(sealed) != text { // decoding ignores line breaks, for example
-		return nil, noPageToken(text)
+		return nil, invalidPageToken(text)
 	}
 	aead, err := s.cipher(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("decrypt a page token: %w", err)
 	}
 	if len(sealed) < aead.NonceSize() {
-		return nil, noPageToken(text)
+		return nil, invalidPageToken(text)
 	}
 	plain, err := aead.Open(nil, sealed[:aead.NonceSize()], sealed[aead.NonceSize():], []byte(kind))
 	if err != nil {
-		return nil, noPageToken(text)
+		return nil, invalidPageToken(text)
 	}
 	return plain, nil
 }
 
-func noPageToken(text string) error {
+func invalidPageToken(text string) error {
 	return domain.Errorf(domain.CodeInvalidRequest, "pageToken", "%q is not a page token; take it from the Link header of the page before, or leave it out to begin with the first page", folding.Clip(text))
 }

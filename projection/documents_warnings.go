@@ -10,11 +10,11 @@ import (
 	"github.com/manifold-es/manifold/projection/folding"
 )
 
-// mostWarnings limits the warnings of a page of documents.
-const mostWarnings = 10
+// maxWarnings limits the warnings of a page of documents.
+const maxWarnings = 10
 
-// mostFieldBytes limits the list of fields in a warning.
-const mostFieldBytes = 200
+// maxFieldListBytes limits the list of fields in a warning.
+const maxFieldListBytes = 200
 
 // warnings names the fields in a query that no document of the projection can have. The query is still answered by the
 // rules of the filter language: a document without the field does not match, and sorts last.
@@ -32,7 +32,7 @@ func (c *Catalog) warnings(ctx context.Context, p domain.Projection, query domai
 	}
 	look := func(where string, path domain.Path) {
 		names, known := shape.Lacks(path)
-		if names == 0 || len(warnings) == mostWarnings {
+		if names == 0 || len(warnings) == maxWarnings {
 			return
 		}
 		above := strings.Join(path[:names-1], ".")
@@ -40,7 +40,7 @@ func (c *Catalog) warnings(ctx context.Context, p domain.Projection, query domai
 			above += "."
 		}
 		warning := fmt.Sprintf("%s: no document of projection %q can have a field %q", where, p.Name, folding.Clip(above+path[names-1]))
-		if list := strings.Join(known, ", "); list != "" && len(list) <= mostFieldBytes {
+		if list := strings.Join(known, ", "); list != "" && len(list) <= maxFieldListBytes {
 			warning += "; known are " + list
 		}
 		if !slices.Contains(warnings, warning) {

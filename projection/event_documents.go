@@ -2,7 +2,6 @@ package projection
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/expr"
 	"github.com/manifold-es/manifold/projection/folding"
+	"github.com/manifold-es/manifold/upcasting"
 )
 
 // A projection may be the source of a delivery: events then go out once their documents are stored. The deliverer keeps
@@ -27,12 +27,6 @@ type EventDocument struct {
 	// Waiting means that the event has not taken effect yet: the live build has not reached it, as after a reset, or
 	// the document is parked. Document does not reflect the event then.
 	Waiting bool
-}
-
-// Live returns the projection with this name: the tenant's own, or else the shared one. It comes with the build and
-// definition that are live for the tenant.
-func (c *Catalog) Live(ctx context.Context, tenant domain.TenantID, name string) (domain.Projection, error) {
-	return c.live(ctx, tenant, name)
 }
 
 // Selects returns which events a projection sees: its source's categories and the types that it folds; none: all.
@@ -85,7 +79,7 @@ func (c *Catalog) Behind(ctx context.Context, tenant domain.TenantID, name strin
 	if err != nil || head.Position <= settled {
 		return false, err
 	}
-	p, err := c.live(ctx, tenant, name)
+	p, err := c.Live(ctx, tenant, name)
 	if err != nil {
 		return false, err
 	}
@@ -105,7 +99,7 @@ func (c *Catalog) AwaitSettled(ctx context.Context, tenant domain.TenantID, name
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
 	for pause := settledPoll; ; pause = min(2*pause, settledPollMax) {
-		p, err := c.live(ctx, tenant, name)
+		p, err := c.Live(ctx, tenant, name)
 		if err != nil {
 			return 0, err
 		}
@@ -148,7 +142,7 @@ func (c *Catalog) DocumentsOf(ctx context.Context, tenant domain.TenantID, name 
 	return found, err
 }
 
-// documentsOf reads the checkpoint, then what is set aside, and then the documents. What is set aside was stored before
+// documentsOf reads the checkpoint, then the exclusions, and then the documents. Exclusions were stored before
 // the checkpoint passed it, and an unparked document was stored before it was unparked. Hence the loaded documents
 // contain every event that is not Waiting.
 func (c *Catalog) documentsOf(ctx context.Context, driver drivers.Driver, p domain.Projection, tenant domain.TenantID, events []domain.Event) ([]EventDocument, error) {
@@ -164,46 +158,27 @@ func (c *Catalog) documentsOf(ctx context.Context, driver drivers.Driver, p doma
 	if err != nil {
 		return nil, err
 	}
-	aside, err := c.config.Store.Aside(ctx, tenant, p.ProjectionID, p.Build, p.Version)
+	exclusions, err := c.config.Store.Exclusions(ctx, tenant, p.ProjectionID, p.Build, p.Version)
 	if err != nil {
 		return nil, err
 	}
 	found := make([]EventDocument, len(events))
 	meter := expr.MeterOf(ctx)
 	var ids []string
-	for i := range events {
-		event := events[i]
-		if !fold.Sees(&event) {
-			continue
-		}
-		if event.Position > checkpoint {
+	for i, event := range events {
+		switch {
+		case !fold.Sees(&event):
+		case event.Position > checkpoint:
 			found[i].Waiting = true
-			continue
-		}
-		if _, skipped := slices.BinarySearch(aside.Skipped, event.Position); skipped || event.Gap != nil {
-			continue
-		}
-		var id string
-		fault := folding.Upcast(meter, set, &event)
-		if fault == nil {
-			e := folding.NewEvent(&event, meter)
-			id, _, fault = fold.Key(&e)
+		default:
+			found[i] = locateDocument(meter, fold, set, event, exclusions)
 		}
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		if fault != nil {
-			_, found[i].Waiting = aside.Parked[domain.ParkedEventID(event.ID)]
-			continue
+		if found[i].ID != "" {
+			ids = append(ids, found[i].ID)
 		}
-		if id == "" {
-			continue
-		}
-		found[i].ID = id
-		if from, parked := aside.Parked[id]; parked && event.Position >= from {
-			found[i].Waiting = true
-		}
-		ids = append(ids, id)
 	}
 	if len(ids) == 0 {
 		return found, nil
@@ -225,42 +200,52 @@ func (c *Catalog) documentsOf(ctx context.Context, driver drivers.Driver, p doma
 	return found, nil
 }
 
+// locateDocument returns the id of the document that a folded event belongs to, and whether the event still waits for a
+// parked document. The result is meaningless if the meter ended the evaluation.
+func locateDocument(meter *expr.Meter, fold *folding.Fold, set *upcasting.Set, event domain.Event, exclusions domain.Exclusions) EventDocument {
+	if _, skipped := slices.BinarySearch(exclusions.Skipped, event.Position); skipped || event.Gap != nil {
+		return EventDocument{}
+	}
+	var id string
+	fault := folding.Upcast(meter, set, &event)
+	if fault == nil {
+		e := folding.NewEvent(&event, meter)
+		id, _, fault = fold.Key(&e)
+	}
+	if fault != nil {
+		_, parked := exclusions.Parked[domain.ParkedEventID(event.ID)]
+		return EventDocument{Waiting: parked}
+	}
+	from, parked := exclusions.Parked[id]
+	return EventDocument{ID: id, Waiting: parked && event.Position >= from}
+}
+
 // readStored is readLive for a projection that stores its documents.
 func (c *Catalog) readStored(ctx context.Context, tenant domain.TenantID, name string, read func(drivers.Driver, domain.Projection) error) error {
-	var last int64
-	for again := false; ; again = true {
-		p, err := c.live(ctx, tenant, name)
-		if err != nil {
-			return err
-		}
-		if again && p.Build == last {
-			return c.noTable(p)
-		}
+	find := func() (domain.Projection, error) { return c.Live(ctx, tenant, name) }
+	return c.retryDropped(find, func(p *domain.Projection) error {
 		if p.Definition.Mode == domain.ModeLive {
 			return domain.Errorf(domain.CodeUnsupported, "projection", "projection %q is live and stores no documents; change its mode to async", p.Name)
 		}
 		driver, err := c.driver(p.LiveBuild())
-		if err == nil {
-			err = read(driver, p)
-		}
-		if again || !errors.Is(err, drivers.ErrNoTable) {
+		if err != nil {
 			return err
 		}
-		last = p.Build
-	}
+		return read(driver, *p)
+	})
 }
 
 // foldOf returns a definition's fold, with the upcasters. The compiled fold is kept as long as it is used now and then.
 func (c *Catalog) foldOf(ctx context.Context, definition domain.Definition) (*folding.Fold, error) {
 	sum := folding.SumOf(&definition)
-	if fold := c.folds.Get(sum); fold != nil {
+	if fold, ok := c.folds.Get(sum); ok {
 		return fold, nil
 	}
 	fold, err := folding.CompileIn(ctx, definition, c.config.Handlers)
 	if err != nil {
 		return nil, err
 	}
-	fold = fold.Through(c.config.Upcasters)
-	c.folds.Put(sum, fold)
+	fold = fold.WithUpcasters(c.config.Upcasters)
+	c.folds.Add(sum, fold)
 	return fold, nil
 }

@@ -11,11 +11,12 @@ import (
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// DocumentsOf returns the document of each event that has taken effect, and for all others the reason why not.
+// DocumentsOf returns the document of each event that has taken effect, and for all others the reason why there is
+// none.
 func TestDocumentsOfEvents(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	upcasters, err := upcasting.New(b.store.Registry, b.store.Log)
+	upcasters, err := upcasting.New(b.store.Registry, b.store.Log, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func TestDocumentsOfEvents(t *testing.T) {
 		t.Errorf("before it was followed it is at %d, %v", position, err)
 	}
 	if behind, err := p.catalog.Behind(t.Context(), tenant, "own.sums", 0); !behind || err != nil {
-		t.Errorf("before it was followed it is behind: %t, %v", behind, err)
+		t.Errorf("before it was followed, Behind returns %t, %v", behind, err)
 	}
 	for i, found := range documentsOf() {
 		if wanted := i != 2 && i != 3; found.Waiting != wanted || found.Document != nil {
@@ -75,7 +76,7 @@ func TestDocumentsOfEvents(t *testing.T) {
 		t.Errorf("it has settled at %d", position)
 	}
 	if behind, err := p.catalog.Behind(t.Context(), tenant, "own.sums", 10); behind || err != nil {
-		t.Errorf("at the head it is behind: %t, %v", behind, err)
+		t.Errorf("at the head, Behind returns %t, %v", behind, err)
 	}
 	type want struct {
 		id, data string
@@ -110,10 +111,10 @@ func TestDocumentsOfEvents(t *testing.T) {
 	b.append(t, tenant, "y-1", "Add", `{"k": "a", "n": 1}`)
 	others := b.append(t, tenant, "x-1", "Other", `{"k": "a"}`)
 	if position, err := p.catalog.Settled(t.Context(), tenant, "own.sums"); position != others || err != nil {
-		t.Errorf("behind events that it does not see it has settled at %d of %d, %v", position, others, err)
+		t.Errorf("after events that it does not see, it has settled at %d of %d, %v", position, others, err)
 	}
 	if behind, err := p.catalog.Behind(t.Context(), tenant, "own.sums", 10); behind || err != nil {
-		t.Errorf("behind an event that it does not see it is behind: %t, %v", behind, err)
+		t.Errorf("after an event that it does not see, Behind returns %t, %v", behind, err)
 	}
 	if _, err := p.catalog.Settled(t.Context(), tenant, "none"); !domain.IsCode(err, domain.CodeNotFound) {
 		t.Errorf("of none: %v", err)
@@ -128,7 +129,7 @@ func TestDocumentsOfEvents(t *testing.T) {
 	}
 }
 
-// A projection that stands before an event that it cannot fold has settled before that, whatever comes behind.
+// A projection that has stopped at a fault has settled up to the event before it, whatever follows.
 func TestSettledBeforeAFault(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -150,7 +151,7 @@ func TestSettledBeforeAFault(t *testing.T) {
 		}
 		settled, err := p.catalog.AwaitSettled(t.Context(), tenant, "sums", good, 20*time.Millisecond)
 		if err != nil || settled > good {
-			t.Fatalf("it has settled at %d, behind what it cannot fold, %v", settled, err)
+			t.Fatalf("it has settled at %d, after an event that it cannot fold, %v", settled, err)
 		}
 		if status.Fault != nil && settled == good {
 			return

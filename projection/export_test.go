@@ -27,8 +27,8 @@ func (p *Progress) Waiting() int {
 	return len(p.waiting)
 }
 
-// Prepared opens what becomes of a reading of events that were asked for with so many bytes at most: how many of them are
-// to be folded now, how large they are, up to where the log is seen then, and whether there is more.
+// Prepared returns the result of prepare for a reading with a limit of bytes: how many events are folded now, their
+// size, the position after them, and whether there are more.
 func Prepared(f *folding.Fold, events []domain.Event, maxBytes int, set *upcasting.Set) (kept, bytes int, upTo int64, more bool) {
 	reading := domain.Reading{Events: slices.Clone(events), Head: events[len(events)-1].Position}
 	p, err := prepare(context.Background(), f, reading, domain.LogQuery{Limit: len(events) + 1, MaxBytes: maxBytes}, set)
@@ -41,7 +41,7 @@ func Prepared(f *folding.Fold, events []domain.Event, maxBytes int, set *upcasti
 	return len(p.events), bytes, p.upTo, p.more
 }
 
-// Idle reports whether every pair of the runner's is at rest, and it has looked for them.
+// Idle reports whether the runner has read the projections, and all its pairs are at rest.
 func (r *Runner) Idle() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -56,8 +56,8 @@ func (r *Runner) Idle() bool {
 // AgePending makes the documents that wait for a save older. Only the goroutine that runs the Replay may call it.
 func (r *Replay) AgePending(by time.Duration) { r.pending.since = r.pending.since.Add(-by) }
 
-// FilterErrors adds ids to an idFilter. It returns how many of them the filter then lacks, and how many of equally many
-// others it mistakes for added ones.
+// FilterErrors adds ids to an idFilter. It returns how many of them the filter lacks, and how many of equally many
+// other ids it reports by mistake.
 func FilterErrors(ids int) (lacking, mistaken int) {
 	f := newIDFilter()
 	for i := range ids {

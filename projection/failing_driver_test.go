@@ -12,7 +12,7 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// faulty is a driver whose calls go wrong when a test says so.
+// faulty is a driver whose calls fail when the test says so.
 type faulty struct {
 	drivers.Driver
 	mu      sync.Mutex
@@ -21,7 +21,7 @@ type faulty struct {
 	check   func(drivers.Batch)       // sees each batch that is saved
 }
 
-// verdict is what becomes of a call.
+// verdict is the outcome of a call.
 type verdict int
 
 const (
@@ -33,7 +33,7 @@ const (
 
 var errInjected = errors.New("injected: the connection was lost")
 
-// rule sets the verdict while calls may be under way; nil: all works.
+// rule sets the verdict, also while calls are under way; nil: all calls work.
 func (f *faulty) rule(verdict func(call string) verdict) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -88,7 +88,7 @@ func (f *faulty) Save(ctx context.Context, build domain.Build, tenant domain.Ten
 	}
 }
 
-// refusing is a driver that finds one document too large, or refuses it with another code.
+// refusing is a driver that refuses one document as too large, or with another code.
 type refusing struct {
 	drivers.Driver
 	document string
@@ -104,7 +104,7 @@ func (r refusing) Save(ctx context.Context, build domain.Build, tenant domain.Te
 	return r.Driver.Save(ctx, build, tenant, batch)
 }
 
-// limited is a driver that runs out of time with a batch of more than so many positions.
+// limited is a driver that times out on batches of more than a number of positions.
 type limited struct {
 	drivers.Driver
 	most     int64
@@ -119,7 +119,7 @@ func (l *limited) Save(ctx context.Context, build domain.Build, tenant domain.Te
 	return l.Driver.Save(ctx, build, tenant, batch)
 }
 
-// beforeReads is a driver that does something before its first page of documents is read.
+// beforeReads is a driver that calls a function before it reads its first page of documents.
 type beforeReads struct {
 	drivers.Driver
 	once *sync.Once
@@ -131,8 +131,8 @@ func (r beforeReads) Query(ctx context.Context, build domain.Build, tenant domai
 	return r.Driver.Query(ctx, build, tenant, query)
 }
 
-// withoutCheckpoint is a driver whose documents were saved, but not the checkpoint behind them: it is still at an earlier
-// position. It notes what is saved.
+// withoutCheckpoint is a driver whose documents were saved without their checkpoint, which is still at an earlier
+// position. It records what is saved.
 type withoutCheckpoint struct {
 	drivers.Driver
 	at    int64

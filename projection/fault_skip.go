@@ -13,7 +13,7 @@ func (c *Catalog) projectionForFaults(ctx context.Context, tenant domain.TenantI
 	if tenant == domain.Everyone {
 		return domain.Projection{}, domain.Errorf(domain.CodeInvalidRequest, "query tenant", "required: the tenant's id")
 	}
-	return c.live(ctx, tenant, name)
+	return c.Live(ctx, tenant, name)
 }
 
 // Retry requests another attempt at the event before which the projection has stopped for the tenant, in whichever

@@ -18,7 +18,7 @@ import (
 	"github.com/manifold-es/manifold/projection/folding"
 )
 
-// A map in Go: a record for each event that it makes one of, never loaded.
+// A map in Go stores the records that events produce, and never loads any.
 func TestMapInGo(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -76,7 +76,7 @@ func TestMapInGo(t *testing.T) {
 	}
 }
 
-// Whoever asked for the event again, or for it to be passed over: a pair that stood still continues.
+// A stopped pair continues when its event is retried or skipped, whichever process received the request.
 func TestRetryAndSkip(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -93,7 +93,7 @@ func TestRetryAndSkip(t *testing.T) {
 		t.Helper()
 		_, err := web.catalog.Document(t.Context(), tenant, "tally", "a", projection.Freshness{MinPosition: last, Wait: time.Minute})
 		if !domain.IsCode(err, domain.CodeFaulted) {
-			t.Fatalf("it does not stand still: %v", err)
+			t.Fatalf("it is not stopped: %v", err)
 		}
 	}
 	b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
@@ -129,8 +129,8 @@ func TestRetryAndSkip(t *testing.T) {
 	mustEqual(t, documents(t, web.catalog, tenant, "tally", last), want)
 }
 
-// A document that the database does not keep is parked by the event that made it so, and stays as it was before.
-func TestParksWhatTheDatabaseDoesNotKeep(t *testing.T) {
+// A document that the database refuses is parked by the event that caused this, and stays as it was before.
+func TestDocumentsRefusedByTheDatabaseAreParked(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant := b.tenant(t)
@@ -143,13 +143,13 @@ func TestParksWhatTheDatabaseDoesNotKeep(t *testing.T) {
 		t.Fatal(err)
 	}
 	build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "p"}, Number: 1, Database: "default"}
-	replay := &projection.Replay{Driver: refusing{Driver: b.driver, document: `{"n":14}`}, Build: build, Tenant: tenant, Fold: fold, Aside: b.store.Registry, Limits: projection.CatchUpLimits}
+	replay := &projection.Replay{Driver: refusing{Driver: b.driver, document: `{"n":14}`}, Build: build, Tenant: tenant, Fold: fold, Registry: b.store.Registry, Limits: projection.CatchUpLimits}
 	if err := replay.Run(t.Context(), b.store, 40); err != nil {
 		t.Fatal(err)
 	}
 	want := fromScratch(t, definition, b.log(t, tenant)[:39])
 	mustEqual(t, stored(t, t, b, build, tenant), want)
-	if got, want := parkedNow(t, t, b, tenant, build, 40), (setAside{"x-0": {40}}); !maps.EqualFunc(got, want, slices.Equal) {
+	if got, want := parkedNow(t, t, b, tenant, build, 40), (waitingEvents{"x-0": {40}}); !maps.EqualFunc(got, want, slices.Equal) {
 		t.Errorf("parked are %v", got)
 	}
 	parked, _, err := b.store.ParkedDocument(t.Context(), tenant, build.ProjectionID, 1, "x-0")
@@ -158,8 +158,8 @@ func TestParksWhatTheDatabaseDoesNotKeep(t *testing.T) {
 	}
 }
 
-// So many documents are parked and no more: then it stops, and says why.
-func TestParksABoundedNumber(t *testing.T) {
+// A projection parks a limited number of documents. Then it stops, and says why.
+func TestParkedDocumentsAreLimited(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant := b.tenant(t)
@@ -184,7 +184,7 @@ func TestParksABoundedNumber(t *testing.T) {
 		}
 		build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "p"}, Number: int64(i + 1), Database: "default"}
 		for _, events := range []int{250, 50_000} {
-			replay := &projection.Replay{Driver: b.driver, Build: build, Tenant: tenant, Fold: fold, Aside: b.store.Registry, Limits: projection.Limits{Events: events, Bytes: 1 << 20, DocumentBytes: 1 << 20}}
+			replay := &projection.Replay{Driver: b.driver, Build: build, Tenant: tenant, Fold: fold, Registry: b.store.Registry, Limits: projection.Limits{Events: events, Bytes: 1 << 20, DocumentBytes: 1 << 20}}
 			err = replay.Run(t.Context(), b.store, 1200)
 			fault, ok := errors.AsType[*folding.EventError](err)
 			if !ok || fault.Event.Position != projection.MaxParked+1 || !strings.Contains(fault.Failure().Message, "1000 documents are parked already") {
@@ -198,8 +198,9 @@ func TestParksABoundedNumber(t *testing.T) {
 	}
 }
 
-// A live projection of more than a request may fold says so, and what to do; one of its documents may cost little.
-func TestLiveIsBounded(t *testing.T) {
+// A live projection that exceeds what a request may fold says so, and what to do. Reading one of its documents may
+// still be cheap.
+func TestLiveProjectionsAreLimited(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant := b.tenant(t)
@@ -230,7 +231,7 @@ func TestLiveIsBounded(t *testing.T) {
 	}
 }
 
-// neverLoads is a driver whose documents must not be asked for.
+// neverLoads is a driver whose documents must not be loaded.
 type neverLoads struct {
 	drivers.Driver
 	t *testing.T

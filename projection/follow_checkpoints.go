@@ -2,8 +2,9 @@ package projection
 
 import (
 	"context"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
@@ -15,7 +16,7 @@ import (
 // round trip per tenant finds those with an event to fold. All others are idle and cost nothing more.
 type survey struct {
 	database string
-	own      map[ownBuild]*pair
+	ownPairs map[ownBuild]*pair
 	shared   map[int64]*sharedSurvey // by the build's number
 }
 
@@ -32,17 +33,17 @@ type sharedSurvey struct {
 // surveys are one survey per database.
 type surveys map[string]*survey
 
-// leastSurveyed is how many pairs are worth a survey; fewer find their positions one by one.
-const leastSurveyed = 4
+// minSurveyed is how many pairs are worth a survey; fewer find their positions one by one.
+const minSurveyed = 4
 
-func (s surveys) add(live lived, p *pair) {
+func (s surveys) add(live liveBuild, p *pair) {
 	of := s[live.database]
 	if of == nil {
-		of = &survey{database: live.database, own: make(map[ownBuild]*pair), shared: make(map[int64]*sharedSurvey)}
+		of = &survey{database: live.database, ownPairs: make(map[ownBuild]*pair), shared: make(map[int64]*sharedSurvey)}
 		s[live.database] = of
 	}
 	if !p.followed.id.Shared() {
-		of.own[ownBuild{p.tenant, live.number}] = p
+		of.ownPairs[ownBuild{p.tenant.id, live.number}] = p
 		return
 	}
 	shared := of.shared[live.number]
@@ -53,12 +54,12 @@ func (s surveys) add(live lived, p *pair) {
 		}
 		of.shared[live.number] = shared
 	}
-	shared.pairs[p.tenant] = p
+	shared.pairs[p.tenant.id] = p
 }
 
 // all yields each pair with the build whose checkpoint is surveyed.
 func (s *survey) all(yield func(p *pair, build int64) bool) {
-	for key, p := range s.own {
+	for key, p := range s.ownPairs {
 		if !yield(p, key.number) {
 			return
 		}
@@ -73,7 +74,7 @@ func (s *survey) all(yield func(p *pair, build int64) bool) {
 }
 
 func (s *survey) len() int {
-	n := len(s.own)
+	n := len(s.ownPairs)
 	for _, shared := range s.shared {
 		n += len(shared.pairs)
 	}
@@ -83,7 +84,7 @@ func (s *survey) len() int {
 // startSurveys starts surveys in the background, since a database may not answer. The caller holds the lock.
 func (r *Runner) startSurveys(all surveys) {
 	for database, s := range all {
-		if r.start == nil || r.ended || s.len() < leastSurveyed || r.config.Drivers[database] == nil {
+		if r.start == nil || r.ended || s.len() < minSurveyed || r.config.Drivers[database] == nil {
 			r.enqueueSurveyed(s)
 			continue
 		}
@@ -108,8 +109,8 @@ func (r *Runner) runSurvey(ctx context.Context, s *survey) {
 	r.mu.Lock()
 	if err != nil {
 		r.config.Log.Debug("checkpoints cannot be read together", "database", s.database, "error", err)
-		if l := r.lane(s.database); r.closeLane(l) {
-			l.surveys = append(l.surveys, s) // when it answers again
+		if pool := r.pool(s.database); r.suspendIfOut(pool) {
+			pool.surveys = append(pool.surveys, s) // when it answers again
 			r.mu.Unlock()
 			return
 		}
@@ -126,12 +127,12 @@ func (r *Runner) runSurvey(ctx context.Context, s *survey) {
 		}
 		p.at = position{known: true, stored: checkpoint, seen: checkpoint, savedAt: time.Now()}
 		switch {
-		case checkpoint >= p.of.head:
+		case checkpoint >= p.tenant.head:
 			p.state = pairIdle
-		case p.followed.sees == nil || r.live(p).sum != p.followed.own.sum:
+		case p.followed.interest == nil || r.live(p).sum != p.followed.own.sum:
 			r.enqueue(p)
 		default:
-			behind[p.of] = append(behind[p.of], p)
+			behind[p.tenant] = append(behind[p.tenant], p)
 		}
 	}
 	r.mu.Unlock()
@@ -141,9 +142,9 @@ func (r *Runner) runSurvey(ctx context.Context, s *survey) {
 // read returns the checkpoints of the pairs for which it could read them. Without an error these are all pairs.
 func (s *survey) read(ctx context.Context, driver drivers.Driver) (found map[*pair]int64, err error) {
 	found = make(map[*pair]int64)
-	if len(s.own) > 0 {
+	if len(s.ownPairs) > 0 {
 		if err = s.readOwn(ctx, driver, found); err != nil {
-			for _, p := range s.own {
+			for _, p := range s.ownPairs {
 				delete(found, p)
 			}
 		}
@@ -160,14 +161,14 @@ func (s *survey) read(ctx context.Context, driver drivers.Driver) (found map[*pa
 }
 
 func (s *survey) readOwn(ctx context.Context, driver drivers.Driver, found map[*pair]int64) error {
-	for _, p := range s.own {
+	for _, p := range s.ownPairs {
 		found[p] = 0 // a missing checkpoint is 0
 	}
 	for checkpoint, err := range driver.OwnCheckpoints(ctx) {
 		if err != nil {
 			return err
 		}
-		if p := s.own[ownBuild{checkpoint.Tenant, checkpoint.Build}]; p != nil {
+		if p := s.ownPairs[ownBuild{checkpoint.Tenant, checkpoint.Build}]; p != nil {
 			found[p] = checkpoint.Position
 		}
 	}
@@ -189,55 +190,50 @@ func (s *sharedSurvey) read(ctx context.Context, driver drivers.Driver, found ma
 	return nil
 }
 
-// span is a query of a tenant's log for a pair, shared by all pairs with the same query.
-type span struct {
-	sees *interest
-	seen int64
+// pendingQuery is a query of a tenant's log for a pair, shared by all pairs with the same query.
+type pendingQuery struct {
+	interest *interest
+	seen     int64
 }
 
-// askers is how many tenants are queried at a time.
-const askers = 4
+// tenantsAtOnce is how many tenants are queried at a time.
+const tenantsAtOnce = 4
 
 // wakePending gives a turn to the pairs with events to fold after their checkpoint. All others are up to date: a
 // checkpoint is saved with documents, so it stays below the head while events come only for other projections.
 func (r *Runner) wakePending(ctx context.Context, behind map[*tenant][]*pair) {
-	tenants := make(chan *tenant)
-	var all sync.WaitGroup
-	for range min(askers, len(behind)) {
-		all.Go(func() {
-			for t := range tenants {
-				r.wakePendingOf(ctx, t, behind[t])
-			}
+	var reads errgroup.Group
+	reads.SetLimit(tenantsAtOnce)
+	for t, pairs := range behind {
+		reads.Go(func() error {
+			r.wakePendingOf(ctx, t, pairs)
+			return nil
 		})
 	}
-	for t := range behind {
-		tenants <- t
-	}
-	close(tenants)
-	all.Wait()
+	_ = reads.Wait()
 }
 
 func (r *Runner) wakePendingOf(ctx context.Context, t *tenant, pairs []*pair) {
 	var queries []domain.LogQuery
-	asked := make(map[span]int)
-	at := make([]int, len(pairs))
+	asked := make(map[pendingQuery]int)
+	queryOf := make([]int, len(pairs)) // index into queries
 	r.mu.Lock()
 	for i, p := range pairs {
-		q := span{p.followed.sees, p.at.seen}
+		q := pendingQuery{p.followed.interest, p.at.seen}
 		n, ok := asked[q]
 		if !ok {
 			n = len(queries)
 			asked[q] = n
-			queries = append(queries, domain.LogQuery{From: p.at.seen + 1, Categories: q.sees.categories, Types: q.sees.types})
+			queries = append(queries, domain.LogQuery{From: p.at.seen + 1, Categories: q.interest.categories, Types: q.interest.types})
 		}
-		at[i] = n
+		queryOf[i] = n
 	}
 	r.mu.Unlock()
 	var head int64
-	var came []bool
+	var pending []bool // by query: there are events to fold
 	var err error
 	if len(pairs) > 1 { // a single pair may as well read the events
-		head, came, err = r.config.Store.Came(ctx, t.id, queries)
+		head, pending, err = r.config.Store.HasEvents(ctx, t.id, queries)
 	}
 	if ctx.Err() != nil {
 		return
@@ -247,7 +243,7 @@ func (r *Runner) wakePendingOf(ctx context.Context, t *tenant, pairs []*pair) {
 	for i, p := range pairs {
 		switch {
 		case p.state != pairSurveyed:
-		case err != nil || came == nil || came[at[i]]:
+		case err != nil || pending == nil || pending[queryOf[i]]:
 			r.enqueue(p)
 		default:
 			p.at.seen = max(p.at.seen, head)

@@ -16,10 +16,10 @@ import (
 // process may follow very many projections, but only a few at a time. A compiled fold takes tens of kilobytes, while a
 // definition stays in Manifold's own database.
 type folds struct {
-	store    Store
-	handlers map[string]folding.Handler
-	through  *upcasting.Upcasters
-	kept     *folding.Cache
+	store     Store
+	handlers  map[string]folding.Handler
+	upcasters *upcasting.Upcasters
+	cache     *folding.Cache
 
 	mu        sync.Mutex
 	interests map[string]*interest
@@ -33,7 +33,7 @@ type interest struct {
 
 func newFolds(store Store, handlers map[string]folding.Handler, through *upcasting.Upcasters, most int) *folds {
 	return &folds{
-		store: store, handlers: handlers, through: through, kept: folding.NewCache(most),
+		store: store, handlers: handlers, upcasters: through, cache: folding.NewCache(most),
 		interests: make(map[string]*interest), databases: make(map[string]string),
 	}
 }
@@ -41,8 +41,8 @@ func newFolds(store Store, handlers map[string]folding.Handler, through *upcasti
 // get returns the fold of a build that is live for a tenant. If it has to look up the definition and finds that another
 // build is live by now, it returns that projection instead; the caller adopts it. Compiling happens outside the lock,
 // so two goroutines may compile the same definition.
-func (f *folds) get(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build lived) (*folding.Fold, *domain.Projection, error) {
-	if fold := f.kept.Get(build.sum); fold != nil {
+func (f *folds) get(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build liveBuild) (*folding.Fold, *domain.Projection, error) {
+	if fold, ok := f.cache.Get(build.sum); ok {
 		return fold, nil, nil
 	}
 	p, err := f.store.LiveProjection(ctx, tenant, id)
@@ -57,8 +57,8 @@ func (f *folds) get(ctx context.Context, tenant domain.TenantID, id domain.Proje
 	if err != nil {
 		return nil, nil, err
 	}
-	fold = fold.Through(f.through)
-	f.kept.Put(sum, fold)
+	fold = fold.WithUpcasters(f.upcasters)
+	f.cache.Add(sum, fold)
 	return fold, nil, nil
 }
 
@@ -98,8 +98,8 @@ func (f *folds) database(name string) string {
 	return name
 }
 
-// relaxed returns how far, in time, a projection's documents may lag behind the log.
-func (f *folds) relaxed(definition *domain.Definition) time.Duration {
+// relaxedInterval returns how far, in time, a projection's documents may lag behind the log.
+func (f *folds) relaxedInterval(definition *domain.Definition) time.Duration {
 	if handler, ok := f.handlers[definition.Handler].(folding.Relaxed); ok && definition.Handler != "" {
 		return handler.Interval()
 	}

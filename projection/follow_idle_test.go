@@ -18,7 +18,7 @@ import (
 
 var idleTenants = flag.Int("idle-tenants", 40, "tenants of the test of what idling costs, with 20 projections each")
 
-// counted counts the statements that a runner sends, those for a pair apart from those for all.
+// counted counts the statements that a runner sends: those for one pair, and those for all.
 type counted struct{ pairs, tenants, polls atomic.Int64 }
 
 // count counts them in the network of the runner's process.
@@ -27,7 +27,7 @@ func (c *counted) count(network *pgtest.Network) {
 		"p.held_by is not null or b.held_by is not null": &c.pairs, // Registry.ReadFor
 		"from projections p left join tenant_builds b":   &c.pairs, // Registry.LiveProjection
 		"from faults f": &c.pairs,
-		"select l.head, l.last_at from logs as l where l.tenant_id": &c.tenants, // Log.Came
+		"select l.head, l.last_at from logs as l where l.tenant_id": &c.tenants, // Log.HasEvents
 		"select l.tenant_id, l.head, l.last_at from logs":           &c.polls,
 	} {
 		network.Before(statement, func() bool { n.Add(1); return true })
@@ -65,10 +65,10 @@ func (c *countedDriver) OwnCheckpoints(ctx context.Context) iter.Seq2[drivers.Ow
 	return c.Driver.OwnCheckpoints(ctx)
 }
 
-// Many tenants with many projections each, and some shared ones, cost nothing while nothing is appended, and at the
-// start no more than one look at all checkpoints and one round trip for each tenant: also where most checkpoints are
-// behind the heads, because what came since is for other projections.
-func TestIdlingCostsNothing(t *testing.T) {
+// Many tenants with many projections each, and some shared ones, cost no statements while nothing is appended. At the
+// start they cost at most one read of all checkpoints and one round trip per tenant, even if most checkpoints are below
+// the heads because the events since then are for other projections.
+func TestIdleTenantsCostNoStatements(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	admin := b.db.Pool(t, pgtest.RoleSuperuser, 2)
@@ -133,7 +133,7 @@ func TestIdlingCostsNothing(t *testing.T) {
 		t.Errorf("at the start %d calls are made for single pairs, of which there are %d", n, pairs)
 	}
 	if n := s.tenants.Load(); n > int64(len(tenants)) {
-		t.Errorf("at the start %d tenants are asked what came, of %d", n, len(tenants))
+		t.Errorf("at the start, %d of %d tenants are queried for new events", n, len(tenants))
 	}
 	if n := d.surveys.Load(); n != 1+shared {
 		t.Errorf("at the start checkpoints are looked at %d times, want %d", n, 1+shared)
@@ -184,7 +184,7 @@ func await(t *testing.T, holds func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatal("the runner does not come to where it must")
+			t.Fatal("the runner does not reach the expected position")
 		}
 	}
 }

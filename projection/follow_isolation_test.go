@@ -11,9 +11,9 @@ import (
 	"github.com/manifold-es/manifold/projection"
 )
 
-// With one tenant far behind in several projections and another one standing before events that cannot be folded, a quiet
-// tenant's documents follow its log closely.
-func TestAQuietTenantIsLeftAlone(t *testing.T) {
+// While one tenant lags far behind in several projections, and another has stopped at faults, a quiet tenant's
+// documents follow its log closely.
+func TestBusyTenantDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	busy, faulty, quietOne := b.tenant(t), b.tenant(t), b.tenant(t)

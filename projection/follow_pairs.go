@@ -12,34 +12,34 @@ import (
 // needs from folds.
 type followed struct {
 	id       domain.ProjectionID
-	revision int64 // of the projection's row
-	own      lived // the projection's own live build
-	sees     *interest
-	inlined  bool          // appends take over its builds once those have caught up
+	revision int64     // of the projection's row
+	own      liveBuild // the projection's own live build
+	interest *interest
+	inline   bool          // appends take over its builds once those have caught up
 	relaxed  time.Duration // how far, in time, it may lag, see Relaxed; 0: it is followed closely
 
-	exceptions map[*tenant]exception // tenants for which another build is live
-	pairs      map[*tenant]*pair     // of a shared projection
-	only       *pair                 // of a projection that a tenant owns
+	overrides map[*tenant]override // tenants for which another build is live
+	pairs     map[*tenant]*pair    // of a shared projection
+	ownPair   *pair                // of a projection that a tenant owns
 }
 
-// lived is a build that is live.
-type lived struct {
+// liveBuild is a build that is live.
+type liveBuild struct {
 	number   int64
 	database string
 	sum      folding.Sum // of the definition that made it
 	version  int64       // of that definition
 }
 
-func (r *Runner) lived(p *domain.Projection) lived {
-	return lived{p.Build, r.folds.database(p.Definition.Database), folding.SumOf(&p.Definition), p.Version}
+func (r *Runner) liveBuild(p *domain.Projection) liveBuild {
+	return liveBuild{p.Build, r.folds.database(p.Definition.Database), folding.SumOf(&p.Definition), p.Version}
 }
 
-// exception is the build that is live for one tenant, as in domain.TenantBuild.
-type exception struct {
-	lived        // without sum and database if it has the projection's definition
-	base   int64 // in force while this is the projection's own build; 0: always
-	inline bool  // appends fold into it
+// override is the build that is live for one tenant, as in domain.TenantBuild.
+type override struct {
+	liveBuild       // without sum and database if it has the projection's definition
+	base      int64 // in force while this is the projection's own build; 0: always
+	inline    bool  // appends fold into it
 }
 
 // pairState is what a pair is waiting for or doing. Only its worker changes the state of a running pair.
@@ -57,46 +57,45 @@ const (
 )
 
 // pair is a projection and a tenant. The runner's lock guards its fields. While the pair is running, only its worker
-// changes what refers to the build, without the lock; but at under the lock, since Lags reads it. There may be very many
-// idle pairs, so it is kept small.
+// changes what refers to the build, without the lock; but at under the lock, since Lags reads it. There may be very
+// many idle pairs, so it is kept small.
 type pair struct {
 	followed                  *followed
-	of                        *tenant
-	tenant                    domain.TenantID
+	tenant                    *tenant
 	build                     int64 // the build that at refers to
 	at                        position
-	lane                      *lane // with pairReady: the lane whose queue it is in
+	pool                      *workerPool // with pairReady: the pool whose queue it is in
 	retry                     *time.Timer
-	turned                    int64            // when its last turn began, as UnixNano, for a relaxed pair
-	documentBytes, eventBytes int32            // as in Replay
-	aside                     *aside           // as in Replay
-	lacked                    map[string]int64 // losses already recorded, by category, while it reads below them
+	lastTurn                  int64              // when its last turn began, as UnixNano, for a relaxed pair
+	documentBytes, eventBytes int32              // as in Replay
+	exclusions                *domain.Exclusions // as in Replay
+	recordedLosses            map[string]int64   // losses already recorded, by category, while it reads below them
 	failures                  int32
 	overtaken                 int16 // saves in a row that lost against another worker
 	state                     pairState
 	unchecked                 bool // it has saved documents since it was last proven
 	faultChecked              bool // whether an earlier process's fault has been looked up and cleared
-	eased                     bool // with pairDelayed: delayed only because it is relaxed
+	relaxed                   bool // with pairDelayed: delayed only because it is relaxed
 	gone                      bool // this process no longer follows it
 	retryRequested            bool // while it was running, a retry of its faulted event was requested
 }
 
 // live returns the build that the pair should follow, as far as this process knows.
-func (r *Runner) live(p *pair) lived { return p.followed.live(p.of) }
+func (r *Runner) live(p *pair) liveBuild { return p.followed.live(p.tenant) }
 
-func (f *followed) live(of *tenant) lived {
-	e, ok := f.exceptions[of]
+func (f *followed) live(of *tenant) liveBuild {
+	e, ok := f.overrides[of]
 	switch {
 	case !ok || e.base != 0 && e.base != f.own.number:
 		return f.own
 	case e.sum == (folding.Sum{}):
-		return lived{e.number, f.own.database, f.own.sum, f.own.version}
+		return liveBuild{e.number, f.own.database, f.own.sum, f.own.version}
 	}
-	return e.lived
+	return e.liveBuild
 }
 
-// inline reports whether the tenant's appends fold into the build that is live for it.
-func (f *followed) inline(of *tenant) bool { return f.exceptions[of].inline }
+// foldsInline reports whether the tenant's appends fold into the build that is live for it.
+func (f *followed) foldsInline(of *tenant) bool { return f.overrides[of].inline }
 
 // applyProjection applies a projection's row. It adds the pairs that it begins to s.
 func (r *Runner) applyProjection(p *domain.Projection, s surveys) {
@@ -124,10 +123,10 @@ func (r *Runner) applyProjection(p *domain.Projection, s surveys) {
 		return
 	}
 	f.revision = p.Revision
-	f.own = r.lived(p)
-	f.sees = r.folds.interest(&p.Definition)
-	f.relaxed = r.folds.relaxed(&p.Definition)
-	f.inlined = p.Definition.Mode == domain.ModeInline
+	f.own = r.liveBuild(p)
+	f.interest = r.folds.interest(&p.Definition)
+	f.relaxed = r.folds.relaxedInterval(&p.Definition)
+	f.inline = p.Definition.Mode == domain.ModeInline
 	if !f.id.Shared() {
 		r.followLive(f, r.tenant(f.id.Owner), s)
 		return
@@ -145,15 +144,15 @@ func (r *Runner) applyTenantBuild(b *domain.TenantBuild, s surveys) {
 	if f == nil {
 		return
 	}
-	e := exception{lived: lived{number: b.Build}, base: b.Base, inline: b.Base == 0}
+	e := override{liveBuild: liveBuild{number: b.Build}, base: b.Base, inline: b.Base == 0}
 	if b.Definition != nil {
 		e.database, e.sum, e.version = r.folds.database(b.Definition.Database), folding.SumOf(b.Definition), f.own.version
 	}
 	t := r.tenant(b.Tenant)
-	if f.exceptions == nil {
-		f.exceptions = make(map[*tenant]exception)
+	if f.overrides == nil {
+		f.overrides = make(map[*tenant]override)
 	}
-	f.exceptions[t] = e
+	f.overrides[t] = e
 	r.followLive(f, t, s)
 }
 
@@ -163,18 +162,18 @@ func (r *Runner) applyLive(p *pair, now *domain.Projection) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f := p.followed
-	live := r.lived(now)
+	live := r.liveBuild(now)
 	if now.Build == f.own.number {
-		delete(f.exceptions, p.of)
+		delete(f.overrides, p.tenant)
 		f.own = live
 		return
 	}
-	if f.exceptions == nil {
-		f.exceptions = make(map[*tenant]exception)
+	if f.overrides == nil {
+		f.overrides = make(map[*tenant]override)
 	}
-	// If the projection's own build is a new one, its row arrives in a moment, and this exception is no longer in
+	// If the projection's own build is a new one, its row arrives in a moment, and this override is no longer in
 	// force.
-	f.exceptions[p.of] = exception{lived: live, base: f.own.number}
+	f.overrides[p.tenant] = override{liveBuild: live, base: f.own.number}
 	r.Refresh()
 }
 
@@ -189,7 +188,7 @@ func (r *Runner) followLive(f *followed, t *tenant, s surveys) {
 	switch {
 	case p.state == pairRunning:
 		return
-	case f.inline(t):
+	case f.foldsInline(t):
 		r.stopWaiting(p)
 		p.restart(live.number)
 		p.state = pairInline
@@ -202,7 +201,7 @@ func (r *Runner) followLive(f *followed, t *tenant, s surveys) {
 	}
 	r.config.Progress.clearTrouble(f.id, t.id)
 	p.restart(live.number)
-	if s == nil || f.inlined {
+	if s == nil || f.inline {
 		r.enqueue(p) // a pair that is to become inline has work at the head, too
 		return
 	}
@@ -214,18 +213,18 @@ func (r *Runner) followLive(f *followed, t *tenant, s surveys) {
 // restart resets everything that refers to an earlier build.
 func (p *pair) restart(build int64) {
 	p.build, p.at, p.faultChecked, p.unchecked, p.failures, p.overtaken = build, position{}, false, false, 0, 0
-	p.documentBytes, p.eventBytes, p.aside, p.lacked = 0, 0, nil, nil
+	p.documentBytes, p.eventBytes, p.exclusions, p.recordedLosses = 0, 0, nil, nil
 }
 
 // pair returns a pair; a new one is idle.
 func (r *Runner) pair(f *followed, t *tenant) *pair {
 	p := f.pair(t)
 	if p == nil {
-		p = &pair{followed: f, of: t, tenant: t.id, build: f.live(t).number}
+		p = &pair{followed: f, tenant: t, build: f.live(t).number}
 		if f.id.Shared() {
 			f.pairs[t] = p
 		} else {
-			f.only = p
+			f.ownPair = p
 		}
 	}
 	return p
@@ -235,8 +234,8 @@ func (f *followed) pair(t *tenant) *pair {
 	if f.id.Shared() {
 		return f.pairs[t]
 	}
-	if f.only != nil && f.only.of == t {
-		return f.only
+	if f.ownPair != nil && f.ownPair.tenant == t {
+		return f.ownPair
 	}
 	return nil
 }
@@ -245,7 +244,7 @@ func (f *followed) pair(t *tenant) *pair {
 func (r *Runner) allPairs() iter.Seq[*pair] {
 	return func(yield func(*pair) bool) {
 		for _, f := range r.followed {
-			if f.only != nil && !yield(f.only) {
+			if f.ownPair != nil && !yield(f.ownPair) {
 				return
 			}
 			for _, p := range f.pairs {
@@ -266,12 +265,12 @@ func (r *Runner) wakePair(f *followed, t *tenant) {
 	if p.state != pairIdle {
 		return
 	}
-	if f.inline(t) {
+	if f.foldsInline(t) {
 		p.state = pairInline
 		return
 	}
 	if wait := r.relaxedDelay(p); wait > 0 {
-		p.eased = true
+		p.relaxed = true
 		r.enqueueAfter(p, wait)
 		return
 	}
@@ -280,35 +279,35 @@ func (r *Runner) wakePair(f *followed, t *tenant) {
 
 // relaxedDelay returns how long the turn of a relaxed pair may wait; 0: it is due.
 func (r *Runner) relaxedDelay(p *pair) time.Duration {
-	if p.followed.relaxed <= 0 || r.config.Progress.awaited(p.followed.id, p.tenant) {
+	if p.followed.relaxed <= 0 || r.config.Progress.awaited(p.followed.id, p.tenant.id) {
 		return 0
 	}
-	return max(0, p.followed.relaxed-time.Since(time.Unix(0, p.turned)))
+	return max(0, p.followed.relaxed-time.Since(time.Unix(0, p.lastTurn)))
 }
 
-// hasten gives a relaxed pair its turn now, since a read waits for it.
-func (r *Runner) hasten(id domain.ProjectionID, of domain.TenantID) {
+// startRelaxed gives a relaxed pair its turn now, since a read waits for it.
+func (r *Runner) startRelaxed(id domain.ProjectionID, of domain.TenantID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f := r.followed[id]
 	if f == nil || f.relaxed <= 0 || r.tenants[of] == nil {
 		return
 	}
-	if p := f.pair(r.tenants[of]); p != nil && p.state == pairDelayed && p.eased && !r.ended {
+	if p := f.pair(r.tenants[of]); p != nil && p.state == pairDelayed && p.relaxed && !r.ended {
 		r.enqueue(p)
 	}
 }
 
 // enqueue puts a pair last in its tenant's queue for a turn. The caller holds the lock, and the pair is not running.
 func (r *Runner) enqueue(p *pair) {
-	l := r.lane(r.live(p).database)
-	if p.state == pairReady && p.lane == l || p.state == pairRunning || p.gone {
+	pool := r.pool(r.live(p).database)
+	if p.state == pairReady && p.pool == pool || p.state == pairRunning || p.gone {
 		return
 	}
 	r.stopWaiting(p)
-	p.state, p.lane = pairReady, l
-	l.ready.push(p)
-	r.dispatch(l)
+	p.state, p.pool = pairReady, pool
+	pool.ready.push(p)
+	r.dispatch(pool)
 }
 
 // stopWaiting removes a pair from whatever it waits in.
@@ -317,7 +316,7 @@ func (r *Runner) stopWaiting(p *pair) {
 		p.retry.Stop()
 		p.retry = nil
 	}
-	p.eased = false
+	p.relaxed = false
 	delete(r.heldPairs, p)
 	p.state = pairIdle
 }
@@ -334,7 +333,7 @@ func (r *Runner) enqueueAfter(p *pair, wait time.Duration) {
 	})
 }
 
-// Retry gives a faulted pair a turn, because a retry or a skip of its event was requested. What is set aside is read
+// Retry gives a faulted pair a turn, because a retry or a skip of its event was requested. The exclusions are read
 // again. The zero values mean every pair, for when a request may have been missed. It returns at once and is safe for
 // concurrent use, even before and after Run.
 func (r *Runner) Retry(of domain.TenantID, id domain.ProjectionID) {
@@ -359,10 +358,10 @@ func (r *Runner) retry(p *pair) {
 	case pairRunning:
 		p.retryRequested = true
 	case pairFaulted:
-		p.at.known, p.aside = false, nil
+		p.at.known, p.exclusions = false, nil
 		r.enqueue(p)
 	default:
-		p.aside = nil
+		p.exclusions = nil
 	}
 }
 
@@ -397,7 +396,7 @@ func (r *Runner) forgetPair(f *followed, t *tenant) {
 	if f.id.Shared() {
 		delete(f.pairs, t)
 	} else {
-		f.only = nil
+		f.ownPair = nil
 	}
 	r.config.Progress.clearTrouble(f.id, t.id)
 }

@@ -11,7 +11,7 @@ import (
 // what prevents a build from advancing. The Runner writes it and the Catalog reads it. It stores entries only while
 // somebody waits or something is wrong. It is safe for concurrent use.
 type Progress struct {
-	hasten func(id domain.ProjectionID, tenant domain.TenantID) // called when a wait begins; nil: nothing is followed
+	onWait func(id domain.ProjectionID, tenant domain.TenantID) // called when a wait begins; nil: nothing is followed
 
 	mu       sync.Mutex
 	waiting  map[progressKey]*broadcast
@@ -71,8 +71,8 @@ func (p *Progress) wait(id domain.ProjectionID, tenant domain.TenantID) (moved <
 	}
 	b.waiters++
 	p.mu.Unlock()
-	if p.hasten != nil {
-		p.hasten(id, tenant)
+	if p.onWait != nil {
+		p.onWait(id, tenant)
 	}
 	return b.moved, func() {
 		p.mu.Lock()

@@ -10,13 +10,13 @@ import "container/list"
 // The runner's lock guards its fields.
 type queue struct {
 	ceiling int // of tenants without a specific one; 0: none
-	tenants map[*tenant]*queued
-	ring    list.List // of *queued: tenants that may have a turn, the next one in front
+	tenants map[*tenant]*queuedTenant
+	ring    list.List // of *queuedTenant: tenants that may have a turn, the next one in front
 	waiting int       // pairs, including those held back by a ceiling
 }
 
-// queued is a tenant in a queue.
-type queued struct {
+// queuedTenant is a tenant in a queue.
+type queuedTenant struct {
 	tenant  *tenant
 	pairs   fifo
 	left    int // turns left before it goes to the end of the line; 0: as many as its weight
@@ -27,12 +27,12 @@ type queued struct {
 // push puts a pair last among its tenant's.
 func (q *queue) push(p *pair) {
 	if q.tenants == nil {
-		q.tenants = make(map[*tenant]*queued)
+		q.tenants = make(map[*tenant]*queuedTenant)
 	}
-	t := q.tenants[p.of]
+	t := q.tenants[p.tenant]
 	if t == nil {
-		t = &queued{tenant: p.of}
-		q.tenants[p.of] = t
+		t = &queuedTenant{tenant: p.tenant}
+		q.tenants[p.tenant] = t
 	}
 	t.pairs.push(p)
 	q.waiting++
@@ -41,7 +41,7 @@ func (q *queue) push(p *pair) {
 
 // admit lines up a tenant that waits for a turn and is below its ceiling. A tenant with turns left in its round goes to
 // the front: its last pair may just have finished one.
-func (q *queue) admit(t *queued) {
+func (q *queue) admit(t *queuedTenant) {
 	switch {
 	case t.place != nil || t.pairs.len() == 0 || !q.belowCeiling(t):
 	case t.left > 0:
@@ -53,7 +53,7 @@ func (q *queue) admit(t *queued) {
 
 // belowCeiling reports whether another of the tenant's pairs may run. The tenant's own ceiling counts for all databases
 // together, the configured one for each database.
-func (q *queue) belowCeiling(t *queued) bool {
+func (q *queue) belowCeiling(t *queuedTenant) bool {
 	if own := t.tenant.share.Ceiling; own > 0 {
 		return t.tenant.running < own
 	}
@@ -68,7 +68,7 @@ func (q *queue) pop(wants func(*pair) bool) *pair {
 		if front == nil {
 			return nil
 		}
-		t := front.Value.(*queued)
+		t := front.Value.(*queuedTenant)
 		var next *pair
 		if q.belowCeiling(t) {
 			for next == nil && t.pairs.len() > 0 {
@@ -113,7 +113,7 @@ func (q *queue) reconsider(of *tenant) {
 	}
 }
 
-func (q *queue) leave(t *queued) {
+func (q *queue) leave(t *queuedTenant) {
 	if t.place != nil {
 		q.ring.Remove(t.place)
 		t.place = nil
@@ -121,20 +121,20 @@ func (q *queue) leave(t *queued) {
 }
 
 // forget drops a tenant with neither waiting nor running pairs.
-func (q *queue) forget(t *queued) {
+func (q *queue) forget(t *queuedTenant) {
 	if t.pairs.len() == 0 && t.running == 0 {
 		q.leave(t)
 		delete(q.tenants, t.tenant)
 	}
 }
 
-// waits reports whether a pair may have a turn at once, given a free worker.
-func (q *queue) waits() bool { return q.ring.Len() > 0 }
+// hasReady reports whether a pair may have a turn at once, given a free worker.
+func (q *queue) hasReady() bool { return q.ring.Len() > 0 }
 
-// waitsFor reports whether ending one of the tenant's turns would let another pair have one.
-func (q *queue) waitsFor(of *tenant) bool {
+// wouldRun reports whether ending one of the tenant's turns would let another pair have one.
+func (q *queue) wouldRun(of *tenant) bool {
 	t := q.tenants[of]
-	return q.waits() || t != nil && t.pairs.len() > 0
+	return q.hasReady() || t != nil && t.pairs.len() > 0
 }
 
 // fifo is a first-in-first-out list of pairs.

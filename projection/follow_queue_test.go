@@ -23,7 +23,7 @@ func TestQueueIsFair(t *testing.T) {
 		for i := range tenants {
 			tenants[i] = &tenant{share: domain.Share{Weight: rapid.IntRange(1, 4).Draw(t, "weight"), Ceiling: rapid.IntRange(0, 3).Draw(t, "own ceiling")}}
 			for range rapid.IntRange(1, 4).Draw(t, "pairs") {
-				pairs = append(pairs, &pair{of: tenants[i]})
+				pairs = append(pairs, &pair{tenant: tenants[i]})
 			}
 		}
 		room := func(of *tenant, running int) bool {
@@ -51,7 +51,7 @@ func TestQueueIsFair(t *testing.T) {
 		push := func(p *pair) {
 			q.push(p)
 			p.state = pairReady
-			waiting[p.of] = append(waiting[p.of], p)
+			waiting[p.tenant] = append(waiting[p.tenant], p)
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"": func(t *rapid.T) {
@@ -77,25 +77,25 @@ func TestQueueIsFair(t *testing.T) {
 				p := q.pop(func(*pair) bool { return true })
 				if p == nil {
 					if len(since) > 0 {
-						t.Fatalf("nobody gets a turn, and %d could have one", len(since))
+						t.Fatalf("no tenant gets a turn, although %d could have one", len(since))
 					}
 					return
 				}
-				if len(waiting[p.of]) == 0 || waiting[p.of][0] != p {
+				if len(waiting[p.tenant]) == 0 || waiting[p.tenant][0] != p {
 					t.Fatal("it is not this pair's turn")
 				}
-				if !room(p.of, under[p.of]) {
+				if !room(p.tenant, under[p.tenant]) {
 					t.Fatal("a tenant is beyond its ceiling")
 				}
-				waiting[p.of] = waiting[p.of][1:]
-				delete(since, p.of)
+				waiting[p.tenant] = waiting[p.tenant][1:]
+				delete(since, p.tenant)
 				for waits, turns := range since {
-					if turns[p.of]++; turns[p.of] > p.of.share.Weight {
-						t.Fatalf("a tenant of weight %d had %d turns while %p waited", p.of.share.Weight, turns[p.of], waits)
+					if turns[p.tenant]++; turns[p.tenant] > p.tenant.share.Weight {
+						t.Fatalf("a tenant of weight %d had %d turns while %p waited", p.tenant.share.Weight, turns[p.tenant], waits)
 					}
 				}
 				running[p], p.state = true, pairRunning
-				under[p.of]++
+				under[p.tenant]++
 			},
 			"end": func(t *rapid.T) {
 				if len(running) == 0 {
@@ -113,8 +113,8 @@ func TestQueueIsFair(t *testing.T) {
 				if rapid.Bool().Draw(t, "more") {
 					push(p)
 				}
-				under[p.of]--
-				q.done(p.of)
+				under[p.tenant]--
+				q.done(p.tenant)
 			},
 			"share": func(t *rapid.T) {
 				of := rapid.SampledFrom(tenants).Draw(t, "tenant")

@@ -11,8 +11,8 @@ import (
 	"github.com/manifold-es/manifold/projection"
 )
 
-// The runner and readers go by the build that is live for the tenant, in whatever way the tenant comes to it and loses it;
-// one that appends fold into rests.
+// The runner and readers use the build that is live for the tenant, however the tenant gets and loses it. A build that
+// appends fold into is not followed.
 func TestTenantsBuildsAreFollowed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -104,9 +104,9 @@ func TestTenantsBuildsAreFollowed(t *testing.T) {
 	}
 }
 
-// A worker that has read that appends fold into the build learns it late: they no longer do, and the runner has seen
-// that already. The build is followed all the same.
-func TestAnInlineBuildThatEndsMeanwhile(t *testing.T) {
+// If an inline build ends after a worker has read that it is inline, and the runner has already seen that, the build is
+// followed nevertheless.
+func TestInlineBuildEndsDuringATurn(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant := b.tenant(t)
@@ -168,7 +168,7 @@ func TestAnInlineBuildThatEndsMeanwhile(t *testing.T) {
 	p.runner.Refresh()
 	for what := ""; what != "builds"; what = <-looking {
 	}
-	<-looking // the look before has come to its end
+	<-looking // the look before has ended
 	close(goOn)
 	if _, err := p.catalog.Document(t.Context(), tenant, "sums", "a", projection.Freshness{MinPosition: last, Wait: time.Minute}); err != nil {
 		t.Error(err)

@@ -14,7 +14,7 @@ import (
 	"github.com/manifold-es/manifold/projection/folding"
 )
 
-// split is who owns which tenants, as the members of a test have it.
+// split says which process owns which tenants.
 type split struct {
 	mu    sync.Mutex
 	owner map[domain.TenantID]int
@@ -34,8 +34,8 @@ func (s *split) give(tenant domain.TenantID, process int) {
 	s.owner[tenant] = process
 }
 
-// Each tenant is worked on by the process that owns it and by no other. One that is handed over continues there from
-// what the first has saved, with a tenant's own projections and with a shared one.
+// Each tenant is followed only by the process that owns it. After a handover, the new owner continues from what the
+// previous one has saved, for a tenant's own projections and for shared ones.
 func TestTenantsAreHandedOver(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -116,7 +116,7 @@ func TestTenantsAreHandedOver(t *testing.T) {
 	}
 }
 
-// lazy is a handler that need not be followed closely.
+// lazy is a relaxed handler.
 type lazy struct {
 	folding.Handler
 	interval time.Duration
@@ -124,7 +124,7 @@ type lazy struct {
 
 func (l lazy) Interval() time.Duration { return l.interval }
 
-// A relaxed projection gets a turn no more often than it asks for, unless somebody waits for it.
+// A relaxed projection gets no more turns than its interval allows, unless a reader waits.
 func TestRelaxedProjections(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -171,7 +171,7 @@ func TestRelaxedProjections(t *testing.T) {
 	}
 }
 
-// Catching up ends at the head that the log had, and gives up in time where nobody follows.
+// Catching up ends at the head that the log had, and times out if nothing follows the projection.
 func TestCatchUp(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -185,7 +185,7 @@ func TestCatchUp(t *testing.T) {
 	}
 	last := b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
 	if _, err := p.catalog.CatchUp(t.Context(), tenant, "sums", 50*time.Millisecond); !domain.IsCode(err, domain.CodeNotCaughtUp) {
-		t.Errorf("with nobody at work: %v", err)
+		t.Errorf("without a worker: %v", err)
 	}
 	if _, err := p.catalog.CatchUp(t.Context(), tenant, "none", time.Second); !domain.IsCode(err, domain.CodeNotFound) {
 		t.Errorf("of no projection: %v", err)
@@ -204,7 +204,7 @@ func TestCatchUp(t *testing.T) {
 	}
 }
 
-// What works behind live projections waits while these wait, and never for long.
+// Work with lower priority waits for the live projections' turns, but never for long.
 func TestYield(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -24,16 +24,16 @@ import (
 //	turnHeld      | pairHeld    | projections were read meanwhile: pairReady
 //	turnFaulted   | pairFaulted | another build is live, or a retry was requested: pairReady
 //	turnOvertaken | pairDelayed |
-//	turnFailed    | pairDelayed | the database is known not to answer: pairReady, in its closed lane
+//	turnFailed    | pairDelayed | the database is known not to answer: pairReady, in its suspended pool
 //
 // A relaxed pair whose log has grown may become pairDelayed instead of pairReady, see wakePair.
 type turn struct {
 	*Runner
 	pair         *pair
-	lane         *lane
-	build        lived // live when the turn began
-	readsAtStart int   // projectionReads then
-	head         int64 // the log's head, as known then
+	pool         *workerPool
+	build        liveBuild // live when the turn began
+	readsAtStart int       // projectionReads then
+	head         int64     // the log's head, as known then
 
 	seen              int64 // with turnCaughtUp: the head that the last reading has shown
 	events, documents int   // of the batch that is being folded
@@ -58,18 +58,18 @@ const (
 // errTableLost means that the live build's table does not exist.
 var errTableLost = errors.New("the live build's table is missing")
 
-// takeTurn gives a pair its turn.
-func (r *Runner) takeTurn(ctx context.Context, p *pair) {
+// runTurn gives a pair its turn.
+func (r *Runner) runTurn(ctx context.Context, p *pair) {
 	t := r.beginTurn(p)
 	if t == nil {
 		return
 	}
-	end, err := t.work(budget.OfTenant(ctx, p.tenant))
+	end, err := t.work(budget.OfTenant(ctx, p.tenant.id))
 	if end == turnReplaced {
 		end, err = t.findLiveBuild(ctx)
 	}
 	if err != nil {
-		end, err = t.endOf(ctx, err)
+		end, err = t.classify(ctx, err)
 	}
 	if ctx.Err() != nil {
 		return
@@ -85,7 +85,7 @@ func (r *Runner) takeTurn(ctx context.Context, p *pair) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t.end(end, err)
-	r.finishTurn(t.lane, p)
+	r.finishTurn(t.pool, p)
 }
 
 // beginTurn returns nil if the pair should not have its turn here: it is gone, or its documents have moved to another
@@ -93,32 +93,32 @@ func (r *Runner) takeTurn(ctx context.Context, p *pair) {
 func (r *Runner) beginTurn(p *pair) *turn {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t := &turn{Runner: r, pair: p, lane: p.lane, build: r.live(p), readsAtStart: r.projectionReads, head: p.of.head}
-	if p.gone || t.build.database != t.lane.database {
+	t := &turn{Runner: r, pair: p, pool: p.pool, build: r.live(p), readsAtStart: r.projectionReads, head: p.tenant.head}
+	if p.gone || t.build.database != t.pool.database {
 		p.state = pairIdle
-		r.enqueue(p) // in the lane of its documents' database now, or none
-		r.finishTurn(t.lane, p)
+		r.enqueue(p) // in the pool of its documents' database now, or none
+		r.finishTurn(t.pool, p)
 		return nil
 	}
-	p.turned = time.Now().UnixNano()
+	p.lastTurn = time.Now().UnixNano()
 	if p.build != t.build.number {
 		p.restart(t.build.number)
-		r.config.Progress.clearTrouble(p.followed.id, p.tenant) // that was another build's
+		r.config.Progress.clearTrouble(p.followed.id, p.tenant.id) // that was another build's
 	}
 	return t
 }
 
-// endOf returns how an error ends the turn.
-func (t *turn) endOf(ctx context.Context, err error) (turnEnd, error) {
+// classify returns how an error ends the turn.
+func (t *turn) classify(ctx context.Context, err error) (turnEnd, error) {
 	if errors.Is(err, drivers.ErrNoTable) {
 		var end turnEnd
-		if end, err = t.whyNoTable(ctx, err); err == nil {
+		if end, err = t.checkTableLost(ctx, err); err == nil {
 			return end, nil
 		}
 	}
 	_, faulted := errors.AsType[*folding.EventError](err)
 	switch {
-	case errors.Is(err, errAgain):
+	case errors.Is(err, errRefold):
 		return turnMore, nil // from the checkpoint on, in smaller parts
 	case faulted:
 		return turnFaulted, err
@@ -137,56 +137,56 @@ func (t *turn) end(end turnEnd, err error) {
 	}
 	retry := p.retryRequested
 	if retry {
-		p.retryRequested, p.aside = false, nil
+		p.retryRequested, p.exclusions = false, nil
 	}
 	switch end {
 	case turnCaughtUp, turnMore, turnHeld, turnFaulted:
 		if p.failures > 0 {
-			t.config.Progress.clearTrouble(p.followed.id, p.tenant)
+			t.config.Progress.clearTrouble(p.followed.id, p.tenant.id)
 		}
 		p.failures = 0
 	}
 	switch end {
 	case turnCaughtUp:
-		t.rest()
+		t.endCaughtUp()
 	case turnMore, turnReplaced:
 		t.enqueue(p)
 	case turnGone:
-		t.forget()
+		t.endGone()
 	case turnInline:
-		t.leaveToAppends()
+		t.endInline()
 	case turnHeld:
-		t.pause()
+		t.endHeld()
 	case turnFaulted:
-		t.stop(retry)
+		t.endFaulted(retry)
 	case turnOvertaken:
-		t.backOff()
+		t.endOvertaken()
 	default:
-		t.retryLater(err)
+		t.endFailed(err)
 	}
 }
 
 // replaced reports whether another build has gone live during the turn.
 func (t *turn) replaced() bool { return t.pair.build != t.live(t.pair).number }
 
-// rest ends a turn that has caught up.
-func (t *turn) rest() {
+// endCaughtUp ends a turn that has caught up.
+func (t *turn) endCaughtUp() {
 	p := t.pair
 	if t.replaced() {
 		t.enqueue(p) // after its last reading
 		return
 	}
 	// A head that a later reading does not show belongs to a log that was removed.
-	if newer := p.of.head; newer > p.at.seen && (newer > t.head || t.seen >= t.head) {
-		t.wakePair(p.followed, p.of)
+	if newer := p.tenant.head; newer > p.at.seen && (newer > t.head || t.seen >= t.head) {
+		t.wakePair(p.followed, p.tenant)
 	} else if p.unchecked {
 		p.unchecked = false
 		t.unchecked[p] = struct{}{}
 	}
 }
 
-// forget ends a turn that has found the projection gone.
-func (t *turn) forget() {
+// endGone ends a turn that has found the projection gone.
+func (t *turn) endGone() {
 	if t.replaced() {
 		t.enqueue(t.pair) // created again under the same name, after this turn had found it gone
 		return
@@ -194,8 +194,8 @@ func (t *turn) forget() {
 	t.dropProjection(t.pair.followed)
 }
 
-// leaveToAppends ends a turn that has found that appends fold into the build.
-func (t *turn) leaveToAppends() {
+// endInline ends a turn that has found that appends fold into the build.
+func (t *turn) endInline() {
 	if t.projectionReads != t.readsAtStart {
 		t.enqueue(t.pair) // this may have ended, and the row that says so may have been read during the turn
 		return
@@ -203,8 +203,8 @@ func (t *turn) leaveToAppends() {
 	t.pair.state = pairInline
 }
 
-// pause ends a turn that has found the build held by a rebuild.
-func (t *turn) pause() {
+// endHeld ends a turn that has found the build held by a rebuild.
+func (t *turn) endHeld() {
 	if t.projectionReads != t.readsAtStart {
 		t.enqueue(t.pair) // what it waits for may have happened already
 		return
@@ -213,8 +213,8 @@ func (t *turn) pause() {
 	t.heldPairs[t.pair] = struct{}{}
 }
 
-// stop ends a turn that has met an event that cannot be folded.
-func (t *turn) stop(retry bool) {
+// endFaulted ends a turn that has met an event that cannot be folded.
+func (t *turn) endFaulted(retry bool) {
 	switch {
 	case t.replaced():
 		t.enqueue(t.pair)
@@ -226,26 +226,26 @@ func (t *turn) stop(retry bool) {
 	}
 }
 
-// backOff ends a turn in which another process was faster. This one waits longer each time, and takes over when the
-// other one stops.
-func (t *turn) backOff() {
+// endOvertaken ends a turn in which another process was faster. This one waits longer each time, and takes over when
+// the other one stops.
+func (t *turn) endOvertaken() {
 	wait := min(25*time.Millisecond<<min(t.pair.overtaken, 6), 1500*time.Millisecond)
 	t.pair.overtaken++
 	t.enqueueAfter(t.pair, wait+rand.N(wait))
 }
 
-// retryLater ends a turn that has failed.
-func (t *turn) retryLater(err error) {
+// endFailed ends a turn that has failed.
+func (t *turn) endFailed(err error) {
 	p, id := t.pair, t.pair.followed.id
 	p.failures++
-	if t.closeLane(t.lane) {
-		// The database's monitor has already logged the reason. The pair waits in its lane, or continues elsewhere if
+	if t.suspendIfOut(t.pool) {
+		// The database's monitor has already logged the reason. The pair waits in its pool, or continues elsewhere if
 		// it has moved meanwhile.
 		t.enqueue(p)
 		return
 	}
 	if t.config.Observer.Retry != nil {
-		t.config.Observer.Retry(id, p.tenant, err)
+		t.config.Observer.Retry(id, p.tenant.id, err)
 	}
 	if errors.Is(err, errTableLost) { // concerns every tenant, and is logged once
 		if t.config.Observer.Lost != nil {
@@ -253,16 +253,16 @@ func (t *turn) retryLater(err error) {
 		}
 	} else if p.failures == 1 || p.failures%20 == 0 {
 		t.config.Log.Warn("a projection cannot be followed at the moment; trying again", "projection", id.Name,
-			"tenant", p.tenant.String(), "build", p.build, "failures", p.failures, "error", err)
+			"tenant", p.tenant.id.String(), "build", p.build, "failures", p.failures, "error", err)
 	}
-	wait := backoff(int(p.failures))
-	t.config.Progress.setTrouble(id, p.tenant, err, time.Now().Add(wait))
+	wait := Backoff(int(p.failures))
+	t.config.Progress.setTrouble(id, p.tenant.id, err, time.Now().Add(wait))
 	t.enqueueAfter(p, wait)
 }
 
 // findLiveBuild switches the pair to the build that is live now.
 func (t *turn) findLiveBuild(ctx context.Context) (turnEnd, error) {
-	now, err := t.config.Store.LiveProjection(ctx, t.pair.tenant, t.pair.followed.id)
+	now, err := t.config.Store.LiveProjection(ctx, t.pair.tenant.id, t.pair.followed.id)
 	switch {
 	case domain.IsCode(err, domain.CodeNotFound):
 		return turnGone, nil

@@ -11,9 +11,8 @@ import (
 	"github.com/manifold-es/manifold/projection/folding"
 )
 
-// work folds until the turn ends, or returns an error. It reads the next batch while it folds one and saves another.
-func (t *turn) work(ctx context.Context) (end turnEnd, err error) {
-	p := t.pair
+// work folds until the turn ends, or returns an error.
+func (t *turn) work(ctx context.Context) (turnEnd, error) {
 	fold, end, err := t.findFold(ctx)
 	if err != nil || end != turnUnderWay {
 		return end, err
@@ -22,26 +21,38 @@ func (t *turn) work(ctx context.Context) (end turnEnd, err error) {
 	if err != nil {
 		return turnUnderWay, err
 	}
-	defer func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		p.at, p.documentBytes, p.eventBytes, p.aside = replay.at, int32(replay.documentBytes), int32(replay.eventBytes), replay.aside
-	}()
+	defer t.remember(replay)
 	if err := replay.readCheckpoint(ctx); err != nil {
 		return turnUnderWay, err
 	}
-	limits, ahead := t.limits(replay)
-	defer func() {
-		// Save what was folded before the turn ended. The end counts more than whether this succeeds.
-		if saveErr := replay.flush(ctx); err == nil && end == turnCaughtUp {
-			err = saveErr
-		}
-	}()
+	end, err = t.foldBatches(ctx, replay)
+	// Save what was folded before the turn ended. The end counts more than whether this succeeds.
+	if saveErr := replay.flush(ctx); err == nil && end == turnCaughtUp {
+		err = saveErr
+	}
+	if err != nil || end != turnCaughtUp {
+		return end, err
+	}
+	if err := replay.saveCheckpoint(ctx); err != nil {
+		return turnUnderWay, err
+	}
+	begun, err := t.beginInline(ctx, replay)
+	if begun {
+		return turnInline, err
+	}
+	return turnCaughtUp, err
+}
+
+// foldBatches folds batch by batch until the turn ends, or returns an error. It reads the next batch while it folds one
+// and saves another.
+func (t *turn) foldBatches(ctx context.Context, replay *Replay) (turnEnd, error) {
+	p := t.pair
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
 	read := func(ctx context.Context, q domain.LogQuery) (domain.Reading, error) {
-		return t.config.Store.ReadFor(ctx, p.tenant, p.followed.id, q)
+		return t.config.Store.ReadFor(ctx, p.tenant.id, p.followed.id, q)
 	}
+	limits, ahead := t.limits(replay)
 	for next := replay.fetch(reading, read, replay.at.seen+1, 0, limits); ; {
 		batch, err := next.wait()
 		if err != nil {
@@ -50,12 +61,12 @@ func (t *turn) work(ctx context.Context) (end turnEnd, err error) {
 		if end := endForReading(batch.reading, p.build); end != turnUnderWay {
 			return end, nil
 		}
-		if err := t.recordLosses(ctx, fold, batch.from, batch.reading.RemovedTo); err != nil {
+		if err := t.recordLosses(ctx, replay.Fold, batch.from, batch.reading.RemovedTo); err != nil {
 			return turnUnderWay, err
 		}
 		began := time.Now()
 		replay.recordEventSize(batch)
-		if next = nil; batch.more && !t.othersWait() {
+		if next = nil; batch.more && !t.pairsWait() {
 			// Read the next batch and compute its keys while this one is folded and saved.
 			next = replay.fetch(reading, read, batch.upTo+1, 0, ahead)
 		}
@@ -83,21 +94,22 @@ func (t *turn) work(ctx context.Context) (end turnEnd, err error) {
 		case batch.more:
 			return turnMore, nil
 		}
-		if err := replay.saveCheckpoint(ctx); err != nil {
-			return turnUnderWay, err
-		}
 		t.seen = batch.reading.Head
-		begun, err := t.beginInline(ctx, replay)
-		if begun {
-			return turnInline, err
-		}
-		return turnCaughtUp, err
+		return turnCaughtUp, nil
 	}
+}
+
+// remember keeps for the pair's next turn what the replay knows.
+func (t *turn) remember(replay *Replay) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.pair
+	p.at, p.documentBytes, p.eventBytes, p.exclusions = replay.at, int32(replay.documentBytes), int32(replay.eventBytes), replay.exclusions
 }
 
 // findFold returns the fold of the live build, unless the turn ends before it folds anything.
 func (t *turn) findFold(ctx context.Context) (*folding.Fold, turnEnd, error) {
-	fold, replaced, err := t.folds.get(ctx, t.pair.tenant, t.pair.followed.id, t.build)
+	fold, replaced, err := t.folds.get(ctx, t.pair.tenant.id, t.pair.followed.id, t.build)
 	switch {
 	case domain.IsCode(err, domain.CodeNotFound):
 		return nil, turnGone, nil
@@ -123,15 +135,15 @@ func (t *turn) replay(fold *folding.Fold) (*Replay, error) {
 	}
 	build := domain.Projection{ProjectionID: p.followed.id, Definition: fold.Definition(), Build: t.build.number}
 	return &Replay{
-		Driver: driver, Build: build.LiveBuild(), Tenant: p.tenant, Fold: fold, Limits: t.config.CatchUp,
+		Driver: driver, Build: build.LiveBuild(), Tenant: p.tenant.id, Fold: fold, Limits: t.config.CatchUp,
 		Folded: func(events, documents int) {
 			t.events, t.documents = t.events+events, t.documents+documents
 			if documents > 0 {
 				p.overtaken, p.unchecked = 0, true
 			}
 		},
-		Aside: t.config.Store.Registry, Version: t.build.version,
-		at: p.at, documentBytes: int(p.documentBytes), eventBytes: int(p.eventBytes), aside: p.aside,
+		Registry: t.config.Store.Registry, Version: t.build.version,
+		at: p.at, documentBytes: int(p.documentBytes), eventBytes: int(p.eventBytes), exclusions: p.exclusions,
 	}, nil
 }
 
@@ -169,18 +181,18 @@ func endForReading(reading domain.Reading, build int64) turnEnd {
 	return turnUnderWay
 }
 
-// othersWait reports whether another pair would get a turn if this one's ended now.
-func (t *turn) othersWait() bool {
+// pairsWait reports whether another pair would get a turn if this one's ended now.
+func (t *turn) pairsWait() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.pair.gone || t.pair.lane.ready.waitsFor(t.pair.of)
+	return t.pair.gone || t.pair.pool.ready.wouldRun(t.pair.tenant)
 }
 
-// whyNoTable distinguishes a live build whose table has vanished, which is the error errTableLost, from a build that
-// was replaced and dropped during the turn.
-func (t *turn) whyNoTable(ctx context.Context, noTable error) (turnEnd, error) {
+// checkTableLost distinguishes a live build whose table has vanished, which is the error errTableLost, from a build
+// that was replaced and dropped during the turn.
+func (t *turn) checkTableLost(ctx context.Context, noTable error) (turnEnd, error) {
 	p := t.pair
-	now, err := t.config.Store.LiveProjection(ctx, p.tenant, p.followed.id)
+	now, err := t.config.Store.LiveProjection(ctx, p.tenant.id, p.followed.id)
 	switch {
 	case domain.IsCode(err, domain.CodeNotFound):
 		return turnGone, nil
@@ -210,28 +222,28 @@ func lossesOf(floors []domain.RetentionFloor, from int64) []domain.Loss {
 func (t *turn) recordLosses(ctx context.Context, fold *folding.Fold, from, removedTo int64) error {
 	p := t.pair
 	if removedTo == 0 {
-		p.lacked = nil
+		p.recordedLosses = nil
 		return nil
 	}
-	floors, err := t.config.Store.Floors(ctx, p.tenant, fold.Definition().Source.Categories, from)
+	floors, err := t.config.Store.Floors(ctx, p.tenant.id, fold.Definition().Source.Categories, from)
 	if err != nil {
 		return err
 	}
-	losses := slices.DeleteFunc(lossesOf(floors, from), func(l domain.Loss) bool { return l.RemovedTo <= p.lacked[l.Category] })
+	losses := slices.DeleteFunc(lossesOf(floors, from), func(l domain.Loss) bool { return l.RemovedTo <= p.recordedLosses[l.Category] })
 	if len(losses) == 0 {
 		return nil
 	}
-	if err := t.config.Store.PutLosses(ctx, p.tenant, p.followed.id, p.build, losses); err != nil {
+	if err := t.config.Store.PutLosses(ctx, p.tenant.id, p.followed.id, p.build, losses); err != nil {
 		return err
 	}
-	if p.lacked == nil {
-		p.lacked = make(map[string]int64, len(losses))
+	if p.recordedLosses == nil {
+		p.recordedLosses = make(map[string]int64, len(losses))
 	}
 	for _, loss := range losses {
-		p.lacked[loss.Category] = loss.RemovedTo
+		p.recordedLosses[loss.Category] = loss.RemovedTo
 	}
 	t.config.Log.Warn("retention has removed events that a projection had not folded: its documents lack them", "projection", p.followed.id.Name,
-		"tenant", p.tenant.String(), "build", p.build, "from", from, "removedTo", removedTo)
+		"tenant", p.tenant.id.String(), "build", p.build, "from", from, "removedTo", removedTo)
 	return nil
 }
 
@@ -247,13 +259,13 @@ func (t *turn) beginInline(ctx context.Context, replay *Replay) (begun bool, err
 // reportBatch reports a batch to waiting readers and to the observer, and records the head that it was read at.
 func (t *turn) reportBatch(batch *prepared, took time.Duration) {
 	p := t.pair
-	t.config.Progress.wake(p.followed.id, p.tenant)
-	t.Wake(domain.Head{Tenant: p.tenant, Position: batch.reading.Head})
+	t.config.Progress.wake(p.followed.id, p.tenant.id)
+	t.Wake(domain.Head{Tenant: p.tenant.id, Position: batch.reading.Head})
 	if t.config.Observer.Batch == nil || len(batch.events) == 0 || t.events == 0 {
 		return
 	}
 	t.config.Observer.Batch(BatchInfo{
-		Projection: p.followed.id, Tenant: p.tenant, Events: t.events, Documents: t.documents, Took: took,
+		Projection: p.followed.id, Tenant: p.tenant.id, Events: t.events, Documents: t.documents, Took: took,
 		Lag: max(0, time.Since(batch.events[len(batch.events)-1].RecordedAt)),
 	})
 }
@@ -263,14 +275,14 @@ func (t *turn) putFault(ctx context.Context, err error) error {
 	p := t.pair
 	e, _ := errors.AsType[*folding.EventError](err)
 	fault := domain.Fault{
-		ProjectionID: p.followed.id, Tenant: p.tenant, Build: p.build,
+		ProjectionID: p.followed.id, Tenant: p.tenant.id, Build: p.build,
 		Position: e.Event.Position, EventID: e.Event.ID, Failure: e.Failure(),
 	}
 	if err := t.config.Store.PutFault(ctx, fault); err != nil {
 		return fmt.Errorf("keep the fault of projection %q: %w", p.followed.id.Name, err)
 	}
 	p.faultChecked = false
-	t.config.Progress.wake(p.followed.id, p.tenant)
+	t.config.Progress.wake(p.followed.id, p.tenant.id)
 	if t.config.Observer.Fault != nil {
 		t.config.Observer.Fault(fault)
 	}
@@ -284,12 +296,12 @@ func (t *turn) putFault(ctx context.Context, err error) error {
 // no fault is left.
 func (t *turn) clearOldFault(ctx context.Context, seen int64) (bool, error) {
 	p := t.pair
-	fault, ok, err := t.config.Store.Fault(ctx, p.tenant, p.followed.id, p.build)
+	fault, ok, err := t.config.Store.Fault(ctx, p.tenant.id, p.followed.id, p.build)
 	if err != nil || !ok {
 		return err == nil, err
 	}
 	if seen < fault.Position {
 		return false, nil
 	}
-	return true, t.config.Store.DeleteFault(ctx, p.tenant, p.followed.id, p.build)
+	return true, t.config.Store.DeleteFault(ctx, p.tenant.id, p.followed.id, p.build)
 }

@@ -5,73 +5,73 @@ import (
 	"time"
 )
 
-// lane contains the pairs of one database that wait for a turn. Each database has separate workers, so a database that
-// hangs delays only its own projections. The runner's lock guards its fields.
-type lane struct {
-	database string
-	ready    queue
-	workers  int
-	closed   bool          // the database does not answer: no pair gets a turn until it does
-	idle     chan struct{} // closed when no pair waits for a turn; nil: nobody listens
-	surveys  []*survey     // to be made when the database answers
+// workerPool contains the pairs of one database that wait for a turn. Each database has separate workers, so a database
+// that hangs delays only its own projections. The runner's lock guards its fields.
+type workerPool struct {
+	database  string
+	ready     queue
+	workers   int
+	suspended bool          // the database does not answer: no pair gets a turn until it does
+	idle      chan struct{} // closed when no pair waits for a turn; nil: nobody listens
+	surveys   []*survey     // to be made when the database answers
 }
 
-func (r *Runner) lane(database string) *lane {
-	l := r.lanes[database]
-	if l == nil {
-		l = &lane{database: database, ready: queue{ceiling: r.config.Ceiling}}
-		r.lanes[database] = l
+func (r *Runner) pool(database string) *workerPool {
+	pool := r.pools[database]
+	if pool == nil {
+		pool = &workerPool{database: database, ready: queue{ceiling: r.config.Ceiling}}
+		r.pools[database] = pool
 	}
-	return l
+	return pool
 }
 
-// dispatch starts a worker if a pair waits in the lane. The caller holds the lock.
-func (r *Runner) dispatch(l *lane) {
-	if r.start == nil || r.ended || l.closed || l.workers == r.config.Workers || !l.ready.waits() {
+// dispatch starts a worker if a pair waits in the pool. The caller holds the lock.
+func (r *Runner) dispatch(pool *workerPool) {
+	if r.start == nil || r.ended || pool.suspended || pool.workers == r.config.Workers || !pool.ready.hasReady() {
 		return
 	}
-	l.workers++
+	pool.workers++
 	r.start(func(ctx context.Context) {
-		for p := r.nextPair(l); p != nil; p = r.nextPair(l) {
-			r.takeTurn(ctx, p)
+		for p := r.nextPair(pool); p != nil; p = r.nextPair(pool) {
+			r.runTurn(ctx, p)
 		}
 	})
 }
 
-// nextPair returns the lane's next pair. If there is none, it returns nil and the worker ends.
-func (r *Runner) nextPair(l *lane) *pair {
+// nextPair returns the pool's next pair. If there is none, it returns nil and the worker ends.
+func (r *Runner) nextPair(pool *workerPool) *pair {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !l.closed && !r.ended {
+	if !pool.suspended && !r.ended {
 		// A pair that has moved to another database waits there.
-		p := l.ready.pop(func(p *pair) bool { return p.state == pairReady && p.lane == l })
+		p := pool.ready.pop(func(p *pair) bool { return p.state == pairReady && p.pool == pool })
 		if p != nil {
 			p.state = pairRunning
-			l.notifyIdle()
+			pool.notifyIdle()
 			return p
 		}
-		l.notifyIdle()
+		pool.notifyIdle()
 	}
-	l.workers--
+	pool.workers--
 	return nil
 }
 
 // finishTurn ends the turn of a pair from nextPair. The caller holds the lock, and has put the pair into its next
 // state.
-func (r *Runner) finishTurn(l *lane, p *pair) {
-	l.ready.done(p.of)
-	r.dispatch(l)
-	if p.of.share.Ceiling > 0 {
-		// The tenant may have been at its ceiling in other lanes.
-		r.reconsider(p.of)
+func (r *Runner) finishTurn(pool *workerPool, p *pair) {
+	pool.ready.done(p.tenant)
+	r.dispatch(pool)
+	if p.tenant.share.Ceiling > 0 {
+		// The tenant may have been at its ceiling in other pools.
+		r.reconsider(p.tenant)
 	}
 }
 
 // reconsider lets a tenant's pairs get turns again that its ceiling has prevented.
 func (r *Runner) reconsider(of *tenant) {
-	for _, l := range r.lanes {
-		l.ready.reconsider(of)
-		r.dispatch(l)
+	for _, pool := range r.pools {
+		pool.ready.reconsider(of)
+		r.dispatch(pool)
 	}
 }
 
@@ -83,15 +83,15 @@ const maxYield = 250 * time.Millisecond
 // only slower. Yield returns at once if no pair waits, and when ctx ends.
 func (r *Runner) Yield(ctx context.Context, database string) {
 	r.mu.Lock()
-	l := r.lanes[database]
-	if l == nil || l.closed || l.ready.waiting == 0 {
+	pool := r.pools[database]
+	if pool == nil || pool.suspended || pool.ready.waiting == 0 {
 		r.mu.Unlock()
 		return
 	}
-	if l.idle == nil {
-		l.idle = make(chan struct{})
+	if pool.idle == nil {
+		pool.idle = make(chan struct{})
 	}
-	idle := l.idle
+	idle := pool.idle
 	r.mu.Unlock()
 	most := time.NewTimer(maxYield)
 	defer most.Stop()
@@ -103,44 +103,44 @@ func (r *Runner) Yield(ctx context.Context, database string) {
 }
 
 // notifyIdle wakes up the callers of Yield when no pair waits for a turn.
-func (l *lane) notifyIdle() {
-	if l.idle != nil && (l.closed || l.ready.waiting == 0) {
-		close(l.idle)
-		l.idle = nil
+func (pool *workerPool) notifyIdle() {
+	if pool.idle != nil && (pool.suspended || pool.ready.waiting == 0) {
+		close(pool.idle)
+		pool.idle = nil
 	}
 }
 
-// closeLane stops the turns of a database's pairs if the database is known not to answer. It reports whether the lane
-// is closed.
-func (r *Runner) closeLane(l *lane) bool {
-	if _, out := r.config.Outages.of(l.database); out {
-		l.closed = true
-		l.notifyIdle()
+// suspendIfOut stops the turns of a database's pairs if the database is known not to answer. It reports whether the
+// pool is suspended.
+func (r *Runner) suspendIfOut(pool *workerPool) bool {
+	if _, out := r.config.Outages.of(pool.database); out {
+		pool.suspended = true
+		pool.notifyIdle()
 	}
-	return l.closed
+	return pool.suspended
 }
 
 // Answers reports that a database answers (again), so its projections resume. It returns at once.
 func (r *Runner) Answers(database string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.openLane(r.lane(database))
+	r.resume(r.pool(database))
 }
 
-func (r *Runner) openLane(l *lane) {
-	l.closed = false
-	unmade := l.surveys
-	l.surveys = nil
-	for _, s := range unmade {
-		r.startSurveys(surveys{l.database: s})
+func (r *Runner) resume(pool *workerPool) {
+	pool.suspended = false
+	postponed := pool.surveys
+	pool.surveys = nil
+	for _, s := range postponed {
+		r.startSurveys(surveys{pool.database: s})
 	}
 	// Pairs that failed before the outage was known need not wait any longer.
 	for p := range r.allPairs() {
-		if p.state == pairDelayed && !p.eased && r.live(p).database == l.database {
+		if p.state == pairDelayed && !p.relaxed && r.live(p).database == pool.database {
 			r.enqueue(p)
 		}
 	}
 	for range r.config.Workers {
-		r.dispatch(l)
+		r.dispatch(pool)
 	}
 }

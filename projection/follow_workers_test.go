@@ -13,8 +13,8 @@ import (
 	"github.com/manifold-es/manifold/projection"
 )
 
-// hanging is a driver whose calls hang while a test says so: they end with their context, or with the error that it is
-// let go with.
+// hanging is a driver whose calls hang while the test says so, until their context ends or they are released with an
+// error.
 type hanging struct {
 	drivers.Driver
 	hung chan struct{} // gets one for each call that hangs
@@ -54,9 +54,9 @@ func (h *hanging) Load(ctx context.Context, build domain.Build, tenant domain.Te
 	return h.Driver.Load(ctx, build, tenant, ids)
 }
 
-// A database whose calls hang takes all workers that it can get, and the projections of another one continue. Where it
-// is known to be out, its projections wait without trying, and continue when it answers.
-func TestOneDatabaseDoesNotHoldUpAnother(t *testing.T) {
+// A database whose calls hang occupies only its own workers: the projections of another database continue. While it is
+// known not to answer, its projections wait without trying. They continue when it answers.
+func TestHungDatabaseDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant := b.tenant(t)
@@ -119,7 +119,7 @@ func TestOneDatabaseDoesNotHoldUpAnother(t *testing.T) {
 	}
 }
 
-// A projection that waits for a database which does not answer gets its turns elsewhere once its documents are there.
+// A projection that waits for a database which does not answer gets its turns elsewhere once its documents have moved.
 func TestWaitingPairMovesToAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -175,6 +175,6 @@ func TestWaitingPairMovesToAnotherDatabase(t *testing.T) {
 	}
 	mustEqual(t, documents(t, p.catalog, tenant, "sums", last), fromScratch(t, sums("sums"), b.log(t, tenant)))
 	if n := len(retried); n != 0 {
-		t.Errorf("%d turns were tried where nobody could answer", n)
+		t.Errorf("%d turns were tried while the database did not answer", n)
 	}
 }

@@ -17,7 +17,7 @@ type count struct {
 	Last  string `json:"last"`
 }
 
-// counter counts events by stream, forgets a stream at End, refuses Bad and panics at Worse.
+// counter counts events by stream, removes the document at End, refuses Bad, and panics at Worse.
 var counter = folding.HandlerOf(folding.Rule[count]{
 	Key: func(event domain.Event) (string, error) {
 		if event.Type == "Skipped" {
@@ -73,7 +73,7 @@ type kept struct {
 	Value json.RawMessage `json:"value"`
 }
 
-// What Go code writes reaches the database with its numbers in the one form that each has.
+// Numbers written by Go code reach the database in canonical form.
 func TestNumbersOfHandlersInGo(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

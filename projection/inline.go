@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
+
+	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
@@ -32,8 +33,7 @@ type Inline struct {
 	config InlineConfig
 	kept   atomic.Int64 // bytes of remembered documents
 
-	mu    sync.Mutex
-	folds map[inlineKey]*folding.Fold
+	folds *lru.Cache[inlineKey, *folding.Fold]
 }
 
 // inlineKey identifies a build, whose definition never changes.
@@ -43,40 +43,33 @@ type inlineKey struct {
 }
 
 const (
-	inlineKeep     = 64 << 20 // bytes of remembered documents, for all tenants
-	inlineKeepEach = 2 << 20  // and for one tenant
-	inlineFolds    = 500      // how many compiled folds are kept
-	inlineBehind   = 10_000   // how many positions a build may lag for an append to wait until it has caught up
+	maxKeptBytes          = 64 << 20 // bytes of remembered documents, for all tenants
+	maxKeptBytesPerTenant = 2 << 20  // and for one tenant
+	maxInlineFolds        = 500      // how many compiled folds are kept
+	maxCatchUpLag         = 10_000   // how many positions a build may lag for an append to wait until it has caught up
 )
 
 // NewInline returns an Inline.
 func NewInline(config InlineConfig) *Inline {
-	return &Inline{config: config, folds: make(map[inlineKey]*folding.Fold)}
+	folds, err := lru.New[inlineKey, *folding.Fold](maxInlineFolds)
+	if err != nil {
+		panic(err) // impossible: the size is positive
+	}
+	return &Inline{config: config, folds: folds}
 }
 
 // fold returns the compiled fold of a build.
 func (in *Inline) fold(ctx context.Context, b domain.TenantBuild) (*folding.Fold, error) {
 	key := inlineKey{b.ProjectionID, b.Build}
-	in.mu.Lock()
-	fold := in.folds[key]
-	in.mu.Unlock()
-	if fold != nil {
+	if fold, ok := in.folds.Get(key); ok {
 		return fold, nil
 	}
 	fold, err := folding.CompileIn(ctx, *b.Definition, in.config.Handlers)
 	if err != nil {
 		return nil, err
 	}
-	fold = fold.Through(in.config.Upcasters)
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if len(in.folds) >= inlineFolds {
-		for other := range in.folds { // any: it is compiled again on demand
-			delete(in.folds, other)
-			break
-		}
-	}
-	in.folds[key] = fold
+	fold = fold.WithUpcasters(in.config.Upcasters)
+	in.folds.Add(key, fold)
 	return fold, nil
 }
 
@@ -99,7 +92,7 @@ func (in *Inline) open(ctx context.Context, b domain.TenantBuild) (*inlineBuild,
 // the statements that read the builds' checkpoints, in the order of the builds. The caller that holds the log must find
 // all of them at head.
 func (in *Inline) Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (folds *InlineFolds, checkpoints []domain.Statement, gone []domain.TenantBuild, err error) {
-	folds = &InlineFolds{in: in, tenant: tenant, head: head, proven: true}
+	folds = &InlineFolds{in: in, tenant: tenant, head: head, atHead: true}
 	if folds.upcasters, err = in.config.Upcasters.Now(ctx, tenant); err != nil {
 		return nil, nil, nil, fmt.Errorf("read the upcasters for inline builds: %w", err)
 	}
@@ -122,8 +115,8 @@ func (in *Inline) Open(ctx context.Context, tenant domain.TenantID, head int64, 
 	return folds, checkpoints, gone, nil
 }
 
-// CatchUp folds the log up to head into builds that lag. unfit are the builds that lag too far for an append to wait, or
-// that met an event they cannot fold: the Runner takes those over.
+// CatchUp folds the log up to head into builds that lag. unfit are the builds that lag too far for an append to wait,
+// or that met an event they cannot fold: the Runner takes those over.
 func (in *Inline) CatchUp(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (unfit []domain.TenantBuild, err error) {
 	for _, b := range builds {
 		opened, err := in.open(ctx, b)
@@ -135,7 +128,7 @@ func (in *Inline) CatchUp(ctx context.Context, tenant domain.TenantID, head int6
 			continue
 		}
 		checkpoint, err := opened.driver.Checkpoint(ctx, opened.build, tenant)
-		if err == nil && head-checkpoint > inlineBehind {
+		if err == nil && head-checkpoint > maxCatchUpLag {
 			unfit = append(unfit, b)
 			continue
 		}
@@ -155,7 +148,7 @@ func (in *Inline) CatchUp(ctx context.Context, tenant domain.TenantID, head int6
 }
 
 // CatchUpTo folds a tenant's log into a build up to a position, and saves the checkpoint there, so that a build at the
-// log's head can become inline. It does little if the build is there already.
+// log's head can become inline. It does little if the build is already at that position.
 func CatchUpTo(ctx context.Context, log Log, driver drivers.Driver, build domain.Build, tenant domain.TenantID, fold *folding.Fold, to int64) error {
 	for {
 		checkpoint, err := driver.Checkpoint(ctx, build, tenant)

@@ -12,8 +12,8 @@ import (
 // An inline projection that finds events in the log is first followed asynchronously, like an async one. When it has
 // caught up with a tenant's log, that tenant's appends take over.
 
-// inlineRest is how many positions a build may lag to be caught up while the tenant's appends wait.
-const inlineRest = 1000
+// maxInlineLag is how many positions a build may lag to be caught up while the tenant's appends wait.
+const maxInlineLag = 1000
 
 // Begin makes the tenant's appends fold into a build that has nearly caught up with the log's head. If little is left,
 // Begin folds it while the appends wait. begun is false if too much is left, or if the build is no longer the one to
@@ -36,7 +36,7 @@ func (in *Inline) Begin(ctx context.Context, tenant domain.TenantID, build domai
 func AtHead(log Log, driver drivers.Driver, build domain.Build, tenant domain.TenantID, fold *folding.Fold) func(ctx context.Context, head int64) (bool, error) {
 	return func(ctx context.Context, head int64) (bool, error) {
 		checkpoint, err := driver.Checkpoint(ctx, build, tenant)
-		if err != nil || head-checkpoint > inlineRest {
+		if err != nil || head-checkpoint > maxInlineLag {
 			return false, err
 		}
 		if checkpoint < head {

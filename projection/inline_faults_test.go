@@ -15,7 +15,7 @@ import (
 	"github.com/manifold-es/manifold/tables"
 )
 
-// interrupted is a driver that calls test hooks at the moments at which connections break in the worst way.
+// interrupted is a driver that calls test hooks at the worst moments for a connection to break.
 type interrupted struct {
 	*postgres.Driver
 	opening func()       // called when an append asks for a build's checkpoint, which is while it holds the log's row
@@ -45,7 +45,7 @@ func (d *interrupted) Save(ctx context.Context, build domain.Build, tenant domai
 	return d.Driver.Save(ctx, build, tenant, batch)
 }
 
-// CheckpointIn is asked for once the log's row is held.
+// CheckpointIn is called while the log's row is locked.
 func (d *interrupted) CheckpointIn(build domain.Build, tenant domain.TenantID) (domain.Statement, error) {
 	if d.opening != nil {
 		d.opening()
@@ -53,8 +53,8 @@ func (d *interrupted) CheckpointIn(build domain.Build, tenant domain.TenantID) (
 	return d.Driver.CheckpointIn(build, tenant)
 }
 
-// interruptedAppender opens process b, whose driver is interrupted, beside process a without faults. cut ends the connection
-// that holds the log's row.
+// interruptedAppender opens process b, whose driver is interrupted, beside the faultless process a. cut ends the
+// connection that holds the log's row.
 func interruptedAppender(t *testing.T, db pgtest.DB) (a, b *appender, driver *interrupted, cut func()) {
 	t.Helper()
 	super := db.Pool(t, pgtest.RoleSuperuser, 1)
@@ -74,7 +74,7 @@ func interruptedAppender(t *testing.T, db pgtest.DB) (a, b *appender, driver *in
 	}
 }
 
-// earlierRelease opens a process that folds nothing as it appends.
+// earlierRelease opens a process whose appends fold nothing.
 func earlierRelease(t *testing.T, db pgtest.DB) (add func(tenant domain.TenantID, text string)) {
 	t.Helper()
 	s, err := tables.Open(t.Context(), tables.Config{
@@ -111,8 +111,8 @@ func (a *appender) newTenant(t *testing.T) domain.TenantID {
 	return tenant
 }
 
-// A process holds the log's row at head H and asks for the checkpoint. Its connections break, another process appends, and
-// the checkpoint that it then reads is beyond H. The build is healthy, so it must stay inline.
+// A process holds the log's row at head H and asks for the checkpoint. Its connections break, another process appends,
+// and the checkpoint that it then reads is beyond H. The build is healthy, so it must stay inline.
 func TestABrokenConnectionEndsNoInlineBuild(t *testing.T) {
 	t.Parallel()
 	a, b, driver, cut := interruptedAppender(t, pgtest.Database(t))
@@ -162,9 +162,9 @@ func TestCatchingUpAnInlineBuildIsRetriedAfterConnectionFailures(t *testing.T) {
 	a.wantInline(t, p, 1)
 }
 
-// A refusal is worked out from documents that were loaded while the log's row was held. If the connection that held it has
-// broken by then, another process may have appended, and the refusal is worked out again.
-func TestARefusalIsOfTheLogAsItIs(t *testing.T) {
+// A refusal is computed from documents that were loaded while the log's row was held. If the connection that held it
+// has broken meanwhile, another process may have appended, so the refusal is computed again.
+func TestInlineRefusesOnlyAtTheLogsHead(t *testing.T) {
 	t.Parallel()
 	a, b, driver, cut := interruptedAppender(t, pgtest.Database(t))
 	tenant := a.newTenant(t)

@@ -18,15 +18,15 @@ import (
 // They remember documents as of the head: loaded when the log was known to be there, or saved by the batch that led
 // there. Folds since Begin work on copies, so a batch that is not committed leaves no trace.
 type InlineFolds struct {
-	in      *Inline
-	tenant  domain.TenantID
-	builds  []*inlineBuild
-	head    int64
-	to      int64 // the position after the last saved batch
-	wanting bool  // documents must be loaded
-	proven  bool  // the builds are certainly at the head
-	prove   bool  // whether they are must be checked
-	kept    int64 // bytes of remembered documents
+	in            *Inline
+	tenant        domain.TenantID
+	builds        []*inlineBuild
+	head          int64
+	to            int64 // the position after the last saved batch
+	mustLoad      bool  // documents must be loaded
+	atHead        bool  // the builds are certainly at the head
+	mustCheckHead bool  // whether they are must be checked
+	kept          int64 // bytes of remembered documents
 
 	upcasters *upcasting.Set // in force when the builds were opened; after a change they are opened again
 }
@@ -38,10 +38,10 @@ type inlineBuild struct {
 	driver    drivers.Transactional
 	immutable bool // a document in memory never changes, so it can be kept
 
-	known  map[string]*inlineDocument // as stored at the head
-	folded map[string]*inlineDocument // as folded since Begin
-	wanted map[string]struct{}        // not known
-	keys   []string                   // of the events of a request; "": not for this build
+	known   map[string]*inlineDocument // as stored at the head
+	folded  map[string]*inlineDocument // as folded since Begin
+	missing map[string]struct{}        // not known
+	keys    []string                   // of the events of a request; "": not for this build
 }
 
 // inlineDocument is a document at some point of a batch.
@@ -59,16 +59,16 @@ func (f *InlineFolds) Begin(head int64) {
 		f.head = head
 		f.Forget()
 	}
-	f.wanting, f.prove = false, false
+	f.mustLoad, f.mustCheckHead = false, false
 	for _, b := range f.builds {
 		clear(b.folded)
-		clear(b.wanted)
+		clear(b.missing)
 	}
 }
 
 // Forget forgets the documents at the head, because others have appended.
 func (f *InlineFolds) Forget() {
-	f.proven = false
+	f.atHead = false
 	f.in.kept.Add(-f.kept)
 	f.kept = 0
 	for _, b := range f.builds {
@@ -83,7 +83,7 @@ func (f *InlineFolds) Forget() {
 func (f *InlineFolds) Fold(ctx context.Context, events []domain.Event) (again bool, err error) {
 	limited, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	left := inlineSteps
+	left := maxInlineSteps
 	meter := expr.MeterOf(expr.WithSpend(limited, func(steps int) {
 		if left -= steps; left < 0 {
 			cancel(errInlineSteps)
@@ -91,15 +91,15 @@ func (f *InlineFolds) Fold(ctx context.Context, events []domain.Event) (again bo
 	}))
 	own := make([]folding.Event, len(events))
 	for i := range events {
-		events[i].Data, events[i].Metadata = asStored(events[i].Data), asStored(events[i].Metadata)
+		events[i].Data, events[i].Metadata = normalizeNumbers(events[i].Data), normalizeNumbers(events[i].Metadata)
 		own[i] = folding.NewEvent(&events[i], meter)
 	}
 	newest, faults := folding.UpcastCopies(meter, f.upcasters, own)
-	var undo []undone
+	var undo []undoEntry
 	refuse := func(b *inlineBuild, fault *folding.EventError) (bool, error) {
-		if !f.proven && limited.Err() == nil {
+		if !f.atHead && limited.Err() == nil {
 			// If an earlier release has appended, the documents may lack events.
-			f.wanting, f.prove = true, true
+			f.mustLoad, f.mustCheckHead = true, true
 			return true, nil
 		}
 		for i := range undo {
@@ -115,12 +115,12 @@ func (f *InlineFolds) Fold(ctx context.Context, events []domain.Event) (again bo
 		if b.fold.Upcasters() == nil {
 			seen, faults = own, nil
 		}
-		if fault := b.look(seen, faults); fault != nil {
+		if fault := b.findKeys(seen, faults); fault != nil {
 			return refuse(b, fault)
 		}
-		f.wanting = f.wanting || len(b.wanted) > 0
+		f.mustLoad = f.mustLoad || len(b.missing) > 0
 	}
-	if f.wanting {
+	if f.mustLoad {
 		return true, nil
 	}
 	for _, b := range f.builds {
@@ -135,15 +135,15 @@ func (f *InlineFolds) Fold(ctx context.Context, events []domain.Event) (again bo
 	return false, nil
 }
 
-// inlineSteps is how many steps the events of one request may take: the tenant's other appends wait meanwhile.
-const inlineSteps = 5_000_000
+// maxInlineSteps is how many steps the events of one request may take: the tenant's other appends wait meanwhile.
+const maxInlineSteps = 5_000_000
 
 var errInlineSteps = domain.Errorf(domain.CodeTooCostly, "",
-	"nothing was appended: folding the events into the inline projections exceeds %d steps; append fewer at a time, or make the projections async", inlineSteps)
+	"nothing was appended: folding the events into the inline projections exceeds %d steps; append fewer at a time, or make the projections async", maxInlineSteps)
 
-// look computes the keys of a request's events, and which documents are not known. faults are the faults of upcasting,
-// by index of the event.
-func (b *inlineBuild) look(events []folding.Event, faults map[int]*folding.EventError) *folding.EventError {
+// findKeys computes the keys of a request's events, and which documents are not known. faults are the faults of
+// upcasting, by index of the event.
+func (b *inlineBuild) findKeys(events []folding.Event, faults map[int]*folding.EventError) *folding.EventError {
 	b.keys = b.keys[:0]
 	for i := range events {
 		key := ""
@@ -163,24 +163,24 @@ func (b *inlineBuild) look(events []folding.Event, faults map[int]*folding.Event
 		if key == "" || b.fold.Maps() || b.folded[key] != nil || b.known[key] != nil {
 			continue
 		}
-		if b.wanted == nil {
-			b.wanted = make(map[string]struct{})
+		if b.missing == nil {
+			b.missing = make(map[string]struct{})
 		}
-		b.wanted[key] = struct{}{}
+		b.missing[key] = struct{}{}
 	}
 	return nil
 }
 
-// undone is a document as it was before a request.
-type undone struct {
-	build  *inlineBuild
-	id     string
-	before inlineDocument
-	there  bool
+// undoEntry is a document as it was before a request.
+type undoEntry struct {
+	build   *inlineBuild
+	id      string
+	before  inlineDocument
+	existed bool
 }
 
-func (u *undone) restore() {
-	if u.there {
+func (u *undoEntry) restore() {
+	if u.existed {
 		*u.build.folded[u.id] = u.before
 		return
 	}
@@ -190,7 +190,7 @@ func (u *undone) restore() {
 // apply folds a request's events and encodes the documents: one that cannot be stored is this request's fault. A
 // handler may change documents in memory. So only the encoded form is kept between requests, unless the handler is
 // known not to change them.
-func (b *inlineBuild) apply(events []folding.Event, undo *[]undone) *folding.EventError {
+func (b *inlineBuild) apply(events []folding.Event, undo *[]undoEntry) *folding.EventError {
 	if b.folded == nil {
 		b.folded = make(map[string]*inlineDocument)
 	}
@@ -210,7 +210,7 @@ func (b *inlineBuild) apply(events []folding.Event, undo *[]undone) *folding.Eve
 			}
 		}
 		if document.request != request {
-			*undo = append(*undo, undone{b, id, *document, there})
+			*undo = append(*undo, undoEntry{b, id, *document, there})
 			document.request = request
 		}
 		value := document.value
@@ -287,14 +287,14 @@ func (f *InlineFolds) Load(ctx context.Context) (current bool, err error) {
 	all := make([]loaded, len(f.builds))
 	load := func(i int) {
 		b := f.builds[i]
-		if f.prove {
+		if f.mustCheckHead {
 			if all[i].checkpoint, all[i].err = b.driver.Checkpoint(ctx, b.build, f.tenant); all[i].err != nil {
 				return
 			}
 		}
-		if len(b.wanted) > 0 {
-			ids := make([]string, 0, len(b.wanted))
-			for id := range b.wanted {
+		if len(b.missing) > 0 {
+			ids := make([]string, 0, len(b.missing))
+			for id := range b.missing {
 				ids = append(ids, id)
 			}
 			all[i].documents, all[i].err = b.driver.Load(ctx, b.build, f.tenant, ids)
@@ -302,7 +302,7 @@ func (f *InlineFolds) Load(ctx context.Context) (current bool, err error) {
 	}
 	var others sync.WaitGroup
 	for i := 1; i < len(f.builds); i++ {
-		if f.prove || len(f.builds[i].wanted) > 0 {
+		if f.mustCheckHead || len(f.builds[i].missing) > 0 {
 			others.Go(func() { load(i) })
 		}
 	}
@@ -310,13 +310,13 @@ func (f *InlineFolds) Load(ctx context.Context) (current bool, err error) {
 	others.Wait()
 	for i, b := range f.builds {
 		switch {
-		case errors.Is(all[i].err, drivers.ErrNoTable), all[i].err == nil && f.prove && all[i].checkpoint != f.head:
+		case errors.Is(all[i].err, drivers.ErrNoTable), all[i].err == nil && f.mustCheckHead && all[i].checkpoint != f.head:
 			return false, nil
 		case all[i].err != nil:
 			return false, fmt.Errorf("load the documents of build %d of the inline projection %q: %w", b.build.Number, b.build.Name, all[i].err)
 		}
 	}
-	f.proven = f.proven || f.prove
+	f.atHead = f.atHead || f.mustCheckHead
 	for i, b := range f.builds {
 		if b.known == nil {
 			b.known = make(map[string]*inlineDocument)
@@ -326,7 +326,7 @@ func (f *InlineFolds) Load(ctx context.Context) (current bool, err error) {
 			b.known[document.ID] = &inlineDocument{data: document.Data, version: document.Version}
 			f.keep(len(document.ID) + len(document.Data))
 		}
-		for id := range b.wanted {
+		for id := range b.missing {
 			if b.known[id] == nil {
 				b.known[id] = &inlineDocument{}
 				f.keep(len(id))
@@ -370,7 +370,7 @@ func (f *InlineFolds) Save(to int64) ([]domain.Statement, error) {
 
 // Committed makes the saved batch the new head.
 func (f *InlineFolds) Committed() {
-	f.head, f.proven = f.to, true
+	f.head, f.atHead = f.to, true
 	for _, b := range f.builds {
 		for id, document := range b.folded {
 			if b.known == nil {
@@ -382,9 +382,9 @@ func (f *InlineFolds) Committed() {
 		clear(b.folded)
 	}
 	// Replaced documents are still counted until everything is forgotten.
-	if f.kept > inlineKeepEach || f.in.kept.Load() > inlineKeep {
-		proven := f.proven
+	if f.kept > maxKeptBytesPerTenant || f.in.kept.Load() > maxKeptBytes {
+		proven := f.atHead
 		f.Forget()
-		f.proven = proven
+		f.atHead = proven
 	}
 }

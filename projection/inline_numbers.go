@@ -9,23 +9,23 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// asStored writes the numbers of an event's data or metadata as the log returns them: without an exponent, and 0
-// instead of -0. An event must fold the same before and after its append. Expressions compare numbers by value, but a
+// normalizeNumbers writes the numbers of an event's data or metadata as the log returns them: without an exponent, and
+// 0 instead of -0. An event must fold the same before and after its append. Expressions compare numbers by value, but a
 // Go handler may look at their text, and cannot unmarshal 1e2 into an int. The log's other changes (field order,
 // whitespace) do not affect a fold.
 //
-// The text must be valid JSON. If it is already in that form, asStored returns it unchanged.
-func asStored(text json.RawMessage) json.RawMessage {
+// The text must be valid JSON. If it is already in that form, normalizeNumbers returns it unchanged.
+func normalizeNumbers(text json.RawMessage) json.RawMessage {
 	return domain.RewriteNumbers(text, func(number []byte) string {
 		if number[0] != '-' && !bytes.ContainsAny(number, "eE") {
 			return ""
 		}
-		return storedNumber(string(number))
+		return formatNumeric(string(number))
 	})
 }
 
-// storedNumber formats a JSON number as PostgreSQL's NUMERIC does.
-func storedNumber(number string) string {
+// formatNumeric formats a JSON number as PostgreSQL's NUMERIC does.
+func formatNumeric(number string) string {
 	sign, rest := "", number
 	if rest[0] == '-' {
 		sign, rest = "-", rest[1:]

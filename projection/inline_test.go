@@ -23,7 +23,7 @@ import (
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// inlineFolds is what a store folds with as it appends.
+// inlineFolds connects a store to the folds of its appends.
 type inlineFolds struct{ of *projection.Inline }
 
 func (f *inlineFolds) Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (eventlog.InlineFolds, []domain.Statement, []domain.TenantBuild, error) {
@@ -38,20 +38,20 @@ func (f *inlineFolds) CatchUp(ctx context.Context, tenant domain.TenantID, head 
 	return f.of.CatchUp(ctx, tenant, head, builds)
 }
 
-// appender is a process that appends, and folds as it does.
+// appender is a process that appends with inline folds.
 type appender struct {
 	store  *tables.Tables
 	driver drivers.Driver
 	inline *projection.Inline
 }
 
-// newAppender opens one on a database. url is where its app login connects.
+// newAppender opens an appender on a database. url is where its app login connects.
 func newAppender(t *testing.T, db pgtest.DB, url string) *appender {
 	t.Helper()
 	return newAppenderThrough(t, db, url, func(d *postgres.Driver) drivers.Driver { return d })
 }
 
-// newAppenderThrough is newAppender with something between its inline folds and the driver.
+// newAppenderThrough is newAppender with a wrapper between its inline folds and the driver.
 func newAppenderThrough(t *testing.T, db pgtest.DB, url string, through func(*postgres.Driver) drivers.Driver) *appender {
 	t.Helper()
 	folds := &inlineFolds{}
@@ -84,7 +84,7 @@ var counting = domain.Definition{
 	},
 }
 
-// listing keeps the numbers of events as Go code sees them.
+// listing lists the numbers of events as Go code sees them.
 var listing = folding.HandlerOf(folding.Rule[struct{ N []string }]{
 	Key: func(domain.Event) (string, error) { return "all", nil },
 	Fold: func(doc *struct{ N []string }, event domain.Event) (bool, error) {
@@ -129,7 +129,7 @@ func (a *appender) add(tenant domain.TenantID, texts ...string) (domain.Appended
 	return a.store.Append(context.Background(), tenant, domain.Append{Streams: []domain.StreamAppend{some}})
 }
 
-// documents are those of a build, as text.
+// documents returns all documents of a build.
 func (a *appender) documents(t *testing.T, p domain.Projection, tenant domain.TenantID) string {
 	t.Helper()
 	documents, err := a.driver.Query(t.Context(), p.LiveBuild(), tenant, domain.DocumentQuery{Limit: 1000})
@@ -143,7 +143,7 @@ func (a *appender) documents(t *testing.T, p domain.Projection, tenant domain.Te
 	return text
 }
 
-// wantInline fails the test unless the projection has so many inline builds, each at the log's head.
+// wantInline fails the test unless the projection has a number of inline builds, each at the log's head.
 func (a *appender) wantInline(t *testing.T, p domain.Projection, want int) {
 	t.Helper()
 	builds, err := a.store.InlineBuilds(t.Context(), p.ProjectionID)
@@ -161,7 +161,7 @@ func (a *appender) wantInline(t *testing.T, p domain.Projection, want int) {
 	}
 }
 
-// A first append makes a projection inline; an event that cannot be folded fails only its own request.
+// A first append makes a projection inline. An event that cannot be folded fails only its own request.
 func TestInlineFirstAppend(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -198,9 +198,9 @@ func TestInlineFirstAppend(t *testing.T) {
 	}
 }
 
-// What a process of an earlier release appends is folded into nothing: the next append that folds makes up for it, also
-// where it is refused itself, and gives up a build that cannot make up for it.
-func TestInlineMends(t *testing.T) {
+// The appends of an earlier release fold nothing. The next append that folds catches up, even if it is refused itself,
+// and gives up a build that cannot catch up.
+func TestInlineBuildCatchesUpAfterForeignAppends(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
 	a := newAppender(t, db, db.URL(migrations.RoleApp))
@@ -238,8 +238,8 @@ func TestInlineMends(t *testing.T) {
 	a.wantInline(t, p, 0)
 }
 
-// A table that vanishes is no reason not to append.
-func TestInlineTableVanishes(t *testing.T) {
+// A lost table does not prevent appends.
+func TestInlineTableIsLost(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
 	a := newAppender(t, db, db.URL(migrations.RoleApp))
@@ -266,8 +266,8 @@ func TestInlineTableVanishes(t *testing.T) {
 	a.wantInline(t, q, 1)
 }
 
-// A tenant that a rebuild has left behind keeps its old build when its appends no longer fold into it: the build is
-// followed behind them. Where its table is gone the tenant has nothing to keep.
+// A tenant that a rebuild has left behind keeps its old build when its appends no longer fold into it: the runner
+// follows that build. If its table is lost, the tenant has nothing to keep.
 func TestAPinnedInlineBuildThatEndsIsFollowed(t *testing.T) {
 	t.Parallel()
 	for _, vanishes := range []bool{false, true} {
@@ -306,8 +306,8 @@ func TestAPinnedInlineBuildThatEndsIsFollowed(t *testing.T) {
 	}
 }
 
-// An event is the same to a fold before it is appended and behind that, in whatever form its numbers come.
-func TestInlineNumbersAreThoseOfTheLog(t *testing.T) {
+// A fold sees the same event before its append and after it, whatever the form of its numbers.
+func TestInlineFoldsSeeNumbersAsStored(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
 	a := newAppender(t, db, db.URL(migrations.RoleApp))
@@ -369,7 +369,7 @@ func TestInlineNumbersAreThoseOfTheLog(t *testing.T) {
 	}
 }
 
-// fromScratch folds a tenant's log into another build of a projection.
+// fromScratch folds a tenant's log into a separate build of a projection.
 func (a *appender) fromScratch(t *testing.T, p domain.Projection, tenant domain.TenantID) domain.Projection {
 	t.Helper()
 	number, err := a.store.NextBuild(t.Context(), domain.Everyone)
@@ -400,9 +400,8 @@ func (a *appender) catchUp(t *testing.T, p domain.Projection, tenant domain.Tena
 	return fold
 }
 
-// A process that appends alone, and sees only its own batches, learns which builds to fold into from the append
-// itself.
-func TestInlineBuildsChangeBesideAnAppender(t *testing.T) {
+// A process that appends alone, and sees only its own batches, learns from the append itself which builds to fold into.
+func TestInlineBuildsChangeDuringAppends(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
 	a, b := newAppender(t, db, db.URL(migrations.RoleApp)), newAppender(t, db, db.URL(migrations.RoleApp))
@@ -454,8 +453,8 @@ func TestInlineBuildsChangeBesideAnAppender(t *testing.T) {
 	}
 }
 
-// When an event is recorded is not known while it is folded inline: an upcaster that looks at that refuses the append, where
-// the document would be another one than a rebuild makes.
+// The time of recording is unknown while an event is folded inline. An upcaster that reads it makes the append fail,
+// since the document would differ from that of a rebuild.
 func TestInlineUpcastersWithoutTheTime(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)

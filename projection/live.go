@@ -53,7 +53,7 @@ func (l *liveReader) Get(ctx context.Context, _ domain.Build, tenant domain.Tena
 	defer end()
 	fold, err := l.fold(ctx, tenant)
 	if err != nil {
-		return domain.Document{}, false, why(ctx, err)
+		return domain.Document{}, false, budget.Cause(ctx, err)
 	}
 	if fold.fold.OwnStream() {
 		err = fold.stream(ctx, id)
@@ -61,7 +61,7 @@ func (l *liveReader) Get(ctx context.Context, _ domain.Build, tenant domain.Tena
 		err = fold.log(ctx)
 	}
 	if err != nil {
-		return domain.Document{}, false, why(ctx, err)
+		return domain.Document{}, false, budget.Cause(ctx, err)
 	}
 	var document domain.Document
 	var ok bool
@@ -88,14 +88,14 @@ func (l *liveReader) Query(ctx context.Context, _ domain.Build, tenant domain.Te
 	}
 	var page []domain.Document
 	err = budget.Work(ctx, func() error {
-		page, err = pick(ctx, all, query)
+		page, err = selectPage(ctx, all, query)
 		return err
 	})
 	return page, err
 }
 
-// pick returns the page that the query asks for.
-func pick(ctx context.Context, all []domain.Document, query domain.DocumentQuery) ([]domain.Document, error) {
+// selectPage returns the page that the query asks for.
+func selectPage(ctx context.Context, all []domain.Document, query domain.DocumentQuery) ([]domain.Document, error) {
 	meter := expr.MeterOf(ctx)
 	type placed struct {
 		document domain.Document
@@ -148,10 +148,10 @@ func (l *liveReader) matching(ctx context.Context, tenant domain.TenantID, where
 	if l.all == nil {
 		fold, err := l.fold(ctx, tenant)
 		if err != nil {
-			return nil, why(ctx, err)
+			return nil, budget.Cause(ctx, err)
 		}
 		if err := fold.log(ctx); err != nil {
-			return nil, why(ctx, err)
+			return nil, budget.Cause(ctx, err)
 		}
 		if l.all, err = fold.all(ctx); err != nil {
 			return nil, err
@@ -195,11 +195,11 @@ func (l *liveReader) fold(ctx context.Context, tenant domain.TenantID) (*liveFol
 	if err != nil {
 		return nil, err
 	}
-	aside, err := l.catalog.config.Store.Aside(ctx, tenant, l.projection.ProjectionID, l.projection.Build, l.projection.Version)
+	exclusions, err := l.catalog.config.Store.Exclusions(ctx, tenant, l.projection.ProjectionID, l.projection.Build, l.projection.Version)
 	if err != nil {
 		return nil, err
 	}
-	return &liveFold{reader: l, tenant: tenant, fold: fold, upcasters: set, skipped: aside.Skipped}, nil
+	return &liveFold{reader: l, tenant: tenant, fold: fold, upcasters: set, skipped: exclusions.Skipped}, nil
 }
 
 // liveAdvice is the advice for a live projection that costs too much.
@@ -208,14 +208,6 @@ const liveAdvice = "narrow its source, or change its mode to async, which stores
 func (l *liveReader) tooCostly(format string, args ...any) error {
 	return domain.Errorf(domain.CodeTooCostly, "", "projection %q is live, so its documents are folded for each request, and this is more than a request may fold: %s; %s",
 		l.projection.Name, fmt.Sprintf(format, args...), liveAdvice)
-}
-
-// why returns ctx's cause if ctx has ended, and otherwise err.
-func why(ctx context.Context, err error) error {
-	if err != nil && ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
 }
 
 // liveFold is one fold of a log or a stream in memory.
@@ -280,10 +272,10 @@ func (f *liveFold) log(ctx context.Context) error {
 
 // add folds events, in their order.
 func (f *liveFold) add(ctx context.Context, events []domain.Event) error {
-	return budget.Work(ctx, func() error { return f.foldAll(ctx, events) })
+	return budget.Work(ctx, func() error { return f.foldEvents(ctx, events) })
 }
 
-func (f *liveFold) foldAll(ctx context.Context, events []domain.Event) error {
+func (f *liveFold) foldEvents(ctx context.Context, events []domain.Event) error {
 	f.events += len(events)
 	for i := range events {
 		f.bytes += len(events[i].Data) + len(events[i].Metadata)
@@ -311,7 +303,7 @@ func (f *liveFold) foldAll(ctx context.Context, events []domain.Event) error {
 		return f.reader.tooCostly("its events come to more than %d MB by their upcasters", upcastGrowth*maxLiveBytes>>20)
 	}
 	chains, next := chainsOf(f.fold, p.keys)
-	before := make([]held, len(chains))
+	before := make([]cachedDocument, len(chains))
 	var fault *folding.EventError
 	if len(p.faults) > 0 {
 		fault = p.faults[0]
@@ -328,9 +320,9 @@ func (f *liveFold) foldAll(ctx context.Context, events []domain.Event) error {
 		if o.fault != nil {
 			o.cut(f.fold, meter, p.events, chains[i], next, &before[i])
 		}
-		fault = earlier(fault, earlier(o.fault, o.bad))
+		fault = earlier(fault, earlier(o.fault, o.unwritable))
 		if o.touched {
-			f.documents.put(chains[i].id, held{version: o.version, value: o.value, data: o.data})
+			f.documents.put(chains[i].id, cachedDocument{version: o.version, value: o.value, data: o.data})
 		}
 	}
 	switch {
@@ -349,7 +341,7 @@ func (f *liveFold) faulted(fault *folding.EventError) error {
 // document returns one of the documents as it would be stored.
 func (f *liveFold) document(meter *expr.Meter, id string) (domain.Document, bool, error) {
 	h, _ := f.documents.get(id)
-	data, err := h.text(f.fold)
+	data, err := h.encode(f.fold)
 	meter.SpendBytes(len(data))
 	if err != nil {
 		return domain.Document{}, false, domain.Errorf(domain.CodeFaulted, "", "projection %q is live, and its document %q cannot be written: %s", f.reader.projection.Name, folding.Clip(id), err)

@@ -11,8 +11,8 @@ import (
 // before it saves what it has folded after them. Retention waits for every live build. So losses happen only to a build
 // that starts after a removal, or if an operator has forced one.
 
-// mustHaveAll refuses to fold a projection's documents again if events of its source are removed, or about to be.
-func (c *Catalog) mustHaveAll(ctx context.Context, p domain.Projection) error {
+// requireAllEvents refuses to fold a projection's documents again if events of its source are removed, or about to be.
+func (c *Catalog) requireAllEvents(ctx context.Context, p domain.Projection) error {
 	var tenants []domain.TenantID
 	if !p.Shared() {
 		tenants = []domain.TenantID{p.Owner}

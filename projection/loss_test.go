@@ -39,7 +39,7 @@ func numbering(name string, categories ...string) domain.Definition {
 
 // A projection that starts after a removal folds the remaining events, and reports the loss. One that has seen all
 // events reports none, even after a restart. Forced removals are reported.
-func TestProjectionsTellWhatTheyLack(t *testing.T) {
+func TestProjectionsReportLosses(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	p := b.process(options{})
@@ -105,7 +105,7 @@ func TestProjectionsTellWhatTheyLack(t *testing.T) {
 }
 
 // If events are removed by force before they are folded, the loss is reported before any later event takes effect.
-func TestProjectionsTellWhatWasForced(t *testing.T) {
+func TestProjectionsReportForcedLosses(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	p := b.process(options{})
@@ -136,7 +136,7 @@ func TestProjectionsTellWhatWasForced(t *testing.T) {
 }
 
 // Forced removals in two categories at different times are both reported, even if the second position is the lower.
-func TestLossesAreOfEachCategory(t *testing.T) {
+func TestLossesAreReportedByCategory(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	p := b.process(options{})
@@ -171,8 +171,8 @@ func TestLossesAreOfEachCategory(t *testing.T) {
 	}
 }
 
-// A reset makes documents of what is left, where that is accepted.
-func TestResetOverWhatIsGone(t *testing.T) {
+// A reset folds the remaining events if the loss is accepted.
+func TestResetAfterRemovedEvents(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	p := b.process(options{})
@@ -211,8 +211,9 @@ func TestResetOverWhatIsGone(t *testing.T) {
 	mustEqual(t, documents(t, p.catalog, tenant, "all", 0), fromScratch(t, numbering("all"), b.log(t, tenant)))
 }
 
-// What a projection does not fold does not hold it back, and nobody takes its removal for a loss later: the checkpoint passes it first.
-func TestWhatIsNotFoldedIsNoLoss(t *testing.T) {
+// Events that a projection does not fold do not delay it, and their removal is not reported as a loss: the checkpoint
+// passes them first.
+func TestEventsNotFoldedAreNoLoss(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	p := b.process(options{})
@@ -246,9 +247,9 @@ func TestWhatIsNotFoldedIsNoLoss(t *testing.T) {
 	}
 }
 
-// What appends fold continues where events are gone, and one that is to be inline catches up over a hole, and says what
-// it lacks.
-func TestInlineOverWhatIsGone(t *testing.T) {
+// Inline folds continue after events were removed. A projection that is to become inline catches up past the gap, and
+// reports the loss.
+func TestInlineAfterRemovedEvents(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
 	a := newAppender(t, db, db.URL(migrations.RoleApp))
@@ -268,7 +269,7 @@ func TestInlineOverWhatIsGone(t *testing.T) {
 	b := bench{db: db, store: a.store}
 	byName := map[string]drivers.Driver{"default": a.driver}
 	proc := process{progress: projection.NewProgress()}
-	proc.catalog = projection.NewCatalog(projection.CatalogConfig{Store: storeOf(a.store), Drivers: byName, Progress: proc.progress, Log: quiet, LogIn: "default"})
+	proc.catalog = projection.NewCatalog(projection.CatalogConfig{Store: storeOf(a.store), Drivers: byName, Progress: proc.progress, Log: quiet, LogDatabase: "default"})
 	proc.runner = projection.NewRunner(projection.RunnerConfig{
 		Store: storeOf(a.store), Drivers: byName, Progress: proc.progress, Poll: 100 * time.Millisecond, Log: quiet, Inline: a.inline,
 	})
@@ -290,8 +291,8 @@ func TestInlineOverWhatIsGone(t *testing.T) {
 	}
 }
 
-// A preview is made of what is left.
-func TestPreviewsOverWhatIsGone(t *testing.T) {
+// A preview uses the remaining events.
+func TestPreviewAfterRemovedEvents(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	p := b.process(options{})

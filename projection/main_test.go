@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// bench is a database of the test's own with a store and a driver on it, as one process has them.
+// bench is the test's own database, with a store and a driver, as one process has them.
 type bench struct {
 	db     pgtest.DB
 	store  *tables.Tables
@@ -64,7 +64,7 @@ func (b bench) throughNetwork(t testing.TB) (*tables.Tables, *pgtest.Network) {
 	return openTables(t, func(role migrations.Role) string { return network.URL(t, b.db, role) }), network
 }
 
-// storeOf returns what projections use of the tables.
+// storeOf returns the tables that projections use.
 func storeOf(s *tables.Tables) projection.Store {
 	return projection.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables}
 }
@@ -168,7 +168,7 @@ func (b bench) log(t testing.TB, tenant domain.TenantID) []domain.Event {
 	return events
 }
 
-// documents returns all documents of the live build, by way of pages of an odd size.
+// documents returns all documents of the live build, in pages of an odd size.
 func documents(t testing.TB, c *projection.Catalog, tenant domain.TenantID, name string, minPosition int64) map[string]domain.Document {
 	t.Helper()
 	all := make(map[string]domain.Document)
@@ -181,7 +181,7 @@ func documents(t testing.TB, c *projection.Catalog, tenant domain.TenantID, name
 		}
 		for _, document := range page.Documents {
 			if document.ID <= last {
-				t.Fatalf("document %q comes behind %q", document.ID, last)
+				t.Fatalf("document %q follows %q", document.ID, last)
 			}
 			last = document.ID
 			all[document.ID] = document
@@ -192,8 +192,8 @@ func documents(t testing.TB, c *projection.Catalog, tenant domain.TenantID, name
 	}
 }
 
-// fromScratch folds events one by one with the expressions alone, sharing nothing with the package's batches: what
-// documents must be equal to.
+// fromScratch folds events one by one with the expressions alone, independently of the package's batches. It returns
+// the expected documents.
 func fromScratch(t rapid.TB, definition domain.Definition, events []domain.Event) map[string]domain.Document {
 	t.Helper()
 	definition = folding.WithDefaults(definition)
@@ -287,7 +287,7 @@ func canonical(t rapid.TB, data []byte) string {
 	return string(text)
 }
 
-// orders is the definition of the design's example.
+// orders is the definition of the guide's example.
 var orders = folding.WithDefaults(domain.Definition{
 	Name:    "order-summary",
 	Source:  domain.Source{Categories: []string{"order"}},

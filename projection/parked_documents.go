@@ -27,7 +27,7 @@ func (c *Catalog) Parked(ctx context.Context, tenant domain.TenantID, name, afte
 // ReplayParked folds a parked document's waiting events into it. If all of them can be folded, the document is no
 // longer parked. The error is domain.CodeNotFound if it is not parked.
 func (c *Catalog) ReplayParked(ctx context.Context, tenant domain.TenantID, name, document string) (Replayed, error) {
-	u, err := c.unparking(ctx, tenant, name)
+	u, err := c.newParkedReplay(ctx, tenant, name)
 	if err != nil {
 		return Replayed{}, err
 	}
@@ -46,7 +46,7 @@ func (c *Catalog) ReplayParked(ctx context.Context, tenant domain.TenantID, name
 // ReplayAllParked is ReplayParked for all of the tenant's parked documents, ordered by id.
 func (c *Catalog) ReplayAllParked(ctx context.Context, tenant domain.TenantID, name string) (Replayed, error) {
 	var sum Replayed
-	u, err := c.unparking(ctx, tenant, name)
+	u, err := c.newParkedReplay(ctx, tenant, name)
 	if err != nil {
 		return sum, err
 	}
@@ -73,7 +73,7 @@ func (c *Catalog) DiscardParked(ctx context.Context, tenant domain.TenantID, nam
 	}
 	skip := domain.SkippedEvent{ProjectionID: p.ProjectionID, Tenant: tenant, Version: p.Version, Reason: "discarded with the parked document " + folding.Cut(document, folding.MaxShown), By: by}
 	// A replay may have saved the document and then stopped: keep what it has folded.
-	u := &unparking{store: c.config.Store, id: p.ProjectionID, build: p.LiveBuild(), tenant: tenant}
+	u := &parkedReplay{store: c.config.Store, id: p.ProjectionID, build: p.LiveBuild(), tenant: tenant}
 	if u.driver, err = c.driver(u.build); err != nil {
 		return err
 	}

@@ -24,8 +24,8 @@ type tally struct {
 	Events int64 `json:"events"`
 }
 
-// addingUp adds up by data.k in an order that shows, removes at Remove what has seen enough events, and cannot fold a data.n
-// that is a text while it is broken: it has changed the document then already.
+// addingUp adds up by data.k so that the order of events shows, removes a document at Remove after enough events, and
+// while it is broken cannot fold a data.n that is a text: it fails after it has changed the document.
 func addingUp(broken *atomic.Bool) folding.Handler {
 	type data struct {
 		K string
@@ -56,7 +56,7 @@ func addingUp(broken *atomic.Bool) folding.Handler {
 	})
 }
 
-// addedUp is what addingUp makes of events when it is not broken.
+// addedUp returns the documents that addingUp makes of events when it is not broken.
 func addedUp(t rapid.TB, events []domain.Event, skipped map[int64]bool) map[string]domain.Document {
 	t.Helper()
 	all := make(map[string]domain.Document)
@@ -100,10 +100,10 @@ const (
 	unpark     = "and (e.position = any($6)"
 )
 
-// Documents are parked, replayed, discarded and parked again, while a worker follows the log and both are cut off anywhere.
-// In the end, when everything works again and all is replayed, every event has taken effect exactly once and in its
-// order, but for those that were discarded.
-func TestParkedDocumentsComeBack(t *testing.T) {
+// Documents are parked, replayed, discarded and parked again, while a worker follows the log and both are interrupted
+// anywhere. In the end, when everything works and all is replayed, every event has taken effect exactly once and in
+// order, except the discarded ones.
+func TestParkedDocumentsAreReplayed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	var broken atomic.Bool
@@ -151,7 +151,7 @@ func TestParkedDocumentsComeBack(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		tenant := b.tenant(t)
 		fresh := func() *projection.Replay {
-			return &projection.Replay{Driver: driver, Build: p.LiveBuild(), Tenant: tenant, Fold: fold, Version: p.Version, Aside: b.store.Registry,
+			return &projection.Replay{Driver: driver, Build: p.LiveBuild(), Tenant: tenant, Fold: fold, Version: p.Version, Registry: b.store.Registry,
 				Limits: projection.Limits{Events: rapid.IntRange(1, 9).Draw(rt, "limit"), Bytes: 1 << 20, DocumentBytes: 1 << 20}}
 		}
 		worker := fresh()
@@ -186,8 +186,8 @@ func TestParkedDocumentsComeBack(t *testing.T) {
 				cutOff()
 				err = worker.Run(t.Context(), b.store, rapid.Int64Range(0, head()).Draw(rt, "to"))
 			case "replay held":
-				// The first save comes too late, so that documents are held from then on; and maybe the lock is lost, while
-				// others get ahead.
+				// The first save comes too late, so that documents are held from then on; and maybe the lock is lost,
+				// while others get ahead.
 				cutOff()
 				saves, then := 0, driver.verdict
 				driver.rule(func(call string) verdict {
@@ -258,9 +258,9 @@ func TestParkedDocumentsComeBack(t *testing.T) {
 	})
 }
 
-// A replay removes a document, and dies before it removes the waiting events. The next one does not fold events again
-// that have taken effect, although the document whose version would show that no longer exists.
-func TestReplayThatRemovesAndDies(t *testing.T) {
+// A replay removes a document, and dies before it removes the waiting events. The next replay does not fold them again,
+// although the document whose version would show that no longer exists.
+func TestInterruptedReplayThatRemovesADocument(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	var broken atomic.Bool
@@ -280,8 +280,8 @@ func TestReplayThatRemovesAndDies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// fails has unpark fail, or not, and with late the first save of a replay come too late, so that the next go would hold the
-	// document: a removal is not for that.
+	// fails has unpark fail, or not, and with late the first save of a replay come too late, so that the next go would
+	// hold the document: a removal is not for that.
 	fails := func(unpark verdict, late bool) {
 		driver.rule(func(call string) verdict {
 			switch {
@@ -297,7 +297,7 @@ func TestReplayThatRemovesAndDies(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		for _, then := range []string{"Add", "Remove"} {
 			tenant := b.tenant(t)
-			worker := &projection.Replay{Driver: b.driver, Build: p.LiveBuild(), Tenant: tenant, Fold: fold, Version: p.Version, Aside: b.store.Registry, Limits: projection.CatchUpLimits}
+			worker := &projection.Replay{Driver: b.driver, Build: p.LiveBuild(), Tenant: tenant, Fold: fold, Version: p.Version, Registry: b.store.Registry, Limits: projection.CatchUpLimits}
 			add := func(eventType, n string) {
 				last := b.append(t, tenant, "x-1", eventType, fmt.Sprintf(`{"k": "a", "n": %s}`, n))
 				if err := worker.Run(t.Context(), b.store, last); err != nil {
@@ -336,9 +336,9 @@ func TestReplayThatRemovesAndDies(t *testing.T) {
 	}
 }
 
-// A runner parks while events keep coming, a replay brings the document back meanwhile, and everything before and after is in
-// it; one that still cannot be folded stays, with what is wrong now, and what stands before is folded.
-func TestReplayBesideARunner(t *testing.T) {
+// A runner parks a document, and a replay unparks it while events keep arriving: all events take effect. A document
+// that still cannot be folded stays parked with its current fault, and the events before the fault are folded.
+func TestParkedReplayDuringFollowing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant := b.tenant(t)
@@ -397,7 +397,7 @@ func TestReplayBesideARunner(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("it does not come back while events keep coming")
+			t.Fatal("it stays parked while events keep arriving")
 		}
 	}
 	close(stop)
@@ -412,8 +412,9 @@ func TestReplayBesideARunner(t *testing.T) {
 	}
 }
 
-// A replay that holds a document waits for the worker that has let events wait, and is about to save behind them.
-func TestReplayThatHoldsWaitsForTheWorker(t *testing.T) {
+// A replay that has locked a document waits for a worker that has made events wait, and is about to save the checkpoint
+// after them.
+func TestLockedReplayWaitsForTheWorker(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant := b.tenant(t)
@@ -448,7 +449,7 @@ func TestReplayThatHoldsWaitsForTheWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	slow := &faulty{Driver: b.driver}
-	worker := &projection.Replay{Driver: slow, Build: p.LiveBuild(), Tenant: tenant, Fold: fold, Version: p.Version, Aside: b.store.Registry, Limits: projection.CatchUpLimits}
+	worker := &projection.Replay{Driver: slow, Build: p.LiveBuild(), Tenant: tenant, Fold: fold, Version: p.Version, Registry: b.store.Registry, Limits: projection.CatchUpLimits}
 	last := b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": "many"}`)
 	if err := worker.Run(t.Context(), b.store, last); err != nil {
 		t.Fatal(err)
@@ -472,9 +473,9 @@ func TestReplayThatHoldsWaitsForTheWorker(t *testing.T) {
 	mustEqual(t, documents(t, catalog, tenant, "tally", last), addedUp(t, b.log(t, tenant), nil))
 }
 
-// Locks are lost all the time, since their connections are, while a runner parks, events keep coming, and two processes replay:
-// every event takes effect once and in its order all the same.
-func TestReplayWhoseLockIsLost(t *testing.T) {
+// Connections break and locks are lost while a runner parks, events keep arriving, and two processes replay. Every
+// event still takes effect once and in order.
+func TestReplayThatLosesItsLock(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant := b.tenant(t)
@@ -546,7 +547,7 @@ func TestReplayWhoseLockIsLost(t *testing.T) {
 						return
 					}
 					if time.Now().After(deadline) {
-						t.Error("it does not come back")
+						t.Error("it stays parked")
 						return
 					}
 				}

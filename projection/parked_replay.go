@@ -17,55 +17,55 @@ import (
 // How long, and how often, a replay waits for the worker that follows the log. It waits while events for the document
 // keep coming, or while waiting events are after what that worker has saved.
 const (
-	unparkingPatience = 5 * time.Second
-	unparkingPoll     = 25 * time.Millisecond
+	replayPatience = 5 * time.Second
+	replayPoll     = 25 * time.Millisecond
 )
 
 // If the first attempt did not unpark a document, later attempts lock it, so that no further event can start to wait.
 const (
-	holdsAtOnce = 2    // per process: each lock takes a connection to Manifold's own database
-	heldEvents  = 1000 // events folded in one attempt
-	// holdLongest is the longest time to hold a document: less than the 4 s for which the store lets a worker wait for
+	locksAtOnce     = 2    // per process: each lock takes a connection to Manifold's own database
+	maxLockedEvents = 1000 // events folded in one attempt
+	// maxLockTime is the longest time to lock a document: less than the 4 s for which the store lets a worker wait for
 	// it.
-	holdLongest = 3500 * time.Millisecond
-	// holdPatience is how much of that time to wait for the worker to save the events before the waiting ones. A worker
-	// that is doing so is not blocked.
-	holdPatience = 2 * time.Second
-	holdPoll     = 5 * time.Millisecond
+	maxLockTime = 3500 * time.Millisecond
+	// lockedPatience is how much of that time to wait for the worker to save the events before the waiting ones. A
+	// worker that is doing so is not blocked.
+	lockedPatience = 2 * time.Second
+	lockedPoll     = 5 * time.Millisecond
 )
 
-// unparking folds the events that wait for parked documents. docs/decisions/0024-parked-documents.md explains why it
+// parkedReplay folds the events that wait for parked documents. docs/decisions/0024-parked-documents.md explains why it
 // and the worker that follows the log, in whatever process, do not interfere.
-type unparking struct {
-	store   Store
-	driver  drivers.Driver
-	id      domain.ProjectionID
-	build   domain.Build
-	tenant  domain.TenantID
-	fold    *folding.Fold
-	through *upcasting.Set
-	skipped []int64
-	holds   chan struct{} // the catalog's holds
+type parkedReplay struct {
+	store     Store
+	driver    drivers.Driver
+	id        domain.ProjectionID
+	build     domain.Build
+	tenant    domain.TenantID
+	fold      *folding.Fold
+	upcasters *upcasting.Set
+	skipped   []int64
+	locks     chan struct{} // the catalog's parkedLocks
 }
 
-func (c *Catalog) unparking(ctx context.Context, tenant domain.TenantID, name string) (*unparking, error) {
+func (c *Catalog) newParkedReplay(ctx context.Context, tenant domain.TenantID, name string) (*parkedReplay, error) {
 	p, err := c.projectionForFaults(ctx, tenant, name)
 	if err != nil {
 		return nil, err
 	}
-	u := &unparking{store: c.config.Store, id: p.ProjectionID, build: p.LiveBuild(), tenant: tenant, holds: c.holds}
+	u := &parkedReplay{store: c.config.Store, id: p.ProjectionID, build: p.LiveBuild(), tenant: tenant, locks: c.parkedLocks}
 	if u.driver, err = c.driver(u.build); err != nil {
 		return nil, err
 	}
 	if u.fold, err = folding.CompileIn(ctx, p.Definition, c.config.Handlers); err != nil {
 		return nil, err
 	}
-	u.fold = u.fold.Through(c.config.Upcasters)
-	if u.through, err = u.fold.Upcasters().Now(ctx, tenant); err != nil {
+	u.fold = u.fold.WithUpcasters(c.config.Upcasters)
+	if u.upcasters, err = u.fold.Upcasters().Now(ctx, tenant); err != nil {
 		return nil, err
 	}
-	aside, err := c.config.Store.Aside(ctx, tenant, p.ProjectionID, p.Build, p.Version)
-	u.skipped = aside.Skipped
+	exclusions, err := c.config.Store.Exclusions(ctx, tenant, p.ProjectionID, p.Build, p.Version)
+	u.skipped = exclusions.Skipped
 	return u, err
 }
 
@@ -80,11 +80,11 @@ func (c *Catalog) unparking(ctx context.Context, tenant domain.TenantID, name st
 //	attemptEarly    | the worker has not saved the events before them yet  | wait, then try again, locked
 //	attemptStale    | the worker has moved the checkpoint during the save  | wait, then try again, locked
 //
-// The first attempt does not lock the document. After unparkingPatience, it stays parked.
-func (u *unparking) replay(ctx context.Context, document string, sum *Replayed) error {
+// The first attempt does not lock the document. After replayPatience, it stays parked.
+func (u *parkedReplay) replay(ctx context.Context, document string, sum *Replayed) error {
 	began := time.Now()
 	for most, locked := 0, false; ; {
-		a := replayAttempt{unparking: u, document: document, most: most}
+		a := replayAttempt{parkedReplay: u, document: document, limit: most}
 		run := a.run
 		if locked {
 			run = a.runLocked
@@ -106,7 +106,7 @@ func (u *unparking) replay(ctx context.Context, document string, sum *Replayed) 
 			sum.Events += int64(a.applied)
 			most, locked = 0, true
 		case attemptTooMany:
-			most, locked = a.next, true // a partial save then affects no one else
+			most, locked = a.nextLimit, true // a partial save then affects no one else
 			continue
 		case attemptRemoves:
 			locked = false
@@ -114,7 +114,7 @@ func (u *unparking) replay(ctx context.Context, document string, sum *Replayed) 
 		case attemptEarly, attemptStale:
 			locked = true
 		}
-		if time.Since(began) > unparkingPatience {
+		if time.Since(began) > replayPatience {
 			sum.StillParked++
 			return nil
 		}
@@ -122,7 +122,7 @@ func (u *unparking) replay(ctx context.Context, document string, sum *Replayed) 
 			continue
 		}
 		select {
-		case <-time.After(unparkingPoll):
+		case <-time.After(replayPoll):
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -135,25 +135,25 @@ const parkedPage = 100
 // replayAttempt is one attempt at a document. It folds and saves the events that wait at or below the checkpoint, and
 // then removes them.
 type replayAttempt struct {
-	*unparking
-	document string
-	most     int // at most this many events; 0: all
-	next     int // with attemptTooMany: the limit for the next attempt
+	*parkedReplay
+	document  string
+	limit     int // at most this many events; 0: all
+	nextLimit int // with attemptTooMany: the limit for the next attempt
 
 	locked  bool // no further event can start to wait
 	patient bool // end as attemptEarly even if only some of the waiting events are after what the worker has saved
-	load    func(ctx context.Context) (held, error)
+	load    func(ctx context.Context) (cachedDocument, error)
 	waiting func(ctx context.Context, after int64, limit int) ([]domain.Event, error)
 
 	done    []int64             // positions that need not wait any longer
 	applied int                 // how many of them took effect
 	last    *domain.Event       // the last of these
-	now     held                // the document after it
+	now     cachedDocument      // the document after it
 	fault   *folding.EventError // of the first remaining event, if that cannot be folded
 	beyond  bool                // an event waits that the worker has not passed yet
 }
 
-// attemptEnd is how an attempt ends; see unparking.replay.
+// attemptEnd is how an attempt ends; see parkedReplay.replay.
 type attemptEnd uint8
 
 const (
@@ -169,7 +169,7 @@ const (
 
 // run makes the attempt.
 func (a *replayAttempt) run(ctx context.Context) (attemptEnd, error) {
-	a.load = func(ctx context.Context) (held, error) { return a.unparking.load(ctx, a.document) }
+	a.load = func(ctx context.Context) (cachedDocument, error) { return a.parkedReplay.load(ctx, a.document) }
 	a.waiting = func(ctx context.Context, after int64, limit int) ([]domain.Event, error) {
 		return a.store.ParkedEvents(ctx, a.tenant, a.id, a.build.Number, a.document, after, limit)
 	}
@@ -190,23 +190,23 @@ var errRollBack = errors.New("the attempt has saved nothing")
 // run would have saved, and no waiting event is removed.
 func (a *replayAttempt) runLocked(ctx context.Context) (attemptEnd, error) {
 	select {
-	case a.holds <- struct{}{}:
-		defer func() { <-a.holds }()
+	case a.locks <- struct{}{}:
+		defer func() { <-a.locks }()
 	case <-ctx.Done():
 		return attemptUnderWay, context.Cause(ctx)
 	}
-	if a.most == 0 || a.most > heldEvents {
-		a.most = heldEvents
+	if a.limit == 0 || a.limit > maxLockedEvents {
+		a.limit = maxLockedEvents
 	}
-	holding, cancel := context.WithTimeout(ctx, holdLongest)
+	holding, cancel := context.WithTimeout(ctx, maxLockTime)
 	defer cancel()
 	var end attemptEnd
 	left, err := a.store.UnparkHeld(holding, a.tenant, a.id, a.build.Number, a.document, func(ctx context.Context, removedAt int64,
 		waiting func(ctx context.Context, after int64, limit int) ([]domain.Event, error)) (_ []int64, _ *domain.ParkedDocument, err error) {
 		a.locked, a.waiting = true, waiting
-		a.load = func(ctx context.Context) (held, error) {
+		a.load = func(ctx context.Context) (cachedDocument, error) {
 			was, err := a.stored(ctx, a.document)
-			if !was.there {
+			if !was.exists {
 				was.version = removedAt
 			}
 			return was, err
@@ -241,14 +241,14 @@ func (a *replayAttempt) endOf(left bool) attemptEnd {
 // foldAndSavePatiently repeats foldAndSave while the worker catches up with the waiting events, for a while.
 func (a *replayAttempt) foldAndSavePatiently(ctx context.Context) (attemptEnd, error) {
 	for began := time.Now(); ; {
-		a.patient = time.Since(began) < holdPatience
+		a.patient = time.Since(began) < lockedPatience
 		end, err := a.foldAndSave(ctx)
 		switch {
 		case err != nil || !a.patient:
 			return end, err
 		case end == attemptEarly:
 			select {
-			case <-time.After(holdPoll):
+			case <-time.After(lockedPoll):
 			case <-ctx.Done():
 				return end, context.Cause(ctx)
 			}
@@ -285,7 +285,7 @@ func (a *replayAttempt) foldAndSave(ctx context.Context) (attemptEnd, error) {
 	}
 	if a.fault != nil {
 		a.fault.DocumentID = a.document
-		addBefore(a.fault, a.fold, &was)
+		addDocumentBefore(a.fault, a.fold, &was)
 	}
 	return attemptUnderWay, nil
 }
@@ -299,27 +299,27 @@ func (a *replayAttempt) failure() *domain.ParkedDocument {
 }
 
 // stored returns the document as stored.
-func (u *unparking) stored(ctx context.Context, document string) (held, error) {
+func (u *parkedReplay) stored(ctx context.Context, document string) (cachedDocument, error) {
 	stored, err := u.driver.Load(ctx, u.build, u.tenant, []string{document})
 	for _, d := range stored {
-		return held{version: d.Version, data: d.Data, there: true}, err
+		return cachedDocument{version: d.Version, data: d.Data, exists: true}, err
 	}
-	return held{}, err
+	return cachedDocument{}, err
 }
 
 // load returns the document as stored. If it does not exist, its version is the position of the event by which a replay
 // removed it, if any.
-func (u *unparking) load(ctx context.Context, document string) (was held, err error) {
-	if was, err = u.stored(ctx, document); err != nil || was.there {
+func (u *parkedReplay) load(ctx context.Context, document string) (was cachedDocument, err error) {
+	if was, err = u.stored(ctx, document); err != nil || was.exists {
 		return was, err
 	}
 	parked, _, err := u.store.ParkedDocument(ctx, u.tenant, u.id, u.build.Number, document)
-	return held{version: parked.RemovedAt}, err
+	return cachedDocument{version: parked.RemovedAt}, err
 }
 
 // foldWaiting folds the events that wait at or below the checkpoint into the document. If the first one cannot be
 // folded, it sets a.fault. If a later one cannot, it ends the attempt, so that the next one folds only those before it.
-func (a *replayAttempt) foldWaiting(ctx context.Context, was held, checkpoint int64) (attemptEnd, error) {
+func (a *replayAttempt) foldWaiting(ctx context.Context, was cachedDocument, checkpoint int64) (attemptEnd, error) {
 	a.now = was
 	meter := expr.MeterOf(ctx)
 	var doc folding.Value
@@ -333,7 +333,7 @@ func (a *replayAttempt) foldWaiting(ctx context.Context, was held, checkpoint in
 				a.beyond = true
 				return attemptUnderWay, nil
 			}
-			if a.most > 0 && a.applied == a.most {
+			if a.limit > 0 && a.applied == a.limit {
 				return attemptUnderWay, nil
 			}
 			_, skipped := slices.BinarySearch(a.skipped, after)
@@ -341,7 +341,7 @@ func (a *replayAttempt) foldWaiting(ctx context.Context, was held, checkpoint in
 				a.done = append(a.done, after)
 				continue
 			}
-			fault := folding.Upcast(meter, a.through, &events[i])
+			fault := folding.Upcast(meter, a.upcasters, &events[i])
 			event, belongs := folding.NewEvent(&events[i], meter), false
 			if fault == nil {
 				belongs, fault = a.belongs(&event)
@@ -352,8 +352,8 @@ func (a *replayAttempt) foldWaiting(ctx context.Context, was held, checkpoint in
 			switch {
 			case ctx.Err() != nil:
 				return attemptUnderWay, context.Cause(ctx)
-			case fault != nil && a.applied > 0 && a.most != a.applied:
-				a.next = a.applied
+			case fault != nil && a.applied > 0 && a.limit != a.applied:
+				a.nextLimit = a.applied
 				return attemptTooMany, nil // Go code may have changed the document on which it failed
 			case fault != nil:
 				a.fault = fault
@@ -405,15 +405,15 @@ func (a *replayAttempt) belongs(event *folding.Event) (bool, *folding.EventError
 }
 
 // save writes the folded document. If the database refuses it because of a single event, that event is at fault.
-func (a *replayAttempt) save(ctx context.Context, was held, checkpoint int64) (attemptEnd, error) {
+func (a *replayAttempt) save(ctx context.Context, was cachedDocument, checkpoint int64) (attemptEnd, error) {
 	end, err := a.write(ctx, was, checkpoint)
 	switch {
 	case errors.Is(err, drivers.ErrStale):
 		return attemptStale, nil
-	case err == nil || !unfit(err):
+	case err == nil || !unstorable(err):
 		return end, err
 	case a.applied > 1:
-		a.next = a.applied / 2
+		a.nextLimit = a.applied / 2
 		return attemptTooMany, nil
 	}
 	a.fault = a.fold.Blame(&folding.Event{Event: a.last}, a.fold.Where(a.last.Type), err)
@@ -422,11 +422,11 @@ func (a *replayAttempt) save(ctx context.Context, was held, checkpoint int64) (a
 }
 
 // write writes the document without moving the checkpoint.
-func (a *replayAttempt) write(ctx context.Context, was held, checkpoint int64) (attemptEnd, error) {
+func (a *replayAttempt) write(ctx context.Context, was cachedDocument, checkpoint int64) (attemptEnd, error) {
 	if a.now.version == was.version {
 		return attemptUnderWay, nil // a map that makes no record
 	}
-	data, err := a.now.text(a.fold)
+	data, err := a.now.encode(a.fold)
 	if err != nil {
 		return attemptUnderWay, err
 	}
@@ -437,7 +437,7 @@ func (a *replayAttempt) write(ctx context.Context, was held, checkpoint int64) (
 	switch {
 	case data != nil:
 		batch.Upserts = []domain.Document{{ID: a.document, Version: a.now.version, Data: data}}
-	case a.locked && was.there:
+	case a.locked && was.exists:
 		return attemptRemoves, nil // the row that RemoveParked writes is locked
 	case a.locked:
 		return attemptUnderWay, nil // there was none, and there should be none: removing the waiting events is all

@@ -36,30 +36,30 @@ type Replay struct {
 	// events were folded in vain and will be folded again. When Run returns, the sum equals that of Folded. May be nil.
 	Counted func(events int)
 
-	Aside   *registry.Registry // stores skipped events and parked documents; nil: nothing is skipped, and any fault stops
-	Version int64              // of the fold's definition, whose skipped events apply; 0: it has no version yet
+	Registry *registry.Registry // stores skipped events and parked documents; nil: nothing is skipped, and any fault stops
+	Version  int64              // of the fold's definition, whose skipped events apply; 0: it has no version yet
 
 	at            position
 	documentBytes int // recent size of a document; 0: unknown
 	eventBytes    int // recent size of an event; 0: unknown
 
-	memory   documentMemory // documents in memory, including unsaved ones
-	pending  pendingSave    // folded, to be saved together
-	saving   *saving        // what is being saved; nil: nothing
-	aside    *aside         // what is set aside; nil: not known
-	numbered int64          // the number of the last successful save
-	saveTook time.Duration  // how long the driver took for it
+	memory     documentMemory     // documents in memory, including unsaved ones
+	pending    pendingSave        // folded, to be saved together
+	saving     *saving            // what is being saved; nil: nothing
+	exclusions *domain.Exclusions // nil: not known
+	numbered   int64              // the number of the last successful save
+	saveTook   time.Duration      // how long the driver took for it
 }
 
 // position is how far a build has come with a tenant's log.
 type position struct {
-	known   bool                // stored is what the database has, as far as this process knows
-	stored  int64               // the checkpoint in the database
-	seen    int64               // every event up to here has taken effect: at or after stored
-	passed  int64               // the last event read that changed no document
-	savedAt time.Time           // when stored was saved or read
-	atOnce  int                 // at most this many events per save, since a larger save failed; 0: no limit
-	refused *folding.EventError // an event to park because the database refused its document; nil: none
+	known          bool                // stored is what the database has, as far as this process knows
+	stored         int64               // the checkpoint in the database
+	seen           int64               // every event up to here has taken effect: at or after stored
+	lastUnchanging int64               // the last event read that changed no document
+	savedAt        time.Time           // when stored was saved or read
+	maxPerSave     int                 // at most this many events per save, since a larger save failed; 0: no limit
+	refused        *folding.EventError // an event to park because the database refused its document; nil: none
 }
 
 func (p *position) saved(to int64) {
@@ -88,7 +88,7 @@ func (r *Replay) Run(ctx context.Context, log Log, to int64) error {
 		if err == nil {
 			return r.saveCheckpoint(ctx)
 		}
-		if !errors.Is(err, drivers.ErrStale) && !errors.Is(err, errAgain) {
+		if !errors.Is(err, drivers.ErrStale) && !errors.Is(err, errRefold) {
 			return err
 		}
 	}
@@ -104,7 +104,7 @@ func (r *Replay) readCheckpoint(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the checkpoint of build %d of projection %q: %w", r.Build.Number, r.Build.Name, err)
 	}
-	r.at = position{known: true, stored: checkpoint, seen: checkpoint, savedAt: time.Now(), atOnce: r.at.atOnce, refused: r.at.refused}
+	r.at = position{known: true, stored: checkpoint, seen: checkpoint, savedAt: time.Now(), maxPerSave: r.at.maxPerSave, refused: r.at.refused}
 	r.forgetUnsaved()
 	r.memory.complete = checkpoint == 0
 	return nil
@@ -157,7 +157,7 @@ func (r *Replay) recordEventSize(p *prepared) {
 // saveCheckpoint saves the checkpoint alone, if that saves a restart enough work.
 func (r *Replay) saveCheckpoint(ctx context.Context) error {
 	ahead := r.at.seen - r.at.stored
-	asked := r.at.passed > r.at.stored
+	asked := r.at.lastUnchanging > r.at.stored
 	if ahead <= 0 || !asked && ahead < checkpointPositions && time.Since(r.at.savedAt) < checkpointInterval {
 		return nil
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/manifold-es/manifold/projection/folding"
 )
 
-// counts is what a Replay has told of the events that it folds.
+// counts records the numbers that a Replay reports.
 type counts struct{ counted, folded, most atomic.Int64 }
 
 func (c *counts) of(r *projection.Replay) *projection.Replay {
@@ -21,9 +21,9 @@ func (c *counts) of(r *projection.Replay) *projection.Replay {
 	return r
 }
 
-// Events count before they are saved. Those whose save has failed, or was too much at once, do not count twice: when all is
-// saved each has counted once.
-func TestEventsCountAsTheyAreFolded(t *testing.T) {
+// Events are counted before they are saved. If a save fails or is too large, they are not counted twice: in the end,
+// each event has been counted once.
+func TestCountedEqualsFolded(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant := b.tenant(t)
@@ -53,7 +53,7 @@ func TestEventsCountAsTheyAreFolded(t *testing.T) {
 				saves++
 				return []verdict{failsBefore, works}[min(1, saves/2)]
 			}
-			replay := c.of(&projection.Replay{Driver: driver, Build: build, Tenant: tenant, Fold: fold, Aside: b.store.Registry, Limits: projection.CatchUpLimits})
+			replay := c.of(&projection.Replay{Driver: driver, Build: build, Tenant: tenant, Fold: fold, Registry: b.store.Registry, Limits: projection.CatchUpLimits})
 			replay.Limits.Events = events
 			if err := replay.Run(t.Context(), b.store, 40); !errors.Is(err, errInjected) || c.counted.Load() != 0 || c.folded.Load() != 0 || c.most.Load() == 0 {
 				t.Fatalf("%d events at a time: %v; counted are %d, up to %d", events, err, c.counted.Load(), c.most.Load())

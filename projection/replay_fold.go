@@ -28,12 +28,12 @@ type chain struct {
 
 // outcome is the result of folding one document.
 type outcome struct {
-	touched bool                // at least one event was applied
-	version int64               // the position of the last applied event
-	value   folding.Value       // the document in the handler's form, if that can be kept
-	data    json.RawMessage     // the document as stored; with neither value nor data it is removed
-	fault   *folding.EventError // an event that cannot be folded
-	bad     *folding.EventError // the resulting document cannot be written
+	touched    bool                // at least one event was applied
+	version    int64               // the position of the last applied event
+	value      folding.Value       // the document in the handler's form, if that can be kept
+	data       json.RawMessage     // the document as stored; with neither value nor data it is removed
+	fault      *folding.EventError // an event that cannot be folded
+	unwritable *folding.EventError // the resulting document cannot be written
 }
 
 // foldReading folds a reading. The results may be saved later, together with later readings; finish and apply save
@@ -73,12 +73,12 @@ func (r *Replay) foldLastReading(ctx context.Context, p *prepared) error {
 
 // countFitting returns how many of the events can be folded without holding too many documents in memory.
 func (r *Replay) countFitting(keys []string) int {
-	if r.at.atOnce > 0 {
-		keys = keys[:min(len(keys), max(1, r.at.atOnce-r.pending.events))]
+	if r.at.maxPerSave > 0 {
+		keys = keys[:min(len(keys), max(1, r.at.maxPerSave-r.pending.events))]
 	}
 	most := 1000 // until the documents' size is known
 	if r.documentBytes > 0 {
-		most = max(16, r.Limits.DocumentBytes/2/(heldBytes+valueBytes*r.documentBytes))
+		most = max(16, r.Limits.DocumentBytes/2/(cachedBytes+valueFactor*r.documentBytes))
 	}
 	if most >= len(keys) {
 		return len(keys)
@@ -113,14 +113,14 @@ func (r *Replay) foldSlice(ctx context.Context, s slice) error {
 	bad := false
 	for i := range outcomes {
 		o := &outcomes[i]
-		if o.bad != nil && len(s.events) == 1 {
-			*o = outcome{fault: o.bad} // the event responsible
+		if o.unwritable != nil && len(s.events) == 1 {
+			*o = outcome{fault: o.unwritable} // the event responsible
 		}
 		if o.fault != nil {
 			o.cut(r.Fold, meter, s.events, chains[i], next, &before[i])
 		}
 		fault = earlier(fault, o.fault)
-		bad = bad || o.bad != nil
+		bad = bad || o.unwritable != nil
 	}
 	if fault != nil && r.parksFaults() && !bad {
 		fault = r.parkFaults(s, chains, next, outcomes)
@@ -154,7 +154,7 @@ func (r *Replay) foldSlice(ctx context.Context, s slice) error {
 			return err
 		}
 	}
-	if r.at.atOnce > 0 {
+	if r.at.maxPerSave > 0 {
 		return r.awaitSave()
 	}
 	return nil
@@ -200,12 +200,12 @@ func chainsOf(f *folding.Fold, keys []string) (chains []chain, next []int32) {
 
 // loadBefore returns the chains' documents as they were before their first events, in the order of the chains. It loads
 // documents that are not known, even while a save is under way: the documents which that save writes are known.
-func (r *Replay) loadBefore(ctx context.Context, chains []chain) ([]held, error) {
-	all := make([]held, len(chains))
+func (r *Replay) loadBefore(ctx context.Context, chains []chain) ([]cachedDocument, error) {
+	all := make([]cachedDocument, len(chains))
 	if r.Fold.Maps() {
 		// A record does not depend on a stored one. If a later event's record exists, the database keeps it.
 		for i := range all {
-			all[i].there = !r.Fold.Distinct()
+			all[i].exists = !r.Fold.Distinct()
 		}
 		return all, nil
 	}
@@ -224,9 +224,9 @@ func (r *Replay) loadBefore(ctx context.Context, chains []chain) ([]held, error)
 	if err != nil {
 		return nil, fmt.Errorf("load the documents of build %d of projection %q: %w", r.Build.Number, r.Build.Name, err)
 	}
-	loaded := make(map[string]held, len(documents))
+	loaded := make(map[string]cachedDocument, len(documents))
 	for _, d := range documents {
-		loaded[d.ID] = held{version: d.Version, data: d.Data, there: true}
+		loaded[d.ID] = cachedDocument{version: d.Version, data: d.Data, exists: true}
 	}
 	for j, i := range where {
 		all[i] = loaded[ids[j]]
@@ -235,7 +235,7 @@ func (r *Replay) loadBefore(ctx context.Context, chains []chain) ([]held, error)
 }
 
 // addPending keeps the results of a slice until they are saved.
-func (r *Replay) addPending(s slice, chains []chain, before []held, outcomes []outcome) {
+func (r *Replay) addPending(s slice, chains []chain, before []cachedDocument, outcomes []outcome) {
 	g := &r.pending
 	bytes, touched := 0, 0
 	for i := range outcomes {
@@ -244,7 +244,7 @@ func (r *Replay) addPending(s slice, chains []chain, before []held, outcomes []o
 			continue
 		}
 		id := chains[i].id
-		h := held{version: o.version, value: o.value, data: o.data, there: before[i].there, changed: g.number()}
+		h := cachedDocument{version: o.version, value: o.value, data: o.data, exists: before[i].exists, save: g.number()}
 		g.weight += h.weight(id)
 		if was, ok := r.memory.unsaved(id, g.number()); ok {
 			g.weight -= was.weight(id)
@@ -253,7 +253,7 @@ func (r *Replay) addPending(s slice, chains []chain, before []held, outcomes []o
 				g.since = time.Now()
 			}
 			g.changed = append(g.changed, id)
-			g.before = before[i]
+			g.lastBefore = before[i]
 		}
 		r.memory.put(id, h)
 		bytes, touched = bytes+h.size(), touched+1
@@ -263,12 +263,12 @@ func (r *Replay) addPending(s slice, chains []chain, before []held, outcomes []o
 	}
 	if n := len(s.events); n > 0 {
 		if g.events += n; g.events == 1 {
-			g.only = s.events[0].Event
+			g.onlyEvent = s.events[0].Event
 		} else {
-			g.only = nil
+			g.onlyEvent = nil
 		}
 		if touched == 0 {
-			r.at.passed = s.events[n-1].Position
+			r.at.lastUnchanging = s.events[n-1].Position
 		}
 		r.reportCounted(n)
 	}
@@ -279,7 +279,7 @@ func (r *Replay) addPending(s slice, chains []chain, before []held, outcomes []o
 const chainsAtOnce = 32
 
 // foldChains folds each document's events into it, documents in parallel. Its error is ctx's cause.
-func foldChains(ctx context.Context, f *folding.Fold, meter *expr.Meter, events []folding.Event, chains []chain, next []int32, before []held) ([]outcome, error) {
+func foldChains(ctx context.Context, f *folding.Fold, meter *expr.Meter, events []folding.Event, chains []chain, next []int32, before []cachedDocument) ([]outcome, error) {
 	outcomes := make([]outcome, len(chains))
 	var taken atomic.Int64
 	parallel(workersFor(ctx, len(events)), func(int) {
@@ -302,7 +302,7 @@ func foldChains(ctx context.Context, f *folding.Fold, meter *expr.Meter, events 
 // foldUpTo folds a document's events into it, up to but not including position below. It skips events at or below the
 // document's version: they have taken effect already, since a database without transactions may have saved a batch in
 // part. The result is meaningless if the meter ended the fold.
-func foldUpTo(f *folding.Fold, meter *expr.Meter, events []folding.Event, c chain, next []int32, before *held, below int64) (o outcome) {
+func foldUpTo(f *folding.Fold, meter *expr.Meter, events []folding.Event, c chain, next []int32, before *cachedDocument, below int64) (o outcome) {
 	if f.Maps() {
 		return mapChain(f, meter, events, c, next, before, below)
 	}
@@ -348,13 +348,13 @@ func foldUpTo(f *folding.Fold, meter *expr.Meter, events []folding.Event, c chai
 		o.value = doc
 	default:
 		// A Go handler may change the document that it receives. So the text is kept, and each batch decodes it again.
-		o.data, o.bad = f.Encode(doc, &events[last])
+		o.data, o.unwritable = f.Encode(doc, &events[last])
 	}
 	return o
 }
 
 // mapChain is foldUpTo for a map: its result is the last record that the events produce.
-func mapChain(f *folding.Fold, meter *expr.Meter, events []folding.Event, c chain, next []int32, before *held, below int64) (o outcome) {
+func mapChain(f *folding.Fold, meter *expr.Meter, events []folding.Event, c chain, next []int32, before *cachedDocument, below int64) (o outcome) {
 	var last *folding.Event
 	for i := c.first; i >= 0; i = next[i] {
 		event := &events[i]
@@ -376,7 +376,7 @@ func mapChain(f *folding.Fold, meter *expr.Meter, events []folding.Event, c chai
 	if o.touched {
 		o.version = last.Position
 		if !f.Immutable() {
-			o.data, o.bad = f.Encode(o.value, last)
+			o.data, o.unwritable = f.Encode(o.value, last)
 			o.value = nil
 		}
 	}
@@ -385,14 +385,14 @@ func mapChain(f *folding.Fold, meter *expr.Meter, events []folding.Event, c chai
 
 // cut reduces an outcome that ended with a fault to the events before the fault. It sets the fault's document id and
 // the document as it was before.
-func (o *outcome) cut(f *folding.Fold, meter *expr.Meter, events []folding.Event, c chain, next []int32, before *held) {
+func (o *outcome) cut(f *folding.Fold, meter *expr.Meter, events []folding.Event, c chain, next []int32, before *cachedDocument) {
 	fault := o.fault
 	*o = foldUpTo(f, meter, events, c, next, before, fault.Event.Position)
 	o.fault = fault
 	fault.DocumentID = c.id
 	was := *before
 	if o.touched {
-		was = held{value: o.value, data: o.data}
+		was = cachedDocument{value: o.value, data: o.data}
 	}
-	addBefore(fault, f, &was)
+	addDocumentBefore(fault, f, &was)
 }

@@ -10,30 +10,30 @@ import (
 	"github.com/manifold-es/manifold/projection/folding"
 )
 
-// held is a document in a worker's memory. With neither value nor data, it does not exist or was removed.
-type held struct {
+// cachedDocument is a document in a worker's memory. With neither value nor data, it does not exist or was removed.
+type cachedDocument struct {
 	version int64           // the position of the last applied event; 0: none
 	value   folding.Value   // in the handler's form, if the handler never changes its input
 	data    json.RawMessage // as stored
-	there   bool            // the database has, or had, something by this id; a new document is cheaper to save
-	changed int64           // the save that it is part of, see pendingSave; 0: loaded and not changed since
+	exists  bool            // the database has, or had, something by this id; a new document is cheaper to save
+	save    int64           // the save that it is part of, see pendingSave; 0: loaded and not changed since
 }
 
 // What a document costs in memory: a fixed part, and how many times larger its values are than their JSON.
 const (
-	heldBytes  = 250
-	valueBytes = 4
+	cachedBytes = 250
+	valueFactor = 4
 )
 
-func (h *held) weight(id string) int {
+func (h *cachedDocument) weight(id string) int {
 	if h.value == nil {
-		return heldBytes + len(id) + len(h.data)
+		return cachedBytes + len(id) + len(h.data)
 	}
-	return heldBytes + len(id) + valueBytes*h.size()
+	return cachedBytes + len(id) + valueFactor*h.size()
 }
 
 // size returns about how many bytes the document has as JSON.
-func (h *held) size() int {
+func (h *cachedDocument) size() int {
 	if object, ok := h.value.(*expr.Object); ok {
 		return expr.Size(object)
 	}
@@ -44,35 +44,35 @@ func (h *held) size() int {
 // folded recently. It is valid as long as only this Replay saves, which the compare-and-set on the checkpoint ensures.
 // A Replay that finds that another worker has saved forgets all of it.
 type documentMemory struct {
-	documents map[string]*held
+	documents map[string]*cachedDocument
 	weight    int // of all of them
 
-	// whole: the database contains no documents but those that this Replay has saved, since it began without a
-	// checkpoint. In a database without transactions, a batch that was cut off may have left some. But those are what
+	// complete means that the database contains only documents that this Replay has saved, since it began without a
+	// checkpoint. In a database without transactions, an interrupted batch may have left others. But those are what
 	// folding the log from its beginning gives, which is what this Replay does, too.
 	complete bool
 	dropped  *idFilter // the ids of the documents dropped since; nil: none
 }
 
 // get returns the document; ok is false if the database must be asked for it.
-func (k *documentMemory) get(id string) (h held, ok bool) {
+func (k *documentMemory) get(id string) (h cachedDocument, ok bool) {
 	if h := k.documents[id]; h != nil {
 		return *h, true
 	}
-	return held{}, k.complete && (k.dropped == nil || !k.dropped.mayHave(id))
+	return cachedDocument{}, k.complete && (k.dropped == nil || !k.dropped.mayHave(id))
 }
 
 // unsaved returns the document if it is part of the save with that number.
-func (k *documentMemory) unsaved(id string, number int64) (h held, ok bool) {
-	if h := k.documents[id]; h != nil && h.changed == number {
+func (k *documentMemory) unsaved(id string, number int64) (h cachedDocument, ok bool) {
+	if h := k.documents[id]; h != nil && h.save == number {
 		return *h, true
 	}
-	return held{}, false
+	return cachedDocument{}, false
 }
 
-func (k *documentMemory) put(id string, h held) {
+func (k *documentMemory) put(id string, h cachedDocument) {
 	if k.documents == nil {
-		k.documents = make(map[string]*held)
+		k.documents = make(map[string]*cachedDocument)
 	}
 	if old := k.documents[id]; old != nil {
 		k.weight -= old.weight(id)
@@ -83,8 +83,8 @@ func (k *documentMemory) put(id string, h held) {
 	k.weight += h.weight(id)
 }
 
-// weigh recomputes the weight.
-func (k *documentMemory) weigh() {
+// recomputeWeight recomputes the weight.
+func (k *documentMemory) recomputeWeight() {
 	k.weight = 0
 	for id, h := range k.documents {
 		k.weight += h.weight(id)
@@ -98,10 +98,10 @@ func (k *documentMemory) shrink(most int, saved int64) {
 		if k.weight <= most {
 			return
 		}
-		if h.changed > saved {
+		if h.save > saved {
 			continue
 		}
-		if k.complete && h.there {
+		if k.complete && h.exists {
 			if k.dropped == nil {
 				k.dropped = newIDFilter()
 			}
@@ -113,8 +113,8 @@ func (k *documentMemory) shrink(most int, saved int64) {
 }
 
 // idFilter remembers ids in two bytes each. It is a Bloom filter (Bloom, "Space/time trade-offs in hash coding with
-// allowable errors", 1970) that grows by a layer for each million ids. It may mistake an id that was never added for one
-// that was, which costs a useless lookup. Each layer does so for one id in four hundred.
+// allowable errors", 1970) that grows by a layer for each million ids. It may mistake an id that was never added for
+// one that was, which costs a useless lookup. Each layer does so for one id in four hundred.
 type idFilter struct {
 	seed   maphash.Seed
 	ids    int

@@ -17,7 +17,7 @@ import (
 	"github.com/manifold-es/manifold/projection/folding"
 )
 
-// tallying is a driver that counts what is loaded and saved.
+// tallying is a driver that counts loads and saves.
 type tallying struct {
 	drivers.Driver
 	loaded, saves, written atomic.Int64
@@ -34,7 +34,7 @@ func (d *tallying) Save(ctx context.Context, build domain.Build, tenant domain.T
 	return d.Driver.Save(ctx, build, tenant, batch)
 }
 
-// appendMany appends an event to each of so many streams, in order.
+// appendMany appends an event to each of a number of streams, in order.
 func (b bench) appendMany(t testing.TB, tenant domain.TenantID, streams int) {
 	t.Helper()
 	for first := 0; first < streams; first += 1000 {
@@ -53,9 +53,8 @@ func (b bench) appendMany(t testing.TB, tenant domain.TenantID, streams int) {
 
 var tallied = domain.Definition{Name: "p", On: map[string]string{"A": "{'n': doc.?n.orValue(0) + 1, 'last': event.data.n}"}}
 
-// A build that begins where there is nothing asks the database for no document that it has not saved itself, also where
-// there are more than it holds in memory; and what it holds no more, it loads.
-func TestReplayKnowsWhatANewBuildHasNot(t *testing.T) {
+// A replay of a new build loads only documents that it has saved itself and no longer holds in memory.
+func TestReplayLoadsNothingFromANewBuild(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant := b.tenant(t)
@@ -87,8 +86,8 @@ func TestReplayKnowsWhatANewBuildHasNot(t *testing.T) {
 	mustEqual(t, stored(t, t, b, build, tenant), fromScratch(t, tallied, b.log(t, tenant)))
 }
 
-// What many readings change is written once for several of them.
-func TestReplaySavesManyReadingsAtOnce(t *testing.T) {
+// A document that many readings change is written once for several of them.
+func TestReplaySavesSeveralReadingsTogether(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant := b.tenant(t)
@@ -112,8 +111,8 @@ func TestReplaySavesManyReadingsAtOnce(t *testing.T) {
 	mustEqual(t, stored(t, t, b, build, tenant), fromScratch(t, tallied, b.log(t, tenant)))
 }
 
-// Nobody needs the states between: as long as the documents fit into memory, in their stored form if need be, each is
-// written once. What does not fit is written more often, and comes out the same.
+// While nobody reads a build, its intermediate states need not be stored. If the documents fit into memory, in stored
+// form if necessary, each is written once. Otherwise they are written more often, with the same result.
 func TestUnreadBuildsAreWrittenOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -160,7 +159,7 @@ func TestUnreadBuildsAreWrittenOnce(t *testing.T) {
 	}
 }
 
-// A worker that is killed repeats at most half a minute of work, however much memory is left.
+// A killed worker repeats at most half a minute of work, however much memory is left.
 func TestUnreadBuildsAreSavedEveryHalfMinute(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -192,8 +191,8 @@ func TestUnreadBuildsAreSavedEveryHalfMinute(t *testing.T) {
 	}
 }
 
-// An id that was dropped from memory must never count as one that the database lacks.
-func TestTheFilterOfDroppedIDsLacksNone(t *testing.T) {
+// A dropped id must never count as one that the database lacks.
+func TestIDFilterHasNoFalseNegatives(t *testing.T) {
 	t.Parallel()
 	const ids = 2_100_000 // in three layers
 	lacking, mistaken := projection.FilterErrors(ids)
@@ -202,9 +201,9 @@ func TestTheFilterOfDroppedIDsLacksNone(t *testing.T) {
 	}
 }
 
-// In a database without transactions a build's first batch may have left documents and no checkpoint. Whoever begins
-// again does not look for them; what comes out is the same.
-func TestReplayBeginsAgainOverWhatWasLeft(t *testing.T) {
+// In a database without transactions, a build's first batch may have left documents without a checkpoint. A new replay
+// does not look for them; the result is the same.
+func TestReplayRestartsOverAPartialSave(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	conn, err := pgx.Connect(t.Context(), b.db.URL(pgtest.RoleSuperuser))

@@ -16,8 +16,8 @@ import (
 	"github.com/manifold-es/manifold/projection/folding"
 )
 
-// parking is a definition over several streams that cannot fold some events: whose key is a number, and whose n is a text;
-// and that cannot write others, whose document becomes larger than the test's database takes.
+// parking is a definition over several streams. It cannot fold an event whose key is a number or whose n is a text, and
+// the test's database refuses documents that become too large.
 var parking = folding.WithDefaults(domain.Definition{
 	Name: "parking",
 	Key:  "event.data.k == null ? null : 'doc ' + event.data.k",
@@ -49,14 +49,14 @@ func someParkingEvents(t *rapid.T, tb testing.TB, b bench, tenant domain.TenantI
 	}
 }
 
-// setAside is what is set aside: by parked id, the positions that wait.
-type setAside map[string][]int64
+// waitingEvents are the positions of waiting events, by the id that is parked.
+type waitingEvents map[string][]int64
 
-// parkedFromScratch folds events one by one, parks what cannot be folded, and passes over what is skipped. It shares
-// nothing with the package but expressions, by way of fromScratch for each document.
-func parkedFromScratch(t rapid.TB, definition domain.Definition, events []domain.Event, skipped map[int64]bool) (map[string]domain.Document, setAside) {
+// parkedFromScratch folds events one by one, parks what cannot be folded, and omits skipped events. It uses only
+// expressions of the package, through fromScratch for each document.
+func parkedFromScratch(t rapid.TB, definition domain.Definition, events []domain.Event, skipped map[int64]bool) (map[string]domain.Document, waitingEvents) {
 	t.Helper()
-	parked := make(setAside)
+	parked := make(waitingEvents)
 	chains := make(map[string][]domain.Event)
 	for _, event := range events {
 		if event.Type == "Other" || skipped[event.Position] {
@@ -97,7 +97,7 @@ func parkedFromScratch(t rapid.TB, definition domain.Definition, events []domain
 	return documents, parked
 }
 
-// failCommits asks for a verdict at each statement that contains a text, and fails the statement or the commit behind
+// failCommits asks for a verdict at each statement that contains a text, and fails the statement or the commit after
 // it. One transaction at a time may use the network.
 func failCommits(network *pgtest.Network, statement string, ask func() verdict) {
 	var loses atomic.Bool // the answer to the next commit
@@ -114,14 +114,14 @@ func injected(err error) bool {
 	return errors.Is(err, errInjected) || domain.IsCode(err, domain.CodeUnavailable)
 }
 
-// parkedNow is what is set aside up to a position.
-func parkedNow(t rapid.TB, tb testing.TB, b bench, tenant domain.TenantID, build domain.Build, upTo int64) setAside {
+// parkedNow returns the waiting events up to a position.
+func parkedNow(t rapid.TB, tb testing.TB, b bench, tenant domain.TenantID, build domain.Build, upTo int64) waitingEvents {
 	t.Helper()
 	documents, err := b.store.ParkedDocuments(tb.Context(), tenant, build.ProjectionID, build.Number, "", 10_000)
 	if err != nil {
 		t.Fatal(err)
 	}
-	parked := make(setAside)
+	parked := make(waitingEvents)
 	for _, document := range documents {
 		events, err := b.store.ParkedEvents(tb.Context(), tenant, build.ProjectionID, build.Number, document.ID, 0, 10_000)
 		if err != nil {
@@ -136,15 +136,15 @@ func parkedNow(t rapid.TB, tb testing.TB, b bench, tenant domain.TenantID, build
 	return parked
 }
 
-// Workers that race and are cut off anywhere: at any moment the documents are what folding up to the checkpoint with a model
-// of parking gives, and every event at or below the checkpoint that did not take effect waits, each for its document.
+// Workers race and are interrupted anywhere. At any moment, the documents are those of a model of parking up to the
+// checkpoint, and every event at or below the checkpoint that has not taken effect waits for its document.
 func TestParkedEventsAreNeverLost(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	through, network := b.throughNetwork(t)
 	driver := &faulty{Driver: b.driver}
 	network.Before("from parked_documents d\n\t\t\twhere d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4\n\t\t\tunion all", func() bool {
-		return driver.ask("aside") == works
+		return driver.ask("exclusions") == works
 	})
 	failCommits(network, "order by d.document_id for share", func() verdict { return driver.ask("park") })
 	rapid.Check(t, func(rt *rapid.T) {
@@ -158,7 +158,7 @@ func TestParkedEventsAreNeverLost(t *testing.T) {
 		driver.rule(nil)
 		fresh := func() *projection.Replay {
 			return &projection.Replay{Driver: driver, Build: build, Tenant: tenant, Fold: fold, Version: 1, Unread: rapid.Bool().Draw(rt, "unread"),
-				Aside: through.Registry,
+				Registry: through.Registry,
 				Limits: projection.Limits{
 					Events: rapid.IntRange(1, 9).Draw(rt, "limit"), Bytes: 1 << 20, DocumentBytes: rapid.SampledFrom([]int{1, 1 << 20}).Draw(rt, "document bytes"),
 				}}

@@ -206,11 +206,11 @@ func (p *prepared) stopBefore(fault *folding.EventError) {
 	p.fault, p.upTo, p.more = fault, fault.Event.Position-1, false
 }
 
-// worthSharing is the number of events from which on folding is spread over the processors.
-const worthSharing = 512
+// parallelFrom is the number of events from which on folding is spread over the processors.
+const parallelFrom = 512
 
 func workersFor(ctx context.Context, events int) int {
-	if events < worthSharing || budget.Bounded(ctx) {
+	if events < parallelFrom || budget.Bounded(ctx) {
 		return 1
 	}
 	return runtime.GOMAXPROCS(0)

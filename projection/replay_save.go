@@ -21,30 +21,30 @@ import (
 const (
 	saveInterval    = time.Second
 	longestInterval = 10 * time.Second
-	foldingASave    = 4 // times as long as a save takes
+	foldingPerSave  = 4 // times as long as a save takes
 
 	// unreadInterval is for builds that nobody reads yet: what a worker that is killed has to fold again.
 	unreadInterval = 30 * time.Second
 )
 
-// readingsASave limits the events of one save, however long they take, to this many readings.
-const readingsASave = 8
+// readingsPerSave limits the events of one save, however long they take, to this many readings.
+const readingsPerSave = 8
 
-// errAgain means that a batch was too large to save: nothing of it was saved, and it is folded again in smaller parts.
-var errAgain = errors.New("the batch is folded again, in parts")
+// errRefold means that a batch was too large to save: nothing of it was saved, and it is folded again in smaller parts.
+var errRefold = errors.New("the batch is folded again, in parts")
 
 // pendingSave is what was folded since the last save began.
 type pendingSave struct {
-	earlier int64         // how many pending saves came before
-	changed []string      // ids of documents, each once
-	weight  int           // of those documents
-	events  int           // that took effect, including those that changed nothing
-	upTo    int64         // the checkpoint after them
-	only    *domain.Event // the event, if there is only one
-	before  held          // the last changed document before its change
-	since   time.Time     // when the first change came
+	earlier    int64          // how many pending saves came before
+	changed    []string       // ids of documents, each once
+	weight     int            // of those documents
+	events     int            // that took effect, including those that changed nothing
+	upTo       int64          // the checkpoint after them
+	onlyEvent  *domain.Event  // the event, if there is only one
+	lastBefore cachedDocument // the last changed document before its change
+	since      time.Time      // when the first change came
 
-	parked  []domain.ParkedDocument // set aside since then
+	parked  []domain.ParkedDocument // since then
 	waiting []domain.ParkedEvent    // events for these and for documents parked before
 }
 
@@ -57,28 +57,28 @@ type saving struct {
 	number    int64
 	from, to  int64
 	events    int
-	only      *folding.EventError // if only one event is saved: its error if the document is refused
+	onlyFault *folding.EventError // if only one event is saved: its error if the document is refused
 	parked    []domain.ParkedDocument
 	waiting   []domain.ParkedEvent
-	documents []unsaved
+	documents []unsavedDocument
 	batch     drivers.Batch
 	took      time.Duration
 	err       error
 }
 
-// unsaved is a snapshot of a document to be saved.
-type unsaved struct {
+// unsavedDocument is a snapshot of a document to be saved.
+type unsavedDocument struct {
 	id string
-	held
+	cachedDocument
 }
 
 // saveIsDue reports whether to save what is pending although there is more to fold.
 func (r *Replay) saveIsDue() bool {
 	g := &r.pending
 	switch {
-	case r.at.atOnce > 0:
-		return g.events >= r.at.atOnce
-	case len(g.waiting) >= waitingASave:
+	case r.at.maxPerSave > 0:
+		return g.events >= r.at.maxPerSave
+	case len(g.waiting) >= waitingPerSave:
 		return true
 	case len(g.changed) == 0:
 		return false
@@ -91,14 +91,14 @@ func (r *Replay) saveIsDue() bool {
 		r.compact()
 		return g.weight >= most/8*7 // less: compacting has made room
 	}
-	return g.weight >= most || g.events >= readingsASave*r.Limits.Events ||
-		time.Since(g.since) >= min(max(saveInterval, foldingASave*r.saveTook), longestInterval)
+	return g.weight >= most || g.events >= readingsPerSave*r.Limits.Events ||
+		time.Since(g.since) >= min(max(saveInterval, foldingPerSave*r.saveTook), longestInterval)
 }
 
 // compact turns the documents in memory into their stored form, which takes a fraction of the memory and is what a save
 // needs. One that has no stored form stays as it is: its save finds the event responsible.
 func (r *Replay) compact() {
-	var values []*held
+	var values []*cachedDocument
 	for _, h := range r.memory.documents {
 		if h.value != nil {
 			values = append(values, h)
@@ -108,12 +108,12 @@ func (r *Replay) compact() {
 	chunk := (len(values) + n - 1) / n
 	parallel(n, func(worker int) {
 		for _, h := range values[min(len(values), worker*chunk):min(len(values), (worker+1)*chunk)] {
-			if data, err := h.text(r.Fold); err == nil {
+			if data, err := h.encode(r.Fold); err == nil {
 				h.data, h.value = data, nil
 			}
 		}
 	})
-	r.memory.weigh()
+	r.memory.recomputeWeight()
 	r.pending.weight = 0
 	for _, id := range r.pending.changed {
 		r.pending.weight += r.memory.documents[id].weight(id)
@@ -138,17 +138,17 @@ func (r *Replay) startSave(ctx context.Context) error {
 	}
 	s := &saving{
 		done: make(chan struct{}), number: g.number(), from: r.at.stored, to: g.upTo, events: g.events,
-		parked: g.parked, waiting: g.waiting, documents: make([]unsaved, len(g.changed)),
+		parked: g.parked, waiting: g.waiting, documents: make([]unsavedDocument, len(g.changed)),
 	}
-	if g.only != nil && len(g.changed) == 1 {
-		s.only = r.Fold.Blame(&folding.Event{Event: g.only}, r.Fold.Where(g.only.Type), nil)
-		s.only.DocumentID = g.changed[0]
-		addBefore(s.only, r.Fold, &g.before)
+	if g.onlyEvent != nil && len(g.changed) == 1 {
+		s.onlyFault = r.Fold.Blame(&folding.Event{Event: g.onlyEvent}, r.Fold.Where(g.onlyEvent.Type), nil)
+		s.onlyFault.DocumentID = g.changed[0]
+		addDocumentBefore(s.onlyFault, r.Fold, &g.lastBefore)
 	}
 	for i, id := range g.changed {
 		h := r.memory.documents[id]
-		s.documents[i] = unsaved{id, *h}
-		h.there = true
+		s.documents[i] = unsavedDocument{id, *h}
+		h.exists = true
 	}
 	r.saving = s
 	go func() {
@@ -183,28 +183,28 @@ func (r *Replay) awaitSave() error {
 	if errors.Is(err, drivers.ErrStale) {
 		r.at.known = false
 	}
-	if errors.Is(err, errAgain) {
+	if errors.Is(err, errRefold) {
 		return err
 	}
 	if errors.Is(err, drivers.ErrTimedOut) && s.events > 1 {
-		r.at.atOnce = max(1, s.events/2)
-		return errAgain
+		r.at.maxPerSave = max(1, s.events/2)
+		return errRefold
 	}
-	if unfit(err) {
-		if s.only == nil {
-			r.at.atOnce = max(1, s.events/2)
-			return errAgain
+	if unstorable(err) {
+		if s.onlyFault == nil {
+			r.at.maxPerSave = max(1, s.events/2)
+			return errRefold
 		}
-		s.only.Err = err
-		return r.handleRefusal(s.only)
+		s.onlyFault.Err = err
+		return r.handleRefusal(s.onlyFault)
 	}
 	return fmt.Errorf("save build %d of projection %q at position %d: %w", r.Build.Number, r.Build.Name, s.to, err)
 }
 
-// forgetUnsaved drops the documents in memory and what is set aside.
+// forgetUnsaved drops the documents in memory and the exclusions.
 func (r *Replay) forgetUnsaved() {
 	r.reportCounted(-r.pending.events)
-	r.memory, r.pending, r.aside = documentMemory{}, pendingSave{earlier: r.pending.number()}, nil
+	r.memory, r.pending, r.exclusions = documentMemory{}, pendingSave{earlier: r.pending.number()}, nil
 }
 
 func (r *Replay) wasSaved(s *saving) {
@@ -213,10 +213,10 @@ func (r *Replay) wasSaved(s *saving) {
 		r.at.refused = nil
 	}
 	r.numbered, r.saveTook = s.number, s.took
-	if r.at.atOnce > 0 && s.took < growingSave {
+	if r.at.maxPerSave > 0 && s.took < fastSave {
 		// The part that was too much is now saved, or fails again.
-		if r.at.atOnce *= 2; r.at.atOnce >= careful {
-			r.at.atOnce = 0
+		if r.at.maxPerSave *= 2; r.at.maxPerSave >= maxLimitedSave {
+			r.at.maxPerSave = 0
 		}
 	}
 	most := r.Limits.DocumentBytes
@@ -240,12 +240,12 @@ func (r *Replay) wasSaved(s *saving) {
 	r.reportFolded(s.events, len(s.batch.Upserts)+len(s.batch.Deletes))
 }
 
-// growingSave is the duration below which a save with a limited number of events may be followed by one of twice as
+// fastSave is the duration below which a save with a limited number of events may be followed by one of twice as
 // many. It is well below half of a save's time limit, so a database that is merely slow is not overloaded again.
-const growingSave = 5 * time.Second
+const fastSave = 5 * time.Second
 
-// careful is the number of events from which on a save is no longer limited by number.
-const careful = 1 << 16
+// maxLimitedSave is the number of events from which on a save is no longer limited by number.
+const maxLimitedSave = 1 << 16
 
 // flush saves what is pending, and returns when everything is saved.
 func (r *Replay) flush(ctx context.Context) error {
@@ -264,28 +264,29 @@ func (r *Replay) finish(ctx context.Context, err error) error {
 	return err
 }
 
-// unfitError is the error for a document that cannot be written.
-type unfitError struct{ err error }
+// unstorableError is the error for a document that cannot be written.
+type unstorableError struct{ err error }
 
-func (e *unfitError) Error() string { return e.err.Error() }
-func (e *unfitError) Unwrap() error { return e.err }
+func (e *unstorableError) Error() string { return e.err.Error() }
+func (e *unstorableError) Unwrap() error { return e.err }
 
-// unfit reports whether a document cannot be stored: it is invalid, or exceeds the database's limits in size or depth.
-func unfit(err error) bool {
-	_, cannotBeWritten := errors.AsType[*unfitError](err)
+// unstorable reports whether a document cannot be stored: it is invalid, or exceeds the database's limits in size or
+// depth.
+func unstorable(err error) bool {
+	_, cannotBeWritten := errors.AsType[*unstorableError](err)
 	return cannotBeWritten || domain.IsCode(err, domain.CodeTooLarge) || domain.IsCode(err, domain.CodeInvalidJSON)
 }
 
 // toBatch converts the documents to what a driver saves, new documents first.
 func (s *saving) toBatch(ctx context.Context, f *folding.Fold) (drivers.Batch, error) {
 	// Sorted by id, neighbors in an index are written one after the other: a fifth less work for PostgreSQL.
-	slices.SortFunc(s.documents, func(a, b unsaved) int { return strings.Compare(a.id, b.id) })
+	slices.SortFunc(s.documents, func(a, b unsavedDocument) int { return strings.Compare(a.id, b.id) })
 	data := make([]json.RawMessage, len(s.documents))
 	failed := make([]error, workersFor(ctx, len(s.documents)))
 	chunk := (len(s.documents) + len(failed) - 1) / len(failed)
 	parallel(len(failed), func(worker int) {
 		for i := worker * chunk; i < min(len(s.documents), (worker+1)*chunk) && ctx.Err() == nil; i++ {
-			if data[i], failed[worker] = s.documents[i].text(f); failed[worker] != nil {
+			if data[i], failed[worker] = s.documents[i].encode(f); failed[worker] != nil {
 				return
 			}
 		}
@@ -304,7 +305,7 @@ func (s *saving) toBatch(ctx context.Context, f *folding.Fold) (drivers.Batch, e
 		case data[i] == nil:
 			// Delete it even if it did not exist: a slower worker may be about to write it.
 			batch.Deletes = append(batch.Deletes, drivers.Deletion{ID: d.id, Version: d.version})
-		case d.there:
+		case d.exists:
 			before = append(before, document)
 		default:
 			batch.Upserts = append(batch.Upserts, document)
@@ -316,21 +317,21 @@ func (s *saving) toBatch(ctx context.Context, f *folding.Fold) (drivers.Batch, e
 	return batch, nil
 }
 
-// addBefore adds the document before the event to a fault.
-func addBefore(fault *folding.EventError, f *folding.Fold, was *held) {
-	if text, err := was.text(f); err == nil {
+// addDocumentBefore adds the document before the event to a fault.
+func addDocumentBefore(fault *folding.EventError, f *folding.Fold, was *cachedDocument) {
+	if text, err := was.encode(f); err == nil {
 		fault.SetBefore(text)
 	}
 }
 
-// text returns a document in stored form; nil if there is none.
-func (h *held) text(f *folding.Fold) (json.RawMessage, error) {
+// encode returns a document in stored form; nil if there is none.
+func (h *cachedDocument) encode(f *folding.Fold) (json.RawMessage, error) {
 	if h.value == nil {
 		return h.data, nil
 	}
 	data, err := f.Text(h.value)
 	if err != nil {
-		return nil, &unfitError{err}
+		return nil, &unstorableError{err}
 	}
 	return data, nil
 }

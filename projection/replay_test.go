@@ -58,9 +58,9 @@ func someEvents(t *rapid.T, tb testing.TB, b bench, tenant domain.TenantID) {
 	}
 }
 
-// Whatever stops a replay, and however often: documents and checkpoint are at any moment what a fold from scratch up to
-// the checkpoint gives.
-func TestReplayIsAFoldFromScratch(t *testing.T) {
+// However often a replay is interrupted, the documents and the checkpoint are at any moment those of a fold from
+// scratch up to the checkpoint.
+func TestReplayEqualsFoldFromScratch(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -156,8 +156,8 @@ func stored(fail rapid.TB, t testing.TB, b bench, build domain.Build, tenant dom
 	return all
 }
 
-// A fault leaves everything before its event saved, and says which event it is, whatever the size of the batches and on
-// how many processors they are folded.
+// After a fault, everything before the event is saved, and the error names the event, whatever the size of batches and
+// the number of processors.
 func TestReplayStopsBeforeAFault(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -195,8 +195,8 @@ func TestReplayStopsBeforeAFault(t *testing.T) {
 	}
 }
 
-// A document that the database refuses for its size is the fault of the event that made it so, not of its batch.
-func TestReplayBlamesTheEventThatMakesADocumentTooLarge(t *testing.T) {
+// If the database refuses a document for its size, the fault names the event that made it too large.
+func TestReplayReportsTheEventThatMakesADocumentTooLarge(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant := b.tenant(t)
@@ -214,8 +214,8 @@ func TestReplayBlamesTheEventThatMakesADocumentTooLarge(t *testing.T) {
 		limits.Events = events
 		build.Number++
 		replay := &projection.Replay{Driver: refusing{Driver: b.driver, document: `{"n":9}`}, Build: build, Tenant: tenant, Fold: fold, Limits: limits}
-		// x-0 has events 1, 4, 7, ... : its ninth is 25. What is read one by one is saved together, and continues to n = 14
-		// unseen.
+		// x-0 has events 1, 4, 7, ... : its ninth is 25. What is read one by one is saved together, and continues to n
+		// = 14 unseen.
 		if err = replay.Run(t.Context(), b.store, 40); err != nil {
 			t.Fatalf("%d events at a time: documents whose last state is small enough are refused: %v", events, err)
 		}
@@ -231,8 +231,8 @@ func TestReplayBlamesTheEventThatMakesADocumentTooLarge(t *testing.T) {
 	}
 }
 
-// A batch that ran out of time is saved in smaller parts, down to what the database finishes in time.
-func TestReplaySavesLessAtATimeAfterATimeout(t *testing.T) {
+// A batch that timed out is saved in smaller parts, down to what the database finishes in time.
+func TestReplaySavesSmallerBatchesAfterATimeout(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant := b.tenant(t)
@@ -266,8 +266,7 @@ func TestReplaySavesLessAtATimeAfterATimeout(t *testing.T) {
 	}
 }
 
-// A runner that meets what is too much for one save continues in smaller parts, and stops before the event that stays
-// too much alone.
+// A runner whose save is refused continues in smaller parts, and stops before the event that is refused alone.
 func TestRunnerStopsBeforeADocumentThatIsTooLarge(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -297,8 +296,8 @@ func TestRunnerStopsBeforeADocumentThatIsTooLarge(t *testing.T) {
 	mustEqual(t, documents(t, p.catalog, tenant, "p", 0), fromScratch(t, definition, b.log(t, tenant)[:58]))
 }
 
-// Checkpoints that nothing else asks for are saved seldom.
-func TestReplayOfOtherTypesSavesLittle(t *testing.T) {
+// Checkpoints that nothing else requires are saved rarely.
+func TestReplaySavesFewCheckpointsForOtherTypes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant := b.tenant(t)
@@ -323,9 +322,9 @@ func TestReplayOfOtherTypesSavesLittle(t *testing.T) {
 	}
 }
 
-// In a database without transactions a batch may be saved in part: documents without the checkpoint. Saving it again
-// completes it, and what took effect before does not take effect twice.
-func TestReplaySkipsWhatADocumentHasSeen(t *testing.T) {
+// In a database without transactions, a batch may be saved in part: documents without the checkpoint. Saving it again
+// completes it, and no event takes effect twice.
+func TestReplaySkipsEventsUpToADocumentsVersion(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant := b.tenant(t)

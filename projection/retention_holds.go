@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 )
@@ -24,28 +26,23 @@ func (c *Catalog) RetentionHolds(ctx context.Context, tenant domain.TenantID, ca
 	if err != nil {
 		return nil, err
 	}
-	var holds []domain.RetentionHold
-	var failures []error
 	var mu sync.Mutex
-	var asking sync.WaitGroup
-	turn := make(chan struct{}, positionsAtOnce)
+	var holds []domain.RetentionHold
+	var reads errgroup.Group
+	reads.SetLimit(maxConcurrentReads)
 	for _, p := range slices.Concat(own, shared) {
-		turn <- struct{}{}
-		asking.Go(func() {
+		reads.Go(func() error {
 			hold, ok, err := c.retentionHold(ctx, tenant, p.ProjectionID, category)
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case err != nil:
-				failures = append(failures, err)
-			case ok:
+			if err == nil && ok {
+				mu.Lock()
+				defer mu.Unlock()
 				holds = append(holds, hold)
 			}
-			<-turn
+			return err
 		})
 	}
-	asking.Wait()
-	return holds, errors.Join(failures...)
+	err = reads.Wait()
+	return holds, err
 }
 
 // retentionHold returns how far a projection holds a category's events for a tenant; ok is false if it holds none.
@@ -71,11 +68,11 @@ func (c *Catalog) retentionHold(ctx context.Context, tenant domain.TenantID, id 
 		switch {
 		case err == nil:
 			hold.Position = checkpoint
-			wants, head, err := c.wantsAny(ctx, tenant, p, category, checkpoint)
+			wants, head, err := c.hasUnfolded(ctx, tenant, p, category, checkpoint)
 			if err != nil || wants || checkpoint >= head {
 				return hold, wants, err
 			}
-			passed, err := c.passOver(ctx, tenant, p, checkpoint, head)
+			passed, err := c.saveAtHead(ctx, tenant, p, checkpoint, head)
 			return hold, !passed, err
 		case ctx.Err() != nil:
 			return hold, false, err
@@ -88,10 +85,10 @@ func (c *Catalog) retentionHold(ctx context.Context, tenant domain.TenantID, id 
 	}
 }
 
-// wantsAny reports whether the log has an event of the category after the checkpoint that the projection folds. It
+// hasUnfolded reports whether the log has an event of the category after the checkpoint that the projection folds. It
 // looks up to the head, and returns the head. The look is necessary because a checkpoint is not saved if no event was
 // folded since the previous one.
-func (c *Catalog) wantsAny(ctx context.Context, tenant domain.TenantID, p domain.Projection, category string, checkpoint int64) (wants bool, to int64, err error) {
+func (c *Catalog) hasUnfolded(ctx context.Context, tenant domain.TenantID, p domain.Projection, category string, checkpoint int64) (wants bool, to int64, err error) {
 	head, err := c.config.Store.Head(ctx, tenant)
 	if err != nil || checkpoint >= head.Position {
 		return false, head.Position, err
@@ -100,10 +97,10 @@ func (c *Catalog) wantsAny(ctx context.Context, tenant domain.TenantID, p domain
 	return wants, head.Position, err
 }
 
-// passOver saves a build's checkpoint at the head if the projection folds no event in between. Otherwise, once those
+// saveAtHead saves a build's checkpoint at the head if the projection folds no event in between. Otherwise, once those
 // events are gone, nothing would show that the build has missed none. It returns false if the checkpoint cannot be
 // saved now.
-func (c *Catalog) passOver(ctx context.Context, tenant domain.TenantID, p domain.Projection, checkpoint, head int64) (bool, error) {
+func (c *Catalog) saveAtHead(ctx context.Context, tenant domain.TenantID, p domain.Projection, checkpoint, head int64) (bool, error) {
 	switch {
 	case p.Inline:
 		return true, nil // the appends have folded everything

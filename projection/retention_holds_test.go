@@ -106,7 +106,7 @@ func TestRetentionHolds(t *testing.T) {
 	}
 }
 
-// downDriver is a database that does not tell how far a build is.
+// downDriver is a database that cannot return checkpoints.
 type downDriver struct{ drivers.Driver }
 
 func (downDriver) Checkpoint(context.Context, domain.Build, domain.TenantID) (int64, error) {

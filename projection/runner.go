@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"math/rand/v2"
@@ -68,7 +69,7 @@ type Runner struct {
 	mu              sync.Mutex
 	start           func(work func(ctx context.Context)) // runs work in the background; nil before Run
 	ended           bool
-	lanes           map[string]*lane // by database
+	pools           map[string]*workerPool // by database
 	tenants         map[domain.TenantID]*tenant
 	shares          map[domain.TenantID]domain.Share
 	newest          time.Time // the newest LastAt of a head
@@ -81,33 +82,23 @@ type Runner struct {
 
 // NewRunner returns a Runner. It works while Run is running.
 func NewRunner(config RunnerConfig) *Runner {
-	if config.Workers <= 0 {
-		config.Workers = 2 * runtime.GOMAXPROCS(0)
-	}
-	if config.Ceiling <= 0 {
-		config.Ceiling = max(1, config.Workers-1)
-	}
-	if config.Folds <= 0 {
-		config.Folds = 500
-	}
-	if config.Poll <= 0 {
-		config.Poll = 5 * time.Second
-	}
-	if config.CatchUp == (Limits{}) {
-		config.CatchUp = CatchUpLimits
-	}
+	config.Workers = cmp.Or(config.Workers, 2*runtime.GOMAXPROCS(0))
+	config.Ceiling = cmp.Or(config.Ceiling, max(1, config.Workers-1))
+	config.Folds = cmp.Or(config.Folds, 500)
+	config.Poll = cmp.Or(config.Poll, 5*time.Second)
+	config.CatchUp = cmp.Or(config.CatchUp, CatchUpLimits)
 	r := &Runner{
 		config:    config,
 		folds:     newFolds(config.Store, config.Handlers, config.Upcasters, config.Folds),
 		refresh:   make(chan struct{}, 1),
-		lanes:     make(map[string]*lane),
+		pools:     make(map[string]*workerPool),
 		tenants:   make(map[domain.TenantID]*tenant),
 		followed:  make(map[domain.ProjectionID]*followed),
 		shared:    make(map[*followed]struct{}),
 		heldPairs: make(map[*pair]struct{}),
 		unchecked: make(map[*pair]struct{}),
 	}
-	config.Progress.hasten = r.hasten
+	config.Progress.onWait = r.startRelaxed
 	return r
 }
 
@@ -151,8 +142,8 @@ func (r *Runner) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	r.mu.Lock()
 	r.start = func(work func(ctx context.Context)) { all.Go(func() { work(ctx) }) }
-	for _, l := range r.lanes {
-		r.openLane(l)
+	for _, pool := range r.pools {
+		r.resume(pool)
 	}
 	r.mu.Unlock()
 	r.keepReading(ctx)
@@ -175,11 +166,11 @@ const headsOverlap = time.Minute
 
 // keepReading keeps the runner's projections and heads up to date until ctx ends.
 func (r *Runner) keepReading(ctx context.Context) {
-	var seen seen
+	var seen changesSeen
 	var failures int
 	poll := time.NewTimer(0)
 	defer poll.Stop()
-	proof := time.NewTicker(proofDelay)
+	proof := time.NewTicker(durableDelay)
 	defer proof.Stop()
 	r.Refresh()
 	for {
@@ -205,16 +196,16 @@ func (r *Runner) keepReading(ctx context.Context) {
 			failures = 0
 		} else if ctx.Err() == nil {
 			r.config.Log.Warn("the runner cannot read what to follow; trying again", "error", err)
-			wait = backoff(failures)
+			wait = Backoff(failures)
 		}
 		poll.Reset(wait)
 	}
 }
 
-// seen is the time of the newest applied change to projections and to tenants' builds.
-type seen struct{ projections, builds time.Time }
+// changesSeen is the time of the newest applied change to projections and to tenants' builds.
+type changesSeen struct{ projections, builds time.Time }
 
-func (r *Runner) readProjections(ctx context.Context, seen *seen) error {
+func (r *Runner) readProjections(ctx context.Context, seen *changesSeen) error {
 	r.mu.Lock()
 	r.projectionReads++
 	r.mu.Unlock()
@@ -275,18 +266,18 @@ func (r *Runner) readHeads(ctx context.Context) error {
 	for p := range r.heldPairs {
 		r.enqueue(p)
 	}
-	for _, l := range r.lanes {
-		if l.closed {
-			if _, out := r.config.Outages.of(l.database); !out {
-				r.openLane(l) // Answers came first
+	for _, pool := range r.pools {
+		if pool.suspended {
+			if _, out := r.config.Outages.of(pool.database); !out {
+				r.resume(pool) // Answers came first
 			}
 		}
 	}
 	return nil
 }
 
-// proofDelay is how long a database may take to write confirmed data to its disk.
-const proofDelay = 2 * time.Second
+// durableDelay is how long a database may take to write confirmed data to its disk.
+const durableDelay = 2 * time.Second
 
 // recheckIdle re-reads the checkpoints of pairs that have saved documents and then become idle. A driver need not wait
 // until a save is on disk. So a database that crashed may have lost a pair's last saves, and nothing would show that
@@ -297,7 +288,7 @@ func (r *Runner) recheckIdle() {
 	for p := range r.unchecked {
 		if p.state != pairIdle {
 			delete(r.unchecked, p)
-		} else if time.Since(p.at.savedAt) >= proofDelay {
+		} else if time.Since(p.at.savedAt) >= durableDelay {
 			delete(r.unchecked, p)
 			p.at.known = false
 			r.enqueue(p)
@@ -331,7 +322,7 @@ func (r *Runner) Lags() []Lag {
 		if p.state == pairInline || p.state == pairSurveyed {
 			continue // appends fold it, or it is not known yet how much there is to fold
 		}
-		lag.Positions += max(0, p.of.head-p.at.seen)
+		lag.Positions += max(0, p.tenant.head-p.at.seen)
 		if p.state == pairFaulted {
 			lag.Faulted++
 		}
@@ -343,10 +334,9 @@ func (r *Runner) Lags() []Lag {
 	return all
 }
 
-// backoff returns how long to wait after failures in a row: 100 ms, doubled each time up to 30 s. It subtracts up to a
-// half at random, so that pairs that failed together do not retry together.
-func backoff(failures int) time.Duration {
-	wait := 100 * time.Millisecond << min(failures-1, 9)
-	wait = min(wait, 30*time.Second)
+// Backoff returns how long to wait after failures in a row: 100 ms, doubled each time up to 30 s. It subtracts up to a
+// half at random, so that what failed together is not retried together.
+func Backoff(failures int) time.Duration {
+	wait := min(100*time.Millisecond<<min(failures-1, 9), 30*time.Second)
 	return wait - rand.N(wait/2)
 }

@@ -19,7 +19,8 @@ import (
 	"github.com/manifold-es/manifold/projection/folding"
 )
 
-// sums is a definition over several streams, with removals, in which order and doubling show.
+// sums is a definition over several streams with removals. Its documents show a wrong order and events that were
+// applied twice.
 func sums(name string) domain.Definition {
 	return folding.WithDefaults(domain.Definition{
 		Name: name,
@@ -31,7 +32,7 @@ func sums(name string) domain.Definition {
 	})
 }
 
-// The metrics page asks for the lags at any moment, also while a worker folds. It shows with the race detector.
+// Lags may be called at any moment, also while a worker folds. The race detector checks it.
 func TestLagsWhileFolding(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -60,10 +61,10 @@ func TestLagsWhileFolding(t *testing.T) {
 	}
 }
 
-// Two processes on the same pairs, whose calls go wrong and who are stopped and started again, while events are
-// appended: at any moment the documents are what a fold from scratch up to the checkpoint gives, for a tenant's own
-// projection and for a shared one.
-func TestRunnersThatBreakAndCompete(t *testing.T) {
+// Two processes follow the same pairs while events are appended. Their calls fail, and they are stopped and restarted.
+// At any moment, the documents are those of a fold from scratch up to the checkpoint, for a tenant's own projection and
+// for a shared one.
+func TestCompetingRunnersWithFailingDatabases(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	pool := b.db.Pool(t, pgtest.RoleSuperuser, 2)
@@ -120,7 +121,8 @@ func TestRunnersThatBreakAndCompete(t *testing.T) {
 	}
 }
 
-// snapshotHolds reads a build's documents and checkpoint of one moment, past all Go code, and compares.
+// snapshotHolds reads a build's documents and checkpoint in one snapshot, without the package's code, and compares
+// them.
 func snapshotHolds(t *testing.T, b bench, pool *pgxpool.Pool, build domain.Build, tenant domain.TenantID) {
 	t.Helper()
 	table := "documents"
@@ -161,8 +163,8 @@ func snapshotHolds(t *testing.T, b bench, pool *pgxpool.Pool, build domain.Build
 	mustEqual(t, got, fromScratch(t, sums(build.Name), log[:checkpoint]))
 }
 
-// A fault stops one projection for one tenant, shows in the status, and another build gets over it.
-func TestFaultStaysWhereItIs(t *testing.T) {
+// A fault stops one projection for one tenant and shows in the status. Another build overcomes it.
+func TestFaultStopsOneTenantOfOneProjection(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	broken, fine := b.tenant(t), b.tenant(t)
@@ -232,7 +234,8 @@ func TestFaultStaysWhereItIs(t *testing.T) {
 	if _, err := q.catalog.Reset(t.Context(), domain.Everyone, "sums", "test", false); err != nil {
 		t.Fatal(err)
 	}
-	// A process that starts to listen for retries retries every stopped pair: the old build's fault may be reported twice.
+	// A process that starts to listen for retries retries every stopped pair: the old build's fault may be reported
+	// twice.
 	again := <-faults
 	for again.Build == fault.Build {
 		again = <-faults
@@ -242,8 +245,8 @@ func TestFaultStaysWhereItIs(t *testing.T) {
 	}
 }
 
-// What a newer program gets over is no longer a fault.
-func TestFaultThatIsOver(t *testing.T) {
+// A fault that a newer program can fold is cleared.
+func TestOvercomeFaultsAreCleared(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant := b.tenant(t)
@@ -278,8 +281,8 @@ func TestFaultThatIsOver(t *testing.T) {
 	stop()
 }
 
-// awaitSeen waits until the runner has nothing left to do for the pair. What happened before shows as a fault while it
-// is there, so this looks at the checkpoint alone.
+// awaitSeen waits until the runner has nothing left to do for the pair. Since an old fault may still be stored, it
+// looks at the checkpoint alone.
 func (p process) awaitSeen(t *testing.T, b bench, tenant domain.TenantID, name string, position int64) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; {
@@ -295,8 +298,8 @@ func (p process) awaitSeen(t *testing.T, b bench, tenant domain.TenantID, name s
 	}
 }
 
-// A database may confirm a save and lose it in a crash. The runner finds out although appends have ended.
-func TestLostSavesAreFoundOut(t *testing.T) {
+// A database may confirm a save and lose it in a crash. The runner detects that even if appends have ended.
+func TestLostSavesAreDetected(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant := b.tenant(t)
@@ -315,7 +318,7 @@ func TestLostSavesAreFoundOut(t *testing.T) {
 	mustEqual(t, documents(t, p.catalog, tenant, "sums", last), fromScratch(t, sums("sums"), b.log(t, tenant)))
 }
 
-// Pairs take turns: a long way to go for one tenant does not keep another one waiting.
+// Pairs take turns: a tenant with much to fold does not delay another one.
 func TestTurnsAreFair(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -353,8 +356,8 @@ func TestTurnsAreFair(t *testing.T) {
 	}
 }
 
-// Projections far more than folds are kept compiled are all followed, a deleted one no more.
-func TestFollowsMoreThanItRemembers(t *testing.T) {
+// The runner follows many more projections than it keeps compiled folds, and stops following a deleted one.
+func TestRunnerFollowsMoreProjectionsThanItCaches(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant := b.tenant(t)

@@ -54,18 +54,26 @@ func (c *Catalog) Status(ctx context.Context, tenant domain.TenantID, name strin
 }
 
 func (c *Catalog) status(ctx context.Context, tenant domain.TenantID, name string) (Status, error) {
-	p, err := c.live(ctx, tenant, name)
+	p, err := c.Live(ctx, tenant, name)
 	if err != nil {
 		return Status{}, err
 	}
-	s := Status{Projection: p, State: StateCaughtUp}
-	head, err := c.config.Store.Head(ctx, tenant)
+	s, err := c.statusOf(ctx, tenant, p)
 	if err != nil {
 		return Status{}, fmt.Errorf("the status of projection %q: %w", name, err)
 	}
+	return s, nil
+}
+
+func (c *Catalog) statusOf(ctx context.Context, tenant domain.TenantID, p domain.Projection) (Status, error) {
+	s := Status{Projection: p, State: StateCaughtUp}
+	head, err := c.config.Store.Head(ctx, tenant)
+	if err != nil {
+		return Status{}, err
+	}
 	s.Head = head.Position
 	if s.Loss, err = c.loss(ctx, tenant, p); err != nil {
-		return Status{}, fmt.Errorf("the status of projection %q: %w", name, err)
+		return Status{}, err
 	}
 	if p.Definition.Mode == domain.ModeLive {
 		s.Known, s.Checkpoint = true, s.Head // nothing is stored that could lag
@@ -88,14 +96,14 @@ func (c *Catalog) status(ctx context.Context, tenant domain.TenantID, name strin
 	s.Known = true
 	fault, faulted, err := c.config.Store.Fault(ctx, tenant, p.ProjectionID, p.Build)
 	if err != nil {
-		return Status{}, fmt.Errorf("the status of projection %q: %w", name, err)
+		return Status{}, err
 	}
 	if s.Parked, err = c.config.Store.CountParked(ctx, tenant, p.ProjectionID, p.Build); err != nil {
-		return Status{}, fmt.Errorf("the status of projection %q: %w", name, err)
+		return Status{}, err
 	}
 	stored := s.Checkpoint
 	if err := c.lag(ctx, tenant, &s); err != nil {
-		return Status{}, fmt.Errorf("the status of projection %q: %w", name, err)
+		return Status{}, err
 	}
 	switch {
 	// A fault before the checkpoint was overcome by a later attempt.
@@ -105,14 +113,11 @@ func (c *Catalog) status(ctx context.Context, tenant domain.TenantID, name strin
 		s.State = StateHeld
 	case s.LagEvents > 0:
 		s.State = StateRunning
-		if troubled {
-			s.Error, s.Since, s.NextTry = trouble.Error, trouble.Since, trouble.NextTry
-		}
 	case p.Definition.Mode == domain.ModeInline && !p.Inline && s.Head > 0:
 		s.State, s.Error = StateRunning, "it has caught up, and appends are about to take over"
-		if troubled {
-			s.Error, s.Since, s.NextTry = trouble.Error, trouble.Since, trouble.NextTry
-		}
+	}
+	if s.State == StateRunning && troubled {
+		s.Error, s.Since, s.NextTry = trouble.Error, trouble.Since, trouble.NextTry
 	}
 	return s, nil
 }

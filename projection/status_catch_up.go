@@ -16,7 +16,7 @@ import (
 //
 // The error is domain.CodeNotCaughtUp if the projection did not get there in time, and domain.CodeFaulted if it cannot.
 func (c *Catalog) CatchUp(ctx context.Context, tenant domain.TenantID, name string, wait time.Duration) (Status, error) {
-	p, err := c.live(ctx, tenant, name)
+	p, err := c.Live(ctx, tenant, name)
 	if err != nil {
 		return Status{}, err
 	}

@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
@@ -18,9 +19,9 @@ type Position struct {
 	Faulted    bool              // it has stopped before an event that cannot be folded
 }
 
-// positionsAtOnce limits how many projections are read at the same time, so that one request does not take all
+// maxConcurrentReads limits how many projections are read at the same time, so that one request does not take all
 // connections.
-const positionsAtOnce = 4
+const maxConcurrentReads = 4
 
 // Positions returns how far the tenant's projections have come, in the order of List. It omits live ones, which store
 // nothing that could lag. It counts no events, so its cost does not depend on the lag.
@@ -35,18 +36,16 @@ func (c *Catalog) Positions(ctx context.Context, tenant domain.TenantID) ([]Posi
 			names = append(names, p.Name)
 		}
 	}
-	found, failures := make([]*Position, len(names)), make([]error, len(names))
-	var asking sync.WaitGroup
-	turn := make(chan struct{}, positionsAtOnce)
+	found := make([]*Position, len(names))
+	var reads errgroup.Group
+	reads.SetLimit(maxConcurrentReads)
 	for i, name := range names {
-		turn <- struct{}{}
-		asking.Go(func() {
-			found[i], failures[i] = c.position(ctx, tenant, name)
-			<-turn
+		reads.Go(func() (err error) {
+			found[i], err = c.position(ctx, tenant, name)
+			return err
 		})
 	}
-	asking.Wait()
-	if err := errors.Join(failures...); err != nil {
+	if err := reads.Wait(); err != nil {
 		return nil, err
 	}
 	var all []Position
@@ -62,7 +61,7 @@ func (c *Catalog) Positions(ctx context.Context, tenant domain.TenantID) ([]Posi
 func (c *Catalog) position(ctx context.Context, tenant domain.TenantID, name string) (*Position, error) {
 	var last int64
 	for {
-		p, err := c.live(ctx, tenant, name)
+		p, err := c.Live(ctx, tenant, name)
 		if domain.IsCode(err, domain.CodeNotFound) || err == nil && p.Definition.Mode == domain.ModeLive {
 			return nil, nil
 		}

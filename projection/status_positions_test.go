@@ -7,9 +7,9 @@ import (
 	"github.com/manifold-es/manifold/projection"
 )
 
-// A checkpoint is not saved for its own sake: a projection that has nothing to fold behind it is behind nothing, however long the
-// log continues with events of others.
-func TestPositionOverEventsOfOthers(t *testing.T) {
+// A checkpoint is not saved if no event was folded. A projection without events to fold after its checkpoint does not
+// lag, however long the log continues with other events.
+func TestPositionSkipsEventsOfOtherCategories(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant := b.tenant(t)
@@ -29,11 +29,11 @@ func TestPositionOverEventsOfOthers(t *testing.T) {
 	}
 	others := b.append(t, tenant, "y-1", "Add", `{"k": "a", "n": 1}`)
 	if got := position(); got != others {
-		t.Errorf("it has come to %d of %d, with nothing to fold", got, others)
+		t.Errorf("it is at %d of %d, with nothing to fold", got, others)
 	}
 	b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
 	if got := position(); got != others {
-		t.Errorf("it has come to %d of %d, with one to fold behind that", got, others)
+		t.Errorf("it is at %d of %d, with one more event to fold", got, others)
 	}
 	b.append(t, tenant, "y-1", "Add", `{"k": "a", "n": 1}`)
 	switch s, err := c.Status(t.Context(), tenant, "sums"); {

@@ -21,7 +21,7 @@ import (
 
 func (b bench) upcasters(t testing.TB) *upcasting.Upcasters {
 	t.Helper()
-	u, err := upcasting.New(b.store.Registry, b.store.Log)
+	u, err := upcasting.New(b.store.Registry, b.store.Log, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,15 +36,16 @@ func (b bench) upcast(t testing.TB, owner domain.TenantID, eventType string, ver
 	}
 }
 
-// someUpcasts are expressions for the events of someEvents after which every definition of someDefinition still folds.
+// someUpcasts are expressions for the events of someEvents. After them, every definition of someDefinition can still
+// fold.
 var someUpcasts = []string{
 	`merge(event.data, {'n': event.data.n + 1})`,
 	`merge(event.data, {'k': event.data.k == null ? 'c' : null})`,
 	`{'k': event.type, 'n': event.metadata.?schemaVersion.orValue(1)}`,
 }
 
-// Documents are what a fold from scratch of the events gives after each went through its upcasters one by one; a rebuild
-// folds with those that are in force when it begins.
+// Documents are those of a fold from scratch after each event went through its upcasters one by one. A rebuild folds
+// with the upcasters in force when it begins.
 func TestUpcastEventsAreFolded(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -82,7 +83,7 @@ func TestUpcastEventsAreFolded(t *testing.T) {
 			}
 			someEvents(rt, t, b, tenant)
 			replay := &projection.Replay{
-				Driver: b.driver, Tenant: tenant, Fold: fold.Through(upcasters),
+				Driver: b.driver, Tenant: tenant, Fold: fold.WithUpcasters(upcasters),
 				Build:  domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: definition.Name}, Number: build, Database: "default"},
 				Limits: projection.Limits{Events: rapid.IntRange(1, 9).Draw(rt, "limit"), Bytes: rapid.SampledFrom([]int{1, 200, 1 << 20}).Draw(rt, "bytes"), DocumentBytes: 1 << 20},
 			}
@@ -106,7 +107,7 @@ func TestUpcastEventsAreFolded(t *testing.T) {
 	})
 }
 
-// oneByOne puts an event of schema version 1 through upcasters, named type/version.
+// oneByOne applies upcasters, named type/version, to an event of schema version 1.
 func oneByOne(t rapid.TB, inForce map[string]string, event *domain.Event) {
 	for version := 1; ; version++ {
 		source, ok := inForce[fmt.Sprintf("%s/%d", event.Type, version)]
@@ -125,8 +126,8 @@ func oneByOne(t rapid.TB, inForce map[string]string, event *domain.Event) {
 	}
 }
 
-// Events that grow without measure are folded a few at a time.
-func TestUpcastEventsDoNotFillTheMemory(t *testing.T) {
+// Events that upcasters make very large are folded a few at a time.
+func TestUpcastEventsAreLimitedInMemory(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant := b.tenant(t)
@@ -165,7 +166,7 @@ func TestUpcastEventsDoNotFillTheMemory(t *testing.T) {
 	}
 	build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "p"}, Number: 1, Database: "default"}
 	replay := &projection.Replay{
-		Driver: b.driver, Build: build, Tenant: tenant, Fold: fold.Through(b.upcasters(t)),
+		Driver: b.driver, Build: build, Tenant: tenant, Fold: fold.WithUpcasters(b.upcasters(t)),
 		Limits: projection.Limits{Events: 1000, Bytes: most, DocumentBytes: 1 << 20},
 	}
 	if err := replay.Run(t.Context(), b.store, 1000); err != nil {
@@ -177,8 +178,8 @@ func TestUpcastEventsDoNotFillTheMemory(t *testing.T) {
 	}
 }
 
-// The live build follows with the upcasters that are in force when it reads; an event that does not go through stops it,
-// and says by which.
+// The live build uses the upcasters in force when it reads. An event that an upcaster cannot convert stops it, and the
+// fault names the upcaster.
 func TestTheLiveBuildFollowsUpcasters(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -220,8 +221,8 @@ func TestTheLiveBuildFollowsUpcasters(t *testing.T) {
 	want(other, `{"n":"shared"}`)
 }
 
-// Appends fold into inline builds with the upcasters that are in force, also those that were put by another process while
-// the writer had the builds open; the log has what was appended.
+// Appends fold with the upcasters in force, even if another process has changed them while the writer had the builds
+// open. The log keeps the events as appended.
 func TestInlineBuildsFollowUpcasters(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)

@@ -43,16 +43,17 @@ type attempt struct {
 	mu        sync.Mutex
 	positions map[domain.TenantID]int64              // how far each tenant's log is folded
 	swapped   map[domain.TenantID]bool               // tenants of a partial rebuild for whom the new build is already live
-	touched   touched                                // documents saved since they were validated
+	touched   touchedDocuments                       // documents saved since they were validated
 	hasEvents map[domain.TenantID]bool               // tenants with events to fold
 	faulted   map[domain.TenantID]domain.TenantFault // tenants that it continues without
 }
 
-// nearEnough is when catching up ends. The rest takes about as long to fold again, and pauses the live build for that
-// time. Catching up also ends when a pass has folded only fewEvents, however long it waited for its turn.
+// Catching up ends after a pass that took at most shortPass: the rest takes about as long, and pauses the live build
+// for that time. It also ends after a pass that folded fewer than smallPass events, however long it waited for its
+// turn.
 const (
-	nearEnough = 500 * time.Millisecond
-	fewEvents  = 500
+	shortPass = 500 * time.Millisecond
+	smallPass = 500
 )
 
 // newAttempt prepares an attempt. After a failed try batches are smaller: they may have been more than the database can
@@ -66,8 +67,9 @@ func (w *work) newAttempt(ctx context.Context, tries int) (*attempt, error) {
 		limits: limitToRate(divide(w.r.config.Limits, 1<<min(tries-1, 8)), w.row.MaxEventsPerSecond),
 	}
 	w.mu.Unlock()
-	if a.driver = w.r.config.Drivers[a.build.Database]; a.driver == nil {
-		return nil, failed("there is no database %q in this process's configuration", a.build.Database)
+	var err error
+	if a.driver, err = w.r.driver(a.build.Database); err != nil {
+		return nil, failuref("%s", err)
 	}
 	definition := a.row.Definition
 	definition.Assert = slices.Concat(definition.Assert, a.row.Assert)
@@ -76,9 +78,9 @@ func (w *work) newAttempt(ctx context.Context, tries int) (*attempt, error) {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case err != nil:
-		return nil, failed("the definition does not compile: %s", err)
+		return nil, failuref("the definition does not compile: %s", err)
 	}
-	a.fold = fold.Through(w.r.config.Upcasters)
+	a.fold = fold.WithUpcasters(w.r.config.Upcasters)
 	a.log = pacedLog{w.r.config.Store, a.pace, newThrottle(a.row.MaxEventsPerSecond)}
 	if err := a.findVersion(ctx); err != nil {
 		return nil, err
@@ -121,7 +123,7 @@ func (a *attempt) pace(ctx context.Context) error {
 func (a *attempt) findVersion(ctx context.Context) error {
 	p, err := a.r.config.Store.Projection(ctx, a.row.ProjectionID)
 	if err != nil {
-		return fmt.Errorf("look the projection up: %w", err)
+		return fmt.Errorf("look up the projection: %w", err)
 	}
 	if folding.SameDefinition(p.Definition, a.row.Definition) {
 		a.version = p.Version
@@ -135,7 +137,7 @@ func (a *attempt) findSwapped(ctx context.Context) error {
 	for _, tenant := range a.row.Tenants {
 		live, err := a.r.config.Store.LiveProjection(ctx, tenant, a.row.ProjectionID)
 		if err != nil {
-			return fmt.Errorf("look the live build of tenant %s up: %w", tenant, err)
+			return fmt.Errorf("look up the live build of tenant %s: %w", tenant, err)
 		}
 		if live.Build == a.row.Build {
 			a.swapped[tenant] = true
@@ -150,7 +152,7 @@ func (a *attempt) buildUp(ctx context.Context) error {
 		return err
 	}
 	if err := a.driver.CreateTemporaryTable(ctx, a.build); err != nil {
-		return fmt.Errorf("make the temporary table: %w", err)
+		return fmt.Errorf("create the temporary table: %w", err)
 	}
 	for checkpoint, err := range a.driver.Checkpoints(ctx, a.build) {
 		if err != nil {
@@ -197,13 +199,13 @@ func (a *attempt) catchUp(ctx context.Context) error {
 		if err := a.foldNewEvents(ctx); err != nil {
 			return err
 		}
-		if time.Since(began) < nearEnough || a.progress.folded.Load()-before < fewEvents {
+		if time.Since(began) < shortPass || a.progress.folded.Load()-before < smallPass {
 			return nil
 		}
 	}
 }
 
-// foldNewEvents folds what was appended since.
+// foldNewEvents folds the events appended since the last pass.
 func (a *attempt) foldNewEvents(ctx context.Context) error {
 	heads, err := a.heads(ctx)
 	if err != nil {
@@ -269,18 +271,18 @@ func (a *attempt) countEvents(ctx context.Context, tenant domain.TenantID, after
 	return n, nil
 }
 
-// stretch is a stretch of a log to fold.
-type stretch struct {
+// logRange is a stretch of a log to fold.
+type logRange struct {
 	tenant   domain.TenantID
 	from, to int64
 }
 
 // foldUpTo folds every log that is ahead of the new build up to its head, several tenants at a time.
 func (a *attempt) foldUpTo(ctx context.Context, log projection.Log, heads []domain.Head) error {
-	var ahead []stretch
+	var ahead []logRange
 	for _, head := range heads {
 		if from := a.position(head.Tenant); from < head.Position && !a.isFaulted(head.Tenant) {
-			ahead = append(ahead, stretch{head.Tenant, from, head.Position})
+			ahead = append(ahead, logRange{head.Tenant, from, head.Position})
 		}
 	}
 	if len(ahead) == 0 {
@@ -290,22 +292,22 @@ func (a *attempt) foldUpTo(ctx context.Context, log projection.Log, heads []doma
 	for _, t := range ahead {
 		from[t.tenant] = t.from
 	}
-	if err := a.recordLosses(ctx, from, announced); err != nil {
+	if err := a.recordLosses(ctx, from, announcedTo); err != nil {
 		return err
 	}
-	ahead = slices.DeleteFunc(ahead, func(t stretch) bool { return a.isFaulted(t.tenant) })
+	ahead = slices.DeleteFunc(ahead, func(t logRange) bool { return a.isFaulted(t.tenant) })
 	if err := a.foldAll(ctx, log, ahead); err != nil {
 		return err
 	}
-	// What is removed during the fold is removed by force.
-	if err := a.recordLosses(ctx, from, removed); err != nil {
+	// Events removed during the fold were removed by force.
+	if err := a.recordLosses(ctx, from, removedTo); err != nil {
 		return err
 	}
 	return a.requireUnfaulted()
 }
 
 // foldAll folds stretches of several logs.
-func (a *attempt) foldAll(ctx context.Context, log projection.Log, ahead []stretch) error {
+func (a *attempt) foldAll(ctx context.Context, log projection.Log, ahead []logRange) error {
 	var counted int64
 	var folded atomic.Int64
 	group, ctx := errgroup.WithContext(ctx)
@@ -326,28 +328,19 @@ func (a *attempt) foldAll(ctx context.Context, log projection.Log, ahead []stret
 		return nil
 	})
 	limits := divide(a.limits, max(1, min(a.r.config.Tenants, len(ahead))))
-	next := make(chan stretch)
 	group.Go(func() error {
-		defer close(next)
-		for _, t := range ahead {
-			select {
-			case next <- t:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
-		return nil
-	})
-	for range min(a.r.config.Tenants, len(ahead)) {
-		group.Go(func() error {
-			for t := range next {
-				if err := a.leaveBehind(a.foldTenant(ctx, log, t.tenant, t.to, limits, &folded)); err != nil {
-					return err
+		folds, ctx := errgroup.WithContext(ctx)
+		folds.SetLimit(a.r.config.Tenants)
+		for _, l := range ahead {
+			folds.Go(func() error {
+				if ctx.Err() != nil {
+					return context.Cause(ctx) // another tenant's fold failed, or the work ends
 				}
-			}
-			return nil
-		})
-	}
+				return a.leaveBehind(a.foldTenant(ctx, log, l.tenant, l.to, limits, &folded))
+			})
+		}
+		return folds.Wait()
+	})
 	if err := group.Wait(); err != nil {
 		return err
 	}
@@ -370,7 +363,7 @@ func divide(limits projection.Limits, among int) projection.Limits {
 func (a *attempt) foldTenant(ctx context.Context, log projection.Log, tenant domain.TenantID, to int64, limits projection.Limits, folded *atomic.Int64) error {
 	replay := &projection.Replay{
 		Driver: a.driver, Build: a.build, Tenant: tenant, Fold: a.fold, Limits: limits, Unread: true,
-		Aside: a.r.config.Store.Registry, Version: a.version,
+		Registry: a.r.config.Store.Registry, Version: a.version,
 		Counted: func(events int) {
 			folded.Add(int64(events))
 			a.progress.done.Add(int64(events))

@@ -3,6 +3,7 @@ package rebuild
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,8 +18,7 @@ import (
 // it. So a page shows since which position each document is unchanged:
 //
 //   - A document in both builds is compared only if neither version is above the position that the other build had
-//     reached before its
-//     page was read. At the lower of the two positions, both documents were then as they are now.
+//     reached before its page was read. At the lower of the two positions, both documents were then as they are now.
 //   - A document in the new build alone may have been removed from the live one by an event that the new build has not
 //     seen. So the new build catches up with the head that the log had after the live page was read. The document
 //     counts as new if it is then still there with the same version: no event that the live build can have seen changes
@@ -29,11 +29,11 @@ import (
 //
 // Documents that stay undecided were changed by events during the comparison, and are not counted.
 
-// livePatience is how long a validation waits in total for the live build to catch up.
-const livePatience = 10 * time.Second
+// baselinePatience is how long a validation waits in total for the live build to catch up.
+const baselinePatience = 10 * time.Second
 
-// liveSide is what the new build is compared with: the live build of each tenant.
-type liveSide struct {
+// baseline is what the new build is compared with: the live build of each tenant.
+type baseline struct {
 	projection domain.Projection
 	source     domain.Source
 	types      []string // that the live definition folds; nil: all
@@ -55,70 +55,83 @@ func (e *liveError) Unwrap() error { return e.err }
 type comparison struct {
 	*attempt
 	tenant domain.TenantID
-	*liveSide
+	*baseline
 	source     domain.Source // of the tenant's live definition, as are types
 	types      []string
 	liveBuild  domain.Build
 	liveDriver drivers.Driver
 	found      tally
-	added      []unsure // in the new build alone
-	removed    []unsure // in the live build alone
+	added      []undecided // in the new build alone
+	removed    []undecided // in the live build alone
 }
 
-// unsure is a document to check again.
-type unsure struct {
+// undecided is a document that must be read again.
+type undecided struct {
 	document domain.Document
 	at       int64 // the new build's position when the document was missing there
 }
 
-// compare validates a tenant's documents. It also compares them with the tenant's live ones, unless against is nil.
-func (a *attempt) compare(ctx context.Context, tenant domain.TenantID, against *liveSide) (tally, error) {
-	c := &comparison{attempt: a, tenant: tenant, liveSide: against}
+// compare validates a tenant's documents. It also compares them with the tenant's live ones, unless baseline is nil.
+func (a *attempt) compare(ctx context.Context, tenant domain.TenantID, baseline *baseline) (tally, error) {
+	c := &comparison{attempt: a, tenant: tenant, baseline: baseline}
 	built := &pages{tenant: tenant, read: a.readBuilt}
-	if against == nil {
-		for {
-			document, err := built.peek(ctx)
-			if err != nil || document == nil {
-				return c.found, err
-			}
-			if err := c.checkDocument(ctx, document); err != nil {
-				return c.found, err
-			}
-			built.next()
-		}
-	}
-	live := &pages{tenant: tenant, read: c.readLive}
-	if err := c.findLive(ctx); err != nil {
+	if baseline == nil {
+		err := c.checkAll(ctx, built)
 		return c.found, err
 	}
+	err := c.findLive(ctx)
+	if err == nil {
+		err = c.compareAll(ctx, &pages{tenant: tenant, read: c.readLive}, built)
+	}
+	if err == nil {
+		err = c.recheckUndecided(ctx)
+	}
+	if err == nil {
+		err = c.checkParked(ctx)
+	}
+	return c.found, err
+}
+
+// checkAll checks the assertions on all documents of the new build.
+func (c *comparison) checkAll(ctx context.Context, built *pages) error {
+	for {
+		document, err := built.peek(ctx)
+		if err != nil || document == nil {
+			return err
+		}
+		if err := c.checkDocument(ctx, document); err != nil {
+			return err
+		}
+		built.next()
+	}
+}
+
+// compareAll compares all documents of both builds, in the order of their ids. It leaves some undecided.
+func (c *comparison) compareAll(ctx context.Context, live, built *pages) error {
 	for {
 		// Read the live page first: whatever it shows, the new build is then at least where the live build was.
-		here, err := live.peek(ctx)
+		liveDocument, err := live.peek(ctx)
 		if err != nil {
-			return c.found, err
+			return err
 		}
-		there, err := built.peek(ctx)
+		builtDocument, err := built.peek(ctx)
 		if err != nil {
-			return c.found, err
+			return err
 		}
-		if here == nil && there == nil {
-			if err := c.decideUnsure(ctx); err != nil {
-				return c.found, err
-			}
-			return c.found, c.checkParked(ctx)
-		}
-		order := 0
+		order := 0 // negative: the document is in the live build alone; positive: in the new build alone
 		switch {
-		case here == nil:
+		case liveDocument == nil && builtDocument == nil:
+			return nil
+		case liveDocument == nil:
 			order = 1
-		case there == nil:
+		case builtDocument == nil:
 			order = -1
 		default:
-			order = strings.Compare(here.ID, there.ID)
+			order = strings.Compare(liveDocument.ID, builtDocument.ID)
 		}
 		if order >= 0 {
-			if err := c.checkDocument(ctx, there); err != nil {
-				return c.found, err
+			if err := c.checkDocument(ctx, builtDocument); err != nil {
+				return err
 			}
 			built.next()
 		}
@@ -127,20 +140,20 @@ func (a *attempt) compare(ctx context.Context, tenant domain.TenantID, against *
 			live.next()
 		}
 		switch {
-		case order == 0 && here.Version <= built.at && there.Version <= live.at:
-			c.found.both(c.tenant, here, there)
-		case order > 0 && there.Version <= live.at && live.head <= built.at:
-			c.found.isNew(c.tenant, there)
-		case order > 0 && there.Version <= live.at:
-			c.added = append(c.added, unsure{*there, built.at})
-		case order < 0 && here.Version <= built.at && live.at >= built.at:
-			c.found.isGone(c.tenant, here)
-		case order < 0 && here.Version <= built.at:
-			c.removed = append(c.removed, unsure{*here, built.at})
+		case order == 0 && liveDocument.Version <= built.at && builtDocument.Version <= live.at:
+			c.found.addBoth(c.tenant, liveDocument, builtDocument)
+		case order > 0 && builtDocument.Version <= live.at && live.head <= built.at:
+			c.found.addNew(c.tenant, builtDocument)
+		case order > 0 && builtDocument.Version <= live.at:
+			c.added = append(c.added, undecided{*builtDocument, built.at})
+		case order < 0 && liveDocument.Version <= built.at && live.at >= built.at:
+			c.found.addGone(c.tenant, liveDocument)
+		case order < 0 && liveDocument.Version <= built.at:
+			c.removed = append(c.removed, undecided{*liveDocument, built.at})
 		}
-		if len(c.added)+len(c.removed) >= validatePage {
-			if err := c.decideUnsure(ctx); err != nil {
-				return c.found, err
+		if len(c.added)+len(c.removed) >= pageDocuments {
+			if err := c.recheckUndecided(ctx); err != nil {
+				return err
 			}
 		}
 	}
@@ -155,19 +168,20 @@ func (c *comparison) checkDocument(ctx context.Context, document *domain.Documen
 // findLive looks up the tenant's live build.
 func (c *comparison) findLive(ctx context.Context) error {
 	live := c.projection
-	c.source, c.types = c.liveSide.source, c.liveSide.types
+	c.source, c.types = c.baseline.source, c.baseline.types
 	if c.build.Shared() {
 		var err error
 		if live, err = c.r.config.Store.LiveProjection(ctx, c.tenant, c.row.ProjectionID); err != nil {
-			return fmt.Errorf("look the live build up: %w", err)
+			return fmt.Errorf("look up the live build: %w", err)
 		}
 	}
 	if !folding.SameDefinition(live.Definition, c.projection.Definition) {
 		c.source, c.types = live.Definition.Source, c.liveTypes(ctx, live.Definition)
 	}
 	c.liveBuild = live.LiveBuild()
-	if c.liveDriver = c.r.config.Drivers[c.liveBuild.Database]; c.liveDriver == nil {
-		return &liveError{c.liveBuild.Database, fmt.Errorf("there is no database %q in this process's configuration", c.liveBuild.Database)}
+	var err error
+	if c.liveDriver, err = c.r.driver(c.liveBuild.Database); err != nil {
+		return &liveError{c.liveBuild.Database, err}
 	}
 	return nil
 }
@@ -227,12 +241,12 @@ func (c *comparison) liveAt(ctx context.Context) (int64, error) {
 	return built, nil
 }
 
-// decideUnsure decides the cases that the pages alone left open.
-func (c *comparison) decideUnsure(ctx context.Context) error {
+// recheckUndecided reads the undecided documents again, and counts those that are unchanged.
+func (c *comparison) recheckUndecided(ctx context.Context) error {
 	added, removed := c.added, c.removed
 	c.added, c.removed = nil, nil
 	if len(removed) > 0 {
-		if err := c.decideRemoved(ctx, removed); err != nil {
+		if err := c.recheckRemoved(ctx, removed); err != nil {
 			return err
 		}
 	}
@@ -246,76 +260,68 @@ func (c *comparison) decideUnsure(ctx context.Context) error {
 	if err := c.foldUpTo(ctx, c.log, []domain.Head{{Tenant: c.tenant, Position: head.Position}}); err != nil {
 		return err
 	}
-	still, err := same(ctx, c.driver, c.build, c.tenant, added)
+	unchanged, err := loadUnchanged(ctx, c.driver, c.build, c.tenant, added)
 	if err != nil {
 		return fmt.Errorf("read the documents of the new build: %w", err)
 	}
-	for i := range still {
-		c.found.isNew(c.tenant, &still[i])
+	for i := range unchanged {
+		c.found.addNew(c.tenant, &unchanged[i])
 	}
 	return nil
 }
 
-func (c *comparison) decideRemoved(ctx context.Context, removed []unsure) error {
+func (c *comparison) recheckRemoved(ctx context.Context, removed []undecided) error {
 	upTo := int64(0)
-	for _, one := range removed {
-		upTo = max(upTo, one.at)
+	for _, document := range removed {
+		upTo = max(upTo, document.at)
 	}
 	reached, err := c.awaitLive(ctx, upTo)
 	if err != nil || !reached {
 		return err
 	}
-	still, err := same(ctx, c.liveDriver, c.liveBuild, c.tenant, removed)
+	unchanged, err := loadUnchanged(ctx, c.liveDriver, c.liveBuild, c.tenant, removed)
 	if err != nil {
 		return &liveError{c.liveBuild.Database, err}
 	}
-	for i := range still {
-		c.found.isGone(c.tenant, &still[i])
+	for i := range unchanged {
+		c.found.addGone(c.tenant, &unchanged[i])
 	}
 	return nil
 }
 
 // awaitLive waits until the live build has reached a position; false if it does not in time.
 func (c *comparison) awaitLive(ctx context.Context, position int64) (bool, error) {
-	const look = 50 * time.Millisecond
+	const interval = 50 * time.Millisecond
 	for {
 		at, err := c.liveAt(ctx)
 		if err != nil || at >= position {
 			return err == nil, err
 		}
-		c.liveSide.mu.Lock()
-		enough := c.waited >= livePatience
-		c.waited += look
-		c.liveSide.mu.Unlock()
-		if enough {
+		c.baseline.mu.Lock()
+		timedOut := c.waited >= baselinePatience
+		c.waited += interval
+		c.baseline.mu.Unlock()
+		if timedOut {
 			return false, nil
 		}
-		select {
-		case <-ctx.Done():
-			return false, context.Cause(ctx)
-		case <-time.After(look):
+		if err := sleep(ctx, interval); err != nil {
+			return false, err
 		}
 	}
 }
 
-// same returns the documents that a build still has with the same version.
-func same(ctx context.Context, driver drivers.Driver, build domain.Build, tenant domain.TenantID, unsure []unsure) ([]domain.Document, error) {
-	ids := make([]string, len(unsure))
-	versions := make(map[string]int64, len(unsure))
-	for i, one := range unsure {
-		ids[i], versions[one.document.ID] = one.document.ID, one.document.Version
+// loadUnchanged returns the documents that a build still has with the same version.
+func loadUnchanged(ctx context.Context, driver drivers.Driver, build domain.Build, tenant domain.TenantID, candidates []undecided) ([]domain.Document, error) {
+	ids := make([]string, len(candidates))
+	versions := make(map[string]int64, len(candidates))
+	for i, candidate := range candidates {
+		ids[i], versions[candidate.document.ID] = candidate.document.ID, candidate.document.Version
 	}
 	documents, err := driver.Load(ctx, build, tenant, ids)
 	if err != nil {
 		return nil, err
 	}
-	still := documents[:0:0]
-	for _, document := range documents {
-		if document.Data != nil && document.Version == versions[document.ID] {
-			still = append(still, document)
-		}
-	}
-	return still, nil
+	return slices.DeleteFunc(documents, func(d domain.Document) bool { return d.Data == nil || d.Version != versions[d.ID] }), nil
 }
 
 // pages reads all of a tenant's documents in a build, page by page, ordered by id.
@@ -334,10 +340,10 @@ type pages struct {
 }
 
 func (p *pages) query() domain.DocumentQuery {
-	q := domain.DocumentQuery{Limit: validatePage, MaxBytes: validateBytes}
+	q := domain.DocumentQuery{Limit: pageDocuments, MaxBytes: pageBytes}
 	if p.size > 0 {
 		// Read many small documents at a time: a page's statements alone cost as much as hundreds of them.
-		q.Limit = min(max(validateBytes/2/p.size, validateLeast), validateMost)
+		q.Limit = min(max(pageBytes/2/p.size, minPageDocuments), maxPageDocuments)
 	}
 	if p.begun {
 		q.After = &domain.SortKey{ID: p.last}

@@ -14,9 +14,9 @@ import (
 
 // Limits of examples: a few of each kind, each short enough to read.
 const (
-	examplesOfAKind = 5
-	fieldsNamed     = 20
-	exampleBytes    = 4 << 10
+	maxExamplesPerKind = 5
+	maxFields          = 20
+	maxExampleBytes    = 4 << 10
 )
 
 // tally counts the findings among one tenant's documents.
@@ -25,18 +25,18 @@ type tally struct {
 	documents, live int64
 }
 
-func (t *tally) isNew(tenant domain.TenantID, built *domain.Document) {
+func (t *tally) addNew(tenant domain.TenantID, built *domain.Document) {
 	t.New++
-	t.example(domain.DifferenceExample{Tenant: tenant, ID: built.ID, Kind: domain.DifferenceNew, Built: shown(built.Data)})
+	t.addExample(domain.DifferenceExample{Tenant: tenant, ID: built.ID, Kind: domain.DifferenceNew, Built: exampleText(built.Data)})
 }
 
-func (t *tally) isGone(tenant domain.TenantID, live *domain.Document) {
+func (t *tally) addGone(tenant domain.TenantID, live *domain.Document) {
 	t.Gone++
-	t.example(domain.DifferenceExample{Tenant: tenant, ID: live.ID, Kind: domain.DifferenceGone, Live: shown(live.Data)})
+	t.addExample(domain.DifferenceExample{Tenant: tenant, ID: live.ID, Kind: domain.DifferenceGone, Live: exampleText(live.Data)})
 }
 
-// both compares a document that exists in both builds.
-func (t *tally) both(tenant domain.TenantID, live, built *domain.Document) {
+// addBoth compares a document that exists in both builds.
+func (t *tally) addBoth(tenant domain.TenantID, live, built *domain.Document) {
 	if bytes.Equal(live.Data, built.Data) {
 		t.Same++
 		return
@@ -58,31 +58,31 @@ func (t *tally) both(tenant domain.TenantID, live, built *domain.Document) {
 			after[d.path] = d.built
 		}
 	}
-	example.Live, example.Built = shownFields(before), shownFields(after)
-	t.example(example)
+	example.Live, example.Built = exampleFields(before), exampleFields(after)
+	t.addExample(example)
 }
 
-func (t *tally) example(example domain.DifferenceExample) {
+func (t *tally) addExample(example domain.DifferenceExample) {
 	of := 0
 	for i := range t.Examples {
 		if t.Examples[i].Kind == example.Kind {
 			of++
 		}
 	}
-	if of < examplesOfAKind {
+	if of < maxExamplesPerKind {
 		t.Examples = append(t.Examples, example)
 	}
 }
 
-// shown returns a document in the form of an example; nil if it is too long.
-func shown(data json.RawMessage) json.RawMessage {
-	if len(data) > exampleBytes {
+// exampleText returns a document in the form of an example; nil if it is too long.
+func exampleText(data json.RawMessage) json.RawMessage {
+	if len(data) > maxExampleBytes {
 		return nil
 	}
 	return bytes.Clone(data)
 }
 
-func shownFields(fields map[string]json.RawMessage) json.RawMessage {
+func exampleFields(fields map[string]json.RawMessage) json.RawMessage {
 	if len(fields) == 0 {
 		return nil
 	}
@@ -90,7 +90,7 @@ func shownFields(fields map[string]json.RawMessage) json.RawMessage {
 	if err != nil {
 		return nil // not JSON, so it cannot be shown
 	}
-	return shown(text)
+	return exampleText(text)
 }
 
 // report collects the findings of all tenants. It is safe for concurrent use.
@@ -110,7 +110,7 @@ func (r *report) add(t tally) {
 	r.Changed += t.Changed
 	r.Same += t.Same
 	for _, example := range t.Examples {
-		r.example(example)
+		r.addExample(example)
 	}
 }
 
@@ -129,7 +129,7 @@ type fieldDifference struct {
 	live, built json.RawMessage // nil: missing
 }
 
-// differences returns the places in which two JSON values differ, in order, at most fieldsNamed of them. It ignores the
+// differences returns the places in which two JSON values differ, in order, at most maxFields of them. It ignores the
 // order of members, and compares numbers by value.
 func differences(live, built json.RawMessage) []fieldDifference {
 	var before, after any
@@ -137,12 +137,12 @@ func differences(live, built json.RawMessage) []fieldDifference {
 		return []fieldDifference{{path: "", live: live, built: built}}
 	}
 	var found []fieldDifference
-	diff("", before, after, &found)
+	findDifferences("", before, after, &found)
 	return found
 }
 
-func diff(path string, live, built any, found *[]fieldDifference) {
-	if len(*found) == fieldsNamed {
+func findDifferences(path string, live, built any, found *[]fieldDifference) {
+	if len(*found) == maxFields {
 		return
 	}
 	switch before := live.(type) {
@@ -158,11 +158,11 @@ func diff(path string, live, built any, found *[]fieldDifference) {
 			is, here := after[name]
 			switch at := member(path, name); {
 			case there && here:
-				diff(at, was, is, found)
+				findDifferences(at, was, is, found)
 			case there:
-				differ(at, encode(was), nil, found)
+				addDifference(at, encode(was), nil, found)
 			default:
-				differ(at, nil, encode(is), found)
+				addDifference(at, nil, encode(is), found)
 			}
 		}
 		return
@@ -174,11 +174,11 @@ func diff(path string, live, built any, found *[]fieldDifference) {
 		for i := range max(len(before), len(after)) {
 			switch at := fmt.Sprintf("%s[%d]", path, i); {
 			case i < len(before) && i < len(after):
-				diff(at, before[i], after[i], found)
+				findDifferences(at, before[i], after[i], found)
 			case i < len(before):
-				differ(at, encode(before[i]), nil, found)
+				addDifference(at, encode(before[i]), nil, found)
 			default:
-				differ(at, nil, encode(after[i]), found)
+				addDifference(at, nil, encode(after[i]), found)
 			}
 		}
 		return
@@ -195,11 +195,11 @@ func diff(path string, live, built any, found *[]fieldDifference) {
 			}
 		}
 	}
-	differ(path, encode(live), encode(built), found)
+	addDifference(path, encode(live), encode(built), found)
 }
 
-func differ(path string, live, built json.RawMessage, found *[]fieldDifference) {
-	if len(*found) < fieldsNamed {
+func addDifference(path string, live, built json.RawMessage, found *[]fieldDifference) {
+	if len(*found) < maxFields {
 		*found = append(*found, fieldDifference{path, live, built})
 	}
 }

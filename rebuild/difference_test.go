@@ -15,8 +15,8 @@ import (
 	"github.com/manifold-es/manifold/rebuild"
 )
 
-// restless makes documents appear, disappear and reappear with the events: key k exists while the sum of its events is
-// not divisible by three.
+// restless creates, removes and re-creates documents: key k exists while the sum of its events is not divisible by
+// three.
 func restless(name string) domain.Definition {
 	return folding.WithDefaults(domain.Definition{
 		Name: name, Key: "event.data.k",
@@ -24,9 +24,9 @@ func restless(name string) domain.Definition {
 	})
 }
 
-// While events come in as fast as it goes, with documents that come and go, builds of one meaning are compared: nothing
-// is ever reported but that they are the same, whichever of the builds is ahead.
-func TestTheSameIsReportedAsTheSame(t *testing.T) {
+// Equivalent builds are compared while events arrive at full speed and documents come and go. No difference is ever
+// reported, whichever build is ahead.
+func TestEqualBuildsHaveNoDifference(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
 	v.follow(t)
@@ -73,9 +73,9 @@ func TestTheSameIsReportedAsTheSame(t *testing.T) {
 	}
 }
 
-// A live build that is behind and then follows has documents that the new one has seen removed: they are not gone by
+// A live build that lags still has documents that the new build has removed. They are not reported as gone because of
 // the new definition.
-func TestComparedWithWhatIsBehind(t *testing.T) {
+func TestCompareWithALaggingBuild(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
 	stop := v.follow(t)
@@ -101,7 +101,7 @@ func TestComparedWithWhatIsBehind(t *testing.T) {
 	}
 }
 
-// scatter appends n events to 600 keys, the first of them the from-th.
+// scatter appends n events to 600 keys, starting with event number from.
 func (v *service) scatter(t *testing.T, tenant domain.TenantID, from, n int) {
 	t.Helper()
 	some := domain.StreamAppend{Stream: "x-1", Expected: domain.Any}
@@ -118,7 +118,7 @@ func (v *service) scatter(t *testing.T, tenant domain.TenantID, from, n int) {
 	}
 }
 
-// What a changed definition makes otherwise is counted to the last document, with the places in examples.
+// All differences of a changed definition are counted, and examples show where they are.
 func TestDifferencesAreCounted(t *testing.T) {
 	t.Parallel()
 	for name, database := range map[string]string{"in the same database": "default", "in another one": "elsewhere"} {
@@ -205,9 +205,8 @@ func TestDifferencesAreCounted(t *testing.T) {
 	}
 }
 
-// A live build that stands before an event which it cannot fold is compared as far as it has come, and holds nothing
-// up.
-func TestComparedWithWhatIsFaulted(t *testing.T) {
+// A live build that has stopped at a fault is compared as far as it has come, and does not block the rebuild.
+func TestCompareWithAFaultedBuild(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
 	v.follow(t)

@@ -18,23 +18,24 @@ import (
 // docs/decisions/0060-a-fault-stops-one-tenant.md explains how, and when such a rebuild still fails.
 
 const (
-	faultedShown  = 20   // tenants whose faults a rebuild's row names
-	maxFaultShown = 2000 // bytes of a fault's reason
+	maxFaultedListed = 20   // tenants whose faults a rebuild's row names
+	maxReasonBytes   = 2000 // bytes of a fault's reason
 )
 
-// faulty returns a failure that concerns one tenant of the build. position is that of the failing event; 0: none.
-func faulty(build domain.Build, tenant domain.TenantID, position int64, reason string) error {
+// tenantFailure returns a failure that concerns one tenant of the build. position is that of the failing event; 0:
+// none.
+func tenantFailure(build domain.Build, tenant domain.TenantID, position int64, reason string) error {
 	if !build.Shared() {
-		return failed("%s", reason)
+		return failuref("%s", reason)
 	}
-	reason = folding.Cut(reason, maxFaultShown)
+	reason = folding.Cut(reason, maxReasonBytes)
 	return &failure{fmt.Sprintf("tenant %s: %s", tenant, reason), &domain.TenantFault{Tenant: tenant, Reason: reason, Position: position}}
 }
 
 // unfoldable converts an event that cannot be folded to a failure of its tenant. Other errors stay as they are.
 func unfoldable(build domain.Build, tenant domain.TenantID, err error) error {
 	if fault, ok := errors.AsType[*folding.EventError](err); ok {
-		return faulty(build, tenant, fault.Event.Position, fault.Error())
+		return tenantFailure(build, tenant, fault.Event.Position, fault.Error())
 	}
 	return err
 }
@@ -57,7 +58,7 @@ func (a *attempt) leaveBehind(err error) error {
 	if was := a.work.row.Faulted; was != nil {
 		shown.First = slices.Clone(was.First)
 	}
-	if len(shown.First) < faultedShown {
+	if len(shown.First) < maxFaultedListed {
 		shown.First = append(shown.First, *bad.fault)
 	}
 	a.work.row.Faulted = shown
@@ -65,10 +66,10 @@ func (a *attempt) leaveBehind(err error) error {
 		return nil
 	}
 	if first := shown.First[0]; count > 1 {
-		return failed("%d tenants cannot be swapped, and at most %d may be left behind; the first, tenant %s: %s",
+		return failuref("%d tenants cannot be swapped, and at most %d may be left behind; the first, tenant %s: %s",
 			count, a.row.MaxFaulted, first.Tenant, first.Reason)
 	}
-	return failed("%s", bad.message)
+	return failuref("%s", bad.message)
 }
 
 // isFaulted reports whether the rebuild continues without a tenant.
@@ -98,9 +99,9 @@ func (a *attempt) requireUnfaulted() error {
 	}
 	first := slices.MinFunc(slices.Collect(maps.Values(a.faulted)), byTenant)
 	if len(a.faulted) > 1 {
-		return failed("none of the %d tenants with events to fold can be swapped; the first, tenant %s: %s", len(a.faulted), first.Tenant, first.Reason)
+		return failuref("none of the %d tenants with events to fold can be swapped; the first, tenant %s: %s", len(a.faulted), first.Tenant, first.Reason)
 	}
-	return failed("tenant %s: %s", first.Tenant, first.Reason)
+	return failuref("tenant %s: %s", first.Tenant, first.Reason)
 }
 
 func byTenant(a, b domain.TenantFault) int { return bytes.Compare(a.Tenant[:], b.Tenant[:]) }

@@ -16,7 +16,7 @@ import (
 	"github.com/manifold-es/manifold/rebuild"
 )
 
-// poison appends an event that every version of checked refuses, and so many good ones after it.
+// poison appends an event that every version of checked refuses, and then good ones.
 func (v *service) poison(t *testing.T, tenant domain.TenantID, good int) (position int64) {
 	t.Helper()
 	appended, err := v.store.Append(t.Context(), tenant, domain.Append{Streams: []domain.StreamAppend{{
@@ -29,7 +29,7 @@ func (v *service) poison(t *testing.T, tenant domain.TenantID, good int) (positi
 	return appended.Position
 }
 
-// checked is sums that cannot fold events with "bad", with onError.
+// checked is sums, but cannot fold events with "bad"; onError is its setting.
 func checked(times int, onError domain.OnError) domain.Definition {
 	d := sums(times)
 	d.OnError = onError
@@ -37,7 +37,7 @@ func checked(times int, onError domain.OnError) domain.Definition {
 	return d
 }
 
-// folded waits until the live build of a tenant has no more to fold, or stands still.
+// folded waits until the live build of a tenant has caught up or stopped at a fault.
 func (v *service) folded(t *testing.T, tenant domain.TenantID) projection.Status {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -54,14 +54,15 @@ func (v *service) folded(t *testing.T, tenant domain.TenantID) projection.Status
 	}
 }
 
-// sumIn is how many events are in a tenant's document, and the version of the definition that made it.
+// sumIn returns how many events are in a tenant's document, and the version of the definition that folded it.
 func (v *service) sumIn(t *testing.T, tenant domain.TenantID, id string) sum {
 	t.Helper()
 	return v.got(t, tenant, 0)[id]
 }
 
-// A tenant that has skipped an event, or discarded what waited for a parked document, blocks no later version of a
-// shared definition: the skip applies to that too, until it is withdrawn. Then the tenant alone stays on its old build.
+// A tenant that has skipped an event, or discarded the events that wait for a parked document, blocks no later version
+// of a shared definition: the skip applies to that version too, until it is withdrawn. After that, the tenant stays on
+// its old build.
 func TestASkipHoldsForLaterVersionsUntilWithdrawn(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
@@ -119,9 +120,9 @@ func TestASkipHoldsForLaterVersionsUntilWithdrawn(t *testing.T) {
 	}
 }
 
-// A fault in one tenant's events stops that tenant alone. It keeps its documents, which continue to be followed by the
-// old definition; the operator sees why; and once the fault is handled, a rebuild for that tenant brings it to the new
-// one.
+// A fault in one tenant's events stops only that tenant. Its old build keeps following the log with the old definition,
+// and the operator sees the reason. Once the fault is handled, a rebuild for that tenant moves it to the new
+// definition.
 func TestAFaultLeavesOneTenantBehind(t *testing.T) {
 	t.Parallel()
 	base := newService(t)
@@ -226,9 +227,9 @@ func TestAFaultLeavesOneTenantBehind(t *testing.T) {
 	}
 }
 
-// An assertion that one tenant's documents do not pass leaves that tenant behind as well; where the rebuild may leave
-// nobody behind it fails, and so it does where no tenant with events is left.
-func TestHowManyMayBeLeftBehind(t *testing.T) {
+// A failed assertion leaves one tenant behind as well. The rebuild fails if it may leave none behind, or if no tenant
+// with events is left.
+func TestMaxFaultedTenants(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
 	v.follow(t)
@@ -242,7 +243,7 @@ func TestHowManyMayBeLeftBehind(t *testing.T) {
 	none := assert
 	none.MaxFaulted = new(0)
 	if r := v.ended(t, v.start(t, id, none)); r.State != domain.RebuildFailed || !strings.Contains(r.Error, hostile.String()) {
-		t.Fatalf("with nobody to leave behind: %+v", r)
+		t.Fatalf("with MaxFaulted 0: %+v", r)
 	}
 	r := v.ended(t, v.start(t, id, assert))
 	if r.State != domain.RebuildSwapped || r.Faulted == nil || r.Faulted.Count != 1 || r.Faulted.First[0].Tenant != hostile || r.Faulted.First[0].Position != 0 {
@@ -263,7 +264,8 @@ func TestHowManyMayBeLeftBehind(t *testing.T) {
 	v.mustBe(t, hostile, 1)
 }
 
-// A rollback behind such a rebuild brings all tenants together again on the build that one has never left.
+// After a rebuild that left a tenant behind, a rollback brings all tenants together on the build that the tenant never
+// left.
 func TestARollbackAfterATenantWasLeftBehind(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
@@ -297,9 +299,9 @@ func TestARollbackAfterATenantWasLeftBehind(t *testing.T) {
 	}
 }
 
-// Another definition for some tenants alone: they are folded by it, and their next events too, until a rebuild for all
-// ends it. It can be rolled back.
-func TestAnotherDefinitionForSomeTenants(t *testing.T) {
+// A new definition for some tenants applies to their existing and later events, until a rebuild for all tenants ends
+// it. It can be rolled back.
+func TestNewDefinitionForSomeTenants(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
 	v.follow(t)
@@ -369,7 +371,7 @@ func TestAnotherDefinitionForSomeTenants(t *testing.T) {
 	}
 }
 
-// A thousand tenants at once are left behind by one swap, and a tenant that is erased meanwhile by none.
+// One swap leaves a thousand tenants behind at once, but none that is erased meanwhile.
 func TestManyTenantsAreLeftBehindAtOnce(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
@@ -426,13 +428,13 @@ func TestManyTenantsAreLeftBehindAtOnce(t *testing.T) {
 	if live := v.live(t, quiet, id); live != r.Build {
 		t.Errorf("live for the others is build %d, not %d", live, r.Build)
 	}
-	if taken, err := v.store.TakeRetired(t.Context(), p.LiveBuild()); err != nil || taken {
+	if taken, err := v.store.MarkDropping(t.Context(), p.LiveBuild()); err != nil || taken {
 		t.Errorf("the build that they are on may be dropped: %v", err)
 	}
 }
 
-// A tenant is left behind in whatever mode its old build is, and whatever mode the new definition has. Its appends fold
-// into an inline build as before, a live one is folded on request, and a rebuild that it passes brings it along.
+// A tenant can be left behind in any combination of the old and new modes. Its appends keep folding into an inline
+// build, a live build is folded on request, and a later rebuild without the fault brings the tenant along.
 func TestLeftBehindInEveryMode(t *testing.T) {
 	t.Parallel()
 	for _, from := range []domain.Mode{domain.ModeInline, domain.ModeAsync, domain.ModeLive} {

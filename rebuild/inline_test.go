@@ -3,6 +3,7 @@ package rebuild_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -29,7 +30,7 @@ import (
 	"github.com/manifold-es/manifold/tables"
 )
 
-// inlineFolds is what a store folds with as it appends.
+// inlineFolds connects a store to the folds of its appends.
 type inlineFolds struct{ of *projection.Inline }
 
 func (f *inlineFolds) Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (eventlog.InlineFolds, []domain.Statement, []domain.TenantBuild, error) {
@@ -44,7 +45,7 @@ func (f *inlineFolds) CatchUp(ctx context.Context, tenant domain.TenantID, head 
 	return f.of.CatchUp(ctx, tenant, head, builds)
 }
 
-// inliner is a process that appends, folds as it does, and works on rebuilds.
+// inliner is a process that appends with inline folds, and works on rebuilds.
 type inliner struct {
 	store    *tables.Tables
 	drivers  map[string]drivers.Driver
@@ -74,7 +75,7 @@ func newInliner(t *testing.T, db pgtest.DB) *inliner {
 	v.inline = projection.NewInline(projection.InlineConfig{Store: storeOf(s), Drivers: v.drivers, Log: quiet})
 	folds.of = v.inline
 	progress := projection.NewProgress()
-	v.catalog = projection.NewCatalog(projection.CatalogConfig{Store: storeOf(s), Drivers: v.drivers, Progress: progress, LogIn: "default", Log: quiet})
+	v.catalog = projection.NewCatalog(projection.CatalogConfig{Store: storeOf(s), Drivers: v.drivers, Progress: progress, LogDatabase: "default", Log: quiet})
 	v.runner = projection.NewRunner(projection.RunnerConfig{
 		Store: storeOf(s), Drivers: v.drivers, Progress: progress, Poll: 100 * time.Millisecond, Log: quiet, Inline: v.inline,
 	})
@@ -87,8 +88,8 @@ func newInliner(t *testing.T, db pgtest.DB) *inliner {
 // foldsAll is the variant that can fold every event.
 const foldsAll = 4
 
-// variant is the definition of a fold that counts by key. What it makes of an event tells which variant it was; odd
-// ones cannot fold a 7.
+// variant is the definition of a fold that counts by key. Each document shows which variant folded it. Odd variants
+// cannot fold a 7.
 func variant(name string, k int) domain.Definition {
 	if k == foldsAll {
 		return domain.Definition{Name: name, Mode: domain.ModeInline, Key: `event.data.k == 1.5 ? "odd" : event.data.k`, On: map[string]string{
@@ -103,7 +104,7 @@ func variant(name string, k int) domain.Definition {
 	return domain.Definition{Name: name, Mode: domain.ModeInline, Key: "event.data.k", On: map[string]string{"Add": add, "Drop": "null"}}
 }
 
-// counted is what a build of a variant has after the events.
+// counted returns the documents that a variant makes of the events, computed independently.
 func counted(t *testing.T, definition domain.Definition, events []domain.Event) map[string]string {
 	_, k, _ := strings.Cut(definition.On["Add"], `"v": `)
 	documents := make(map[string]string)
@@ -130,10 +131,9 @@ func counted(t *testing.T, definition domain.Definition, events []domain.Event) 
 	return documents
 }
 
-// The property: whatever several processes append at once, with events that cannot be folded and connections that are
-// cut, while inline builds begin and end and rebuilds swap, are rolled back and cancelled: at every moment each build
-// that a tenant's appends fold into has its checkpoint at the log's head, and the documents that a fold from scratch
-// gives.
+// Several processes append concurrently, with events that cannot be folded and connections that are cut, while inline
+// builds begin and end and rebuilds are swapped, rolled back and cancelled. At every moment, each inline build has its
+// checkpoint at the log's head and the documents of a fold from scratch.
 func TestInlineAgainstModel(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -269,7 +269,7 @@ func TestInlineAgainstModel(t *testing.T) {
 	for {
 		settled := look(t, t.Context(), super)
 		swapped.Store(0)
-		_, wrong := v.begin(t.Context(), tenants, ids)
+		_, problems := v.begin(t.Context(), tenants, ids)
 		n, err := v.count(t.Context(), ids)
 		if err != nil {
 			t.Fatal(err)
@@ -290,7 +290,7 @@ func TestInlineAgainstModel(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("there are %d inline builds, want 3; all rebuilds have ended: %t; %v", n, settled, wrong)
+			t.Fatalf("there are %d inline builds, want 3; all rebuilds have ended: %t; %v", n, settled, problems)
 		}
 		pause(t.Context(), 50*time.Millisecond)
 	}
@@ -301,7 +301,7 @@ func TestInlineAgainstModel(t *testing.T) {
 	}
 }
 
-// pause waits a little: for something else to happen, not for anything in particular.
+// pause waits a little while other goroutines work. No assertion depends on its length.
 func pause(ctx context.Context, wait time.Duration) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -311,7 +311,7 @@ func pause(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// count is how many inline builds there are.
+// count returns how many inline builds there are.
 func (v *inliner) count(ctx context.Context, ids []domain.ProjectionID) (n int, err error) {
 	for _, id := range ids {
 		builds, err := v.store.InlineBuilds(ctx, id)
@@ -323,7 +323,7 @@ func (v *inliner) count(ctx context.Context, ids []domain.ProjectionID) (n int, 
 	return n, nil
 }
 
-// appendSome appends a few events; one that is not tame may not be folded by some variants.
+// appendSome appends a few events. Unless tame is set, some variants may be unable to fold them.
 func (v *inliner) appendSome(random *rand.Rand, tenant domain.TenantID, tame bool) error {
 	var a domain.Append
 	for _, stream := range random.Perm(4)[:1+random.IntN(2)] {
@@ -350,41 +350,53 @@ func (v *inliner) appendSome(random *rand.Rand, tenant domain.TenantID, tame boo
 	}
 	_, err := v.store.Append(context.Background(), tenant, a)
 	if random.IntN(4) == 0 && err == nil {
-		_, err = v.store.Append(context.Background(), tenant, a) // what is there already is not folded again
+		_, err = v.store.Append(context.Background(), tenant, a) // what already exists is not folded again
 	}
 	return err
 }
 
-// begin makes inline what is not, as the runner does: it follows the build that is live up to the head first.
-func (v *inliner) begin(ctx context.Context, tenants []domain.TenantID, ids []domain.ProjectionID) (begun bool, wrong error) {
+// begin makes builds inline as the runner does: it first folds the live build up to the head. problems says why some
+// builds could not begin.
+func (v *inliner) begin(ctx context.Context, tenants []domain.TenantID, ids []domain.ProjectionID) (begun bool, problems error) {
 	for _, tenant := range tenants {
 		for _, id := range ids {
 			if !id.Shared() && id.Owner != tenant {
 				continue
 			}
-			p, err := v.store.LiveProjection(ctx, tenant, id)
-			if err != nil || p.HeldBy != "" {
-				continue
-			}
-			fold, err := folding.Compile(p.Definition)
+			ok, err := v.beginOne(ctx, tenant, id)
 			if err != nil {
-				continue
-			}
-			if head, err := v.store.Head(ctx, tenant); err == nil {
-				_ = projection.CatchUpTo(ctx, v.store, v.drivers["default"], p.LiveBuild(), tenant, fold, head.Position)
-			}
-			ok, err := v.inline.Begin(ctx, tenant, p.LiveBuild(), fold)
-			if err != nil {
-				wrong = err
+				problems = errors.Join(problems, fmt.Errorf("%s of tenant %s: %w", id.Name, tenant, err))
 			}
 			begun = begun || ok
 		}
 	}
-	return begun, wrong
+	return begun, problems
 }
 
-// look holds every inline build, as it is in one snapshot of the database, against a fold from scratch. It reports
-// whether it could look.
+func (v *inliner) beginOne(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID) (begun bool, err error) {
+	p, err := v.store.LiveProjection(ctx, tenant, id)
+	if err != nil {
+		return false, err
+	}
+	if p.HeldBy != "" {
+		return false, fmt.Errorf("build %d is held by %s", p.Build, p.HeldBy)
+	}
+	fold, err := folding.Compile(p.Definition)
+	if err != nil {
+		return false, err
+	}
+	if head, err := v.store.Head(ctx, tenant); err == nil {
+		_ = projection.CatchUpTo(ctx, v.store, v.drivers["default"], p.LiveBuild(), tenant, fold, head.Position) // Begin fails likewise
+	}
+	begun, err = v.inline.Begin(ctx, tenant, p.LiveBuild(), fold)
+	if err == nil && !begun && !p.Inline {
+		err = fmt.Errorf("build %d did not begin", p.Build)
+	}
+	return begun, err
+}
+
+// look compares every inline build, in one snapshot of the database, with a fold from scratch. It reports whether it
+// could read the snapshot.
 func look(t *testing.T, ctx context.Context, super *pgxpool.Pool) bool {
 	err := pgx.BeginTxFunc(ctx, super, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		type row struct {
@@ -473,8 +485,8 @@ func until(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// An inline projection of a log that has events is followed until it has caught up; then the appends take over. It can
-// become async, and inline again, and be reset and deleted, and no reader ever sees less than before.
+// An inline projection of a log with events is first followed until it has caught up; then the appends take over. It
+// can become async and inline again, and be reset and deleted. No reader ever sees an older state than before.
 func TestInlineTakesOver(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -554,12 +566,12 @@ func TestInlineTakesOver(t *testing.T) {
 	}
 	deploy(domain.ModeInline, 2)
 	if !inline(3)() {
-		t.Error("not all are inline behind the rebuild")
+		t.Error("not all are inline after the rebuild")
 	}
 	look(t, t.Context(), super)
 	deploy(domain.ModeAsync, 2)
 	if !inline(0)() {
-		t.Error("some are inline behind a rebuild that made the projection async")
+		t.Error("some are inline after a rebuild that made the projection async")
 	}
 	add()
 	deploy(domain.ModeInline, 4)
@@ -596,9 +608,9 @@ func TestInlineTakesOver(t *testing.T) {
 	}
 }
 
-// A rebuild that makes an inline projection async moves tenant by tenant, too. Cancelled when it has moved some, it
-// leaves none of them with the definition that nobody else has.
-func TestInlineIsTakenBack(t *testing.T) {
+// A rebuild that makes an inline projection async also moves tenant by tenant. If it is cancelled after moving some, no
+// tenant keeps the definition that nobody else has.
+func TestCancelRebuildAwayFromInline(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
 	super := db.Pool(t, pgtest.RoleSuperuser, 2)

@@ -12,16 +12,16 @@ import (
 // database merely does not answer. Retries become rarer, since a rebuild that keeps failing needs a person to look at
 // it.
 const (
-	healAtFirst = time.Minute // until a second rebuild is started for the same projection by itself; twice as long each time
-	healAtMost  = time.Hour
+	minLossRetry = time.Minute // until the second automatic rebuild of a projection; doubled each time
+	maxLossRetry = time.Hour
 )
 
-// loss is a projection whose live build has lost its table.
-type loss struct {
-	build   int64     // the lost build
-	pending bool      // a rebuild must be started
-	healed  time.Time // when a rebuild was last started automatically
-	wait    time.Duration
+// lostTable is what is known of a projection whose live build has lost its table.
+type lostTable struct {
+	build     int64     // the lost build
+	pending   bool      // a rebuild must be started
+	rebuiltAt time.Time // when a rebuild was last started automatically
+	wait      time.Duration
 }
 
 // Lost reports that the live build of a projection has lost its table. A rebuild starts, unless one was started
@@ -31,10 +31,10 @@ func (r *Rebuilds) Lost(id domain.ProjectionID, build int64) {
 	defer r.mu.Unlock()
 	l := r.lost[id]
 	if l == nil {
-		l = &loss{}
+		l = &lostTable{}
 		r.lost[id] = l
 	}
-	if l.pending || !l.healed.IsZero() && time.Since(l.healed) < l.wait {
+	if l.pending || !l.rebuiltAt.IsZero() && time.Since(l.rebuiltAt) < l.wait {
 		return
 	}
 	l.build, l.pending = build, true
@@ -48,8 +48,8 @@ func (r *Rebuilds) rebuildLost(ctx context.Context) {
 	for id, l := range r.lost {
 		if l.pending {
 			pending[id] = l.build
-			l.pending, l.healed = false, time.Now()
-			l.wait = min(max(healAtFirst, 2*l.wait), healAtMost)
+			l.pending, l.rebuiltAt = false, time.Now()
+			l.wait = min(max(minLossRetry, 2*l.wait), maxLossRetry)
 		}
 	}
 	r.mu.Unlock()

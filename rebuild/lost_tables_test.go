@@ -16,7 +16,7 @@ import (
 )
 
 // A shared projection whose table vanishes is rebuilt, manually or automatically, and only once.
-func TestTableThatVanishes(t *testing.T) {
+func TestLostTableIsRebuilt(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
 	tenant := v.tenant(t)
@@ -73,7 +73,7 @@ func TestTableThatVanishes(t *testing.T) {
 	}
 }
 
-// awaitRebuilds waits until a projection has so many rebuilds.
+// awaitRebuilds waits until a projection has a number of rebuilds.
 func (v *service) awaitRebuilds(t *testing.T, id domain.ProjectionID, count int) []domain.Rebuild {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -94,7 +94,7 @@ func (v *service) awaitRebuilds(t *testing.T, id domain.ProjectionID, count int)
 	}
 }
 
-// dead is a driver whose database does not answer while a test says so.
+// dead is a driver whose database does not answer while the test says so.
 type dead struct {
 	drivers.Driver
 	out   atomic.Bool
@@ -125,9 +125,9 @@ func (d *dead) DropTable(ctx context.Context, build domain.Build) error {
 	return d.Driver.DropTable(ctx, build)
 }
 
-// A projection moves away from a database that does not answer, or that is in the configuration no more; the old table
-// is dropped when it can be, and nothing waits for that.
-func TestMovesAwayFromADeadDatabase(t *testing.T) {
+// A projection can move away from a database that does not answer, or that is no longer in the configuration. The old
+// table is dropped as soon as possible, and nothing waits for that.
+func TestMoveFromADeadDatabase(t *testing.T) {
 	t.Parallel()
 	for name, configured := range map[string]bool{"down": true, "gone": false} {
 		t.Run(name, func(t *testing.T) {
@@ -181,8 +181,7 @@ func TestMovesAwayFromADeadDatabase(t *testing.T) {
 	}
 }
 
-// A rebuild whose database goes down gives its place to others, says why it waits, and continues when the database is
-// back.
+// A rebuild whose database goes down frees its slot, says why it waits, and continues when the database is back.
 func TestRebuildThatWaitsForItsDatabase(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
@@ -227,9 +226,8 @@ func TestRebuildThatWaitsForItsDatabase(t *testing.T) {
 	}
 }
 
-// A rebuild that fails again and again, since its database answers and cannot be used, does not keep others from
-// theirs.
-func TestRebuildThatFailsAgainAndAgain(t *testing.T) {
+// A rebuild that keeps failing, because its database answers but is unusable, does not block others.
+func TestFailingRebuildsAreRetriedLessOften(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
 	tenant := v.tenant(t)

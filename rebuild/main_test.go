@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// service is what one process runs, on a database of the test's own.
+// service is what one process runs, on the test's own database.
 type service struct {
 	db       pgtest.DB
 	store    *tables.Tables
@@ -33,7 +33,7 @@ type service struct {
 	rebuilds *rebuild.Rebuilds
 }
 
-// newService opens a database and sets a process up on it. Documents are in "default" and, in a separate database, in
+// newService opens a database, and sets up a process on it. Documents are in "default" and, in a separate database, in
 // "elsewhere".
 func newService(t *testing.T) *service {
 	t.Helper()
@@ -78,7 +78,7 @@ func storeOf(s *tables.Tables) projection.Store {
 	return projection.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables}
 }
 
-// process sets another process up on the same database. What is zero in config is the test's.
+// process sets up another process on the same database. Zero fields of config get the test's defaults.
 func (v *service) process(config rebuild.Config) *service {
 	p := *v
 	if config.Drivers != nil {
@@ -151,7 +151,8 @@ func (v *service) tenant(t *testing.T) domain.TenantID {
 	return id
 }
 
-// append appends n events to a tenant's log: additions to one of ten keys, the position telling which and how much.
+// append appends n events to a tenant's log: additions to one of ten keys. The position determines the key and the
+// amount.
 func (v *service) append(t *testing.T, tenant domain.TenantID, n int) (last int64) {
 	t.Helper()
 	for n > 0 {
@@ -169,7 +170,7 @@ func (v *service) append(t *testing.T, tenant domain.TenantID, n int) (last int6
 	return last
 }
 
-// sums adds up by key; times tells one definition from another.
+// sums adds up by key; times distinguishes definitions.
 func sums(times int) domain.Definition {
 	return folding.WithDefaults(domain.Definition{
 		Name: "sums", Key: "event.data.k",
@@ -179,7 +180,7 @@ func sums(times int) domain.Definition {
 
 type sum struct{ Times, Sum, Events, Version int64 }
 
-// want works the documents out of the log, with code that shares nothing with the packages that are tested.
+// want computes the documents from the log, with code that is independent of the tested packages.
 func (v *service) want(t *testing.T, tenant domain.TenantID, times int64, upTo int64) map[string]sum {
 	t.Helper()
 	events, err := v.store.ReadLog(t.Context(), tenant, domain.LogQuery{From: 1, To: upTo, Limit: 10_000_000})
@@ -201,7 +202,7 @@ func (v *service) want(t *testing.T, tenant domain.TenantID, times int64, upTo i
 	return all
 }
 
-// got reads the live documents, at or behind minPosition.
+// got reads the live documents, with at least minPosition folded.
 func (v *service) got(t *testing.T, tenant domain.TenantID, minPosition int64) map[string]sum {
 	t.Helper()
 	page, err := v.catalog.Documents(t.Context(), tenant, "sums", projection.DocumentsQuery{PageSize: 1000, Freshness: projection.Freshness{MinPosition: minPosition, Wait: time.Minute}})

@@ -9,13 +9,14 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// A page of a validation has about as many bytes whatever documents are like, and each document comes once.
-func TestPagesGoByTheSizeOfDocuments(t *testing.T) {
+// A validation's pages have about the same number of bytes whatever the size of documents, and each document is read
+// once.
+func TestPagesFitTheSizeOfDocuments(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ size, count, least, most int }{
-		{size: 100, count: 12_000, least: validateMost, most: validateMost},
-		{size: 10_000, count: 1_500, least: 100, most: validateBytes / 10_000},
-		{size: 500_000, count: 120, least: validateLeast, most: validateLeast},
+		{size: 100, count: 12_000, least: maxPageDocuments, most: maxPageDocuments},
+		{size: 10_000, count: 1_500, least: 100, most: pageBytes / 10_000},
+		{size: 500_000, count: 120, least: minPageDocuments, most: minPageDocuments},
 	} {
 		var all []domain.Document
 		for i := range test.count {
@@ -53,9 +54,9 @@ func TestPagesGoByTheSizeOfDocuments(t *testing.T) {
 			p.next()
 		}
 		if count != len(all) {
-			t.Errorf("%d bytes: %d documents came, of %d", test.size, count, len(all))
+			t.Errorf("%d bytes: %d of %d documents were read", test.size, count, len(all))
 		}
-		if asked[0] != validatePage {
+		if asked[0] != pageDocuments {
 			t.Errorf("%d bytes: the first page is of %d", test.size, asked[0])
 		}
 		for _, limit := range asked[1:] {

@@ -11,7 +11,7 @@ import (
 	"github.com/manifold-es/manifold/rebuild"
 )
 
-// parking is sums with onError park, and a fault at that position.
+// parking is sums with onError park, and a fault at the position.
 func parking(times int, faultAt string) domain.Definition {
 	d := sums(times)
 	d.OnError = domain.OnErrorPark
@@ -21,7 +21,7 @@ func parking(times int, faultAt string) domain.Definition {
 	return d
 }
 
-// What the live build has parked may be parked by a rebuild too; what it folds may not.
+// A rebuild may park what the live build has parked as well, but not what the live build folds.
 func TestARebuildBringsNoNewFaults(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
@@ -51,7 +51,7 @@ func TestARebuildBringsNoNewFaults(t *testing.T) {
 	v.mustBe(t, tenant, 1)
 }
 
-// reached200 waits until the live build has come to position 200.
+// reached200 waits until the live build has reached position 200.
 func (v *service) reached200(t *testing.T, tenant domain.TenantID, id domain.ProjectionID) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -71,8 +71,8 @@ func (v *service) reached200(t *testing.T, tenant domain.TenantID, id domain.Pro
 	}
 }
 
-// An event that was skipped under a definition is passed over by rebuilds of it.
-func TestARebuildPassesSkippedEventsOver(t *testing.T) {
+// A rebuild skips the events that its definition skips.
+func TestRebuildSkipsSkippedEvents(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
 	v.follow(t)
@@ -102,8 +102,9 @@ func TestARebuildPassesSkippedEventsOver(t *testing.T) {
 	}
 }
 
-// A shared projection's table whose maker died before the projection was there is found and dropped.
-func TestATableThatNobodyCameToIsDropped(t *testing.T) {
+// If a process dies after it has created the table of a shared projection, and before it has created the projection,
+// the table is found and dropped.
+func TestAnnouncedTableOfAFailedCreateIsDropped(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
 	build := domain.Build{ProjectionID: domain.ProjectionID{Owner: domain.Everyone, Name: "never"}, Database: "default"}

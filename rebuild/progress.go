@@ -21,8 +21,8 @@ type sample struct {
 	folded int64
 }
 
-// lately is the period for the rate of events: a rebuild's speed changes with its phase and with other work.
-const lately = 30 * time.Second
+// ratePeriod is the period for the rate of events: a rebuild's speed changes with its phase and with other work.
+const ratePeriod = 30 * time.Second
 
 func (p *progress) events() (done, total int64) {
 	done = p.done.Load()
@@ -32,7 +32,7 @@ func (p *progress) events() (done, total int64) {
 // rate returns the recent number of events folded per second. Only one goroutine at a time may call it.
 func (p *progress) rate(now time.Time) float64 {
 	p.samples = append(p.samples, sample{now, p.folded.Load()})
-	for len(p.samples) > 2 && now.Sub(p.samples[1].at) >= lately {
+	for len(p.samples) > 2 && now.Sub(p.samples[1].at) >= ratePeriod {
 		p.samples = p.samples[1:]
 	}
 	first, last := p.samples[0], p.samples[len(p.samples)-1]

@@ -2,12 +2,11 @@ package rebuild
 
 import (
 	"context"
-	"fmt"
 	"sync"
-	"time"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/projection"
 )
 
 // movePublicNames points the public names of shared projections, all or those in one database, at their live builds. A
@@ -23,10 +22,7 @@ func (r *Rebuilds) movePublicNames(ctx context.Context, only string) {
 			}
 			return
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(backoff(tries)):
-		}
+		_ = sleep(ctx, projection.Backoff(tries)) // the loop ends with ctx
 	}
 }
 
@@ -50,9 +46,9 @@ func (r *Rebuilds) moveNamesAfterOutage(ctx context.Context, all *sync.WaitGroup
 	}
 }
 
-// moveTries is how many times in a row to try to move the public name. Readers of the name may lock it for long. Only
-// people depend on the name, and it is moved again before the old build is dropped.
-const moveTries = 8
+// maxNameTries is how many times in a row to try to move the public name. Readers of the name may lock it for long.
+// Only people depend on the name, and it is moved again before the old build is dropped.
+const maxNameTries = 8
 
 // movePublicName points a shared projection's public name at its live build.
 func (r *Rebuilds) movePublicName(ctx context.Context, id domain.ProjectionID) {
@@ -64,14 +60,12 @@ func (r *Rebuilds) movePublicName(ctx context.Context, id domain.ProjectionID) {
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		if tries == moveTries {
+		if tries == maxNameTries {
 			r.config.Log.Warn("the public name of a projection does not point at its live build yet", "projection", id.Name, "error", err)
 			return
 		}
-		select {
-		case <-ctx.Done():
+		if sleep(ctx, projection.Backoff(tries)) != nil {
 			return
-		case <-time.After(backoff(tries)):
 		}
 	}
 }
@@ -89,9 +83,8 @@ func (r *Rebuilds) tryMovePublicName(ctx context.Context, id domain.ProjectionID
 	if p.Definition.Mode == domain.ModeLive {
 		return nil // it has no documents
 	}
-	driver := r.config.Drivers[p.Definition.Database]
-	if driver == nil {
-		return fmt.Errorf("there is no database %q in this process's configuration", p.Definition.Database)
+	if _, err := r.driver(p.Definition.Database); err != nil {
+		return err
 	}
 	if _, out := r.outage(p.Definition.Database); out {
 		return nil // Answers reports when it is back

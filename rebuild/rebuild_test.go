@@ -31,7 +31,7 @@ func TestDeploy(t *testing.T) {
 		}
 		v.mustBe(t, tenant, 1)
 		if d, err := v.rebuilds.Deploy(t.Context(), owner, sums(1), "test", false); err != nil || d.Created || d.Rebuild != nil {
-			t.Fatalf("the same again: %+v, %v", d, err)
+			t.Fatalf("deployed a second time: %+v, %v", d, err)
 		}
 		// A changed one, in another database.
 		changed := sums(2)
@@ -59,9 +59,9 @@ func TestDeploy(t *testing.T) {
 	}
 }
 
-// While events are appended as fast as it goes, and readers read, definitions are swapped one after another: each page
-// is of one build, never of a definition that was replaced before the page was asked for, complete, and no further back
-// than what was seen before.
+// Definitions are swapped one after another while events are appended at full speed and readers read. Each page comes
+// from one build, is complete, is never older than what was seen before, and never uses a definition that was replaced
+// before the request.
 func TestReadersSeeWholeBuilds(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
@@ -137,9 +137,9 @@ func TestReadersSeeWholeBuilds(t *testing.T) {
 	}
 }
 
-// Workers are stopped at any moment, and rebuilds cancelled, while events come in: a rebuild that is swapped in the end
-// is complete, one that is not leaves the live build as it was.
-func TestWorkersThatAreStopped(t *testing.T) {
+// Workers are stopped at any moment, and rebuilds cancelled, while events arrive. A rebuild that is swapped in the end
+// is complete; otherwise the live build is as it was.
+func TestStoppedWorkersAreReplaced(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
 	v.follow(t)
@@ -298,14 +298,14 @@ func TestOneRebuildAtATime(t *testing.T) {
 	bad := sums(1)
 	bad.Database = "nowhere"
 	if _, err := v.rebuilds.Start(t.Context(), id, rebuild.Request{Definition: &bad}); !domain.IsCode(err, domain.CodeInvalidDefinition) {
-		t.Errorf("into a database that is not there: %v", err)
+		t.Errorf("into a database that does not exist: %v", err)
 	}
 	if _, err := v.rebuilds.Start(t.Context(), domain.ProjectionID{Owner: tenant, Name: "none"}, rebuild.Request{By: "test"}); !domain.IsCode(err, domain.CodeNotFound) {
-		t.Errorf("of a projection that is not there: %v", err)
+		t.Errorf("of a projection that does not exist: %v", err)
 	}
 }
 
-// Old builds go when their time has come, and take nothing of the live one along.
+// Old builds are dropped when they are due, and the live build is not affected.
 func TestRetiredBuildsAreDropped(t *testing.T) {
 	t.Parallel()
 	for _, shared := range []bool{true, false} {
@@ -354,8 +354,8 @@ func TestRetiredBuildsAreDropped(t *testing.T) {
 	}
 }
 
-// What is folded once is not folded again by the worker that continues.
-func TestGoesOnFromItsOwnCheckpoints(t *testing.T) {
+// A worker that takes over a rebuild does not fold again what is saved.
+func TestRebuildContinuesFromItsCheckpoints(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
 	tenant := v.tenant(t)
@@ -393,7 +393,7 @@ func TestGoesOnFromItsOwnCheckpoints(t *testing.T) {
 	v.mustBe(t, tenant, 1)
 }
 
-// firstSaves notes where the first save begins.
+// firstSaves records where the first save begins.
 type firstSaves struct {
 	drivers.Driver
 	once sync.Once

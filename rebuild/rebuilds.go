@@ -1,6 +1,7 @@
 package rebuild
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -53,9 +54,9 @@ type Rebuilds struct {
 
 	mu        sync.Mutex
 	active    map[domain.RebuildID]*work
-	lost      map[domain.ProjectionID]*loss
+	lost      map[domain.ProjectionID]*lostTable
 	answering map[string]struct{} // databases that answer again, whose public names must be moved
-	drops     map[retiredBuild]*dropTries
+	drops     map[retiredBuild]*failedDrops
 }
 
 // documentBytes is more than a follower holds, because a rebuild writes each document once if all fit.
@@ -63,34 +64,24 @@ const documentBytes = 96 << 20
 
 // New returns Rebuilds. They work while Run is running.
 func New(config Config) *Rebuilds {
-	if config.Tenants <= 0 {
-		config.Tenants = max(2, runtime.GOMAXPROCS(0))
-	}
-	if config.Concurrent <= 0 {
-		config.Concurrent = 2
-	}
+	config.Tenants = cmp.Or(config.Tenants, max(2, runtime.GOMAXPROCS(0)))
+	config.Concurrent = cmp.Or(config.Concurrent, 2)
 	if config.Limits == (projection.Limits{}) {
 		config.Limits = projection.CatchUpLimits
 		config.Limits.DocumentBytes = documentBytes
 	}
-	if config.StaleAfter <= 0 {
-		config.StaleAfter = 15 * time.Second
-	}
-	if config.Keep <= 0 {
-		config.Keep = time.Hour
-	}
-	if config.Poll <= 0 {
-		config.Poll = 5 * time.Second
-	}
+	config.StaleAfter = cmp.Or(config.StaleAfter, 15*time.Second)
+	config.Keep = cmp.Or(config.Keep, time.Hour)
+	config.Poll = cmp.Or(config.Poll, 5*time.Second)
 	return &Rebuilds{
 		config:    config,
 		worker:    domain.NewRebuildID().String(), // any unique UUID
 		wake:      make(chan struct{}, 1),
 		slots:     make(chan struct{}, config.Concurrent),
 		active:    make(map[domain.RebuildID]*work),
-		lost:      make(map[domain.ProjectionID]*loss),
+		lost:      make(map[domain.ProjectionID]*lostTable),
 		answering: make(map[string]struct{}),
-		drops:     make(map[retiredBuild]*dropTries),
+		drops:     make(map[retiredBuild]*failedDrops),
 	}
 }
 
@@ -105,12 +96,7 @@ func (r *Rebuilds) List(ctx context.Context, id domain.ProjectionID) ([]domain.R
 }
 
 // Wake reports that rebuilds may have been queued or cancelled. It returns at once.
-func (r *Rebuilds) Wake() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
-}
+func (r *Rebuilds) Wake() { notify(r.wake) }
 
 // failure ends a rebuild, because a retry would fail in the same way. If fault is set, the failure concerns one tenant
 // of a shared projection, and ends the rebuild for that tenant only.
@@ -121,4 +107,6 @@ type failure struct {
 
 func (f *failure) Error() string { return f.message }
 
-func failed(format string, args ...any) error { return &failure{message: fmt.Sprintf(format, args...)} }
+func failuref(format string, args ...any) error {
+	return &failure{message: fmt.Sprintf(format, args...)}
+}

@@ -2,11 +2,9 @@ package rebuild
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/drivers"
 )
 
 // A rebuild folds what is left in the log. If retention has removed events of its source that the new build has not
@@ -18,7 +16,7 @@ import (
 // registered, and then reads what is announced. So one of the two sees the other: either the events stay, or the
 // rebuild knows that they may be gone.
 
-const acceptRemoved = "with acceptLoss it makes documents of what is left"
+const acceptRemoved = "with acceptLoss it uses the remaining events"
 
 // checkRemoved refuses a new rebuild that would miss events of every tenant, or of more tenants than it may leave
 // behind. seen returns how far the new build has seen a tenant's log. The check is a quick answer: the worker checks
@@ -58,29 +56,6 @@ func (r *Rebuilds) checkRemoved(ctx context.Context, row domain.Rebuild, seen fu
 	return domain.EventsRemoved("", domain.MergeLosses(nil, all), acceptRemoved)
 }
 
-// checkRollback is checkRemoved for a rollback. Other reasons against a rollback are found when it is created.
-func (r *Rebuilds) checkRollback(ctx context.Context, row domain.Rebuild, undone domain.RebuildID) error {
-	old, err := r.config.Store.Rebuild(ctx, row.ProjectionID, undone)
-	if err != nil {
-		return err
-	}
-	if old.State != domain.RebuildSwapped || old.Previous == nil || old.Previous.Build == 0 {
-		return nil // it is refused for that reason
-	}
-	row.Build, row.Definition, row.Tenants = old.Previous.Build, old.Previous.Definition, old.Tenants
-	driver := r.config.Drivers[row.Definition.Database]
-	if driver == nil {
-		return nil
-	}
-	return r.checkRemoved(ctx, row, func(tenant domain.TenantID) (int64, error) {
-		seen, err := driver.Checkpoint(ctx, row.NewBuild(), tenant)
-		if errors.Is(err, drivers.ErrNoTable) {
-			return 0, nil
-		}
-		return seen, err
-	})
-}
-
 // floors returns what was removed, or is about to be, from the source's categories in the logs of a rebuild.
 func (r *Rebuilds) floors(ctx context.Context, row domain.Rebuild) ([]domain.TenantFloor, error) {
 	tenants := row.Tenants
@@ -90,10 +65,10 @@ func (r *Rebuilds) floors(ctx context.Context, row domain.Rebuild) ([]domain.Ten
 	return r.config.Store.TenantFloors(ctx, tenants, row.Definition.Source.Categories)
 }
 
-// announced returns up to where events of a category may be gone before a pass over a log; removed returns it for after
-// the pass.
-func announced(floor domain.TenantFloor) int64 { return floor.AnnouncedTo }
-func removed(floor domain.TenantFloor) int64   { return floor.RemovedTo }
+// announcedTo is the position up to which events of a category may be missing before a pass over a log; removedTo is
+// the one after it.
+func announcedTo(floor domain.TenantFloor) int64 { return floor.AnnouncedTo }
+func removedTo(floor domain.TenantFloor) int64   { return floor.RemovedTo }
 
 // recordLosses finds the events that a pass over tenants' logs misses. from is how far the build had seen the logs.
 // Unless the loss is accepted, it leaves those tenants behind.
@@ -113,7 +88,7 @@ func (a *attempt) recordLosses(ctx context.Context, from map[domain.TenantID]int
 	for tenant, losses := range missing {
 		if !a.row.AcceptLoss {
 			reason := domain.EventsRemoved("", domain.MergeLosses(nil, losses), acceptRemoved).Message
-			if err := a.leaveBehind(faulty(a.build, tenant, 0, reason)); err != nil {
+			if err := a.leaveBehind(tenantFailure(a.build, tenant, 0, reason)); err != nil {
 				return err
 			}
 		}
@@ -129,7 +104,7 @@ func (a *attempt) recordLosses(ctx context.Context, from map[domain.TenantID]int
 	return a.saveLosses(ctx, all)
 }
 
-// saveLosses adds losses to the rebuild's row and saves it, before a later worker could pass them over.
+// saveLosses adds losses to the rebuild's row and saves it, so that a later worker does not miss them.
 func (a *attempt) saveLosses(ctx context.Context, losses []domain.Loss) error {
 	a.work.mu.Lock()
 	defer a.work.mu.Unlock()

@@ -11,9 +11,9 @@ import (
 	"github.com/manifold-es/manifold/rebuild"
 )
 
-// A rebuild over what is gone is refused, unless that is accepted: then its documents are made of what is left, and it
-// says what is missing; so does the projection, for the tenants whom it concerns.
-func TestRebuildOverWhatIsGone(t *testing.T) {
+// A rebuild over removed events is refused unless the request accepts the loss. Then its documents are folded from the
+// remaining events, and the rebuild and the projection report what is missing, for the tenants concerned.
+func TestRebuildAfterRemovedEvents(t *testing.T) {
 	t.Parallel()
 	for _, shared := range []bool{true, false} {
 		t.Run(fmt.Sprintf("shared %v", shared), func(t *testing.T) {
@@ -97,18 +97,18 @@ func TestRebuildOverWhatIsGone(t *testing.T) {
 			}
 			status, err := v.catalog.Status(t.Context(), tenant, id.Name)
 			if err != nil || len(status.Loss) > 0 {
-				t.Errorf("behind the rollback it lacks %v, %v", status.Loss, err)
+				t.Errorf("after the rollback it lacks %v, %v", status.Loss, err)
 			}
 			after := v.got(t, tenant, 520)
 			if sum := after["key 1"]; sum.Events != before["key 1"].Events+2 || sum.Times != 1 {
-				t.Errorf("behind the rollback a document is %+v; it was %+v", sum, before["key 1"])
+				t.Errorf("after the rollback a document is %+v; it was %+v", sum, before["key 1"])
 			}
 		})
 	}
 }
 
-// A rollback needs what came while the old build rested.
-func TestRollbackOverWhatIsGone(t *testing.T) {
+// A rollback needs the events that were appended since the old build was last live.
+func TestRollbackAfterRemovedEvents(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
 	v.follow(t)
@@ -140,9 +140,9 @@ func TestRollbackOverWhatIsGone(t *testing.T) {
 	}
 }
 
-// What is announced counts, though nothing is gone yet; and what is announced only when the rebuild is there already,
-// its worker finds.
-func TestRebuildSeesWhatIsAnnounced(t *testing.T) {
+// Announced removals count before they happen. The worker finds those that are announced after the rebuild was
+// requested.
+func TestRebuildSeesAnnouncedRemovals(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
 	v.follow(t)
@@ -178,8 +178,8 @@ func TestRebuildSeesWhatIsAnnounced(t *testing.T) {
 	v.mustBe(t, tenant, 1)
 }
 
-// Retention in one tenant blocks no rebuild of a shared projection. That tenant keeps its old build, and the operator
-// sees why, until a rebuild accepts the loss.
+// Retention in one tenant does not block rebuilds of a shared projection. That tenant keeps its old build, and the
+// operator sees why, until a rebuild accepts the loss.
 func TestRemovedEventsLeaveOneTenantBehind(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
@@ -196,7 +196,7 @@ func TestRemovedEventsLeaveOneTenantBehind(t *testing.T) {
 	second := sums(2)
 	none := rebuild.Request{Definition: &second, MaxFaulted: new(0)}
 	if _, err := v.rebuilds.Start(t.Context(), id, none); !domain.IsCode(err, domain.CodeEventsRemoved) {
-		t.Fatalf("with nobody to leave behind: %v", err)
+		t.Fatalf("with MaxFaulted 0: %v", err)
 	}
 	d, err := v.rebuilds.Deploy(t.Context(), domain.Everyone, second, "test", false)
 	if err != nil {
@@ -235,7 +235,7 @@ func TestRemovedEventsLeaveOneTenantBehind(t *testing.T) {
 	}
 }
 
-// A tenant whose events went since the old build rested stays on the new one when that is rolled back.
+// When a build is rolled back, a tenant whose events were removed since the old build was live stays on the newer one.
 func TestARollbackLeavesATenantWithRemovedEventsBehind(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
@@ -266,9 +266,9 @@ func TestARollbackLeavesATenantWithRemovedEventsBehind(t *testing.T) {
 	}
 }
 
-// The worker leaves a tenant behind whose events retention announces or removes after the request, and fails where no
-// tenant with events is left.
-func TestRemovedAfterTheRequest(t *testing.T) {
+// If retention announces or removes a tenant's events after the request, the worker leaves that tenant behind. It fails
+// if no tenant with events is left.
+func TestEventsRemovedAfterTheRequest(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
 	v.follow(t)
@@ -292,8 +292,8 @@ func TestRemovedAfterTheRequest(t *testing.T) {
 	}
 }
 
-// A tenant whose old documents have vanished has nothing to stay on: it gets documents of what is left, and its state
-// says so.
+// A tenant whose old documents have vanished has nothing to stay on. It gets documents of the remaining events, and its
+// state says so.
 func TestRemovedEventsOfATenantWhoseTableVanished(t *testing.T) {
 	t.Parallel()
 	v := newService(t)

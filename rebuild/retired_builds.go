@@ -18,8 +18,8 @@ type retiredBuild struct {
 	number int64
 }
 
-// dropTries are the failed attempts to drop a retired build.
-type dropTries struct {
+// failedDrops are the failed attempts to drop a retired build.
+type failedDrops struct {
 	made int
 	next time.Time
 }
@@ -80,7 +80,7 @@ func (r *Rebuilds) DropRetired(ctx context.Context) error {
 func (r *Rebuilds) forgetDropped(left []domain.RetiredBuild) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.drops, func(key retiredBuild, _ *dropTries) bool {
+	maps.DeleteFunc(r.drops, func(key retiredBuild, _ *failedDrops) bool {
 		return !slices.ContainsFunc(left, func(b domain.RetiredBuild) bool { return key == retiredBuild{b.ProjectionID, b.Number} })
 	})
 }
@@ -103,7 +103,7 @@ func (r *Rebuilds) dropTried(key retiredBuild, err error) {
 	}
 	a := r.drops[key]
 	if a == nil {
-		a = &dropTries{}
+		a = &failedDrops{}
 		r.drops[key] = a
 	}
 	a.next = time.Now().Add(min(time.Minute<<min(a.made, 6), time.Hour))
@@ -111,7 +111,7 @@ func (r *Rebuilds) dropTried(key retiredBuild, err error) {
 }
 
 func (r *Rebuilds) drop(ctx context.Context, build domain.RetiredBuild) error {
-	taken, err := r.config.Store.TakeRetired(ctx, build.Build)
+	taken, err := r.config.Store.MarkDropping(ctx, build.Build)
 	if err != nil || !taken {
 		return err
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/manifold-es/manifold/rebuild"
 )
 
-// A rollback brings the old documents back, with their definition and with all that was appended since. It folds
-// nothing again, and can itself be undone.
+// A rollback restores the old documents and their definition, with everything appended since. It folds nothing twice,
+// and can itself be rolled back.
 func TestRollback(t *testing.T) {
 	t.Parallel()
 	for name, shared := range map[string]bool{"shared": true, "own": false} {
@@ -70,8 +70,8 @@ func TestRollback(t *testing.T) {
 	}
 }
 
-// What cannot be undone is refused: what was not swapped, what something else came behind, and what is being dropped. A
-// rollback that is cancelled leaves the live documents as they are, and the old ones where they were.
+// A rollback is refused if the rebuild was not swapped, if another build has gone live since, or if the old build is
+// being dropped. A cancelled rollback leaves the live and the old documents as they are.
 func TestRollbackRefused(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
@@ -114,14 +114,14 @@ func TestRollbackRefused(t *testing.T) {
 
 	// The dropper says first what it is about to drop.
 	old := domain.Build{ProjectionID: id, Number: second.Previous.Build, Database: "default"}
-	if ok, err := v.store.TakeRetired(t.Context(), old); err != nil || ok {
+	if ok, err := v.store.MarkDropping(t.Context(), old); err != nil || ok {
 		t.Fatalf("taken before its time: %v, %v", ok, err)
 	}
 	pool := v.db.Pool(t, "postgres", 1)
 	if _, err := pool.Exec(t.Context(), "update manifold.retired_builds set drop_at = now()"); err != nil {
 		t.Fatal(err)
 	}
-	if ok, err := v.store.TakeRetired(t.Context(), old); err != nil || !ok {
+	if ok, err := v.store.MarkDropping(t.Context(), old); err != nil || !ok {
 		t.Fatalf("taken: %v, %v", ok, err)
 	}
 	refused("it is being dropped", second.ID, domain.CodeConflict)
@@ -134,7 +134,7 @@ func TestRollbackRefused(t *testing.T) {
 	refused("it is gone", second.ID, domain.CodeConflict)
 }
 
-// A rebuild for some tenants is undone for them: they have again what they had.
+// A rebuild for some tenants can be rolled back: they get their previous builds again.
 func TestRollbackForSomeTenants(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
@@ -186,7 +186,7 @@ func TestRollbackForSomeTenants(t *testing.T) {
 		t.Fatalf("the rebuild is %+v", both)
 	}
 	if _, err := v.rebuilds.Rollback(t.Context(), id, both.ID, "test", false); !domain.IsCode(err, domain.CodeConflict) {
-		t.Errorf("its tenants come from different builds: %v", err)
+		t.Errorf("with tenants from different builds: %v", err)
 	}
 
 	// A full swap ends tenant builds, and its rollback does not bring them back: nobody followed them.
@@ -196,8 +196,8 @@ func TestRollbackForSomeTenants(t *testing.T) {
 	check("after its rollback", base, base)
 }
 
-// Workers die at any moment of a rollback; whoever is next continues.
-func TestRollbackWithWorkersThatDie(t *testing.T) {
+// Workers are killed at any moment of a rollback; the next one continues.
+func TestRollbackSurvivesKilledWorkers(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
 	v.follow(t)

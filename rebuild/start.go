@@ -47,7 +47,7 @@ func (r *Rebuilds) Start(ctx context.Context, id domain.ProjectionID, request Re
 	}
 	if err := r.config.Catalog.Check(ctx, id, rebuild.Definition); err != nil {
 		if request.Definition == nil && request.Database != "" {
-			err = atPlace("database", err)
+			err = movePlace("database", err)
 		}
 		return domain.Rebuild{}, err
 	}
@@ -72,10 +72,8 @@ func (r *Rebuilds) Start(ctx context.Context, id domain.ProjectionID, request Re
 
 // definitionOf returns the definition of the new build.
 func definitionOf(p domain.Projection, request Request) (domain.Definition, error) {
-	if len(request.Tenants) > 0 {
-		if request.Database != "" {
-			return domain.Definition{}, refused("tenants", "a change of database applies to all tenants; leave out database or tenants")
-		}
+	if len(request.Tenants) > 0 && request.Database != "" {
+		return domain.Definition{}, refused("tenants", "a change of database applies to all tenants; leave out database or tenants")
 	}
 	definition := p.Definition
 	if request.Definition != nil {
@@ -126,7 +124,7 @@ func (r *Rebuilds) checkOptions(ctx context.Context, rebuild domain.Rebuild) err
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil:
-			return atPlace(fmt.Sprintf("assertions[%d]", i), err)
+			return movePlace(fmt.Sprintf("assertions[%d]", i), err)
 		}
 	}
 	return r.checkTenants(ctx, rebuild)
@@ -167,9 +165,9 @@ func refused(where, format string, args ...any) error {
 	return domain.Errorf(domain.CodeInvalidRequest, where, format, args...)
 }
 
-// atPlace moves a client's error to another place, for a field that the request names differently.
-func atPlace(where string, err error) error {
-	for code := range map[domain.Code]bool{domain.CodeInvalidDefinition: true, domain.CodeUnsupported: true} {
+// movePlace moves a client's error to another place, for a field that the request names differently.
+func movePlace(where string, err error) error {
+	for _, code := range []domain.Code{domain.CodeInvalidDefinition, domain.CodeUnsupported} {
 		if domain.IsCode(err, code) {
 			message := domain.ClientMessage(err)
 			return domain.Errorf(code, where, "%s", strings.TrimPrefix(message, "assert[0]: "))

@@ -32,7 +32,7 @@ func (a *attempt) swapAll(ctx context.Context) (err error) {
 		return err
 	}
 	if err := a.r.config.Store.HoldProjection(ctx, a.row); err != nil {
-		return fmt.Errorf("hold the live build still: %w", err)
+		return fmt.Errorf("pause the live build: %w", err)
 	}
 	defer a.releaseUnlessSwapped(ctx, &err, a.r.config.Store.ReleaseProjection)
 	// During the hold, no tenant's appends begin to fold into the live build.
@@ -85,13 +85,13 @@ func (a *attempt) swapTenant(ctx context.Context, tenant domain.TenantID) (err e
 	store := a.r.config.Store
 	p, err := store.Projection(ctx, a.row.ProjectionID)
 	if err != nil {
-		return fmt.Errorf("look the projection up: %w", err)
+		return fmt.Errorf("look up the projection: %w", err)
 	}
 	if err := a.followInline(ctx, p, tenant); err != nil {
 		return err
 	}
 	if err := store.HoldTenant(ctx, tenant, a.row); err != nil {
-		return fmt.Errorf("hold the live build still: %w", err)
+		return fmt.Errorf("pause the live build: %w", err)
 	}
 	defer a.releaseUnlessSwapped(ctx, &err, func(ctx context.Context, row domain.Rebuild) error { return store.ReleaseTenant(ctx, tenant, row) })
 	head, err := store.Head(ctx, tenant)
@@ -146,7 +146,7 @@ func (a *attempt) releaseUnlessSwapped(ctx context.Context, failure *error, rele
 	leaving, done := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer done()
 	if err := release(leaving, a.row); err != nil && !domain.IsCode(err, domain.CodeConflict) && !domain.IsCode(err, domain.CodeNotFound) {
-		*failure = errors.Join(*failure, fmt.Errorf("let go of the live build: %w", err))
+		*failure = errors.Join(*failure, fmt.Errorf("release the live build: %w", err))
 	}
 }
 

@@ -21,11 +21,11 @@ import (
 // moves, as in any rebuild. docs/decisions/0025-inline-in-the-appends-transaction.md has the whole argument.
 
 const (
-	// inlineTries is how often a rebuild tries to reach the head of a tenant's log while appends continue. After that,
+	// maxMoveTries is how often a rebuild tries to reach the head of a tenant's log while appends continue. After that,
 	// appends wait until it has.
-	inlineTries = 3
-	// inlineAtOnce is how many tenants are moved at a time. Each takes one of the appends' connections.
-	inlineAtOnce = 2
+	maxMoveTries = 3
+	// movesAtOnce is how many tenants are moved at a time. Each takes one of the appends' connections.
+	movesAtOnce = 2
 )
 
 // moveInline moves every tenant whose appends fold into another build of the projection to the new build, including
@@ -33,7 +33,7 @@ const (
 func (a *attempt) moveInline(ctx context.Context) error {
 	p, err := a.r.config.Store.Projection(ctx, a.row.ProjectionID)
 	if err != nil {
-		return fmt.Errorf("look the projection up: %w", err)
+		return fmt.Errorf("look up the projection: %w", err)
 	}
 	for {
 		builds, err := a.r.config.Store.InlineBuilds(ctx, p.ProjectionID)
@@ -47,7 +47,7 @@ func (a *attempt) moveInline(ctx context.Context) error {
 			return nil
 		}
 		group, moving := errgroup.WithContext(ctx)
-		group.SetLimit(inlineAtOnce)
+		group.SetLimit(movesAtOnce)
 		for _, from := range builds {
 			group.Go(func() error {
 				if err := a.leaveBehind(a.moveTenant(moving, p, from)); err != nil {
@@ -78,7 +78,7 @@ func (a *attempt) moveTenant(ctx context.Context, p domain.Projection, from doma
 			if !a.stored() {
 				return true, nil
 			}
-			if try < inlineTries {
+			if try < maxMoveTries {
 				checkpoint, err := a.driver.Checkpoint(ctx, a.build, from.Tenant)
 				return err == nil && checkpoint >= head, err
 			}
@@ -169,15 +169,15 @@ func (r *Rebuilds) settleStrayBuild(ctx context.Context, from domain.TenantBuild
 		to.Base = -1 // the runner follows the projection's own build, and makes it inline if necessary
 	}
 	if p.Definition.Mode != domain.ModeLive && p.Build != from.Build {
-		driver := r.config.Drivers[p.Definition.Database]
-		if driver == nil {
-			return fmt.Errorf("there is no database %q in this process's configuration", p.Definition.Database)
+		driver, err := r.driver(p.Definition.Database)
+		if err != nil {
+			return err
 		}
 		fold, err := folding.CompileIn(ctx, p.Definition, r.config.Handlers)
 		if err != nil {
 			return err
 		}
-		fold = fold.Through(r.config.Upcasters)
+		fold = fold.WithUpcasters(r.config.Upcasters)
 		head, err := store.Head(ctx, from.Tenant)
 		if err == nil {
 			err = projection.CatchUpTo(ctx, store, driver, p.LiveBuild(), from.Tenant, fold, head.Position)

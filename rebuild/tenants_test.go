@@ -15,7 +15,7 @@ func only(tenants ...domain.TenantID) rebuild.Request {
 	return rebuild.Request{RebuildOptions: domain.RebuildOptions{Tenants: tenants}}
 }
 
-// live is the number of the build that a tenant's readers see.
+// live returns the number of the build that a tenant's readers see.
 func (v *service) live(t *testing.T, tenant domain.TenantID, id domain.ProjectionID) int64 {
 	t.Helper()
 	p, err := v.store.LiveProjection(t.Context(), tenant, id)
@@ -25,9 +25,9 @@ func (v *service) live(t *testing.T, tenant domain.TenantID, id domain.Projectio
 	return p.Build
 }
 
-// A rebuild for some tenants gives them a separate build, which the runner follows and a full swap ends; a build goes
-// when tenants no longer have it.
-func TestSomeTenants(t *testing.T) {
+// A rebuild for some tenants gives them a separate build, which the runner follows. A swap for all ends it. A build is
+// dropped when no tenant has it any longer.
+func TestRebuildForSomeTenants(t *testing.T) {
 	t.Parallel()
 	base := newService(t)
 	v := base.process(rebuild.Config{Keep: time.Nanosecond})
@@ -98,9 +98,9 @@ func TestSomeTenants(t *testing.T) {
 	}
 }
 
-// Workers die at any moment of rebuilds for some tenants, between two tenants too: whoever is next continues, and what
-// a reader sees is whole at any time.
-func TestSomeTenantsWithWorkersThatDie(t *testing.T) {
+// Workers are killed at any moment of rebuilds for some tenants, also between two tenants. The next one continues, and
+// readers always see complete builds.
+func TestRebuildForSomeTenantsSurvivesKilledWorkers(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
 	v.follow(t)
@@ -133,8 +133,8 @@ func TestSomeTenantsWithWorkersThatDie(t *testing.T) {
 	}
 }
 
-// A rebuild for some tenants that is cancelled leaves them with what they had, and nothing of it stays.
-func TestSomeTenantsCancelled(t *testing.T) {
+// A cancelled rebuild for some tenants leaves them as they were, and leaves nothing behind.
+func TestCancelRebuildForSomeTenants(t *testing.T) {
 	t.Parallel()
 	base := newService(t)
 	v := base.process(rebuild.Config{StaleAfter: time.Millisecond})

@@ -15,13 +15,13 @@ import (
 	"github.com/manifold-es/manifold/projection/folding"
 )
 
-// validatePage is how many documents a validation reads at a time while their size is unknown, and validateBytes limits
+// pageDocuments is how many documents a validation reads at a time while their size is unknown, and pageBytes limits
 // a page's bytes. Once the size is known, a page has as many documents as fit into half of that, within limits.
 const (
-	validatePage  = 500
-	validateLeast = 50
-	validateMost  = 5000
-	validateBytes = 4 << 20
+	pageDocuments    = 500
+	minPageDocuments = 50
+	maxPageDocuments = 5000
+	pageBytes        = 4 << 20
 )
 
 // validate validates the new build, if it has documents.
@@ -36,7 +36,7 @@ func (a *attempt) validate(ctx context.Context) error {
 // for faulted tenants. It reads all documents of both builds, tenants in parallel, one page of each at a time.
 func (a *attempt) validateAll(ctx context.Context) error {
 	a.touched.begin()
-	against, err := a.findLiveSide(ctx)
+	baseline, err := a.findBaseline(ctx)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (a *attempt) validateAll(ctx context.Context) error {
 			continue
 		}
 		group.Go(func() error {
-			found, err := a.compare(groupCtx, tenant, against)
+			found, err := a.compare(groupCtx, tenant, baseline)
 			if bad, ok := errors.AsType[*liveError](err); ok && groupCtx.Err() == nil && (errors.Is(err, drivers.ErrNoTable) || bad.database != a.build.Database) {
 				// The comparison is for people. A live build that is being moved away from, or has vanished, must not
 				// block the rebuild.
@@ -75,22 +75,22 @@ func (a *attempt) validateAll(ctx context.Context) error {
 	defer a.work.mu.Unlock()
 	a.work.row.Documents = report.documents
 	a.work.row.LiveBefore, a.work.row.Difference = 0, nil
-	if against != nil && !report.abandoned {
+	if baseline != nil && !report.abandoned {
 		a.work.row.LiveBefore, a.work.row.Difference = report.live, &report.Difference
 	}
 	return a.saveRow(ctx)
 }
 
-// findLiveSide returns what to compare the new build with; nil if there is nothing.
-func (a *attempt) findLiveSide(ctx context.Context) (*liveSide, error) {
+// findBaseline returns what to compare the new build with; nil if there is nothing.
+func (a *attempt) findBaseline(ctx context.Context) (*baseline, error) {
 	p, err := a.r.config.Store.Projection(ctx, a.row.ProjectionID)
 	if err != nil {
-		return nil, fmt.Errorf("look the live build up: %w", err)
+		return nil, fmt.Errorf("look up the live build: %w", err)
 	}
 	if p.Definition.Mode == domain.ModeLive || p.Build == a.row.Build && len(a.row.Tenants) == 0 {
 		return nil, nil
 	}
-	live := &liveSide{projection: p, source: p.Definition.Source}
+	live := &baseline{projection: p, source: p.Definition.Source}
 	if a.r.config.Drivers[p.Definition.Database] == nil {
 		return nil, nil // the projection moves away from a database that is gone
 	}
@@ -110,7 +110,7 @@ func (a *attempt) liveTypes(ctx context.Context, definition domain.Definition) [
 // validateTouched checks the assertions on the documents saved after the others were validated, in the state in which
 // they are swapped in. It covers all tenants, or those named.
 func (a *attempt) validateTouched(ctx context.Context, tenants ...domain.TenantID) error {
-	touched, ok := a.touched.take(tenants)
+	touched, ok := a.touched.drain(tenants)
 	if !ok {
 		return errors.New("too many documents have changed since their validation; validating all again")
 	}
@@ -127,7 +127,7 @@ func (a *attempt) validateTouched(ctx context.Context, tenants ...domain.TenantI
 
 // validateDocuments checks the assertions on some of a tenant's documents.
 func (a *attempt) validateDocuments(ctx context.Context, tenant domain.TenantID, ids map[string]struct{}) error {
-	for some := range slices.Chunk(slices.Collect(maps.Keys(ids)), validatePage) {
+	for some := range slices.Chunk(slices.Collect(maps.Keys(ids)), pageDocuments) {
 		documents, err := a.driver.Load(ctx, a.build, tenant, some)
 		if err != nil {
 			return fmt.Errorf("read the new build's documents: %w", err)
@@ -150,35 +150,35 @@ func (a *attempt) assert(ctx context.Context, tenant domain.TenantID, document d
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil:
-		return faulty(a.build, tenant, 0, err.Error())
+		return tenantFailure(a.build, tenant, 0, err.Error())
 	}
 	return nil
 }
 
-// touchedMost limits how many documents are remembered that were saved after their validation. If there are more, all
+// maxTouched limits how many documents are remembered that were saved after their validation. If there are more, all
 // are validated again.
-const touchedMost = 100_000
+const maxTouched = 100_000
 
-// touched are the documents saved since they were validated. It is safe for concurrent use.
-type touched struct {
-	mu    sync.Mutex
-	begun bool
-	all   bool // too many to remember
-	count int
-	ids   map[domain.TenantID]map[string]struct{}
+// touchedDocuments are the documents saved since they were validated. It is safe for concurrent use.
+type touchedDocuments struct {
+	mu       sync.Mutex
+	begun    bool
+	overflow bool // too many to remember
+	count    int
+	ids      map[domain.TenantID]map[string]struct{}
 }
 
 // begin forgets earlier saves: everything is validated from now on.
-func (t *touched) begin() {
+func (t *touchedDocuments) begin() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.begun, t.all, t.count, t.ids = true, false, 0, make(map[domain.TenantID]map[string]struct{})
+	t.begun, t.overflow, t.count, t.ids = true, false, 0, make(map[domain.TenantID]map[string]struct{})
 }
 
-func (t *touched) add(tenant domain.TenantID, documents []domain.Document) {
+func (t *touchedDocuments) add(tenant domain.TenantID, documents []domain.Document) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.begun || t.all {
+	if !t.begun || t.overflow {
 		return
 	}
 	ids := t.ids[tenant]
@@ -192,34 +192,34 @@ func (t *touched) add(tenant domain.TenantID, documents []domain.Document) {
 			t.count++
 		}
 	}
-	if t.count > touchedMost {
-		t.all, t.count, t.ids = true, 0, nil
+	if t.count > maxTouched {
+		t.overflow, t.count, t.ids = true, 0, nil
 	}
 }
 
 // overflowed reports whether there were too many to remember.
-func (t *touched) overflowed() bool {
+func (t *touchedDocuments) overflowed() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.all
+	return t.overflow
 }
 
-// take returns, by tenant and id, the documents of the named tenants, or of all if none is named, and forgets them. It
+// drain returns, by tenant and id, the documents of the named tenants, or of all if none is named, and forgets them. It
 // returns false if there were too many to remember.
-func (t *touched) take(tenants []domain.TenantID) (map[domain.TenantID]map[string]struct{}, bool) {
+func (t *touchedDocuments) drain(tenants []domain.TenantID) (map[domain.TenantID]map[string]struct{}, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.all {
+	if t.overflow {
 		return nil, false
 	}
 	if len(tenants) == 0 {
 		tenants = slices.Collect(maps.Keys(t.ids))
 	}
-	taken := make(map[domain.TenantID]map[string]struct{})
+	drained := make(map[domain.TenantID]map[string]struct{})
 	for _, tenant := range tenants {
-		taken[tenant] = t.ids[tenant]
+		drained[tenant] = t.ids[tenant]
 		t.count -= len(t.ids[tenant])
 		delete(t.ids, tenant)
 	}
-	return taken, true
+	return drained, true
 }

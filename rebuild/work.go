@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection"
 )
 
 // work is this process's work on a rebuild. How it ends decides what becomes of the rebuild, and of the new build:
@@ -25,7 +26,7 @@ import (
 type work struct {
 	r        *Rebuilds
 	stop     context.CancelCauseFunc // ends the work; its cause is a workEnd
-	check    chan struct{}           // check for new orders
+	beatNow  chan struct{}           // look for requests at once
 	approval chan struct{}           // the rebuild was approved
 	first    bool                    // nobody has worked on it before
 	hasSlot  bool                    // it has one of the slots; read and written by run alone
@@ -58,14 +59,14 @@ func endOf(ctx context.Context) workEnd {
 	return end
 }
 
-// beatInterval is how often a worker saves its progress, which also shows that it is alive, and checks for new orders.
+// beatInterval is how often a worker saves its progress, which also shows that it is alive, and checks for requests.
 const beatInterval = time.Second
 
 // releaseTimeout limits the work done while the process shuts down.
 const releaseTimeout = 5 * time.Second
 
 func newWork(r *Rebuilds, claimed domain.Rebuild, first bool) *work {
-	w := &work{r: r, check: make(chan struct{}, 1), approval: make(chan struct{}, 1), first: first, hasSlot: true, row: claimed}
+	w := &work{r: r, beatNow: make(chan struct{}, 1), approval: make(chan struct{}, 1), first: first, hasSlot: true, row: claimed}
 	// The previous worker's count stands until this one knows what of it was saved.
 	w.progress.done.Store(claimed.EventsDone)
 	w.progress.total.Store(claimed.EventsTotal)
@@ -85,10 +86,8 @@ func (w *work) freeSlot() {
 func (w *work) backOff(ctx context.Context, wait time.Duration) error {
 	w.freeSlot()
 	w.r.Wake()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(wait):
+	if err := sleep(ctx, wait); err != nil {
+		return err
 	}
 	return w.takeSlot(ctx)
 }
@@ -101,13 +100,6 @@ func (w *work) takeSlot(ctx context.Context) error {
 	case w.r.slots <- struct{}{}:
 		w.hasSlot = true
 		return nil
-	}
-}
-
-func (w *work) checkOrders() {
-	select {
-	case w.check <- struct{}{}:
-	default:
 	}
 }
 
@@ -175,7 +167,7 @@ func (w *work) repeatAttempts(ctx context.Context, log *slog.Logger) (end workEn
 		if _, out := w.r.outage(w.row.Definition.Database); out && ctx.Err() == nil {
 			return workOutage, "" // its slot is free for others
 		}
-		if err := w.backOff(ctx, backoff(tries)); err != nil {
+		if err := w.backOff(ctx, projection.Backoff(tries)); err != nil {
 			return endOf(ctx), ""
 		}
 	}
@@ -199,7 +191,7 @@ func (w *work) beat(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-		case <-w.check:
+		case <-w.beatNow:
 		}
 		w.save(ctx)
 	}
@@ -230,10 +222,7 @@ func (w *work) save(ctx context.Context) {
 		return
 	}
 	if w.row.Approved = saved.Approved; saved.Approved {
-		select {
-		case w.approval <- struct{}{}:
-		default:
-		}
+		notify(w.approval)
 	}
 	if w.r.config.Observer.Progress != nil {
 		w.r.config.Observer.Progress(w.row)
@@ -289,10 +278,8 @@ func (w *work) endWithoutSwap(ctx context.Context, log *slog.Logger, state domai
 		if domain.IsCode(err, domain.CodeConflict) {
 			return
 		}
-		select {
-		case <-ctx.Done():
+		if sleep(ctx, projection.Backoff(tries)) != nil {
 			return
-		case <-time.After(backoff(tries)):
 		}
 	}
 	w.finish(ctx, log, state)

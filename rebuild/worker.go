@@ -2,11 +2,12 @@ package rebuild
 
 import (
 	"context"
-	"math/rand/v2"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/projection"
 )
 
@@ -36,8 +37,8 @@ func (r *Rebuilds) Run(ctx context.Context) error {
 	return nil
 }
 
-// claim starts to work on every unclaimed rebuild that is not paused, as far as there is room. It also makes the
-// rebuilds under way check for new orders.
+// claim starts to work on every unclaimed rebuild that is not paused, as far as there is room. Rebuilds that this
+// process works on check for requests.
 func (r *Rebuilds) claim(ctx context.Context, all *sync.WaitGroup) error {
 	running, err := r.config.Store.RunningRebuilds(ctx)
 	if err != nil {
@@ -45,46 +46,48 @@ func (r *Rebuilds) claim(ctx context.Context, all *sync.WaitGroup) error {
 	}
 	for _, rebuild := range running {
 		r.mu.Lock()
-		mine := r.active[rebuild.ID]
+		active := r.active[rebuild.ID]
 		r.mu.Unlock()
-		if mine != nil {
-			mine.checkOrders()
+		if active != nil {
+			notify(active.beatNow)
 			continue
 		}
-		_, out := r.outage(rebuild.Definition.Database)
-		if (out || rebuild.Paused) && !rebuild.Cancel {
+		if _, out := r.outage(rebuild.Definition.Database); (out || rebuild.Paused) && !rebuild.Cancel {
 			continue
 		}
-		select {
-		case r.slots <- struct{}{}:
-		default:
-			continue
-		}
-		claimed, ok, err := r.config.Store.ClaimRebuild(ctx, rebuild.ProjectionID, rebuild.ID, r.worker, r.config.StaleAfter)
-		if err != nil || !ok {
-			<-r.slots
-		}
-		if err != nil {
+		if err := r.claimOne(ctx, rebuild, all); err != nil {
 			return err
 		}
-		if !ok {
-			continue
-		}
-		w := newWork(r, claimed, rebuild.State == domain.RebuildQueued)
-		r.mu.Lock()
-		r.active[claimed.ID] = w
-		r.mu.Unlock()
-		all.Go(func() {
-			w.run(ctx)
-			w.freeSlot()
-			r.mu.Lock()
-			delete(r.active, claimed.ID)
-			r.mu.Unlock()
-			if ctx.Err() == nil {
-				r.Wake() // there is room for another one
-			}
-		})
 	}
+	return nil
+}
+
+// claimOne starts to work on a rebuild, unless there is no room or another process has it.
+func (r *Rebuilds) claimOne(ctx context.Context, rebuild domain.Rebuild, all *sync.WaitGroup) error {
+	select {
+	case r.slots <- struct{}{}:
+	default:
+		return nil
+	}
+	claimed, ok, err := r.config.Store.ClaimRebuild(ctx, rebuild.ProjectionID, rebuild.ID, r.worker, r.config.StaleAfter)
+	if err != nil || !ok {
+		<-r.slots
+		return err
+	}
+	w := newWork(r, claimed, rebuild.State == domain.RebuildQueued)
+	r.mu.Lock()
+	r.active[claimed.ID] = w
+	r.mu.Unlock()
+	all.Go(func() {
+		w.run(ctx)
+		w.freeSlot()
+		r.mu.Lock()
+		delete(r.active, claimed.ID)
+		r.mu.Unlock()
+		if ctx.Err() == nil {
+			r.Wake() // there is room for another one
+		}
+	})
 	return nil
 }
 
@@ -110,9 +113,28 @@ func (r *Rebuilds) settleTenantBuilds(ctx context.Context, row domain.Rebuild) {
 	}
 }
 
-// backoff returns how long to wait after tries in a row: 100 ms, doubled each time up to 30 s, minus up to a half at
-// random.
-func backoff(tries int) time.Duration {
-	wait := min(100*time.Millisecond<<min(tries-1, 9), 30*time.Second)
-	return wait - rand.N(wait/2)
+// driver returns the driver of a database, or an error if this process has none.
+func (r *Rebuilds) driver(database string) (drivers.Driver, error) {
+	if driver := r.config.Drivers[database]; driver != nil {
+		return driver, nil
+	}
+	return nil, fmt.Errorf("there is no database %q in this process's configuration", database)
+}
+
+// sleep waits, or returns ctx's cause if ctx ends first.
+func sleep(ctx context.Context, wait time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(wait):
+		return nil
+	}
+}
+
+// notify puts an element into a channel with room for one, unless there is one already.
+func notify(signal chan<- struct{}) {
+	select {
+	case signal <- struct{}{}:
+	default:
+	}
 }

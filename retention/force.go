@@ -20,7 +20,7 @@ const (
 
 // checkForce refuses a policy that forces readers that do not exist. It accepts names that the category's previous
 // policy, before, forces already; before is empty if there was no policy.
-func (r *Retention) checkForce(ctx context.Context, tenant domain.TenantID, force, before domain.RetentionForce) error {
+func (r *Retention) checkForce(ctx context.Context, tenant domain.TenantID, force, before Force) error {
 	if len(force.Groups)+len(force.Projections)+len(force.Rebuilds) == 0 {
 		return nil
 	}
@@ -68,10 +68,10 @@ func (r *Retention) checkForce(ctx context.Context, tenant domain.TenantID, forc
 }
 
 // forcedBefore returns what the category's policy forces. The result is empty if there is no policy.
-func (r *Retention) forcedBefore(ctx context.Context, tenant domain.TenantID, category string) (domain.RetentionForce, error) {
+func (r *Retention) forcedBefore(ctx context.Context, tenant domain.TenantID, category string) (Force, error) {
 	before, err := r.config.Store.RetentionPolicy(ctx, tenant, category)
 	if err != nil && !domain.IsCode(err, domain.CodeNotFound) {
-		return domain.RetentionForce{}, err
+		return Force{}, err
 	}
 	return before.Force, nil
 }

@@ -23,16 +23,16 @@ func wantRefused(t *testing.T, err error, where string, says ...string) {
 }
 
 // A policy forces who is there. Who goes later stays in it, also where it is changed.
-func TestForcedNamesAreThere(t *testing.T) {
+func TestForcedReadersMustExist(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant, ctx := b.tenant(t), t.Context()
 	r := b.retention(nil)
 	r.config.Service = func(group string) bool { return group == "egress.orders" }
-	policy := func(force domain.RetentionForce) domain.RetentionPolicy {
-		return domain.RetentionPolicy{Category: "order", MaxCount: 2, Force: force}
+	policy := func(force Force) Policy {
+		return Policy{Category: "order", MaxCount: 2, Force: force}
 	}
-	put := func(force domain.RetentionForce) error {
+	put := func(force Force) error {
 		_, _, err := r.Put(ctx, tenant, policy(force))
 		_, tryErr := r.Preview(ctx, tenant, "order", new(policy(force)))
 		if (err == nil) != (tryErr == nil) {
@@ -40,13 +40,13 @@ func TestForcedNamesAreThere(t *testing.T) {
 		}
 		return err
 	}
-	wantRefused(t, put(domain.RetentionForce{Groups: []string{"mial"}}), "force.groups", `no group "mial"`)
+	wantRefused(t, put(Force{Groups: []string{"mial"}}), "force.groups", `no group "mial"`)
 	_, _, err := b.store.PutGroup(ctx, tenant, "mail", domain.GroupDefinition{From: "end", BatchSize: 1, MaxInFlight: 1, MaxAttempts: 1}, 1)
 	must(t, err)
-	wantRefused(t, put(domain.RetentionForce{Groups: []string{"mail", "mial", "egress.order"}, Projections: []string{"sums"}}), "force", `no group "mial"`, `no group "egress.order"`, `no projection "sums"`)
-	wantRefused(t, put(domain.RetentionForce{Rebuilds: []string{"sums"}}), "force.rebuilds", `no projection "sums"`)
+	wantRefused(t, put(Force{Groups: []string{"mail", "mial", "egress.order"}, Projections: []string{"sums"}}), "force", `no group "mial"`, `no group "egress.order"`, `no projection "sums"`)
+	wantRefused(t, put(Force{Rebuilds: []string{"sums"}}), "force.rebuilds", `no projection "sums"`)
 	b.exec(t, "insert into manifold.projections (tenant_id, name, definition, build) values ($1, 'sums', '{}', 1)", tenant)
-	all := domain.RetentionForce{Groups: []string{"mail", "egress.orders"}, Projections: []string{"sums"}, Rebuilds: []string{"sums"}}
+	all := Force{Groups: []string{"mail", "egress.orders"}, Projections: []string{"sums"}, Rebuilds: []string{"sums"}}
 	must(t, put(all))
 
 	// They go; the policy stays, and may be changed.
@@ -61,15 +61,15 @@ func TestForcedNamesAreThere(t *testing.T) {
 	_, _, err = r.Put(ctx, tenant, changed)
 	must(t, err)
 	// Nobody else is let in by that, and what was taken out is out.
-	wantRefused(t, put(domain.RetentionForce{Groups: []string{"sums"}}), "force.groups", `no group "sums"`)
-	must(t, put(domain.RetentionForce{Groups: []string{"egress.orders"}}))
-	wantRefused(t, put(domain.RetentionForce{Groups: []string{"mail"}}), "force.groups", `no group "mail"`)
+	wantRefused(t, put(Force{Groups: []string{"sums"}}), "force.groups", `no group "sums"`)
+	must(t, put(Force{Groups: []string{"egress.orders"}}))
+	wantRefused(t, put(Force{Groups: []string{"mail"}}), "force.groups", `no group "mail"`)
 
-	many := make([]string, domain.MaxRetentionForced)
+	many := make([]string, MaxForced)
 	for i := range many {
 		many[i] = fmt.Sprintf("%s%d", strings.Repeat("x", 100), i)
 	}
-	err = put(domain.RetentionForce{Groups: many})
+	err = put(Force{Groups: many})
 	wantRefused(t, err, "force.groups", "and 90 more")
 	if len(err.Error()) > 2000 {
 		t.Errorf("the error has %d bytes", len(err.Error()))

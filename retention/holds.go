@@ -10,7 +10,7 @@ import (
 
 // holds asks all holders what they hold of a category. It leaves out what the policy forces and sorts by position,
 // lowest first.
-func (r *Retention) holds(ctx context.Context, tenant domain.TenantID, policy *domain.RetentionPolicy) ([]domain.RetentionHold, error) {
+func (r *Retention) holds(ctx context.Context, tenant domain.TenantID, policy *Policy) ([]domain.RetentionHold, error) {
 	var all []domain.RetentionHold
 	for _, holder := range r.config.Holders {
 		holds, err := holder.RetentionHolds(ctx, tenant, policy.Category)
@@ -33,13 +33,13 @@ func lowest(holds []domain.RetentionHold, upTo int64) int64 {
 	return upTo
 }
 
-// inTheWay returns those of the sorted holds that keep an event of the category from removal at or below upTo. It
-// returns at most domain.MaxRetentionHoldsKept holds.
-func (r *Retention) inTheWay(ctx context.Context, tenant domain.TenantID, category string, holds []domain.RetentionHold, upTo int64) ([]domain.RetentionHold, error) {
+// blockingHolds returns those of the sorted holds that keep an event of the category from removal at or below upTo. It
+// returns at most MaxHoldsKept holds.
+func (r *Retention) blockingHolds(ctx context.Context, tenant domain.TenantID, category string, holds []domain.RetentionHold, upTo int64) ([]domain.RetentionHold, error) {
 	var held []domain.RetentionHold
 	seen := int64(-1)
 	for _, hold := range holds {
-		if hold.Position >= upTo || len(held) == domain.MaxRetentionHoldsKept {
+		if hold.Position >= upTo || len(held) == MaxHoldsKept {
 			break
 		}
 		if hold.Position > seen {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/manifold-es/manifold/aggregate"
 	"github.com/manifold-es/manifold/domain"
 )
 
@@ -31,7 +32,7 @@ func TestMessagesWithoutKeysLeaveNothing(t *testing.T) {
 	stream := func(i int) string { return "beat-" + ids[i].String() }
 	b.append(t, tenant, stream(0), 1) // somebody has appended to it
 	b.append(t, tenant, "beat-"+domain.NewEventID().String(), 1)
-	must(t, b.store.PutSnapshot(t.Context(), tenant, domain.Snapshot{Stream: stream(1), Version: 1, Tag: "t", State: json.RawMessage(`{}`)}))
+	must(t, b.store.PutSnapshot(t.Context(), tenant, aggregate.Snapshot{Stream: stream(1), Version: 1, Tag: "t", State: json.RawMessage(`{}`)}))
 	b.append(t, tenant, "beat-last", 1)
 	b.put(t, tenant, everything("beat"))
 	runAll(t, b.retention(nil), tenant, "beat")
@@ -41,7 +42,7 @@ func TestMessagesWithoutKeysLeaveNothing(t *testing.T) {
 	if floors != "1,1,2" {
 		t.Errorf("the floors are %s; want one of what somebody has appended to, of another event's stream, and of one with a snapshot", floors)
 	}
-	second := &bench{db: b.db, super: b.super, store: b.open(t)}
+	second := &bench{db: b.db, super: b.super, store: b.open(t, directly)}
 	if again := keyless(t, second, tenant, ids[5]); again.Version != 1 || again.Events[0].ID != ids[5] {
 		t.Errorf("a repeat is %+v", again)
 	}

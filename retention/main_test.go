@@ -42,15 +42,17 @@ func newBench(t *testing.T) *bench {
 	t.Helper()
 	db := pgtest.Database(t)
 	b := &bench{db: db, super: db.Pool(t, pgtest.RoleSuperuser, 2)}
-	b.store = b.open(t)
+	b.store = b.open(t, directly)
 	return b
 }
 
-// open opens the database once more, as another process does.
-func (b *bench) open(t *testing.T) *Tables {
+func directly(_ testing.TB, db pgtest.DB, role migrations.Role) string { return db.URL(role) }
+
+// open opens the database, as another process does.
+func (b *bench) open(t *testing.T, url func(testing.TB, pgtest.DB, migrations.Role) string) *Tables {
 	t.Helper()
 	s, err := openTables(t.Context(), pg.Config{
-		AppURL: b.db.URL(migrations.RoleApp), SystemURL: b.db.URL(migrations.RoleSystem), RetentionURL: b.db.URL(migrations.RoleRetention),
+		AppURL: url(t, b.db, migrations.RoleApp), SystemURL: url(t, b.db, migrations.RoleSystem), RetentionURL: url(t, b.db, migrations.RoleRetention),
 		MaxConns: 8, Log: slog.New(slog.DiscardHandler),
 	})
 	must(t, err)
@@ -66,12 +68,12 @@ func (b *bench) tenant(t failer) domain.TenantID {
 }
 
 // retention works at once, without pauses, and leaves nothing for its youth.
-func (b *bench) retention(s Store, holders ...Holder) *Retention {
+func (b *bench) retention(s *Tables, holders ...Holder) *Retention {
 	if s == nil {
 		s = b.store
 	}
 	return New(Config{
-		Store: s, Holders: append([]Holder{b.store}, holders...), Owns: func(domain.TenantID) bool { return true },
+		Store: s.Postgres, Holders: append([]Holder{b.store}, holders...), Owns: func(domain.TenantID) bool { return true },
 		Log: slog.New(slog.DiscardHandler), Grace: -1, Share: 1, Slice: 7,
 	})
 }
@@ -91,7 +93,7 @@ func (b *bench) append(t failer, tenant domain.TenantID, stream string, n int) d
 	return appended
 }
 
-func (b *bench) put(t failer, tenant domain.TenantID, policy domain.RetentionPolicy) {
+func (b *bench) put(t failer, tenant domain.TenantID, policy Policy) {
 	t.Helper()
 	_, _, err := b.store.PutRetentionPolicy(context.Background(), tenant, policy)
 	must(t, err)
@@ -109,7 +111,7 @@ func (b *bench) left(t failer, tenant domain.TenantID, category string) []int64 
 	return positions
 }
 
-func (b *bench) status(t failer, tenant domain.TenantID, category string) domain.RetentionStatus {
+func (b *bench) status(t failer, tenant domain.TenantID, category string) Status {
 	t.Helper()
 	status, err := b.store.RetentionPolicy(context.Background(), tenant, category)
 	must(t, err)
@@ -153,36 +155,36 @@ func (h *stub) RetentionHolds(context.Context, domain.TenantID, string) ([]domai
 	return append([]domain.RetentionHold{}, h.holds...), nil
 }
 
-// hooked is a store that tells a test what is about to happen.
-type hooked struct {
+// process is another process, whose network to the database calls a test.
+type process struct {
 	*Tables
-	announced func() error // behind an announcement
-	removing  func() error // before a slice
-	ending    func() error // before a run's end is kept
+	network *pgtest.Network
 }
 
-func (h *hooked) AnnounceRetention(ctx context.Context, tenant domain.TenantID, category string, revision int64, run domain.RetentionRunID, upTo int64) (int64, error) {
-	announced, err := h.Tables.AnnounceRetention(ctx, tenant, category, revision, run, upTo)
-	if err == nil && h.announced != nil {
-		err = h.announced()
-	}
-	return announced, err
+func (b *bench) process(t *testing.T) *process {
+	t.Helper()
+	network := pgtest.NewNetwork(t, b.db)
+	return &process{b.open(t, network.URL), network}
 }
 
-func (h *hooked) RemoveRetained(ctx context.Context, tenant domain.TenantID, step Step) (Slice, error) {
-	if h.removing != nil {
-		if err := h.removing(); err != nil {
-			return Slice{}, err
-		}
-	}
-	return h.Tables.RemoveRetained(ctx, tenant, step)
+// afterAnnouncement calls do when the process has announced how far it will remove events.
+func (p *process) afterAnnouncement(do func()) {
+	p.network.On(pgtest.Fault{Statement: "insert into retention_floors as f", Ended: func(*pgtest.Statement) bool {
+		do()
+		return true
+	}})
 }
 
-func (h *hooked) EndRetention(ctx context.Context, tenant domain.TenantID, end End) (int64, error) {
-	if h.ending != nil {
-		if err := h.ending(); err != nil {
-			return 0, err
-		}
-	}
-	return h.Tables.EndRetention(ctx, tenant, end)
+// beforeSlice calls do when the process is about to begin the transaction of a slice, with the slice's number. The
+// first one finds that nothing is announced.
+func (p *process) beforeSlice(do func(number int)) {
+	number := 0
+	p.network.Before("begin isolation level repeatable read", func() bool {
+		number++
+		do(number)
+		return true
+	})
 }
+
+// kill ends the process as the database sees it.
+func (p *process) kill() { p.network.Cut() }

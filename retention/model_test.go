@@ -30,7 +30,7 @@ type modelEvent struct {
 
 // modelPolicy is a category's policy, and how far runs of it have come.
 type modelPolicy struct {
-	policy    domain.RetentionPolicy
+	policy    Policy
 	there     bool
 	swept     int64
 	compacted int64
@@ -155,14 +155,14 @@ func (m *model) category(t *rapid.T) string {
 
 func (m *model) putPolicy(t *rapid.T) {
 	category := m.category(t)
-	policy := domain.RetentionPolicy{
+	policy := Policy{
 		Category: category,
 		MaxAge:   rapid.SampledFrom([]time.Duration{0, 100 * time.Second, 250 * time.Second}).Draw(t, "maxAge"),
 		MaxCount: rapid.SampledFrom([]int64{0, 1, 3, 8, 40}).Draw(t, "maxCount"),
 		Compact:  rapid.Bool().Draw(t, "compact"),
 	}
 	if rapid.Bool().Draw(t, "forced") {
-		policy.Force = domain.RetentionForce{Groups: []string{"one"}, Projections: []string{"p"}}
+		policy.Force = Force{Groups: []string{"one"}, Projections: []string{"p"}}
 	}
 	if rapid.Bool().Draw(t, "forced rebuild") {
 		policy.Force.Rebuilds = []string{"p"}
@@ -253,7 +253,7 @@ func (m *model) hold(t *rapid.T) {
 }
 
 // held is up to where nothing holds a category.
-func (m *model) held(policy domain.RetentionPolicy) int64 {
+func (m *model) held(policy Policy) int64 {
 	upTo := int64(math.MaxInt64)
 	if policy.Category == "a" {
 		for name, readTo := range m.groups {

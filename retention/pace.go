@@ -15,8 +15,8 @@ type pace struct {
 	next time.Time // no call begins before this time
 }
 
-// keep calls do when the pace allows it. It returns do's error, or the error of ctx.
-func (p *pace) keep(ctx context.Context, do func() error) error {
+// run calls do when the pace allows it. It returns do's error, or the error of ctx.
+func (p *pace) run(ctx context.Context, do func() error) error {
 	for {
 		p.mu.Lock()
 		wait := time.Until(p.next)

@@ -14,7 +14,7 @@ import (
 // MissingForced returns the names for which nothing exists now: no group of the tenant, and no projection, neither its
 // own nor a shared one. A webhook's groups exist as long as the webhook does, and the group of a projection's changes
 // as long as the projection does, even if they have not been created yet.
-func (s *Postgres) MissingForced(ctx context.Context, tenant domain.TenantID, force domain.RetentionForce) (missing domain.RetentionForce, err error) {
+func (s *Postgres) MissingForced(ctx context.Context, tenant domain.TenantID, force Force) (missing Force, err error) {
 	webhooks, projections := []string{}, slices.Concat([]string{}, force.Projections, force.Rebuilds)
 	for _, group := range force.Groups {
 		switch kind, name, _ := domain.ParseServiceGroup(group); kind {
@@ -45,7 +45,7 @@ func (s *Postgres) MissingForced(ctx context.Context, tenant domain.TenantID, fo
 		return nil
 	})
 	if err != nil {
-		return domain.RetentionForce{}, err
+		return Force{}, err
 	}
 	for _, group := range force.Groups {
 		kind, name, _ := domain.ParseServiceGroup(group)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/retention"
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
 
@@ -28,20 +29,20 @@ func TestMissingForced(t *testing.T) {
 	tablestest.Must(t, err)
 	_, err = db.Pool(t, "postgres", 1).Exec(ctx, "insert into manifold.webhooks (tenant_id, name, definition, revision) values ($1, 'hook', '{}', 1)", tenant)
 	tablestest.Must(t, err)
-	missing, err := s.MissingForced(ctx, tenant, domain.RetentionForce{
+	missing, err := s.MissingForced(ctx, tenant, retention.Force{
 		Groups: []string{"mail", "elsewhere", "webhook.hook", "replay.hook", "webhook.none", "changes.own", "changes.shared", "changes.others", "egress.made", "egress.none",
 			"reactor.none", "hook", "own"},
 		Projections: []string{"own", "shared", "others", "mail"},
 		Rebuilds:    []string{"shared", "own", "none"},
 	})
-	want := domain.RetentionForce{
+	want := retention.Force{
 		Groups:      []string{"elsewhere", "webhook.none", "changes.others", "egress.none", "reactor.none", "hook", "own"},
 		Projections: []string{"others", "mail"}, Rebuilds: []string{"none"},
 	}
 	if err != nil || !reflect.DeepEqual(missing, want) {
 		t.Errorf("missing are %+v, %v; want %+v", missing, err, want)
 	}
-	if missing, err := s.MissingForced(ctx, tenant, domain.RetentionForce{}); err != nil || !reflect.DeepEqual(missing, domain.RetentionForce{}) {
+	if missing, err := s.MissingForced(ctx, tenant, retention.Force{}); err != nil || !reflect.DeepEqual(missing, retention.Force{}) {
 		t.Errorf("of nothing %+v, %v are missing", missing, err)
 	}
 }

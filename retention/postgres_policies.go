@@ -14,7 +14,7 @@ import (
 	"github.com/manifold-es/manifold/pg"
 )
 
-var retentionQuota = pg.Quota{Things: "retention policies", Table: "retention_policies", Most: domain.MaxRetentionPolicies}
+var retentionQuota = pg.Quota{Items: "retention policies", Table: "retention_policies", Max: MaxPolicies}
 
 // The app login stores requests to retention. The retention login, in retention_run.go, carries them out.
 
@@ -24,30 +24,30 @@ const retentionColumns = `p.category, coalesce(p.max_age_seconds, 0), coalesce(p
 
 const retentionRows = `retention_policies p left join retention_floors f on f.tenant_id = p.tenant_id and f.category = p.category`
 
-func scanRetention(row pgx.CollectableRow) (domain.RetentionStatus, error) {
-	var status domain.RetentionStatus
+func scanRetention(row pgx.CollectableRow) (Status, error) {
+	var status Status
 	var seconds int64
 	var force, heldBy []byte
 	err := row.Scan(&status.Category, &seconds, &status.MaxCount, &status.Compact, &force, &status.Revision, (*pg.Moment)(&status.CreatedAt),
 		(*pg.Moment)(&status.UpdatedAt), (*pg.Moment)(&status.AskedAt), &status.Spared, &heldBy, (*pg.Moment)(&status.LastRunAt), (*pg.NullText)(&status.LastError),
 		&status.Floor.AnnouncedTo, &status.Floor.RemovedTo, &status.Floor.Removed)
 	if err != nil {
-		return domain.RetentionStatus{}, err
+		return Status{}, err
 	}
 	status.MaxAge, status.Floor.Category = time.Duration(seconds)*time.Second, status.Category
 	// Fields of a later release, which may run at the same time, are ignored.
 	if err := json.Unmarshal(force, &status.Force); err != nil {
-		return domain.RetentionStatus{}, fmt.Errorf("decode a stored policy's force: %w", err)
+		return Status{}, fmt.Errorf("decode a stored policy's force: %w", err)
 	}
 	if err := json.Unmarshal(heldBy, &status.HeldBy); err != nil {
-		return domain.RetentionStatus{}, fmt.Errorf("decode a stored policy's holds: %w", err)
+		return Status{}, fmt.Errorf("decode a stored policy's holds: %w", err)
 	}
 	return status, nil
 }
 
 // RetentionPolicies returns a tenant's policies with their results so far, ordered by category.
-func (s *Postgres) RetentionPolicies(ctx context.Context, tenant domain.TenantID) ([]domain.RetentionStatus, error) {
-	var policies []domain.RetentionStatus
+func (s *Postgres) RetentionPolicies(ctx context.Context, tenant domain.TenantID) ([]Status, error) {
+	var policies []Status
 	err := pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) (err error) {
 		rows, _ := tx.Query(ctx, "select "+retentionColumns+" from "+retentionRows+" where p.tenant_id = $1 order by p.category", tenant)
 		if policies, err = pgx.CollectRows(rows, scanRetention); err != nil {
@@ -59,7 +59,7 @@ func (s *Postgres) RetentionPolicies(ctx context.Context, tenant domain.TenantID
 }
 
 // RetentionPolicy returns a category's policy with its results so far, or domain.CodeNotFound if there is none.
-func (s *Postgres) RetentionPolicy(ctx context.Context, tenant domain.TenantID, category string) (status domain.RetentionStatus, err error) {
+func (s *Postgres) RetentionPolicy(ctx context.Context, tenant domain.TenantID, category string) (status Status, err error) {
 	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
 		status, err = readRetention(ctx, tx, tenant, category)
 		return err
@@ -67,14 +67,14 @@ func (s *Postgres) RetentionPolicy(ctx context.Context, tenant domain.TenantID, 
 	return status, err
 }
 
-func readRetention(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, category string) (domain.RetentionStatus, error) {
+func readRetention(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, category string) (Status, error) {
 	rows, _ := tx.Query(ctx, "select "+retentionColumns+" from "+retentionRows+" where p.tenant_id = $1 and p.category = $2", tenant, category)
 	status, err := pgx.CollectExactlyOneRow(rows, scanRetention)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return domain.RetentionStatus{}, noRetention(category)
+		return Status{}, noRetention(category)
 	case err != nil:
-		return domain.RetentionStatus{}, fmt.Errorf("read a retention policy: %w", err)
+		return Status{}, fmt.Errorf("read a retention policy: %w", err)
 	}
 	return status, nil
 }
@@ -85,19 +85,19 @@ func noRetention(category string) error {
 
 // PutRetentionPolicy stores a category's policy, replaces a previous one, and returns the resulting status. The policy
 // must have passed its Check. An identical policy changes nothing. Removed events stay removed. A tenant may have
-// domain.MaxRetentionPolicies; beyond that the error is domain.CodeQuotaExceeded.
-func (s *Postgres) PutRetentionPolicy(ctx context.Context, tenant domain.TenantID, policy domain.RetentionPolicy) (status domain.RetentionStatus, created bool, err error) {
-	policy.Force = domain.RetentionForce{
+// MaxPolicies; beyond that the error is domain.CodeQuotaExceeded.
+func (s *Postgres) PutRetentionPolicy(ctx context.Context, tenant domain.TenantID, policy Policy) (status Status, created bool, err error) {
+	policy.Force = Force{
 		Groups: pg.NilIfEmpty(policy.Force.Groups), Projections: pg.NilIfEmpty(policy.Force.Projections), Rebuilds: pg.NilIfEmpty(policy.Force.Rebuilds),
 	}
 	force, err := json.Marshal(policy.Force)
 	if err != nil {
-		return domain.RetentionStatus{}, false, fmt.Errorf("write a policy's force: %w", err)
+		return Status{}, false, fmt.Errorf("write a policy's force: %w", err)
 	}
 	err = s.changeRetention(ctx, tenant, func(tx pgx.Tx) (changed bool, err error) {
 		before, err := readRetention(ctx, tx, tenant, policy.Category)
 		switch {
-		case err == nil && reflect.DeepEqual(before.RetentionPolicy, policy):
+		case err == nil && reflect.DeepEqual(before.Policy, policy):
 			status = before
 			return false, nil
 		case err == nil:
@@ -145,7 +145,7 @@ func (s *Postgres) DeleteRetentionPolicy(ctx context.Context, tenant domain.Tena
 
 // AskRetention requests a run of a policy as soon as possible and returns the policy's status, in which AskedAt shows
 // whether the run is still to come. It returns domain.CodeNotFound if there is no policy.
-func (s *Postgres) AskRetention(ctx context.Context, tenant domain.TenantID, category string) (status domain.RetentionStatus, err error) {
+func (s *Postgres) AskRetention(ctx context.Context, tenant domain.TenantID, category string) (status Status, err error) {
 	err = s.changeRetention(ctx, tenant, func(tx pgx.Tx) (changed bool, err error) {
 		// Use the clock's time, not the transaction's: a run that ends an earlier request must not end this one.
 		_, err = tx.Exec(ctx, "update retention_policies p set asked_at = clock_timestamp() where p.tenant_id = $1 and p.category = $2", tenant, category)
@@ -169,7 +169,7 @@ func (s *Postgres) changeRetention(ctx context.Context, tenant domain.TenantID, 
 		return pg.Notify(ctx, tx, pg.RetentionChannel, tenant.String())
 	})
 	if err == nil && changed {
-		s.db.RetentionChanged.Tell(tenant)
+		s.db.RetentionChanged.Notify(tenant)
 	}
 	return err
 }

@@ -38,15 +38,15 @@ func TestRetentionPolicies(t *testing.T) {
 	_, err = s.AskRetention(ctx, tenant, "order")
 	tablestest.WantCode(t, err, domain.CodeNotFound)
 	tablestest.WantCode(t, s.DeleteRetentionPolicy(ctx, tenant, "order"), domain.CodeNotFound)
-	policy := domain.RetentionPolicy{
+	policy := retention.Policy{
 		Category: "order", MaxAge: 90 * time.Second, MaxCount: 5, Compact: true,
-		Force: domain.RetentionForce{Groups: []string{"audit"}, Projections: []string{"p", "q"}, Rebuilds: []string{"r"}},
+		Force: retention.Force{Groups: []string{"audit"}, Projections: []string{"p", "q"}, Rebuilds: []string{"r"}},
 	}
 	tablestest.Must(t, policy.Check())
 	made, created, err := s.PutRetentionPolicy(ctx, tenant, policy)
 	tablestest.Must(t, err)
 	notice()
-	if !created || !reflect.DeepEqual(made.RetentionPolicy, policy) || made.CreatedAt.IsZero() || !made.AskedAt.IsZero() || len(made.HeldBy) != 0 || made.Floor != (domain.RetentionFloor{Category: "order"}) {
+	if !created || !reflect.DeepEqual(made.Policy, policy) || made.CreatedAt.IsZero() || !made.AskedAt.IsZero() || len(made.HeldBy) != 0 || made.Floor != (domain.RetentionFloor{Category: "order"}) {
 		t.Errorf("made %+v, %v", made, created)
 	}
 	// Storing the same policy again is no change, and sends no notice.
@@ -54,7 +54,7 @@ func TestRetentionPolicies(t *testing.T) {
 	if err != nil || created || !reflect.DeepEqual(again, made) {
 		t.Errorf("put again %+v, %v, %v", again, created, err)
 	}
-	policy.Force, policy.MaxCount = domain.RetentionForce{Groups: []string{}}, 0
+	policy.Force, policy.MaxCount = retention.Force{Groups: []string{}}, 0
 	changed, created, err := s.PutRetentionPolicy(ctx, tenant, policy)
 	tablestest.Must(t, err)
 	notice()
@@ -67,7 +67,7 @@ func TestRetentionPolicies(t *testing.T) {
 	if asked.AskedAt.IsZero() {
 		t.Errorf("asked %+v", asked)
 	}
-	_, _, err = s.PutRetentionPolicy(ctx, tenant, domain.RetentionPolicy{Category: "invoice", Compact: true})
+	_, _, err = s.PutRetentionPolicy(ctx, tenant, retention.Policy{Category: "invoice", Compact: true})
 	tablestest.Must(t, err)
 	notice()
 	list, err := s.RetentionPolicies(ctx, tenant)
@@ -93,7 +93,7 @@ func TestRetentionPolicies(t *testing.T) {
 	later, err := s.AskRetention(ctx, tenant, "order")
 	tablestest.Must(t, err)
 	notice()
-	end := retention.End{Category: "order", Revision: work.Revision, Run: domain.NewRetentionRunID(), Finished: true, AskedAt: work.AskedAt,
+	end := retention.End{Category: "order", Revision: work.Revision, Run: retention.NewRunID(), Finished: true, AskedAt: work.AskedAt,
 		HeldBy: []domain.RetentionHold{{Kind: domain.HoldGroup, Name: "mail", Position: 7}}}
 	_, err = s.EndRetention(ctx, tenant, end)
 	tablestest.Must(t, err)
@@ -131,11 +131,11 @@ func TestTooManyRetentionPolicies(t *testing.T) {
 	s, db := tablestest.Open(t)
 	tenant := tablestest.NewTenant(t, s)
 	_, err := db.Pool(t, "postgres", 1).Exec(t.Context(), `insert into manifold.retention_policies (tenant_id, category, compact, revision)
-		select $1, 'c' || n, true, 1 from generate_series(1, $2::int) as n`, tenant, domain.MaxRetentionPolicies)
+		select $1, 'c' || n, true, 1 from generate_series(1, $2::int) as n`, tenant, retention.MaxPolicies)
 	tablestest.Must(t, err)
-	_, _, err = s.PutRetentionPolicy(t.Context(), tenant, domain.RetentionPolicy{Category: "more", Compact: true})
+	_, _, err = s.PutRetentionPolicy(t.Context(), tenant, retention.Policy{Category: "more", Compact: true})
 	tablestest.WantCode(t, err, domain.CodeQuotaExceeded)
-	if _, created, err := s.PutRetentionPolicy(t.Context(), tenant, domain.RetentionPolicy{Category: "c7", MaxCount: 1}); err != nil || created {
+	if _, created, err := s.PutRetentionPolicy(t.Context(), tenant, retention.Policy{Category: "c7", MaxCount: 1}); err != nil || created {
 		t.Errorf("one that is there: %v, %v", created, err)
 	}
 }
@@ -148,7 +148,7 @@ func TestRetentionIsHeldToTheTenant(t *testing.T) {
 	one, two := tablestest.NewTenant(t, s), tablestest.NewTenant(t, s)
 	for _, tenant := range []domain.TenantID{one, two} {
 		tablestest.Append(t, s, tenant, tablestest.Counted("order-1", domain.None, 3))
-		_, _, err := s.PutRetentionPolicy(ctx, tenant, domain.RetentionPolicy{Category: "order", MaxCount: 1})
+		_, _, err := s.PutRetentionPolicy(ctx, tenant, retention.Policy{Category: "order", MaxCount: 1})
 		tablestest.Must(t, err)
 	}
 	conn, err := db.Pool(t, migrations.RoleRetention, 1).Acquire(ctx)
@@ -171,13 +171,13 @@ func TestRetentionIsHeldToTheTenant(t *testing.T) {
 		}
 		tablestest.Must(t, tx.Rollback(ctx))
 	}
-	run := domain.NewRetentionRunID()
+	run := retention.NewRunID()
 	work, err := s.BeginRetention(ctx, one, "order", 0)
 	tablestest.Must(t, err)
 	_, err = s.AnnounceRetention(ctx, one, "order", work.Revision, run, 2)
 	tablestest.Must(t, err)
 	slice, err := s.RemoveRetained(ctx, one, retention.Step{
-		RetentionPolicy: work.RetentionPolicy, Revision: work.Revision, Run: run, Reason: retention.ReasonSweep, UpTo: 2, Limit: 10,
+		Policy: work.Policy, Revision: work.Revision, Run: run, Reason: retention.ReasonSweep, UpTo: 2, Limit: 10,
 	})
 	if err != nil || slice.Removed != 2 || !slice.Done || slice.Seen != 2 {
 		t.Errorf("removed %+v, %v", slice, err)
@@ -189,9 +189,9 @@ func TestRetentionIsHeldToTheTenant(t *testing.T) {
 		}
 	}
 	// By a run that has not announced, or not so far, nothing goes.
-	for _, id := range []domain.RetentionRunID{run, domain.NewRetentionRunID()} {
+	for _, id := range []retention.RunID{run, retention.NewRunID()} {
 		slice, err := s.RemoveRetained(ctx, one, retention.Step{
-			RetentionPolicy: work.RetentionPolicy, Revision: work.Revision, Run: id, Reason: retention.ReasonSweep, UpTo: 3, Limit: 10,
+			Policy: work.Policy, Revision: work.Revision, Run: id, Reason: retention.ReasonSweep, UpTo: 3, Limit: 10,
 		})
 		if err != nil || slice.Removed != 0 || slice.Found != 1 || !slice.Unannounced || slice.Seen != 0 {
 			t.Errorf("not announced: %+v, %v", slice, err)

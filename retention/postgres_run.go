@@ -43,16 +43,16 @@ func (s *Postgres) BeginRetention(ctx context.Context, tenant domain.TenantID, c
 		if err != nil {
 			return err
 		}
-		work = Work{RetentionPolicy: status.RetentionPolicy, Revision: status.Revision, Spared: status.Spared, AskedAt: status.AskedAt, Floor: status.Floor}
+		work = Work{Policy: status.Policy, Revision: status.Revision, Spared: status.Spared, AskedAt: status.AskedAt, Floor: status.Floor}
 		return readRetentionWork(ctx, tx, tenant, grace, &work)
 	})
 	return work, err
 }
 
 // TryRetention is BeginRetention for a policy that need not be stored, as if it were new.
-func (s *Postgres) TryRetention(ctx context.Context, tenant domain.TenantID, policy domain.RetentionPolicy, grace time.Duration) (work Work, err error) {
+func (s *Postgres) TryRetention(ctx context.Context, tenant domain.TenantID, policy Policy, grace time.Duration) (work Work, err error) {
 	err = pg.Under(ctx, s.db.Retention, tenant, func(tx pgx.Tx) error {
-		work = Work{RetentionPolicy: policy}
+		work = Work{Policy: policy}
 		return readRetentionWork(ctx, tx, tenant, grace, &work)
 	})
 	return work, err
@@ -110,7 +110,7 @@ func (s *Postgres) RetentionNext(ctx context.Context, tenant domain.TenantID, ca
 // AnnounceRetention announces that a run may remove events of a category up to a position from now on, replacing any
 // other run. It returns the announced position, which is at least the highest removed one. A higher earlier
 // announcement is withdrawn. It returns domain.CodeConflict if the policy of that revision no longer exists.
-func (s *Postgres) AnnounceRetention(ctx context.Context, tenant domain.TenantID, category string, revision int64, run domain.RetentionRunID, upTo int64) (announced int64, err error) {
+func (s *Postgres) AnnounceRetention(ctx context.Context, tenant domain.TenantID, category string, revision int64, run RunID, upTo int64) (announced int64, err error) {
 	err = pg.Under(ctx, s.db.Retention, tenant, func(tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, `
 			insert into retention_floors as f (tenant_id, category, announced_to, run_id)
@@ -136,11 +136,11 @@ func policyChanged(category string) error {
 
 // WithdrawRetention lowers a run's announcement to what has been removed. If the category no longer has a policy, it
 // does so for any run's announcement.
-func (s *Postgres) WithdrawRetention(ctx context.Context, tenant domain.TenantID, category string, run domain.RetentionRunID) error {
+func (s *Postgres) WithdrawRetention(ctx context.Context, tenant domain.TenantID, category string, run RunID) error {
 	return pg.Under(ctx, s.db.Retention, tenant, func(tx pgx.Tx) error { return withdraw(ctx, tx, tenant, category, run) })
 }
 
-func withdraw(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, category string, run domain.RetentionRunID) error {
+func withdraw(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, category string, run RunID) error {
 	_, err := tx.Exec(ctx, `
 		update retention_floors f set announced_to = f.removed_to, updated_at = now()
 		where f.tenant_id = $1 and f.category = $2 and f.announced_to > f.removed_to

@@ -21,7 +21,7 @@ func TestRetentionLocksInOneOrder(t *testing.T) {
 	conn, err := db.Pool(t, migrations.RoleRetention, 1).Acquire(ctx)
 	tablestest.Must(t, err)
 	defer conn.Release()
-	run := domain.NewRetentionRunID()
+	run := retention.NewRunID()
 	for name, next := range map[string]func(domain.TenantID, retention.Work) error{
 		"the end": func(tenant domain.TenantID, work retention.Work) error {
 			_, err := s.EndRetention(ctx, tenant, retention.End{Category: "order", Revision: work.Revision, Run: run, Finished: true})
@@ -29,7 +29,7 @@ func TestRetentionLocksInOneOrder(t *testing.T) {
 		},
 		"a slice": func(tenant domain.TenantID, work retention.Work) error {
 			_, err := s.RemoveRetained(ctx, tenant, retention.Step{
-				RetentionPolicy: work.RetentionPolicy, Revision: work.Revision, Run: run, Reason: retention.ReasonSweep, UpTo: 2, Limit: 10,
+				Policy: work.Policy, Revision: work.Revision, Run: run, Reason: retention.ReasonSweep, UpTo: 2, Limit: 10,
 			})
 			return err
 		},
@@ -40,7 +40,7 @@ func TestRetentionLocksInOneOrder(t *testing.T) {
 	} {
 		tenant := tablestest.NewTenant(t, s)
 		tablestest.Append(t, s, tenant, tablestest.Counted("order-1", domain.None, 3))
-		_, _, err := s.PutRetentionPolicy(ctx, tenant, domain.RetentionPolicy{Category: "order", MaxCount: 1})
+		_, _, err := s.PutRetentionPolicy(ctx, tenant, retention.Policy{Category: "order", MaxCount: 1})
 		tablestest.Must(t, err)
 		work, err := s.BeginRetention(ctx, tenant, "order", 0)
 		tablestest.Must(t, err)

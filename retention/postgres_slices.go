@@ -419,7 +419,7 @@ func newestBefore(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, events
 
 // namedOf returns the positions of the events that a dead letter names or that wait for a parked document, except
 // forced ones.
-func namedOf(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, force domain.RetentionForce, events []retained) (map[int64]bool, error) {
+func namedOf(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, force Force, events []retained) (map[int64]bool, error) {
 	if len(events) == 0 {
 		return nil, nil
 	}

@@ -6,8 +6,9 @@ import (
 	"github.com/manifold-es/manifold/projection/registry"
 )
 
-// Postgres reads and writes the tables of retention, and removes events. All methods may be called concurrently. An error that a client can act on is a
-// *domain.Error. If the database cannot be reached, its code is domain.CodeUnavailable.
+// Postgres reads and writes the tables of retention, and removes events. All methods may be called concurrently. An
+// error that a client can act on is a *domain.Error. If the database cannot be reached, its code is
+// domain.CodeUnavailable.
 type Postgres struct {
 	db       *pg.DB
 	registry *registry.Registry

@@ -16,12 +16,12 @@ const (
 // Preview says what a run would remove now, and removes nothing. It uses the category's policy, or the given policy in
 // its place. If counting takes too long, the preview is not Complete. Preview returns domain.CodeNotFound if there is
 // no policy and none is given.
-func (r *Retention) Preview(ctx context.Context, tenant domain.TenantID, category string, given *domain.RetentionPolicy) (domain.RetentionPreview, error) {
-	work, err := r.previewed(ctx, tenant, category, given)
+func (r *Retention) Preview(ctx context.Context, tenant domain.TenantID, category string, given *Policy) (Preview, error) {
+	work, err := r.previewInput(ctx, tenant, category, given)
 	if err != nil {
-		return domain.RetentionPreview{}, err
+		return Preview{}, err
 	}
-	var preview domain.RetentionPreview
+	var preview Preview
 	counting, cancel := context.WithTimeout(ctx, previewWithin)
 	defer cancel()
 	err = r.preview(counting, tenant, &work, &preview)
@@ -31,7 +31,7 @@ func (r *Retention) Preview(ctx context.Context, tenant domain.TenantID, categor
 	return preview, err
 }
 
-func (r *Retention) previewed(ctx context.Context, tenant domain.TenantID, category string, given *domain.RetentionPolicy) (Work, error) {
+func (r *Retention) previewInput(ctx context.Context, tenant domain.TenantID, category string, given *Policy) (Work, error) {
 	if given == nil {
 		return r.config.Store.BeginRetention(ctx, tenant, category, r.config.Grace)
 	}
@@ -48,8 +48,8 @@ func (r *Retention) previewed(ctx context.Context, tenant domain.TenantID, categ
 	return r.config.Store.TryRetention(ctx, tenant, *given, r.config.Grace)
 }
 
-func (r *Retention) preview(ctx context.Context, tenant domain.TenantID, work *Work, preview *domain.RetentionPreview) error {
-	holds, err := r.holds(ctx, tenant, &work.RetentionPolicy)
+func (r *Retention) preview(ctx context.Context, tenant domain.TenantID, work *Work, preview *Preview) error {
+	holds, err := r.holds(ctx, tenant, &work.Policy)
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (r *Retention) preview(ctx context.Context, tenant domain.TenantID, work *W
 	if work.Compact {
 		compactTo = work.Ripe
 	}
-	if preview.HeldBy, err = r.inTheWay(ctx, tenant, work.Category, holds, max(sweepTo, compactTo)); err != nil {
+	if preview.HeldBy, err = r.blockingHolds(ctx, tenant, work.Category, holds, max(sweepTo, compactTo)); err != nil {
 		return err
 	}
 	swept, looked := lowest(holds, sweepTo), 0
@@ -79,7 +79,7 @@ func (r *Retention) preview(ctx context.Context, tenant domain.TenantID, work *W
 				return nil
 			}
 			slice, err := r.config.Store.FindRetained(ctx, tenant, Step{
-				RetentionPolicy: work.RetentionPolicy, Reason: stage.reason, After: from, UpTo: stage.to, Limit: r.config.Slice, SweptTo: stage.before,
+				Policy: work.Policy, Reason: stage.reason, After: from, UpTo: stage.to, Limit: r.config.Slice, SweptTo: stage.before,
 				Ripe: compactTo, Below: lowest(holds, max(work.CompactedTo, work.SweptTo)),
 			})
 			if err != nil {

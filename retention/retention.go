@@ -10,28 +10,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Store holds policies and floors, and removes events.
-type Store interface {
-	RetentionPolicies(ctx context.Context, tenant domain.TenantID) ([]domain.RetentionStatus, error)
-	RetentionPolicy(ctx context.Context, tenant domain.TenantID, category string) (domain.RetentionStatus, error)
-	PutRetentionPolicy(ctx context.Context, tenant domain.TenantID, policy domain.RetentionPolicy) (status domain.RetentionStatus, created bool, err error)
-	DeleteRetentionPolicy(ctx context.Context, tenant domain.TenantID, category string) error
-	AskRetention(ctx context.Context, tenant domain.TenantID, category string) (domain.RetentionStatus, error)
-	MissingForced(ctx context.Context, tenant domain.TenantID, force domain.RetentionForce) (missing domain.RetentionForce, err error)
-
-	RetentionDue(ctx context.Context) ([]Due, error)
-	BeginRetention(ctx context.Context, tenant domain.TenantID, category string, grace time.Duration) (Work, error)
-	TryRetention(ctx context.Context, tenant domain.TenantID, policy domain.RetentionPolicy, grace time.Duration) (Work, error)
-	RetentionNth(ctx context.Context, tenant domain.TenantID, category string, below, n int64) (position int64, err error)
-	RetentionNext(ctx context.Context, tenant domain.TenantID, category string, above int64) (position int64, at time.Time, err error)
-	AnnounceRetention(ctx context.Context, tenant domain.TenantID, category string, revision int64, run domain.RetentionRunID, upTo int64) (announced int64, err error)
-	RemoveRetained(ctx context.Context, tenant domain.TenantID, step Step) (Slice, error)
-	FindRetained(ctx context.Context, tenant domain.TenantID, step Step) (Slice, error)
-	WithdrawRetention(ctx context.Context, tenant domain.TenantID, category string, run domain.RetentionRunID) error
-	EndRetention(ctx context.Context, tenant domain.TenantID, end End) (spared int64, err error)
-}
-
-// Holder knows of readers that still have to read events.
+// Holder knows of readers that still have to read events. Projections are known to a package that this one may not
+// import.
 type Holder interface {
 	// RetentionHolds returns the readers that may still have to read events of a tenant's category, each with its
 	// stored progress. A reader whose position cannot be determined has a Problem, and holds everything. The result may
@@ -47,7 +27,7 @@ type Observer struct {
 // Config configures a Retention. Store and Log are required, and so is Owns if Run is called. Times and counts may be
 // zero.
 type Config struct {
-	Store   Store
+	Store   *Postgres
 	Holders []Holder
 	Owns    func(domain.TenantID) bool // reports whether this process works for the tenant
 	Log     *slog.Logger
@@ -112,28 +92,28 @@ func New(config Config) *Retention {
 }
 
 // List returns a tenant's policies with their results so far, ordered by category.
-func (r *Retention) List(ctx context.Context, tenant domain.TenantID) ([]domain.RetentionStatus, error) {
+func (r *Retention) List(ctx context.Context, tenant domain.TenantID) ([]Status, error) {
 	return r.config.Store.RetentionPolicies(ctx, tenant)
 }
 
 // Get returns the policy of a category, or domain.CodeNotFound if there is none.
-func (r *Retention) Get(ctx context.Context, tenant domain.TenantID, category string) (domain.RetentionStatus, error) {
+func (r *Retention) Get(ctx context.Context, tenant domain.TenantID, category string) (Status, error) {
 	return r.config.Store.RetentionPolicy(ctx, tenant, category)
 }
 
 // Put stores a category's policy and replaces the previous one. A run starts soon after. Put returns
 // domain.CodeInvalidRequest if the policy forces readers that do not exist, unless the previous policy forced them
 // already.
-func (r *Retention) Put(ctx context.Context, tenant domain.TenantID, policy domain.RetentionPolicy) (status domain.RetentionStatus, created bool, err error) {
+func (r *Retention) Put(ctx context.Context, tenant domain.TenantID, policy Policy) (status Status, created bool, err error) {
 	if err := policy.Check(); err != nil {
-		return domain.RetentionStatus{}, false, err
+		return Status{}, false, err
 	}
 	before, err := r.forcedBefore(ctx, tenant, policy.Category)
 	if err != nil {
-		return domain.RetentionStatus{}, false, err
+		return Status{}, false, err
 	}
 	if err := r.checkForce(ctx, tenant, policy.Force, before); err != nil {
-		return domain.RetentionStatus{}, false, err
+		return Status{}, false, err
 	}
 	return r.config.Store.PutRetentionPolicy(ctx, tenant, policy)
 }
@@ -145,6 +125,6 @@ func (r *Retention) Delete(ctx context.Context, tenant domain.TenantID, category
 }
 
 // Ask requests a run as soon as the process that works for the tenant gets to it, and returns the policy's status.
-func (r *Retention) Ask(ctx context.Context, tenant domain.TenantID, category string) (domain.RetentionStatus, error) {
+func (r *Retention) Ask(ctx context.Context, tenant domain.TenantID, category string) (Status, error) {
 	return r.config.Store.AskRetention(ctx, tenant, category)
 }

@@ -17,7 +17,7 @@ type Due struct {
 
 // Work is the input of a policy's run.
 type Work struct {
-	domain.RetentionPolicy
+	Policy
 	Revision    int64
 	Head        int64 // of the log
 	Ripe        int64 // events up to here are old enough to be removed
@@ -43,9 +43,9 @@ const (
 
 // Step requests the removal of the next slice of a category's events.
 type Step struct {
-	domain.RetentionPolicy
-	Revision int64                 // of the policy, which must still exist
-	Run      domain.RetentionRunID // the run that announced last
+	Policy
+	Revision int64 // of the policy, which must still exist
+	Run      RunID // the run that announced last
 	Reason   Reason
 	After    int64 // examine positions above this
 	UpTo     int64 // and up to this one
@@ -71,7 +71,7 @@ type Slice struct {
 type End struct {
 	Category    string
 	Revision    int64
-	Run         domain.RetentionRunID
+	Run         RunID
 	SweptTo     int64
 	CompactedTo int64
 	HeldBy      []domain.RetentionHold

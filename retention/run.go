@@ -22,7 +22,7 @@ const (
 type run struct {
 	*Retention
 	tenant domain.TenantID
-	id     domain.RetentionRunID
+	id     RunID
 	work   Work
 
 	sweepTo   int64 // targets of age and count, and of compacting, before holds apply
@@ -47,9 +47,9 @@ type outcome struct {
 	next time.Time // or before this time; zero: never
 }
 
-// runOnce runs a category's policy, for one turn at the most.
+// runOnce runs a category's policy, for one turn at most.
 func (r *Retention) runOnce(ctx context.Context, tenant domain.TenantID, category string) (outcome, error) {
-	x := &run{Retention: r, tenant: tenant, id: domain.NewRetentionRunID()}
+	x := &run{Retention: r, tenant: tenant, id: NewRunID()}
 	err := x.call(ctx, func(ctx context.Context) (err error) {
 		x.work, err = r.config.Store.BeginRetention(ctx, tenant, category, r.config.Grace)
 		return err
@@ -68,7 +68,7 @@ func (r *Retention) runOnce(ctx context.Context, tenant domain.TenantID, categor
 	}
 	var held []domain.RetentionHold
 	if err == nil {
-		held, err = r.inTheWay(ctx, tenant, category, x.holds, max(x.sweepTo, x.compactTo))
+		held, err = r.blockingHolds(ctx, tenant, category, x.holds, max(x.sweepTo, x.compactTo))
 	}
 	end := End{
 		Category: category, Revision: x.work.Revision, Run: x.id, SweptTo: x.sweptTo, CompactedTo: x.compactedTo,
@@ -90,7 +90,7 @@ func (r *Retention) runOnce(ctx context.Context, tenant domain.TenantID, categor
 	// A hold may have been released after the announcement, or after the stage that it ended.
 	released := x.sweptTo < lowest(x.holds, x.sweepTo) || x.compactedTo < lowest(x.holds, x.compactTo)
 	if finished && len(held) == 0 && !released && spared == 0 && x.work.Ripe >= x.work.Head {
-		return x.rest(ctx, out)
+		return x.findRest(ctx, out)
 	}
 	return out, nil
 }
@@ -102,8 +102,8 @@ func (x *run) withdraw(ctx context.Context, tenant domain.TenantID, category str
 	})
 }
 
-// rest finds out until when there is nothing to do.
-func (x *run) rest(ctx context.Context, out outcome) (outcome, error) {
+// findRest finds out until when there is nothing to do.
+func (x *run) findRest(ctx context.Context, out outcome) (outcome, error) {
 	out.idle = true
 	if x.work.MaxAge == 0 {
 		return out, nil
@@ -132,10 +132,10 @@ func (x *run) call(ctx context.Context, do func(context.Context) error) error {
 
 // remove does the run's work; finished is false if its turn ends first.
 func (x *run) remove(ctx context.Context) (finished bool, err error) {
-	if err := x.bounds(ctx); err != nil {
+	if err := x.computeBounds(ctx); err != nil {
 		return false, err
 	}
-	if err := x.check(ctx); err != nil {
+	if err := x.readHolds(ctx); err != nil {
 		return false, err
 	}
 	x.until = time.Now().Add(x.config.Turn)
@@ -220,9 +220,9 @@ func (x *run) allowed(upTo int64) int64 {
 	return lowest(x.holds, upTo)
 }
 
-// bounds computes how far the policy's rules reach.
-func (x *run) bounds(ctx context.Context) error {
-	counted, err := x.counted(ctx, x.tenant, &x.work, x.pace.keep)
+// computeBounds computes how far the policy's rules reach.
+func (x *run) computeBounds(ctx context.Context) error {
+	counted, err := x.counted(ctx, x.tenant, &x.work, x.pace.run)
 	if err != nil {
 		return err
 	}
@@ -254,10 +254,10 @@ func (r *Retention) counted(ctx context.Context, tenant domain.TenantID, work *W
 	return max(0, below-1), nil
 }
 
-// check reads the holds again.
-func (x *run) check(ctx context.Context) error {
+// readHolds reads the holds again.
+func (x *run) readHolds(ctx context.Context) error {
 	return x.call(ctx, func(ctx context.Context) error {
-		holds, err := x.Retention.holds(ctx, x.tenant, &x.work.RetentionPolicy)
+		holds, err := x.Retention.holds(ctx, x.tenant, &x.work.Policy)
 		if err != nil {
 			return fmt.Errorf("read the holds on events: %w", err)
 		}
@@ -280,7 +280,7 @@ func (x *run) announce(ctx context.Context) error {
 	if err := write(); err != nil {
 		return err
 	}
-	if err := x.check(ctx); err != nil {
+	if err := x.readHolds(ctx); err != nil {
 		return err
 	}
 	if lowest(x.holds, x.announced) < x.announced {
@@ -298,16 +298,16 @@ func (x *run) slice(ctx context.Context, reason Reason, from *int64, upTo int64)
 		return true, nil
 	}
 	if x.announced > 0 && time.Since(x.checked) > recheck {
-		if err := x.check(ctx); err != nil {
+		if err := x.readHolds(ctx); err != nil {
 			return false, err
 		}
 		return false, x.announce(ctx)
 	}
 	var slice Slice
-	err = x.pace.keep(ctx, func() error {
+	err = x.pace.run(ctx, func() error {
 		return x.call(ctx, func(ctx context.Context) (err error) {
 			slice, err = x.config.Store.RemoveRetained(ctx, x.tenant, Step{
-				RetentionPolicy: x.work.RetentionPolicy, Revision: x.work.Revision, Run: x.id, Reason: reason, After: *from, UpTo: upTo,
+				Policy: x.work.Policy, Revision: x.work.Revision, Run: x.id, Reason: reason, After: *from, UpTo: upTo,
 				Limit: x.config.Slice, SweptTo: x.sweptTo, CompactedTo: x.compactedTo, Ripe: x.compactTo, Below: x.allowed(x.below),
 			})
 			return err
@@ -328,7 +328,7 @@ func (x *run) slice(ctx context.Context, reason Reason, from *int64, upTo int64)
 		return false, x.announce(ctx)
 	case slice.Done && slice.HeldAt >= 0:
 		// A group has begun to hold this event since the last check, so read the holds again.
-		return false, x.check(ctx)
+		return false, x.readHolds(ctx)
 	}
 	return false, nil
 }

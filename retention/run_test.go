@@ -1,9 +1,9 @@
 package retention
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -13,11 +13,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-var errKilled = errors.New("the process is gone")
-
 // everything removes all that nothing holds, but for the newest event.
-func everything(category string) domain.RetentionPolicy {
-	return domain.RetentionPolicy{Category: category, MaxCount: 1}
+func everything(category string) Policy {
+	return Policy{Category: category, MaxCount: 1}
 }
 
 func wantLeft(t *testing.T, b *bench, tenant domain.TenantID, category string, want ...int64) {
@@ -37,18 +35,20 @@ func TestKilledBetweenAnnouncementAndRemoval(t *testing.T) {
 	b.put(t, tenant, everything("order"))
 	for slices := range 3 {
 		announced, left := false, slices
-		dying := &hooked{Tables: b.store}
-		dying.announced = func() error { announced = true; return nil }
-		dying.removing = func() error {
+		dying := b.process(t)
+		dying.afterAnnouncement(func() { announced = true })
+		dying.beforeSlice(func(int) {
 			if announced {
 				if left--; left < 0 {
-					return errKilled
+					dying.kill()
 				}
 			}
-			return nil
-		}
-		dying.ending = func() error { return errKilled }
-		if _, err := b.retention(dying).runOnce(t.Context(), tenant, "order"); !errors.Is(err, errKilled) {
+		})
+		dying.network.Before("set swept_to = greatest", func() bool { // the run has ended
+			dying.kill()
+			return true
+		})
+		if _, err := b.retention(dying.Tables).runOnce(t.Context(), tenant, "order"); !domain.IsCode(err, domain.CodeUnavailable) {
 			t.Fatal(err)
 		}
 		floor := b.status(t, tenant, "order").Floor
@@ -65,7 +65,7 @@ func TestKilledBetweenAnnouncementAndRemoval(t *testing.T) {
 
 // What somebody has announced who died is taken back, also where it no longer removes anything, since it is held, or
 // the policy is gone.
-func TestAnnouncementsOfTheDead(t *testing.T) {
+func TestAnnouncementsOfDeadProcessesAreWithdrawn(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	for name, next := range map[string]func(tenant domain.TenantID){
@@ -90,14 +90,13 @@ func TestAnnouncementsOfTheDead(t *testing.T) {
 		tenant := b.tenant(t)
 		b.append(t, tenant, "order-1", 20)
 		b.put(t, tenant, everything("order"))
-		slice := 0
-		dying := &hooked{Tables: b.store, ending: func() error { return errKilled }, removing: func() error {
-			if slice++; slice == 3 {
-				return errKilled
+		dying := b.process(t)
+		dying.beforeSlice(func(number int) {
+			if number == 3 {
+				dying.kill()
 			}
-			return nil
-		}}
-		if _, err := b.retention(dying).runOnce(t.Context(), tenant, "order"); !errors.Is(err, errKilled) {
+		})
+		if _, err := b.retention(dying.Tables).runOnce(t.Context(), tenant, "order"); !domain.IsCode(err, domain.CodeUnavailable) {
 			t.Fatal(err)
 		}
 		wantFloor(t, b, tenant, name+", before", domain.RetentionFloor{Category: "order", AnnouncedTo: 19, RemovedTo: 7, Removed: 7})
@@ -116,7 +115,7 @@ func wantFloor(t *testing.T, b *bench, tenant domain.TenantID, when string, want
 
 // Holds that appear after the announcement count: a rebuild that starts, a group that is created, or a group that seeks
 // back.
-func TestHoldsThatComeMeanwhile(t *testing.T) {
+func TestHoldsThatAppearDuringARunCount(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	group := func(t *testing.T, tenant domain.TenantID, readTo int64) {
@@ -160,15 +159,9 @@ func TestHoldsThatComeMeanwhile(t *testing.T) {
 			if test.before != nil {
 				test.before(t, tenant)
 			}
-			came := false
-			s := &hooked{Tables: b.store, announced: func() error {
-				if !came {
-					came = true
-					test.comes(t, tenant)
-				}
-				return nil
-			}}
-			runAll(t, b.retention(s), tenant, "order")
+			p := b.process(t)
+			p.afterAnnouncement(sync.OnceFunc(func() { test.comes(t, tenant) }))
+			runAll(t, b.retention(p.Tables), tenant, "order")
 			wantGone(t, b, tenant, test.first)
 			status := b.status(t, tenant, "order")
 			if len(status.HeldBy) != 1 || status.HeldBy[0] != test.heldBy || status.Floor.AnnouncedTo != int64(len(test.first)) {
@@ -186,14 +179,13 @@ func TestHoldsThatComeMeanwhile(t *testing.T) {
 			if test.before != nil {
 				test.before(t, tenant)
 			}
-			slice := 0
-			s := &hooked{Tables: b.store, removing: func() error {
-				if slice++; slice == 3 { // the first one finds that nothing is announced
+			p := b.process(t)
+			p.beforeSlice(func(number int) {
+				if number == 3 {
 					test.comes(t, tenant)
 				}
-				return nil
-			}}
-			runAll(t, b.retention(s), tenant, "order")
+			})
+			runAll(t, b.retention(p.Tables), tenant, "order")
 			wantGone(t, b, tenant, test.second)
 		})
 	}
@@ -242,7 +234,7 @@ func TestARebuildOrTheRunSeesTheOther(t *testing.T) {
 }
 
 // An event that a group takes back from its dead letters is at no moment neither a dead letter nor held.
-func TestADeadLetterThatIsReplayed(t *testing.T) {
+func TestReplayedDeadLettersStayHeld(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant := b.tenant(t)
@@ -252,15 +244,14 @@ func TestADeadLetterThatIsReplayed(t *testing.T) {
 	b.exec(t, `insert into manifold.dead_letters values ($1, 'mail', 5, 0, $2, 'order-1', 5, 'Counted', 1, 0, 0, '', now(), now(), now())`,
 		tenant, appended.Streams[0].Events[4].ID)
 	b.put(t, tenant, everything("order"))
-	slice := 0
-	s := &hooked{Tables: b.store, removing: func() error {
-		if slice++; slice == 2 {
+	p := b.process(t)
+	p.beforeSlice(func(number int) {
+		if number == 2 {
 			b.exec(t, `with letter as (delete from manifold.dead_letters d where d.tenant_id = $1)
 				update manifold.subscription_ledgers l set oldest = 5, in_flight = 1 where l.tenant_id = $1`, tenant)
 		}
-		return nil
-	}}
-	runAll(t, b.retention(s), tenant, "order")
+	})
+	runAll(t, b.retention(p.Tables), tenant, "order")
 	wantGone(t, b, tenant, []int64{1, 2, 3, 4})
 	b.exec(t, "update manifold.subscription_ledgers l set oldest = 0, in_flight = 0 where l.tenant_id = $1", tenant)
 	runAll(t, b.retention(nil), tenant, "order")
@@ -274,14 +265,13 @@ func TestTwoRunsAtOnce(t *testing.T) {
 	tenant := b.tenant(t)
 	b.append(t, tenant, "order-1", 40)
 	b.put(t, tenant, everything("order"))
-	slice := 0
-	s := &hooked{Tables: b.store, removing: func() error {
-		if slice++; slice == 3 {
+	p := b.process(t)
+	p.beforeSlice(func(number int) {
+		if number == 3 {
 			runAll(t, b.retention(nil), tenant, "order")
 		}
-		return nil
-	}}
-	runAll(t, b.retention(s), tenant, "order")
+	})
+	runAll(t, b.retention(p.Tables), tenant, "order")
 	wantLeft(t, b, tenant, "order", 40)
 	if floor := b.status(t, tenant, "order").Floor; floor.Removed != 39 || floor.RemovedTo != 39 || floor.AnnouncedTo != 39 {
 		t.Errorf("the floor is %+v", floor)
@@ -289,27 +279,28 @@ func TestTwoRunsAtOnce(t *testing.T) {
 }
 
 // Whoever removes a policy, or asks for less, is not overtaken by a run that goes by the old one.
-func TestAPolicyThatIsChangedMeanwhile(t *testing.T) {
+func TestChangingAPolicyStopsItsRun(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	for name, change := range map[string]func(tenant domain.TenantID) error{
 		"removed": func(tenant domain.TenantID) error { return b.store.DeleteRetentionPolicy(t.Context(), tenant, "order") },
 		"changed": func(tenant domain.TenantID) error {
-			_, _, err := b.store.PutRetentionPolicy(t.Context(), tenant, domain.RetentionPolicy{Category: "order", MaxCount: 30})
+			_, _, err := b.store.PutRetentionPolicy(t.Context(), tenant, Policy{Category: "order", MaxCount: 30})
 			return err
 		},
 	} {
 		tenant := b.tenant(t)
 		b.append(t, tenant, "order-1", 20)
 		b.put(t, tenant, everything("order"))
-		slice := 0
-		s := &hooked{Tables: b.store, removing: func() error {
-			if slice++; slice == 3 {
-				return change(tenant)
+		p := b.process(t)
+		p.beforeSlice(func(number int) {
+			if number == 3 {
+				if err := change(tenant); err != nil {
+					t.Error(err)
+				}
 			}
-			return nil
-		}}
-		if _, err := b.retention(s).runOnce(t.Context(), tenant, "order"); !stopped(err) {
+		})
+		if _, err := b.retention(p.Tables).runOnce(t.Context(), tenant, "order"); !stopped(err) {
 			t.Errorf("%s: %v", name, err)
 		}
 		wantGone(t, b, tenant, []int64{1, 2, 3, 4, 5, 6, 7})
@@ -318,7 +309,7 @@ func TestAPolicyThatIsChangedMeanwhile(t *testing.T) {
 }
 
 // A tenant that is erased while its events go leaves nothing of what retention has written.
-func TestATenantThatIsErasedMeanwhile(t *testing.T) {
+func TestErasingATenantStopsItsRun(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	for erasedBefore := 1; erasedBefore <= 4; erasedBefore++ {
@@ -328,17 +319,18 @@ func TestATenantThatIsErasedMeanwhile(t *testing.T) {
 		}
 		b.put(t, tenant, everything("order"))
 		call := 0
-		erase := func() error {
+		erase := func() {
 			if call++; call != erasedBefore {
-				return nil
+				return
 			}
-			if err := b.store.SetTenantState(t.Context(), tenant, domain.TenantDeleting); err != nil {
-				return err
+			if err := cmp.Or(b.store.SetTenantState(t.Context(), tenant, domain.TenantDeleting), b.store.EraseTenant(t.Context(), tenant)); err != nil {
+				t.Error(err)
 			}
-			return b.store.EraseTenant(t.Context(), tenant)
 		}
-		s := &hooked{Tables: b.store, removing: erase, announced: erase}
-		if _, err := b.retention(s).runOnce(t.Context(), tenant, "order"); !stopped(err) {
+		p := b.process(t)
+		p.beforeSlice(func(int) { erase() })
+		p.afterAnnouncement(erase)
+		if _, err := b.retention(p.Tables).runOnce(t.Context(), tenant, "order"); !stopped(err) {
 			t.Errorf("erased before call %d: %v", erasedBefore, err)
 		}
 		for _, table := range []string{"events", "logs", "stream_floors", "retention_policies", "retention_floors", "retention_spared"} {
@@ -352,7 +344,7 @@ func TestATenantThatIsErasedMeanwhile(t *testing.T) {
 }
 
 // Two tenants with the same streams: what goes by one's policy, and what is held, is that one's.
-func TestTenantsAreApart(t *testing.T) {
+func TestTenantsAreIsolated(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	one, other := b.tenant(t), b.tenant(t)
@@ -366,7 +358,7 @@ func TestTenantsAreApart(t *testing.T) {
 	b.exec(t, `insert into manifold.rebuilds (tenant_id, name, rebuild_id, build, definition, options, state)
 		values ($1, 'sums', gen_random_uuid(), 2, '{"name": "sums"}', $2, 'queued')`, domain.Everyone, fmt.Sprintf(`{"tenants": [%q]}`, other))
 	b.put(t, one, everything("order"))
-	b.put(t, other, domain.RetentionPolicy{Category: "invoice", Compact: true})
+	b.put(t, other, Policy{Category: "invoice", Compact: true})
 	runAll(t, b.retention(nil), one, "order")
 	runAll(t, b.retention(nil), other, "invoice")
 	wantLeft(t, b, one, "order", 20)
@@ -394,8 +386,8 @@ func TestGrace(t *testing.T) {
 	b := newBench(t)
 	tenant := b.tenant(t)
 	b.append(t, tenant, "order-1", 20)
-	b.put(t, tenant, domain.RetentionPolicy{Category: "order", MaxCount: 1, MaxAge: time.Second, Compact: true})
-	r := New(Config{Store: b.store, Holders: []Holder{b.store}, Owns: func(domain.TenantID) bool { return true }, Share: 1})
+	b.put(t, tenant, Policy{Category: "order", MaxCount: 1, MaxAge: time.Second, Compact: true})
+	r := New(Config{Store: b.store.Postgres, Holders: []Holder{b.store}, Owns: func(domain.TenantID) bool { return true }, Share: 1})
 	out, err := r.runOnce(t.Context(), tenant, "order")
 	must(t, err)
 	if out.idle {
@@ -410,7 +402,7 @@ func TestGrace(t *testing.T) {
 }
 
 // A policy rests until the log's head moves, or the next event has its age.
-func TestResting(t *testing.T) {
+func TestAPolicyRestsUntilThereIsWork(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant := b.tenant(t)
@@ -421,7 +413,7 @@ func TestResting(t *testing.T) {
 	if err != nil || !out.idle || !out.next.IsZero() || out.head != 20 {
 		t.Errorf("%+v, %v", out, err)
 	}
-	b.put(t, tenant, domain.RetentionPolicy{Category: "order", MaxAge: time.Hour})
+	b.put(t, tenant, Policy{Category: "order", MaxAge: time.Hour})
 	out, err = r.runOnce(t.Context(), tenant, "order")
 	events, _ := b.store.ReadLog(t.Context(), tenant, domain.LogQuery{Limit: 1})
 	if err != nil || !out.idle || !out.next.Equal(events[0].RecordedAt.Add(time.Hour)) {
@@ -429,7 +421,7 @@ func TestResting(t *testing.T) {
 	}
 	hold := &stub{}
 	hold.set(domain.RetentionHold{Kind: domain.HoldProjection, Name: "p", Position: 3})
-	b.put(t, tenant, domain.RetentionPolicy{Category: "order", Compact: true})
+	b.put(t, tenant, Policy{Category: "order", Compact: true})
 	if out, err = b.retention(nil, hold).runOnce(t.Context(), tenant, "order"); err != nil || out.idle {
 		t.Errorf("held: %+v, %v", out, err)
 	}
@@ -437,12 +429,12 @@ func TestResting(t *testing.T) {
 
 // While events go, appends with expected versions find what they expect, also those of another process, whose writer has
 // seen none of it.
-func TestAppendsWhileEventsGo(t *testing.T) {
+func TestAppendsDuringRemoval(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant := b.tenant(t)
-	b.put(t, tenant, domain.RetentionPolicy{Category: "order", MaxCount: 2, Compact: true})
-	other := b.open(t)
+	b.put(t, tenant, Policy{Category: "order", MaxCount: 2, Compact: true})
+	other := b.open(t, directly)
 	ctx, stop := context.WithCancel(t.Context())
 	var removing, appending sync.WaitGroup
 	removing.Go(func() {

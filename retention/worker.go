@@ -24,15 +24,15 @@ type policy struct {
 	head     int64 // of the log
 	asked    bool  // somebody requested a run
 	inLine   bool  // waiting in line, or running
-	again    bool  // run once more after that turn
-	ran      bool  // done is valid
-	done     outcome
+	runAgain bool  // run once more after that turn
+	hasRun   bool  // last is valid
+	last     outcome
 	failing  bool // the last run ended with an error
 }
 
 // due reports whether there may be something to do.
 func (p *policy) due(now time.Time) bool {
-	idle := p.ran && p.done.idle && p.head <= p.done.head && (p.done.next.IsZero() || now.Before(p.done.next))
+	idle := p.hasRun && p.last.idle && p.head <= p.last.head && (p.last.next.IsZero() || now.Before(p.last.next))
 	return !idle || p.asked
 }
 
@@ -45,11 +45,11 @@ func (r *Retention) Run(ctx context.Context) error {
 	places := make(chan struct{}, turnsAtOnce)
 	all := true
 	for ctx.Err() == nil {
-		if err := r.lookAt(ctx, all); err != nil && ctx.Err() == nil {
+		if err := r.enqueueDue(ctx, all); err != nil && ctx.Err() == nil {
 			r.config.Log.Warn("the retention policies could not be read; trying again", "error", err)
 		}
 		all = false
-		for k, ok := r.first(); ok; k, ok = r.first() {
+		for k, ok := r.dequeue(); ok; k, ok = r.dequeue() {
 			select {
 			case <-ctx.Done():
 				return nil
@@ -89,9 +89,9 @@ func (r *Retention) wake() {
 	}
 }
 
-// lookAt puts the policies that have work in line. With all set it considers every policy that may have work; otherwise
-// only policies that are new, changed or requested.
-func (r *Retention) lookAt(ctx context.Context, all bool) error {
+// enqueueDue puts the policies that have work in line. With all set it considers every policy that may have work;
+// otherwise only policies that are new, changed or requested.
+func (r *Retention) enqueueDue(ctx context.Context, all bool) error {
 	r.mu.Lock()
 	look := r.look || all
 	r.look = false
@@ -119,10 +119,10 @@ func (r *Retention) lookAt(ctx context.Context, all bool) error {
 			r.policies[k] = p
 		}
 		if p.revision != d.Revision {
-			p.revision, p.ran = d.Revision, false // its last outcome came from other rules
+			p.revision, p.hasRun = d.Revision, false // its last outcome came from other rules
 		}
 		p.head, p.asked = d.Head, d.Asked
-		if (all || !p.ran || p.asked) && p.due(now) {
+		if (all || !p.hasRun || p.asked) && p.due(now) {
 			r.enqueue(k, p)
 		}
 	}
@@ -137,15 +137,15 @@ func (r *Retention) lookAt(ctx context.Context, all bool) error {
 // enqueue puts a policy in line. The caller must hold r.mu.
 func (r *Retention) enqueue(k key, p *policy) {
 	if p.inLine {
-		p.again = true
+		p.runAgain = true
 		return
 	}
-	p.inLine, p.again = true, false
+	p.inLine, p.runAgain = true, false
 	r.line = append(r.line, k)
 }
 
-// first takes the first policy from the line.
-func (r *Retention) first() (k key, ok bool) {
+// dequeue takes the first policy from the line.
+func (r *Retention) dequeue() (k key, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.line) == 0 {
@@ -172,16 +172,16 @@ func (r *Retention) turn(ctx context.Context, k key) {
 	switch {
 	case ctx.Err() != nil:
 	case err == nil:
-		p.failing, p.ran, p.done = false, true, done
+		p.failing, p.hasRun, p.last = false, true, done
 	case stopped(err):
-		p.ran = false // its rules must be read again
+		p.hasRun = false // its rules must be read again
 	default:
 		if !p.failing {
 			r.config.Log.Warn("a retention policy could not be run; trying again", "tenant", k.tenant.String(), "category", k.category, "error", err)
 		}
-		p.failing, p.ran, p.done = true, true, outcome{}
+		p.failing, p.hasRun, p.last = true, true, outcome{}
 	}
-	if p.again || err == nil && done.more {
+	if p.runAgain || err == nil && done.more {
 		r.enqueue(k, p)
 		r.wake()
 	}

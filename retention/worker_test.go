@@ -17,7 +17,7 @@ func start(t *testing.T, b *bench, config Config) (*Retention, <-chan int64) {
 	t.Helper()
 	removed := make(chan int64, 1000)
 	if config.Store == nil {
-		config.Store = b.store
+		config.Store = b.store.Postgres
 	}
 	if config.Owns == nil {
 		config.Owns = func(domain.TenantID) bool { return true }
@@ -72,9 +72,9 @@ func TestWhenPoliciesRun(t *testing.T) {
 	b.append(t, tenant, "order-1", 10)
 	b.append(t, others, "order-1", 10)
 	b.put(t, others, everything("order"))
-	b.put(t, tenant, domain.RetentionPolicy{Category: "order", MaxCount: 6})
+	b.put(t, tenant, Policy{Category: "order", MaxCount: 6})
 	wait(t, removed, 4)
-	b.put(t, tenant, domain.RetentionPolicy{Category: "order", MaxCount: 3})
+	b.put(t, tenant, Policy{Category: "order", MaxCount: 3})
 	wait(t, removed, 3)
 	b.append(t, tenant, "order-1", 2)
 	asked, err := r.Ask(t.Context(), tenant, "order")
@@ -83,7 +83,7 @@ func TestWhenPoliciesRun(t *testing.T) {
 	}
 	wait(t, removed, 2)
 	if _, err := r.Ask(t.Context(), domain.NewTenantID(), "order"); !domain.IsCode(err, domain.CodeNotFound) {
-		t.Errorf("asked for what is not there: %v", err)
+		t.Errorf("asked for what does not exist: %v", err)
 	}
 	wantLeft(t, b, others, "order", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
 	mu.Lock()
@@ -109,12 +109,10 @@ func TestAHoldIsReleasedAfterTheAnnouncement(t *testing.T) {
 	b.append(t, tenant, "order-1", 10)
 	held := &stub{}
 	held.set(domain.RetentionHold{Kind: domain.HoldProjection, Name: "orders", Position: 4})
-	store := &hooked{Tables: b.store, announced: func() error {
-		held.set()
-		return nil
-	}}
+	p := b.process(t)
+	p.afterAnnouncement(func() { held.set() })
 	b.put(t, tenant, everything("order"))
-	r := b.retention(store, held)
+	r := b.retention(p.Tables, held)
 	out, err := r.runOnce(t.Context(), tenant, "order")
 	if err != nil || out.idle {
 		t.Errorf("the run ends with %+v, %v", out, err)
@@ -128,7 +126,7 @@ func TestAHoldIsReleasedAfterTheAnnouncement(t *testing.T) {
 
 // What was asked for shows until it is done, also where the first try fails: an error shows with the policy, and the next run
 // takes it away.
-func TestARunThatFails(t *testing.T) {
+func TestAFailedRunIsReported(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant := b.tenant(t)
@@ -170,7 +168,7 @@ func (f *failing) RetentionHolds(context.Context, domain.TenantID, string) ([]do
 }
 
 // A policy of one tenant that hangs for a long time does not delay the policies of others.
-func TestAPolicyThatHangsHoldsUpNoOther(t *testing.T) {
+func TestAHangingPolicyDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	slow, other := b.tenant(t), b.tenant(t)
@@ -202,7 +200,7 @@ func TestTurns(t *testing.T) {
 	b.append(t, tenant, "order-1", 30)
 	b.put(t, tenant, everything("order"))
 	r := New(Config{
-		Store: b.store, Owns: func(domain.TenantID) bool { return true }, Grace: -1, Share: 1, Slice: 1, Turn: time.Nanosecond,
+		Store: b.store.Postgres, Owns: func(domain.TenantID) bool { return true }, Grace: -1, Share: 1, Slice: 1, Turn: time.Nanosecond,
 	})
 	out, err := r.runOnce(t.Context(), tenant, "order")
 	if err != nil || !out.more {
@@ -225,7 +223,7 @@ func TestPace(t *testing.T) {
 		for range 2 { // together
 			all.Go(func() {
 				for range 5 {
-					must(t, p.keep(t.Context(), func() error {
+					must(t, p.run(t.Context(), func() error {
 						<-time.After(10 * time.Millisecond) // by the test's own clock
 						return nil
 					}))
@@ -238,7 +236,7 @@ func TestPace(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := p.keep(ctx, func() error { return nil }); !errors.Is(err, context.Canceled) {
+		if err := p.run(ctx, func() error { return nil }); !errors.Is(err, context.Canceled) {
 			t.Errorf("cut off: %v", err)
 		}
 	})

@@ -72,8 +72,8 @@ func (p *Process) startBackground(ctx context.Context) {
 			p.changes.Refresh()
 		})
 	})
-	start("follow what publishes changes", p.changes.Run)
-	start("follow what is to be tried again", func(ctx context.Context) error {
+	start("follow changes of documents", p.changes.Run)
+	start("follow retries of projections", func(ctx context.Context) error {
 		return p.store.ListenRetries(ctx, p.runner.Retry)
 	})
 	// Other processes take over after the consumers here have ended. Until then this process owns the tenants.

@@ -20,7 +20,7 @@ const defaultDatabase = "default"
 // openDatabases opens all databases of documents concurrently.
 func (p *Process) openDatabases(ctx context.Context, e Extensions, own string) error {
 	var configured map[string]config.DocumentsDatabase
-	configured, p.logIn = DocumentsDatabases(p.config, own)
+	configured, p.logDatabase = DocumentsDatabases(p.config, own)
 	p.databases, p.drivers = make(map[string]*database), make(map[string]drivers.Driver)
 	for _, name := range slices.Sorted(maps.Keys(configured)) {
 		open, err := e.Opener(name, configured[name], p.log)
@@ -31,12 +31,12 @@ func (p *Process) openDatabases(ctx context.Context, e Extensions, own string) e
 		p.undo = append(p.undo, d.Close)
 		p.databases[name], p.drivers[name] = d, d
 	}
-	p.logsOwn.Store(p.databases[p.logIn])
+	p.ownWatch.Store(p.databases[p.logDatabase])
 	var tries sync.WaitGroup
 	var ownErr error
 	for name, d := range p.databases {
 		tries.Go(func() {
-			if err := d.try(ctx); name == p.logIn {
+			if err := d.try(ctx); name == p.logDatabase {
 				ownErr = err
 			}
 		})
@@ -49,15 +49,16 @@ func (p *Process) openDatabases(ctx context.Context, e Extensions, own string) e
 }
 
 // DocumentsDatabases returns the configured databases of documents. It adds the log's own database, at the URL own,
-// under the name logIn. If the configuration has another database of that name, it adds none and logIn is empty.
-func DocumentsDatabases(c config.Config, own string) (all map[string]config.DocumentsDatabase, logIn string) {
+// under the name logDatabase. If the configuration has another database of that name, it adds none and logDatabase is
+// empty.
+func DocumentsDatabases(c config.Config, own string) (all map[string]config.DocumentsDatabase, logDatabase string) {
 	all = make(map[string]config.DocumentsDatabase)
 	maps.Copy(all, c.Databases)
 	if _, elsewhere := all[defaultDatabase]; !elsewhere {
 		all[defaultDatabase] = config.DocumentsDatabase{Driver: "postgres", URL: own}
-		logIn = defaultDatabase
+		logDatabase = defaultDatabase
 	}
-	return all, logIn
+	return all, logDatabase
 }
 
 // Opener returns a function that opens one of the configured databases of documents. Its errors never contain a
@@ -92,7 +93,7 @@ func (p *Process) outage(database string) (projection.Outage, bool) {
 // loginConnected is called when a login of the log has connected. The documents in the log's database can be reached
 // again, too.
 func (p *Process) loginConnected() {
-	if d := p.logsOwn.Load(); d != nil {
+	if d := p.ownWatch.Load(); d != nil {
 		d.serverAnswers()
 	}
 }

@@ -29,14 +29,14 @@ const (
 	// probeInterval is the longest time between two pings while a database is out. Callers therefore see an outage
 	// for at most that long after the database is back.
 	probeInterval = time.Second
-	// mostProbes is the largest number of pings under way at the same time.
-	mostProbes = 2 * int(pingTimeout/probeInterval)
+	// maxProbes is the largest number of pings under way at the same time.
+	maxProbes = 2 * int(pingTimeout/probeInterval)
 )
 
 // These errors are the causes with which a call is ended early.
 var (
-	errTooSlow  = fmt.Errorf("it did not answer within %s: %w", callTimeout, drivers.ErrTimedOut)
-	errGoneDown = errors.New("it no longer answers")
+	errTooSlow = fmt.Errorf("it did not answer within %s: %w", callTimeout, drivers.ErrTimedOut)
+	errOutage  = errors.New("it no longer answers")
 )
 
 // database is a monitored database of documents. It is a driver that may not be open yet, since its database may be
@@ -73,7 +73,7 @@ func newDatabase(name string, open func(ctx context.Context) (drivers.Driver, er
 // run opens the database and monitors it until ctx ends. It calls answers whenever the database answers, for the
 // first time or after an outage.
 func (d *database) run(ctx context.Context, answers func()) {
-	if !d.openAtLast(ctx) {
+	if !d.openWithRetries(ctx) {
 		return
 	}
 	answers()
@@ -113,9 +113,9 @@ func (d *database) run(ctx context.Context, answers func()) {
 	}
 }
 
-// openAtLast opens the database if it is not open yet, however many attempts that takes. It returns false if ctx ends
-// first.
-func (d *database) openAtLast(ctx context.Context) bool {
+// openWithRetries opens the database if it is not open yet, however many attempts that takes. It returns false if ctx
+// ends first.
+func (d *database) openWithRetries(ctx context.Context) bool {
 	for tries := 1; ; tries++ {
 		err := d.try(ctx)
 		if ctx.Err() != nil {
@@ -158,7 +158,7 @@ func (d *database) awaitAnswer(ctx context.Context) bool {
 		case <-d.connected:
 			next.Reset(0)
 		case <-next.C:
-			if pending < mostProbes {
+			if pending < maxProbes {
 				pending++
 				go func() {
 					select {
@@ -241,16 +241,16 @@ func (d *database) ping(ctx context.Context) error {
 func (d *database) down(err error) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	fresh := d.outage == nil
-	if fresh {
+	isNew := d.outage == nil
+	if isNew {
 		d.outage = &projection.Outage{Since: time.Now(), NextTry: time.Now()}
 	}
-	fresh = fresh || d.outage.Error != err.Error()
+	isNew = isNew || d.outage.Error != err.Error()
 	d.outage.Error = err.Error()
 	for call := range d.calls {
-		call.end(errGoneDown)
+		call.end(errOutage)
 	}
-	return fresh
+	return isNew
 }
 
 func (d *database) up() {
@@ -321,11 +321,11 @@ func (d *database) call(ctx context.Context, atMost time.Duration, do func(ctx c
 		defer stop()
 	}
 	err = do(calling, driver)
-	switch why := context.Cause(calling); {
+	switch cause := context.Cause(calling); {
 	case err == nil || ctx.Err() != nil:
-	case why != nil:
+	case cause != nil:
 		d.doubt()
-		return fmt.Errorf("%w: %w: %w", domain.Errorf(domain.CodeUnavailable, "", "the database %q cannot be used: %s", d.name, why), why, err)
+		return fmt.Errorf("%w: %w: %w", domain.Errorf(domain.CodeUnavailable, "", "the database %q cannot be used: %s", d.name, cause), cause, err)
 	case domain.IsCode(err, domain.CodeUnavailable):
 		d.doubt()
 	}

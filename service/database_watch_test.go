@@ -165,7 +165,7 @@ func watched(t *testing.T, driver *answering) (d *database, answers chan struct{
 
 // The first call detects that a database has gone down after the start. From then on, the process only pings it until
 // it is back.
-func TestDatabaseThatGoesDown(t *testing.T) {
+func TestDatabaseOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var driver answering

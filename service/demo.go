@@ -41,7 +41,7 @@ type Demo struct {
 func (p *Process) PrepareDemo(ctx context.Context, demo *Demo, save func() error) error {
 	tenant, err := p.demoTenant(ctx, demo)
 	if err != nil {
-		return fmt.Errorf("make the demo tenant: %w", err)
+		return fmt.Errorf("create the demo tenant: %w", err)
 	}
 	if err := save(); err != nil || demo.Sample {
 		return err
@@ -92,7 +92,7 @@ func (p *Process) demoKey(ctx context.Context, tenant domain.TenantID, demo *Dem
 	if err != nil && !domain.IsCode(err, domain.CodeUnauthenticated) {
 		return err
 	}
-	key, token := auth.NewKey(tenant, "dev", domain.GrantsOf(domain.TenantScopes[:]...))
+	key, token := auth.NewKey(tenant, "dev", auth.GrantsOf(auth.TenantScopes[:]...))
 	if err := p.store.CreateKey(ctx, key); err != nil {
 		return err
 	}

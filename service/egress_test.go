@@ -106,7 +106,7 @@ func TestEgressOfAWorker(t *testing.T) {
 		}
 		return response.StatusCode, body.Progress[0].Checkpoint
 	}
-	eventually(t, "the group has come to the end", func() bool {
+	eventually(t, "the group has reached the end", func() bool {
 		status, checkpoint := group()
 		return status == http.StatusOK && checkpoint == last
 	})

@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/manifold-es/manifold/api"
+	"github.com/manifold-es/manifold/api/problem"
 	"github.com/manifold-es/manifold/config"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/listen"
@@ -85,7 +85,7 @@ func (p *Process) open(background context.Context, files config.TLS, c listen.Co
 	}
 	full := domain.Errorf(domain.CodeOverloaded, "", "the service has too many connections; try again later")
 	crowded := domain.Errorf(domain.CodeTooManyRequests, "", "your address has %d connections or requests, the most it may have; reuse them, or close some", c.PerAddress)
-	c.Full, c.Crowded = api.RawRefusal(full), api.RawRefusal(crowded)
+	c.Full, c.Crowded = problem.RawRefusal(full), problem.RawRefusal(crowded)
 	inner, err := listen.Open(c)
 	if err != nil {
 		return nil, err
@@ -94,9 +94,9 @@ func (p *Process) open(background context.Context, files config.TLS, c listen.Co
 	l := &listener{Listener: inner, server: &http.Server{
 		Handler: inner.Limit(answer, func(w http.ResponseWriter, request *http.Request, isCrowded bool) {
 			if isCrowded {
-				api.Refuse(w, request, crowded)
+				problem.Refuse(w, request, crowded)
 			} else {
-				api.Refuse(w, request, full)
+				problem.Refuse(w, request, full)
 			}
 		}),
 		ErrorLog:    slog.NewLogLogger(p.log.Handler(), slog.LevelDebug), // clients may disconnect
@@ -112,13 +112,13 @@ func (p *Process) open(background context.Context, files config.TLS, c listen.Co
 
 // notReady makes the listeners answer that the process is waiting for its database.
 func (p *Process) notReady() {
-	why := func() string {
+	reason := func() string {
 		if reason := p.waiting.Load(); reason != nil {
 			return *reason
 		}
 		return "the process has just started"
 	}
-	waiting := api.NotReady("database", why)
+	waiting := problem.NotReady("database", reason)
 	p.handlers.Store(&handlers{public: waiting, admin: waiting})
 }
 

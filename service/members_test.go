@@ -24,10 +24,10 @@ type announcing struct {
 	deafen  func()        // ends the connection by which its presence is seen
 
 	mu   sync.Mutex
-	seen []domain.Member // by its last sign of life; nil: that failed
+	seen []members.Member // by its last sign of life; nil: that failed
 }
 
-func (a *announcing) Announce(ctx context.Context, m domain.Member, within time.Duration, tenants *[]domain.TenantID) ([]domain.Member, error) {
+func (a *announcing) Announce(ctx context.Context, m members.Member, within time.Duration, tenants *[]domain.TenantID) ([]members.Member, error) {
 	select {
 	case a.gate <- struct{}{}:
 	case <-ctx.Done():
@@ -42,18 +42,18 @@ func (a *announcing) Announce(ctx context.Context, m domain.Member, within time.
 }
 
 // sees returns how its last sign of life has shown a member.
-func (a *announcing) sees(id domain.MemberID) (seen domain.Member, ok bool) {
+func (a *announcing) sees(id domain.MemberID) (seen members.Member, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if i := slices.IndexFunc(a.seen, func(m domain.Member) bool { return m.ID == id }); i >= 0 {
+	if i := slices.IndexFunc(a.seen, func(m members.Member) bool { return m.ID == id }); i >= 0 {
 		return a.seen[i], true
 	}
-	return domain.Member{}, false
+	return members.Member{}, false
 }
 
 // isAlive reports whether it considers another process alive.
 func (a *announcing) isAlive(other *announcing) bool {
-	return slices.ContainsFunc(a.members.Alive(), func(m domain.Member) bool { return m.ID == other.id })
+	return slices.ContainsFunc(a.members.Alive(), func(m members.Member) bool { return m.ID == other.id })
 }
 
 // listens has its presence seen.

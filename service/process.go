@@ -43,29 +43,29 @@ type Process struct {
 	log     *slog.Logger
 	metrics *telemetry.Metrics
 
-	store     *tables.Tables
-	databases map[string]*database      // of documents, by their names in definitions
-	drivers   map[string]drivers.Driver // the same databases, as plain drivers
-	logIn     string                    // the name of the log's own database; empty: none
-	logsOwn   atomic.Pointer[database]  // the log's own database; nil: none, or not open yet
-	keys      *auth.Keys
-	budget    *budget.Requests // limits the cost of requests that fold
-	upcasters *upcasting.Upcasters
-	states    *aggregate.States
-	inline    *projection.Inline
-	catalog   *projection.Catalog
-	runner    *projection.Runner
-	id        domain.MemberID
-	members   *members.Members
-	rebuilds  *rebuild.Rebuilds
-	retention *retention.Retention
-	tails     *tail.Tails
-	groups    *group.Groups
-	webhooks  *webhook.Webhooks
-	reactors  *reactor.Reactors
-	changes   *reactor.Changes
-	egresses  []*egress.Egress
-	consumers *consume.Dispatcher // of the groups that the service itself consumes
+	store       *tables.Tables
+	databases   map[string]*database      // of documents, by their names in definitions
+	drivers     map[string]drivers.Driver // the same databases, as plain drivers
+	logDatabase string                    // the name of the log's own database; empty: none
+	ownWatch    atomic.Pointer[database]  // the log's own database; nil: none, or not open yet
+	keys        *auth.Keys
+	budget      *budget.Requests // limits the cost of requests that fold
+	upcasters   *upcasting.Upcasters
+	states      *aggregate.States
+	inline      *projection.Inline
+	catalog     *projection.Catalog
+	runner      *projection.Runner
+	id          domain.MemberID
+	members     *members.Members
+	rebuilds    *rebuild.Rebuilds
+	retention   *retention.Retention
+	tails       *tail.Tails
+	groups      *group.Groups
+	webhooks    *webhook.Webhooks
+	reactors    *reactor.Reactors
+	changes     *reactor.Changes
+	egresses    []*egress.Egress
+	consumers   *consume.Dispatcher // of the groups that the service itself consumes
 
 	public     *listener
 	admin      *listener // nil: none
@@ -101,7 +101,7 @@ type Process struct {
 // answer, unless it is the log's own. The process retries such a database until it answers.
 func Start(ctx context.Context, c config.Config, log *slog.Logger, extensions Extensions) (*Process, error) {
 	if err := c.Check(); err != nil {
-		return nil, fmt.Errorf("the configuration cannot work:\n%w", err)
+		return nil, fmt.Errorf("invalid configuration:\n%w", err)
 	}
 	p := &Process{config: c, outages: telemetry.NewOutages(causeOfOutage), id: domain.NewMemberID(), failed: make(chan error, 1)}
 	p.log = p.outages.Logger(log)

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/client"
 	"github.com/manifold-es/manifold/config"
 	"github.com/manifold-es/manifold/delivery/reactor"
@@ -99,7 +100,7 @@ func newTenant(t *testing.T, p *service.Process, name string) (key string) {
 		t.Fatalf("create the tenant: %v, %s", err, tenant.Body)
 	}
 	var scopes []string
-	for _, scope := range domain.TenantScopes {
+	for _, scope := range auth.TenantScopes {
 		scopes = append(scopes, string(scope))
 	}
 	made, err := operator.CreateTenantKeyWithResponse(t.Context(), tenant.JSON201.Id, client.NewKey{Name: "all", Scopes: scopes})

@@ -53,18 +53,18 @@ func (p *Process) check(ctx context.Context) []api.Check {
 	names := slices.Sorted(maps.Keys(p.databases))
 	all := make([]api.Check, 1+len(names))
 	var done sync.WaitGroup
-	done.Go(func() { all[0] = api.Check{Name: "database", Err: forAnybody(p.store.Ping(ctx))} })
+	done.Go(func() { all[0] = api.Check{Name: "database", Err: publicError(p.store.Ping(ctx))} })
 	for i, name := range names {
 		done.Go(func() {
-			all[1+i] = api.Check{Name: "documents: " + name, Err: forAnybody(p.databases[name].Ping(ctx)), Optional: name != p.logIn}
+			all[1+i] = api.Check{Name: "documents: " + name, Err: publicError(p.databases[name].Ping(ctx)), Optional: name != p.logDatabase}
 		})
 	}
 	done.Wait()
 	return all
 }
 
-// forAnybody returns the part of a ping's error that any client may see. The log and `manifold doctor` show more.
-func forAnybody(err error) error {
+// publicError returns the part of a ping's error that any client may see. The log and `manifold doctor` show more.
+func publicError(err error) error {
 	switch {
 	case err == nil:
 		return nil

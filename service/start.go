@@ -46,12 +46,12 @@ func (p *Process) checkSettings(e Extensions) error {
 // available, it waits and starts over, until ctx ends.
 func (p *Process) assemble(ctx context.Context, e Extensions) error {
 	began := time.Now()
-	said := make(map[string]bool)
+	logged := make(map[string]bool)
 	for tries := 1; ; tries++ {
 		err := p.tryAssemble(ctx, e)
 		if err == nil {
-			if len(said) > 0 {
-				p.log.Info("the database is there", "waited", time.Since(began).Round(time.Millisecond).String())
+			if len(logged) > 0 {
+				p.log.Info("the database is available", "waited", time.Since(began).Round(time.Millisecond).String())
 			}
 			return nil
 		}
@@ -67,8 +67,8 @@ func (p *Process) assemble(ctx context.Context, e Extensions) error {
 			return err
 		}
 		p.waiting.Store(&reason)
-		if !said[reason] { // log each reason once, even if reasons alternate
-			said[reason] = true
+		if !logged[reason] { // log each reason once, even if reasons alternate
+			logged[reason] = true
 			p.log.Warn("waiting for the database: "+reason, "address", p.Address(), "error", err)
 		}
 		wait := min(time.Duration(tries)*startInterval/8, startInterval)
@@ -86,7 +86,7 @@ func (p *Process) tryAssemble(ctx context.Context, e Extensions) error {
 	}
 	p.metrics = telemetry.NewMetrics(Version())
 	p.egresses, p.deployLater = nil, nil
-	p.logsOwn.Store(nil)
+	p.ownWatch.Store(nil)
 	if err := p.connect(ctx, e); err != nil {
 		return err
 	}

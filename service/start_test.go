@@ -137,7 +137,7 @@ func TestStartWaitsForItsDatabase(t *testing.T) {
 	}
 	as(t, p, newTenant(t, p, "acme")).add("thing-1", "Added", `{"n":1}`)
 	said := s.log.String()
-	if strings.Count(said, "waiting for the database: nothing listens") != 1 || strings.Count(said, "the database is there") != 1 {
+	if strings.Count(said, "waiting for the database: nothing listens") != 1 || strings.Count(said, "the database is available") != 1 {
 		t.Errorf("it says:\n%s", said)
 	}
 }

@@ -20,17 +20,17 @@ import (
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// appendLog is the store's log. It reports each append to the states, which take the snapshots that the append makes
+// appender appends to the log. It reports each append to the states, which take the snapshots that the append makes
 // due.
-type appendLog struct {
-	*eventlog.Log
+type appender struct {
+	log    *eventlog.Log
 	states *aggregate.States
 }
 
-func (l appendLog) Append(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error) {
-	appended, err := l.Log.Append(ctx, tenant, request)
+func (a appender) Append(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error) {
+	appended, err := a.log.Append(ctx, tenant, request)
 	if err == nil {
-		l.states.Appended(tenant, appended)
+		a.states.Appended(tenant, appended)
 	}
 	return appended, err
 }
@@ -47,21 +47,6 @@ func operatorKeys(c config.Config) ([]auth.OperatorKey, error) {
 	return operators, nil
 }
 
-// boundedUpcasters are upcasters whose previews count against the budget of requests.
-type boundedUpcasters struct {
-	*upcasting.Upcasters
-	budget *budget.Requests
-}
-
-func (u boundedUpcasters) Preview(ctx context.Context, tenant domain.TenantID, tried *domain.Upcaster, source upcasting.Source) ([]upcasting.Step, error) {
-	ctx, end, err := u.budget.Begin(ctx, tenant, "try it on fewer events")
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	return u.Upcasters.Preview(ctx, tenant, tried, source)
-}
-
 // wire creates the parts and connects them with each other.
 func (p *Process) wire(e Extensions) error {
 	operators, err := operatorKeys(p.config)
@@ -73,7 +58,7 @@ func (p *Process) wire(e Extensions) error {
 	}
 	limits := p.config.Limits
 	p.budget = budget.New(budget.Limits{Places: limits.Folds, TenantPlaces: limits.TenantFolds, Steps: limits.FoldSteps, Time: limits.FoldTime})
-	if p.upcasters, err = upcasting.New(p.store.Registry, p.store.Log); err != nil {
+	if p.upcasters, err = upcasting.New(p.store.Registry, p.store.Log, p.budget); err != nil {
 		return err
 	}
 	if p.states, err = aggregate.New(aggregate.Config{Store: p.store.AggregateTables, Events: p.store.Log, Upcasters: p.upcasters, Requests: p.budget, Log: p.log}); err != nil {
@@ -103,9 +88,9 @@ func (p *Process) wire(e Extensions) error {
 func (p *Process) wireAPI() error {
 	var err error
 	p.api, err = api.New(api.Config{
-		Log: appendLog{p.store.Log, p.states}, Streams: p.store.Log, Keys: p.keys, Tenants: p.store, Members: memberList{p.store}, Aggregates: p.states,
-		Projections: p.catalog, Rebuilds: p.rebuilds, Upcasters: boundedUpcasters{p.upcasters, p.budget},
-		Tickets: p.store, Follower: p.tails, Groups: p.groups, Webhooks: p.webhooks, Retention: p.retention,
+		Log: p.store.Log, Appends: appender{p.store.Log, p.states}, Keys: p.keys, KeyTables: p.store.KeyTables, Tenants: p.store.TenantTables,
+		Members: p.store.MemberTables, Aggregates: p.states, Projections: p.catalog, Rebuilds: p.rebuilds, Upcasters: p.upcasters,
+		Follower: p.tails, Groups: p.groups, Webhooks: p.webhooks, Retention: p.retention,
 		Ready: p.checks, Metrics: p.metrics.Handler(), AdminMetrics: p.admin != nil, AdminOperator: p.config.Admin.Exclusive, Known: listen.Known, TenantRequests: p.config.Limits.TenantRequests, Logger: p.log,
 		BodyBytes: int64(p.config.Limits.QueueBytes), TenantBodyBytes: int64(p.config.Limits.TenantQueueBytes),
 		AnswerBytes: int64(p.config.Limits.AnswerBytes), TenantAnswerBytes: int64(p.config.Limits.TenantAnswerBytes),
@@ -124,7 +109,7 @@ func (p *Process) wireRetention(e Extensions) {
 		settings.Grace = -time.Nanosecond // a configured zero means none at all, but retention's zero means the default
 	}
 	p.retention = retention.New(retention.Config{
-		Store: p.store, Holders: []retention.Holder{p.store, p.catalog}, Owns: p.members.Owns, Log: p.log,
+		Store: p.store.RetentionTables, Holders: []retention.Holder{p.store, p.catalog}, Owns: p.members.Owns, Log: p.log,
 		Grace: settings.Grace, Every: settings.Every, Share: settings.Share,
 		Observer: retention.Observer{Removed: p.metrics.EventsRemoved},
 		Service: func(group string) bool {

@@ -36,7 +36,7 @@ func (p *Process) wireWebhooks() error {
 		Store: p.store.WebhookTables, Events: p.store.Log, Groups: p.groups, Projections: p.catalog, Owns: p.members.Owns, Allow: allowed, AllowHTTP: p.config.Webhooks.AllowHTTP,
 		Version: Version(), Log: p.log,
 		Observer: webhook.Observer{
-			Attempted: func(outcome domain.WebhookOutcome, took time.Duration) {
+			Attempted: func(outcome webhook.Outcome, took time.Duration) {
 				p.metrics.WebhookAttempted(string(outcome), took)
 			},
 			Delayed: p.metrics.WebhookDelayed,
@@ -58,7 +58,7 @@ func (p *Process) wireReactors(e Extensions) (err error) {
 		return err
 	}
 	p.changes = reactor.NewChanges(reactor.ChangesConfig{
-		Registry: p.store.Registry, Births: p.store.GroupTables, Events: p.store.Log, Appends: appendLog{p.store.Log, p.states}, Groups: p.groups, Projections: p.catalog,
+		Registry: p.store.Registry, Births: p.store.GroupTables, Events: p.store.Log, Appends: appender{p.store.Log, p.states}, Groups: p.groups, Projections: p.catalog,
 		Notice: func(tenant domain.TenantID) { p.consumers.Notice(tenant) },
 		Seen: func(id domain.ProjectionID) {
 			if p.reactors.Watches(id.Name) {

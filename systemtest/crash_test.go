@@ -119,14 +119,14 @@ func TestKillPostgreSQL(t *testing.T) {
 
 // Document saves that a database crash has reverted are repeated automatically, even if nothing more is appended: a
 // read with the acknowledged position returns them.
-func TestSavesThatACrashTookBack(t *testing.T) {
+func TestSavesLostInACrash(t *testing.T) {
 	t.Parallel()
 	r := chance(t)
 	server := pgtest.Private(t, pgtest.Options{})
 	s := serve(t, pgtest.Migrated(t, server))
 	operator := newUser(t, services{s}, operatorKey)
 	_, u := newTenant(t, operator, "acme")
-	p := party{user: u, history: newHistory()}
+	p := tenantLoad{user: u, history: newHistory()}
 	u.must(t, 201, nil, "PUT", "/v1/projections/sums", sumsDefinition("sums", 1))
 	for round := range 3 {
 		var last int64

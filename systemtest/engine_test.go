@@ -101,7 +101,7 @@ func engineModel(t *testing.T, at site, r *rand.Rand, o engineOptions, kill func
 	})
 	for _, name := range []string{"acme", "umbrella"} {
 		_, u := newTenant(t, w.operator, name)
-		p := &party{user: u, name: name, history: newHistory()}
+		p := &tenantLoad{user: u, name: name, history: newHistory()}
 		w.tenants = append(w.tenants, p)
 		p.fill(t)
 	}
@@ -116,7 +116,7 @@ func engineModel(t *testing.T, at site, r *rand.Rand, o engineOptions, kill func
 		s.target, s.was = &target{by: w.operator, name: fmt.Sprint("subject-", n), tenants: w.tenants}, s.rule.String()
 		if !s.shared {
 			p := w.tenants[r.IntN(len(w.tenants))]
-			s.by, s.tenants = p.user, []*party{p}
+			s.by, s.tenants = p.user, []*tenantLoad{p}
 		}
 		t.Logf("%s: %s", s.name, s.rule)
 		s.by.must(t, 201, nil, "PUT", "/v1/projections/"+s.name, s.next())
@@ -226,7 +226,7 @@ func (s *subject) settle(ctx context.Context) error {
 
 // holdAgainst compares a tenant's documents with a fold from scratch, in the edition that the service reports as
 // current.
-func (s *subject) holdAgainst(t *testing.T, p *party, log []client.Event) {
+func (s *subject) holdAgainst(t *testing.T, p *tenantLoad, log []client.Event) {
 	t.Helper()
 	if err := s.settle(t.Context()); err != nil {
 		t.Fatal(err)
@@ -246,9 +246,9 @@ func (s *subject) holdAgainst(t *testing.T, p *party, log []client.Event) {
 
 // walk repeatedly reads a tenant's documents page by page. The documents of one walk must be of one edition. If
 // another build goes live, the answer says so, and the walk starts again.
-func (s *subject) walk(ctx, quit context.Context, p *party) error {
+func (s *subject) walk(ctx, quit context.Context, p *tenantLoad) error {
 	for quit.Err() == nil {
-		breathe(quit)
+		pauseBriefly(quit)
 		path, edition, pages := "/v1/projections/"+s.name+"/documents?pageSize=7", 0.0, 0
 		for path != "" && pages < 20 && quit.Err() == nil {
 			a, err := p.call(ctx, 0, "GET", path, nil)
@@ -477,7 +477,7 @@ func (s *subject) newest(ctx context.Context) (client.Rebuild, error) {
 // comeAndGo creates tenants that append a little and are deleted.
 func (w *workload) comeAndGo(ctx context.Context, subjects []*subject) error {
 	for n := 0; w.quit.Err() == nil; n++ {
-		name := fmt.Sprint("passing-", n)
+		name := fmt.Sprint("temporary-", n)
 		a, err := w.operator.call(ctx, 0, "POST", "/v1/tenants", client.NewTenant{Name: name})
 		if err != nil {
 			return err
@@ -500,7 +500,7 @@ func (w *workload) comeAndGo(ctx context.Context, subjects []*subject) error {
 		u := w.operator
 		u.key = key.Key
 		for i := range 3 {
-			event := newEvent(eventID("passing", n, i), "Added", fmt.Sprint("key-", i), int64(i))
+			event := newEvent(eventID("temporary", n, i), "Added", fmt.Sprint("key-", i), int64(i))
 			a, err := u.call(ctx, 0, "POST", "/v1/streams/account-1/events", []client.NewEvent{event})
 			if err != nil {
 				return err

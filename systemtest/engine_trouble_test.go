@@ -34,7 +34,7 @@ func (tr *troubled) trouble(ctx, quit context.Context, subjects []*subject) erro
 			}
 		}
 		for range 5 {
-			breathe(quit)
+			pauseBriefly(quit)
 		}
 	}
 	return nil

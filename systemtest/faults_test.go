@@ -40,10 +40,10 @@ const account = `{
 // faultWorkload is the load while things break. Clients append events that an inline projection folds, and read the
 // result. Consumers receive from a group.
 type faultWorkload struct {
-	t     *testing.T
-	both  services
-	user  user
-	party *party
+	t          *testing.T
+	both       services
+	user       user
+	tenantLoad *tenantLoad
 
 	requests atomic.Int64
 	acked    atomic.Int64
@@ -120,7 +120,7 @@ func (w *faultWorkload) appendSome(ctx, quit context.Context, n int, r *rand.Ran
 		if _, err := w.change(ctx, w.user, n+r.IntN(2), kind, fmt.Sprint("key-", r.IntN(6)), by); err != nil {
 			return err
 		}
-		breathe(quit)
+		pauseBriefly(quit)
 	}
 	return nil
 }
@@ -130,7 +130,7 @@ func (w *faultWorkload) consume(ctx, quit context.Context, n int) error {
 		a, err := w.user.once(ctx, n, "POST", "/v1/subscriptions/all/receive", map[string]any{"wait": 1})
 		if err != nil || a.status == http.StatusServiceUnavailable || a.status == http.StatusTooManyRequests {
 			n++
-			breathe(quit)
+			pauseBriefly(quit)
 			continue
 		}
 		var received client.Deliveries
@@ -172,7 +172,7 @@ func (w *faultWorkload) recovers(after string) (took time.Duration) {
 // check compares the answers with the log.
 func (w *faultWorkload) check() {
 	t := w.t
-	log, err := w.party.log(t.Context()) // positions have no gaps, or it fails
+	log, err := w.tenantLoad.log(t.Context()) // positions have no gaps, or it fails
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +289,7 @@ func TestFaults(t *testing.T) {
 	processes := []behind{serveBehind(t, db), serveBehind(t, db)}
 	both := services{processes[0].service, processes[1].service}
 	_, u := newTenant(t, newUser(t, both, operatorKey), "acme")
-	w := &faultWorkload{t: t, both: both, user: u, party: &party{user: u, name: "acme", history: newHistory()},
+	w := &faultWorkload{t: t, both: both, user: u, tenantLoad: &tenantLoad{user: u, name: "acme", history: newHistory()},
 		positions: make(map[string]int64), delivered: make(map[int64]struct{})}
 	u.must(t, http.StatusCreated, nil, "PUT", "/v1/projections/account", []byte(account))
 	u.must(t, http.StatusCreated, nil, "PUT", "/v1/projections/followed", []byte(`{

@@ -220,7 +220,7 @@ func resumed(ctx context.Context, u user, path string, moments []int, last int64
 // A follower is killed a hundred times during the import of the real events. Each time it resumes from its own
 // checkpoint over the next transport. It must see each position once and in order. A follower of a rare type with a
 // filter must see only the matching events.
-func TestFollowersThatAreKilled(t *testing.T) {
+func TestKilledFollowersResume(t *testing.T) {
 	t.Parallel()
 	_, lines := realLines(t)
 	r := chance(t)

@@ -416,7 +416,7 @@ func TestGroups(t *testing.T) {
 }
 
 // Two processes serve the same groups, and are killed again and again.
-func TestGroupsOfProcessesThatAreKilled(t *testing.T) {
+func TestGroupsSurviveKilledProcesses(t *testing.T) {
 	t.Parallel()
 	r := chance(t)
 	db := pgtest.Database(t)
@@ -433,7 +433,7 @@ func TestGroupsOfProcessesThatAreKilled(t *testing.T) {
 	})
 }
 
-func TestGroupsWherePostgreSQLIsKilled(t *testing.T) {
+func TestGroupsSurviveKilledPostgreSQL(t *testing.T) {
 	t.Parallel()
 	r := chance(t)
 	server := pgtest.Private(t, pgtest.Options{})

@@ -173,8 +173,8 @@ func (f *fleet) changes(ctx context.Context) (events []client.Event, states map[
 	}
 }
 
-// troubleOf is the ids of the changes that the pager fails for while it is out of order.
-func troubleOf(changes []client.Event) (map[string]bool, error) {
+// troubledIDs returns the ids of the changes for which the pager fails while it is broken.
+func troubledIDs(changes []client.Event) (map[string]bool, error) {
 	trouble := make(map[string]bool)
 	for _, event := range changes {
 		var change processChange
@@ -264,7 +264,7 @@ func TestHeartbeats(t *testing.T) {
 	// A slow machine publishes fewer versions of the documents, so the hosts continue until there are enough changes.
 	f.until("enough changes", func() (bool, error) {
 		events, _, err := f.changes(t.Context())
-		trouble, err2 := troubleOf(events)
+		trouble, err2 := troubledIDs(events)
 		return len(events) >= 20 && len(trouble) >= 5, errors.Join(err, err2)
 	})
 	close(quit)
@@ -298,7 +298,7 @@ func TestHeartbeats(t *testing.T) {
 		events, states, err = f.changes(t.Context())
 		return maps.Equal(states, f.state), err
 	})
-	want, err := troubleOf(events) // the dead letters
+	want, err := troubledIDs(events) // the dead letters
 	if err != nil {
 		t.Fatal(err)
 	}

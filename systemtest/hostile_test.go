@@ -76,7 +76,7 @@ func TestHostileTenant(t *testing.T) { // not parallel: it measures
 
 	for _, name := range append(slices.Sorted(maps.Keys(attacks)), "all together") {
 		under := newGauge()
-		attacker := strike(t, name, assault{Address: s.address, Key: hostile.key, Operations: operationsOf(t, mine), Phase: phase})
+		attacker := startAttack(t, name, assault{Address: s.address, Key: hostile.key, Operations: operationsOf(t, mine), Phase: phase})
 		under.during(t, quiet, phase)
 		for _, fault := range attacker() {
 			t.Errorf("%s: %s", name, fault)
@@ -99,9 +99,9 @@ func TestHostileTenant(t *testing.T) { // not parallel: it measures
 	if peak := s.peakMemory(t); peak > hostileMemory {
 		t.Errorf("the service needed %d MiB; at most %d are allowed", peak>>20, hostileMemory>>20)
 	}
-	attacker := strike(t, "all together", assault{Address: s.address, Key: hostile.key, Operations: operationsOf(t, mine), Phase: phase})
+	attacker := startAttack(t, "all together", assault{Address: s.address, Key: hostile.key, Operations: operationsOf(t, mine), Phase: phase})
 	<-time.After(phase / 2)
-	s.terminated(t, hostileStop+shutdownMargin)
+	s.terminate(t, hostileStop+shutdownMargin)
 	attacker() // answers of a service that is ending do not count
 }
 
@@ -206,9 +206,9 @@ func (s *service) peakMemory(t *testing.T) int64 {
 // attackerProgram makes the tests' binary the attacker; its value is the attack's name.
 const attackerProgram = "MANIFOLD_TEST_ATTACK"
 
-// strike starts an attack in a separate process, with less processor time than the service. The returned function
+// startAttack starts an attack in a separate process, with less processor time than the service. The returned function
 // waits for the end, and returns the answers that the attacker should not have received.
-func strike(t *testing.T, name string, a assault) (faults func() []string) {
+func startAttack(t *testing.T, name string, a assault) (faults func() []string) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -420,7 +420,7 @@ func (x *attacker) largeBodies(ctx context.Context) {
 	})
 }
 
-// halfBodies begin bodies and stop, so that they occupy memory, and connections.
+// halfBodies begin bodies and stop, so that they requestFolds memory, and connections.
 func (x *attacker) halfBodies(ctx context.Context) {
 	x.times(ctx, 60, func(ctx context.Context, chance *rand.Rand, i int) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", x.Address)
@@ -430,7 +430,7 @@ func (x *attacker) halfBodies(ctx context.Context) {
 		defer conn.Close()
 		key := x.Key
 		if i%4 == 0 {
-			key = "nobody's" // a client without a key must not occupy anything
+			key = "nobody's" // a client without a key must not requestFolds anything
 		}
 		fmt.Fprintf(conn, "POST /v1/streams/half-%d/events HTTP/1.1\r\nHost: m\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
 			i, key, 8<<20, strings.Repeat(" ", 7<<20))

@@ -36,7 +36,7 @@ func realLines(t *testing.T) (file string, lines []importLine) {
 	file = filepath.Join(folder, "declarations.ndjson.gz")
 	in, err := os.Open(file)
 	if err != nil {
-		t.Skip("the real events are not there (set MANIFOLD_TEST_DATA to their folder):", err)
+		t.Skip("the real events are missing (set MANIFOLD_TEST_DATA to their folder):", err)
 	}
 	defer in.Close()
 	unpacked, err := gzip.NewReader(in)
@@ -77,7 +77,7 @@ func readLines(t *testing.T, in *bufio.Scanner) (lines []importLine) {
 
 // An import that is cut off, by its own end or by the service's, is repeated until it completes. Then the log must
 // equal the file, with each line once and in the file's order.
-func TestImportThatIsCutOff(t *testing.T) {
+func TestInterruptedImportResumes(t *testing.T) {
 	t.Parallel()
 	for name, file := range map[string]func(*testing.T) (string, []importLine){"real events": realLines, "lines without ids": madeLines} {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +86,7 @@ func TestImportThatIsCutOff(t *testing.T) {
 			r := chance(t)
 			s := serve(t, pgtest.Database(t))
 			_, u := newTenant(t, newUser(t, services{s}, operatorKey), "acme")
-			p := party{user: u, history: newHistory()}
+			p := tenantLoad{user: u, history: newHistory()}
 			start := func() (*exec.Cmd, *bytes.Buffer, <-chan error) {
 				address, _ := s.state()
 				cmd, out := exec.Command(s.program, "import", path, "--name", "same"), new(bytes.Buffer)
@@ -108,7 +108,7 @@ func TestImportThatIsCutOff(t *testing.T) {
 				p.awaitHead(t, int64(len(lines)*i/3+r.IntN(len(lines)/3)+1))
 				kill(cmd)
 				if err := <-ended; err == nil {
-					t.Logf("import %d had come to its end before it was killed", i+1)
+					t.Logf("import %d had ended before it was killed", i+1)
 				}
 				if i == 1 {
 					if said := out.String(); !strings.Contains(said, "repeat the import") && !strings.Contains(said, " appended") {
@@ -117,7 +117,7 @@ func TestImportThatIsCutOff(t *testing.T) {
 					s.start()
 				}
 			}
-			for _, last := range []string{" 0 bad", fmt.Sprintf("%d lines: 0 appended, %d there already, 0 bad", len(lines), len(lines))} {
+			for _, last := range []string{" 0 bad", fmt.Sprintf("%d lines: 0 appended, %d duplicates, 0 bad", len(lines), len(lines))} {
 				_, out, ended := start()
 				if err := <-ended; err != nil || !strings.Contains(out.String(), last) {
 					t.Errorf("the import ends with %v and says, instead of %q: %s", err, last, out)
@@ -135,7 +135,7 @@ func TestImportThatIsCutOff(t *testing.T) {
 }
 
 // awaitHead waits until the log has a position.
-func (p *party) awaitHead(t *testing.T, position int64) {
+func (p *tenantLoad) awaitHead(t *testing.T, position int64) {
 	t.Helper()
 	patience := time.After(time.Minute)
 	for {

@@ -17,7 +17,7 @@ var lagSeconds = regexp.MustCompile(`"lagSeconds":[^,}]*`)
 
 // Two tenants have the same faults, at the same positions, in shared and in private projections, except for a mark.
 // What one tenant or the operator on its behalf does about its faults must not change the other tenant's.
-func TestFaultsAreApart(t *testing.T) {
+func TestFaultsAreIsolated(t *testing.T) {
 	t.Parallel()
 	operator := newUser(t, inside(t, configuration(pgtest.Database(t))), operatorKey)
 	sides := newSides(t, operator, "acmemark", "umbrellamark")

@@ -112,7 +112,7 @@ func (l *line) event(subscription string) gatewayMessage {
 
 // Two tenants do the same over concurrent connections, under the same names and ids. Each must receive only its own
 // events, and its answers must not affect the other.
-func TestTenantsAreApartOverTheGateway(t *testing.T) {
+func TestTenantsAreIsolatedOverTheGateway(t *testing.T) {
 	t.Parallel()
 	operator := newUser(t, inside(t, configuration(pgtest.Database(t))), operatorKey)
 	sides := newSides(t, operator, "acmemark", "umbrellamark")

@@ -16,7 +16,7 @@ import (
 // Two tenants have documents with the same ids and values in the same projections, except for a mark. Whatever one
 // requests, by filters, orders, counts and page tokens (even the other's tokens), it gets its own documents or
 // nothing.
-func TestTenantsAreApartInQueries(t *testing.T) {
+func TestTenantsAreIsolatedInQueries(t *testing.T) {
 	t.Parallel()
 	operator := newUser(t, inside(t, configuration(pgtest.Database(t))), operatorKey)
 	sides := newSides(t, operator, "acmemark", "umbrellamark")
@@ -69,7 +69,7 @@ func TestTenantsAreApartInQueries(t *testing.T) {
 				}
 				// A forged token must not work either: one with the place of the other's token, as if it had been
 				// issued to this tenant.
-				forged := transplant(t, tokens[s][k], tokens[other][k])
+				forged := combineTokens(t, tokens[s][k], tokens[other][k])
 				if a := s.read(t, path, "orderBy", orderBy, "pageSize", "3", "pageToken", forged); a.status != http.StatusBadRequest || strings.Contains(string(a.body), other.mark) {
 					t.Errorf("with a forged token %s is answered %s", s.mark, a)
 				}
@@ -143,9 +143,9 @@ func (s *side) wantOwn(t *testing.T, path, filter, orderBy string, want int) {
 	}
 }
 
-// transplant returns a page token with the head of one token, which says where it is valid, and the place of another.
+// combineTokens returns a page token with the head of one token, which says where it is valid, and the place of another.
 // The numbers of both builds must be small.
-func transplant(t *testing.T, head, place string) string {
+func combineTokens(t *testing.T, head, place string) string {
 	t.Helper()
 	const headBytes = 1 + 1 + 8
 	a, errA := base64.RawURLEncoding.DecodeString(head)

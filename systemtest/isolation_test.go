@@ -163,7 +163,7 @@ var tries = map[string]try{
 	"listDocuments":           {query: "?minPosition=3&timeout=30&filter=doc.mark.endsWith('mark')&orderBy=last+desc,mark&fields=mark,last&pageSize=2&count=exact", status: []int{200}, own: true},
 	"getDocument":             {query: "?minPosition=3&timeout=30&fields=mark", status: []int{200}, own: true},
 	"retryProjection":         {status: []int{202}},
-	"skipEvent":               {body: text(`{"position":1,"reason":"by %s"}`), status: []int{409}}, // it stands before none, see TestFaultsAreApart
+	"skipEvent":               {body: text(`{"position":1,"reason":"by %s"}`), status: []int{409}}, // it stands before none, see TestFaultsAreIsolated
 	"listSkippedEvents":       {status: []int{200}},
 	"withdrawSkip":            {status: []int{404}},
 	"listParkedDocuments":     {status: []int{200}},
@@ -285,8 +285,8 @@ var sequence = []string{
 	"deleteWebhook", "deleteRetention", "deleteProjection", "deleteAggregate", "deleteTenant",
 }
 
-// TestEveryEndpointIsTried fails where the contract has an operation that the tests of isolation leave out.
-func TestEveryEndpointIsTried(t *testing.T) {
+// TestEveryEndpointIsCovered fails where the contract has an operation that the tests of isolation leave out.
+func TestEveryEndpointIsCovered(t *testing.T) {
 	t.Parallel()
 	want := slices.Sorted(maps.Keys(endpoints(t)))
 	if got := slices.Sorted(maps.Keys(tries)); !slices.Equal(got, want) {
@@ -410,7 +410,7 @@ func newSides(t *testing.T, operator user, marks ...string) []*side {
 
 // Two tenants have the same names and ids for everything. What one does through any endpoint is invisible to the
 // other and does not change the other's data. With the other's ids it finds nothing.
-func TestTenantsAreApartInEveryEndpoint(t *testing.T) {
+func TestTenantsAreIsolatedInEveryEndpoint(t *testing.T) {
 	t.Parallel()
 	c := configuration(pgtest.Database(t))
 	c.Admin.Listen = "none" // so that all operations are at one address
@@ -479,7 +479,7 @@ func (s *side) settle(t *testing.T, all map[string]endpoint) {
 		if !slices.ContainsFunc(list.Rebuilds, func(r client.Rebuild) bool { return r.EndedAt == nil }) {
 			break
 		}
-		breathe(t.Context())
+		pauseBriefly(t.Context())
 	}
 	var head client.ProjectionState
 	for {
@@ -493,7 +493,7 @@ func (s *side) settle(t *testing.T, all map[string]endpoint) {
 		if head.State == "caught-up" && head.Checkpoint != nil && *head.Checkpoint == head.Head {
 			break
 		}
-		breathe(t.Context())
+		pauseBriefly(t.Context())
 	}
 	if s.member != "" { // on a slow machine the member would be swept meanwhile
 		s.call(t, all["heartbeatSubscription"], try{}, s.user.key, s)

@@ -33,7 +33,7 @@ const (
 
 // Whatever several tenants and clients without a key send to any operation, the process stays below the ceiling that
 // follows from its settings, and serves another tenant.
-func TestMemoryHasACeiling(t *testing.T) {
+func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	mib := func(n int) string { return strconv.Itoa(n) + "MiB" }
 	s := serve(t, pgtest.Database(t),

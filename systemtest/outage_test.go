@@ -29,7 +29,7 @@ func behindProxy(t *testing.T, address string) (network *proxy.Proxy, through st
 
 // A database of documents is cut off, comes back, hangs, and comes back. Its projections report that they wait, and
 // continue automatically. Those of the other database never lag.
-func TestDatabaseThatGoesDown(t *testing.T) {
+func TestDatabaseOutage(t *testing.T) {
 	t.Parallel()
 	c := configuration(pgtest.Database(t))
 	network, address := behindProxy(t, pgtest.Database(t).URL(migrations.RoleDocuments))
@@ -37,7 +37,7 @@ func TestDatabaseThatGoesDown(t *testing.T) {
 	c.Limits.ProjectionWorkers = 2
 	operator := newUser(t, inside(t, c), operatorKey)
 	_, u := newTenant(t, operator, "acme")
-	p := &party{user: u, name: "acme", history: newHistory()}
+	p := &tenantLoad{user: u, name: "acme", history: newHistory()}
 	const there = 5
 	elsewhere := func(i int) string { return fmt.Sprint("there-", i) }
 	u.must(t, 201, nil, "PUT", "/v1/projections/here", sumsDefinition("here", 1))

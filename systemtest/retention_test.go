@@ -261,7 +261,7 @@ func TestRetention(t *testing.T) {
 }
 
 // Two processes share the work, and are killed again and again.
-func TestRetentionOfProcessesThatAreKilled(t *testing.T) {
+func TestRetentionSurvivesKilledProcesses(t *testing.T) {
 	t.Parallel()
 	r := chance(t)
 	db := pgtest.Database(t)
@@ -277,7 +277,7 @@ func TestRetentionOfProcessesThatAreKilled(t *testing.T) {
 	})
 }
 
-func TestRetentionWherePostgreSQLIsKilled(t *testing.T) {
+func TestRetentionSurvivesKilledPostgreSQL(t *testing.T) {
 	t.Parallel()
 	r := chance(t)
 	server := pgtest.Private(t, pgtest.Options{})

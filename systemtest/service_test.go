@@ -137,7 +137,7 @@ func (s *service) end() {
 		s.t.Errorf("the service ended by itself: %s", cmd.ProcessState)
 	default:
 		if s.t.Failed() {
-			s.tellAll(cmd, ended)
+			s.killWithGoroutines(cmd, ended)
 			return
 		}
 		_ = cmd.Process.Signal(syscall.SIGTERM)
@@ -148,7 +148,7 @@ func (s *service) end() {
 			}
 		case <-time.After(time.Minute):
 			s.t.Error("the service does not end")
-			s.tellAll(cmd, ended)
+			s.killWithGoroutines(cmd, ended)
 			return
 		}
 	}
@@ -157,8 +157,8 @@ func (s *service) end() {
 	}
 }
 
-// tellAll prints the process's output, and ends the process in a way that prints its goroutines.
-func (s *service) tellAll(cmd *exec.Cmd, ended <-chan struct{}) {
+// killWithGoroutines prints the process's output, and ends the process in a way that prints its goroutines.
+func (s *service) killWithGoroutines(cmd *exec.Cmd, ended <-chan struct{}) {
 	said := s.output()
 	_ = cmd.Process.Signal(syscall.SIGQUIT)
 	select {

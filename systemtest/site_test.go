@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/client"
-	"github.com/manifold-es/manifold/domain"
 )
 
 // site is where requests go: one or several processes over one database.
@@ -171,7 +171,7 @@ func newTenant(t testing.TB, operator user, name string) (id string, tenant user
 	var made client.Tenant
 	operator.must(t, 201, &made, "POST", "/v1/tenants", client.NewTenant{Name: name})
 	var scopes []string
-	for _, scope := range domain.TenantScopes {
+	for _, scope := range auth.TenantScopes {
 		scopes = append(scopes, string(scope))
 	}
 	var key client.CreatedKey

@@ -64,7 +64,7 @@ func TestEveryLoginInSQL(t *testing.T) {
 	shareProjection(t, operator)
 	sides := newSides(t, operator, "acmemark", "umbrellamark")
 	for _, s := range sides {
-		furnish(t, all, s)
+		createEverything(t, all, s)
 	}
 	one, other := sides[0].id, sides[1].id
 	super := db.Pool(t, pgtest.RoleSuperuser, 1)

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/client"
-	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/drivers/postgres"
 	"github.com/manifold-es/manifold/embedded/pgtest"
@@ -23,8 +23,8 @@ import (
 // upTo is the part of sequence that makes one of everything and takes nothing away.
 func upTo(last string) []string { return sequence[:slices.Index(sequence, last)+1] }
 
-// furnish makes one of everything for a tenant, and documents of a shared projection.
-func furnish(t *testing.T, all map[string]endpoint, s *side) {
+// createEverything makes one of everything for a tenant, and documents of a shared projection.
+func createEverything(t *testing.T, all map[string]endpoint, s *side) {
 	t.Helper()
 	for _, operation := range upTo("listKeys") {
 		if operation == "cancelRebuild" || operation == "resetProjection" {
@@ -60,7 +60,7 @@ func TestScopesInEveryEndpoint(t *testing.T) {
 			continue
 		}
 		var others []string
-		for _, scope := range domain.TenantScopes {
+		for _, scope := range auth.TenantScopes {
 			if !slices.Contains(e.scopes, string(scope)) {
 				others = append(others, string(scope))
 			}
@@ -89,7 +89,7 @@ func TestSuspendedTenant(t *testing.T) {
 	shareProjection(t, operator)
 	sides := newSides(t, operator, "acmemark", "umbrellamark")
 	for _, s := range sides {
-		furnish(t, all, s)
+		createEverything(t, all, s)
 	}
 	suspended, other := sides[0], sides[1]
 	views := []string{suspended.settled(t, all), other.settled(t, all)}
@@ -122,7 +122,7 @@ func TestDeletedTenant(t *testing.T) {
 	shareProjection(t, operator)
 	sides := newSides(t, operator, "acmemark", "umbrellamark")
 	for _, s := range sides {
-		furnish(t, all, s)
+		createEverything(t, all, s)
 	}
 	deleted, other := sides[0], sides[1]
 	view := other.settled(t, all)

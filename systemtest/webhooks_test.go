@@ -358,7 +358,7 @@ func TestWebhooks(t *testing.T) {
 }
 
 // Two processes send, and are killed again and again.
-func TestWebhooksOfProcessesThatAreKilled(t *testing.T) {
+func TestWebhooksSurviveKilledProcesses(t *testing.T) {
 	t.Parallel()
 	r := chance(t)
 	db := pgtest.Database(t)

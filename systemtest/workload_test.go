@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	keys    = 10 // documents that come with the first events and never go
-	passing = 5  // documents that come and go
+	permanentDocuments = 10 // documents that come with the first events and never go
+	temporaryDocuments = 5  // documents that come and go
 )
 
 // workload is clients of several tenants that append, follow, read and rebuild, whatever happens to the service. All
@@ -23,7 +23,7 @@ const (
 type workload struct {
 	t        *testing.T
 	operator user
-	tenants  []*party
+	tenants  []*tenantLoad
 	targets  []*target
 
 	// crashes counts events around crashes of the database that may revert the documents' last saves, each with its
@@ -37,8 +37,8 @@ type workload struct {
 	all      sync.WaitGroup
 }
 
-// party is one tenant and the operations of its clients.
-type party struct {
+// tenantLoad is one tenant and the operations of its clients.
+type tenantLoad struct {
 	user
 	name    string
 	history *history
@@ -51,9 +51,9 @@ type party struct {
 type target struct {
 	by       user // the user that rebuilds it
 	name     string
-	tenants  []*party // the tenants with documents in it
-	edition  int64    // of the definition that was put last
-	rebuilds int      // that were swapped in
+	tenants  []*tenantLoad // the tenants with documents in it
+	edition  int64         // of the definition that was put last
+	rebuilds int           // that were swapped in
 
 	databases []string // each edition's documents are in the next of them; none: in the log's own
 }
@@ -71,9 +71,9 @@ func newWorkload(t *testing.T, at site) *workload {
 	shared := &target{by: w.operator, name: "shared-sums", edition: 1}
 	for _, name := range []string{"acme", "umbrella"} {
 		_, u := newTenant(t, w.operator, name)
-		p := &party{user: u, name: name, history: newHistory()}
+		p := &tenantLoad{user: u, name: name, history: newHistory()}
 		w.tenants = append(w.tenants, p)
-		w.targets = append(w.targets, &target{by: u, name: "own-sums", tenants: []*party{p}, edition: int64(len(w.tenants))})
+		w.targets = append(w.targets, &target{by: u, name: "own-sums", tenants: []*tenantLoad{p}, edition: int64(len(w.tenants))})
 		p.fill(t)
 	}
 	shared.tenants = w.tenants
@@ -115,7 +115,7 @@ func (w *workload) load(appenders int, seed uint64) {
 			appending.Add(1)
 			w.run(func() error {
 				defer appending.Done()
-				a := appender{party: p, n: n, chance: rand.New(rand.NewPCG(seed, uint64(100*i+n)))}
+				a := appender{tenantLoad: p, n: n, chance: rand.New(rand.NewPCG(seed, uint64(100*i+n)))}
 				return a.run(w.t.Context(), w)
 			})
 		}
@@ -165,7 +165,7 @@ func (w *workload) finish() {
 }
 
 // check compares documents with a fold from scratch, and makes sure that the definition is the latest one.
-func (g *target) check(t *testing.T, p *party, log []client.Event) {
+func (g *target) check(t *testing.T, p *tenantLoad, log []client.Event) {
 	t.Helper()
 	documents, err := p.documents(t.Context(), g.name, 4, int64(len(log)))
 	if err != nil {
@@ -196,12 +196,12 @@ func newEvent(id *string, eventType, k string, n int64) client.NewEvent {
 }
 
 // fill appends the events that are there before the load, so that a rebuild takes a while.
-func (p *party) fill(t *testing.T) {
+func (p *tenantLoad) fill(t *testing.T) {
 	t.Helper()
 	for batch := range 10 {
 		stream := client.StreamAppend{Stream: fmt.Sprintf("account-%d", batch%4)}
 		for i := range 1000 {
-			stream.Events = append(stream.Events, newEvent(eventID("fill", batch, i), "Added", fmt.Sprintf("key-%d", i%keys), int64(i%7)))
+			stream.Events = append(stream.Events, newEvent(eventID("fill", batch, i), "Added", fmt.Sprintf("key-%d", i%permanentDocuments), int64(i%7)))
 		}
 		if _, err := p.append(t.Context(), 0, client.AppendRequest{Streams: []client.StreamAppend{stream}}); err != nil {
 			t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/manifold-es/manifold/aggregate"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/tables/tablestest"
@@ -16,8 +17,8 @@ func TestTheAppRoleSeesOnlyItsTenant(t *testing.T) {
 	tenants := []domain.TenantID{tablestest.NewTenant(t, s), tablestest.NewTenant(t, s)}
 	for _, tenant := range tenants {
 		tablestest.Must(t, s.CreateKey(t.Context(), tablestest.NewKey(tenant, "key")))
-		tablestest.Must(t, s.PutAggregate(t.Context(), tenant, domain.Aggregate{Category: "order", On: map[string]string{"*": "state"}}))
-		tablestest.Must(t, s.PutSnapshot(t.Context(), tenant, domain.Snapshot{Stream: "order-1", Tag: "t", Version: 1, State: json.RawMessage(`{}`)}))
+		tablestest.Must(t, s.PutAggregate(t.Context(), tenant, aggregate.Definition{Category: "order", On: map[string]string{"*": "state"}}))
+		tablestest.Must(t, s.PutSnapshot(t.Context(), tenant, aggregate.Snapshot{Stream: "order-1", Tag: "t", Version: 1, State: json.RawMessage(`{}`)}))
 		tablestest.Projection(t, s, domain.ProjectionID{Owner: tenant, Name: "same"})
 		tablestest.Must(t, s.PutFault(t.Context(), domain.Fault{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "same"}, Tenant: tenant, Build: 1, Position: 1}))
 	}

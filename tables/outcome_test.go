@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/manifold-es/manifold/aggregate"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
@@ -246,7 +247,7 @@ func TestLockThatIsNotToBeHadIsUnavailable(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	tenant := tablestest.NewTenant(t, s)
-	aggregate := domain.Aggregate{Category: "order", On: map[string]string{"*": "state"}}
+	aggregate := aggregate.Definition{Category: "order", On: map[string]string{"*": "state"}}
 	tablestest.Must(t, s.PutAggregate(t.Context(), tenant, aggregate))
 	tx, err := db.Pool(t, pgtest.RoleSuperuser, 1).Begin(t.Context())
 	tablestest.Must(t, err)

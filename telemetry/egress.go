@@ -46,38 +46,3 @@ func (m *Metrics) EgressRefused(egress string, messages int) {
 func (m *Metrics) EgressFailed(egress string, messages int) {
 	m.egresses.messages.WithLabelValues(egress, "failed").Add(float64(messages))
 }
-
-// CollectEgress adds metrics that call each at every scrape. They report for each egress whether its broker answers,
-// and how long its oldest waiting event has waited, as far as this process knows. It may be called once.
-func (m *Metrics) CollectEgress(each func(yield func(egress string, up bool, lag time.Duration))) {
-	m.registry.MustRegister(&egressStates{
-		each: each,
-		up: prometheus.NewDesc("egress_up",
-			"Whether an egress's broker answered this process's last request: 1, or 0 while it is retried.", []string{"egress"}, nil),
-		lag: prometheus.NewDesc("egress_lag_seconds",
-			"Age of the oldest event waiting to be published, over the tenants that this process works for.", []string{"egress"}, nil),
-	})
-}
-
-type egressStates struct {
-	each    func(yield func(egress string, up bool, lag time.Duration))
-	up, lag *prometheus.Desc
-}
-
-// Describe implements prometheus.Collector.
-func (e *egressStates) Describe(out chan<- *prometheus.Desc) {
-	out <- e.up
-	out <- e.lag
-}
-
-// Collect implements prometheus.Collector.
-func (e *egressStates) Collect(out chan<- prometheus.Metric) {
-	e.each(func(egress string, up bool, lag time.Duration) {
-		value := 0.0
-		if up {
-			value = 1
-		}
-		out <- prometheus.MustNewConstMetric(e.up, prometheus.GaugeValue, value, egress)
-		out <- prometheus.MustNewConstMetric(e.lag, prometheus.GaugeValue, lag.Seconds(), egress)
-	})
-}

@@ -110,8 +110,8 @@ func (s *Tenants) SetTenantState(ctx context.Context, id domain.TenantID, state 
 	if err != nil {
 		return pg.Unavailable(err)
 	}
-	s.db.KeysChanged.Tell(id)
-	s.db.WebhooksChanged.Tell(id)
+	s.db.KeysChanged.Notify(id)
+	s.db.WebhooksChanged.Notify(id)
 	return nil
 }
 
@@ -140,7 +140,7 @@ func (s *Tenants) SetTenantShare(ctx context.Context, id domain.TenantID, weight
 	if err != nil {
 		return pg.Unavailable(err)
 	}
-	s.db.ProjectionsChanged.Tell(struct{}{})
+	s.db.ProjectionsChanged.Notify(struct{}{})
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
@@ -94,7 +95,7 @@ func TestGrantsAreKeptInOrder(t *testing.T) {
 		{"events:read", "!something of a later release", "operator"},
 	} {
 		key := tablestest.NewKey(tenant, "limited")
-		key.Grants = domain.KeptGrants(texts)
+		key.Grants = auth.KeptGrants(texts)
 		tablestest.Must(t, s.CreateKey(t.Context(), key))
 		got, _, err := s.Key(t.Context(), tenant, key.ID)
 		tablestest.Must(t, err)
@@ -128,7 +129,7 @@ func TestKeysBelongToTheirTenant(t *testing.T) {
 	}
 	revoked := got.RevokedAt
 	tablestest.Must(t, s.RevokeKey(t.Context(), mine, key.ID))
-	keys, err := s.Keys(t.Context(), mine, domain.KeyID{}, 10)
+	keys, err := s.Keys(t.Context(), mine, auth.KeyID{}, 10)
 	tablestest.Must(t, err)
 	if len(keys) != 1 || !keys[0].RevokedAt.Equal(revoked) {
 		t.Fatalf("the keys are %+v", keys)
@@ -136,7 +137,7 @@ func TestKeysBelongToTheirTenant(t *testing.T) {
 	if got, _, err := s.Key(t.Context(), other, key.ID); err != nil || got.Name != "twin" || !got.RevokedAt.IsZero() {
 		t.Fatalf("the other tenant's key is %+v, %v", got, err)
 	}
-	tablestest.WantCode(t, s.RevokeKey(t.Context(), mine, domain.NewKeyID()), domain.CodeNotFound)
+	tablestest.WantCode(t, s.RevokeKey(t.Context(), mine, auth.NewKeyID()), domain.CodeNotFound)
 	tablestest.WantCode(t, s.CreateKey(t.Context(), tablestest.NewKey(domain.NewTenantID(), "nobody's")), domain.CodeNotFound)
 	tablestest.WantCode(t, s.CreateKey(t.Context(), key), domain.CodeAlreadyExists)
 }
@@ -175,7 +176,7 @@ func TestKeyChangesReachEveryProcess(t *testing.T) {
 	wg.Wait()
 }
 
-func TestKeyChangesAreToldBeforeTheCallReturns(t *testing.T) {
+func TestKeyChangesAreReportedBeforeTheCallReturns(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
 	tenant := tablestest.NewTenant(t, s)

@@ -36,6 +36,11 @@ type Step struct {
 // Preview shows what the upcasters in force for a tenant make of events. If tried is not nil, it replaces the upcaster
 // of its type and version, or is added. Preview stores nothing.
 func (u *Upcasters) Preview(ctx context.Context, tenant domain.TenantID, tried *domain.Upcaster, source Source) ([]Step, error) {
+	ctx, end, err := u.requests.Begin(ctx, tenant, "try it on fewer events")
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	set, err := u.Now(ctx, tenant)
 	if err != nil {
 		return nil, err

@@ -34,7 +34,7 @@ func event(eventType, data, metadata string) domain.Event {
 	return e
 }
 
-func TestAChainTakesAnEventToItsNewestForm(t *testing.T) {
+func TestAChainUpcastsToTheNewestVersion(t *testing.T) {
 	t.Parallel()
 	tenant := domain.NewTenantID()
 	set := setOf(

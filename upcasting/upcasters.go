@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
+	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/expr"
@@ -27,6 +28,7 @@ type Upcasters struct {
 	reader   reader
 	registry *registry.Registry
 	log      *eventlog.Log
+	requests *budget.Requests
 
 	mu    sync.Mutex
 	kept  *simplelru.LRU[domain.TenantID, *layer]
@@ -34,19 +36,25 @@ type Upcasters struct {
 }
 
 const (
-	// ownersKept is for how many owners the upcasters are cached.
-	ownersKept = 1000
-	// bytesKept limits their expressions; compiled ones take about ten times as much.
-	bytesKept = 4 << 20
+	// maxCachedOwners limits the owners whose upcasters are cached.
+	maxCachedOwners = 1000
+	// maxCachedBytes limits their expressions; compiled ones take about ten times as much.
+	maxCachedBytes = 4 << 20
 )
 
-// New returns the Upcasters of a database.
-func New(registry *registry.Registry, log *eventlog.Log) (*Upcasters, error) {
+// maxVersion is the highest schema version that an upcaster can convert.
+const maxVersion = 1_000_000
+
+// New returns the Upcasters of a database. Previews count against requests; nil means budget.New's defaults.
+func New(registry *registry.Registry, log *eventlog.Log, requests *budget.Requests) (*Upcasters, error) {
 	u, err := newUpcasters(registry)
 	if err != nil {
 		return nil, err
 	}
-	u.registry, u.log = registry, log
+	if requests == nil {
+		requests = budget.New(budget.Limits{})
+	}
+	u.registry, u.log, u.requests = registry, log, requests
 	return u, nil
 }
 
@@ -59,7 +67,7 @@ func NewBySystem(registry *registry.Registry) (*Upcasters, error) {
 func newUpcasters(reader reader) (*Upcasters, error) {
 	u := &Upcasters{reader: reader}
 	var err error
-	u.kept, err = simplelru.NewLRU(ownersKept, func(_ domain.TenantID, gone *layer) { u.bytes -= gone.bytes })
+	u.kept, err = simplelru.NewLRU(maxCachedOwners, func(_ domain.TenantID, gone *layer) { u.bytes -= gone.bytes })
 	return u, err
 }
 
@@ -143,7 +151,7 @@ func (u *Upcasters) keep(owner domain.TenantID, l *layer) {
 		u.kept.Remove(owner)
 	}
 	u.kept.Add(owner, l)
-	for u.bytes += l.bytes; u.bytes > bytesKept && u.kept.Len() > 1; {
+	for u.bytes += l.bytes; u.bytes > maxCachedBytes && u.kept.Len() > 1; {
 		u.kept.RemoveOldest()
 	}
 }
@@ -197,8 +205,8 @@ func check(upcaster domain.Upcaster) error {
 	if err := domain.CheckType("type", upcaster.Type); err != nil {
 		return err
 	}
-	if err := domain.CheckUpcasterVersion("version", upcaster.Version); err != nil {
-		return err
+	if upcaster.Version < 1 || upcaster.Version > maxVersion {
+		return domain.Errorf(domain.CodeInvalidRequest, "version", "%d is not a schema version that an upcaster can convert; give 1 to %d", upcaster.Version, maxVersion)
 	}
 	_, err := expr.CompileUpcaster(upcaster.Expression)
 	if failure, ok := errors.AsType[*expr.CompileError](err); ok {

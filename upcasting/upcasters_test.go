@@ -67,7 +67,7 @@ func become(t *testing.T, u *Upcasters, tenant domain.TenantID) string {
 	return string(e.Data)
 }
 
-func TestWhatIsInForceFollowsTheRevision(t *testing.T) {
+func TestUpcastersFollowTheirRevision(t *testing.T) {
 	t.Parallel()
 	m := newMemory()
 	u, err := newUpcasters(m)
@@ -124,7 +124,7 @@ func TestWhatIsInForceFollowsTheRevision(t *testing.T) {
 	}
 }
 
-func TestUpcastersOfManyTenantsAreRememberedWithinBounds(t *testing.T) {
+func TestTheCacheIsBounded(t *testing.T) {
 	t.Parallel()
 	m := newMemory()
 	u, err := newUpcasters(m)
@@ -155,7 +155,7 @@ func TestUpcastersOfManyTenantsAreRememberedWithinBounds(t *testing.T) {
 	for _, l := range u.kept.Values() {
 		bytes += l.bytes
 	}
-	if bytes != u.bytes || bytes > bytesKept || bytes < bytesKept*9/10 {
+	if bytes != u.bytes || bytes > maxCachedBytes || bytes < maxCachedBytes*9/10 {
 		t.Errorf("%d bytes are kept, counted as %d", bytes, u.bytes)
 	}
 	// However large one is, it is of use.

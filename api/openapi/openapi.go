@@ -1,10 +1,11 @@
 // Package openapi is the HTTP contract in Go: the types and handler signatures that are generated from openapi.yaml at
-// the module's root, and the contract itself, a copy of that file.
+// the module's root, and the contract itself, a copy of that file. Register connects the operations with their
+// handlers.
 package openapi
 
 import _ "embed"
 
-// The JSON of answers has its properties in the contract's order, which is for people: id first, say.
+// Answers have their properties in the contract's order, which people prefer: id comes first.
 //
 //go:generate cp ../../openapi.yaml openapi.yaml
 //go:generate cp ../../asyncapi.yaml asyncapi.yaml
@@ -17,7 +18,7 @@ import _ "embed"
 //go:embed openapi.yaml
 var YAML []byte
 
-// AsyncYAML is the contract of what goes over WebSockets, asyncapi.yaml at the module's root, as it is served at /asyncapi.yaml.
+// AsyncYAML is the contract of WebSocket messages, as it is served at /asyncapi.yaml.
 //
 //go:embed asyncapi.yaml
 var AsyncYAML []byte

@@ -4,13 +4,9 @@
 package openapi
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
 
 	"github.com/labstack/echo/v4"
 	"github.com/oapi-codegen/runtime"
@@ -819,7 +815,7 @@ type NewRebuild struct {
 	// DryRun It builds, validates, reports, and drops what it made.
 	DryRun bool `json:"dryRun,omitempty"`
 
-	// AcceptLoss It makes documents of what is left where retention has removed events; without it a rebuild of a shared projection leaves the tenants whom it concerns on their old documents, and any other is refused with `events-removed`.
+	// AcceptLoss Allow a rebuild although retention has removed events: documents are made from the remaining events. Without it, a rebuild of a shared projection leaves the affected tenants on their old documents, and any other rebuild is refused with `events-removed`.
 	AcceptLoss bool `json:"acceptLoss,omitempty"`
 }
 
@@ -1312,7 +1308,7 @@ type Redaction struct {
 
 // Replayed defines model for Replayed.
 type Replayed struct {
-	// Documents That are parked no more.
+	// Documents Documents that are no longer parked.
 	Documents int64 `json:"documents"`
 
 	// Events That took effect.
@@ -1512,7 +1508,7 @@ type State struct {
 	// SnapshotVersion Of the snapshot that it began at; 0 without one.
 	SnapshotVersion int64 `json:"snapshotVersion"`
 
-	// EventsRead How many events were read behind the snapshot.
+	// EventsRead The number of events read after the snapshot.
 	EventsRead int `json:"eventsRead"`
 
 	// Loss With `acceptLoss`, where events are missing in the state.
@@ -1552,7 +1548,7 @@ type StreamMetadata struct {
 	// Bytes Of data and metadata as JSON text.
 	Bytes int64 `json:"bytes"`
 
-	// FirstVersion Of the oldest event that is left; missing where none is.
+	// FirstVersion The version of the oldest remaining event; missing if none is left.
 	FirstVersion int64 `json:"firstVersion,omitempty"`
 
 	// FirstAt Missing where no event is left.
@@ -2185,25 +2181,25 @@ type VersionConflict = Problem
 type ListAllDocumentsParams struct {
 	Filter *string `form:"filter,omitempty" json:"filter,omitempty"`
 
-	// Tenant That tenant's alone.
+	// Tenant Only the documents of this tenant.
 	Tenant *UUID `form:"tenant,omitempty" json:"tenant,omitempty"`
 
-	// Fields The parts of the document that are wanted, as paths separated by commas. Default, all of it.
+	// Fields The parts of the document to return, as paths separated by commas. Default, the whole document.
 	Fields *Fields `form:"fields,omitempty" json:"fields,omitempty"`
 
-	// PageSize At most this many on a page.
+	// PageSize The maximum number of items on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; clients do not build it.
+	// PageToken A token from a `Link` header. Clients must not build tokens.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
 // ListKeysParams defines parameters for ListKeys.
 type ListKeysParams struct {
-	// PageSize At most this many on a page.
+	// PageSize The maximum number of items on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; clients do not build it.
+	// PageToken A token from a `Link` header. Clients must not build tokens.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
@@ -2221,21 +2217,21 @@ type CatchUpProjectionParams struct {
 
 // ListDocumentsParams defines parameters for ListDocuments.
 type ListDocumentsParams struct {
-	// Filter An expression of `doc` that gives true or false. Documents for which it gives true are meant; one for which it
-	// would be a fault, since a field is missing, say, is not.
+	// Filter An expression of `doc` that returns true or false. Documents for which it returns true match. Documents for which it
+	// would fail, such as for a missing field, do not match.
 	Filter *string `form:"filter,omitempty" json:"filter,omitempty"`
 
-	// OrderBy Up to 3 paths, separated by commas, each with `desc` behind it where it descends. Default, and where documents
-	// are alike: by id, as bytes.
+	// OrderBy Up to 3 paths, separated by commas, each followed by `desc` for descending order. By default, and among equal
+	// documents, the order is by id, in byte order.
 	OrderBy *string `form:"orderBy,omitempty" json:"orderBy,omitempty"`
 
-	// Fields The parts of the document that are wanted, as paths separated by commas. Default, all of it.
+	// Fields The parts of the document to return, as paths separated by commas. Default, the whole document.
 	Fields *Fields `form:"fields,omitempty" json:"fields,omitempty"`
 
-	// PageSize At most this many on a page.
+	// PageSize The maximum number of items on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; clients do not build it.
+	// PageToken A token from a `Link` header. Clients must not build tokens.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 
 	// Count `exact`: with `count` in the answer, how many documents there are on all pages. It may cost far more than a page.
@@ -2256,7 +2252,7 @@ type ListDocumentsParams struct {
 
 // GetDocumentParams defines parameters for GetDocument.
 type GetDocumentParams struct {
-	// Fields The parts of the document that are wanted, as paths separated by commas. Default, all of it.
+	// Fields The parts of the document to return, as paths separated by commas. Default, the whole document.
 	Fields *Fields `form:"fields,omitempty" json:"fields,omitempty"`
 
 	// MinPosition Wait until the projection has seen the log up to this position.
@@ -2271,10 +2267,10 @@ type ListParkedDocumentsParams struct {
 	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
 	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
 
-	// PageSize At most this many on a page.
+	// PageSize The maximum number of items on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; clients do not build it.
+	// PageToken A token from a `Link` header. Clients must not build tokens.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
@@ -2304,13 +2300,13 @@ type RollbackRebuildParams struct {
 
 // ListRebuildTenantsParams defines parameters for ListRebuildTenants.
 type ListRebuildTenantsParams struct {
-	// Faulted Only those that it leaves on their old documents, with the reason.
+	// Faulted Only tenants that keep their old documents, with the reason.
 	Faulted *bool `form:"faulted,omitempty" json:"faulted,omitempty"`
 
-	// PageSize At most this many on a page.
+	// PageSize The maximum number of items on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; clients do not build it.
+	// PageToken A token from a `Link` header. Clients must not build tokens.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
@@ -2358,16 +2354,16 @@ type ListStreamsParams struct {
 	// Prefix Only streams whose name begins with this.
 	Prefix *string `form:"prefix,omitempty" json:"prefix,omitempty"`
 
-	// PageSize At most this many on a page.
+	// PageSize The maximum number of items on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; clients do not build it.
+	// PageToken A token from a `Link` header. Clients must not build tokens.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
 // GetStateParams defines parameters for GetState.
 type GetStateParams struct {
-	// Version The state behind this version.
+	// Version The state after this version.
 	Version *int64 `form:"version,omitempty" json:"version,omitempty"`
 
 	// At The state as recorded at this time. Not together with `version` or `occurredAt`.
@@ -2382,25 +2378,25 @@ type GetStateParams struct {
 
 // ListSubscriptionsParams defines parameters for ListSubscriptions.
 type ListSubscriptionsParams struct {
-	// PageSize At most this many on a page.
+	// PageSize The maximum number of items on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; clients do not build it.
+	// PageToken A token from a `Link` header. Clients must not build tokens.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
 // AckEventParams defines parameters for AckEvent.
 type AckEventParams struct {
-	// Attempt The attempt that is answered, as the delivery names it.
+	// Attempt The attempt number from the delivery.
 	Attempt AttemptNumber `form:"attempt" json:"attempt"`
 }
 
 // ListTenantsParams defines parameters for ListTenants.
 type ListTenantsParams struct {
-	// PageSize At most this many on a page.
+	// PageSize The maximum number of items on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; clients do not build it.
+	// PageToken A token from a `Link` header. Clients must not build tokens.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
@@ -2412,40 +2408,40 @@ type DeleteTenantParams struct {
 
 // ListTenantKeysParams defines parameters for ListTenantKeys.
 type ListTenantKeysParams struct {
-	// PageSize At most this many on a page.
+	// PageSize The maximum number of items on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; clients do not build it.
+	// PageToken A token from a `Link` header. Clients must not build tokens.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
 // DeleteUpcasterParams defines parameters for DeleteUpcaster.
 type DeleteUpcasterParams struct {
-	// Rebuild Rebuild the projections that it touches.
+	// Rebuild Rebuild the affected projections.
 	Rebuild *bool `form:"rebuild,omitempty" json:"rebuild,omitempty"`
 }
 
 // ListWebhooksParams defines parameters for ListWebhooks.
 type ListWebhooksParams struct {
-	// PageSize At most this many on a page.
+	// PageSize The maximum number of items on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; clients do not build it.
+	// PageToken A token from a `Link` header. Clients must not build tokens.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
 // ListWebhookAttemptsParams defines parameters for ListWebhookAttempts.
 type ListWebhookAttemptsParams struct {
-	// EventId Only those of one event.
+	// EventId Only attempts for this event.
 	EventId *UUID `form:"eventId,omitempty" json:"eventId,omitempty"`
 
-	// Outcome Only those with one outcome.
+	// Outcome Only attempts with this outcome.
 	Outcome *string `form:"outcome,omitempty" json:"outcome,omitempty"`
 
-	// PageSize At most this many on a page.
+	// PageSize The maximum number of items on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; clients do not build it.
+	// PageToken A token from a `Link` header. Clients must not build tokens.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
@@ -2720,12026 +2716,2414 @@ func (a CloudEvent) MarshalJSON() ([]byte, error) {
 	return json.Marshal(object)
 }
 
-// ServerInterface represents all server handlers.
-type ServerInterface interface {
-	// ListMembers The processes that work on projections
-	// (GET /v1/admin/members)
-	ListMembers(ctx echo.Context) error
-	// ListAllDocuments Documents of all tenants
-	// (GET /v1/admin/projections/{name}/documents)
-	ListAllDocuments(ctx echo.Context, name Name, params ListAllDocumentsParams) error
-	// ListAggregates List aggregate definitions
-	// (GET /v1/aggregates)
-	ListAggregates(ctx echo.Context) error
-	// DeleteAggregate Remove a category's aggregate definition
-	// (DELETE /v1/aggregates/{category})
-	DeleteAggregate(ctx echo.Context, category Category) error
-	// GetAggregate A category's aggregate definition
-	// (GET /v1/aggregates/{category})
-	GetAggregate(ctx echo.Context, category Category) error
-	// PutAggregate Define a category's aggregate
-	// (PUT /v1/aggregates/{category})
-	PutAggregate(ctx echo.Context, category Category) error
-	// ListCursors How far every group and projection has come
-	// (GET /v1/cursors)
-	ListCursors(ctx echo.Context) error
-	// ListKeys List one's own tenant's keys
-	// (GET /v1/keys)
-	ListKeys(ctx echo.Context, params ListKeysParams) error
-	// CreateKey Create a key for one's own tenant
-	// (POST /v1/keys)
-	CreateKey(ctx echo.Context) error
-	// RevokeKey Revoke a key of one's own tenant
-	// (DELETE /v1/keys/{keyId})
-	RevokeKey(ctx echo.Context, keyId KeyId) error
-	// GetLag How far every group and projection is behind
-	// (GET /v1/lag)
-	GetLag(ctx echo.Context) error
-	// ListProjections List projections
-	// (GET /v1/projections)
-	ListProjections(ctx echo.Context) error
-	// CreateProjection Create a projection
-	// (POST /v1/projections)
-	CreateProjection(ctx echo.Context) error
-	// PlanProjections What a deployment would change
-	// (POST /v1/projections/plan)
-	PlanProjections(ctx echo.Context) error
-	// PreviewProjection Try a definition out
-	// (POST /v1/projections/preview)
-	PreviewProjection(ctx echo.Context) error
-	// DeleteProjection Remove a projection
-	// (DELETE /v1/projections/{name})
-	DeleteProjection(ctx echo.Context, name Name) error
-	// GetProjection A projection
-	// (GET /v1/projections/{name})
-	GetProjection(ctx echo.Context, name Name) error
-	// PutProjection Create or change a projection
-	// (PUT /v1/projections/{name})
-	PutProjection(ctx echo.Context, name Name, params PutProjectionParams) error
-	// CatchUpProjection Wait until a projection has reached the head
-	// (POST /v1/projections/{name}/catch-up)
-	CatchUpProjection(ctx echo.Context, name Name, params CatchUpProjectionParams) error
-	// ListDocuments List a projection's documents
-	// (GET /v1/projections/{name}/documents)
-	ListDocuments(ctx echo.Context, name Name, params ListDocumentsParams) error
-	// GetDocument A document
-	// (GET /v1/projections/{name}/documents/{documentId})
-	GetDocument(ctx echo.Context, name Name, documentId string, params GetDocumentParams) error
-	// ListParkedDocuments Documents that are set aside
-	// (GET /v1/projections/{name}/parked)
-	ListParkedDocuments(ctx echo.Context, name Name, params ListParkedDocumentsParams) error
-	// ReplayParkedDocuments Fold what waits for parked documents
-	// (POST /v1/projections/{name}/parked/replay)
-	ReplayParkedDocuments(ctx echo.Context, name Name, params ReplayParkedDocumentsParams) error
-	// DiscardParkedDocument Give up the events that wait for a parked document
-	// (DELETE /v1/projections/{name}/parked/{documentId})
-	DiscardParkedDocument(ctx echo.Context, name Name, documentId ParkedId, params DiscardParkedDocumentParams) error
-	// ReplayParkedDocument Fold what waits for a parked document
-	// (POST /v1/projections/{name}/parked/{documentId}/replay)
-	ReplayParkedDocument(ctx echo.Context, name Name, documentId ParkedId, params ReplayParkedDocumentParams) error
-	// ListRebuilds List a projection's rebuilds
-	// (GET /v1/projections/{name}/rebuilds)
-	ListRebuilds(ctx echo.Context, name Name) error
-	// StartRebuild Start a rebuild
-	// (POST /v1/projections/{name}/rebuilds)
-	StartRebuild(ctx echo.Context, name Name) error
-	// GetRebuild A rebuild's progress and outcome
-	// (GET /v1/projections/{name}/rebuilds/{rebuildId})
-	GetRebuild(ctx echo.Context, name Name, rebuildId RebuildId) error
-	// ApproveRebuild Let a rebuild swap
-	// (POST /v1/projections/{name}/rebuilds/{rebuildId}/approve)
-	ApproveRebuild(ctx echo.Context, name Name, rebuildId RebuildId) error
-	// CancelRebuild Cancel a rebuild
-	// (POST /v1/projections/{name}/rebuilds/{rebuildId}/cancel)
-	CancelRebuild(ctx echo.Context, name Name, rebuildId RebuildId) error
-	// PauseRebuild Let a rebuild rest
-	// (POST /v1/projections/{name}/rebuilds/{rebuildId}/pause)
-	PauseRebuild(ctx echo.Context, name Name, rebuildId RebuildId) error
-	// ResumeRebuild Let a paused rebuild continue
-	// (POST /v1/projections/{name}/rebuilds/{rebuildId}/resume)
-	ResumeRebuild(ctx echo.Context, name Name, rebuildId RebuildId) error
-	// RollbackRebuild Go back to the documents from before a swap
-	// (POST /v1/projections/{name}/rebuilds/{rebuildId}/rollback)
-	RollbackRebuild(ctx echo.Context, name Name, rebuildId RebuildId, params RollbackRebuildParams) error
-	// ListRebuildTenants How far a rebuild is with each tenant
-	// (GET /v1/projections/{name}/rebuilds/{rebuildId}/tenants)
-	ListRebuildTenants(ctx echo.Context, name Name, rebuildId RebuildId, params ListRebuildTenantsParams) error
-	// ResetProjection Begin again with an empty build
-	// (POST /v1/projections/{name}/reset)
-	ResetProjection(ctx echo.Context, name Name, params ResetProjectionParams) error
-	// RetryProjection Retry the event that stopped a projection
-	// (POST /v1/projections/{name}/retry)
-	RetryProjection(ctx echo.Context, name Name, params RetryProjectionParams) error
-	// SkipEvent Pass over the event that a projection stands before
-	// (POST /v1/projections/{name}/skip)
-	SkipEvent(ctx echo.Context, name Name, params SkipEventParams) error
-	// ListSkippedEvents Events that a projection passes over
-	// (GET /v1/projections/{name}/skipped)
-	ListSkippedEvents(ctx echo.Context, name Name, params ListSkippedEventsParams) error
-	// WithdrawSkip Pass over an event no more
-	// (DELETE /v1/projections/{name}/skipped/{position})
-	WithdrawSkip(ctx echo.Context, name Name, position int64, params WithdrawSkipParams) error
-	// GetProjectionState How far a projection has come
-	// (GET /v1/projections/{name}/state)
-	GetProjectionState(ctx echo.Context, name Name) error
-	// ListProjectionVersions The definitions that a projection has had
-	// (GET /v1/projections/{name}/versions)
-	ListProjectionVersions(ctx echo.Context, name Name) error
-	// ListRetention List retention policies
-	// (GET /v1/retention)
-	ListRetention(ctx echo.Context) error
-	// DeleteRetention Remove nothing more of a category
-	// (DELETE /v1/retention/{category})
-	DeleteRetention(ctx echo.Context, category Category) error
-	// GetRetention A category's retention policy
-	// (GET /v1/retention/{category})
-	GetRetention(ctx echo.Context, category Category) error
-	// PutRetention Set what is removed of a category
-	// (PUT /v1/retention/{category})
-	PutRetention(ctx echo.Context, category Category) error
-	// RunRetention Run a retention policy now, or see what it would remove
-	// (POST /v1/retention/{category}/run)
-	RunRetention(ctx echo.Context, category Category) error
-	// TakeSnapshot Take or put a snapshot
-	// (POST /v1/snapshots/{streamId})
-	TakeSnapshot(ctx echo.Context, streamId StreamId, params TakeSnapshotParams) error
-	// GetLatestSnapshot A stream's newest snapshot
-	// (GET /v1/snapshots/{streamId}/latest)
-	GetLatestSnapshot(ctx echo.Context, streamId StreamId) error
-	// ListStreams List streams
-	// (GET /v1/streams)
-	ListStreams(ctx echo.Context, params ListStreamsParams) error
-	// GetStreamMetadata A stream's version, times and size
-	// (GET /v1/streams/{streamId}/metadata)
-	GetStreamMetadata(ctx echo.Context, streamId StreamId) error
-	// GetState An aggregate's state
-	// (GET /v1/streams/{streamId}/state)
-	GetState(ctx echo.Context, streamId StreamId, params GetStateParams) error
-	// ListSubscriptions List groups
-	// (GET /v1/subscriptions)
-	ListSubscriptions(ctx echo.Context, params ListSubscriptionsParams) error
-	// DeleteSubscription Remove a group
-	// (DELETE /v1/subscriptions/{name})
-	DeleteSubscription(ctx echo.Context, name GroupName) error
-	// GetSubscription A group, and how far it has come
-	// (GET /v1/subscriptions/{name})
-	GetSubscription(ctx echo.Context, name GroupName) error
-	// PutSubscription Make or change a group
-	// (PUT /v1/subscriptions/{name})
-	PutSubscription(ctx echo.Context, name GroupName) error
-	// AckEvents Acknowledge events
-	// (POST /v1/subscriptions/{name}/ack)
-	AckEvents(ctx echo.Context, name GroupName) error
-	// AckEvent Acknowledge one event
-	// (POST /v1/subscriptions/{name}/ack/{eventId})
-	AckEvent(ctx echo.Context, name GroupName, eventId EventId, params AckEventParams) error
-	// DiscardDeadLetters Discard all dead letters
-	// (DELETE /v1/subscriptions/{name}/dead-letters)
-	DiscardDeadLetters(ctx echo.Context, name GroupName) error
-	// ReplayDeadLetters Deliver all dead letters again
-	// (POST /v1/subscriptions/{name}/dead-letters/replay)
-	ReplayDeadLetters(ctx echo.Context, name GroupName) error
-	// DiscardDeadLetter Discard a dead letter
-	// (DELETE /v1/subscriptions/{name}/dead-letters/{eventId})
-	DiscardDeadLetter(ctx echo.Context, name GroupName, eventId EventId) error
-	// ReplayDeadLetter Deliver one dead letter again
-	// (POST /v1/subscriptions/{name}/dead-letters/{eventId}/replay)
-	ReplayDeadLetter(ctx echo.Context, name GroupName, eventId EventId) error
-	// ExtendEvents Ask for more time
-	// (POST /v1/subscriptions/{name}/extend)
-	ExtendEvents(ctx echo.Context, name GroupName) error
-	// ListSubscriptionMembers Who shares a group's partitions
-	// (GET /v1/subscriptions/{name}/members)
-	ListSubscriptionMembers(ctx echo.Context, name GroupName) error
-	// JoinSubscription Join a group with partitions
-	// (POST /v1/subscriptions/{name}/members)
-	JoinSubscription(ctx echo.Context, name GroupName) error
-	// LeaveSubscription Leave a group
-	// (DELETE /v1/subscriptions/{name}/members/{memberId})
-	LeaveSubscription(ctx echo.Context, name GroupName, memberId MemberId) error
-	// HeartbeatSubscription A sign of life of a member
-	// (PUT /v1/subscriptions/{name}/members/{memberId})
-	HeartbeatSubscription(ctx echo.Context, name GroupName, memberId MemberId) error
-	// NackEvents Say that events could not be handled
-	// (POST /v1/subscriptions/{name}/nack)
-	NackEvents(ctx echo.Context, name GroupName) error
-	// PauseSubscription Deliver nothing for now
-	// (POST /v1/subscriptions/{name}/pause)
-	PauseSubscription(ctx echo.Context, name GroupName) error
-	// ResumeSubscription Deliver again
-	// (POST /v1/subscriptions/{name}/resume)
-	ResumeSubscription(ctx echo.Context, name GroupName) error
-	// SeekSubscription Move a group
-	// (POST /v1/subscriptions/{name}/seek)
-	SeekSubscription(ctx echo.Context, name GroupName) error
-	// ListTenants List tenants
-	// (GET /v1/tenants)
-	ListTenants(ctx echo.Context, params ListTenantsParams) error
-	// CreateTenant Create a tenant
-	// (POST /v1/tenants)
-	CreateTenant(ctx echo.Context) error
-	// DeleteTenant Delete a tenant and everything of it
-	// (DELETE /v1/tenants/{tenantId})
-	DeleteTenant(ctx echo.Context, tenantId TenantId, params DeleteTenantParams) error
-	// GetTenant A tenant
-	// (GET /v1/tenants/{tenantId})
-	GetTenant(ctx echo.Context, tenantId TenantId) error
-	// ChangeTenant Suspend a tenant, let it work again, or change its share of the work
-	// (PATCH /v1/tenants/{tenantId})
-	ChangeTenant(ctx echo.Context, tenantId TenantId) error
-	// RedactEvent Remove the data of an event that cannot be read
-	// (POST /v1/tenants/{tenantId}/events/{position}/redact)
-	RedactEvent(ctx echo.Context, tenantId TenantId, position int64) error
-	// ListTenantKeys List a tenant's keys
-	// (GET /v1/tenants/{tenantId}/keys)
-	ListTenantKeys(ctx echo.Context, tenantId TenantId, params ListTenantKeysParams) error
-	// CreateTenantKey Create a key for a tenant
-	// (POST /v1/tenants/{tenantId}/keys)
-	CreateTenantKey(ctx echo.Context, tenantId TenantId) error
-	// RevokeTenantKey Revoke a tenant's key
-	// (DELETE /v1/tenants/{tenantId}/keys/{keyId})
-	RevokeTenantKey(ctx echo.Context, tenantId TenantId, keyId KeyId) error
-	// CreateTicket A short-lived stand-in for the key
-	// (POST /v1/tickets)
-	CreateTicket(ctx echo.Context) error
-	// ListUpcasters List upcasters
-	// (GET /v1/upcasters)
-	ListUpcasters(ctx echo.Context) error
-	// PreviewUpcaster See what upcasters make of events
-	// (POST /v1/upcasters/preview)
-	PreviewUpcaster(ctx echo.Context) error
-	// DeleteUpcaster Remove an upcaster
-	// (DELETE /v1/upcasters/{type}/{version})
-	DeleteUpcaster(ctx echo.Context, pType string, version int64, params DeleteUpcasterParams) error
-	// GetUpcaster An upcaster
-	// (GET /v1/upcasters/{type}/{version})
-	GetUpcaster(ctx echo.Context, pType string, version int64) error
-	// PutUpcaster Create or change an upcaster
-	// (PUT /v1/upcasters/{type}/{version})
-	PutUpcaster(ctx echo.Context, pType string, version int64) error
-	// ListWebhooks List webhooks
-	// (GET /v1/webhooks)
-	ListWebhooks(ctx echo.Context, params ListWebhooksParams) error
-	// DeleteWebhook Remove a webhook
-	// (DELETE /v1/webhooks/{name})
-	DeleteWebhook(ctx echo.Context, name WebhookName) error
-	// GetWebhook A webhook, and how far it has come
-	// (GET /v1/webhooks/{name})
-	GetWebhook(ctx echo.Context, name WebhookName) error
-	// PutWebhook Make or change a webhook
-	// (PUT /v1/webhooks/{name})
-	PutWebhook(ctx echo.Context, name WebhookName) error
-	// ListWebhookAttempts What was sent, and what came of it
-	// (GET /v1/webhooks/{name}/attempts)
-	ListWebhookAttempts(ctx echo.Context, name WebhookName, params ListWebhookAttemptsParams) error
-	// PauseWebhook Send nothing for now
-	// (POST /v1/webhooks/{name}/pause)
-	PauseWebhook(ctx echo.Context, name WebhookName) error
-	// CancelWebhookReplay End a replay, and forget it
-	// (DELETE /v1/webhooks/{name}/replay)
-	CancelWebhookReplay(ctx echo.Context, name WebhookName) error
-	// GetWebhookReplay The last replay, and how far it has come
-	// (GET /v1/webhooks/{name}/replay)
-	GetWebhookReplay(ctx echo.Context, name WebhookName) error
-	// StartWebhookReplay Send a range of events once more
-	// (POST /v1/webhooks/{name}/replay)
-	StartWebhookReplay(ctx echo.Context, name WebhookName) error
-	// ResumeWebhook Send again
-	// (POST /v1/webhooks/{name}/resume)
-	ResumeWebhook(ctx echo.Context, name WebhookName) error
-	// AddWebhookSecret Add a secret
-	// (POST /v1/webhooks/{name}/secrets)
-	AddWebhookSecret(ctx echo.Context, name WebhookName) error
-	// RemoveWebhookSecret Remove a secret
-	// (DELETE /v1/webhooks/{name}/secrets/{secretId})
-	RemoveWebhookSecret(ctx echo.Context, name WebhookName, secretId SecretId) error
-	// TestWebhook Send a test message at once
-	// (POST /v1/webhooks/{name}/test)
-	TestWebhook(ctx echo.Context, name WebhookName) error
-}
-
-// ServerInterfaceWrapper converts echo contexts to parameters.
-type ServerInterfaceWrapper struct {
-	Handler ServerInterface
-}
-
-// ListMembers converts echo context to params.
-func (w *ServerInterfaceWrapper) ListMembers(ctx echo.Context) error {
-	var err error
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ListMembers(ctx)
-	return err
-}
-
-// ListAllDocuments converts echo context to params.
-func (w *ServerInterfaceWrapper) ListAllDocuments(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name Name
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ListAllDocumentsParams
-	// ------------- Optional query parameter "filter" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "filter", ctx.QueryParams(), &params.Filter, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter filter: %s", err))
-	}
-
-	// ------------- Optional query parameter "tenant" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tenant: %s", err))
-	}
-
-	// ------------- Optional query parameter "fields" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", ctx.QueryParams(), &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter fields: %s", err))
-	}
-
-	// ------------- Optional query parameter "pageSize" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageSize: %s", err))
-	}
-
-	// ------------- Optional query parameter "pageToken" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageToken: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ListAllDocuments(ctx, name, params)
-	return err
-}
-
-// ListAggregates converts echo context to params.
-func (w *ServerInterfaceWrapper) ListAggregates(ctx echo.Context) error {
-	var err error
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ListAggregates(ctx)
-	return err
-}
-
-// DeleteAggregate converts echo context to params.
-func (w *ServerInterfaceWrapper) DeleteAggregate(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "category" -------------
-	var category Category
-
-	err = runtime.BindStyledParameterWithOptions("simple", "category", ctx.Param("category"), &category, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter category: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.DeleteAggregate(ctx, category)
-	return err
-}
-
-// GetAggregate converts echo context to params.
-func (w *ServerInterfaceWrapper) GetAggregate(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "category" -------------
-	var category Category
-
-	err = runtime.BindStyledParameterWithOptions("simple", "category", ctx.Param("category"), &category, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter category: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.GetAggregate(ctx, category)
-	return err
-}
-
-// PutAggregate converts echo context to params.
-func (w *ServerInterfaceWrapper) PutAggregate(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "category" -------------
-	var category Category
-
-	err = runtime.BindStyledParameterWithOptions("simple", "category", ctx.Param("category"), &category, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter category: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.PutAggregate(ctx, category)
-	return err
-}
-
-// ListCursors converts echo context to params.
-func (w *ServerInterfaceWrapper) ListCursors(ctx echo.Context) error {
-	var err error
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ListCursors(ctx)
-	return err
-}
-
-// ListKeys converts echo context to params.
-func (w *ServerInterfaceWrapper) ListKeys(ctx echo.Context) error {
-	var err error
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ListKeysParams
-	// ------------- Optional query parameter "pageSize" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageSize: %s", err))
-	}
-
-	// ------------- Optional query parameter "pageToken" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageToken: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ListKeys(ctx, params)
-	return err
-}
-
-// CreateKey converts echo context to params.
-func (w *ServerInterfaceWrapper) CreateKey(ctx echo.Context) error {
-	var err error
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.CreateKey(ctx)
-	return err
-}
-
-// RevokeKey converts echo context to params.
-func (w *ServerInterfaceWrapper) RevokeKey(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "keyId" -------------
-	var keyId KeyId
-
-	err = runtime.BindStyledParameterWithOptions("simple", "keyId", ctx.Param("keyId"), &keyId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter keyId: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.RevokeKey(ctx, keyId)
-	return err
-}
-
-// GetLag converts echo context to params.
-func (w *ServerInterfaceWrapper) GetLag(ctx echo.Context) error {
-	var err error
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.GetLag(ctx)
-	return err
-}
-
-// ListProjections converts echo context to params.
-func (w *ServerInterfaceWrapper) ListProjections(ctx echo.Context) error {
-	var err error
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ListProjections(ctx)
-	return err
-}
-
-// CreateProjection converts echo context to params.
-func (w *ServerInterfaceWrapper) CreateProjection(ctx echo.Context) error {
-	var err error
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.CreateProjection(ctx)
-	return err
-}
-
-// PlanProjections converts echo context to params.
-func (w *ServerInterfaceWrapper) PlanProjections(ctx echo.Context) error {
-	var err error
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.PlanProjections(ctx)
-	return err
-}
-
-// PreviewProjection converts echo context to params.
-func (w *ServerInterfaceWrapper) PreviewProjection(ctx echo.Context) error {
-	var err error
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.PreviewProjection(ctx)
-	return err
-}
-
-// DeleteProjection converts echo context to params.
-func (w *ServerInterfaceWrapper) DeleteProjection(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name Name
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.DeleteProjection(ctx, name)
-	return err
-}
-
-// GetProjection converts echo context to params.
-func (w *ServerInterfaceWrapper) GetProjection(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name Name
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.GetProjection(ctx, name)
-	return err
-}
-
-// PutProjection converts echo context to params.
-func (w *ServerInterfaceWrapper) PutProjection(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name Name
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params PutProjectionParams
-	// ------------- Optional query parameter "acceptLoss" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "acceptLoss", ctx.QueryParams(), &params.AcceptLoss, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter acceptLoss: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.PutProjection(ctx, name, params)
-	return err
-}
-
-// CatchUpProjection converts echo context to params.
-func (w *ServerInterfaceWrapper) CatchUpProjection(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name Name
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params CatchUpProjectionParams
-	// ------------- Optional query parameter "timeout" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "timeout", ctx.QueryParams(), &params.Timeout, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter timeout: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.CatchUpProjection(ctx, name, params)
-	return err
-}
-
-// ListDocuments converts echo context to params.
-func (w *ServerInterfaceWrapper) ListDocuments(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name Name
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ListDocumentsParams
-	// ------------- Optional query parameter "filter" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "filter", ctx.QueryParams(), &params.Filter, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter filter: %s", err))
-	}
-
-	// ------------- Optional query parameter "orderBy" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "orderBy", ctx.QueryParams(), &params.OrderBy, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter orderBy: %s", err))
-	}
-
-	// ------------- Optional query parameter "fields" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", ctx.QueryParams(), &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter fields: %s", err))
-	}
-
-	// ------------- Optional query parameter "pageSize" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageSize: %s", err))
-	}
-
-	// ------------- Optional query parameter "pageToken" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageToken: %s", err))
-	}
-
-	// ------------- Optional query parameter "count" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "count", ctx.QueryParams(), &params.Count, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter count: %s", err))
-	}
-
-	// ------------- Optional query parameter "minPosition" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "minPosition", ctx.QueryParams(), &params.MinPosition, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter minPosition: %s", err))
-	}
-
-	// ------------- Optional query parameter "timeout" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "timeout", ctx.QueryParams(), &params.Timeout, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter timeout: %s", err))
-	}
-
-	// ------------- Optional query parameter "explain" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "explain", ctx.QueryParams(), &params.Explain, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter explain: %s", err))
-	}
-
-	// ------------- Optional query parameter "tenant" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tenant: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ListDocuments(ctx, name, params)
-	return err
-}
-
-// GetDocument converts echo context to params.
-func (w *ServerInterfaceWrapper) GetDocument(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name Name
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// ------------- Path parameter "documentId" -------------
-	var documentId string
-
-	err = runtime.BindStyledParameterWithOptions("simple", "documentId", ctx.Param("documentId"), &documentId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter documentId: %s", err))
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params GetDocumentParams
-	// ------------- Optional query parameter "fields" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", ctx.QueryParams(), &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter fields: %s", err))
-	}
-
-	// ------------- Optional query parameter "minPosition" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "minPosition", ctx.QueryParams(), &params.MinPosition, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter minPosition: %s", err))
-	}
-
-	// ------------- Optional query parameter "timeout" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "timeout", ctx.QueryParams(), &params.Timeout, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter timeout: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.GetDocument(ctx, name, documentId, params)
-	return err
-}
-
-// ListParkedDocuments converts echo context to params.
-func (w *ServerInterfaceWrapper) ListParkedDocuments(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name Name
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ListParkedDocumentsParams
-	// ------------- Optional query parameter "tenant" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tenant: %s", err))
-	}
-
-	// ------------- Optional query parameter "pageSize" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageSize: %s", err))
-	}
-
-	// ------------- Optional query parameter "pageToken" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageToken: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ListParkedDocuments(ctx, name, params)
-	return err
-}
-
-// ReplayParkedDocuments converts echo context to params.
-func (w *ServerInterfaceWrapper) ReplayParkedDocuments(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name Name
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ReplayParkedDocumentsParams
-	// ------------- Optional query parameter "tenant" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tenant: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ReplayParkedDocuments(ctx, name, params)
-	return err
-}
-
-// DiscardParkedDocument converts echo context to params.
-func (w *ServerInterfaceWrapper) DiscardParkedDocument(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name Name
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// ------------- Path parameter "documentId" -------------
-	var documentId ParkedId
-
-	err = runtime.BindStyledParameterWithOptions("simple", "documentId", ctx.Param("documentId"), &documentId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter documentId: %s", err))
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params DiscardParkedDocumentParams
-	// ------------- Optional query parameter "tenant" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tenant: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.DiscardParkedDocument(ctx, name, documentId, params)
-	return err
-}
-
-// ReplayParkedDocument converts echo context to params.
-func (w *ServerInterfaceWrapper) ReplayParkedDocument(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name Name
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// ------------- Path parameter "documentId" -------------
-	var documentId ParkedId
-
-	err = runtime.BindStyledParameterWithOptions("simple", "documentId", ctx.Param("documentId"), &documentId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter documentId: %s", err))
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ReplayParkedDocumentParams
-	// ------------- Optional query parameter "tenant" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tenant: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ReplayParkedDocument(ctx, name, documentId, params)
-	return err
-}
-
-// ListRebuilds converts echo context to params.
-func (w *ServerInterfaceWrapper) ListRebuilds(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name Name
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ListRebuilds(ctx, name)
-	return err
-}
-
-// StartRebuild converts echo context to params.
-func (w *ServerInterfaceWrapper) StartRebuild(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name Name
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.StartRebuild(ctx, name)
-	return err
-}
-
-// GetRebuild converts echo context to params.
-func (w *ServerInterfaceWrapper) GetRebuild(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name Name
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// ------------- Path parameter "rebuildId" -------------
-	var rebuildId RebuildId
-
-	err = runtime.BindStyledParameterWithOptions("simple", "rebuildId", ctx.Param("rebuildId"), &rebuildId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter rebuildId: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.GetRebuild(ctx, name, rebuildId)
-	return err
-}
-
-// ApproveRebuild converts echo context to params.
-func (w *ServerInterfaceWrapper) ApproveRebuild(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name Name
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// ------------- Path parameter "rebuildId" -------------
-	var rebuildId RebuildId
-
-	err = runtime.BindStyledParameterWithOptions("simple", "rebuildId", ctx.Param("rebuildId"), &rebuildId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter rebuildId: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ApproveRebuild(ctx, name, rebuildId)
-	return err
-}
-
-// CancelRebuild converts echo context to params.
-func (w *ServerInterfaceWrapper) CancelRebuild(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name Name
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// ------------- Path parameter "rebuildId" -------------
-	var rebuildId RebuildId
-
-	err = runtime.BindStyledParameterWithOptions("simple", "rebuildId", ctx.Param("rebuildId"), &rebuildId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter rebuildId: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.CancelRebuild(ctx, name, rebuildId)
-	return err
-}
-
-// PauseRebuild converts echo context to params.
-func (w *ServerInterfaceWrapper) PauseRebuild(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name Name
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// ------------- Path parameter "rebuildId" -------------
-	var rebuildId RebuildId
-
-	err = runtime.BindStyledParameterWithOptions("simple", "rebuildId", ctx.Param("rebuildId"), &rebuildId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter rebuildId: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.PauseRebuild(ctx, name, rebuildId)
-	return err
-}
-
-// ResumeRebuild converts echo context to params.
-func (w *ServerInterfaceWrapper) ResumeRebuild(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name Name
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// ------------- Path parameter "rebuildId" -------------
-	var rebuildId RebuildId
-
-	err = runtime.BindStyledParameterWithOptions("simple", "rebuildId", ctx.Param("rebuildId"), &rebuildId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter rebuildId: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ResumeRebuild(ctx, name, rebuildId)
-	return err
-}
-
-// RollbackRebuild converts echo context to params.
-func (w *ServerInterfaceWrapper) RollbackRebuild(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name Name
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// ------------- Path parameter "rebuildId" -------------
-	var rebuildId RebuildId
-
-	err = runtime.BindStyledParameterWithOptions("simple", "rebuildId", ctx.Param("rebuildId"), &rebuildId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter rebuildId: %s", err))
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params RollbackRebuildParams
-	// ------------- Optional query parameter "acceptLoss" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "acceptLoss", ctx.QueryParams(), &params.AcceptLoss, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter acceptLoss: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.RollbackRebuild(ctx, name, rebuildId, params)
-	return err
-}
-
-// ListRebuildTenants converts echo context to params.
-func (w *ServerInterfaceWrapper) ListRebuildTenants(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name Name
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// ------------- Path parameter "rebuildId" -------------
-	var rebuildId RebuildId
-
-	err = runtime.BindStyledParameterWithOptions("simple", "rebuildId", ctx.Param("rebuildId"), &rebuildId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter rebuildId: %s", err))
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ListRebuildTenantsParams
-	// ------------- Optional query parameter "faulted" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "faulted", ctx.QueryParams(), &params.Faulted, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter faulted: %s", err))
-	}
-
-	// ------------- Optional query parameter "pageSize" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageSize: %s", err))
-	}
-
-	// ------------- Optional query parameter "pageToken" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageToken: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ListRebuildTenants(ctx, name, rebuildId, params)
-	return err
-}
-
-// ResetProjection converts echo context to params.
-func (w *ServerInterfaceWrapper) ResetProjection(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name Name
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ResetProjectionParams
-	// ------------- Optional query parameter "acceptLoss" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "acceptLoss", ctx.QueryParams(), &params.AcceptLoss, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter acceptLoss: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ResetProjection(ctx, name, params)
-	return err
-}
-
-// RetryProjection converts echo context to params.
-func (w *ServerInterfaceWrapper) RetryProjection(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name Name
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params RetryProjectionParams
-	// ------------- Optional query parameter "tenant" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tenant: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.RetryProjection(ctx, name, params)
-	return err
-}
-
-// SkipEvent converts echo context to params.
-func (w *ServerInterfaceWrapper) SkipEvent(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name Name
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params SkipEventParams
-	// ------------- Optional query parameter "tenant" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tenant: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.SkipEvent(ctx, name, params)
-	return err
-}
-
-// ListSkippedEvents converts echo context to params.
-func (w *ServerInterfaceWrapper) ListSkippedEvents(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name Name
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ListSkippedEventsParams
-	// ------------- Optional query parameter "tenant" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tenant: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ListSkippedEvents(ctx, name, params)
-	return err
-}
-
-// WithdrawSkip converts echo context to params.
-func (w *ServerInterfaceWrapper) WithdrawSkip(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name Name
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// ------------- Path parameter "position" -------------
-	var position int64
-
-	err = runtime.BindStyledParameterWithOptions("simple", "position", ctx.Param("position"), &position, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int64", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter position: %s", err))
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params WithdrawSkipParams
-	// ------------- Optional query parameter "tenant" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tenant: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.WithdrawSkip(ctx, name, position, params)
-	return err
-}
-
-// GetProjectionState converts echo context to params.
-func (w *ServerInterfaceWrapper) GetProjectionState(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name Name
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.GetProjectionState(ctx, name)
-	return err
-}
-
-// ListProjectionVersions converts echo context to params.
-func (w *ServerInterfaceWrapper) ListProjectionVersions(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name Name
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ListProjectionVersions(ctx, name)
-	return err
-}
-
-// ListRetention converts echo context to params.
-func (w *ServerInterfaceWrapper) ListRetention(ctx echo.Context) error {
-	var err error
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ListRetention(ctx)
-	return err
-}
-
-// DeleteRetention converts echo context to params.
-func (w *ServerInterfaceWrapper) DeleteRetention(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "category" -------------
-	var category Category
-
-	err = runtime.BindStyledParameterWithOptions("simple", "category", ctx.Param("category"), &category, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter category: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.DeleteRetention(ctx, category)
-	return err
-}
-
-// GetRetention converts echo context to params.
-func (w *ServerInterfaceWrapper) GetRetention(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "category" -------------
-	var category Category
-
-	err = runtime.BindStyledParameterWithOptions("simple", "category", ctx.Param("category"), &category, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter category: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.GetRetention(ctx, category)
-	return err
-}
-
-// PutRetention converts echo context to params.
-func (w *ServerInterfaceWrapper) PutRetention(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "category" -------------
-	var category Category
-
-	err = runtime.BindStyledParameterWithOptions("simple", "category", ctx.Param("category"), &category, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter category: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.PutRetention(ctx, category)
-	return err
-}
-
-// RunRetention converts echo context to params.
-func (w *ServerInterfaceWrapper) RunRetention(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "category" -------------
-	var category Category
-
-	err = runtime.BindStyledParameterWithOptions("simple", "category", ctx.Param("category"), &category, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter category: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.RunRetention(ctx, category)
-	return err
-}
-
-// TakeSnapshot converts echo context to params.
-func (w *ServerInterfaceWrapper) TakeSnapshot(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "streamId" -------------
-	var streamId StreamId
-
-	err = runtime.BindStyledParameterWithOptions("simple", "streamId", ctx.Param("streamId"), &streamId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter streamId: %s", err))
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params TakeSnapshotParams
-	// ------------- Optional query parameter "acceptLoss" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "acceptLoss", ctx.QueryParams(), &params.AcceptLoss, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter acceptLoss: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.TakeSnapshot(ctx, streamId, params)
-	return err
-}
-
-// GetLatestSnapshot converts echo context to params.
-func (w *ServerInterfaceWrapper) GetLatestSnapshot(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "streamId" -------------
-	var streamId StreamId
-
-	err = runtime.BindStyledParameterWithOptions("simple", "streamId", ctx.Param("streamId"), &streamId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter streamId: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.GetLatestSnapshot(ctx, streamId)
-	return err
-}
-
-// ListStreams converts echo context to params.
-func (w *ServerInterfaceWrapper) ListStreams(ctx echo.Context) error {
-	var err error
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ListStreamsParams
-	// ------------- Optional query parameter "category" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "category", ctx.QueryParams(), &params.Category, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter category: %s", err))
-	}
-
-	// ------------- Optional query parameter "prefix" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "prefix", ctx.QueryParams(), &params.Prefix, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter prefix: %s", err))
-	}
-
-	// ------------- Optional query parameter "pageSize" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageSize: %s", err))
-	}
-
-	// ------------- Optional query parameter "pageToken" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageToken: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ListStreams(ctx, params)
-	return err
-}
-
-// GetStreamMetadata converts echo context to params.
-func (w *ServerInterfaceWrapper) GetStreamMetadata(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "streamId" -------------
-	var streamId StreamId
-
-	err = runtime.BindStyledParameterWithOptions("simple", "streamId", ctx.Param("streamId"), &streamId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter streamId: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.GetStreamMetadata(ctx, streamId)
-	return err
-}
-
-// GetState converts echo context to params.
-func (w *ServerInterfaceWrapper) GetState(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "streamId" -------------
-	var streamId StreamId
-
-	err = runtime.BindStyledParameterWithOptions("simple", "streamId", ctx.Param("streamId"), &streamId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter streamId: %s", err))
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params GetStateParams
-	// ------------- Optional query parameter "version" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "version", ctx.QueryParams(), &params.Version, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter version: %s", err))
-	}
-
-	// ------------- Optional query parameter "at" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "at", ctx.QueryParams(), &params.At, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter at: %s", err))
-	}
-
-	// ------------- Optional query parameter "occurredAt" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "occurredAt", ctx.QueryParams(), &params.OccurredAt, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter occurredAt: %s", err))
-	}
-
-	// ------------- Optional query parameter "acceptLoss" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "acceptLoss", ctx.QueryParams(), &params.AcceptLoss, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter acceptLoss: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.GetState(ctx, streamId, params)
-	return err
-}
-
-// ListSubscriptions converts echo context to params.
-func (w *ServerInterfaceWrapper) ListSubscriptions(ctx echo.Context) error {
-	var err error
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ListSubscriptionsParams
-	// ------------- Optional query parameter "pageSize" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageSize: %s", err))
-	}
-
-	// ------------- Optional query parameter "pageToken" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageToken: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ListSubscriptions(ctx, params)
-	return err
-}
-
-// DeleteSubscription converts echo context to params.
-func (w *ServerInterfaceWrapper) DeleteSubscription(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name GroupName
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.DeleteSubscription(ctx, name)
-	return err
-}
-
-// GetSubscription converts echo context to params.
-func (w *ServerInterfaceWrapper) GetSubscription(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name GroupName
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.GetSubscription(ctx, name)
-	return err
-}
-
-// PutSubscription converts echo context to params.
-func (w *ServerInterfaceWrapper) PutSubscription(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name GroupName
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.PutSubscription(ctx, name)
-	return err
-}
-
-// AckEvents converts echo context to params.
-func (w *ServerInterfaceWrapper) AckEvents(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name GroupName
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.AckEvents(ctx, name)
-	return err
-}
-
-// AckEvent converts echo context to params.
-func (w *ServerInterfaceWrapper) AckEvent(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name GroupName
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// ------------- Path parameter "eventId" -------------
-	var eventId EventId
-
-	err = runtime.BindStyledParameterWithOptions("simple", "eventId", ctx.Param("eventId"), &eventId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter eventId: %s", err))
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params AckEventParams
-	// ------------- Required query parameter "attempt" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, true, "attempt", ctx.QueryParams(), &params.Attempt, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter attempt: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.AckEvent(ctx, name, eventId, params)
-	return err
-}
-
-// DiscardDeadLetters converts echo context to params.
-func (w *ServerInterfaceWrapper) DiscardDeadLetters(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name GroupName
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.DiscardDeadLetters(ctx, name)
-	return err
-}
-
-// ReplayDeadLetters converts echo context to params.
-func (w *ServerInterfaceWrapper) ReplayDeadLetters(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name GroupName
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ReplayDeadLetters(ctx, name)
-	return err
-}
-
-// DiscardDeadLetter converts echo context to params.
-func (w *ServerInterfaceWrapper) DiscardDeadLetter(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name GroupName
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// ------------- Path parameter "eventId" -------------
-	var eventId EventId
-
-	err = runtime.BindStyledParameterWithOptions("simple", "eventId", ctx.Param("eventId"), &eventId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter eventId: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.DiscardDeadLetter(ctx, name, eventId)
-	return err
-}
-
-// ReplayDeadLetter converts echo context to params.
-func (w *ServerInterfaceWrapper) ReplayDeadLetter(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name GroupName
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// ------------- Path parameter "eventId" -------------
-	var eventId EventId
-
-	err = runtime.BindStyledParameterWithOptions("simple", "eventId", ctx.Param("eventId"), &eventId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter eventId: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ReplayDeadLetter(ctx, name, eventId)
-	return err
-}
-
-// ExtendEvents converts echo context to params.
-func (w *ServerInterfaceWrapper) ExtendEvents(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name GroupName
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ExtendEvents(ctx, name)
-	return err
-}
-
-// ListSubscriptionMembers converts echo context to params.
-func (w *ServerInterfaceWrapper) ListSubscriptionMembers(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name GroupName
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ListSubscriptionMembers(ctx, name)
-	return err
-}
-
-// JoinSubscription converts echo context to params.
-func (w *ServerInterfaceWrapper) JoinSubscription(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name GroupName
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.JoinSubscription(ctx, name)
-	return err
-}
-
-// LeaveSubscription converts echo context to params.
-func (w *ServerInterfaceWrapper) LeaveSubscription(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name GroupName
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// ------------- Path parameter "memberId" -------------
-	var memberId MemberId
-
-	err = runtime.BindStyledParameterWithOptions("simple", "memberId", ctx.Param("memberId"), &memberId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter memberId: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.LeaveSubscription(ctx, name, memberId)
-	return err
-}
-
-// HeartbeatSubscription converts echo context to params.
-func (w *ServerInterfaceWrapper) HeartbeatSubscription(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name GroupName
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// ------------- Path parameter "memberId" -------------
-	var memberId MemberId
-
-	err = runtime.BindStyledParameterWithOptions("simple", "memberId", ctx.Param("memberId"), &memberId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter memberId: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.HeartbeatSubscription(ctx, name, memberId)
-	return err
-}
-
-// NackEvents converts echo context to params.
-func (w *ServerInterfaceWrapper) NackEvents(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name GroupName
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.NackEvents(ctx, name)
-	return err
-}
-
-// PauseSubscription converts echo context to params.
-func (w *ServerInterfaceWrapper) PauseSubscription(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name GroupName
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.PauseSubscription(ctx, name)
-	return err
-}
-
-// ResumeSubscription converts echo context to params.
-func (w *ServerInterfaceWrapper) ResumeSubscription(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name GroupName
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ResumeSubscription(ctx, name)
-	return err
-}
-
-// SeekSubscription converts echo context to params.
-func (w *ServerInterfaceWrapper) SeekSubscription(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name GroupName
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.SeekSubscription(ctx, name)
-	return err
-}
-
-// ListTenants converts echo context to params.
-func (w *ServerInterfaceWrapper) ListTenants(ctx echo.Context) error {
-	var err error
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ListTenantsParams
-	// ------------- Optional query parameter "pageSize" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageSize: %s", err))
-	}
-
-	// ------------- Optional query parameter "pageToken" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageToken: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ListTenants(ctx, params)
-	return err
-}
-
-// CreateTenant converts echo context to params.
-func (w *ServerInterfaceWrapper) CreateTenant(ctx echo.Context) error {
-	var err error
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.CreateTenant(ctx)
-	return err
-}
-
-// DeleteTenant converts echo context to params.
-func (w *ServerInterfaceWrapper) DeleteTenant(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "tenantId" -------------
-	var tenantId TenantId
-
-	err = runtime.BindStyledParameterWithOptions("simple", "tenantId", ctx.Param("tenantId"), &tenantId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tenantId: %s", err))
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params DeleteTenantParams
-	// ------------- Required query parameter "confirm" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, true, "confirm", ctx.QueryParams(), &params.Confirm, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter confirm: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.DeleteTenant(ctx, tenantId, params)
-	return err
-}
-
-// GetTenant converts echo context to params.
-func (w *ServerInterfaceWrapper) GetTenant(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "tenantId" -------------
-	var tenantId TenantId
-
-	err = runtime.BindStyledParameterWithOptions("simple", "tenantId", ctx.Param("tenantId"), &tenantId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tenantId: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.GetTenant(ctx, tenantId)
-	return err
-}
-
-// ChangeTenant converts echo context to params.
-func (w *ServerInterfaceWrapper) ChangeTenant(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "tenantId" -------------
-	var tenantId TenantId
-
-	err = runtime.BindStyledParameterWithOptions("simple", "tenantId", ctx.Param("tenantId"), &tenantId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tenantId: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ChangeTenant(ctx, tenantId)
-	return err
-}
-
-// RedactEvent converts echo context to params.
-func (w *ServerInterfaceWrapper) RedactEvent(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "tenantId" -------------
-	var tenantId TenantId
-
-	err = runtime.BindStyledParameterWithOptions("simple", "tenantId", ctx.Param("tenantId"), &tenantId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tenantId: %s", err))
-	}
-
-	// ------------- Path parameter "position" -------------
-	var position int64
-
-	err = runtime.BindStyledParameterWithOptions("simple", "position", ctx.Param("position"), &position, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int64", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter position: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.RedactEvent(ctx, tenantId, position)
-	return err
-}
-
-// ListTenantKeys converts echo context to params.
-func (w *ServerInterfaceWrapper) ListTenantKeys(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "tenantId" -------------
-	var tenantId TenantId
-
-	err = runtime.BindStyledParameterWithOptions("simple", "tenantId", ctx.Param("tenantId"), &tenantId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tenantId: %s", err))
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ListTenantKeysParams
-	// ------------- Optional query parameter "pageSize" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageSize: %s", err))
-	}
-
-	// ------------- Optional query parameter "pageToken" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageToken: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ListTenantKeys(ctx, tenantId, params)
-	return err
-}
-
-// CreateTenantKey converts echo context to params.
-func (w *ServerInterfaceWrapper) CreateTenantKey(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "tenantId" -------------
-	var tenantId TenantId
-
-	err = runtime.BindStyledParameterWithOptions("simple", "tenantId", ctx.Param("tenantId"), &tenantId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tenantId: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.CreateTenantKey(ctx, tenantId)
-	return err
-}
-
-// RevokeTenantKey converts echo context to params.
-func (w *ServerInterfaceWrapper) RevokeTenantKey(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "tenantId" -------------
-	var tenantId TenantId
-
-	err = runtime.BindStyledParameterWithOptions("simple", "tenantId", ctx.Param("tenantId"), &tenantId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tenantId: %s", err))
-	}
-
-	// ------------- Path parameter "keyId" -------------
-	var keyId KeyId
-
-	err = runtime.BindStyledParameterWithOptions("simple", "keyId", ctx.Param("keyId"), &keyId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter keyId: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.RevokeTenantKey(ctx, tenantId, keyId)
-	return err
-}
-
-// CreateTicket converts echo context to params.
-func (w *ServerInterfaceWrapper) CreateTicket(ctx echo.Context) error {
-	var err error
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.CreateTicket(ctx)
-	return err
-}
-
-// ListUpcasters converts echo context to params.
-func (w *ServerInterfaceWrapper) ListUpcasters(ctx echo.Context) error {
-	var err error
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ListUpcasters(ctx)
-	return err
-}
-
-// PreviewUpcaster converts echo context to params.
-func (w *ServerInterfaceWrapper) PreviewUpcaster(ctx echo.Context) error {
-	var err error
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.PreviewUpcaster(ctx)
-	return err
-}
-
-// DeleteUpcaster converts echo context to params.
-func (w *ServerInterfaceWrapper) DeleteUpcaster(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "type" -------------
-	var pType string
-
-	err = runtime.BindStyledParameterWithOptions("simple", "type", ctx.Param("type"), &pType, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter type: %s", err))
-	}
-
-	// ------------- Path parameter "version" -------------
-	var version int64
-
-	err = runtime.BindStyledParameterWithOptions("simple", "version", ctx.Param("version"), &version, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int64", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter version: %s", err))
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params DeleteUpcasterParams
-	// ------------- Optional query parameter "rebuild" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "rebuild", ctx.QueryParams(), &params.Rebuild, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter rebuild: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.DeleteUpcaster(ctx, pType, version, params)
-	return err
-}
-
-// GetUpcaster converts echo context to params.
-func (w *ServerInterfaceWrapper) GetUpcaster(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "type" -------------
-	var pType string
-
-	err = runtime.BindStyledParameterWithOptions("simple", "type", ctx.Param("type"), &pType, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter type: %s", err))
-	}
-
-	// ------------- Path parameter "version" -------------
-	var version int64
-
-	err = runtime.BindStyledParameterWithOptions("simple", "version", ctx.Param("version"), &version, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int64", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter version: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.GetUpcaster(ctx, pType, version)
-	return err
-}
-
-// PutUpcaster converts echo context to params.
-func (w *ServerInterfaceWrapper) PutUpcaster(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "type" -------------
-	var pType string
-
-	err = runtime.BindStyledParameterWithOptions("simple", "type", ctx.Param("type"), &pType, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter type: %s", err))
-	}
-
-	// ------------- Path parameter "version" -------------
-	var version int64
-
-	err = runtime.BindStyledParameterWithOptions("simple", "version", ctx.Param("version"), &version, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int64", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter version: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.PutUpcaster(ctx, pType, version)
-	return err
-}
-
-// ListWebhooks converts echo context to params.
-func (w *ServerInterfaceWrapper) ListWebhooks(ctx echo.Context) error {
-	var err error
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ListWebhooksParams
-	// ------------- Optional query parameter "pageSize" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageSize: %s", err))
-	}
-
-	// ------------- Optional query parameter "pageToken" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageToken: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ListWebhooks(ctx, params)
-	return err
-}
-
-// DeleteWebhook converts echo context to params.
-func (w *ServerInterfaceWrapper) DeleteWebhook(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name WebhookName
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.DeleteWebhook(ctx, name)
-	return err
-}
-
-// GetWebhook converts echo context to params.
-func (w *ServerInterfaceWrapper) GetWebhook(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name WebhookName
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.GetWebhook(ctx, name)
-	return err
-}
-
-// PutWebhook converts echo context to params.
-func (w *ServerInterfaceWrapper) PutWebhook(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name WebhookName
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.PutWebhook(ctx, name)
-	return err
-}
-
-// ListWebhookAttempts converts echo context to params.
-func (w *ServerInterfaceWrapper) ListWebhookAttempts(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name WebhookName
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ListWebhookAttemptsParams
-	// ------------- Optional query parameter "eventId" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "eventId", ctx.QueryParams(), &params.EventId, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter eventId: %s", err))
-	}
-
-	// ------------- Optional query parameter "outcome" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "outcome", ctx.QueryParams(), &params.Outcome, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter outcome: %s", err))
-	}
-
-	// ------------- Optional query parameter "pageSize" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageSize: %s", err))
-	}
-
-	// ------------- Optional query parameter "pageToken" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageToken: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ListWebhookAttempts(ctx, name, params)
-	return err
-}
-
-// PauseWebhook converts echo context to params.
-func (w *ServerInterfaceWrapper) PauseWebhook(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name WebhookName
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.PauseWebhook(ctx, name)
-	return err
-}
-
-// CancelWebhookReplay converts echo context to params.
-func (w *ServerInterfaceWrapper) CancelWebhookReplay(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name WebhookName
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.CancelWebhookReplay(ctx, name)
-	return err
-}
-
-// GetWebhookReplay converts echo context to params.
-func (w *ServerInterfaceWrapper) GetWebhookReplay(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name WebhookName
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.GetWebhookReplay(ctx, name)
-	return err
-}
-
-// StartWebhookReplay converts echo context to params.
-func (w *ServerInterfaceWrapper) StartWebhookReplay(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name WebhookName
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.StartWebhookReplay(ctx, name)
-	return err
-}
-
-// ResumeWebhook converts echo context to params.
-func (w *ServerInterfaceWrapper) ResumeWebhook(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name WebhookName
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ResumeWebhook(ctx, name)
-	return err
-}
-
-// AddWebhookSecret converts echo context to params.
-func (w *ServerInterfaceWrapper) AddWebhookSecret(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name WebhookName
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.AddWebhookSecret(ctx, name)
-	return err
-}
-
-// RemoveWebhookSecret converts echo context to params.
-func (w *ServerInterfaceWrapper) RemoveWebhookSecret(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name WebhookName
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// ------------- Path parameter "secretId" -------------
-	var secretId SecretId
-
-	err = runtime.BindStyledParameterWithOptions("simple", "secretId", ctx.Param("secretId"), &secretId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter secretId: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.RemoveWebhookSecret(ctx, name, secretId)
-	return err
-}
-
-// TestWebhook converts echo context to params.
-func (w *ServerInterfaceWrapper) TestWebhook(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name WebhookName
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.TestWebhook(ctx, name)
-	return err
-}
-
-// This is a simple interface which specifies echo.Route addition functions which
-// are present on both echo.Echo and echo.Group, since we want to allow using
-// either of them for path registration
-type EchoRouter interface {
-	CONNECT(path string, h echo.HandlerFunc, m ...echo.MiddlewareFunc) *echo.Route
-	DELETE(path string, h echo.HandlerFunc, m ...echo.MiddlewareFunc) *echo.Route
-	GET(path string, h echo.HandlerFunc, m ...echo.MiddlewareFunc) *echo.Route
-	HEAD(path string, h echo.HandlerFunc, m ...echo.MiddlewareFunc) *echo.Route
-	OPTIONS(path string, h echo.HandlerFunc, m ...echo.MiddlewareFunc) *echo.Route
-	PATCH(path string, h echo.HandlerFunc, m ...echo.MiddlewareFunc) *echo.Route
-	POST(path string, h echo.HandlerFunc, m ...echo.MiddlewareFunc) *echo.Route
-	PUT(path string, h echo.HandlerFunc, m ...echo.MiddlewareFunc) *echo.Route
-	TRACE(path string, h echo.HandlerFunc, m ...echo.MiddlewareFunc) *echo.Route
-}
-
-// RegisterHandlersOptions configures RegisterHandlersWithOptions.
-type RegisterHandlersOptions struct {
-	// BaseURL is prepended to every registered path so the API can be served
-	// under a prefix.
-	BaseURL string
-	// OperationMiddlewares lets the caller attach per-operation middleware at
-	// registration time. The map key is the OpenAPI `operationId` value as it
-	// appears in the spec (the raw, un-normalized form). Operations that have
-	// no entry are registered with no extra middleware. A nil map disables
-	// per-operation middleware entirely.
-	OperationMiddlewares map[string][]echo.MiddlewareFunc
-}
-
-// RegisterHandlers adds each server route to the EchoRouter.
-func RegisterHandlers(router EchoRouter, si ServerInterface) {
-	RegisterHandlersWithOptions(router, si, RegisterHandlersOptions{})
-}
-
-// RegisterHandlersWithBaseURL registers handlers and prepends BaseURL to the
-// paths so the API can be served under a prefix.
-func RegisterHandlersWithBaseURL(router EchoRouter, si ServerInterface, baseURL string) {
-	RegisterHandlersWithOptions(router, si, RegisterHandlersOptions{BaseURL: baseURL})
-}
-
-// RegisterHandlersWithOptions registers handlers using the supplied options,
-// including any per-operation middleware.
-func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options RegisterHandlersOptions) {
-
-	wrapper := ServerInterfaceWrapper{
-		Handler: si,
-	}
-
-	router.GET(options.BaseURL+"/v1/streams", wrapper.ListStreams, options.OperationMiddlewares["listStreams"]...)
-	router.GET(options.BaseURL+"/v1/streams/:streamId/metadata", wrapper.GetStreamMetadata, options.OperationMiddlewares["getStreamMetadata"]...)
-	router.GET(options.BaseURL+"/v1/streams/:streamId/state", wrapper.GetState, options.OperationMiddlewares["getState"]...)
-	router.GET(options.BaseURL+"/v1/aggregates", wrapper.ListAggregates, options.OperationMiddlewares["listAggregates"]...)
-	router.DELETE(options.BaseURL+"/v1/aggregates/:category", wrapper.DeleteAggregate, options.OperationMiddlewares["deleteAggregate"]...)
-	router.GET(options.BaseURL+"/v1/aggregates/:category", wrapper.GetAggregate, options.OperationMiddlewares["getAggregate"]...)
-	router.PUT(options.BaseURL+"/v1/aggregates/:category", wrapper.PutAggregate, options.OperationMiddlewares["putAggregate"]...)
-	router.POST(options.BaseURL+"/v1/snapshots/:streamId", wrapper.TakeSnapshot, options.OperationMiddlewares["takeSnapshot"]...)
-	router.GET(options.BaseURL+"/v1/snapshots/:streamId/latest", wrapper.GetLatestSnapshot, options.OperationMiddlewares["getLatestSnapshot"]...)
-	router.GET(options.BaseURL+"/v1/projections", wrapper.ListProjections, options.OperationMiddlewares["listProjections"]...)
-	router.POST(options.BaseURL+"/v1/projections", wrapper.CreateProjection, options.OperationMiddlewares["createProjection"]...)
-	router.POST(options.BaseURL+"/v1/projections/preview", wrapper.PreviewProjection, options.OperationMiddlewares["previewProjection"]...)
-	router.POST(options.BaseURL+"/v1/projections/plan", wrapper.PlanProjections, options.OperationMiddlewares["planProjections"]...)
-	router.DELETE(options.BaseURL+"/v1/projections/:name", wrapper.DeleteProjection, options.OperationMiddlewares["deleteProjection"]...)
-	router.GET(options.BaseURL+"/v1/projections/:name", wrapper.GetProjection, options.OperationMiddlewares["getProjection"]...)
-	router.PUT(options.BaseURL+"/v1/projections/:name", wrapper.PutProjection, options.OperationMiddlewares["putProjection"]...)
-	router.GET(options.BaseURL+"/v1/projections/:name/state", wrapper.GetProjectionState, options.OperationMiddlewares["getProjectionState"]...)
-	router.POST(options.BaseURL+"/v1/projections/:name/reset", wrapper.ResetProjection, options.OperationMiddlewares["resetProjection"]...)
-	router.GET(options.BaseURL+"/v1/projections/:name/versions", wrapper.ListProjectionVersions, options.OperationMiddlewares["listProjectionVersions"]...)
-	router.POST(options.BaseURL+"/v1/projections/:name/catch-up", wrapper.CatchUpProjection, options.OperationMiddlewares["catchUpProjection"]...)
-	router.POST(options.BaseURL+"/v1/projections/:name/retry", wrapper.RetryProjection, options.OperationMiddlewares["retryProjection"]...)
-	router.POST(options.BaseURL+"/v1/projections/:name/skip", wrapper.SkipEvent, options.OperationMiddlewares["skipEvent"]...)
-	router.GET(options.BaseURL+"/v1/projections/:name/skipped", wrapper.ListSkippedEvents, options.OperationMiddlewares["listSkippedEvents"]...)
-	router.DELETE(options.BaseURL+"/v1/projections/:name/skipped/:position", wrapper.WithdrawSkip, options.OperationMiddlewares["withdrawSkip"]...)
-	router.GET(options.BaseURL+"/v1/projections/:name/parked", wrapper.ListParkedDocuments, options.OperationMiddlewares["listParkedDocuments"]...)
-	router.POST(options.BaseURL+"/v1/projections/:name/parked/replay", wrapper.ReplayParkedDocuments, options.OperationMiddlewares["replayParkedDocuments"]...)
-	router.POST(options.BaseURL+"/v1/projections/:name/parked/:documentId/replay", wrapper.ReplayParkedDocument, options.OperationMiddlewares["replayParkedDocument"]...)
-	router.DELETE(options.BaseURL+"/v1/projections/:name/parked/:documentId", wrapper.DiscardParkedDocument, options.OperationMiddlewares["discardParkedDocument"]...)
-	router.GET(options.BaseURL+"/v1/projections/:name/documents", wrapper.ListDocuments, options.OperationMiddlewares["listDocuments"]...)
-	router.GET(options.BaseURL+"/v1/projections/:name/documents/:documentId", wrapper.GetDocument, options.OperationMiddlewares["getDocument"]...)
-	router.GET(options.BaseURL+"/v1/projections/:name/rebuilds", wrapper.ListRebuilds, options.OperationMiddlewares["listRebuilds"]...)
-	router.POST(options.BaseURL+"/v1/projections/:name/rebuilds", wrapper.StartRebuild, options.OperationMiddlewares["startRebuild"]...)
-	router.GET(options.BaseURL+"/v1/projections/:name/rebuilds/:rebuildId", wrapper.GetRebuild, options.OperationMiddlewares["getRebuild"]...)
-	router.POST(options.BaseURL+"/v1/projections/:name/rebuilds/:rebuildId/cancel", wrapper.CancelRebuild, options.OperationMiddlewares["cancelRebuild"]...)
-	router.POST(options.BaseURL+"/v1/projections/:name/rebuilds/:rebuildId/approve", wrapper.ApproveRebuild, options.OperationMiddlewares["approveRebuild"]...)
-	router.POST(options.BaseURL+"/v1/projections/:name/rebuilds/:rebuildId/pause", wrapper.PauseRebuild, options.OperationMiddlewares["pauseRebuild"]...)
-	router.POST(options.BaseURL+"/v1/projections/:name/rebuilds/:rebuildId/resume", wrapper.ResumeRebuild, options.OperationMiddlewares["resumeRebuild"]...)
-	router.POST(options.BaseURL+"/v1/projections/:name/rebuilds/:rebuildId/rollback", wrapper.RollbackRebuild, options.OperationMiddlewares["rollbackRebuild"]...)
-	router.GET(options.BaseURL+"/v1/projections/:name/rebuilds/:rebuildId/tenants", wrapper.ListRebuildTenants, options.OperationMiddlewares["listRebuildTenants"]...)
-	router.GET(options.BaseURL+"/v1/upcasters", wrapper.ListUpcasters, options.OperationMiddlewares["listUpcasters"]...)
-	router.POST(options.BaseURL+"/v1/upcasters/preview", wrapper.PreviewUpcaster, options.OperationMiddlewares["previewUpcaster"]...)
-	router.DELETE(options.BaseURL+"/v1/upcasters/:type/:version", wrapper.DeleteUpcaster, options.OperationMiddlewares["deleteUpcaster"]...)
-	router.GET(options.BaseURL+"/v1/upcasters/:type/:version", wrapper.GetUpcaster, options.OperationMiddlewares["getUpcaster"]...)
-	router.PUT(options.BaseURL+"/v1/upcasters/:type/:version", wrapper.PutUpcaster, options.OperationMiddlewares["putUpcaster"]...)
-	router.GET(options.BaseURL+"/v1/admin/projections/:name/documents", wrapper.ListAllDocuments, options.OperationMiddlewares["listAllDocuments"]...)
-	router.GET(options.BaseURL+"/v1/admin/members", wrapper.ListMembers, options.OperationMiddlewares["listMembers"]...)
-	router.POST(options.BaseURL+"/v1/tickets", wrapper.CreateTicket, options.OperationMiddlewares["createTicket"]...)
-	router.GET(options.BaseURL+"/v1/subscriptions", wrapper.ListSubscriptions, options.OperationMiddlewares["listSubscriptions"]...)
-	router.DELETE(options.BaseURL+"/v1/subscriptions/:name", wrapper.DeleteSubscription, options.OperationMiddlewares["deleteSubscription"]...)
-	router.GET(options.BaseURL+"/v1/subscriptions/:name", wrapper.GetSubscription, options.OperationMiddlewares["getSubscription"]...)
-	router.PUT(options.BaseURL+"/v1/subscriptions/:name", wrapper.PutSubscription, options.OperationMiddlewares["putSubscription"]...)
-	router.POST(options.BaseURL+"/v1/subscriptions/:name/ack", wrapper.AckEvents, options.OperationMiddlewares["ackEvents"]...)
-	router.POST(options.BaseURL+"/v1/subscriptions/:name/ack/:eventId", wrapper.AckEvent, options.OperationMiddlewares["ackEvent"]...)
-	router.POST(options.BaseURL+"/v1/subscriptions/:name/nack", wrapper.NackEvents, options.OperationMiddlewares["nackEvents"]...)
-	router.POST(options.BaseURL+"/v1/subscriptions/:name/extend", wrapper.ExtendEvents, options.OperationMiddlewares["extendEvents"]...)
-	router.POST(options.BaseURL+"/v1/subscriptions/:name/seek", wrapper.SeekSubscription, options.OperationMiddlewares["seekSubscription"]...)
-	router.POST(options.BaseURL+"/v1/subscriptions/:name/pause", wrapper.PauseSubscription, options.OperationMiddlewares["pauseSubscription"]...)
-	router.POST(options.BaseURL+"/v1/subscriptions/:name/resume", wrapper.ResumeSubscription, options.OperationMiddlewares["resumeSubscription"]...)
-	router.DELETE(options.BaseURL+"/v1/subscriptions/:name/dead-letters", wrapper.DiscardDeadLetters, options.OperationMiddlewares["discardDeadLetters"]...)
-	router.POST(options.BaseURL+"/v1/subscriptions/:name/dead-letters/replay", wrapper.ReplayDeadLetters, options.OperationMiddlewares["replayDeadLetters"]...)
-	router.POST(options.BaseURL+"/v1/subscriptions/:name/dead-letters/:eventId/replay", wrapper.ReplayDeadLetter, options.OperationMiddlewares["replayDeadLetter"]...)
-	router.DELETE(options.BaseURL+"/v1/subscriptions/:name/dead-letters/:eventId", wrapper.DiscardDeadLetter, options.OperationMiddlewares["discardDeadLetter"]...)
-	router.GET(options.BaseURL+"/v1/subscriptions/:name/members", wrapper.ListSubscriptionMembers, options.OperationMiddlewares["listSubscriptionMembers"]...)
-	router.POST(options.BaseURL+"/v1/subscriptions/:name/members", wrapper.JoinSubscription, options.OperationMiddlewares["joinSubscription"]...)
-	router.DELETE(options.BaseURL+"/v1/subscriptions/:name/members/:memberId", wrapper.LeaveSubscription, options.OperationMiddlewares["leaveSubscription"]...)
-	router.PUT(options.BaseURL+"/v1/subscriptions/:name/members/:memberId", wrapper.HeartbeatSubscription, options.OperationMiddlewares["heartbeatSubscription"]...)
-	router.GET(options.BaseURL+"/v1/retention", wrapper.ListRetention, options.OperationMiddlewares["listRetention"]...)
-	router.DELETE(options.BaseURL+"/v1/retention/:category", wrapper.DeleteRetention, options.OperationMiddlewares["deleteRetention"]...)
-	router.GET(options.BaseURL+"/v1/retention/:category", wrapper.GetRetention, options.OperationMiddlewares["getRetention"]...)
-	router.PUT(options.BaseURL+"/v1/retention/:category", wrapper.PutRetention, options.OperationMiddlewares["putRetention"]...)
-	router.POST(options.BaseURL+"/v1/retention/:category/run", wrapper.RunRetention, options.OperationMiddlewares["runRetention"]...)
-	router.GET(options.BaseURL+"/v1/webhooks", wrapper.ListWebhooks, options.OperationMiddlewares["listWebhooks"]...)
-	router.DELETE(options.BaseURL+"/v1/webhooks/:name", wrapper.DeleteWebhook, options.OperationMiddlewares["deleteWebhook"]...)
-	router.GET(options.BaseURL+"/v1/webhooks/:name", wrapper.GetWebhook, options.OperationMiddlewares["getWebhook"]...)
-	router.PUT(options.BaseURL+"/v1/webhooks/:name", wrapper.PutWebhook, options.OperationMiddlewares["putWebhook"]...)
-	router.POST(options.BaseURL+"/v1/webhooks/:name/pause", wrapper.PauseWebhook, options.OperationMiddlewares["pauseWebhook"]...)
-	router.POST(options.BaseURL+"/v1/webhooks/:name/resume", wrapper.ResumeWebhook, options.OperationMiddlewares["resumeWebhook"]...)
-	router.POST(options.BaseURL+"/v1/webhooks/:name/secrets", wrapper.AddWebhookSecret, options.OperationMiddlewares["addWebhookSecret"]...)
-	router.DELETE(options.BaseURL+"/v1/webhooks/:name/secrets/:secretId", wrapper.RemoveWebhookSecret, options.OperationMiddlewares["removeWebhookSecret"]...)
-	router.GET(options.BaseURL+"/v1/webhooks/:name/attempts", wrapper.ListWebhookAttempts, options.OperationMiddlewares["listWebhookAttempts"]...)
-	router.DELETE(options.BaseURL+"/v1/webhooks/:name/replay", wrapper.CancelWebhookReplay, options.OperationMiddlewares["cancelWebhookReplay"]...)
-	router.GET(options.BaseURL+"/v1/webhooks/:name/replay", wrapper.GetWebhookReplay, options.OperationMiddlewares["getWebhookReplay"]...)
-	router.POST(options.BaseURL+"/v1/webhooks/:name/replay", wrapper.StartWebhookReplay, options.OperationMiddlewares["startWebhookReplay"]...)
-	router.POST(options.BaseURL+"/v1/webhooks/:name/test", wrapper.TestWebhook, options.OperationMiddlewares["testWebhook"]...)
-	router.GET(options.BaseURL+"/v1/cursors", wrapper.ListCursors, options.OperationMiddlewares["listCursors"]...)
-	router.GET(options.BaseURL+"/v1/lag", wrapper.GetLag, options.OperationMiddlewares["getLag"]...)
-	router.GET(options.BaseURL+"/v1/tenants", wrapper.ListTenants, options.OperationMiddlewares["listTenants"]...)
-	router.POST(options.BaseURL+"/v1/tenants", wrapper.CreateTenant, options.OperationMiddlewares["createTenant"]...)
-	router.POST(options.BaseURL+"/v1/tenants/:tenantId/events/:position/redact", wrapper.RedactEvent, options.OperationMiddlewares["redactEvent"]...)
-	router.DELETE(options.BaseURL+"/v1/tenants/:tenantId", wrapper.DeleteTenant, options.OperationMiddlewares["deleteTenant"]...)
-	router.GET(options.BaseURL+"/v1/tenants/:tenantId", wrapper.GetTenant, options.OperationMiddlewares["getTenant"]...)
-	router.PATCH(options.BaseURL+"/v1/tenants/:tenantId", wrapper.ChangeTenant, options.OperationMiddlewares["changeTenant"]...)
-	router.GET(options.BaseURL+"/v1/tenants/:tenantId/keys", wrapper.ListTenantKeys, options.OperationMiddlewares["listTenantKeys"]...)
-	router.POST(options.BaseURL+"/v1/tenants/:tenantId/keys", wrapper.CreateTenantKey, options.OperationMiddlewares["createTenantKey"]...)
-	router.DELETE(options.BaseURL+"/v1/tenants/:tenantId/keys/:keyId", wrapper.RevokeTenantKey, options.OperationMiddlewares["revokeTenantKey"]...)
-	router.GET(options.BaseURL+"/v1/keys", wrapper.ListKeys, options.OperationMiddlewares["listKeys"]...)
-	router.POST(options.BaseURL+"/v1/keys", wrapper.CreateKey, options.OperationMiddlewares["createKey"]...)
-	router.DELETE(options.BaseURL+"/v1/keys/:keyId", wrapper.RevokeKey, options.OperationMiddlewares["revokeKey"]...)
-
-}
-
-type ConflictApplicationProblemPlusJSONResponse Problem
-
-type EventsResponseHeaders struct {
-	ETag              *string
-	Link              *string
-	ManifoldRemovedTo *int64
-}
-type EventsApplicationCloudeventsBatchPlusJSONResponse struct {
-	Body CloudEvents
-
-	Headers EventsResponseHeaders
-}
-type EventsJSONResponse struct {
-	Body EventList
-
-	Headers EventsResponseHeaders
-}
-type EventsApplicationxNdjsonResponse struct {
-	Body io.Reader
-
-	Headers       EventsResponseHeaders
-	ContentLength int64
-}
-
-type EventsRemovedApplicationProblemPlusJSONResponse Problem
-
-type FramesApplicationxNdjsonResponse struct {
-	Body io.Reader
-
-	ContentLength int64
-}
-type FramesTexteventStreamResponse struct {
-	Body io.Reader
-
-	ContentLength int64
-}
-
-type GoneApplicationProblemPlusJSONResponse Problem
-
-type InvalidDefinitionApplicationProblemPlusJSONResponse Problem
-
-type InvalidPlaceApplicationProblemPlusJSONResponse Problem
-
-type InvalidQueryApplicationProblemPlusJSONResponse Problem
-
-type NotFoundApplicationProblemPlusJSONResponse Problem
-
-type PreconditionFailedApplicationProblemPlusJSONResponse Problem
-
-type ProblemApplicationProblemPlusJSONResponse Problem
-
-type RefusedApplicationProblemPlusJSONResponse Problem
-
-type TooCostlyApplicationProblemPlusJSONResponse Problem
-
-type VersionConflictApplicationProblemPlusJSONResponse Problem
-
-type ListMembersRequestObject struct {
-}
-
-type ListMembersResponseObject interface {
-	VisitListMembersResponse(w http.ResponseWriter) error
-}
-
-type ListMembers200JSONResponse MemberList
-
-func (response ListMembers200JSONResponse) VisitListMembersResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListMembersdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ListMembersdefaultApplicationProblemPlusJSONResponse) VisitListMembersResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListAllDocumentsRequestObject struct {
-	Name   Name `json:"name"`
+// Register calls add for each operation, with its method, its path as in openapi.yaml, and its handler. The handler
+// expects path parameters that are already unescaped.
+func Register[C any](operations Operations[C], add func(method, path string, handle func(ctx echo.Context, caller C) error)) {
+	add("GET", "/v1/streams", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeListStreams, operations.ListStreams)
+	})
+	add("GET", "/v1/streams/{streamId}/metadata", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeGetStreamMetadata, operations.GetStreamMetadata)
+	})
+	add("GET", "/v1/streams/{streamId}/state", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeGetState, operations.GetState)
+	})
+	add("GET", "/v1/aggregates", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeListAggregates, operations.ListAggregates)
+	})
+	add("DELETE", "/v1/aggregates/{category}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeDeleteAggregate, operations.DeleteAggregate)
+	})
+	add("GET", "/v1/aggregates/{category}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeGetAggregate, operations.GetAggregate)
+	})
+	add("PUT", "/v1/aggregates/{category}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodePutAggregate, operations.PutAggregate)
+	})
+	add("POST", "/v1/snapshots/{streamId}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeTakeSnapshot, operations.TakeSnapshot)
+	})
+	add("GET", "/v1/snapshots/{streamId}/latest", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeGetLatestSnapshot, operations.GetLatestSnapshot)
+	})
+	add("GET", "/v1/projections", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeListProjections, operations.ListProjections)
+	})
+	add("POST", "/v1/projections", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeCreateProjection, operations.CreateProjection)
+	})
+	add("POST", "/v1/projections/preview", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodePreviewProjection, operations.PreviewProjection)
+	})
+	add("POST", "/v1/projections/plan", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodePlanProjections, operations.PlanProjections)
+	})
+	add("DELETE", "/v1/projections/{name}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeDeleteProjection, operations.DeleteProjection)
+	})
+	add("GET", "/v1/projections/{name}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeGetProjection, operations.GetProjection)
+	})
+	add("PUT", "/v1/projections/{name}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodePutProjection, operations.PutProjection)
+	})
+	add("GET", "/v1/projections/{name}/state", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeGetProjectionState, operations.GetProjectionState)
+	})
+	add("POST", "/v1/projections/{name}/reset", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeResetProjection, operations.ResetProjection)
+	})
+	add("GET", "/v1/projections/{name}/versions", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeListProjectionVersions, operations.ListProjectionVersions)
+	})
+	add("POST", "/v1/projections/{name}/catch-up", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeCatchUpProjection, operations.CatchUpProjection)
+	})
+	add("POST", "/v1/projections/{name}/retry", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeRetryProjection, operations.RetryProjection)
+	})
+	add("POST", "/v1/projections/{name}/skip", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeSkipEvent, operations.SkipEvent)
+	})
+	add("GET", "/v1/projections/{name}/skipped", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeListSkippedEvents, operations.ListSkippedEvents)
+	})
+	add("DELETE", "/v1/projections/{name}/skipped/{position}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeWithdrawSkip, operations.WithdrawSkip)
+	})
+	add("GET", "/v1/projections/{name}/parked", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeListParkedDocuments, operations.ListParkedDocuments)
+	})
+	add("POST", "/v1/projections/{name}/parked/replay", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeReplayParkedDocuments, operations.ReplayParkedDocuments)
+	})
+	add("POST", "/v1/projections/{name}/parked/{documentId}/replay", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeReplayParkedDocument, operations.ReplayParkedDocument)
+	})
+	add("DELETE", "/v1/projections/{name}/parked/{documentId}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeDiscardParkedDocument, operations.DiscardParkedDocument)
+	})
+	add("GET", "/v1/projections/{name}/documents", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeListDocuments, operations.ListDocuments)
+	})
+	add("GET", "/v1/projections/{name}/documents/{documentId}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeGetDocument, operations.GetDocument)
+	})
+	add("GET", "/v1/projections/{name}/rebuilds", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeListRebuilds, operations.ListRebuilds)
+	})
+	add("POST", "/v1/projections/{name}/rebuilds", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeStartRebuild, operations.StartRebuild)
+	})
+	add("GET", "/v1/projections/{name}/rebuilds/{rebuildId}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeGetRebuild, operations.GetRebuild)
+	})
+	add("POST", "/v1/projections/{name}/rebuilds/{rebuildId}/cancel", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeCancelRebuild, operations.CancelRebuild)
+	})
+	add("POST", "/v1/projections/{name}/rebuilds/{rebuildId}/approve", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeApproveRebuild, operations.ApproveRebuild)
+	})
+	add("POST", "/v1/projections/{name}/rebuilds/{rebuildId}/pause", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodePauseRebuild, operations.PauseRebuild)
+	})
+	add("POST", "/v1/projections/{name}/rebuilds/{rebuildId}/resume", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeResumeRebuild, operations.ResumeRebuild)
+	})
+	add("POST", "/v1/projections/{name}/rebuilds/{rebuildId}/rollback", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeRollbackRebuild, operations.RollbackRebuild)
+	})
+	add("GET", "/v1/projections/{name}/rebuilds/{rebuildId}/tenants", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeListRebuildTenants, operations.ListRebuildTenants)
+	})
+	add("GET", "/v1/upcasters", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeListUpcasters, operations.ListUpcasters)
+	})
+	add("POST", "/v1/upcasters/preview", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodePreviewUpcaster, operations.PreviewUpcaster)
+	})
+	add("DELETE", "/v1/upcasters/{type}/{version}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeDeleteUpcaster, operations.DeleteUpcaster)
+	})
+	add("GET", "/v1/upcasters/{type}/{version}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeGetUpcaster, operations.GetUpcaster)
+	})
+	add("PUT", "/v1/upcasters/{type}/{version}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodePutUpcaster, operations.PutUpcaster)
+	})
+	add("GET", "/v1/admin/projections/{name}/documents", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeListAllDocuments, operations.ListAllDocuments)
+	})
+	add("GET", "/v1/admin/members", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeListMembers, operations.ListMembers)
+	})
+	add("POST", "/v1/tickets", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeCreateTicket, operations.CreateTicket)
+	})
+	add("GET", "/v1/subscriptions", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeListSubscriptions, operations.ListSubscriptions)
+	})
+	add("DELETE", "/v1/subscriptions/{name}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeDeleteSubscription, operations.DeleteSubscription)
+	})
+	add("GET", "/v1/subscriptions/{name}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeGetSubscription, operations.GetSubscription)
+	})
+	add("PUT", "/v1/subscriptions/{name}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodePutSubscription, operations.PutSubscription)
+	})
+	add("POST", "/v1/subscriptions/{name}/ack", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeAckEvents, operations.AckEvents)
+	})
+	add("POST", "/v1/subscriptions/{name}/ack/{eventId}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeAckEvent, operations.AckEvent)
+	})
+	add("POST", "/v1/subscriptions/{name}/nack", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeNackEvents, operations.NackEvents)
+	})
+	add("POST", "/v1/subscriptions/{name}/extend", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeExtendEvents, operations.ExtendEvents)
+	})
+	add("POST", "/v1/subscriptions/{name}/seek", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeSeekSubscription, operations.SeekSubscription)
+	})
+	add("POST", "/v1/subscriptions/{name}/pause", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodePauseSubscription, operations.PauseSubscription)
+	})
+	add("POST", "/v1/subscriptions/{name}/resume", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeResumeSubscription, operations.ResumeSubscription)
+	})
+	add("DELETE", "/v1/subscriptions/{name}/dead-letters", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeDiscardDeadLetters, operations.DiscardDeadLetters)
+	})
+	add("POST", "/v1/subscriptions/{name}/dead-letters/replay", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeReplayDeadLetters, operations.ReplayDeadLetters)
+	})
+	add("POST", "/v1/subscriptions/{name}/dead-letters/{eventId}/replay", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeReplayDeadLetter, operations.ReplayDeadLetter)
+	})
+	add("DELETE", "/v1/subscriptions/{name}/dead-letters/{eventId}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeDiscardDeadLetter, operations.DiscardDeadLetter)
+	})
+	add("GET", "/v1/subscriptions/{name}/members", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeListSubscriptionMembers, operations.ListSubscriptionMembers)
+	})
+	add("POST", "/v1/subscriptions/{name}/members", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeJoinSubscription, operations.JoinSubscription)
+	})
+	add("DELETE", "/v1/subscriptions/{name}/members/{memberId}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeLeaveSubscription, operations.LeaveSubscription)
+	})
+	add("PUT", "/v1/subscriptions/{name}/members/{memberId}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeHeartbeatSubscription, operations.HeartbeatSubscription)
+	})
+	add("GET", "/v1/retention", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeListRetention, operations.ListRetention)
+	})
+	add("DELETE", "/v1/retention/{category}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeDeleteRetention, operations.DeleteRetention)
+	})
+	add("GET", "/v1/retention/{category}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeGetRetention, operations.GetRetention)
+	})
+	add("PUT", "/v1/retention/{category}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodePutRetention, operations.PutRetention)
+	})
+	add("POST", "/v1/retention/{category}/run", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeRunRetention, operations.RunRetention)
+	})
+	add("GET", "/v1/webhooks", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeListWebhooks, operations.ListWebhooks)
+	})
+	add("DELETE", "/v1/webhooks/{name}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeDeleteWebhook, operations.DeleteWebhook)
+	})
+	add("GET", "/v1/webhooks/{name}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeGetWebhook, operations.GetWebhook)
+	})
+	add("PUT", "/v1/webhooks/{name}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodePutWebhook, operations.PutWebhook)
+	})
+	add("POST", "/v1/webhooks/{name}/pause", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodePauseWebhook, operations.PauseWebhook)
+	})
+	add("POST", "/v1/webhooks/{name}/resume", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeResumeWebhook, operations.ResumeWebhook)
+	})
+	add("POST", "/v1/webhooks/{name}/secrets", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeAddWebhookSecret, operations.AddWebhookSecret)
+	})
+	add("DELETE", "/v1/webhooks/{name}/secrets/{secretId}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeRemoveWebhookSecret, operations.RemoveWebhookSecret)
+	})
+	add("GET", "/v1/webhooks/{name}/attempts", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeListWebhookAttempts, operations.ListWebhookAttempts)
+	})
+	add("DELETE", "/v1/webhooks/{name}/replay", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeCancelWebhookReplay, operations.CancelWebhookReplay)
+	})
+	add("GET", "/v1/webhooks/{name}/replay", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeGetWebhookReplay, operations.GetWebhookReplay)
+	})
+	add("POST", "/v1/webhooks/{name}/replay", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeStartWebhookReplay, operations.StartWebhookReplay)
+	})
+	add("POST", "/v1/webhooks/{name}/test", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeTestWebhook, operations.TestWebhook)
+	})
+	add("GET", "/v1/cursors", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeListCursors, operations.ListCursors)
+	})
+	add("GET", "/v1/lag", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeGetLag, operations.GetLag)
+	})
+	add("GET", "/v1/tenants", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeListTenants, operations.ListTenants)
+	})
+	add("POST", "/v1/tenants", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeCreateTenant, operations.CreateTenant)
+	})
+	add("POST", "/v1/tenants/{tenantId}/events/{position}/redact", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeRedactEvent, operations.RedactEvent)
+	})
+	add("DELETE", "/v1/tenants/{tenantId}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeDeleteTenant, operations.DeleteTenant)
+	})
+	add("GET", "/v1/tenants/{tenantId}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeGetTenant, operations.GetTenant)
+	})
+	add("PATCH", "/v1/tenants/{tenantId}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeChangeTenant, operations.ChangeTenant)
+	})
+	add("GET", "/v1/tenants/{tenantId}/keys", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeListTenantKeys, operations.ListTenantKeys)
+	})
+	add("POST", "/v1/tenants/{tenantId}/keys", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeCreateTenantKey, operations.CreateTenantKey)
+	})
+	add("DELETE", "/v1/tenants/{tenantId}/keys/{keyId}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeRevokeTenantKey, operations.RevokeTenantKey)
+	})
+	add("GET", "/v1/keys", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeListKeys, operations.ListKeys)
+	})
+	add("POST", "/v1/keys", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeCreateKey, operations.CreateKey)
+	})
+	add("DELETE", "/v1/keys/{keyId}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeRevokeKey, operations.RevokeKey)
+	})
+}
+
+// ListMembersRequest is the decoded request of an operation.
+type ListMembersRequest struct {
+}
+
+// ListAllDocumentsRequest is the decoded request of an operation.
+type ListAllDocumentsRequest struct {
+	Name   Name
 	Params ListAllDocumentsParams
 }
 
-type ListAllDocumentsResponseObject interface {
-	VisitListAllDocumentsResponse(w http.ResponseWriter) error
+// ListAggregatesRequest is the decoded request of an operation.
+type ListAggregatesRequest struct {
 }
 
-type ListAllDocuments200ResponseHeaders struct {
-	Link *string
+// DeleteAggregateRequest is the decoded request of an operation.
+type DeleteAggregateRequest struct {
+	Category Category
 }
 
-type ListAllDocuments200JSONResponse struct {
-	Body    TenantDocumentList
-	Headers ListAllDocuments200ResponseHeaders
+// GetAggregateRequest is the decoded request of an operation.
+type GetAggregateRequest struct {
+	Category Category
 }
 
-func (response ListAllDocuments200JSONResponse) VisitListAllDocumentsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	if response.Headers.Link != nil {
-		w.Header().Set("Link", fmt.Sprint(*response.Headers.Link))
-	}
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
+// PutAggregateRequest is the decoded request of an operation.
+type PutAggregateRequest struct {
+	Category Category
+	Body     PutAggregateJSONRequestBody
 }
 
-type ListAllDocuments400ApplicationProblemPlusJSONResponse struct {
-	InvalidQueryApplicationProblemPlusJSONResponse
+// ListCursorsRequest is the decoded request of an operation.
+type ListCursorsRequest struct {
 }
 
-func (response ListAllDocuments400ApplicationProblemPlusJSONResponse) VisitListAllDocumentsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(400)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListAllDocuments404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response ListAllDocuments404ApplicationProblemPlusJSONResponse) VisitListAllDocumentsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListAllDocuments410ApplicationProblemPlusJSONResponse struct {
-	GoneApplicationProblemPlusJSONResponse
-}
-
-func (response ListAllDocuments410ApplicationProblemPlusJSONResponse) VisitListAllDocumentsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(410)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListAllDocuments422ApplicationProblemPlusJSONResponse struct {
-	TooCostlyApplicationProblemPlusJSONResponse
-}
-
-func (response ListAllDocuments422ApplicationProblemPlusJSONResponse) VisitListAllDocumentsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(422)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListAllDocumentsdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ListAllDocumentsdefaultApplicationProblemPlusJSONResponse) VisitListAllDocumentsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListAggregatesRequestObject struct {
-}
-
-type ListAggregatesResponseObject interface {
-	VisitListAggregatesResponse(w http.ResponseWriter) error
-}
-
-type ListAggregates200JSONResponse AggregateList
-
-func (response ListAggregates200JSONResponse) VisitListAggregatesResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListAggregatesdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ListAggregatesdefaultApplicationProblemPlusJSONResponse) VisitListAggregatesResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type DeleteAggregateRequestObject struct {
-	Category Category `json:"category"`
-}
-
-type DeleteAggregateResponseObject interface {
-	VisitDeleteAggregateResponse(w http.ResponseWriter) error
-}
-
-type DeleteAggregate204Response struct {
-}
-
-func (response DeleteAggregate204Response) VisitDeleteAggregateResponse(w http.ResponseWriter) error {
-	w.WriteHeader(204)
-	return nil
-}
-
-type DeleteAggregate404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response DeleteAggregate404ApplicationProblemPlusJSONResponse) VisitDeleteAggregateResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type DeleteAggregatedefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response DeleteAggregatedefaultApplicationProblemPlusJSONResponse) VisitDeleteAggregateResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetAggregateRequestObject struct {
-	Category Category `json:"category"`
-}
-
-type GetAggregateResponseObject interface {
-	VisitGetAggregateResponse(w http.ResponseWriter) error
-}
-
-type GetAggregate200JSONResponse Aggregate
-
-func (response GetAggregate200JSONResponse) VisitGetAggregateResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetAggregate404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response GetAggregate404ApplicationProblemPlusJSONResponse) VisitGetAggregateResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetAggregatedefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response GetAggregatedefaultApplicationProblemPlusJSONResponse) VisitGetAggregateResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PutAggregateRequestObject struct {
-	Category Category `json:"category"`
-	Body     *PutAggregateJSONRequestBody
-}
-
-type PutAggregateResponseObject interface {
-	VisitPutAggregateResponse(w http.ResponseWriter) error
-}
-
-type PutAggregate200JSONResponse Aggregate
-
-func (response PutAggregate200JSONResponse) VisitPutAggregateResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PutAggregate422ApplicationProblemPlusJSONResponse struct {
-	InvalidDefinitionApplicationProblemPlusJSONResponse
-}
-
-func (response PutAggregate422ApplicationProblemPlusJSONResponse) VisitPutAggregateResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(422)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PutAggregatedefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response PutAggregatedefaultApplicationProblemPlusJSONResponse) VisitPutAggregateResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListCursorsRequestObject struct {
-}
-
-type ListCursorsResponseObject interface {
-	VisitListCursorsResponse(w http.ResponseWriter) error
-}
-
-type ListCursors200JSONResponse CursorList
-
-func (response ListCursors200JSONResponse) VisitListCursorsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListCursorsdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ListCursorsdefaultApplicationProblemPlusJSONResponse) VisitListCursorsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListKeysRequestObject struct {
+// ListKeysRequest is the decoded request of an operation.
+type ListKeysRequest struct {
 	Params ListKeysParams
 }
 
-type ListKeysResponseObject interface {
-	VisitListKeysResponse(w http.ResponseWriter) error
+// CreateKeyRequest is the decoded request of an operation.
+type CreateKeyRequest struct {
+	Body CreateKeyJSONRequestBody
 }
 
-type ListKeys200ResponseHeaders struct {
-	Link *string
+// RevokeKeyRequest is the decoded request of an operation.
+type RevokeKeyRequest struct {
+	KeyId KeyId
 }
 
-type ListKeys200JSONResponse struct {
-	Body    KeyList
-	Headers ListKeys200ResponseHeaders
+// GetLagRequest is the decoded request of an operation.
+type GetLagRequest struct {
 }
 
-func (response ListKeys200JSONResponse) VisitListKeysResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	if response.Headers.Link != nil {
-		w.Header().Set("Link", fmt.Sprint(*response.Headers.Link))
-	}
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListKeysdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ListKeysdefaultApplicationProblemPlusJSONResponse) VisitListKeysResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type CreateKeyRequestObject struct {
-	Body *CreateKeyJSONRequestBody
-}
-
-type CreateKeyResponseObject interface {
-	VisitCreateKeyResponse(w http.ResponseWriter) error
-}
-
-type CreateKey201JSONResponse CreatedKey
-
-func (response CreateKey201JSONResponse) VisitCreateKeyResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(201)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type CreateKeydefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response CreateKeydefaultApplicationProblemPlusJSONResponse) VisitCreateKeyResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type RevokeKeyRequestObject struct {
-	KeyId KeyId `json:"keyId"`
-}
-
-type RevokeKeyResponseObject interface {
-	VisitRevokeKeyResponse(w http.ResponseWriter) error
-}
-
-type RevokeKey204Response struct {
-}
-
-func (response RevokeKey204Response) VisitRevokeKeyResponse(w http.ResponseWriter) error {
-	w.WriteHeader(204)
-	return nil
-}
-
-type RevokeKey404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response RevokeKey404ApplicationProblemPlusJSONResponse) VisitRevokeKeyResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type RevokeKeydefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response RevokeKeydefaultApplicationProblemPlusJSONResponse) VisitRevokeKeyResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetLagRequestObject struct {
-}
-
-type GetLagResponseObject interface {
-	VisitGetLagResponse(w http.ResponseWriter) error
-}
-
-type GetLag200JSONResponse LagList
-
-func (response GetLag200JSONResponse) VisitGetLagResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetLagdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response GetLagdefaultApplicationProblemPlusJSONResponse) VisitGetLagResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListProjectionsRequestObject struct {
-}
-
-type ListProjectionsResponseObject interface {
-	VisitListProjectionsResponse(w http.ResponseWriter) error
-}
-
-type ListProjections200JSONResponse ProjectionList
-
-func (response ListProjections200JSONResponse) VisitListProjectionsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListProjectionsdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ListProjectionsdefaultApplicationProblemPlusJSONResponse) VisitListProjectionsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type CreateProjectionRequestObject struct {
-	Body *CreateProjectionJSONRequestBody
-}
-
-type CreateProjectionResponseObject interface {
-	VisitCreateProjectionResponse(w http.ResponseWriter) error
-}
-
-type CreateProjection201ResponseHeaders struct {
-	Location *string
-}
-
-type CreateProjection201JSONResponse struct {
-	Body    Projection
-	Headers CreateProjection201ResponseHeaders
-}
-
-func (response CreateProjection201JSONResponse) VisitCreateProjectionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	if response.Headers.Location != nil {
-		w.Header().Set("Location", fmt.Sprint(*response.Headers.Location))
-	}
-	w.WriteHeader(201)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type CreateProjection409ApplicationProblemPlusJSONResponse struct {
-	ConflictApplicationProblemPlusJSONResponse
-}
-
-func (response CreateProjection409ApplicationProblemPlusJSONResponse) VisitCreateProjectionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(409)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type CreateProjection422ApplicationProblemPlusJSONResponse struct {
-	InvalidDefinitionApplicationProblemPlusJSONResponse
-}
-
-func (response CreateProjection422ApplicationProblemPlusJSONResponse) VisitCreateProjectionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(422)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type CreateProjectiondefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response CreateProjectiondefaultApplicationProblemPlusJSONResponse) VisitCreateProjectionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PlanProjectionsRequestObject struct {
-	Body *PlanProjectionsJSONRequestBody
-}
-
-type PlanProjectionsResponseObject interface {
-	VisitPlanProjectionsResponse(w http.ResponseWriter) error
-}
-
-type PlanProjections200JSONResponse PlanResult
-
-func (response PlanProjections200JSONResponse) VisitPlanProjectionsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PlanProjectionsdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response PlanProjectionsdefaultApplicationProblemPlusJSONResponse) VisitPlanProjectionsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PreviewProjectionRequestObject struct {
-	Body *PreviewProjectionJSONRequestBody
-}
-
-type PreviewProjectionResponseObject interface {
-	VisitPreviewProjectionResponse(w http.ResponseWriter) error
-}
-
-type PreviewProjection200JSONResponse PreviewResult
-
-func (response PreviewProjection200JSONResponse) VisitPreviewProjectionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PreviewProjection404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response PreviewProjection404ApplicationProblemPlusJSONResponse) VisitPreviewProjectionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
+// ListProjectionsRequest is the decoded request of an operation.
+type ListProjectionsRequest struct {
 }
 
-type PreviewProjection422ApplicationProblemPlusJSONResponse struct {
-	InvalidDefinitionApplicationProblemPlusJSONResponse
+// CreateProjectionRequest is the decoded request of an operation.
+type CreateProjectionRequest struct {
+	Body CreateProjectionJSONRequestBody
 }
 
-func (response PreviewProjection422ApplicationProblemPlusJSONResponse) VisitPreviewProjectionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(422)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PreviewProjectiondefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response PreviewProjectiondefaultApplicationProblemPlusJSONResponse) VisitPreviewProjectionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type DeleteProjectionRequestObject struct {
-	Name Name `json:"name"`
-}
-
-type DeleteProjectionResponseObject interface {
-	VisitDeleteProjectionResponse(w http.ResponseWriter) error
-}
-
-type DeleteProjection204Response struct {
-}
-
-func (response DeleteProjection204Response) VisitDeleteProjectionResponse(w http.ResponseWriter) error {
-	w.WriteHeader(204)
-	return nil
-}
-
-type DeleteProjection404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response DeleteProjection404ApplicationProblemPlusJSONResponse) VisitDeleteProjectionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
+// PlanProjectionsRequest is the decoded request of an operation.
+type PlanProjectionsRequest struct {
+	Body PlanProjectionsJSONRequestBody
 }
 
-type DeleteProjectiondefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
+// PreviewProjectionRequest is the decoded request of an operation.
+type PreviewProjectionRequest struct {
+	Body PreviewProjectionJSONRequestBody
 }
 
-func (response DeleteProjectiondefaultApplicationProblemPlusJSONResponse) VisitDeleteProjectionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetProjectionRequestObject struct {
-	Name Name `json:"name"`
-}
-
-type GetProjectionResponseObject interface {
-	VisitGetProjectionResponse(w http.ResponseWriter) error
-}
-
-type GetProjection200ResponseHeaders struct {
-	ETag *string
-}
-
-type GetProjection200JSONResponse struct {
-	Body    Projection
-	Headers GetProjection200ResponseHeaders
-}
-
-func (response GetProjection200JSONResponse) VisitGetProjectionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	if response.Headers.ETag != nil {
-		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
-	}
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetProjection404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response GetProjection404ApplicationProblemPlusJSONResponse) VisitGetProjectionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
+// DeleteProjectionRequest is the decoded request of an operation.
+type DeleteProjectionRequest struct {
+	Name Name
 }
-
-type GetProjectiondefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response GetProjectiondefaultApplicationProblemPlusJSONResponse) VisitGetProjectionResponse(w http.ResponseWriter) error {
 
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
+// GetProjectionRequest is the decoded request of an operation.
+type GetProjectionRequest struct {
+	Name Name
 }
 
-type PutProjectionRequestObject struct {
-	Name   Name `json:"name"`
+// PutProjectionRequest is the decoded request of an operation.
+type PutProjectionRequest struct {
+	Name   Name
 	Params PutProjectionParams
-	Body   *PutProjectionJSONRequestBody
+	Body   PutProjectionJSONRequestBody
 }
 
-type PutProjectionResponseObject interface {
-	VisitPutProjectionResponse(w http.ResponseWriter) error
-}
-
-type PutProjection200JSONResponse Projection
-
-func (response PutProjection200JSONResponse) VisitPutProjectionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PutProjection201JSONResponse Projection
-
-func (response PutProjection201JSONResponse) VisitPutProjectionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(201)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PutProjection202ResponseHeaders struct {
-	Location *string
-}
-
-type PutProjection202JSONResponse struct {
-	Body    Rebuild
-	Headers PutProjection202ResponseHeaders
-}
-
-func (response PutProjection202JSONResponse) VisitPutProjectionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	if response.Headers.Location != nil {
-		w.Header().Set("Location", fmt.Sprint(*response.Headers.Location))
-	}
-	w.WriteHeader(202)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PutProjection409ApplicationProblemPlusJSONResponse struct {
-	ConflictApplicationProblemPlusJSONResponse
-}
-
-func (response PutProjection409ApplicationProblemPlusJSONResponse) VisitPutProjectionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(409)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PutProjection422ApplicationProblemPlusJSONResponse struct {
-	InvalidDefinitionApplicationProblemPlusJSONResponse
-}
-
-func (response PutProjection422ApplicationProblemPlusJSONResponse) VisitPutProjectionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(422)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PutProjectiondefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response PutProjectiondefaultApplicationProblemPlusJSONResponse) VisitPutProjectionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type CatchUpProjectionRequestObject struct {
-	Name   Name `json:"name"`
+// CatchUpProjectionRequest is the decoded request of an operation.
+type CatchUpProjectionRequest struct {
+	Name   Name
 	Params CatchUpProjectionParams
 }
 
-type CatchUpProjectionResponseObject interface {
-	VisitCatchUpProjectionResponse(w http.ResponseWriter) error
-}
-
-type CatchUpProjection200JSONResponse ProjectionState
-
-func (response CatchUpProjection200JSONResponse) VisitCatchUpProjectionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type CatchUpProjection404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response CatchUpProjection404ApplicationProblemPlusJSONResponse) VisitCatchUpProjectionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type CatchUpProjectiondefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response CatchUpProjectiondefaultApplicationProblemPlusJSONResponse) VisitCatchUpProjectionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListDocumentsRequestObject struct {
-	Name   Name `json:"name"`
+// ListDocumentsRequest is the decoded request of an operation.
+type ListDocumentsRequest struct {
+	Name   Name
 	Params ListDocumentsParams
 }
 
-type ListDocumentsResponseObject interface {
-	VisitListDocumentsResponse(w http.ResponseWriter) error
-}
-
-type ListDocuments200ResponseHeaders struct {
-	Link *string
-}
-
-type ListDocuments200JSONResponse struct {
-	Body    DocumentList
-	Headers ListDocuments200ResponseHeaders
-}
-
-func (response ListDocuments200JSONResponse) VisitListDocumentsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	if response.Headers.Link != nil {
-		w.Header().Set("Link", fmt.Sprint(*response.Headers.Link))
-	}
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListDocuments400ApplicationProblemPlusJSONResponse struct {
-	InvalidQueryApplicationProblemPlusJSONResponse
-}
-
-func (response ListDocuments400ApplicationProblemPlusJSONResponse) VisitListDocumentsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(400)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListDocuments404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response ListDocuments404ApplicationProblemPlusJSONResponse) VisitListDocumentsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListDocuments410ApplicationProblemPlusJSONResponse struct {
-	GoneApplicationProblemPlusJSONResponse
-}
-
-func (response ListDocuments410ApplicationProblemPlusJSONResponse) VisitListDocumentsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(410)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListDocuments422ApplicationProblemPlusJSONResponse struct {
-	TooCostlyApplicationProblemPlusJSONResponse
-}
-
-func (response ListDocuments422ApplicationProblemPlusJSONResponse) VisitListDocumentsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(422)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListDocumentsdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ListDocumentsdefaultApplicationProblemPlusJSONResponse) VisitListDocumentsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetDocumentRequestObject struct {
-	Name       Name   `json:"name"`
-	DocumentId string `json:"documentId"`
+// GetDocumentRequest is the decoded request of an operation.
+type GetDocumentRequest struct {
+	Name       Name
+	DocumentId string
 	Params     GetDocumentParams
 }
 
-type GetDocumentResponseObject interface {
-	VisitGetDocumentResponse(w http.ResponseWriter) error
-}
-
-type GetDocument200ResponseHeaders struct {
-	ETag *string
-}
-
-type GetDocument200JSONResponse struct {
-	Body    Document
-	Headers GetDocument200ResponseHeaders
-}
-
-func (response GetDocument200JSONResponse) VisitGetDocumentResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	if response.Headers.ETag != nil {
-		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
-	}
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetDocument404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response GetDocument404ApplicationProblemPlusJSONResponse) VisitGetDocumentResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetDocumentdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response GetDocumentdefaultApplicationProblemPlusJSONResponse) VisitGetDocumentResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListParkedDocumentsRequestObject struct {
-	Name   Name `json:"name"`
+// ListParkedDocumentsRequest is the decoded request of an operation.
+type ListParkedDocumentsRequest struct {
+	Name   Name
 	Params ListParkedDocumentsParams
 }
 
-type ListParkedDocumentsResponseObject interface {
-	VisitListParkedDocumentsResponse(w http.ResponseWriter) error
-}
-
-type ListParkedDocuments200ResponseHeaders struct {
-	Link *string
-}
-
-type ListParkedDocuments200JSONResponse struct {
-	Body    ParkedDocumentList
-	Headers ListParkedDocuments200ResponseHeaders
-}
-
-func (response ListParkedDocuments200JSONResponse) VisitListParkedDocumentsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	if response.Headers.Link != nil {
-		w.Header().Set("Link", fmt.Sprint(*response.Headers.Link))
-	}
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListParkedDocuments404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response ListParkedDocuments404ApplicationProblemPlusJSONResponse) VisitListParkedDocumentsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListParkedDocumentsdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ListParkedDocumentsdefaultApplicationProblemPlusJSONResponse) VisitListParkedDocumentsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ReplayParkedDocumentsRequestObject struct {
-	Name   Name `json:"name"`
+// ReplayParkedDocumentsRequest is the decoded request of an operation.
+type ReplayParkedDocumentsRequest struct {
+	Name   Name
 	Params ReplayParkedDocumentsParams
 }
 
-type ReplayParkedDocumentsResponseObject interface {
-	VisitReplayParkedDocumentsResponse(w http.ResponseWriter) error
-}
-
-type ReplayParkedDocuments200JSONResponse Replayed
-
-func (response ReplayParkedDocuments200JSONResponse) VisitReplayParkedDocumentsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ReplayParkedDocuments404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response ReplayParkedDocuments404ApplicationProblemPlusJSONResponse) VisitReplayParkedDocumentsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ReplayParkedDocumentsdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ReplayParkedDocumentsdefaultApplicationProblemPlusJSONResponse) VisitReplayParkedDocumentsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type DiscardParkedDocumentRequestObject struct {
-	Name       Name     `json:"name"`
-	DocumentId ParkedId `json:"documentId"`
+// DiscardParkedDocumentRequest is the decoded request of an operation.
+type DiscardParkedDocumentRequest struct {
+	Name       Name
+	DocumentId ParkedId
 	Params     DiscardParkedDocumentParams
 }
 
-type DiscardParkedDocumentResponseObject interface {
-	VisitDiscardParkedDocumentResponse(w http.ResponseWriter) error
-}
-
-type DiscardParkedDocument204Response struct {
-}
-
-func (response DiscardParkedDocument204Response) VisitDiscardParkedDocumentResponse(w http.ResponseWriter) error {
-	w.WriteHeader(204)
-	return nil
-}
-
-type DiscardParkedDocument404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response DiscardParkedDocument404ApplicationProblemPlusJSONResponse) VisitDiscardParkedDocumentResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type DiscardParkedDocumentdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response DiscardParkedDocumentdefaultApplicationProblemPlusJSONResponse) VisitDiscardParkedDocumentResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ReplayParkedDocumentRequestObject struct {
-	Name       Name     `json:"name"`
-	DocumentId ParkedId `json:"documentId"`
+// ReplayParkedDocumentRequest is the decoded request of an operation.
+type ReplayParkedDocumentRequest struct {
+	Name       Name
+	DocumentId ParkedId
 	Params     ReplayParkedDocumentParams
 }
 
-type ReplayParkedDocumentResponseObject interface {
-	VisitReplayParkedDocumentResponse(w http.ResponseWriter) error
+// ListRebuildsRequest is the decoded request of an operation.
+type ListRebuildsRequest struct {
+	Name Name
 }
 
-type ReplayParkedDocument200JSONResponse Replayed
-
-func (response ReplayParkedDocument200JSONResponse) VisitReplayParkedDocumentResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ReplayParkedDocument404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response ReplayParkedDocument404ApplicationProblemPlusJSONResponse) VisitReplayParkedDocumentResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ReplayParkedDocumentdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ReplayParkedDocumentdefaultApplicationProblemPlusJSONResponse) VisitReplayParkedDocumentResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListRebuildsRequestObject struct {
-	Name Name `json:"name"`
-}
-
-type ListRebuildsResponseObject interface {
-	VisitListRebuildsResponse(w http.ResponseWriter) error
-}
-
-type ListRebuilds200JSONResponse RebuildList
-
-func (response ListRebuilds200JSONResponse) VisitListRebuildsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListRebuilds404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response ListRebuilds404ApplicationProblemPlusJSONResponse) VisitListRebuildsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListRebuildsdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ListRebuildsdefaultApplicationProblemPlusJSONResponse) VisitListRebuildsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type StartRebuildRequestObject struct {
-	Name Name `json:"name"`
-	Body *StartRebuildJSONRequestBody
-}
-
-type StartRebuildResponseObject interface {
-	VisitStartRebuildResponse(w http.ResponseWriter) error
-}
-
-type StartRebuild202ResponseHeaders struct {
-	Location *string
-}
-
-type StartRebuild202JSONResponse struct {
-	Body    Rebuild
-	Headers StartRebuild202ResponseHeaders
-}
-
-func (response StartRebuild202JSONResponse) VisitStartRebuildResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	if response.Headers.Location != nil {
-		w.Header().Set("Location", fmt.Sprint(*response.Headers.Location))
-	}
-	w.WriteHeader(202)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type StartRebuild404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response StartRebuild404ApplicationProblemPlusJSONResponse) VisitStartRebuildResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type StartRebuild409ApplicationProblemPlusJSONResponse struct {
-	ConflictApplicationProblemPlusJSONResponse
-}
-
-func (response StartRebuild409ApplicationProblemPlusJSONResponse) VisitStartRebuildResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(409)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type StartRebuild422ApplicationProblemPlusJSONResponse struct {
-	InvalidDefinitionApplicationProblemPlusJSONResponse
-}
-
-func (response StartRebuild422ApplicationProblemPlusJSONResponse) VisitStartRebuildResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(422)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type StartRebuilddefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response StartRebuilddefaultApplicationProblemPlusJSONResponse) VisitStartRebuildResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetRebuildRequestObject struct {
-	Name      Name      `json:"name"`
-	RebuildId RebuildId `json:"rebuildId"`
-}
-
-type GetRebuildResponseObject interface {
-	VisitGetRebuildResponse(w http.ResponseWriter) error
-}
-
-type GetRebuild200JSONResponse Rebuild
-
-func (response GetRebuild200JSONResponse) VisitGetRebuildResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetRebuild404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response GetRebuild404ApplicationProblemPlusJSONResponse) VisitGetRebuildResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetRebuilddefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response GetRebuilddefaultApplicationProblemPlusJSONResponse) VisitGetRebuildResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ApproveRebuildRequestObject struct {
-	Name      Name      `json:"name"`
-	RebuildId RebuildId `json:"rebuildId"`
-}
-
-type ApproveRebuildResponseObject interface {
-	VisitApproveRebuildResponse(w http.ResponseWriter) error
-}
-
-type ApproveRebuild202JSONResponse Rebuild
-
-func (response ApproveRebuild202JSONResponse) VisitApproveRebuildResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(202)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ApproveRebuild404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response ApproveRebuild404ApplicationProblemPlusJSONResponse) VisitApproveRebuildResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ApproveRebuild409ApplicationProblemPlusJSONResponse struct {
-	ConflictApplicationProblemPlusJSONResponse
-}
-
-func (response ApproveRebuild409ApplicationProblemPlusJSONResponse) VisitApproveRebuildResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(409)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ApproveRebuilddefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ApproveRebuilddefaultApplicationProblemPlusJSONResponse) VisitApproveRebuildResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type CancelRebuildRequestObject struct {
-	Name      Name      `json:"name"`
-	RebuildId RebuildId `json:"rebuildId"`
-}
-
-type CancelRebuildResponseObject interface {
-	VisitCancelRebuildResponse(w http.ResponseWriter) error
-}
-
-type CancelRebuild202JSONResponse Rebuild
-
-func (response CancelRebuild202JSONResponse) VisitCancelRebuildResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(202)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type CancelRebuild404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response CancelRebuild404ApplicationProblemPlusJSONResponse) VisitCancelRebuildResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type CancelRebuild409ApplicationProblemPlusJSONResponse struct {
-	ConflictApplicationProblemPlusJSONResponse
-}
-
-func (response CancelRebuild409ApplicationProblemPlusJSONResponse) VisitCancelRebuildResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(409)
-	_, err := buf.WriteTo(w)
-	return err
+// StartRebuildRequest is the decoded request of an operation.
+type StartRebuildRequest struct {
+	Name Name
+	Body StartRebuildJSONRequestBody
 }
 
-type CancelRebuilddefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
+// GetRebuildRequest is the decoded request of an operation.
+type GetRebuildRequest struct {
+	Name      Name
+	RebuildId RebuildId
 }
 
-func (response CancelRebuilddefaultApplicationProblemPlusJSONResponse) VisitCancelRebuildResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PauseRebuildRequestObject struct {
-	Name      Name      `json:"name"`
-	RebuildId RebuildId `json:"rebuildId"`
-}
-
-type PauseRebuildResponseObject interface {
-	VisitPauseRebuildResponse(w http.ResponseWriter) error
-}
-
-type PauseRebuild202JSONResponse Rebuild
-
-func (response PauseRebuild202JSONResponse) VisitPauseRebuildResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(202)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PauseRebuild404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response PauseRebuild404ApplicationProblemPlusJSONResponse) VisitPauseRebuildResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PauseRebuild409ApplicationProblemPlusJSONResponse struct {
-	ConflictApplicationProblemPlusJSONResponse
-}
-
-func (response PauseRebuild409ApplicationProblemPlusJSONResponse) VisitPauseRebuildResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(409)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PauseRebuilddefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response PauseRebuilddefaultApplicationProblemPlusJSONResponse) VisitPauseRebuildResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ResumeRebuildRequestObject struct {
-	Name      Name      `json:"name"`
-	RebuildId RebuildId `json:"rebuildId"`
-}
-
-type ResumeRebuildResponseObject interface {
-	VisitResumeRebuildResponse(w http.ResponseWriter) error
-}
-
-type ResumeRebuild202JSONResponse Rebuild
-
-func (response ResumeRebuild202JSONResponse) VisitResumeRebuildResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(202)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ResumeRebuild404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response ResumeRebuild404ApplicationProblemPlusJSONResponse) VisitResumeRebuildResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ResumeRebuild409ApplicationProblemPlusJSONResponse struct {
-	ConflictApplicationProblemPlusJSONResponse
+// ApproveRebuildRequest is the decoded request of an operation.
+type ApproveRebuildRequest struct {
+	Name      Name
+	RebuildId RebuildId
 }
 
-func (response ResumeRebuild409ApplicationProblemPlusJSONResponse) VisitResumeRebuildResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(409)
-	_, err := buf.WriteTo(w)
-	return err
+// CancelRebuildRequest is the decoded request of an operation.
+type CancelRebuildRequest struct {
+	Name      Name
+	RebuildId RebuildId
 }
 
-type ResumeRebuilddefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
+// PauseRebuildRequest is the decoded request of an operation.
+type PauseRebuildRequest struct {
+	Name      Name
+	RebuildId RebuildId
 }
-
-func (response ResumeRebuilddefaultApplicationProblemPlusJSONResponse) VisitResumeRebuildResponse(w http.ResponseWriter) error {
 
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
+// ResumeRebuildRequest is the decoded request of an operation.
+type ResumeRebuildRequest struct {
+	Name      Name
+	RebuildId RebuildId
 }
 
-type RollbackRebuildRequestObject struct {
-	Name      Name      `json:"name"`
-	RebuildId RebuildId `json:"rebuildId"`
+// RollbackRebuildRequest is the decoded request of an operation.
+type RollbackRebuildRequest struct {
+	Name      Name
+	RebuildId RebuildId
 	Params    RollbackRebuildParams
 }
 
-type RollbackRebuildResponseObject interface {
-	VisitRollbackRebuildResponse(w http.ResponseWriter) error
-}
-
-type RollbackRebuild202ResponseHeaders struct {
-	Location *string
-}
-
-type RollbackRebuild202JSONResponse struct {
-	Body    Rebuild
-	Headers RollbackRebuild202ResponseHeaders
-}
-
-func (response RollbackRebuild202JSONResponse) VisitRollbackRebuildResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	if response.Headers.Location != nil {
-		w.Header().Set("Location", fmt.Sprint(*response.Headers.Location))
-	}
-	w.WriteHeader(202)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type RollbackRebuild404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response RollbackRebuild404ApplicationProblemPlusJSONResponse) VisitRollbackRebuildResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type RollbackRebuild409ApplicationProblemPlusJSONResponse struct {
-	ConflictApplicationProblemPlusJSONResponse
-}
-
-func (response RollbackRebuild409ApplicationProblemPlusJSONResponse) VisitRollbackRebuildResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(409)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type RollbackRebuilddefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response RollbackRebuilddefaultApplicationProblemPlusJSONResponse) VisitRollbackRebuildResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListRebuildTenantsRequestObject struct {
-	Name      Name      `json:"name"`
-	RebuildId RebuildId `json:"rebuildId"`
+// ListRebuildTenantsRequest is the decoded request of an operation.
+type ListRebuildTenantsRequest struct {
+	Name      Name
+	RebuildId RebuildId
 	Params    ListRebuildTenantsParams
 }
 
-type ListRebuildTenantsResponseObject interface {
-	VisitListRebuildTenantsResponse(w http.ResponseWriter) error
-}
-
-type ListRebuildTenants200ResponseHeaders struct {
-	Link *string
-}
-
-type ListRebuildTenants200JSONResponse struct {
-	Body    TenantProgressList
-	Headers ListRebuildTenants200ResponseHeaders
-}
-
-func (response ListRebuildTenants200JSONResponse) VisitListRebuildTenantsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	if response.Headers.Link != nil {
-		w.Header().Set("Link", fmt.Sprint(*response.Headers.Link))
-	}
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListRebuildTenants404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response ListRebuildTenants404ApplicationProblemPlusJSONResponse) VisitListRebuildTenantsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListRebuildTenantsdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ListRebuildTenantsdefaultApplicationProblemPlusJSONResponse) VisitListRebuildTenantsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ResetProjectionRequestObject struct {
-	Name   Name `json:"name"`
+// ResetProjectionRequest is the decoded request of an operation.
+type ResetProjectionRequest struct {
+	Name   Name
 	Params ResetProjectionParams
 }
 
-type ResetProjectionResponseObject interface {
-	VisitResetProjectionResponse(w http.ResponseWriter) error
-}
-
-type ResetProjection200JSONResponse Projection
-
-func (response ResetProjection200JSONResponse) VisitResetProjectionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ResetProjection404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response ResetProjection404ApplicationProblemPlusJSONResponse) VisitResetProjectionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ResetProjection409ApplicationProblemPlusJSONResponse struct {
-	ConflictApplicationProblemPlusJSONResponse
-}
-
-func (response ResetProjection409ApplicationProblemPlusJSONResponse) VisitResetProjectionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(409)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ResetProjectiondefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ResetProjectiondefaultApplicationProblemPlusJSONResponse) VisitResetProjectionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type RetryProjectionRequestObject struct {
-	Name   Name `json:"name"`
+// RetryProjectionRequest is the decoded request of an operation.
+type RetryProjectionRequest struct {
+	Name   Name
 	Params RetryProjectionParams
 }
 
-type RetryProjectionResponseObject interface {
-	VisitRetryProjectionResponse(w http.ResponseWriter) error
-}
-
-type RetryProjection202JSONResponse ProjectionState
-
-func (response RetryProjection202JSONResponse) VisitRetryProjectionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(202)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type RetryProjection404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response RetryProjection404ApplicationProblemPlusJSONResponse) VisitRetryProjectionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type RetryProjectiondefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response RetryProjectiondefaultApplicationProblemPlusJSONResponse) VisitRetryProjectionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type SkipEventRequestObject struct {
-	Name   Name `json:"name"`
+// SkipEventRequest is the decoded request of an operation.
+type SkipEventRequest struct {
+	Name   Name
 	Params SkipEventParams
-	Body   *SkipEventJSONRequestBody
+	Body   SkipEventJSONRequestBody
 }
 
-type SkipEventResponseObject interface {
-	VisitSkipEventResponse(w http.ResponseWriter) error
-}
-
-type SkipEvent200JSONResponse SkippedEvent
-
-func (response SkipEvent200JSONResponse) VisitSkipEventResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type SkipEvent404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response SkipEvent404ApplicationProblemPlusJSONResponse) VisitSkipEventResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type SkipEvent409ApplicationProblemPlusJSONResponse struct {
-	ConflictApplicationProblemPlusJSONResponse
-}
-
-func (response SkipEvent409ApplicationProblemPlusJSONResponse) VisitSkipEventResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(409)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type SkipEventdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response SkipEventdefaultApplicationProblemPlusJSONResponse) VisitSkipEventResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListSkippedEventsRequestObject struct {
-	Name   Name `json:"name"`
+// ListSkippedEventsRequest is the decoded request of an operation.
+type ListSkippedEventsRequest struct {
+	Name   Name
 	Params ListSkippedEventsParams
 }
 
-type ListSkippedEventsResponseObject interface {
-	VisitListSkippedEventsResponse(w http.ResponseWriter) error
-}
-
-type ListSkippedEvents200JSONResponse SkippedEventList
-
-func (response ListSkippedEvents200JSONResponse) VisitListSkippedEventsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListSkippedEvents404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response ListSkippedEvents404ApplicationProblemPlusJSONResponse) VisitListSkippedEventsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListSkippedEventsdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ListSkippedEventsdefaultApplicationProblemPlusJSONResponse) VisitListSkippedEventsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type WithdrawSkipRequestObject struct {
-	Name     Name  `json:"name"`
-	Position int64 `json:"position"`
+// WithdrawSkipRequest is the decoded request of an operation.
+type WithdrawSkipRequest struct {
+	Name     Name
+	Position int64
 	Params   WithdrawSkipParams
 }
 
-type WithdrawSkipResponseObject interface {
-	VisitWithdrawSkipResponse(w http.ResponseWriter) error
+// GetProjectionStateRequest is the decoded request of an operation.
+type GetProjectionStateRequest struct {
+	Name Name
 }
 
-type WithdrawSkip204Response struct {
+// ListProjectionVersionsRequest is the decoded request of an operation.
+type ListProjectionVersionsRequest struct {
+	Name Name
 }
 
-func (response WithdrawSkip204Response) VisitWithdrawSkipResponse(w http.ResponseWriter) error {
-	w.WriteHeader(204)
-	return nil
+// ListRetentionRequest is the decoded request of an operation.
+type ListRetentionRequest struct {
 }
 
-type WithdrawSkip404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
+// DeleteRetentionRequest is the decoded request of an operation.
+type DeleteRetentionRequest struct {
+	Category Category
 }
 
-func (response WithdrawSkip404ApplicationProblemPlusJSONResponse) VisitWithdrawSkipResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
+// GetRetentionRequest is the decoded request of an operation.
+type GetRetentionRequest struct {
+	Category Category
 }
 
-type WithdrawSkipdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
+// PutRetentionRequest is the decoded request of an operation.
+type PutRetentionRequest struct {
+	Category Category
+	Body     PutRetentionJSONRequestBody
 }
 
-func (response WithdrawSkipdefaultApplicationProblemPlusJSONResponse) VisitWithdrawSkipResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
+// RunRetentionRequest is the decoded request of an operation.
+type RunRetentionRequest struct {
+	Category Category
+	Body     RunRetentionJSONRequestBody
 }
 
-type GetProjectionStateRequestObject struct {
-	Name Name `json:"name"`
-}
-
-type GetProjectionStateResponseObject interface {
-	VisitGetProjectionStateResponse(w http.ResponseWriter) error
-}
-
-type GetProjectionState200JSONResponse ProjectionState
-
-func (response GetProjectionState200JSONResponse) VisitGetProjectionStateResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetProjectionState404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response GetProjectionState404ApplicationProblemPlusJSONResponse) VisitGetProjectionStateResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetProjectionStatedefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response GetProjectionStatedefaultApplicationProblemPlusJSONResponse) VisitGetProjectionStateResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListProjectionVersionsRequestObject struct {
-	Name Name `json:"name"`
-}
-
-type ListProjectionVersionsResponseObject interface {
-	VisitListProjectionVersionsResponse(w http.ResponseWriter) error
-}
-
-type ListProjectionVersions200JSONResponse ProjectionVersionList
-
-func (response ListProjectionVersions200JSONResponse) VisitListProjectionVersionsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListProjectionVersions404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response ListProjectionVersions404ApplicationProblemPlusJSONResponse) VisitListProjectionVersionsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListProjectionVersionsdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ListProjectionVersionsdefaultApplicationProblemPlusJSONResponse) VisitListProjectionVersionsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListRetentionRequestObject struct {
-}
-
-type ListRetentionResponseObject interface {
-	VisitListRetentionResponse(w http.ResponseWriter) error
-}
-
-type ListRetention200JSONResponse RetentionList
-
-func (response ListRetention200JSONResponse) VisitListRetentionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListRetentiondefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ListRetentiondefaultApplicationProblemPlusJSONResponse) VisitListRetentionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type DeleteRetentionRequestObject struct {
-	Category Category `json:"category"`
-}
-
-type DeleteRetentionResponseObject interface {
-	VisitDeleteRetentionResponse(w http.ResponseWriter) error
-}
-
-type DeleteRetention204Response struct {
-}
-
-func (response DeleteRetention204Response) VisitDeleteRetentionResponse(w http.ResponseWriter) error {
-	w.WriteHeader(204)
-	return nil
-}
-
-type DeleteRetention404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response DeleteRetention404ApplicationProblemPlusJSONResponse) VisitDeleteRetentionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type DeleteRetentiondefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response DeleteRetentiondefaultApplicationProblemPlusJSONResponse) VisitDeleteRetentionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetRetentionRequestObject struct {
-	Category Category `json:"category"`
-}
-
-type GetRetentionResponseObject interface {
-	VisitGetRetentionResponse(w http.ResponseWriter) error
-}
-
-type GetRetention200JSONResponse RetentionPolicy
-
-func (response GetRetention200JSONResponse) VisitGetRetentionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetRetention404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response GetRetention404ApplicationProblemPlusJSONResponse) VisitGetRetentionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetRetentiondefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response GetRetentiondefaultApplicationProblemPlusJSONResponse) VisitGetRetentionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PutRetentionRequestObject struct {
-	Category Category `json:"category"`
-	Body     *PutRetentionJSONRequestBody
-}
-
-type PutRetentionResponseObject interface {
-	VisitPutRetentionResponse(w http.ResponseWriter) error
-}
-
-type PutRetention200JSONResponse RetentionPolicy
-
-func (response PutRetention200JSONResponse) VisitPutRetentionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PutRetention201JSONResponse RetentionPolicy
-
-func (response PutRetention201JSONResponse) VisitPutRetentionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(201)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PutRetentiondefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response PutRetentiondefaultApplicationProblemPlusJSONResponse) VisitPutRetentionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type RunRetentionRequestObject struct {
-	Category Category `json:"category"`
-	Body     *RunRetentionJSONRequestBody
-}
-
-type RunRetentionResponseObject interface {
-	VisitRunRetentionResponse(w http.ResponseWriter) error
-}
-
-type RunRetention200JSONResponse RetentionPreview
-
-func (response RunRetention200JSONResponse) VisitRunRetentionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type RunRetention202JSONResponse RetentionPolicy
-
-func (response RunRetention202JSONResponse) VisitRunRetentionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(202)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type RunRetention404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response RunRetention404ApplicationProblemPlusJSONResponse) VisitRunRetentionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type RunRetentiondefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response RunRetentiondefaultApplicationProblemPlusJSONResponse) VisitRunRetentionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type TakeSnapshotRequestObject struct {
-	StreamId StreamId `json:"streamId"`
+// TakeSnapshotRequest is the decoded request of an operation.
+type TakeSnapshotRequest struct {
+	StreamId StreamId
 	Params   TakeSnapshotParams
-	Body     *TakeSnapshotJSONRequestBody
+	Body     TakeSnapshotJSONRequestBody
 }
 
-type TakeSnapshotResponseObject interface {
-	VisitTakeSnapshotResponse(w http.ResponseWriter) error
+// GetLatestSnapshotRequest is the decoded request of an operation.
+type GetLatestSnapshotRequest struct {
+	StreamId StreamId
 }
 
-type TakeSnapshot201JSONResponse Snapshot
-
-func (response TakeSnapshot201JSONResponse) VisitTakeSnapshotResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(201)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type TakeSnapshot404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response TakeSnapshot404ApplicationProblemPlusJSONResponse) VisitTakeSnapshotResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type TakeSnapshotdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response TakeSnapshotdefaultApplicationProblemPlusJSONResponse) VisitTakeSnapshotResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetLatestSnapshotRequestObject struct {
-	StreamId StreamId `json:"streamId"`
-}
-
-type GetLatestSnapshotResponseObject interface {
-	VisitGetLatestSnapshotResponse(w http.ResponseWriter) error
-}
-
-type GetLatestSnapshot200JSONResponse Snapshot
-
-func (response GetLatestSnapshot200JSONResponse) VisitGetLatestSnapshotResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetLatestSnapshot404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response GetLatestSnapshot404ApplicationProblemPlusJSONResponse) VisitGetLatestSnapshotResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetLatestSnapshotdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response GetLatestSnapshotdefaultApplicationProblemPlusJSONResponse) VisitGetLatestSnapshotResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListStreamsRequestObject struct {
+// ListStreamsRequest is the decoded request of an operation.
+type ListStreamsRequest struct {
 	Params ListStreamsParams
 }
 
-type ListStreamsResponseObject interface {
-	VisitListStreamsResponse(w http.ResponseWriter) error
+// GetStreamMetadataRequest is the decoded request of an operation.
+type GetStreamMetadataRequest struct {
+	StreamId StreamId
 }
 
-type ListStreams200ResponseHeaders struct {
-	Link *string
-}
-
-type ListStreams200JSONResponse struct {
-	Body    StreamList
-	Headers ListStreams200ResponseHeaders
-}
-
-func (response ListStreams200JSONResponse) VisitListStreamsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	if response.Headers.Link != nil {
-		w.Header().Set("Link", fmt.Sprint(*response.Headers.Link))
-	}
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListStreamsdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ListStreamsdefaultApplicationProblemPlusJSONResponse) VisitListStreamsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetStreamMetadataRequestObject struct {
-	StreamId StreamId `json:"streamId"`
-}
-
-type GetStreamMetadataResponseObject interface {
-	VisitGetStreamMetadataResponse(w http.ResponseWriter) error
-}
-
-type GetStreamMetadata200ResponseHeaders struct {
-	ETag *string
-}
-
-type GetStreamMetadata200JSONResponse struct {
-	Body    StreamMetadata
-	Headers GetStreamMetadata200ResponseHeaders
-}
-
-func (response GetStreamMetadata200JSONResponse) VisitGetStreamMetadataResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	if response.Headers.ETag != nil {
-		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
-	}
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetStreamMetadata404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response GetStreamMetadata404ApplicationProblemPlusJSONResponse) VisitGetStreamMetadataResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetStreamMetadatadefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response GetStreamMetadatadefaultApplicationProblemPlusJSONResponse) VisitGetStreamMetadataResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetStateRequestObject struct {
-	StreamId StreamId `json:"streamId"`
+// GetStateRequest is the decoded request of an operation.
+type GetStateRequest struct {
+	StreamId StreamId
 	Params   GetStateParams
 }
 
-type GetStateResponseObject interface {
-	VisitGetStateResponse(w http.ResponseWriter) error
-}
-
-type GetState200ResponseHeaders struct {
-	ETag *string
-}
-
-type GetState200JSONResponse struct {
-	Body    State
-	Headers GetState200ResponseHeaders
-}
-
-func (response GetState200JSONResponse) VisitGetStateResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	if response.Headers.ETag != nil {
-		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
-	}
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetState404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response GetState404ApplicationProblemPlusJSONResponse) VisitGetStateResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetState409ApplicationProblemPlusJSONResponse struct {
-	EventsRemovedApplicationProblemPlusJSONResponse
-}
-
-func (response GetState409ApplicationProblemPlusJSONResponse) VisitGetStateResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(409)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetStatedefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response GetStatedefaultApplicationProblemPlusJSONResponse) VisitGetStateResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListSubscriptionsRequestObject struct {
+// ListSubscriptionsRequest is the decoded request of an operation.
+type ListSubscriptionsRequest struct {
 	Params ListSubscriptionsParams
 }
 
-type ListSubscriptionsResponseObject interface {
-	VisitListSubscriptionsResponse(w http.ResponseWriter) error
+// DeleteSubscriptionRequest is the decoded request of an operation.
+type DeleteSubscriptionRequest struct {
+	Name GroupName
 }
 
-type ListSubscriptions200ResponseHeaders struct {
-	Link *string
+// GetSubscriptionRequest is the decoded request of an operation.
+type GetSubscriptionRequest struct {
+	Name GroupName
 }
 
-type ListSubscriptions200JSONResponse struct {
-	Body    SubscriptionList
-	Headers ListSubscriptions200ResponseHeaders
+// PutSubscriptionRequest is the decoded request of an operation.
+type PutSubscriptionRequest struct {
+	Name GroupName
+	Body PutSubscriptionJSONRequestBody
 }
 
-func (response ListSubscriptions200JSONResponse) VisitListSubscriptionsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	if response.Headers.Link != nil {
-		w.Header().Set("Link", fmt.Sprint(*response.Headers.Link))
-	}
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
+// AckEventsRequest is the decoded request of an operation.
+type AckEventsRequest struct {
+	Name GroupName
+	Body AckEventsJSONRequestBody
 }
 
-type ListSubscriptionsdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ListSubscriptionsdefaultApplicationProblemPlusJSONResponse) VisitListSubscriptionsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type DeleteSubscriptionRequestObject struct {
-	Name GroupName `json:"name"`
-}
-
-type DeleteSubscriptionResponseObject interface {
-	VisitDeleteSubscriptionResponse(w http.ResponseWriter) error
-}
-
-type DeleteSubscription204Response struct {
-}
-
-func (response DeleteSubscription204Response) VisitDeleteSubscriptionResponse(w http.ResponseWriter) error {
-	w.WriteHeader(204)
-	return nil
-}
-
-type DeleteSubscription404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response DeleteSubscription404ApplicationProblemPlusJSONResponse) VisitDeleteSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type DeleteSubscription409ApplicationProblemPlusJSONResponse struct {
-	ConflictApplicationProblemPlusJSONResponse
-}
-
-func (response DeleteSubscription409ApplicationProblemPlusJSONResponse) VisitDeleteSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(409)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type DeleteSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response DeleteSubscriptiondefaultApplicationProblemPlusJSONResponse) VisitDeleteSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetSubscriptionRequestObject struct {
-	Name GroupName `json:"name"`
-}
-
-type GetSubscriptionResponseObject interface {
-	VisitGetSubscriptionResponse(w http.ResponseWriter) error
-}
-
-type GetSubscription200JSONResponse Subscription
-
-func (response GetSubscription200JSONResponse) VisitGetSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetSubscription404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response GetSubscription404ApplicationProblemPlusJSONResponse) VisitGetSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response GetSubscriptiondefaultApplicationProblemPlusJSONResponse) VisitGetSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PutSubscriptionRequestObject struct {
-	Name GroupName `json:"name"`
-	Body *PutSubscriptionJSONRequestBody
-}
-
-type PutSubscriptionResponseObject interface {
-	VisitPutSubscriptionResponse(w http.ResponseWriter) error
-}
-
-type PutSubscription200JSONResponse Subscription
-
-func (response PutSubscription200JSONResponse) VisitPutSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PutSubscription201JSONResponse Subscription
-
-func (response PutSubscription201JSONResponse) VisitPutSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(201)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PutSubscription404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response PutSubscription404ApplicationProblemPlusJSONResponse) VisitPutSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PutSubscription409ApplicationProblemPlusJSONResponse struct {
-	ConflictApplicationProblemPlusJSONResponse
-}
-
-func (response PutSubscription409ApplicationProblemPlusJSONResponse) VisitPutSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(409)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PutSubscription422ApplicationProblemPlusJSONResponse struct {
-	InvalidDefinitionApplicationProblemPlusJSONResponse
-}
-
-func (response PutSubscription422ApplicationProblemPlusJSONResponse) VisitPutSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(422)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PutSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response PutSubscriptiondefaultApplicationProblemPlusJSONResponse) VisitPutSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type AckEventsRequestObject struct {
-	Name GroupName `json:"name"`
-	Body *AckEventsJSONRequestBody
-}
-
-type AckEventsResponseObject interface {
-	VisitAckEventsResponse(w http.ResponseWriter) error
-}
-
-type AckEvents200JSONResponse Answers
-
-func (response AckEvents200JSONResponse) VisitAckEventsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type AckEvents404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response AckEvents404ApplicationProblemPlusJSONResponse) VisitAckEventsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type AckEvents409ApplicationProblemPlusJSONResponse struct {
-	ConflictApplicationProblemPlusJSONResponse
-}
-
-func (response AckEvents409ApplicationProblemPlusJSONResponse) VisitAckEventsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(409)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type AckEventsdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response AckEventsdefaultApplicationProblemPlusJSONResponse) VisitAckEventsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type AckEventRequestObject struct {
-	Name    GroupName `json:"name"`
-	EventId EventId   `json:"eventId"`
+// AckEventRequest is the decoded request of an operation.
+type AckEventRequest struct {
+	Name    GroupName
+	EventId EventId
 	Params  AckEventParams
 }
 
-type AckEventResponseObject interface {
-	VisitAckEventResponse(w http.ResponseWriter) error
+// DiscardDeadLettersRequest is the decoded request of an operation.
+type DiscardDeadLettersRequest struct {
+	Name GroupName
 }
 
-type AckEvent200JSONResponse Answer
-
-func (response AckEvent200JSONResponse) VisitAckEventResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type AckEvent404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response AckEvent404ApplicationProblemPlusJSONResponse) VisitAckEventResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type AckEvent409ApplicationProblemPlusJSONResponse struct {
-	ConflictApplicationProblemPlusJSONResponse
-}
-
-func (response AckEvent409ApplicationProblemPlusJSONResponse) VisitAckEventResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(409)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type AckEventdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response AckEventdefaultApplicationProblemPlusJSONResponse) VisitAckEventResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type DiscardDeadLettersRequestObject struct {
-	Name GroupName `json:"name"`
-}
-
-type DiscardDeadLettersResponseObject interface {
-	VisitDiscardDeadLettersResponse(w http.ResponseWriter) error
-}
-
-type DiscardDeadLetters200JSONResponse Discarded
-
-func (response DiscardDeadLetters200JSONResponse) VisitDiscardDeadLettersResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type DiscardDeadLetters404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response DiscardDeadLetters404ApplicationProblemPlusJSONResponse) VisitDiscardDeadLettersResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type DiscardDeadLettersdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response DiscardDeadLettersdefaultApplicationProblemPlusJSONResponse) VisitDiscardDeadLettersResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ReplayDeadLettersRequestObject struct {
-	Name GroupName `json:"name"`
-}
-
-type ReplayDeadLettersResponseObject interface {
-	VisitReplayDeadLettersResponse(w http.ResponseWriter) error
-}
-
-type ReplayDeadLetters202JSONResponse ReplayedDeadLetters
-
-func (response ReplayDeadLetters202JSONResponse) VisitReplayDeadLettersResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(202)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ReplayDeadLetters404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response ReplayDeadLetters404ApplicationProblemPlusJSONResponse) VisitReplayDeadLettersResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ReplayDeadLettersdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ReplayDeadLettersdefaultApplicationProblemPlusJSONResponse) VisitReplayDeadLettersResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type DiscardDeadLetterRequestObject struct {
-	Name    GroupName `json:"name"`
-	EventId EventId   `json:"eventId"`
-}
-
-type DiscardDeadLetterResponseObject interface {
-	VisitDiscardDeadLetterResponse(w http.ResponseWriter) error
-}
-
-type DiscardDeadLetter204Response struct {
-}
-
-func (response DiscardDeadLetter204Response) VisitDiscardDeadLetterResponse(w http.ResponseWriter) error {
-	w.WriteHeader(204)
-	return nil
-}
-
-type DiscardDeadLetter404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response DiscardDeadLetter404ApplicationProblemPlusJSONResponse) VisitDiscardDeadLetterResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type DiscardDeadLetterdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response DiscardDeadLetterdefaultApplicationProblemPlusJSONResponse) VisitDiscardDeadLetterResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ReplayDeadLetterRequestObject struct {
-	Name    GroupName `json:"name"`
-	EventId EventId   `json:"eventId"`
-}
-
-type ReplayDeadLetterResponseObject interface {
-	VisitReplayDeadLetterResponse(w http.ResponseWriter) error
-}
-
-type ReplayDeadLetter202JSONResponse ReplayedDeadLetters
-
-func (response ReplayDeadLetter202JSONResponse) VisitReplayDeadLetterResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(202)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ReplayDeadLetter404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response ReplayDeadLetter404ApplicationProblemPlusJSONResponse) VisitReplayDeadLetterResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ReplayDeadLetterdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ReplayDeadLetterdefaultApplicationProblemPlusJSONResponse) VisitReplayDeadLetterResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ExtendEventsRequestObject struct {
-	Name GroupName `json:"name"`
-	Body *ExtendEventsJSONRequestBody
-}
-
-type ExtendEventsResponseObject interface {
-	VisitExtendEventsResponse(w http.ResponseWriter) error
-}
-
-type ExtendEvents200JSONResponse Answers
-
-func (response ExtendEvents200JSONResponse) VisitExtendEventsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ExtendEvents404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response ExtendEvents404ApplicationProblemPlusJSONResponse) VisitExtendEventsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ExtendEvents409ApplicationProblemPlusJSONResponse struct {
-	ConflictApplicationProblemPlusJSONResponse
-}
-
-func (response ExtendEvents409ApplicationProblemPlusJSONResponse) VisitExtendEventsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(409)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ExtendEventsdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ExtendEventsdefaultApplicationProblemPlusJSONResponse) VisitExtendEventsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListSubscriptionMembersRequestObject struct {
-	Name GroupName `json:"name"`
-}
-
-type ListSubscriptionMembersResponseObject interface {
-	VisitListSubscriptionMembersResponse(w http.ResponseWriter) error
-}
-
-type ListSubscriptionMembers200JSONResponse SubscriptionMemberList
-
-func (response ListSubscriptionMembers200JSONResponse) VisitListSubscriptionMembersResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListSubscriptionMembers404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response ListSubscriptionMembers404ApplicationProblemPlusJSONResponse) VisitListSubscriptionMembersResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListSubscriptionMembersdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ListSubscriptionMembersdefaultApplicationProblemPlusJSONResponse) VisitListSubscriptionMembersResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type JoinSubscriptionRequestObject struct {
-	Name GroupName `json:"name"`
-	Body *JoinSubscriptionJSONRequestBody
-}
-
-type JoinSubscriptionResponseObject interface {
-	VisitJoinSubscriptionResponse(w http.ResponseWriter) error
+// ReplayDeadLettersRequest is the decoded request of an operation.
+type ReplayDeadLettersRequest struct {
+	Name GroupName
 }
 
-type JoinSubscription201JSONResponse SubscriptionMember
-
-func (response JoinSubscription201JSONResponse) VisitJoinSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(201)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type JoinSubscription404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response JoinSubscription404ApplicationProblemPlusJSONResponse) VisitJoinSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type JoinSubscription409ApplicationProblemPlusJSONResponse struct {
-	ConflictApplicationProblemPlusJSONResponse
-}
-
-func (response JoinSubscription409ApplicationProblemPlusJSONResponse) VisitJoinSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(409)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type JoinSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response JoinSubscriptiondefaultApplicationProblemPlusJSONResponse) VisitJoinSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type LeaveSubscriptionRequestObject struct {
-	Name     GroupName `json:"name"`
-	MemberId MemberId  `json:"memberId"`
-}
-
-type LeaveSubscriptionResponseObject interface {
-	VisitLeaveSubscriptionResponse(w http.ResponseWriter) error
-}
-
-type LeaveSubscription204Response struct {
-}
-
-func (response LeaveSubscription204Response) VisitLeaveSubscriptionResponse(w http.ResponseWriter) error {
-	w.WriteHeader(204)
-	return nil
-}
-
-type LeaveSubscription404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response LeaveSubscription404ApplicationProblemPlusJSONResponse) VisitLeaveSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type LeaveSubscription409ApplicationProblemPlusJSONResponse struct {
-	ConflictApplicationProblemPlusJSONResponse
-}
-
-func (response LeaveSubscription409ApplicationProblemPlusJSONResponse) VisitLeaveSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(409)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type LeaveSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response LeaveSubscriptiondefaultApplicationProblemPlusJSONResponse) VisitLeaveSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type HeartbeatSubscriptionRequestObject struct {
-	Name     GroupName `json:"name"`
-	MemberId MemberId  `json:"memberId"`
-}
-
-type HeartbeatSubscriptionResponseObject interface {
-	VisitHeartbeatSubscriptionResponse(w http.ResponseWriter) error
-}
-
-type HeartbeatSubscription200JSONResponse SubscriptionMember
-
-func (response HeartbeatSubscription200JSONResponse) VisitHeartbeatSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type HeartbeatSubscription404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response HeartbeatSubscription404ApplicationProblemPlusJSONResponse) VisitHeartbeatSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type HeartbeatSubscription409ApplicationProblemPlusJSONResponse struct {
-	ConflictApplicationProblemPlusJSONResponse
-}
-
-func (response HeartbeatSubscription409ApplicationProblemPlusJSONResponse) VisitHeartbeatSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(409)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type HeartbeatSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response HeartbeatSubscriptiondefaultApplicationProblemPlusJSONResponse) VisitHeartbeatSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type NackEventsRequestObject struct {
-	Name GroupName `json:"name"`
-	Body *NackEventsJSONRequestBody
-}
-
-type NackEventsResponseObject interface {
-	VisitNackEventsResponse(w http.ResponseWriter) error
+// DiscardDeadLetterRequest is the decoded request of an operation.
+type DiscardDeadLetterRequest struct {
+	Name    GroupName
+	EventId EventId
 }
 
-type NackEvents200JSONResponse Answers
-
-func (response NackEvents200JSONResponse) VisitNackEventsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type NackEvents404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response NackEvents404ApplicationProblemPlusJSONResponse) VisitNackEventsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type NackEvents409ApplicationProblemPlusJSONResponse struct {
-	ConflictApplicationProblemPlusJSONResponse
-}
-
-func (response NackEvents409ApplicationProblemPlusJSONResponse) VisitNackEventsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(409)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type NackEventsdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response NackEventsdefaultApplicationProblemPlusJSONResponse) VisitNackEventsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PauseSubscriptionRequestObject struct {
-	Name GroupName `json:"name"`
-}
-
-type PauseSubscriptionResponseObject interface {
-	VisitPauseSubscriptionResponse(w http.ResponseWriter) error
-}
-
-type PauseSubscription200JSONResponse Subscription
-
-func (response PauseSubscription200JSONResponse) VisitPauseSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PauseSubscription404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response PauseSubscription404ApplicationProblemPlusJSONResponse) VisitPauseSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PauseSubscription409ApplicationProblemPlusJSONResponse struct {
-	ConflictApplicationProblemPlusJSONResponse
-}
-
-func (response PauseSubscription409ApplicationProblemPlusJSONResponse) VisitPauseSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(409)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PauseSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response PauseSubscriptiondefaultApplicationProblemPlusJSONResponse) VisitPauseSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ResumeSubscriptionRequestObject struct {
-	Name GroupName `json:"name"`
-}
-
-type ResumeSubscriptionResponseObject interface {
-	VisitResumeSubscriptionResponse(w http.ResponseWriter) error
-}
-
-type ResumeSubscription200JSONResponse Subscription
-
-func (response ResumeSubscription200JSONResponse) VisitResumeSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ResumeSubscription404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response ResumeSubscription404ApplicationProblemPlusJSONResponse) VisitResumeSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ResumeSubscription409ApplicationProblemPlusJSONResponse struct {
-	ConflictApplicationProblemPlusJSONResponse
-}
-
-func (response ResumeSubscription409ApplicationProblemPlusJSONResponse) VisitResumeSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(409)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ResumeSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ResumeSubscriptiondefaultApplicationProblemPlusJSONResponse) VisitResumeSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
+// ReplayDeadLetterRequest is the decoded request of an operation.
+type ReplayDeadLetterRequest struct {
+	Name    GroupName
+	EventId EventId
 }
 
-type SeekSubscriptionRequestObject struct {
-	Name GroupName `json:"name"`
-	Body *SeekSubscriptionJSONRequestBody
+// ExtendEventsRequest is the decoded request of an operation.
+type ExtendEventsRequest struct {
+	Name GroupName
+	Body ExtendEventsJSONRequestBody
 }
 
-type SeekSubscriptionResponseObject interface {
-	VisitSeekSubscriptionResponse(w http.ResponseWriter) error
+// ListSubscriptionMembersRequest is the decoded request of an operation.
+type ListSubscriptionMembersRequest struct {
+	Name GroupName
 }
 
-type SeekSubscription200JSONResponse Subscription
-
-func (response SeekSubscription200JSONResponse) VisitSeekSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
+// JoinSubscriptionRequest is the decoded request of an operation.
+type JoinSubscriptionRequest struct {
+	Name GroupName
+	Body JoinSubscriptionJSONRequestBody
 }
 
-type SeekSubscription404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
+// LeaveSubscriptionRequest is the decoded request of an operation.
+type LeaveSubscriptionRequest struct {
+	Name     GroupName
+	MemberId MemberId
 }
 
-func (response SeekSubscription404ApplicationProblemPlusJSONResponse) VisitSeekSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
+// HeartbeatSubscriptionRequest is the decoded request of an operation.
+type HeartbeatSubscriptionRequest struct {
+	Name     GroupName
+	MemberId MemberId
 }
 
-type SeekSubscription409ApplicationProblemPlusJSONResponse struct {
-	ConflictApplicationProblemPlusJSONResponse
+// NackEventsRequest is the decoded request of an operation.
+type NackEventsRequest struct {
+	Name GroupName
+	Body NackEventsJSONRequestBody
 }
 
-func (response SeekSubscription409ApplicationProblemPlusJSONResponse) VisitSeekSubscriptionResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(409)
-	_, err := buf.WriteTo(w)
-	return err
+// PauseSubscriptionRequest is the decoded request of an operation.
+type PauseSubscriptionRequest struct {
+	Name GroupName
 }
 
-type SeekSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
+// ResumeSubscriptionRequest is the decoded request of an operation.
+type ResumeSubscriptionRequest struct {
+	Name GroupName
 }
-
-func (response SeekSubscriptiondefaultApplicationProblemPlusJSONResponse) VisitSeekSubscriptionResponse(w http.ResponseWriter) error {
 
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
+// SeekSubscriptionRequest is the decoded request of an operation.
+type SeekSubscriptionRequest struct {
+	Name GroupName
+	Body SeekSubscriptionJSONRequestBody
 }
 
-type ListTenantsRequestObject struct {
+// ListTenantsRequest is the decoded request of an operation.
+type ListTenantsRequest struct {
 	Params ListTenantsParams
 }
 
-type ListTenantsResponseObject interface {
-	VisitListTenantsResponse(w http.ResponseWriter) error
+// CreateTenantRequest is the decoded request of an operation.
+type CreateTenantRequest struct {
+	Body CreateTenantJSONRequestBody
 }
 
-type ListTenants200ResponseHeaders struct {
-	Link *string
-}
-
-type ListTenants200JSONResponse struct {
-	Body    TenantList
-	Headers ListTenants200ResponseHeaders
-}
-
-func (response ListTenants200JSONResponse) VisitListTenantsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	if response.Headers.Link != nil {
-		w.Header().Set("Link", fmt.Sprint(*response.Headers.Link))
-	}
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListTenantsdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ListTenantsdefaultApplicationProblemPlusJSONResponse) VisitListTenantsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type CreateTenantRequestObject struct {
-	Body *CreateTenantJSONRequestBody
-}
-
-type CreateTenantResponseObject interface {
-	VisitCreateTenantResponse(w http.ResponseWriter) error
-}
-
-type CreateTenant201ResponseHeaders struct {
-	Location *string
-}
-
-type CreateTenant201JSONResponse struct {
-	Body    Tenant
-	Headers CreateTenant201ResponseHeaders
-}
-
-func (response CreateTenant201JSONResponse) VisitCreateTenantResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	if response.Headers.Location != nil {
-		w.Header().Set("Location", fmt.Sprint(*response.Headers.Location))
-	}
-	w.WriteHeader(201)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type CreateTenant409ApplicationProblemPlusJSONResponse struct {
-	ConflictApplicationProblemPlusJSONResponse
-}
-
-func (response CreateTenant409ApplicationProblemPlusJSONResponse) VisitCreateTenantResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(409)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type CreateTenantdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response CreateTenantdefaultApplicationProblemPlusJSONResponse) VisitCreateTenantResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type DeleteTenantRequestObject struct {
-	TenantId TenantId `json:"tenantId"`
+// DeleteTenantRequest is the decoded request of an operation.
+type DeleteTenantRequest struct {
+	TenantId TenantId
 	Params   DeleteTenantParams
 }
 
-type DeleteTenantResponseObject interface {
-	VisitDeleteTenantResponse(w http.ResponseWriter) error
+// GetTenantRequest is the decoded request of an operation.
+type GetTenantRequest struct {
+	TenantId TenantId
 }
 
-type DeleteTenant202JSONResponse Tenant
-
-func (response DeleteTenant202JSONResponse) VisitDeleteTenantResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(202)
-	_, err := buf.WriteTo(w)
-	return err
+// ChangeTenantRequest is the decoded request of an operation.
+type ChangeTenantRequest struct {
+	TenantId TenantId
+	Body     ChangeTenantJSONRequestBody
 }
 
-type DeleteTenant404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
+// RedactEventRequest is the decoded request of an operation.
+type RedactEventRequest struct {
+	TenantId TenantId
+	Position int64
+	Body     RedactEventJSONRequestBody
 }
 
-func (response DeleteTenant404ApplicationProblemPlusJSONResponse) VisitDeleteTenantResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type DeleteTenantdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response DeleteTenantdefaultApplicationProblemPlusJSONResponse) VisitDeleteTenantResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetTenantRequestObject struct {
-	TenantId TenantId `json:"tenantId"`
-}
-
-type GetTenantResponseObject interface {
-	VisitGetTenantResponse(w http.ResponseWriter) error
-}
-
-type GetTenant200JSONResponse Tenant
-
-func (response GetTenant200JSONResponse) VisitGetTenantResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetTenant404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response GetTenant404ApplicationProblemPlusJSONResponse) VisitGetTenantResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetTenantdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response GetTenantdefaultApplicationProblemPlusJSONResponse) VisitGetTenantResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ChangeTenantRequestObject struct {
-	TenantId TenantId `json:"tenantId"`
-	Body     *ChangeTenantJSONRequestBody
-}
-
-type ChangeTenantResponseObject interface {
-	VisitChangeTenantResponse(w http.ResponseWriter) error
-}
-
-type ChangeTenant200JSONResponse Tenant
-
-func (response ChangeTenant200JSONResponse) VisitChangeTenantResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ChangeTenant404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response ChangeTenant404ApplicationProblemPlusJSONResponse) VisitChangeTenantResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ChangeTenant409ApplicationProblemPlusJSONResponse struct {
-	ConflictApplicationProblemPlusJSONResponse
-}
-
-func (response ChangeTenant409ApplicationProblemPlusJSONResponse) VisitChangeTenantResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(409)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ChangeTenantdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ChangeTenantdefaultApplicationProblemPlusJSONResponse) VisitChangeTenantResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type RedactEventRequestObject struct {
-	TenantId TenantId `json:"tenantId"`
-	Position int64    `json:"position"`
-	Body     *RedactEventJSONRequestBody
-}
-
-type RedactEventResponseObject interface {
-	VisitRedactEventResponse(w http.ResponseWriter) error
-}
-
-type RedactEvent200JSONResponse Event
-
-func (response RedactEvent200JSONResponse) VisitRedactEventResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type RedactEvent404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response RedactEvent404ApplicationProblemPlusJSONResponse) VisitRedactEventResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type RedactEvent409ApplicationProblemPlusJSONResponse struct {
-	ConflictApplicationProblemPlusJSONResponse
-}
-
-func (response RedactEvent409ApplicationProblemPlusJSONResponse) VisitRedactEventResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(409)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type RedactEventdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response RedactEventdefaultApplicationProblemPlusJSONResponse) VisitRedactEventResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListTenantKeysRequestObject struct {
-	TenantId TenantId `json:"tenantId"`
+// ListTenantKeysRequest is the decoded request of an operation.
+type ListTenantKeysRequest struct {
+	TenantId TenantId
 	Params   ListTenantKeysParams
 }
 
-type ListTenantKeysResponseObject interface {
-	VisitListTenantKeysResponse(w http.ResponseWriter) error
+// CreateTenantKeyRequest is the decoded request of an operation.
+type CreateTenantKeyRequest struct {
+	TenantId TenantId
+	Body     CreateTenantKeyJSONRequestBody
 }
 
-type ListTenantKeys200ResponseHeaders struct {
-	Link *string
+// RevokeTenantKeyRequest is the decoded request of an operation.
+type RevokeTenantKeyRequest struct {
+	TenantId TenantId
+	KeyId    KeyId
 }
 
-type ListTenantKeys200JSONResponse struct {
-	Body    KeyList
-	Headers ListTenantKeys200ResponseHeaders
+// CreateTicketRequest is the decoded request of an operation.
+type CreateTicketRequest struct {
 }
 
-func (response ListTenantKeys200JSONResponse) VisitListTenantKeysResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	if response.Headers.Link != nil {
-		w.Header().Set("Link", fmt.Sprint(*response.Headers.Link))
-	}
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
+// ListUpcastersRequest is the decoded request of an operation.
+type ListUpcastersRequest struct {
 }
 
-type ListTenantKeys404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
+// PreviewUpcasterRequest is the decoded request of an operation.
+type PreviewUpcasterRequest struct {
+	Body PreviewUpcasterJSONRequestBody
 }
 
-func (response ListTenantKeys404ApplicationProblemPlusJSONResponse) VisitListTenantKeysResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListTenantKeysdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ListTenantKeysdefaultApplicationProblemPlusJSONResponse) VisitListTenantKeysResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type CreateTenantKeyRequestObject struct {
-	TenantId TenantId `json:"tenantId"`
-	Body     *CreateTenantKeyJSONRequestBody
-}
-
-type CreateTenantKeyResponseObject interface {
-	VisitCreateTenantKeyResponse(w http.ResponseWriter) error
-}
-
-type CreateTenantKey201JSONResponse CreatedKey
-
-func (response CreateTenantKey201JSONResponse) VisitCreateTenantKeyResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(201)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type CreateTenantKey404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response CreateTenantKey404ApplicationProblemPlusJSONResponse) VisitCreateTenantKeyResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type CreateTenantKeydefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response CreateTenantKeydefaultApplicationProblemPlusJSONResponse) VisitCreateTenantKeyResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type RevokeTenantKeyRequestObject struct {
-	TenantId TenantId `json:"tenantId"`
-	KeyId    KeyId    `json:"keyId"`
-}
-
-type RevokeTenantKeyResponseObject interface {
-	VisitRevokeTenantKeyResponse(w http.ResponseWriter) error
-}
-
-type RevokeTenantKey204Response struct {
-}
-
-func (response RevokeTenantKey204Response) VisitRevokeTenantKeyResponse(w http.ResponseWriter) error {
-	w.WriteHeader(204)
-	return nil
-}
-
-type RevokeTenantKey404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response RevokeTenantKey404ApplicationProblemPlusJSONResponse) VisitRevokeTenantKeyResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type RevokeTenantKeydefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response RevokeTenantKeydefaultApplicationProblemPlusJSONResponse) VisitRevokeTenantKeyResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type CreateTicketRequestObject struct {
-}
-
-type CreateTicketResponseObject interface {
-	VisitCreateTicketResponse(w http.ResponseWriter) error
-}
-
-type CreateTicket201JSONResponse Ticket
-
-func (response CreateTicket201JSONResponse) VisitCreateTicketResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(201)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type CreateTicketdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response CreateTicketdefaultApplicationProblemPlusJSONResponse) VisitCreateTicketResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListUpcastersRequestObject struct {
-}
-
-type ListUpcastersResponseObject interface {
-	VisitListUpcastersResponse(w http.ResponseWriter) error
-}
-
-type ListUpcasters200JSONResponse UpcasterList
-
-func (response ListUpcasters200JSONResponse) VisitListUpcastersResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListUpcastersdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ListUpcastersdefaultApplicationProblemPlusJSONResponse) VisitListUpcastersResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PreviewUpcasterRequestObject struct {
-	Body *PreviewUpcasterJSONRequestBody
-}
-
-type PreviewUpcasterResponseObject interface {
-	VisitPreviewUpcasterResponse(w http.ResponseWriter) error
-}
-
-type PreviewUpcaster200JSONResponse UpcasterPreviewResult
-
-func (response PreviewUpcaster200JSONResponse) VisitPreviewUpcasterResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PreviewUpcaster404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response PreviewUpcaster404ApplicationProblemPlusJSONResponse) VisitPreviewUpcasterResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PreviewUpcaster422ApplicationProblemPlusJSONResponse struct {
-	InvalidDefinitionApplicationProblemPlusJSONResponse
-}
-
-func (response PreviewUpcaster422ApplicationProblemPlusJSONResponse) VisitPreviewUpcasterResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(422)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PreviewUpcasterdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response PreviewUpcasterdefaultApplicationProblemPlusJSONResponse) VisitPreviewUpcasterResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type DeleteUpcasterRequestObject struct {
-	Type    string `json:"type"`
-	Version int64  `json:"version"`
+// DeleteUpcasterRequest is the decoded request of an operation.
+type DeleteUpcasterRequest struct {
+	Type    string
+	Version int64
 	Params  DeleteUpcasterParams
 }
 
-type DeleteUpcasterResponseObject interface {
-	VisitDeleteUpcasterResponse(w http.ResponseWriter) error
+// GetUpcasterRequest is the decoded request of an operation.
+type GetUpcasterRequest struct {
+	Type    string
+	Version int64
 }
 
-type DeleteUpcaster200JSONResponse UpcasterChange
-
-func (response DeleteUpcaster200JSONResponse) VisitDeleteUpcasterResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
+// PutUpcasterRequest is the decoded request of an operation.
+type PutUpcasterRequest struct {
+	Type    string
+	Version int64
+	Body    PutUpcasterJSONRequestBody
 }
 
-type DeleteUpcaster404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response DeleteUpcaster404ApplicationProblemPlusJSONResponse) VisitDeleteUpcasterResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type DeleteUpcasterdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response DeleteUpcasterdefaultApplicationProblemPlusJSONResponse) VisitDeleteUpcasterResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetUpcasterRequestObject struct {
-	Type    string `json:"type"`
-	Version int64  `json:"version"`
-}
-
-type GetUpcasterResponseObject interface {
-	VisitGetUpcasterResponse(w http.ResponseWriter) error
-}
-
-type GetUpcaster200JSONResponse Upcaster
-
-func (response GetUpcaster200JSONResponse) VisitGetUpcasterResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetUpcaster404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response GetUpcaster404ApplicationProblemPlusJSONResponse) VisitGetUpcasterResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetUpcasterdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response GetUpcasterdefaultApplicationProblemPlusJSONResponse) VisitGetUpcasterResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PutUpcasterRequestObject struct {
-	Type    string `json:"type"`
-	Version int64  `json:"version"`
-	Body    *PutUpcasterJSONRequestBody
-}
-
-type PutUpcasterResponseObject interface {
-	VisitPutUpcasterResponse(w http.ResponseWriter) error
-}
-
-type PutUpcaster200JSONResponse UpcasterChange
-
-func (response PutUpcaster200JSONResponse) VisitPutUpcasterResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PutUpcaster201JSONResponse UpcasterChange
-
-func (response PutUpcaster201JSONResponse) VisitPutUpcasterResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(201)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PutUpcaster422ApplicationProblemPlusJSONResponse struct {
-	InvalidDefinitionApplicationProblemPlusJSONResponse
-}
-
-func (response PutUpcaster422ApplicationProblemPlusJSONResponse) VisitPutUpcasterResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(422)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PutUpcasterdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response PutUpcasterdefaultApplicationProblemPlusJSONResponse) VisitPutUpcasterResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListWebhooksRequestObject struct {
+// ListWebhooksRequest is the decoded request of an operation.
+type ListWebhooksRequest struct {
 	Params ListWebhooksParams
 }
 
-type ListWebhooksResponseObject interface {
-	VisitListWebhooksResponse(w http.ResponseWriter) error
+// DeleteWebhookRequest is the decoded request of an operation.
+type DeleteWebhookRequest struct {
+	Name WebhookName
 }
 
-type ListWebhooks200ResponseHeaders struct {
-	Link *string
+// GetWebhookRequest is the decoded request of an operation.
+type GetWebhookRequest struct {
+	Name WebhookName
 }
 
-type ListWebhooks200JSONResponse struct {
-	Body    WebhookList
-	Headers ListWebhooks200ResponseHeaders
+// PutWebhookRequest is the decoded request of an operation.
+type PutWebhookRequest struct {
+	Name WebhookName
+	Body PutWebhookJSONRequestBody
 }
 
-func (response ListWebhooks200JSONResponse) VisitListWebhooksResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	if response.Headers.Link != nil {
-		w.Header().Set("Link", fmt.Sprint(*response.Headers.Link))
-	}
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListWebhooksdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ListWebhooksdefaultApplicationProblemPlusJSONResponse) VisitListWebhooksResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type DeleteWebhookRequestObject struct {
-	Name WebhookName `json:"name"`
-}
-
-type DeleteWebhookResponseObject interface {
-	VisitDeleteWebhookResponse(w http.ResponseWriter) error
-}
-
-type DeleteWebhook204Response struct {
-}
-
-func (response DeleteWebhook204Response) VisitDeleteWebhookResponse(w http.ResponseWriter) error {
-	w.WriteHeader(204)
-	return nil
-}
-
-type DeleteWebhook404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response DeleteWebhook404ApplicationProblemPlusJSONResponse) VisitDeleteWebhookResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type DeleteWebhookdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response DeleteWebhookdefaultApplicationProblemPlusJSONResponse) VisitDeleteWebhookResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetWebhookRequestObject struct {
-	Name WebhookName `json:"name"`
-}
-
-type GetWebhookResponseObject interface {
-	VisitGetWebhookResponse(w http.ResponseWriter) error
-}
-
-type GetWebhook200JSONResponse Webhook
-
-func (response GetWebhook200JSONResponse) VisitGetWebhookResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetWebhook404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response GetWebhook404ApplicationProblemPlusJSONResponse) VisitGetWebhookResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetWebhookdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response GetWebhookdefaultApplicationProblemPlusJSONResponse) VisitGetWebhookResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PutWebhookRequestObject struct {
-	Name WebhookName `json:"name"`
-	Body *PutWebhookJSONRequestBody
-}
-
-type PutWebhookResponseObject interface {
-	VisitPutWebhookResponse(w http.ResponseWriter) error
-}
-
-type PutWebhook200JSONResponse Webhook
-
-func (response PutWebhook200JSONResponse) VisitPutWebhookResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PutWebhook201JSONResponse Webhook
-
-func (response PutWebhook201JSONResponse) VisitPutWebhookResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(201)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PutWebhook409ApplicationProblemPlusJSONResponse struct {
-	ConflictApplicationProblemPlusJSONResponse
-}
-
-func (response PutWebhook409ApplicationProblemPlusJSONResponse) VisitPutWebhookResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(409)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PutWebhook422ApplicationProblemPlusJSONResponse struct {
-	InvalidDefinitionApplicationProblemPlusJSONResponse
-}
-
-func (response PutWebhook422ApplicationProblemPlusJSONResponse) VisitPutWebhookResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(422)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PutWebhookdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response PutWebhookdefaultApplicationProblemPlusJSONResponse) VisitPutWebhookResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListWebhookAttemptsRequestObject struct {
-	Name   WebhookName `json:"name"`
+// ListWebhookAttemptsRequest is the decoded request of an operation.
+type ListWebhookAttemptsRequest struct {
+	Name   WebhookName
 	Params ListWebhookAttemptsParams
 }
 
-type ListWebhookAttemptsResponseObject interface {
-	VisitListWebhookAttemptsResponse(w http.ResponseWriter) error
+// PauseWebhookRequest is the decoded request of an operation.
+type PauseWebhookRequest struct {
+	Name WebhookName
 }
 
-type ListWebhookAttempts200ResponseHeaders struct {
-	Link *string
+// CancelWebhookReplayRequest is the decoded request of an operation.
+type CancelWebhookReplayRequest struct {
+	Name WebhookName
 }
 
-type ListWebhookAttempts200JSONResponse struct {
-	Body    WebhookAttemptList
-	Headers ListWebhookAttempts200ResponseHeaders
+// GetWebhookReplayRequest is the decoded request of an operation.
+type GetWebhookReplayRequest struct {
+	Name WebhookName
 }
 
-func (response ListWebhookAttempts200JSONResponse) VisitListWebhookAttemptsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	if response.Headers.Link != nil {
-		w.Header().Set("Link", fmt.Sprint(*response.Headers.Link))
-	}
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListWebhookAttempts404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response ListWebhookAttempts404ApplicationProblemPlusJSONResponse) VisitListWebhookAttemptsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListWebhookAttemptsdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ListWebhookAttemptsdefaultApplicationProblemPlusJSONResponse) VisitListWebhookAttemptsResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PauseWebhookRequestObject struct {
-	Name WebhookName `json:"name"`
-}
-
-type PauseWebhookResponseObject interface {
-	VisitPauseWebhookResponse(w http.ResponseWriter) error
-}
-
-type PauseWebhook200JSONResponse Webhook
-
-func (response PauseWebhook200JSONResponse) VisitPauseWebhookResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PauseWebhook404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response PauseWebhook404ApplicationProblemPlusJSONResponse) VisitPauseWebhookResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type PauseWebhookdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response PauseWebhookdefaultApplicationProblemPlusJSONResponse) VisitPauseWebhookResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type CancelWebhookReplayRequestObject struct {
-	Name WebhookName `json:"name"`
-}
-
-type CancelWebhookReplayResponseObject interface {
-	VisitCancelWebhookReplayResponse(w http.ResponseWriter) error
-}
-
-type CancelWebhookReplay204Response struct {
-}
-
-func (response CancelWebhookReplay204Response) VisitCancelWebhookReplayResponse(w http.ResponseWriter) error {
-	w.WriteHeader(204)
-	return nil
-}
-
-type CancelWebhookReplay404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response CancelWebhookReplay404ApplicationProblemPlusJSONResponse) VisitCancelWebhookReplayResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type CancelWebhookReplaydefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response CancelWebhookReplaydefaultApplicationProblemPlusJSONResponse) VisitCancelWebhookReplayResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetWebhookReplayRequestObject struct {
-	Name WebhookName `json:"name"`
-}
-
-type GetWebhookReplayResponseObject interface {
-	VisitGetWebhookReplayResponse(w http.ResponseWriter) error
-}
-
-type GetWebhookReplay200JSONResponse WebhookReplay
-
-func (response GetWebhookReplay200JSONResponse) VisitGetWebhookReplayResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetWebhookReplay404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response GetWebhookReplay404ApplicationProblemPlusJSONResponse) VisitGetWebhookReplayResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type GetWebhookReplaydefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response GetWebhookReplaydefaultApplicationProblemPlusJSONResponse) VisitGetWebhookReplayResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type StartWebhookReplayRequestObject struct {
-	Name WebhookName `json:"name"`
-	Body *StartWebhookReplayJSONRequestBody
-}
-
-type StartWebhookReplayResponseObject interface {
-	VisitStartWebhookReplayResponse(w http.ResponseWriter) error
-}
-
-type StartWebhookReplay202JSONResponse WebhookReplay
-
-func (response StartWebhookReplay202JSONResponse) VisitStartWebhookReplayResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(202)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type StartWebhookReplay404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response StartWebhookReplay404ApplicationProblemPlusJSONResponse) VisitStartWebhookReplayResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type StartWebhookReplay409ApplicationProblemPlusJSONResponse struct {
-	ConflictApplicationProblemPlusJSONResponse
-}
-
-func (response StartWebhookReplay409ApplicationProblemPlusJSONResponse) VisitStartWebhookReplayResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(409)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type StartWebhookReplaydefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response StartWebhookReplaydefaultApplicationProblemPlusJSONResponse) VisitStartWebhookReplayResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ResumeWebhookRequestObject struct {
-	Name WebhookName `json:"name"`
-}
-
-type ResumeWebhookResponseObject interface {
-	VisitResumeWebhookResponse(w http.ResponseWriter) error
-}
-
-type ResumeWebhook200JSONResponse Webhook
-
-func (response ResumeWebhook200JSONResponse) VisitResumeWebhookResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ResumeWebhook404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response ResumeWebhook404ApplicationProblemPlusJSONResponse) VisitResumeWebhookResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ResumeWebhookdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ResumeWebhookdefaultApplicationProblemPlusJSONResponse) VisitResumeWebhookResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type AddWebhookSecretRequestObject struct {
-	Name WebhookName `json:"name"`
-	Body *AddWebhookSecretJSONRequestBody
-}
-
-type AddWebhookSecretResponseObject interface {
-	VisitAddWebhookSecretResponse(w http.ResponseWriter) error
-}
-
-type AddWebhookSecret201JSONResponse WebhookSecret
-
-func (response AddWebhookSecret201JSONResponse) VisitAddWebhookSecretResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(201)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type AddWebhookSecret404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response AddWebhookSecret404ApplicationProblemPlusJSONResponse) VisitAddWebhookSecretResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type AddWebhookSecret409ApplicationProblemPlusJSONResponse struct {
-	ConflictApplicationProblemPlusJSONResponse
+// StartWebhookReplayRequest is the decoded request of an operation.
+type StartWebhookReplayRequest struct {
+	Name WebhookName
+	Body StartWebhookReplayJSONRequestBody
 }
 
-func (response AddWebhookSecret409ApplicationProblemPlusJSONResponse) VisitAddWebhookSecretResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(409)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type AddWebhookSecretdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response AddWebhookSecretdefaultApplicationProblemPlusJSONResponse) VisitAddWebhookSecretResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type RemoveWebhookSecretRequestObject struct {
-	Name     WebhookName `json:"name"`
-	SecretId SecretId    `json:"secretId"`
-}
-
-type RemoveWebhookSecretResponseObject interface {
-	VisitRemoveWebhookSecretResponse(w http.ResponseWriter) error
-}
-
-type RemoveWebhookSecret204Response struct {
-}
-
-func (response RemoveWebhookSecret204Response) VisitRemoveWebhookSecretResponse(w http.ResponseWriter) error {
-	w.WriteHeader(204)
-	return nil
-}
-
-type RemoveWebhookSecret404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response RemoveWebhookSecret404ApplicationProblemPlusJSONResponse) VisitRemoveWebhookSecretResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type RemoveWebhookSecret409ApplicationProblemPlusJSONResponse struct {
-	ConflictApplicationProblemPlusJSONResponse
-}
-
-func (response RemoveWebhookSecret409ApplicationProblemPlusJSONResponse) VisitRemoveWebhookSecretResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(409)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type RemoveWebhookSecretdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response RemoveWebhookSecretdefaultApplicationProblemPlusJSONResponse) VisitRemoveWebhookSecretResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type TestWebhookRequestObject struct {
-	Name WebhookName `json:"name"`
-}
-
-type TestWebhookResponseObject interface {
-	VisitTestWebhookResponse(w http.ResponseWriter) error
-}
-
-type TestWebhook200JSONResponse WebhookAttempt
-
-func (response TestWebhook200JSONResponse) VisitTestWebhookResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type TestWebhook404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
+// ResumeWebhookRequest is the decoded request of an operation.
+type ResumeWebhookRequest struct {
+	Name WebhookName
 }
 
-func (response TestWebhook404ApplicationProblemPlusJSONResponse) VisitTestWebhookResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
+// AddWebhookSecretRequest is the decoded request of an operation.
+type AddWebhookSecretRequest struct {
+	Name WebhookName
+	Body AddWebhookSecretJSONRequestBody
 }
 
-type TestWebhookdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
+// RemoveWebhookSecretRequest is the decoded request of an operation.
+type RemoveWebhookSecretRequest struct {
+	Name     WebhookName
+	SecretId SecretId
 }
-
-func (response TestWebhookdefaultApplicationProblemPlusJSONResponse) VisitTestWebhookResponse(w http.ResponseWriter) error {
 
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
+// TestWebhookRequest is the decoded request of an operation.
+type TestWebhookRequest struct {
+	Name WebhookName
 }
 
-// StrictServerInterface represents all server handlers.
-type StrictServerInterface interface {
-	// ListMembers The processes that work on projections
+// Operations has a method for each operation. C is the type of its callers. The response to an error is ignored.
+type Operations[C any] interface {
+	// ListMembers List the processes that work on projections
 	// (GET /v1/admin/members)
-	ListMembers(ctx context.Context, request ListMembersRequestObject) (ListMembersResponseObject, error)
-	// ListAllDocuments Documents of all tenants
+	ListMembers(ctx context.Context, caller C, request ListMembersRequest) (*Response, error)
+	// ListAllDocuments List the documents of all tenants
 	// (GET /v1/admin/projections/{name}/documents)
-	ListAllDocuments(ctx context.Context, request ListAllDocumentsRequestObject) (ListAllDocumentsResponseObject, error)
+	ListAllDocuments(ctx context.Context, caller C, request ListAllDocumentsRequest) (*Response, error)
 	// ListAggregates List aggregate definitions
 	// (GET /v1/aggregates)
-	ListAggregates(ctx context.Context, request ListAggregatesRequestObject) (ListAggregatesResponseObject, error)
+	ListAggregates(ctx context.Context, caller C, request ListAggregatesRequest) (*Response, error)
 	// DeleteAggregate Remove a category's aggregate definition
 	// (DELETE /v1/aggregates/{category})
-	DeleteAggregate(ctx context.Context, request DeleteAggregateRequestObject) (DeleteAggregateResponseObject, error)
-	// GetAggregate A category's aggregate definition
+	DeleteAggregate(ctx context.Context, caller C, request DeleteAggregateRequest) (*Response, error)
+	// GetAggregate Get a category's aggregate definition
 	// (GET /v1/aggregates/{category})
-	GetAggregate(ctx context.Context, request GetAggregateRequestObject) (GetAggregateResponseObject, error)
+	GetAggregate(ctx context.Context, caller C, request GetAggregateRequest) (*Response, error)
 	// PutAggregate Define a category's aggregate
 	// (PUT /v1/aggregates/{category})
-	PutAggregate(ctx context.Context, request PutAggregateRequestObject) (PutAggregateResponseObject, error)
-	// ListCursors How far every group and projection has come
+	PutAggregate(ctx context.Context, caller C, request PutAggregateRequest) (*Response, error)
+	// ListCursors List the cursors of groups and projections
 	// (GET /v1/cursors)
-	ListCursors(ctx context.Context, request ListCursorsRequestObject) (ListCursorsResponseObject, error)
-	// ListKeys List one's own tenant's keys
+	ListCursors(ctx context.Context, caller C, request ListCursorsRequest) (*Response, error)
+	// ListKeys List the keys of the caller's tenant
 	// (GET /v1/keys)
-	ListKeys(ctx context.Context, request ListKeysRequestObject) (ListKeysResponseObject, error)
-	// CreateKey Create a key for one's own tenant
+	ListKeys(ctx context.Context, caller C, request ListKeysRequest) (*Response, error)
+	// CreateKey Create a key for the caller's tenant
 	// (POST /v1/keys)
-	CreateKey(ctx context.Context, request CreateKeyRequestObject) (CreateKeyResponseObject, error)
-	// RevokeKey Revoke a key of one's own tenant
+	CreateKey(ctx context.Context, caller C, request CreateKeyRequest) (*Response, error)
+	// RevokeKey Revoke a key of the caller's tenant
 	// (DELETE /v1/keys/{keyId})
-	RevokeKey(ctx context.Context, request RevokeKeyRequestObject) (RevokeKeyResponseObject, error)
-	// GetLag How far every group and projection is behind
+	RevokeKey(ctx context.Context, caller C, request RevokeKeyRequest) (*Response, error)
+	// GetLag Get the lag of groups and projections
 	// (GET /v1/lag)
-	GetLag(ctx context.Context, request GetLagRequestObject) (GetLagResponseObject, error)
+	GetLag(ctx context.Context, caller C, request GetLagRequest) (*Response, error)
 	// ListProjections List projections
 	// (GET /v1/projections)
-	ListProjections(ctx context.Context, request ListProjectionsRequestObject) (ListProjectionsResponseObject, error)
+	ListProjections(ctx context.Context, caller C, request ListProjectionsRequest) (*Response, error)
 	// CreateProjection Create a projection
 	// (POST /v1/projections)
-	CreateProjection(ctx context.Context, request CreateProjectionRequestObject) (CreateProjectionResponseObject, error)
-	// PlanProjections What a deployment would change
+	CreateProjection(ctx context.Context, caller C, request CreateProjectionRequest) (*Response, error)
+	// PlanProjections Plan a deployment
 	// (POST /v1/projections/plan)
-	PlanProjections(ctx context.Context, request PlanProjectionsRequestObject) (PlanProjectionsResponseObject, error)
-	// PreviewProjection Try a definition out
+	PlanProjections(ctx context.Context, caller C, request PlanProjectionsRequest) (*Response, error)
+	// PreviewProjection Preview a definition
 	// (POST /v1/projections/preview)
-	PreviewProjection(ctx context.Context, request PreviewProjectionRequestObject) (PreviewProjectionResponseObject, error)
+	PreviewProjection(ctx context.Context, caller C, request PreviewProjectionRequest) (*Response, error)
 	// DeleteProjection Remove a projection
 	// (DELETE /v1/projections/{name})
-	DeleteProjection(ctx context.Context, request DeleteProjectionRequestObject) (DeleteProjectionResponseObject, error)
-	// GetProjection A projection
+	DeleteProjection(ctx context.Context, caller C, request DeleteProjectionRequest) (*Response, error)
+	// GetProjection Get a projection
 	// (GET /v1/projections/{name})
-	GetProjection(ctx context.Context, request GetProjectionRequestObject) (GetProjectionResponseObject, error)
+	GetProjection(ctx context.Context, caller C, request GetProjectionRequest) (*Response, error)
 	// PutProjection Create or change a projection
 	// (PUT /v1/projections/{name})
-	PutProjection(ctx context.Context, request PutProjectionRequestObject) (PutProjectionResponseObject, error)
-	// CatchUpProjection Wait until a projection has reached the head
+	PutProjection(ctx context.Context, caller C, request PutProjectionRequest) (*Response, error)
+	// CatchUpProjection Wait until a projection has caught up
 	// (POST /v1/projections/{name}/catch-up)
-	CatchUpProjection(ctx context.Context, request CatchUpProjectionRequestObject) (CatchUpProjectionResponseObject, error)
+	CatchUpProjection(ctx context.Context, caller C, request CatchUpProjectionRequest) (*Response, error)
 	// ListDocuments List a projection's documents
 	// (GET /v1/projections/{name}/documents)
-	ListDocuments(ctx context.Context, request ListDocumentsRequestObject) (ListDocumentsResponseObject, error)
-	// GetDocument A document
+	ListDocuments(ctx context.Context, caller C, request ListDocumentsRequest) (*Response, error)
+	// GetDocument Get a document
 	// (GET /v1/projections/{name}/documents/{documentId})
-	GetDocument(ctx context.Context, request GetDocumentRequestObject) (GetDocumentResponseObject, error)
-	// ListParkedDocuments Documents that are set aside
+	GetDocument(ctx context.Context, caller C, request GetDocumentRequest) (*Response, error)
+	// ListParkedDocuments List parked documents
 	// (GET /v1/projections/{name}/parked)
-	ListParkedDocuments(ctx context.Context, request ListParkedDocumentsRequestObject) (ListParkedDocumentsResponseObject, error)
-	// ReplayParkedDocuments Fold what waits for parked documents
+	ListParkedDocuments(ctx context.Context, caller C, request ListParkedDocumentsRequest) (*Response, error)
+	// ReplayParkedDocuments Replay all parked documents
 	// (POST /v1/projections/{name}/parked/replay)
-	ReplayParkedDocuments(ctx context.Context, request ReplayParkedDocumentsRequestObject) (ReplayParkedDocumentsResponseObject, error)
-	// DiscardParkedDocument Give up the events that wait for a parked document
+	ReplayParkedDocuments(ctx context.Context, caller C, request ReplayParkedDocumentsRequest) (*Response, error)
+	// DiscardParkedDocument Discard a parked document
 	// (DELETE /v1/projections/{name}/parked/{documentId})
-	DiscardParkedDocument(ctx context.Context, request DiscardParkedDocumentRequestObject) (DiscardParkedDocumentResponseObject, error)
-	// ReplayParkedDocument Fold what waits for a parked document
+	DiscardParkedDocument(ctx context.Context, caller C, request DiscardParkedDocumentRequest) (*Response, error)
+	// ReplayParkedDocument Replay a parked document
 	// (POST /v1/projections/{name}/parked/{documentId}/replay)
-	ReplayParkedDocument(ctx context.Context, request ReplayParkedDocumentRequestObject) (ReplayParkedDocumentResponseObject, error)
+	ReplayParkedDocument(ctx context.Context, caller C, request ReplayParkedDocumentRequest) (*Response, error)
 	// ListRebuilds List a projection's rebuilds
 	// (GET /v1/projections/{name}/rebuilds)
-	ListRebuilds(ctx context.Context, request ListRebuildsRequestObject) (ListRebuildsResponseObject, error)
+	ListRebuilds(ctx context.Context, caller C, request ListRebuildsRequest) (*Response, error)
 	// StartRebuild Start a rebuild
 	// (POST /v1/projections/{name}/rebuilds)
-	StartRebuild(ctx context.Context, request StartRebuildRequestObject) (StartRebuildResponseObject, error)
-	// GetRebuild A rebuild's progress and outcome
+	StartRebuild(ctx context.Context, caller C, request StartRebuildRequest) (*Response, error)
+	// GetRebuild Get a rebuild
 	// (GET /v1/projections/{name}/rebuilds/{rebuildId})
-	GetRebuild(ctx context.Context, request GetRebuildRequestObject) (GetRebuildResponseObject, error)
-	// ApproveRebuild Let a rebuild swap
+	GetRebuild(ctx context.Context, caller C, request GetRebuildRequest) (*Response, error)
+	// ApproveRebuild Approve a rebuild
 	// (POST /v1/projections/{name}/rebuilds/{rebuildId}/approve)
-	ApproveRebuild(ctx context.Context, request ApproveRebuildRequestObject) (ApproveRebuildResponseObject, error)
+	ApproveRebuild(ctx context.Context, caller C, request ApproveRebuildRequest) (*Response, error)
 	// CancelRebuild Cancel a rebuild
 	// (POST /v1/projections/{name}/rebuilds/{rebuildId}/cancel)
-	CancelRebuild(ctx context.Context, request CancelRebuildRequestObject) (CancelRebuildResponseObject, error)
-	// PauseRebuild Let a rebuild rest
+	CancelRebuild(ctx context.Context, caller C, request CancelRebuildRequest) (*Response, error)
+	// PauseRebuild Pause a rebuild
 	// (POST /v1/projections/{name}/rebuilds/{rebuildId}/pause)
-	PauseRebuild(ctx context.Context, request PauseRebuildRequestObject) (PauseRebuildResponseObject, error)
-	// ResumeRebuild Let a paused rebuild continue
+	PauseRebuild(ctx context.Context, caller C, request PauseRebuildRequest) (*Response, error)
+	// ResumeRebuild Resume a rebuild
 	// (POST /v1/projections/{name}/rebuilds/{rebuildId}/resume)
-	ResumeRebuild(ctx context.Context, request ResumeRebuildRequestObject) (ResumeRebuildResponseObject, error)
-	// RollbackRebuild Go back to the documents from before a swap
+	ResumeRebuild(ctx context.Context, caller C, request ResumeRebuildRequest) (*Response, error)
+	// RollbackRebuild Roll a rebuild back
 	// (POST /v1/projections/{name}/rebuilds/{rebuildId}/rollback)
-	RollbackRebuild(ctx context.Context, request RollbackRebuildRequestObject) (RollbackRebuildResponseObject, error)
-	// ListRebuildTenants How far a rebuild is with each tenant
+	RollbackRebuild(ctx context.Context, caller C, request RollbackRebuildRequest) (*Response, error)
+	// ListRebuildTenants List a rebuild's tenants
 	// (GET /v1/projections/{name}/rebuilds/{rebuildId}/tenants)
-	ListRebuildTenants(ctx context.Context, request ListRebuildTenantsRequestObject) (ListRebuildTenantsResponseObject, error)
-	// ResetProjection Begin again with an empty build
+	ListRebuildTenants(ctx context.Context, caller C, request ListRebuildTenantsRequest) (*Response, error)
+	// ResetProjection Reset a projection
 	// (POST /v1/projections/{name}/reset)
-	ResetProjection(ctx context.Context, request ResetProjectionRequestObject) (ResetProjectionResponseObject, error)
+	ResetProjection(ctx context.Context, caller C, request ResetProjectionRequest) (*Response, error)
 	// RetryProjection Retry the event that stopped a projection
 	// (POST /v1/projections/{name}/retry)
-	RetryProjection(ctx context.Context, request RetryProjectionRequestObject) (RetryProjectionResponseObject, error)
-	// SkipEvent Pass over the event that a projection stands before
+	RetryProjection(ctx context.Context, caller C, request RetryProjectionRequest) (*Response, error)
+	// SkipEvent Skip the event that stopped a projection
 	// (POST /v1/projections/{name}/skip)
-	SkipEvent(ctx context.Context, request SkipEventRequestObject) (SkipEventResponseObject, error)
-	// ListSkippedEvents Events that a projection passes over
+	SkipEvent(ctx context.Context, caller C, request SkipEventRequest) (*Response, error)
+	// ListSkippedEvents List skipped events
 	// (GET /v1/projections/{name}/skipped)
-	ListSkippedEvents(ctx context.Context, request ListSkippedEventsRequestObject) (ListSkippedEventsResponseObject, error)
-	// WithdrawSkip Pass over an event no more
+	ListSkippedEvents(ctx context.Context, caller C, request ListSkippedEventsRequest) (*Response, error)
+	// WithdrawSkip Withdraw a skip
 	// (DELETE /v1/projections/{name}/skipped/{position})
-	WithdrawSkip(ctx context.Context, request WithdrawSkipRequestObject) (WithdrawSkipResponseObject, error)
-	// GetProjectionState How far a projection has come
+	WithdrawSkip(ctx context.Context, caller C, request WithdrawSkipRequest) (*Response, error)
+	// GetProjectionState Get a projection's state
 	// (GET /v1/projections/{name}/state)
-	GetProjectionState(ctx context.Context, request GetProjectionStateRequestObject) (GetProjectionStateResponseObject, error)
-	// ListProjectionVersions The definitions that a projection has had
+	GetProjectionState(ctx context.Context, caller C, request GetProjectionStateRequest) (*Response, error)
+	// ListProjectionVersions List a projection's versions
 	// (GET /v1/projections/{name}/versions)
-	ListProjectionVersions(ctx context.Context, request ListProjectionVersionsRequestObject) (ListProjectionVersionsResponseObject, error)
+	ListProjectionVersions(ctx context.Context, caller C, request ListProjectionVersionsRequest) (*Response, error)
 	// ListRetention List retention policies
 	// (GET /v1/retention)
-	ListRetention(ctx context.Context, request ListRetentionRequestObject) (ListRetentionResponseObject, error)
-	// DeleteRetention Remove nothing more of a category
+	ListRetention(ctx context.Context, caller C, request ListRetentionRequest) (*Response, error)
+	// DeleteRetention Delete a category's retention policy
 	// (DELETE /v1/retention/{category})
-	DeleteRetention(ctx context.Context, request DeleteRetentionRequestObject) (DeleteRetentionResponseObject, error)
-	// GetRetention A category's retention policy
+	DeleteRetention(ctx context.Context, caller C, request DeleteRetentionRequest) (*Response, error)
+	// GetRetention Get a category's retention policy
 	// (GET /v1/retention/{category})
-	GetRetention(ctx context.Context, request GetRetentionRequestObject) (GetRetentionResponseObject, error)
-	// PutRetention Set what is removed of a category
+	GetRetention(ctx context.Context, caller C, request GetRetentionRequest) (*Response, error)
+	// PutRetention Set a category's retention policy
 	// (PUT /v1/retention/{category})
-	PutRetention(ctx context.Context, request PutRetentionRequestObject) (PutRetentionResponseObject, error)
-	// RunRetention Run a retention policy now, or see what it would remove
+	PutRetention(ctx context.Context, caller C, request PutRetentionRequest) (*Response, error)
+	// RunRetention Run or preview a retention policy
 	// (POST /v1/retention/{category}/run)
-	RunRetention(ctx context.Context, request RunRetentionRequestObject) (RunRetentionResponseObject, error)
-	// TakeSnapshot Take or put a snapshot
+	RunRetention(ctx context.Context, caller C, request RunRetentionRequest) (*Response, error)
+	// TakeSnapshot Take or store a snapshot
 	// (POST /v1/snapshots/{streamId})
-	TakeSnapshot(ctx context.Context, request TakeSnapshotRequestObject) (TakeSnapshotResponseObject, error)
-	// GetLatestSnapshot A stream's newest snapshot
+	TakeSnapshot(ctx context.Context, caller C, request TakeSnapshotRequest) (*Response, error)
+	// GetLatestSnapshot Get a stream's newest snapshot
 	// (GET /v1/snapshots/{streamId}/latest)
-	GetLatestSnapshot(ctx context.Context, request GetLatestSnapshotRequestObject) (GetLatestSnapshotResponseObject, error)
+	GetLatestSnapshot(ctx context.Context, caller C, request GetLatestSnapshotRequest) (*Response, error)
 	// ListStreams List streams
 	// (GET /v1/streams)
-	ListStreams(ctx context.Context, request ListStreamsRequestObject) (ListStreamsResponseObject, error)
-	// GetStreamMetadata A stream's version, times and size
+	ListStreams(ctx context.Context, caller C, request ListStreamsRequest) (*Response, error)
+	// GetStreamMetadata Get a stream's version, times and size
 	// (GET /v1/streams/{streamId}/metadata)
-	GetStreamMetadata(ctx context.Context, request GetStreamMetadataRequestObject) (GetStreamMetadataResponseObject, error)
-	// GetState An aggregate's state
+	GetStreamMetadata(ctx context.Context, caller C, request GetStreamMetadataRequest) (*Response, error)
+	// GetState Get an aggregate's state
 	// (GET /v1/streams/{streamId}/state)
-	GetState(ctx context.Context, request GetStateRequestObject) (GetStateResponseObject, error)
+	GetState(ctx context.Context, caller C, request GetStateRequest) (*Response, error)
 	// ListSubscriptions List groups
 	// (GET /v1/subscriptions)
-	ListSubscriptions(ctx context.Context, request ListSubscriptionsRequestObject) (ListSubscriptionsResponseObject, error)
+	ListSubscriptions(ctx context.Context, caller C, request ListSubscriptionsRequest) (*Response, error)
 	// DeleteSubscription Remove a group
 	// (DELETE /v1/subscriptions/{name})
-	DeleteSubscription(ctx context.Context, request DeleteSubscriptionRequestObject) (DeleteSubscriptionResponseObject, error)
-	// GetSubscription A group, and how far it has come
+	DeleteSubscription(ctx context.Context, caller C, request DeleteSubscriptionRequest) (*Response, error)
+	// GetSubscription Get a group and its progress
 	// (GET /v1/subscriptions/{name})
-	GetSubscription(ctx context.Context, request GetSubscriptionRequestObject) (GetSubscriptionResponseObject, error)
-	// PutSubscription Make or change a group
+	GetSubscription(ctx context.Context, caller C, request GetSubscriptionRequest) (*Response, error)
+	// PutSubscription Create or change a group
 	// (PUT /v1/subscriptions/{name})
-	PutSubscription(ctx context.Context, request PutSubscriptionRequestObject) (PutSubscriptionResponseObject, error)
+	PutSubscription(ctx context.Context, caller C, request PutSubscriptionRequest) (*Response, error)
 	// AckEvents Acknowledge events
 	// (POST /v1/subscriptions/{name}/ack)
-	AckEvents(ctx context.Context, request AckEventsRequestObject) (AckEventsResponseObject, error)
+	AckEvents(ctx context.Context, caller C, request AckEventsRequest) (*Response, error)
 	// AckEvent Acknowledge one event
 	// (POST /v1/subscriptions/{name}/ack/{eventId})
-	AckEvent(ctx context.Context, request AckEventRequestObject) (AckEventResponseObject, error)
+	AckEvent(ctx context.Context, caller C, request AckEventRequest) (*Response, error)
 	// DiscardDeadLetters Discard all dead letters
 	// (DELETE /v1/subscriptions/{name}/dead-letters)
-	DiscardDeadLetters(ctx context.Context, request DiscardDeadLettersRequestObject) (DiscardDeadLettersResponseObject, error)
-	// ReplayDeadLetters Deliver all dead letters again
+	DiscardDeadLetters(ctx context.Context, caller C, request DiscardDeadLettersRequest) (*Response, error)
+	// ReplayDeadLetters Replay all dead letters
 	// (POST /v1/subscriptions/{name}/dead-letters/replay)
-	ReplayDeadLetters(ctx context.Context, request ReplayDeadLettersRequestObject) (ReplayDeadLettersResponseObject, error)
+	ReplayDeadLetters(ctx context.Context, caller C, request ReplayDeadLettersRequest) (*Response, error)
 	// DiscardDeadLetter Discard a dead letter
 	// (DELETE /v1/subscriptions/{name}/dead-letters/{eventId})
-	DiscardDeadLetter(ctx context.Context, request DiscardDeadLetterRequestObject) (DiscardDeadLetterResponseObject, error)
-	// ReplayDeadLetter Deliver one dead letter again
+	DiscardDeadLetter(ctx context.Context, caller C, request DiscardDeadLetterRequest) (*Response, error)
+	// ReplayDeadLetter Replay a dead letter
 	// (POST /v1/subscriptions/{name}/dead-letters/{eventId}/replay)
-	ReplayDeadLetter(ctx context.Context, request ReplayDeadLetterRequestObject) (ReplayDeadLetterResponseObject, error)
-	// ExtendEvents Ask for more time
+	ReplayDeadLetter(ctx context.Context, caller C, request ReplayDeadLetterRequest) (*Response, error)
+	// ExtendEvents Extend the deadline of events
 	// (POST /v1/subscriptions/{name}/extend)
-	ExtendEvents(ctx context.Context, request ExtendEventsRequestObject) (ExtendEventsResponseObject, error)
-	// ListSubscriptionMembers Who shares a group's partitions
+	ExtendEvents(ctx context.Context, caller C, request ExtendEventsRequest) (*Response, error)
+	// ListSubscriptionMembers List a group's members
 	// (GET /v1/subscriptions/{name}/members)
-	ListSubscriptionMembers(ctx context.Context, request ListSubscriptionMembersRequestObject) (ListSubscriptionMembersResponseObject, error)
+	ListSubscriptionMembers(ctx context.Context, caller C, request ListSubscriptionMembersRequest) (*Response, error)
 	// JoinSubscription Join a group with partitions
 	// (POST /v1/subscriptions/{name}/members)
-	JoinSubscription(ctx context.Context, request JoinSubscriptionRequestObject) (JoinSubscriptionResponseObject, error)
+	JoinSubscription(ctx context.Context, caller C, request JoinSubscriptionRequest) (*Response, error)
 	// LeaveSubscription Leave a group
 	// (DELETE /v1/subscriptions/{name}/members/{memberId})
-	LeaveSubscription(ctx context.Context, request LeaveSubscriptionRequestObject) (LeaveSubscriptionResponseObject, error)
-	// HeartbeatSubscription A sign of life of a member
+	LeaveSubscription(ctx context.Context, caller C, request LeaveSubscriptionRequest) (*Response, error)
+	// HeartbeatSubscription Send a member's heartbeat
 	// (PUT /v1/subscriptions/{name}/members/{memberId})
-	HeartbeatSubscription(ctx context.Context, request HeartbeatSubscriptionRequestObject) (HeartbeatSubscriptionResponseObject, error)
-	// NackEvents Say that events could not be handled
+	HeartbeatSubscription(ctx context.Context, caller C, request HeartbeatSubscriptionRequest) (*Response, error)
+	// NackEvents Reject events
 	// (POST /v1/subscriptions/{name}/nack)
-	NackEvents(ctx context.Context, request NackEventsRequestObject) (NackEventsResponseObject, error)
-	// PauseSubscription Deliver nothing for now
+	NackEvents(ctx context.Context, caller C, request NackEventsRequest) (*Response, error)
+	// PauseSubscription Pause a group
 	// (POST /v1/subscriptions/{name}/pause)
-	PauseSubscription(ctx context.Context, request PauseSubscriptionRequestObject) (PauseSubscriptionResponseObject, error)
-	// ResumeSubscription Deliver again
+	PauseSubscription(ctx context.Context, caller C, request PauseSubscriptionRequest) (*Response, error)
+	// ResumeSubscription Resume a group
 	// (POST /v1/subscriptions/{name}/resume)
-	ResumeSubscription(ctx context.Context, request ResumeSubscriptionRequestObject) (ResumeSubscriptionResponseObject, error)
-	// SeekSubscription Move a group
+	ResumeSubscription(ctx context.Context, caller C, request ResumeSubscriptionRequest) (*Response, error)
+	// SeekSubscription Move a group to another position
 	// (POST /v1/subscriptions/{name}/seek)
-	SeekSubscription(ctx context.Context, request SeekSubscriptionRequestObject) (SeekSubscriptionResponseObject, error)
+	SeekSubscription(ctx context.Context, caller C, request SeekSubscriptionRequest) (*Response, error)
 	// ListTenants List tenants
 	// (GET /v1/tenants)
-	ListTenants(ctx context.Context, request ListTenantsRequestObject) (ListTenantsResponseObject, error)
+	ListTenants(ctx context.Context, caller C, request ListTenantsRequest) (*Response, error)
 	// CreateTenant Create a tenant
 	// (POST /v1/tenants)
-	CreateTenant(ctx context.Context, request CreateTenantRequestObject) (CreateTenantResponseObject, error)
-	// DeleteTenant Delete a tenant and everything of it
+	CreateTenant(ctx context.Context, caller C, request CreateTenantRequest) (*Response, error)
+	// DeleteTenant Delete a tenant and all its data
 	// (DELETE /v1/tenants/{tenantId})
-	DeleteTenant(ctx context.Context, request DeleteTenantRequestObject) (DeleteTenantResponseObject, error)
-	// GetTenant A tenant
+	DeleteTenant(ctx context.Context, caller C, request DeleteTenantRequest) (*Response, error)
+	// GetTenant Get a tenant
 	// (GET /v1/tenants/{tenantId})
-	GetTenant(ctx context.Context, request GetTenantRequestObject) (GetTenantResponseObject, error)
-	// ChangeTenant Suspend a tenant, let it work again, or change its share of the work
+	GetTenant(ctx context.Context, caller C, request GetTenantRequest) (*Response, error)
+	// ChangeTenant Suspend or reactivate a tenant, or change its share
 	// (PATCH /v1/tenants/{tenantId})
-	ChangeTenant(ctx context.Context, request ChangeTenantRequestObject) (ChangeTenantResponseObject, error)
-	// RedactEvent Remove the data of an event that cannot be read
+	ChangeTenant(ctx context.Context, caller C, request ChangeTenantRequest) (*Response, error)
+	// RedactEvent Redact an unreadable event
 	// (POST /v1/tenants/{tenantId}/events/{position}/redact)
-	RedactEvent(ctx context.Context, request RedactEventRequestObject) (RedactEventResponseObject, error)
+	RedactEvent(ctx context.Context, caller C, request RedactEventRequest) (*Response, error)
 	// ListTenantKeys List a tenant's keys
 	// (GET /v1/tenants/{tenantId}/keys)
-	ListTenantKeys(ctx context.Context, request ListTenantKeysRequestObject) (ListTenantKeysResponseObject, error)
+	ListTenantKeys(ctx context.Context, caller C, request ListTenantKeysRequest) (*Response, error)
 	// CreateTenantKey Create a key for a tenant
 	// (POST /v1/tenants/{tenantId}/keys)
-	CreateTenantKey(ctx context.Context, request CreateTenantKeyRequestObject) (CreateTenantKeyResponseObject, error)
+	CreateTenantKey(ctx context.Context, caller C, request CreateTenantKeyRequest) (*Response, error)
 	// RevokeTenantKey Revoke a tenant's key
 	// (DELETE /v1/tenants/{tenantId}/keys/{keyId})
-	RevokeTenantKey(ctx context.Context, request RevokeTenantKeyRequestObject) (RevokeTenantKeyResponseObject, error)
-	// CreateTicket A short-lived stand-in for the key
+	RevokeTenantKey(ctx context.Context, caller C, request RevokeTenantKeyRequest) (*Response, error)
+	// CreateTicket Create a ticket, which replaces a key for a short time
 	// (POST /v1/tickets)
-	CreateTicket(ctx context.Context, request CreateTicketRequestObject) (CreateTicketResponseObject, error)
+	CreateTicket(ctx context.Context, caller C, request CreateTicketRequest) (*Response, error)
 	// ListUpcasters List upcasters
 	// (GET /v1/upcasters)
-	ListUpcasters(ctx context.Context, request ListUpcastersRequestObject) (ListUpcastersResponseObject, error)
-	// PreviewUpcaster See what upcasters make of events
+	ListUpcasters(ctx context.Context, caller C, request ListUpcastersRequest) (*Response, error)
+	// PreviewUpcaster Preview upcasters
 	// (POST /v1/upcasters/preview)
-	PreviewUpcaster(ctx context.Context, request PreviewUpcasterRequestObject) (PreviewUpcasterResponseObject, error)
+	PreviewUpcaster(ctx context.Context, caller C, request PreviewUpcasterRequest) (*Response, error)
 	// DeleteUpcaster Remove an upcaster
 	// (DELETE /v1/upcasters/{type}/{version})
-	DeleteUpcaster(ctx context.Context, request DeleteUpcasterRequestObject) (DeleteUpcasterResponseObject, error)
-	// GetUpcaster An upcaster
+	DeleteUpcaster(ctx context.Context, caller C, request DeleteUpcasterRequest) (*Response, error)
+	// GetUpcaster Get an upcaster
 	// (GET /v1/upcasters/{type}/{version})
-	GetUpcaster(ctx context.Context, request GetUpcasterRequestObject) (GetUpcasterResponseObject, error)
+	GetUpcaster(ctx context.Context, caller C, request GetUpcasterRequest) (*Response, error)
 	// PutUpcaster Create or change an upcaster
 	// (PUT /v1/upcasters/{type}/{version})
-	PutUpcaster(ctx context.Context, request PutUpcasterRequestObject) (PutUpcasterResponseObject, error)
+	PutUpcaster(ctx context.Context, caller C, request PutUpcasterRequest) (*Response, error)
 	// ListWebhooks List webhooks
 	// (GET /v1/webhooks)
-	ListWebhooks(ctx context.Context, request ListWebhooksRequestObject) (ListWebhooksResponseObject, error)
+	ListWebhooks(ctx context.Context, caller C, request ListWebhooksRequest) (*Response, error)
 	// DeleteWebhook Remove a webhook
 	// (DELETE /v1/webhooks/{name})
-	DeleteWebhook(ctx context.Context, request DeleteWebhookRequestObject) (DeleteWebhookResponseObject, error)
-	// GetWebhook A webhook, and how far it has come
+	DeleteWebhook(ctx context.Context, caller C, request DeleteWebhookRequest) (*Response, error)
+	// GetWebhook Get a webhook and its progress
 	// (GET /v1/webhooks/{name})
-	GetWebhook(ctx context.Context, request GetWebhookRequestObject) (GetWebhookResponseObject, error)
-	// PutWebhook Make or change a webhook
+	GetWebhook(ctx context.Context, caller C, request GetWebhookRequest) (*Response, error)
+	// PutWebhook Create or change a webhook
 	// (PUT /v1/webhooks/{name})
-	PutWebhook(ctx context.Context, request PutWebhookRequestObject) (PutWebhookResponseObject, error)
-	// ListWebhookAttempts What was sent, and what came of it
+	PutWebhook(ctx context.Context, caller C, request PutWebhookRequest) (*Response, error)
+	// ListWebhookAttempts List a webhook's attempts
 	// (GET /v1/webhooks/{name}/attempts)
-	ListWebhookAttempts(ctx context.Context, request ListWebhookAttemptsRequestObject) (ListWebhookAttemptsResponseObject, error)
-	// PauseWebhook Send nothing for now
+	ListWebhookAttempts(ctx context.Context, caller C, request ListWebhookAttemptsRequest) (*Response, error)
+	// PauseWebhook Pause a webhook
 	// (POST /v1/webhooks/{name}/pause)
-	PauseWebhook(ctx context.Context, request PauseWebhookRequestObject) (PauseWebhookResponseObject, error)
-	// CancelWebhookReplay End a replay, and forget it
+	PauseWebhook(ctx context.Context, caller C, request PauseWebhookRequest) (*Response, error)
+	// CancelWebhookReplay Cancel a replay
 	// (DELETE /v1/webhooks/{name}/replay)
-	CancelWebhookReplay(ctx context.Context, request CancelWebhookReplayRequestObject) (CancelWebhookReplayResponseObject, error)
-	// GetWebhookReplay The last replay, and how far it has come
+	CancelWebhookReplay(ctx context.Context, caller C, request CancelWebhookReplayRequest) (*Response, error)
+	// GetWebhookReplay Get the last replay and its progress
 	// (GET /v1/webhooks/{name}/replay)
-	GetWebhookReplay(ctx context.Context, request GetWebhookReplayRequestObject) (GetWebhookReplayResponseObject, error)
-	// StartWebhookReplay Send a range of events once more
+	GetWebhookReplay(ctx context.Context, caller C, request GetWebhookReplayRequest) (*Response, error)
+	// StartWebhookReplay Replay a range of events
 	// (POST /v1/webhooks/{name}/replay)
-	StartWebhookReplay(ctx context.Context, request StartWebhookReplayRequestObject) (StartWebhookReplayResponseObject, error)
-	// ResumeWebhook Send again
+	StartWebhookReplay(ctx context.Context, caller C, request StartWebhookReplayRequest) (*Response, error)
+	// ResumeWebhook Resume a webhook
 	// (POST /v1/webhooks/{name}/resume)
-	ResumeWebhook(ctx context.Context, request ResumeWebhookRequestObject) (ResumeWebhookResponseObject, error)
+	ResumeWebhook(ctx context.Context, caller C, request ResumeWebhookRequest) (*Response, error)
 	// AddWebhookSecret Add a secret
 	// (POST /v1/webhooks/{name}/secrets)
-	AddWebhookSecret(ctx context.Context, request AddWebhookSecretRequestObject) (AddWebhookSecretResponseObject, error)
+	AddWebhookSecret(ctx context.Context, caller C, request AddWebhookSecretRequest) (*Response, error)
 	// RemoveWebhookSecret Remove a secret
 	// (DELETE /v1/webhooks/{name}/secrets/{secretId})
-	RemoveWebhookSecret(ctx context.Context, request RemoveWebhookSecretRequestObject) (RemoveWebhookSecretResponseObject, error)
-	// TestWebhook Send a test message at once
+	RemoveWebhookSecret(ctx context.Context, caller C, request RemoveWebhookSecretRequest) (*Response, error)
+	// TestWebhook Send a test message
 	// (POST /v1/webhooks/{name}/test)
-	TestWebhook(ctx context.Context, request TestWebhookRequestObject) (TestWebhookResponseObject, error)
+	TestWebhook(ctx context.Context, caller C, request TestWebhookRequest) (*Response, error)
 }
 
-type StrictHandlerFunc func(ctx echo.Context, request any) (any, error)
-type StrictMiddlewareFunc func(f StrictHandlerFunc, operationID string) StrictHandlerFunc
-
-func NewStrictHandler(ssi StrictServerInterface, middlewares []StrictMiddlewareFunc) ServerInterface {
-	return &strictHandler{ssi: ssi, middlewares: middlewares}
-}
-
-type strictHandler struct {
-	ssi         StrictServerInterface
-	middlewares []StrictMiddlewareFunc
-}
-
-// ListMembers operation middleware
-func (sh *strictHandler) ListMembers(ctx echo.Context) error {
-	var request ListMembersRequestObject
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ListMembers(ctx.Request().Context(), request.(ListMembersRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListMembers")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListMembersResponseObject); ok {
-		return validResponse.VisitListMembersResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// ListAllDocuments operation middleware
-func (sh *strictHandler) ListAllDocuments(ctx echo.Context, name Name, params ListAllDocumentsParams) error {
-	var request ListAllDocumentsRequestObject
-
-	request.Name = name
-	request.Params = params
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ListAllDocuments(ctx.Request().Context(), request.(ListAllDocumentsRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListAllDocuments")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListAllDocumentsResponseObject); ok {
-		return validResponse.VisitListAllDocumentsResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// ListAggregates operation middleware
-func (sh *strictHandler) ListAggregates(ctx echo.Context) error {
-	var request ListAggregatesRequestObject
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ListAggregates(ctx.Request().Context(), request.(ListAggregatesRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListAggregates")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListAggregatesResponseObject); ok {
-		return validResponse.VisitListAggregatesResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// DeleteAggregate operation middleware
-func (sh *strictHandler) DeleteAggregate(ctx echo.Context, category Category) error {
-	var request DeleteAggregateRequestObject
-
-	request.Category = category
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.DeleteAggregate(ctx.Request().Context(), request.(DeleteAggregateRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "DeleteAggregate")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(DeleteAggregateResponseObject); ok {
-		return validResponse.VisitDeleteAggregateResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// GetAggregate operation middleware
-func (sh *strictHandler) GetAggregate(ctx echo.Context, category Category) error {
-	var request GetAggregateRequestObject
-
-	request.Category = category
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.GetAggregate(ctx.Request().Context(), request.(GetAggregateRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "GetAggregate")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(GetAggregateResponseObject); ok {
-		return validResponse.VisitGetAggregateResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// PutAggregate operation middleware
-func (sh *strictHandler) PutAggregate(ctx echo.Context, category Category) error {
-	var request PutAggregateRequestObject
-
-	request.Category = category
-
-	var body PutAggregateJSONRequestBody
-	var err error
-	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
-		// A request validator built on kin-openapi's openapi3filter with
-		// KeepValidatedValue leaves the value it validated on the body. Bind
-		// that value, matching member names exactly, so the handler receives
-		// what was validated instead of a second, case-insensitive decode.
-		// Otherwise bind only the request body, so that path and query
-		// parameters are not also bound into the body struct.
-		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
-			err = binder.BindBody(ctx, &body)
-		}
-	} else {
-		// A custom binder is installed on the Echo instance; defer to it
-		// entirely, since echo.Binder does not expose body-only binding and
-		// the binder may do more than decode (for example call ctx.Validate).
-		err = ctx.Bind(&body)
-	}
-	if err != nil {
-		return err
-	}
-	request.Body = &body
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.PutAggregate(ctx.Request().Context(), request.(PutAggregateRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "PutAggregate")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(PutAggregateResponseObject); ok {
-		return validResponse.VisitPutAggregateResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// ListCursors operation middleware
-func (sh *strictHandler) ListCursors(ctx echo.Context) error {
-	var request ListCursorsRequestObject
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ListCursors(ctx.Request().Context(), request.(ListCursorsRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListCursors")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListCursorsResponseObject); ok {
-		return validResponse.VisitListCursorsResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// ListKeys operation middleware
-func (sh *strictHandler) ListKeys(ctx echo.Context, params ListKeysParams) error {
-	var request ListKeysRequestObject
-
-	request.Params = params
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ListKeys(ctx.Request().Context(), request.(ListKeysRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListKeys")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListKeysResponseObject); ok {
-		return validResponse.VisitListKeysResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// CreateKey operation middleware
-func (sh *strictHandler) CreateKey(ctx echo.Context) error {
-	var request CreateKeyRequestObject
-
-	var body CreateKeyJSONRequestBody
-	var err error
-	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
-		// A request validator built on kin-openapi's openapi3filter with
-		// KeepValidatedValue leaves the value it validated on the body. Bind
-		// that value, matching member names exactly, so the handler receives
-		// what was validated instead of a second, case-insensitive decode.
-		// Otherwise bind only the request body, so that path and query
-		// parameters are not also bound into the body struct.
-		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
-			err = binder.BindBody(ctx, &body)
-		}
-	} else {
-		// A custom binder is installed on the Echo instance; defer to it
-		// entirely, since echo.Binder does not expose body-only binding and
-		// the binder may do more than decode (for example call ctx.Validate).
-		err = ctx.Bind(&body)
-	}
-	if err != nil {
-		return err
-	}
-	request.Body = &body
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.CreateKey(ctx.Request().Context(), request.(CreateKeyRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "CreateKey")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(CreateKeyResponseObject); ok {
-		return validResponse.VisitCreateKeyResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// RevokeKey operation middleware
-func (sh *strictHandler) RevokeKey(ctx echo.Context, keyId KeyId) error {
-	var request RevokeKeyRequestObject
-
-	request.KeyId = keyId
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.RevokeKey(ctx.Request().Context(), request.(RevokeKeyRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "RevokeKey")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(RevokeKeyResponseObject); ok {
-		return validResponse.VisitRevokeKeyResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// GetLag operation middleware
-func (sh *strictHandler) GetLag(ctx echo.Context) error {
-	var request GetLagRequestObject
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.GetLag(ctx.Request().Context(), request.(GetLagRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "GetLag")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(GetLagResponseObject); ok {
-		return validResponse.VisitGetLagResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// ListProjections operation middleware
-func (sh *strictHandler) ListProjections(ctx echo.Context) error {
-	var request ListProjectionsRequestObject
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ListProjections(ctx.Request().Context(), request.(ListProjectionsRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListProjections")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListProjectionsResponseObject); ok {
-		return validResponse.VisitListProjectionsResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// CreateProjection operation middleware
-func (sh *strictHandler) CreateProjection(ctx echo.Context) error {
-	var request CreateProjectionRequestObject
-
-	var body CreateProjectionJSONRequestBody
-	var err error
-	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
-		// A request validator built on kin-openapi's openapi3filter with
-		// KeepValidatedValue leaves the value it validated on the body. Bind
-		// that value, matching member names exactly, so the handler receives
-		// what was validated instead of a second, case-insensitive decode.
-		// Otherwise bind only the request body, so that path and query
-		// parameters are not also bound into the body struct.
-		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
-			err = binder.BindBody(ctx, &body)
-		}
-	} else {
-		// A custom binder is installed on the Echo instance; defer to it
-		// entirely, since echo.Binder does not expose body-only binding and
-		// the binder may do more than decode (for example call ctx.Validate).
-		err = ctx.Bind(&body)
-	}
-	if err != nil {
-		return err
-	}
-	request.Body = &body
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.CreateProjection(ctx.Request().Context(), request.(CreateProjectionRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "CreateProjection")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(CreateProjectionResponseObject); ok {
-		return validResponse.VisitCreateProjectionResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// PlanProjections operation middleware
-func (sh *strictHandler) PlanProjections(ctx echo.Context) error {
-	var request PlanProjectionsRequestObject
-
-	var body PlanProjectionsJSONRequestBody
-	var err error
-	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
-		// A request validator built on kin-openapi's openapi3filter with
-		// KeepValidatedValue leaves the value it validated on the body. Bind
-		// that value, matching member names exactly, so the handler receives
-		// what was validated instead of a second, case-insensitive decode.
-		// Otherwise bind only the request body, so that path and query
-		// parameters are not also bound into the body struct.
-		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
-			err = binder.BindBody(ctx, &body)
-		}
-	} else {
-		// A custom binder is installed on the Echo instance; defer to it
-		// entirely, since echo.Binder does not expose body-only binding and
-		// the binder may do more than decode (for example call ctx.Validate).
-		err = ctx.Bind(&body)
-	}
-	if err != nil {
-		return err
-	}
-	request.Body = &body
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.PlanProjections(ctx.Request().Context(), request.(PlanProjectionsRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "PlanProjections")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(PlanProjectionsResponseObject); ok {
-		return validResponse.VisitPlanProjectionsResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// PreviewProjection operation middleware
-func (sh *strictHandler) PreviewProjection(ctx echo.Context) error {
-	var request PreviewProjectionRequestObject
-
-	var body PreviewProjectionJSONRequestBody
-	var err error
-	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
-		// A request validator built on kin-openapi's openapi3filter with
-		// KeepValidatedValue leaves the value it validated on the body. Bind
-		// that value, matching member names exactly, so the handler receives
-		// what was validated instead of a second, case-insensitive decode.
-		// Otherwise bind only the request body, so that path and query
-		// parameters are not also bound into the body struct.
-		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
-			err = binder.BindBody(ctx, &body)
-		}
-	} else {
-		// A custom binder is installed on the Echo instance; defer to it
-		// entirely, since echo.Binder does not expose body-only binding and
-		// the binder may do more than decode (for example call ctx.Validate).
-		err = ctx.Bind(&body)
-	}
-	if err != nil {
-		return err
-	}
-	request.Body = &body
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.PreviewProjection(ctx.Request().Context(), request.(PreviewProjectionRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "PreviewProjection")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(PreviewProjectionResponseObject); ok {
-		return validResponse.VisitPreviewProjectionResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// DeleteProjection operation middleware
-func (sh *strictHandler) DeleteProjection(ctx echo.Context, name Name) error {
-	var request DeleteProjectionRequestObject
-
-	request.Name = name
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.DeleteProjection(ctx.Request().Context(), request.(DeleteProjectionRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "DeleteProjection")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(DeleteProjectionResponseObject); ok {
-		return validResponse.VisitDeleteProjectionResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// GetProjection operation middleware
-func (sh *strictHandler) GetProjection(ctx echo.Context, name Name) error {
-	var request GetProjectionRequestObject
-
-	request.Name = name
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.GetProjection(ctx.Request().Context(), request.(GetProjectionRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "GetProjection")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(GetProjectionResponseObject); ok {
-		return validResponse.VisitGetProjectionResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// PutProjection operation middleware
-func (sh *strictHandler) PutProjection(ctx echo.Context, name Name, params PutProjectionParams) error {
-	var request PutProjectionRequestObject
-
-	request.Name = name
-	request.Params = params
-
-	var body PutProjectionJSONRequestBody
-	var err error
-	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
-		// A request validator built on kin-openapi's openapi3filter with
-		// KeepValidatedValue leaves the value it validated on the body. Bind
-		// that value, matching member names exactly, so the handler receives
-		// what was validated instead of a second, case-insensitive decode.
-		// Otherwise bind only the request body, so that path and query
-		// parameters are not also bound into the body struct.
-		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
-			err = binder.BindBody(ctx, &body)
-		}
-	} else {
-		// A custom binder is installed on the Echo instance; defer to it
-		// entirely, since echo.Binder does not expose body-only binding and
-		// the binder may do more than decode (for example call ctx.Validate).
-		err = ctx.Bind(&body)
-	}
-	if err != nil {
-		return err
-	}
-	request.Body = &body
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.PutProjection(ctx.Request().Context(), request.(PutProjectionRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "PutProjection")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(PutProjectionResponseObject); ok {
-		return validResponse.VisitPutProjectionResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// CatchUpProjection operation middleware
-func (sh *strictHandler) CatchUpProjection(ctx echo.Context, name Name, params CatchUpProjectionParams) error {
-	var request CatchUpProjectionRequestObject
-
-	request.Name = name
-	request.Params = params
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.CatchUpProjection(ctx.Request().Context(), request.(CatchUpProjectionRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "CatchUpProjection")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(CatchUpProjectionResponseObject); ok {
-		return validResponse.VisitCatchUpProjectionResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// ListDocuments operation middleware
-func (sh *strictHandler) ListDocuments(ctx echo.Context, name Name, params ListDocumentsParams) error {
-	var request ListDocumentsRequestObject
-
-	request.Name = name
-	request.Params = params
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ListDocuments(ctx.Request().Context(), request.(ListDocumentsRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListDocuments")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListDocumentsResponseObject); ok {
-		return validResponse.VisitListDocumentsResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// GetDocument operation middleware
-func (sh *strictHandler) GetDocument(ctx echo.Context, name Name, documentId string, params GetDocumentParams) error {
-	var request GetDocumentRequestObject
-
-	request.Name = name
-	request.DocumentId = documentId
-	request.Params = params
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.GetDocument(ctx.Request().Context(), request.(GetDocumentRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "GetDocument")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(GetDocumentResponseObject); ok {
-		return validResponse.VisitGetDocumentResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// ListParkedDocuments operation middleware
-func (sh *strictHandler) ListParkedDocuments(ctx echo.Context, name Name, params ListParkedDocumentsParams) error {
-	var request ListParkedDocumentsRequestObject
-
-	request.Name = name
-	request.Params = params
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ListParkedDocuments(ctx.Request().Context(), request.(ListParkedDocumentsRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListParkedDocuments")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListParkedDocumentsResponseObject); ok {
-		return validResponse.VisitListParkedDocumentsResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// ReplayParkedDocuments operation middleware
-func (sh *strictHandler) ReplayParkedDocuments(ctx echo.Context, name Name, params ReplayParkedDocumentsParams) error {
-	var request ReplayParkedDocumentsRequestObject
-
-	request.Name = name
-	request.Params = params
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ReplayParkedDocuments(ctx.Request().Context(), request.(ReplayParkedDocumentsRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ReplayParkedDocuments")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ReplayParkedDocumentsResponseObject); ok {
-		return validResponse.VisitReplayParkedDocumentsResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// DiscardParkedDocument operation middleware
-func (sh *strictHandler) DiscardParkedDocument(ctx echo.Context, name Name, documentId ParkedId, params DiscardParkedDocumentParams) error {
-	var request DiscardParkedDocumentRequestObject
-
-	request.Name = name
-	request.DocumentId = documentId
-	request.Params = params
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.DiscardParkedDocument(ctx.Request().Context(), request.(DiscardParkedDocumentRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "DiscardParkedDocument")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(DiscardParkedDocumentResponseObject); ok {
-		return validResponse.VisitDiscardParkedDocumentResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// ReplayParkedDocument operation middleware
-func (sh *strictHandler) ReplayParkedDocument(ctx echo.Context, name Name, documentId ParkedId, params ReplayParkedDocumentParams) error {
-	var request ReplayParkedDocumentRequestObject
-
-	request.Name = name
-	request.DocumentId = documentId
-	request.Params = params
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ReplayParkedDocument(ctx.Request().Context(), request.(ReplayParkedDocumentRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ReplayParkedDocument")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ReplayParkedDocumentResponseObject); ok {
-		return validResponse.VisitReplayParkedDocumentResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// ListRebuilds operation middleware
-func (sh *strictHandler) ListRebuilds(ctx echo.Context, name Name) error {
-	var request ListRebuildsRequestObject
-
-	request.Name = name
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ListRebuilds(ctx.Request().Context(), request.(ListRebuildsRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListRebuilds")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListRebuildsResponseObject); ok {
-		return validResponse.VisitListRebuildsResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// StartRebuild operation middleware
-func (sh *strictHandler) StartRebuild(ctx echo.Context, name Name) error {
-	var request StartRebuildRequestObject
-
-	request.Name = name
-
-	var body StartRebuildJSONRequestBody
-	var err error
-	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
-		// A request validator built on kin-openapi's openapi3filter with
-		// KeepValidatedValue leaves the value it validated on the body. Bind
-		// that value, matching member names exactly, so the handler receives
-		// what was validated instead of a second, case-insensitive decode.
-		// Otherwise bind only the request body, so that path and query
-		// parameters are not also bound into the body struct.
-		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
-			err = binder.BindBody(ctx, &body)
-		}
-	} else {
-		// A custom binder is installed on the Echo instance; defer to it
-		// entirely, since echo.Binder does not expose body-only binding and
-		// the binder may do more than decode (for example call ctx.Validate).
-		err = ctx.Bind(&body)
-	}
-	if err != nil {
-		if !errors.Is(err, io.EOF) {
-			return err
-		}
-	} else {
-		request.Body = &body
-	}
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.StartRebuild(ctx.Request().Context(), request.(StartRebuildRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "StartRebuild")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(StartRebuildResponseObject); ok {
-		return validResponse.VisitStartRebuildResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+func decodeListMembers(ctx echo.Context) (request ListMembersRequest, err error) {
+	return request, err
 }
-
-// GetRebuild operation middleware
-func (sh *strictHandler) GetRebuild(ctx echo.Context, name Name, rebuildId RebuildId) error {
-	var request GetRebuildRequestObject
-
-	request.Name = name
-	request.RebuildId = rebuildId
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.GetRebuild(ctx.Request().Context(), request.(GetRebuildRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "GetRebuild")
-	}
 
-	response, err := handler(ctx, request)
-
+func decodeListAllDocuments(ctx echo.Context) (request ListAllDocumentsRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(GetRebuildResponseObject); ok {
-		return validResponse.VisitGetRebuildResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// ApproveRebuild operation middleware
-func (sh *strictHandler) ApproveRebuild(ctx echo.Context, name Name, rebuildId RebuildId) error {
-	var request ApproveRebuildRequestObject
-
-	request.Name = name
-	request.RebuildId = rebuildId
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ApproveRebuild(ctx.Request().Context(), request.(ApproveRebuildRequestObject))
+		return request, invalidParameter("name", err)
 	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ApproveRebuild")
-	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "filter", ctx.QueryParams(), &request.Params.Filter, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ApproveRebuildResponseObject); ok {
-		return validResponse.VisitApproveRebuildResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// CancelRebuild operation middleware
-func (sh *strictHandler) CancelRebuild(ctx echo.Context, name Name, rebuildId RebuildId) error {
-	var request CancelRebuildRequestObject
-
-	request.Name = name
-	request.RebuildId = rebuildId
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.CancelRebuild(ctx.Request().Context(), request.(CancelRebuildRequestObject))
+		return request, invalidParameter("filter", err)
 	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "CancelRebuild")
-	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &request.Params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(CancelRebuildResponseObject); ok {
-		return validResponse.VisitCancelRebuildResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// PauseRebuild operation middleware
-func (sh *strictHandler) PauseRebuild(ctx echo.Context, name Name, rebuildId RebuildId) error {
-	var request PauseRebuildRequestObject
-
-	request.Name = name
-	request.RebuildId = rebuildId
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.PauseRebuild(ctx.Request().Context(), request.(PauseRebuildRequestObject))
+		return request, invalidParameter("tenant", err)
 	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "PauseRebuild")
-	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", ctx.QueryParams(), &request.Params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(PauseRebuildResponseObject); ok {
-		return validResponse.VisitPauseRebuildResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// ResumeRebuild operation middleware
-func (sh *strictHandler) ResumeRebuild(ctx echo.Context, name Name, rebuildId RebuildId) error {
-	var request ResumeRebuildRequestObject
-
-	request.Name = name
-	request.RebuildId = rebuildId
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ResumeRebuild(ctx.Request().Context(), request.(ResumeRebuildRequestObject))
+		return request, invalidParameter("fields", err)
 	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ResumeRebuild")
-	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &request.Params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ResumeRebuildResponseObject); ok {
-		return validResponse.VisitResumeRebuildResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// RollbackRebuild operation middleware
-func (sh *strictHandler) RollbackRebuild(ctx echo.Context, name Name, rebuildId RebuildId, params RollbackRebuildParams) error {
-	var request RollbackRebuildRequestObject
-
-	request.Name = name
-	request.RebuildId = rebuildId
-	request.Params = params
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.RollbackRebuild(ctx.Request().Context(), request.(RollbackRebuildRequestObject))
+		return request, invalidParameter("pageSize", err)
 	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "RollbackRebuild")
-	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &request.Params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(RollbackRebuildResponseObject); ok {
-		return validResponse.VisitRollbackRebuildResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("pageToken", err)
 	}
-	return nil
+	return request, err
 }
-
-// ListRebuildTenants operation middleware
-func (sh *strictHandler) ListRebuildTenants(ctx echo.Context, name Name, rebuildId RebuildId, params ListRebuildTenantsParams) error {
-	var request ListRebuildTenantsRequestObject
 
-	request.Name = name
-	request.RebuildId = rebuildId
-	request.Params = params
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ListRebuildTenants(ctx.Request().Context(), request.(ListRebuildTenantsRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListRebuildTenants")
-	}
-
-	response, err := handler(ctx, request)
+func decodeListAggregates(ctx echo.Context) (request ListAggregatesRequest, err error) {
+	return request, err
+}
 
+func decodeDeleteAggregate(ctx echo.Context) (request DeleteAggregateRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "category", ctx.Param("category"), &request.Category, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListRebuildTenantsResponseObject); ok {
-		return validResponse.VisitListRebuildTenantsResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("category", err)
 	}
-	return nil
+	return request, err
 }
-
-// ResetProjection operation middleware
-func (sh *strictHandler) ResetProjection(ctx echo.Context, name Name, params ResetProjectionParams) error {
-	var request ResetProjectionRequestObject
-
-	request.Name = name
-	request.Params = params
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ResetProjection(ctx.Request().Context(), request.(ResetProjectionRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ResetProjection")
-	}
 
-	response, err := handler(ctx, request)
-
+func decodeGetAggregate(ctx echo.Context) (request GetAggregateRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "category", ctx.Param("category"), &request.Category, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ResetProjectionResponseObject); ok {
-		return validResponse.VisitResetProjectionResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("category", err)
 	}
-	return nil
+	return request, err
 }
-
-// RetryProjection operation middleware
-func (sh *strictHandler) RetryProjection(ctx echo.Context, name Name, params RetryProjectionParams) error {
-	var request RetryProjectionRequestObject
-
-	request.Name = name
-	request.Params = params
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.RetryProjection(ctx.Request().Context(), request.(RetryProjectionRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "RetryProjection")
-	}
 
-	response, err := handler(ctx, request)
-
+func decodePutAggregate(ctx echo.Context) (request PutAggregateRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "category", ctx.Param("category"), &request.Category, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(RetryProjectionResponseObject); ok {
-		return validResponse.VisitRetryProjectionResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("category", err)
 	}
-	return nil
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
+	return request, err
 }
-
-// SkipEvent operation middleware
-func (sh *strictHandler) SkipEvent(ctx echo.Context, name Name, params SkipEventParams) error {
-	var request SkipEventRequestObject
 
-	request.Name = name
-	request.Params = params
+func decodeListCursors(ctx echo.Context) (request ListCursorsRequest, err error) {
+	return request, err
+}
 
-	var body SkipEventJSONRequestBody
-	var err error
-	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
-		// A request validator built on kin-openapi's openapi3filter with
-		// KeepValidatedValue leaves the value it validated on the body. Bind
-		// that value, matching member names exactly, so the handler receives
-		// what was validated instead of a second, case-insensitive decode.
-		// Otherwise bind only the request body, so that path and query
-		// parameters are not also bound into the body struct.
-		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
-			err = binder.BindBody(ctx, &body)
-		}
-	} else {
-		// A custom binder is installed on the Echo instance; defer to it
-		// entirely, since echo.Binder does not expose body-only binding and
-		// the binder may do more than decode (for example call ctx.Validate).
-		err = ctx.Bind(&body)
-	}
+func decodeListKeys(ctx echo.Context) (request ListKeysRequest, err error) {
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &request.Params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
 	if err != nil {
-		return err
+		return request, invalidParameter("pageSize", err)
 	}
-	request.Body = &body
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.SkipEvent(ctx.Request().Context(), request.(SkipEventRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "SkipEvent")
-	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &request.Params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(SkipEventResponseObject); ok {
-		return validResponse.VisitSkipEventResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("pageToken", err)
 	}
-	return nil
+	return request, err
 }
-
-// ListSkippedEvents operation middleware
-func (sh *strictHandler) ListSkippedEvents(ctx echo.Context, name Name, params ListSkippedEventsParams) error {
-	var request ListSkippedEventsRequestObject
-
-	request.Name = name
-	request.Params = params
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ListSkippedEvents(ctx.Request().Context(), request.(ListSkippedEventsRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListSkippedEvents")
-	}
 
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListSkippedEventsResponseObject); ok {
-		return validResponse.VisitListSkippedEventsResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+func decodeCreateKey(ctx echo.Context) (request CreateKeyRequest, err error) {
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
+	return request, err
 }
-
-// WithdrawSkip operation middleware
-func (sh *strictHandler) WithdrawSkip(ctx echo.Context, name Name, position int64, params WithdrawSkipParams) error {
-	var request WithdrawSkipRequestObject
-
-	request.Name = name
-	request.Position = position
-	request.Params = params
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.WithdrawSkip(ctx.Request().Context(), request.(WithdrawSkipRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "WithdrawSkip")
-	}
 
-	response, err := handler(ctx, request)
-
+func decodeRevokeKey(ctx echo.Context) (request RevokeKeyRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "keyId", ctx.Param("keyId"), &request.KeyId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(WithdrawSkipResponseObject); ok {
-		return validResponse.VisitWithdrawSkipResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("keyId", err)
 	}
-	return nil
+	return request, err
 }
-
-// GetProjectionState operation middleware
-func (sh *strictHandler) GetProjectionState(ctx echo.Context, name Name) error {
-	var request GetProjectionStateRequestObject
 
-	request.Name = name
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.GetProjectionState(ctx.Request().Context(), request.(GetProjectionStateRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "GetProjectionState")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(GetProjectionStateResponseObject); ok {
-		return validResponse.VisitGetProjectionStateResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+func decodeGetLag(ctx echo.Context) (request GetLagRequest, err error) {
+	return request, err
 }
-
-// ListProjectionVersions operation middleware
-func (sh *strictHandler) ListProjectionVersions(ctx echo.Context, name Name) error {
-	var request ListProjectionVersionsRequestObject
 
-	request.Name = name
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ListProjectionVersions(ctx.Request().Context(), request.(ListProjectionVersionsRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListProjectionVersions")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListProjectionVersionsResponseObject); ok {
-		return validResponse.VisitListProjectionVersionsResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+func decodeListProjections(ctx echo.Context) (request ListProjectionsRequest, err error) {
+	return request, err
 }
-
-// ListRetention operation middleware
-func (sh *strictHandler) ListRetention(ctx echo.Context) error {
-	var request ListRetentionRequestObject
 
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ListRetention(ctx.Request().Context(), request.(ListRetentionRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListRetention")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListRetentionResponseObject); ok {
-		return validResponse.VisitListRetentionResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+func decodeCreateProjection(ctx echo.Context) (request CreateProjectionRequest, err error) {
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
+	return request, err
 }
-
-// DeleteRetention operation middleware
-func (sh *strictHandler) DeleteRetention(ctx echo.Context, category Category) error {
-	var request DeleteRetentionRequestObject
-
-	request.Category = category
 
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.DeleteRetention(ctx.Request().Context(), request.(DeleteRetentionRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "DeleteRetention")
-	}
+func decodePlanProjections(ctx echo.Context) (request PlanProjectionsRequest, err error) {
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
+	return request, err
+}
 
-	response, err := handler(ctx, request)
+func decodePreviewProjection(ctx echo.Context) (request PreviewProjectionRequest, err error) {
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
+	return request, err
+}
 
+func decodeDeleteProjection(ctx echo.Context) (request DeleteProjectionRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(DeleteRetentionResponseObject); ok {
-		return validResponse.VisitDeleteRetentionResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("name", err)
 	}
-	return nil
+	return request, err
 }
-
-// GetRetention operation middleware
-func (sh *strictHandler) GetRetention(ctx echo.Context, category Category) error {
-	var request GetRetentionRequestObject
-
-	request.Category = category
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.GetRetention(ctx.Request().Context(), request.(GetRetentionRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "GetRetention")
-	}
-
-	response, err := handler(ctx, request)
 
+func decodeGetProjection(ctx echo.Context) (request GetProjectionRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(GetRetentionResponseObject); ok {
-		return validResponse.VisitGetRetentionResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("name", err)
 	}
-	return nil
+	return request, err
 }
-
-// PutRetention operation middleware
-func (sh *strictHandler) PutRetention(ctx echo.Context, category Category) error {
-	var request PutRetentionRequestObject
-
-	request.Category = category
 
-	var body PutRetentionJSONRequestBody
-	var err error
-	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
-		// A request validator built on kin-openapi's openapi3filter with
-		// KeepValidatedValue leaves the value it validated on the body. Bind
-		// that value, matching member names exactly, so the handler receives
-		// what was validated instead of a second, case-insensitive decode.
-		// Otherwise bind only the request body, so that path and query
-		// parameters are not also bound into the body struct.
-		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
-			err = binder.BindBody(ctx, &body)
-		}
-	} else {
-		// A custom binder is installed on the Echo instance; defer to it
-		// entirely, since echo.Binder does not expose body-only binding and
-		// the binder may do more than decode (for example call ctx.Validate).
-		err = ctx.Bind(&body)
-	}
+func decodePutProjection(ctx echo.Context) (request PutProjectionRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	}
-	request.Body = &body
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.PutRetention(ctx.Request().Context(), request.(PutRetentionRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "PutRetention")
+		return request, invalidParameter("name", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "acceptLoss", ctx.QueryParams(), &request.Params.AcceptLoss, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(PutRetentionResponseObject); ok {
-		return validResponse.VisitPutRetentionResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("acceptLoss", err)
 	}
-	return nil
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
+	return request, err
 }
-
-// RunRetention operation middleware
-func (sh *strictHandler) RunRetention(ctx echo.Context, category Category) error {
-	var request RunRetentionRequestObject
-
-	request.Category = category
 
-	var body RunRetentionJSONRequestBody
-	var err error
-	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
-		// A request validator built on kin-openapi's openapi3filter with
-		// KeepValidatedValue leaves the value it validated on the body. Bind
-		// that value, matching member names exactly, so the handler receives
-		// what was validated instead of a second, case-insensitive decode.
-		// Otherwise bind only the request body, so that path and query
-		// parameters are not also bound into the body struct.
-		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
-			err = binder.BindBody(ctx, &body)
-		}
-	} else {
-		// A custom binder is installed on the Echo instance; defer to it
-		// entirely, since echo.Binder does not expose body-only binding and
-		// the binder may do more than decode (for example call ctx.Validate).
-		err = ctx.Bind(&body)
-	}
+func decodeCatchUpProjection(ctx echo.Context) (request CatchUpProjectionRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		if !errors.Is(err, io.EOF) {
-			return err
-		}
-	} else {
-		request.Body = &body
-	}
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.RunRetention(ctx.Request().Context(), request.(RunRetentionRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "RunRetention")
+		return request, invalidParameter("name", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "timeout", ctx.QueryParams(), &request.Params.Timeout, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(RunRetentionResponseObject); ok {
-		return validResponse.VisitRunRetentionResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("timeout", err)
 	}
-	return nil
+	return request, err
 }
-
-// TakeSnapshot operation middleware
-func (sh *strictHandler) TakeSnapshot(ctx echo.Context, streamId StreamId, params TakeSnapshotParams) error {
-	var request TakeSnapshotRequestObject
-
-	request.StreamId = streamId
-	request.Params = params
 
-	var body TakeSnapshotJSONRequestBody
-	var err error
-	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
-		// A request validator built on kin-openapi's openapi3filter with
-		// KeepValidatedValue leaves the value it validated on the body. Bind
-		// that value, matching member names exactly, so the handler receives
-		// what was validated instead of a second, case-insensitive decode.
-		// Otherwise bind only the request body, so that path and query
-		// parameters are not also bound into the body struct.
-		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
-			err = binder.BindBody(ctx, &body)
-		}
-	} else {
-		// A custom binder is installed on the Echo instance; defer to it
-		// entirely, since echo.Binder does not expose body-only binding and
-		// the binder may do more than decode (for example call ctx.Validate).
-		err = ctx.Bind(&body)
-	}
+func decodeListDocuments(ctx echo.Context) (request ListDocumentsRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		if !errors.Is(err, io.EOF) {
-			return err
-		}
-	} else {
-		request.Body = &body
-	}
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.TakeSnapshot(ctx.Request().Context(), request.(TakeSnapshotRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "TakeSnapshot")
+		return request, invalidParameter("name", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "filter", ctx.QueryParams(), &request.Params.Filter, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(TakeSnapshotResponseObject); ok {
-		return validResponse.VisitTakeSnapshotResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// GetLatestSnapshot operation middleware
-func (sh *strictHandler) GetLatestSnapshot(ctx echo.Context, streamId StreamId) error {
-	var request GetLatestSnapshotRequestObject
-
-	request.StreamId = streamId
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.GetLatestSnapshot(ctx.Request().Context(), request.(GetLatestSnapshotRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "GetLatestSnapshot")
+		return request, invalidParameter("filter", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "orderBy", ctx.QueryParams(), &request.Params.OrderBy, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(GetLatestSnapshotResponseObject); ok {
-		return validResponse.VisitGetLatestSnapshotResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// ListStreams operation middleware
-func (sh *strictHandler) ListStreams(ctx echo.Context, params ListStreamsParams) error {
-	var request ListStreamsRequestObject
-
-	request.Params = params
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ListStreams(ctx.Request().Context(), request.(ListStreamsRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListStreams")
+		return request, invalidParameter("orderBy", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", ctx.QueryParams(), &request.Params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListStreamsResponseObject); ok {
-		return validResponse.VisitListStreamsResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// GetStreamMetadata operation middleware
-func (sh *strictHandler) GetStreamMetadata(ctx echo.Context, streamId StreamId) error {
-	var request GetStreamMetadataRequestObject
-
-	request.StreamId = streamId
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.GetStreamMetadata(ctx.Request().Context(), request.(GetStreamMetadataRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "GetStreamMetadata")
+		return request, invalidParameter("fields", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &request.Params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(GetStreamMetadataResponseObject); ok {
-		return validResponse.VisitGetStreamMetadataResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// GetState operation middleware
-func (sh *strictHandler) GetState(ctx echo.Context, streamId StreamId, params GetStateParams) error {
-	var request GetStateRequestObject
-
-	request.StreamId = streamId
-	request.Params = params
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.GetState(ctx.Request().Context(), request.(GetStateRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "GetState")
+		return request, invalidParameter("pageSize", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &request.Params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(GetStateResponseObject); ok {
-		return validResponse.VisitGetStateResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// ListSubscriptions operation middleware
-func (sh *strictHandler) ListSubscriptions(ctx echo.Context, params ListSubscriptionsParams) error {
-	var request ListSubscriptionsRequestObject
-
-	request.Params = params
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ListSubscriptions(ctx.Request().Context(), request.(ListSubscriptionsRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListSubscriptions")
+		return request, invalidParameter("pageToken", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "count", ctx.QueryParams(), &request.Params.Count, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListSubscriptionsResponseObject); ok {
-		return validResponse.VisitListSubscriptionsResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// DeleteSubscription operation middleware
-func (sh *strictHandler) DeleteSubscription(ctx echo.Context, name GroupName) error {
-	var request DeleteSubscriptionRequestObject
-
-	request.Name = name
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.DeleteSubscription(ctx.Request().Context(), request.(DeleteSubscriptionRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "DeleteSubscription")
+		return request, invalidParameter("count", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "minPosition", ctx.QueryParams(), &request.Params.MinPosition, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(DeleteSubscriptionResponseObject); ok {
-		return validResponse.VisitDeleteSubscriptionResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// GetSubscription operation middleware
-func (sh *strictHandler) GetSubscription(ctx echo.Context, name GroupName) error {
-	var request GetSubscriptionRequestObject
-
-	request.Name = name
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.GetSubscription(ctx.Request().Context(), request.(GetSubscriptionRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "GetSubscription")
+		return request, invalidParameter("minPosition", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "timeout", ctx.QueryParams(), &request.Params.Timeout, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(GetSubscriptionResponseObject); ok {
-		return validResponse.VisitGetSubscriptionResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// PutSubscription operation middleware
-func (sh *strictHandler) PutSubscription(ctx echo.Context, name GroupName) error {
-	var request PutSubscriptionRequestObject
-
-	request.Name = name
-
-	var body PutSubscriptionJSONRequestBody
-	var err error
-	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
-		// A request validator built on kin-openapi's openapi3filter with
-		// KeepValidatedValue leaves the value it validated on the body. Bind
-		// that value, matching member names exactly, so the handler receives
-		// what was validated instead of a second, case-insensitive decode.
-		// Otherwise bind only the request body, so that path and query
-		// parameters are not also bound into the body struct.
-		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
-			err = binder.BindBody(ctx, &body)
-		}
-	} else {
-		// A custom binder is installed on the Echo instance; defer to it
-		// entirely, since echo.Binder does not expose body-only binding and
-		// the binder may do more than decode (for example call ctx.Validate).
-		err = ctx.Bind(&body)
+		return request, invalidParameter("timeout", err)
 	}
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "explain", ctx.QueryParams(), &request.Params.Explain, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
 	if err != nil {
-		return err
-	}
-	request.Body = &body
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.PutSubscription(ctx.Request().Context(), request.(PutSubscriptionRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "PutSubscription")
+		return request, invalidParameter("explain", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &request.Params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(PutSubscriptionResponseObject); ok {
-		return validResponse.VisitPutSubscriptionResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("tenant", err)
 	}
-	return nil
+	return request, err
 }
 
-// AckEvents operation middleware
-func (sh *strictHandler) AckEvents(ctx echo.Context, name GroupName) error {
-	var request AckEventsRequestObject
-
-	request.Name = name
-
-	var body AckEventsJSONRequestBody
-	var err error
-	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
-		// A request validator built on kin-openapi's openapi3filter with
-		// KeepValidatedValue leaves the value it validated on the body. Bind
-		// that value, matching member names exactly, so the handler receives
-		// what was validated instead of a second, case-insensitive decode.
-		// Otherwise bind only the request body, so that path and query
-		// parameters are not also bound into the body struct.
-		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
-			err = binder.BindBody(ctx, &body)
-		}
-	} else {
-		// A custom binder is installed on the Echo instance; defer to it
-		// entirely, since echo.Binder does not expose body-only binding and
-		// the binder may do more than decode (for example call ctx.Validate).
-		err = ctx.Bind(&body)
+func decodeGetDocument(ctx echo.Context) (request GetDocumentRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
 	}
+	err = runtime.BindStyledParameterWithOptions("simple", "documentId", ctx.Param("documentId"), &request.DocumentId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
+		return request, invalidParameter("documentId", err)
 	}
-	request.Body = &body
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.AckEvents(ctx.Request().Context(), request.(AckEventsRequestObject))
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", ctx.QueryParams(), &request.Params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return request, invalidParameter("fields", err)
 	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "AckEvents")
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "minPosition", ctx.QueryParams(), &request.Params.MinPosition, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
+	if err != nil {
+		return request, invalidParameter("minPosition", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "timeout", ctx.QueryParams(), &request.Params.Timeout, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(AckEventsResponseObject); ok {
-		return validResponse.VisitAckEventsResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("timeout", err)
 	}
-	return nil
+	return request, err
 }
-
-// AckEvent operation middleware
-func (sh *strictHandler) AckEvent(ctx echo.Context, name GroupName, eventId EventId, params AckEventParams) error {
-	var request AckEventRequestObject
-
-	request.Name = name
-	request.EventId = eventId
-	request.Params = params
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.AckEvent(ctx.Request().Context(), request.(AckEventRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "AckEvent")
-	}
-
-	response, err := handler(ctx, request)
 
+func decodeListParkedDocuments(ctx echo.Context) (request ListParkedDocumentsRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(AckEventResponseObject); ok {
-		return validResponse.VisitAckEventResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("name", err)
 	}
-	return nil
-}
-
-// DiscardDeadLetters operation middleware
-func (sh *strictHandler) DiscardDeadLetters(ctx echo.Context, name GroupName) error {
-	var request DiscardDeadLettersRequestObject
-
-	request.Name = name
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.DiscardDeadLetters(ctx.Request().Context(), request.(DiscardDeadLettersRequestObject))
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &request.Params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return request, invalidParameter("tenant", err)
 	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "DiscardDeadLetters")
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &request.Params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return request, invalidParameter("pageSize", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &request.Params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(DiscardDeadLettersResponseObject); ok {
-		return validResponse.VisitDiscardDeadLettersResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("pageToken", err)
 	}
-	return nil
+	return request, err
 }
-
-// ReplayDeadLetters operation middleware
-func (sh *strictHandler) ReplayDeadLetters(ctx echo.Context, name GroupName) error {
-	var request ReplayDeadLettersRequestObject
-
-	request.Name = name
 
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ReplayDeadLetters(ctx.Request().Context(), request.(ReplayDeadLettersRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ReplayDeadLetters")
+func decodeReplayParkedDocuments(ctx echo.Context) (request ReplayParkedDocumentsRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &request.Params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ReplayDeadLettersResponseObject); ok {
-		return validResponse.VisitReplayDeadLettersResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("tenant", err)
 	}
-	return nil
+	return request, err
 }
 
-// DiscardDeadLetter operation middleware
-func (sh *strictHandler) DiscardDeadLetter(ctx echo.Context, name GroupName, eventId EventId) error {
-	var request DiscardDeadLetterRequestObject
-
-	request.Name = name
-	request.EventId = eventId
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.DiscardDeadLetter(ctx.Request().Context(), request.(DiscardDeadLetterRequestObject))
+func decodeDiscardParkedDocument(ctx echo.Context) (request DiscardParkedDocumentRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
 	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "DiscardDeadLetter")
+	err = runtime.BindStyledParameterWithOptions("simple", "documentId", ctx.Param("documentId"), &request.DocumentId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("documentId", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &request.Params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(DiscardDeadLetterResponseObject); ok {
-		return validResponse.VisitDiscardDeadLetterResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("tenant", err)
 	}
-	return nil
+	return request, err
 }
-
-// ReplayDeadLetter operation middleware
-func (sh *strictHandler) ReplayDeadLetter(ctx echo.Context, name GroupName, eventId EventId) error {
-	var request ReplayDeadLetterRequestObject
-
-	request.Name = name
-	request.EventId = eventId
 
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ReplayDeadLetter(ctx.Request().Context(), request.(ReplayDeadLetterRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ReplayDeadLetter")
-	}
-
-	response, err := handler(ctx, request)
-
+func decodeReplayParkedDocument(ctx echo.Context) (request ReplayParkedDocumentRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ReplayDeadLetterResponseObject); ok {
-		return validResponse.VisitReplayDeadLetterResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("name", err)
 	}
-	return nil
-}
-
-// ExtendEvents operation middleware
-func (sh *strictHandler) ExtendEvents(ctx echo.Context, name GroupName) error {
-	var request ExtendEventsRequestObject
-
-	request.Name = name
-
-	var body ExtendEventsJSONRequestBody
-	var err error
-	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
-		// A request validator built on kin-openapi's openapi3filter with
-		// KeepValidatedValue leaves the value it validated on the body. Bind
-		// that value, matching member names exactly, so the handler receives
-		// what was validated instead of a second, case-insensitive decode.
-		// Otherwise bind only the request body, so that path and query
-		// parameters are not also bound into the body struct.
-		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
-			err = binder.BindBody(ctx, &body)
-		}
-	} else {
-		// A custom binder is installed on the Echo instance; defer to it
-		// entirely, since echo.Binder does not expose body-only binding and
-		// the binder may do more than decode (for example call ctx.Validate).
-		err = ctx.Bind(&body)
+	err = runtime.BindStyledParameterWithOptions("simple", "documentId", ctx.Param("documentId"), &request.DocumentId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("documentId", err)
 	}
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &request.Params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
-		return err
+		return request, invalidParameter("tenant", err)
 	}
-	request.Body = &body
+	return request, err
+}
 
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ExtendEvents(ctx.Request().Context(), request.(ExtendEventsRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ExtendEvents")
+func decodeListRebuilds(ctx echo.Context) (request ListRebuildsRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
 	}
-
-	response, err := handler(ctx, request)
+	return request, err
+}
 
+func decodeStartRebuild(ctx echo.Context) (request StartRebuildRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ExtendEventsResponseObject); ok {
-		return validResponse.VisitExtendEventsResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("name", err)
 	}
-	return nil
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
+	return request, err
 }
-
-// ListSubscriptionMembers operation middleware
-func (sh *strictHandler) ListSubscriptionMembers(ctx echo.Context, name GroupName) error {
-	var request ListSubscriptionMembersRequestObject
 
-	request.Name = name
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ListSubscriptionMembers(ctx.Request().Context(), request.(ListSubscriptionMembersRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListSubscriptionMembers")
+func decodeGetRebuild(ctx echo.Context) (request GetRebuildRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindStyledParameterWithOptions("simple", "rebuildId", ctx.Param("rebuildId"), &request.RebuildId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListSubscriptionMembersResponseObject); ok {
-		return validResponse.VisitListSubscriptionMembersResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("rebuildId", err)
 	}
-	return nil
+	return request, err
 }
-
-// JoinSubscription operation middleware
-func (sh *strictHandler) JoinSubscription(ctx echo.Context, name GroupName) error {
-	var request JoinSubscriptionRequestObject
 
-	request.Name = name
-
-	var body JoinSubscriptionJSONRequestBody
-	var err error
-	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
-		// A request validator built on kin-openapi's openapi3filter with
-		// KeepValidatedValue leaves the value it validated on the body. Bind
-		// that value, matching member names exactly, so the handler receives
-		// what was validated instead of a second, case-insensitive decode.
-		// Otherwise bind only the request body, so that path and query
-		// parameters are not also bound into the body struct.
-		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
-			err = binder.BindBody(ctx, &body)
-		}
-	} else {
-		// A custom binder is installed on the Echo instance; defer to it
-		// entirely, since echo.Binder does not expose body-only binding and
-		// the binder may do more than decode (for example call ctx.Validate).
-		err = ctx.Bind(&body)
+func decodeApproveRebuild(ctx echo.Context) (request ApproveRebuildRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
 	}
+	err = runtime.BindStyledParameterWithOptions("simple", "rebuildId", ctx.Param("rebuildId"), &request.RebuildId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		if !errors.Is(err, io.EOF) {
-			return err
-		}
-	} else {
-		request.Body = &body
+		return request, invalidParameter("rebuildId", err)
 	}
+	return request, err
+}
 
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.JoinSubscription(ctx.Request().Context(), request.(JoinSubscriptionRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "JoinSubscription")
+func decodeCancelRebuild(ctx echo.Context) (request CancelRebuildRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindStyledParameterWithOptions("simple", "rebuildId", ctx.Param("rebuildId"), &request.RebuildId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(JoinSubscriptionResponseObject); ok {
-		return validResponse.VisitJoinSubscriptionResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("rebuildId", err)
 	}
-	return nil
+	return request, err
 }
-
-// LeaveSubscription operation middleware
-func (sh *strictHandler) LeaveSubscription(ctx echo.Context, name GroupName, memberId MemberId) error {
-	var request LeaveSubscriptionRequestObject
 
-	request.Name = name
-	request.MemberId = memberId
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.LeaveSubscription(ctx.Request().Context(), request.(LeaveSubscriptionRequestObject))
+func decodePauseRebuild(ctx echo.Context) (request PauseRebuildRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
 	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "LeaveSubscription")
+	err = runtime.BindStyledParameterWithOptions("simple", "rebuildId", ctx.Param("rebuildId"), &request.RebuildId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("rebuildId", err)
 	}
-
-	response, err := handler(ctx, request)
+	return request, err
+}
 
+func decodeResumeRebuild(ctx echo.Context) (request ResumeRebuildRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
+	}
+	err = runtime.BindStyledParameterWithOptions("simple", "rebuildId", ctx.Param("rebuildId"), &request.RebuildId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(LeaveSubscriptionResponseObject); ok {
-		return validResponse.VisitLeaveSubscriptionResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("rebuildId", err)
 	}
-	return nil
+	return request, err
 }
-
-// HeartbeatSubscription operation middleware
-func (sh *strictHandler) HeartbeatSubscription(ctx echo.Context, name GroupName, memberId MemberId) error {
-	var request HeartbeatSubscriptionRequestObject
 
-	request.Name = name
-	request.MemberId = memberId
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.HeartbeatSubscription(ctx.Request().Context(), request.(HeartbeatSubscriptionRequestObject))
+func decodeRollbackRebuild(ctx echo.Context) (request RollbackRebuildRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
 	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "HeartbeatSubscription")
+	err = runtime.BindStyledParameterWithOptions("simple", "rebuildId", ctx.Param("rebuildId"), &request.RebuildId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("rebuildId", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "acceptLoss", ctx.QueryParams(), &request.Params.AcceptLoss, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(HeartbeatSubscriptionResponseObject); ok {
-		return validResponse.VisitHeartbeatSubscriptionResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("acceptLoss", err)
 	}
-	return nil
+	return request, err
 }
-
-// NackEvents operation middleware
-func (sh *strictHandler) NackEvents(ctx echo.Context, name GroupName) error {
-	var request NackEventsRequestObject
 
-	request.Name = name
-
-	var body NackEventsJSONRequestBody
-	var err error
-	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
-		// A request validator built on kin-openapi's openapi3filter with
-		// KeepValidatedValue leaves the value it validated on the body. Bind
-		// that value, matching member names exactly, so the handler receives
-		// what was validated instead of a second, case-insensitive decode.
-		// Otherwise bind only the request body, so that path and query
-		// parameters are not also bound into the body struct.
-		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
-			err = binder.BindBody(ctx, &body)
-		}
-	} else {
-		// A custom binder is installed on the Echo instance; defer to it
-		// entirely, since echo.Binder does not expose body-only binding and
-		// the binder may do more than decode (for example call ctx.Validate).
-		err = ctx.Bind(&body)
+func decodeListRebuildTenants(ctx echo.Context) (request ListRebuildTenantsRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
 	}
+	err = runtime.BindStyledParameterWithOptions("simple", "rebuildId", ctx.Param("rebuildId"), &request.RebuildId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
+		return request, invalidParameter("rebuildId", err)
 	}
-	request.Body = &body
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.NackEvents(ctx.Request().Context(), request.(NackEventsRequestObject))
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "faulted", ctx.QueryParams(), &request.Params.Faulted, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return request, invalidParameter("faulted", err)
 	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "NackEvents")
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &request.Params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return request, invalidParameter("pageSize", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &request.Params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(NackEventsResponseObject); ok {
-		return validResponse.VisitNackEventsResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("pageToken", err)
 	}
-	return nil
+	return request, err
 }
-
-// PauseSubscription operation middleware
-func (sh *strictHandler) PauseSubscription(ctx echo.Context, name GroupName) error {
-	var request PauseSubscriptionRequestObject
 
-	request.Name = name
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.PauseSubscription(ctx.Request().Context(), request.(PauseSubscriptionRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "PauseSubscription")
+func decodeResetProjection(ctx echo.Context) (request ResetProjectionRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "acceptLoss", ctx.QueryParams(), &request.Params.AcceptLoss, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(PauseSubscriptionResponseObject); ok {
-		return validResponse.VisitPauseSubscriptionResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("acceptLoss", err)
 	}
-	return nil
+	return request, err
 }
-
-// ResumeSubscription operation middleware
-func (sh *strictHandler) ResumeSubscription(ctx echo.Context, name GroupName) error {
-	var request ResumeSubscriptionRequestObject
 
-	request.Name = name
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ResumeSubscription(ctx.Request().Context(), request.(ResumeSubscriptionRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ResumeSubscription")
+func decodeRetryProjection(ctx echo.Context) (request RetryProjectionRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &request.Params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ResumeSubscriptionResponseObject); ok {
-		return validResponse.VisitResumeSubscriptionResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("tenant", err)
 	}
-	return nil
+	return request, err
 }
-
-// SeekSubscription operation middleware
-func (sh *strictHandler) SeekSubscription(ctx echo.Context, name GroupName) error {
-	var request SeekSubscriptionRequestObject
 
-	request.Name = name
-
-	var body SeekSubscriptionJSONRequestBody
-	var err error
-	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
-		// A request validator built on kin-openapi's openapi3filter with
-		// KeepValidatedValue leaves the value it validated on the body. Bind
-		// that value, matching member names exactly, so the handler receives
-		// what was validated instead of a second, case-insensitive decode.
-		// Otherwise bind only the request body, so that path and query
-		// parameters are not also bound into the body struct.
-		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
-			err = binder.BindBody(ctx, &body)
-		}
-	} else {
-		// A custom binder is installed on the Echo instance; defer to it
-		// entirely, since echo.Binder does not expose body-only binding and
-		// the binder may do more than decode (for example call ctx.Validate).
-		err = ctx.Bind(&body)
+func decodeSkipEvent(ctx echo.Context) (request SkipEventRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
 	}
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &request.Params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
-		return err
+		return request, invalidParameter("tenant", err)
 	}
-	request.Body = &body
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
+	return request, err
+}
 
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.SeekSubscription(ctx.Request().Context(), request.(SeekSubscriptionRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "SeekSubscription")
+func decodeListSkippedEvents(ctx echo.Context) (request ListSkippedEventsRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &request.Params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(SeekSubscriptionResponseObject); ok {
-		return validResponse.VisitSeekSubscriptionResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("tenant", err)
 	}
-	return nil
+	return request, err
 }
-
-// ListTenants operation middleware
-func (sh *strictHandler) ListTenants(ctx echo.Context, params ListTenantsParams) error {
-	var request ListTenantsRequestObject
 
-	request.Params = params
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ListTenants(ctx.Request().Context(), request.(ListTenantsRequestObject))
+func decodeWithdrawSkip(ctx echo.Context) (request WithdrawSkipRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
 	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListTenants")
+	err = runtime.BindStyledParameterWithOptions("simple", "position", ctx.Param("position"), &request.Position, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int64", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("position", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &request.Params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListTenantsResponseObject); ok {
-		return validResponse.VisitListTenantsResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("tenant", err)
 	}
-	return nil
+	return request, err
 }
-
-// CreateTenant operation middleware
-func (sh *strictHandler) CreateTenant(ctx echo.Context) error {
-	var request CreateTenantRequestObject
 
-	var body CreateTenantJSONRequestBody
-	var err error
-	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
-		// A request validator built on kin-openapi's openapi3filter with
-		// KeepValidatedValue leaves the value it validated on the body. Bind
-		// that value, matching member names exactly, so the handler receives
-		// what was validated instead of a second, case-insensitive decode.
-		// Otherwise bind only the request body, so that path and query
-		// parameters are not also bound into the body struct.
-		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
-			err = binder.BindBody(ctx, &body)
-		}
-	} else {
-		// A custom binder is installed on the Echo instance; defer to it
-		// entirely, since echo.Binder does not expose body-only binding and
-		// the binder may do more than decode (for example call ctx.Validate).
-		err = ctx.Bind(&body)
-	}
+func decodeGetProjectionState(ctx echo.Context) (request GetProjectionStateRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
+		return request, invalidParameter("name", err)
 	}
-	request.Body = &body
+	return request, err
+}
 
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.CreateTenant(ctx.Request().Context(), request.(CreateTenantRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "CreateTenant")
+func decodeListProjectionVersions(ctx echo.Context) (request ListProjectionVersionsRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
 	}
+	return request, err
+}
 
-	response, err := handler(ctx, request)
+func decodeListRetention(ctx echo.Context) (request ListRetentionRequest, err error) {
+	return request, err
+}
 
+func decodeDeleteRetention(ctx echo.Context) (request DeleteRetentionRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "category", ctx.Param("category"), &request.Category, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(CreateTenantResponseObject); ok {
-		return validResponse.VisitCreateTenantResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("category", err)
 	}
-	return nil
+	return request, err
 }
-
-// DeleteTenant operation middleware
-func (sh *strictHandler) DeleteTenant(ctx echo.Context, tenantId TenantId, params DeleteTenantParams) error {
-	var request DeleteTenantRequestObject
-
-	request.TenantId = tenantId
-	request.Params = params
 
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.DeleteTenant(ctx.Request().Context(), request.(DeleteTenantRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "DeleteTenant")
+func decodeGetRetention(ctx echo.Context) (request GetRetentionRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "category", ctx.Param("category"), &request.Category, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("category", err)
 	}
-
-	response, err := handler(ctx, request)
+	return request, err
+}
 
+func decodePutRetention(ctx echo.Context) (request PutRetentionRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "category", ctx.Param("category"), &request.Category, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(DeleteTenantResponseObject); ok {
-		return validResponse.VisitDeleteTenantResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("category", err)
 	}
-	return nil
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
+	return request, err
 }
 
-// GetTenant operation middleware
-func (sh *strictHandler) GetTenant(ctx echo.Context, tenantId TenantId) error {
-	var request GetTenantRequestObject
-
-	request.TenantId = tenantId
+func decodeRunRetention(ctx echo.Context) (request RunRetentionRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "category", ctx.Param("category"), &request.Category, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("category", err)
+	}
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
+	return request, err
+}
 
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.GetTenant(ctx.Request().Context(), request.(GetTenantRequestObject))
+func decodeTakeSnapshot(ctx echo.Context) (request TakeSnapshotRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "streamId", ctx.Param("streamId"), &request.StreamId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("streamId", err)
 	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "GetTenant")
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "acceptLoss", ctx.QueryParams(), &request.Params.AcceptLoss, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return request, invalidParameter("acceptLoss", err)
 	}
-
-	response, err := handler(ctx, request)
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
+	return request, err
+}
 
+func decodeGetLatestSnapshot(ctx echo.Context) (request GetLatestSnapshotRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "streamId", ctx.Param("streamId"), &request.StreamId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(GetTenantResponseObject); ok {
-		return validResponse.VisitGetTenantResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("streamId", err)
 	}
-	return nil
+	return request, err
 }
 
-// ChangeTenant operation middleware
-func (sh *strictHandler) ChangeTenant(ctx echo.Context, tenantId TenantId) error {
-	var request ChangeTenantRequestObject
-
-	request.TenantId = tenantId
-
-	var body ChangeTenantJSONRequestBody
-	var err error
-	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
-		// A request validator built on kin-openapi's openapi3filter with
-		// KeepValidatedValue leaves the value it validated on the body. Bind
-		// that value, matching member names exactly, so the handler receives
-		// what was validated instead of a second, case-insensitive decode.
-		// Otherwise bind only the request body, so that path and query
-		// parameters are not also bound into the body struct.
-		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
-			err = binder.BindBody(ctx, &body)
-		}
-	} else {
-		// A custom binder is installed on the Echo instance; defer to it
-		// entirely, since echo.Binder does not expose body-only binding and
-		// the binder may do more than decode (for example call ctx.Validate).
-		err = ctx.Bind(&body)
+func decodeListStreams(ctx echo.Context) (request ListStreamsRequest, err error) {
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "category", ctx.QueryParams(), &request.Params.Category, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return request, invalidParameter("category", err)
 	}
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "prefix", ctx.QueryParams(), &request.Params.Prefix, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
-		return err
+		return request, invalidParameter("prefix", err)
 	}
-	request.Body = &body
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ChangeTenant(ctx.Request().Context(), request.(ChangeTenantRequestObject))
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &request.Params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return request, invalidParameter("pageSize", err)
 	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ChangeTenant")
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &request.Params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return request, invalidParameter("pageToken", err)
 	}
-
-	response, err := handler(ctx, request)
+	return request, err
+}
 
+func decodeGetStreamMetadata(ctx echo.Context) (request GetStreamMetadataRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "streamId", ctx.Param("streamId"), &request.StreamId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ChangeTenantResponseObject); ok {
-		return validResponse.VisitChangeTenantResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("streamId", err)
 	}
-	return nil
+	return request, err
 }
 
-// RedactEvent operation middleware
-func (sh *strictHandler) RedactEvent(ctx echo.Context, tenantId TenantId, position int64) error {
-	var request RedactEventRequestObject
-
-	request.TenantId = tenantId
-	request.Position = position
-
-	var body RedactEventJSONRequestBody
-	var err error
-	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
-		// A request validator built on kin-openapi's openapi3filter with
-		// KeepValidatedValue leaves the value it validated on the body. Bind
-		// that value, matching member names exactly, so the handler receives
-		// what was validated instead of a second, case-insensitive decode.
-		// Otherwise bind only the request body, so that path and query
-		// parameters are not also bound into the body struct.
-		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
-			err = binder.BindBody(ctx, &body)
-		}
-	} else {
-		// A custom binder is installed on the Echo instance; defer to it
-		// entirely, since echo.Binder does not expose body-only binding and
-		// the binder may do more than decode (for example call ctx.Validate).
-		err = ctx.Bind(&body)
+func decodeGetState(ctx echo.Context) (request GetStateRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "streamId", ctx.Param("streamId"), &request.StreamId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("streamId", err)
 	}
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "version", ctx.QueryParams(), &request.Params.Version, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
 	if err != nil {
-		return err
+		return request, invalidParameter("version", err)
 	}
-	request.Body = &body
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.RedactEvent(ctx.Request().Context(), request.(RedactEventRequestObject))
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "at", ctx.QueryParams(), &request.Params.At, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		return request, invalidParameter("at", err)
 	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "RedactEvent")
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "occurredAt", ctx.QueryParams(), &request.Params.OccurredAt, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		return request, invalidParameter("occurredAt", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "acceptLoss", ctx.QueryParams(), &request.Params.AcceptLoss, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(RedactEventResponseObject); ok {
-		return validResponse.VisitRedactEventResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("acceptLoss", err)
 	}
-	return nil
+	return request, err
 }
 
-// ListTenantKeys operation middleware
-func (sh *strictHandler) ListTenantKeys(ctx echo.Context, tenantId TenantId, params ListTenantKeysParams) error {
-	var request ListTenantKeysRequestObject
-
-	request.TenantId = tenantId
-	request.Params = params
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ListTenantKeys(ctx.Request().Context(), request.(ListTenantKeysRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListTenantKeys")
+func decodeListSubscriptions(ctx echo.Context) (request ListSubscriptionsRequest, err error) {
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &request.Params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return request, invalidParameter("pageSize", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &request.Params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListTenantKeysResponseObject); ok {
-		return validResponse.VisitListTenantKeysResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("pageToken", err)
 	}
-	return nil
+	return request, err
 }
-
-// CreateTenantKey operation middleware
-func (sh *strictHandler) CreateTenantKey(ctx echo.Context, tenantId TenantId) error {
-	var request CreateTenantKeyRequestObject
-
-	request.TenantId = tenantId
 
-	var body CreateTenantKeyJSONRequestBody
-	var err error
-	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
-		// A request validator built on kin-openapi's openapi3filter with
-		// KeepValidatedValue leaves the value it validated on the body. Bind
-		// that value, matching member names exactly, so the handler receives
-		// what was validated instead of a second, case-insensitive decode.
-		// Otherwise bind only the request body, so that path and query
-		// parameters are not also bound into the body struct.
-		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
-			err = binder.BindBody(ctx, &body)
-		}
-	} else {
-		// A custom binder is installed on the Echo instance; defer to it
-		// entirely, since echo.Binder does not expose body-only binding and
-		// the binder may do more than decode (for example call ctx.Validate).
-		err = ctx.Bind(&body)
-	}
+func decodeDeleteSubscription(ctx echo.Context) (request DeleteSubscriptionRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	}
-	request.Body = &body
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.CreateTenantKey(ctx.Request().Context(), request.(CreateTenantKeyRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "CreateTenantKey")
+		return request, invalidParameter("name", err)
 	}
-
-	response, err := handler(ctx, request)
+	return request, err
+}
 
+func decodeGetSubscription(ctx echo.Context) (request GetSubscriptionRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(CreateTenantKeyResponseObject); ok {
-		return validResponse.VisitCreateTenantKeyResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("name", err)
 	}
-	return nil
+	return request, err
 }
-
-// RevokeTenantKey operation middleware
-func (sh *strictHandler) RevokeTenantKey(ctx echo.Context, tenantId TenantId, keyId KeyId) error {
-	var request RevokeTenantKeyRequestObject
-
-	request.TenantId = tenantId
-	request.KeyId = keyId
 
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.RevokeTenantKey(ctx.Request().Context(), request.(RevokeTenantKeyRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "RevokeTenantKey")
+func decodePutSubscription(ctx echo.Context) (request PutSubscriptionRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
 	}
-
-	response, err := handler(ctx, request)
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
+	return request, err
+}
 
+func decodeAckEvents(ctx echo.Context) (request AckEventsRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(RevokeTenantKeyResponseObject); ok {
-		return validResponse.VisitRevokeTenantKeyResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("name", err)
 	}
-	return nil
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
+	return request, err
 }
 
-// CreateTicket operation middleware
-func (sh *strictHandler) CreateTicket(ctx echo.Context) error {
-	var request CreateTicketRequestObject
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.CreateTicket(ctx.Request().Context(), request.(CreateTicketRequestObject))
+func decodeAckEvent(ctx echo.Context) (request AckEventRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
 	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "CreateTicket")
+	err = runtime.BindStyledParameterWithOptions("simple", "eventId", ctx.Param("eventId"), &request.EventId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("eventId", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "attempt", ctx.QueryParams(), &request.Params.Attempt, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(CreateTicketResponseObject); ok {
-		return validResponse.VisitCreateTicketResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("attempt", err)
 	}
-	return nil
+	return request, err
 }
-
-// ListUpcasters operation middleware
-func (sh *strictHandler) ListUpcasters(ctx echo.Context) error {
-	var request ListUpcastersRequestObject
 
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ListUpcasters(ctx.Request().Context(), request.(ListUpcastersRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListUpcasters")
+func decodeDiscardDeadLetters(ctx echo.Context) (request DiscardDeadLettersRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
 	}
-
-	response, err := handler(ctx, request)
+	return request, err
+}
 
+func decodeReplayDeadLetters(ctx echo.Context) (request ReplayDeadLettersRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListUpcastersResponseObject); ok {
-		return validResponse.VisitListUpcastersResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("name", err)
 	}
-	return nil
+	return request, err
 }
 
-// PreviewUpcaster operation middleware
-func (sh *strictHandler) PreviewUpcaster(ctx echo.Context) error {
-	var request PreviewUpcasterRequestObject
-
-	var body PreviewUpcasterJSONRequestBody
-	var err error
-	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
-		// A request validator built on kin-openapi's openapi3filter with
-		// KeepValidatedValue leaves the value it validated on the body. Bind
-		// that value, matching member names exactly, so the handler receives
-		// what was validated instead of a second, case-insensitive decode.
-		// Otherwise bind only the request body, so that path and query
-		// parameters are not also bound into the body struct.
-		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
-			err = binder.BindBody(ctx, &body)
-		}
-	} else {
-		// A custom binder is installed on the Echo instance; defer to it
-		// entirely, since echo.Binder does not expose body-only binding and
-		// the binder may do more than decode (for example call ctx.Validate).
-		err = ctx.Bind(&body)
+func decodeDiscardDeadLetter(ctx echo.Context) (request DiscardDeadLetterRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
 	}
+	err = runtime.BindStyledParameterWithOptions("simple", "eventId", ctx.Param("eventId"), &request.EventId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
+		return request, invalidParameter("eventId", err)
 	}
-	request.Body = &body
+	return request, err
+}
 
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.PreviewUpcaster(ctx.Request().Context(), request.(PreviewUpcasterRequestObject))
+func decodeReplayDeadLetter(ctx echo.Context) (request ReplayDeadLetterRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
 	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "PreviewUpcaster")
+	err = runtime.BindStyledParameterWithOptions("simple", "eventId", ctx.Param("eventId"), &request.EventId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("eventId", err)
 	}
-
-	response, err := handler(ctx, request)
+	return request, err
+}
 
+func decodeExtendEvents(ctx echo.Context) (request ExtendEventsRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(PreviewUpcasterResponseObject); ok {
-		return validResponse.VisitPreviewUpcasterResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("name", err)
 	}
-	return nil
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
+	return request, err
 }
-
-// DeleteUpcaster operation middleware
-func (sh *strictHandler) DeleteUpcaster(ctx echo.Context, pType string, version int64, params DeleteUpcasterParams) error {
-	var request DeleteUpcasterRequestObject
 
-	request.Type = pType
-	request.Version = version
-	request.Params = params
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.DeleteUpcaster(ctx.Request().Context(), request.(DeleteUpcasterRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "DeleteUpcaster")
+func decodeListSubscriptionMembers(ctx echo.Context) (request ListSubscriptionMembersRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
 	}
-
-	response, err := handler(ctx, request)
+	return request, err
+}
 
+func decodeJoinSubscription(ctx echo.Context) (request JoinSubscriptionRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(DeleteUpcasterResponseObject); ok {
-		return validResponse.VisitDeleteUpcasterResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("name", err)
 	}
-	return nil
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
+	return request, err
 }
-
-// GetUpcaster operation middleware
-func (sh *strictHandler) GetUpcaster(ctx echo.Context, pType string, version int64) error {
-	var request GetUpcasterRequestObject
 
-	request.Type = pType
-	request.Version = version
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.GetUpcaster(ctx.Request().Context(), request.(GetUpcasterRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "GetUpcaster")
+func decodeLeaveSubscription(ctx echo.Context) (request LeaveSubscriptionRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindStyledParameterWithOptions("simple", "memberId", ctx.Param("memberId"), &request.MemberId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(GetUpcasterResponseObject); ok {
-		return validResponse.VisitGetUpcasterResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("memberId", err)
 	}
-	return nil
+	return request, err
 }
-
-// PutUpcaster operation middleware
-func (sh *strictHandler) PutUpcaster(ctx echo.Context, pType string, version int64) error {
-	var request PutUpcasterRequestObject
 
-	request.Type = pType
-	request.Version = version
-
-	var body PutUpcasterJSONRequestBody
-	var err error
-	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
-		// A request validator built on kin-openapi's openapi3filter with
-		// KeepValidatedValue leaves the value it validated on the body. Bind
-		// that value, matching member names exactly, so the handler receives
-		// what was validated instead of a second, case-insensitive decode.
-		// Otherwise bind only the request body, so that path and query
-		// parameters are not also bound into the body struct.
-		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
-			err = binder.BindBody(ctx, &body)
-		}
-	} else {
-		// A custom binder is installed on the Echo instance; defer to it
-		// entirely, since echo.Binder does not expose body-only binding and
-		// the binder may do more than decode (for example call ctx.Validate).
-		err = ctx.Bind(&body)
+func decodeHeartbeatSubscription(ctx echo.Context) (request HeartbeatSubscriptionRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
 	}
+	err = runtime.BindStyledParameterWithOptions("simple", "memberId", ctx.Param("memberId"), &request.MemberId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
+		return request, invalidParameter("memberId", err)
 	}
-	request.Body = &body
+	return request, err
+}
 
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.PutUpcaster(ctx.Request().Context(), request.(PutUpcasterRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "PutUpcaster")
+func decodeNackEvents(ctx echo.Context) (request NackEventsRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
 	}
-
-	response, err := handler(ctx, request)
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
+	return request, err
+}
 
+func decodePauseSubscription(ctx echo.Context) (request PauseSubscriptionRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(PutUpcasterResponseObject); ok {
-		return validResponse.VisitPutUpcasterResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("name", err)
 	}
-	return nil
+	return request, err
 }
-
-// ListWebhooks operation middleware
-func (sh *strictHandler) ListWebhooks(ctx echo.Context, params ListWebhooksParams) error {
-	var request ListWebhooksRequestObject
 
-	request.Params = params
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ListWebhooks(ctx.Request().Context(), request.(ListWebhooksRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListWebhooks")
+func decodeResumeSubscription(ctx echo.Context) (request ResumeSubscriptionRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
 	}
-
-	response, err := handler(ctx, request)
+	return request, err
+}
 
+func decodeSeekSubscription(ctx echo.Context) (request SeekSubscriptionRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListWebhooksResponseObject); ok {
-		return validResponse.VisitListWebhooksResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("name", err)
 	}
-	return nil
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
+	return request, err
 }
-
-// DeleteWebhook operation middleware
-func (sh *strictHandler) DeleteWebhook(ctx echo.Context, name WebhookName) error {
-	var request DeleteWebhookRequestObject
 
-	request.Name = name
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.DeleteWebhook(ctx.Request().Context(), request.(DeleteWebhookRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "DeleteWebhook")
+func decodeListTenants(ctx echo.Context) (request ListTenantsRequest, err error) {
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &request.Params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return request, invalidParameter("pageSize", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &request.Params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(DeleteWebhookResponseObject); ok {
-		return validResponse.VisitDeleteWebhookResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("pageToken", err)
 	}
-	return nil
+	return request, err
 }
-
-// GetWebhook operation middleware
-func (sh *strictHandler) GetWebhook(ctx echo.Context, name WebhookName) error {
-	var request GetWebhookRequestObject
 
-	request.Name = name
+func decodeCreateTenant(ctx echo.Context) (request CreateTenantRequest, err error) {
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
+	return request, err
+}
 
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.GetWebhook(ctx.Request().Context(), request.(GetWebhookRequestObject))
+func decodeDeleteTenant(ctx echo.Context) (request DeleteTenantRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "tenantId", ctx.Param("tenantId"), &request.TenantId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("tenantId", err)
 	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "GetWebhook")
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "confirm", ctx.QueryParams(), &request.Params.Confirm, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return request, invalidParameter("confirm", err)
 	}
-
-	response, err := handler(ctx, request)
+	return request, err
+}
 
+func decodeGetTenant(ctx echo.Context) (request GetTenantRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "tenantId", ctx.Param("tenantId"), &request.TenantId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(GetWebhookResponseObject); ok {
-		return validResponse.VisitGetWebhookResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("tenantId", err)
 	}
-	return nil
+	return request, err
 }
-
-// PutWebhook operation middleware
-func (sh *strictHandler) PutWebhook(ctx echo.Context, name WebhookName) error {
-	var request PutWebhookRequestObject
 
-	request.Name = name
-
-	var body PutWebhookJSONRequestBody
-	var err error
-	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
-		// A request validator built on kin-openapi's openapi3filter with
-		// KeepValidatedValue leaves the value it validated on the body. Bind
-		// that value, matching member names exactly, so the handler receives
-		// what was validated instead of a second, case-insensitive decode.
-		// Otherwise bind only the request body, so that path and query
-		// parameters are not also bound into the body struct.
-		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
-			err = binder.BindBody(ctx, &body)
-		}
-	} else {
-		// A custom binder is installed on the Echo instance; defer to it
-		// entirely, since echo.Binder does not expose body-only binding and
-		// the binder may do more than decode (for example call ctx.Validate).
-		err = ctx.Bind(&body)
-	}
+func decodeChangeTenant(ctx echo.Context) (request ChangeTenantRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "tenantId", ctx.Param("tenantId"), &request.TenantId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
+		return request, invalidParameter("tenantId", err)
 	}
-	request.Body = &body
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
+	return request, err
+}
 
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.PutWebhook(ctx.Request().Context(), request.(PutWebhookRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "PutWebhook")
+func decodeRedactEvent(ctx echo.Context) (request RedactEventRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "tenantId", ctx.Param("tenantId"), &request.TenantId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("tenantId", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindStyledParameterWithOptions("simple", "position", ctx.Param("position"), &request.Position, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int64", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(PutWebhookResponseObject); ok {
-		return validResponse.VisitPutWebhookResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("position", err)
 	}
-	return nil
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
+	return request, err
 }
-
-// ListWebhookAttempts operation middleware
-func (sh *strictHandler) ListWebhookAttempts(ctx echo.Context, name WebhookName, params ListWebhookAttemptsParams) error {
-	var request ListWebhookAttemptsRequestObject
 
-	request.Name = name
-	request.Params = params
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ListWebhookAttempts(ctx.Request().Context(), request.(ListWebhookAttemptsRequestObject))
+func decodeListTenantKeys(ctx echo.Context) (request ListTenantKeysRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "tenantId", ctx.Param("tenantId"), &request.TenantId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("tenantId", err)
 	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListWebhookAttempts")
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &request.Params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return request, invalidParameter("pageSize", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &request.Params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListWebhookAttemptsResponseObject); ok {
-		return validResponse.VisitListWebhookAttemptsResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("pageToken", err)
 	}
-	return nil
+	return request, err
 }
-
-// PauseWebhook operation middleware
-func (sh *strictHandler) PauseWebhook(ctx echo.Context, name WebhookName) error {
-	var request PauseWebhookRequestObject
 
-	request.Name = name
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.PauseWebhook(ctx.Request().Context(), request.(PauseWebhookRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "PauseWebhook")
+func decodeCreateTenantKey(ctx echo.Context) (request CreateTenantKeyRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "tenantId", ctx.Param("tenantId"), &request.TenantId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("tenantId", err)
 	}
-
-	response, err := handler(ctx, request)
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
+	return request, err
+}
 
+func decodeRevokeTenantKey(ctx echo.Context) (request RevokeTenantKeyRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "tenantId", ctx.Param("tenantId"), &request.TenantId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("tenantId", err)
+	}
+	err = runtime.BindStyledParameterWithOptions("simple", "keyId", ctx.Param("keyId"), &request.KeyId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(PauseWebhookResponseObject); ok {
-		return validResponse.VisitPauseWebhookResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("keyId", err)
 	}
-	return nil
+	return request, err
+}
+
+func decodeCreateTicket(ctx echo.Context) (request CreateTicketRequest, err error) {
+	return request, err
 }
 
-// CancelWebhookReplay operation middleware
-func (sh *strictHandler) CancelWebhookReplay(ctx echo.Context, name WebhookName) error {
-	var request CancelWebhookReplayRequestObject
+func decodeListUpcasters(ctx echo.Context) (request ListUpcastersRequest, err error) {
+	return request, err
+}
 
-	request.Name = name
+func decodePreviewUpcaster(ctx echo.Context) (request PreviewUpcasterRequest, err error) {
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
+	return request, err
+}
 
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.CancelWebhookReplay(ctx.Request().Context(), request.(CancelWebhookReplayRequestObject))
+func decodeDeleteUpcaster(ctx echo.Context) (request DeleteUpcasterRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "type", ctx.Param("type"), &request.Type, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("type", err)
 	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "CancelWebhookReplay")
+	err = runtime.BindStyledParameterWithOptions("simple", "version", ctx.Param("version"), &request.Version, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int64", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("version", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "rebuild", ctx.QueryParams(), &request.Params.Rebuild, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(CancelWebhookReplayResponseObject); ok {
-		return validResponse.VisitCancelWebhookReplayResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("rebuild", err)
 	}
-	return nil
+	return request, err
 }
-
-// GetWebhookReplay operation middleware
-func (sh *strictHandler) GetWebhookReplay(ctx echo.Context, name WebhookName) error {
-	var request GetWebhookReplayRequestObject
 
-	request.Name = name
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.GetWebhookReplay(ctx.Request().Context(), request.(GetWebhookReplayRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "GetWebhookReplay")
+func decodeGetUpcaster(ctx echo.Context) (request GetUpcasterRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "type", ctx.Param("type"), &request.Type, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("type", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindStyledParameterWithOptions("simple", "version", ctx.Param("version"), &request.Version, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int64", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(GetWebhookReplayResponseObject); ok {
-		return validResponse.VisitGetWebhookReplayResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("version", err)
 	}
-	return nil
+	return request, err
 }
-
-// StartWebhookReplay operation middleware
-func (sh *strictHandler) StartWebhookReplay(ctx echo.Context, name WebhookName) error {
-	var request StartWebhookReplayRequestObject
 
-	request.Name = name
-
-	var body StartWebhookReplayJSONRequestBody
-	var err error
-	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
-		// A request validator built on kin-openapi's openapi3filter with
-		// KeepValidatedValue leaves the value it validated on the body. Bind
-		// that value, matching member names exactly, so the handler receives
-		// what was validated instead of a second, case-insensitive decode.
-		// Otherwise bind only the request body, so that path and query
-		// parameters are not also bound into the body struct.
-		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
-			err = binder.BindBody(ctx, &body)
-		}
-	} else {
-		// A custom binder is installed on the Echo instance; defer to it
-		// entirely, since echo.Binder does not expose body-only binding and
-		// the binder may do more than decode (for example call ctx.Validate).
-		err = ctx.Bind(&body)
+func decodePutUpcaster(ctx echo.Context) (request PutUpcasterRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "type", ctx.Param("type"), &request.Type, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("type", err)
 	}
+	err = runtime.BindStyledParameterWithOptions("simple", "version", ctx.Param("version"), &request.Version, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int64", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
+		return request, invalidParameter("version", err)
 	}
-	request.Body = &body
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
+	return request, err
+}
 
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.StartWebhookReplay(ctx.Request().Context(), request.(StartWebhookReplayRequestObject))
+func decodeListWebhooks(ctx echo.Context) (request ListWebhooksRequest, err error) {
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &request.Params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return request, invalidParameter("pageSize", err)
 	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "StartWebhookReplay")
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &request.Params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return request, invalidParameter("pageToken", err)
 	}
-
-	response, err := handler(ctx, request)
+	return request, err
+}
 
+func decodeDeleteWebhook(ctx echo.Context) (request DeleteWebhookRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(StartWebhookReplayResponseObject); ok {
-		return validResponse.VisitStartWebhookReplayResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("name", err)
 	}
-	return nil
+	return request, err
 }
-
-// ResumeWebhook operation middleware
-func (sh *strictHandler) ResumeWebhook(ctx echo.Context, name WebhookName) error {
-	var request ResumeWebhookRequestObject
 
-	request.Name = name
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ResumeWebhook(ctx.Request().Context(), request.(ResumeWebhookRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ResumeWebhook")
+func decodeGetWebhook(ctx echo.Context) (request GetWebhookRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
 	}
-
-	response, err := handler(ctx, request)
+	return request, err
+}
 
+func decodePutWebhook(ctx echo.Context) (request PutWebhookRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ResumeWebhookResponseObject); ok {
-		return validResponse.VisitResumeWebhookResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("name", err)
 	}
-	return nil
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
+	return request, err
 }
-
-// AddWebhookSecret operation middleware
-func (sh *strictHandler) AddWebhookSecret(ctx echo.Context, name WebhookName) error {
-	var request AddWebhookSecretRequestObject
 
-	request.Name = name
-
-	var body AddWebhookSecretJSONRequestBody
-	var err error
-	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
-		// A request validator built on kin-openapi's openapi3filter with
-		// KeepValidatedValue leaves the value it validated on the body. Bind
-		// that value, matching member names exactly, so the handler receives
-		// what was validated instead of a second, case-insensitive decode.
-		// Otherwise bind only the request body, so that path and query
-		// parameters are not also bound into the body struct.
-		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
-			err = binder.BindBody(ctx, &body)
-		}
-	} else {
-		// A custom binder is installed on the Echo instance; defer to it
-		// entirely, since echo.Binder does not expose body-only binding and
-		// the binder may do more than decode (for example call ctx.Validate).
-		err = ctx.Bind(&body)
+func decodeListWebhookAttempts(ctx echo.Context) (request ListWebhookAttemptsRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
 	}
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "eventId", ctx.QueryParams(), &request.Params.EventId, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
-		return err
+		return request, invalidParameter("eventId", err)
 	}
-	request.Body = &body
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.AddWebhookSecret(ctx.Request().Context(), request.(AddWebhookSecretRequestObject))
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "outcome", ctx.QueryParams(), &request.Params.Outcome, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return request, invalidParameter("outcome", err)
 	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "AddWebhookSecret")
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &request.Params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return request, invalidParameter("pageSize", err)
 	}
-
-	response, err := handler(ctx, request)
-
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &request.Params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(AddWebhookSecretResponseObject); ok {
-		return validResponse.VisitAddWebhookSecretResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("pageToken", err)
 	}
-	return nil
+	return request, err
 }
-
-// RemoveWebhookSecret operation middleware
-func (sh *strictHandler) RemoveWebhookSecret(ctx echo.Context, name WebhookName, secretId SecretId) error {
-	var request RemoveWebhookSecretRequestObject
 
-	request.Name = name
-	request.SecretId = secretId
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.RemoveWebhookSecret(ctx.Request().Context(), request.(RemoveWebhookSecretRequestObject))
+func decodePauseWebhook(ctx echo.Context) (request PauseWebhookRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
 	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "RemoveWebhookSecret")
+	return request, err
+}
+
+func decodeCancelWebhookReplay(ctx echo.Context) (request CancelWebhookReplayRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
 	}
+	return request, err
+}
 
-	response, err := handler(ctx, request)
+func decodeGetWebhookReplay(ctx echo.Context) (request GetWebhookReplayRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
+	}
+	return request, err
+}
 
+func decodeStartWebhookReplay(ctx echo.Context) (request StartWebhookReplayRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(RemoveWebhookSecretResponseObject); ok {
-		return validResponse.VisitRemoveWebhookSecretResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("name", err)
 	}
-	return nil
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
+	return request, err
 }
 
-// TestWebhook operation middleware
-func (sh *strictHandler) TestWebhook(ctx echo.Context, name WebhookName) error {
-	var request TestWebhookRequestObject
+func decodeResumeWebhook(ctx echo.Context) (request ResumeWebhookRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
+	}
+	return request, err
+}
 
-	request.Name = name
+func decodeAddWebhookSecret(ctx echo.Context) (request AddWebhookSecretRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
+	}
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
+	return request, err
+}
 
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.TestWebhook(ctx.Request().Context(), request.(TestWebhookRequestObject))
+func decodeRemoveWebhookSecret(ctx echo.Context) (request RemoveWebhookSecretRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
 	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "TestWebhook")
+	err = runtime.BindStyledParameterWithOptions("simple", "secretId", ctx.Param("secretId"), &request.SecretId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("secretId", err)
 	}
-
-	response, err := handler(ctx, request)
+	return request, err
+}
 
+func decodeTestWebhook(ctx echo.Context) (request TestWebhookRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
 	if err != nil {
-		return err
-	} else if validResponse, ok := response.(TestWebhookResponseObject); ok {
-		return validResponse.VisitTestWebhookResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
+		return request, invalidParameter("name", err)
 	}
-	return nil
+	return request, err
 }

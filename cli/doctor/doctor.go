@@ -22,9 +22,9 @@ type doctor struct {
 	allEvents  bool // check every event
 	findings   []Finding
 
-	store     *tables.Tables            // nil if it cannot be opened
-	databases map[string]drivers.Driver // only those that can be opened
-	logIn     string                    // as in service.Process
+	store       *tables.Tables            // nil if it cannot be opened
+	databases   map[string]drivers.Driver // only those that can be opened
+	logDatabase string                    // as in service.Process
 }
 
 // checkupTimeout bounds each check that calls another system.

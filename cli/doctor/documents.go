@@ -30,8 +30,8 @@ func (d *doctor) documents(ctx context.Context) {
 	if err != nil {
 		return // already reported by the login's check
 	}
-	configured, logIn := service.DocumentsDatabases(d.config, own)
-	d.logIn = logIn
+	configured, logDatabase := service.DocumentsDatabases(d.config, own)
+	d.logDatabase = logDatabase
 	for _, name := range slices.Sorted(maps.Keys(configured)) {
 		check := "documents " + name
 		of := configured[name]
@@ -163,7 +163,7 @@ func tryTable(ctx context.Context, driver drivers.Driver) (step string, err erro
 
 // definitions reads the definition files and compiles them. It checks that they name known databases.
 func (d *doctor) definitions(context.Context) {
-	rules := folding.Rules{LogIn: d.logIn, Handlers: d.extensions.Handlers()}
+	rules := folding.Rules{LogDatabase: d.logDatabase, Handlers: d.extensions.Handlers()}
 	configured, _ := service.DocumentsDatabases(d.config, "")
 	rules.Databases = slices.Sorted(maps.Keys(configured))
 	places := make(map[string]string)

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// exclusiveFlags refuses more than one of the flags. Like the functions below, it also declares the rule to cobra, whose
-// completion uses it. Its errors name only the flags that are at fault, unlike those of cobra.
+// exclusiveFlags refuses more than one of the flags. Like the functions below, it also declares the rule to cobra,
+// whose completion uses it. Its errors name only the flags that are at fault, unlike those of cobra.
 func exclusiveFlags(command *cobra.Command, names ...string) {
 	command.MarkFlagsMutuallyExclusive(names...)
 	checkFlags(command, names, func(given, _ []string) error {

@@ -125,7 +125,7 @@ func (j *importing) send(ctx context.Context, c *call, in io.Reader, check bool)
 	}
 	switch {
 	case !check:
-		c.out.printf("%d lines: %d appended, %d there already, %d bad\n", last.Lines, last.Appended, last.Duplicates, last.BadLines)
+		c.out.printf("%d lines: %d appended, %d duplicates, %d bad\n", last.Lines, last.Appended, last.Duplicates, last.BadLines)
 	case last.Done && last.Error == nil && last.BadLines == 0:
 		c.out.printf("%d lines checked: all are good\n", last.Lines)
 	default:

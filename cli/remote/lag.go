@@ -28,12 +28,12 @@ does not select, and how long ago the first of these was recorded.`,
 		row: func(lag client.Lag) []any {
 			fault, seconds := "", ""
 			if orZero(lag.Faulted) {
-				fault = "stands still"
+				fault = "stopped"
 			}
 			if lag.Error != "" {
 				fault = oneLine(lag.Error)
 			}
-			if lag.Seconds != nil { // unknown if the position is
+			if lag.Seconds != nil { // unknown while the position is unknown
 				seconds = strconv.FormatFloat(*lag.Seconds, 'f', 1, 64)
 			}
 			return []any{lag.Kind, lag.Name, known(lag.Partition), known(lag.Position), known(lag.Events), seconds,

@@ -193,7 +193,7 @@ func publish(ctx context.Context, c *call, messages []client.Message) error {
 	}
 	note := ""
 	if response.StatusCode == http.StatusOK {
-		note = "  (there already)"
+		note = "  (duplicate)"
 	}
 	for _, event := range answer.Events {
 		c.out.printf("%d  %s  version %d  %s%s\n", event.Position, event.Stream, event.Version, event.Id, note)

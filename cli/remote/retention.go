@@ -112,7 +112,7 @@ func printRetention(out *output, p client.RetentionPolicy) error {
 	if p.Force != nil {
 		for kind, names := range map[string][]string{"groups": p.Force.Groups, "projections": p.Force.Projections, "rebuilds of": p.Force.Rebuilds} {
 			if len(names) > 0 {
-				line("waits not for", "%s %s", kind, strings.Join(names, ", "))
+				line("does not wait for", "%s %s", kind, strings.Join(names, ", "))
 			}
 		}
 	}
@@ -130,7 +130,7 @@ func printRetention(out *output, p client.RetentionPolicy) error {
 		line("error", "%s", p.Error)
 	}
 	if p.AskedAt != nil {
-		line("asked for", "%s", p.AskedAt.Format(time.RFC3339))
+		line("requested at", "%s", p.AskedAt.Format(time.RFC3339))
 	}
 	return t.Flush()
 }
@@ -139,7 +139,7 @@ func holdText(hold client.RetentionHold) string {
 	if hold.Problem != "" {
 		return fmt.Sprintf("%s %s: %s", hold.Kind, hold.Name, hold.Problem)
 	}
-	return fmt.Sprintf("%s %s, which has come to position %d", hold.Kind, hold.Name, hold.Position)
+	return fmt.Sprintf("%s %s, which has reached position %d", hold.Kind, hold.Name, hold.Position)
 }
 
 func retentionSet(to *connection) *cobra.Command {
@@ -160,7 +160,7 @@ manifold retention run CATEGORY --dry-run with the same options.`,
 			if err := done(response, err); err != nil {
 				return err
 			}
-			result := "changed, or as it was"
+			result := "changed or unchanged"
 			if response.StatusCode == http.StatusCreated {
 				result = "created"
 			}
@@ -191,7 +191,7 @@ func retentionRun(to *connection) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "run CATEGORY",
 		Short: "Run a policy now, or show what it would remove",
-		Long: `Run a policy now, and wait for its end. With --dry-run nothing is removed: the command shows how many events would go, and what holds
+		Long: `Run a policy now, and wait for its end. With --dry-run nothing is removed: the command shows how many events it would remove, and what holds
 back more. A dry run with rules uses these instead of a stored policy.`,
 		Example: `  manifold retention run heartbeat --dry-run --max-age 720h`,
 		Args:    cobra.ExactArgs(1),
@@ -218,9 +218,9 @@ back more. A dry run with rules uses these instead of a stored policy.`,
 			if !preview.Complete {
 				more = " at least"
 			}
-			c.out.printf("%d events would go%s\n", preview.Events, more)
+			c.out.printf("%d events would be removed%s\n", preview.Events, more)
 			for _, hold := range preview.HeldBy {
-				c.out.printf("more is held by %s\n", holdText(hold))
+				c.out.printf("others are held by %s\n", holdText(hold))
 			}
 			return nil
 		}),
@@ -247,7 +247,7 @@ func runRetention(ctx context.Context, c *call) error {
 			return err
 		}
 		if policy.AskedAt == nil {
-			c.out.printf("%d events removed since it was asked for\n", policy.Removed-asked.Removed)
+			c.out.printf("%d events removed since the request\n", policy.Removed-asked.Removed)
 			return printRetention(c.out, policy)
 		}
 		if policy.Error != "" && policy.LastRunAt != nil && policy.LastRunAt.After(*asked.AskedAt) {

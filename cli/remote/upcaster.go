@@ -68,7 +68,7 @@ at once; existing documents change with their next rebuild.`,
 			if err != nil {
 				return err
 			}
-			result := "changed, or as it was"
+			result := "changed or unchanged"
 			if response.StatusCode == http.StatusCreated {
 				result = "created"
 			}
@@ -102,8 +102,8 @@ func upcasterDelete(to *connection) *cobra.Command {
 	return command
 }
 
-// printTouches prints what a change of an upcaster affects. After that, it returns an error if a projection could not be
-// rebuilt.
+// printTouches prints what a change of an upcaster affects. After that, it returns an error if a projection could not
+// be rebuilt.
 func printTouches(c *call, result string, touches client.UpcasterTouches, rebuild bool) error {
 	c.out.printf("%s/%s: %s\n", c.args[0], c.args[1], result)
 	failed := 0

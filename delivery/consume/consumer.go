@@ -12,27 +12,27 @@ import (
 // Dispatcher.mu guards it.
 type consumer struct {
 	source   int      // index of the source that listed it
-	as       Consumer // as it runs, or last ran
-	next     Consumer // as it was last listed
+	current  Consumer // as it runs, or last ran
+	listed   Consumer // as it was last listed
 	running  bool
-	again    bool // run it again when it returns
-	gone     bool // it is no longer listed
+	rerun    bool // run it again when it returns
+	unlisted bool // it is no longer listed
 	failures int  // consecutive failures
 	end      context.CancelFunc
 	timer    *time.Timer // wakes the consumer; nil if it never slept
 }
 
-// kick makes a consumer run. An idle consumer starts now, and a running one runs again when it returns. A failed one
-// waits for the end of its pause. kick calls done, if set, when the run that it starts has ended, or at once if it
+// wake makes a consumer run. An idle consumer starts now, and a running one runs again when it returns. A failed one
+// waits for the end of its pause. wake calls done, if set, when the run that it starts has ended, or at once if it
 // starts none. d.mu must be held.
-func (d *Dispatcher) kick(id domain.TenantID, t *tenant, c *consumer, done func()) {
+func (d *Dispatcher) wake(id domain.TenantID, t *tenant, c *consumer, done func()) {
 	switch {
-	case c.gone || d.ctx == nil:
+	case c.unlisted || d.ctx == nil:
 	case c.running:
-		c.again = true
+		c.rerun = true
 	case c.failures > 0:
 	default:
-		d.begin(id, t, c, done)
+		d.start(id, t, c, done)
 		return
 	}
 	if done != nil {
@@ -40,12 +40,12 @@ func (d *Dispatcher) kick(id domain.TenantID, t *tenant, c *consumer, done func(
 	}
 }
 
-// begin starts an idle consumer as it was last listed. d.mu must be held.
-func (d *Dispatcher) begin(id domain.TenantID, t *tenant, c *consumer, done func()) {
+// start starts an idle consumer as it was last listed. d.mu must be held.
+func (d *Dispatcher) start(id domain.TenantID, t *tenant, c *consumer, done func()) {
 	if c.timer != nil {
 		c.timer.Stop()
 	}
-	c.as, c.running, c.again = c.next, true, false
+	c.current, c.running, c.rerun = c.listed, true, false
 	var ctx context.Context
 	ctx, c.end = context.WithCancel(d.ctx)
 	d.running.Go(func() { d.run(ctx, id, t, c, done) })
@@ -54,7 +54,7 @@ func (d *Dispatcher) begin(id domain.TenantID, t *tenant, c *consumer, done func
 // run runs a consumer until nothing is due or it fails.
 func (d *Dispatcher) run(ctx context.Context, id domain.TenantID, t *tenant, c *consumer, done func()) {
 	for more := true; more; {
-		again, err := c.as.Run(ctx)
+		again, err := c.current.Run(ctx)
 		if done != nil {
 			done()
 			done = nil
@@ -68,21 +68,21 @@ func (d *Dispatcher) returned(ctx context.Context, id domain.TenantID, t *tenant
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	ended := ctx.Err() != nil
-	name := c.as.Name
+	name := c.current.Name
 	if !ended && err == nil {
 		c.failures = 0
-		if c.again && !c.gone {
-			c.again = false
+		if c.rerun && !c.unlisted {
+			c.rerun = false
 			return true
 		}
 	}
 	c.end()
 	c.running = false
 	switch {
-	case c.gone || d.ctx == nil:
+	case c.unlisted || d.ctx == nil:
 		d.forget(id, t, name, c)
 	case ended: // it was listed with another revision
-		d.begin(id, t, c, nil)
+		d.start(id, t, c, nil)
 	case err != nil:
 		c.failures++
 		if c.failures == 1 {
@@ -92,7 +92,7 @@ func (d *Dispatcher) returned(ctx context.Context, id domain.TenantID, t *tenant
 		}
 		c.timer = time.AfterFunc(d.pause(c.failures), func() { d.resume(id, t, c) })
 	case !again.IsZero():
-		c.timer = time.AfterFunc(max(time.Until(again), leastSleep), func() { d.resume(id, t, c) })
+		c.timer = time.AfterFunc(max(time.Until(again), minSleep), func() { d.resume(id, t, c) })
 	default:
 		d.forget(id, t, name, c)
 	}
@@ -103,8 +103,8 @@ func (d *Dispatcher) returned(ctx context.Context, id domain.TenantID, t *tenant
 func (d *Dispatcher) resume(id domain.TenantID, t *tenant, c *consumer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !c.running && !c.gone && d.ctx != nil {
-		d.begin(id, t, c, nil)
+	if !c.running && !c.unlisted && d.ctx != nil {
+		d.start(id, t, c, nil)
 	}
 }
 
@@ -117,7 +117,7 @@ func (c *consumer) stop() {
 
 // remove stops a consumer that is no longer listed. d.mu must be held.
 func (d *Dispatcher) remove(t *tenant, name string, c *consumer) {
-	c.gone = true
+	c.unlisted = true
 	if c.timer != nil {
 		c.timer.Stop()
 	}
@@ -133,7 +133,7 @@ func (d *Dispatcher) forget(id domain.TenantID, t *tenant, name string, c *consu
 	if t.consumers[name] == c {
 		delete(t.consumers, name)
 	}
-	d.tidy(id, t)
+	d.forgetIdleTenant(id, t)
 }
 
 // pause returns how long to wait after this many consecutive failures.

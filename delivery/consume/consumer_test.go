@@ -13,7 +13,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-func TestWhatComesWhileAConsumerRunsIsNotLost(t *testing.T) {
+func TestEventsArrivingDuringARunAreDelivered(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(1)
@@ -64,7 +64,7 @@ func TestConsumersSleepUntilSomethingIsDue(t *testing.T) {
 	})
 }
 
-func TestAConsumerThatAlwaysHasSomethingDueTakesNoProcessor(t *testing.T) {
+func TestConsumerThatIsAlwaysDueDoesNotSpin(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(1)
@@ -129,7 +129,7 @@ func TestPausesAfterErrorsGrow(t *testing.T) {
 	})
 }
 
-func TestANewRevisionIsStartedWhenTheOldOneHasReturned(t *testing.T) {
+func TestNewRevisionStartsAfterTheOldOneReturned(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(1)
@@ -155,7 +155,7 @@ func TestANewRevisionIsStartedWhenTheOldOneHasReturned(t *testing.T) {
 	})
 }
 
-func TestANewRevisionIsNotKeptWaitingByThePausesOfTheOldOne(t *testing.T) {
+func TestNewRevisionDoesNotWaitForPausesOfTheOldOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(1)
@@ -173,7 +173,7 @@ func TestANewRevisionIsNotKeptWaitingByThePausesOfTheOldOne(t *testing.T) {
 	})
 }
 
-func TestAConsumerThatIsNoLongerListedIsStopped(t *testing.T) {
+func TestUnlistedConsumerIsStopped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(1)

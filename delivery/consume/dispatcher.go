@@ -41,35 +41,35 @@ type Config struct {
 	Owns    func(domain.TenantID) bool // whether this process runs a tenant's consumers; must return at once; nil: all
 	Log     *slog.Logger               // nil: none
 
-	// First limits how many consumers a round through all tenants, such as the one at the start, runs at the same time.
-	// A consumer that runs longer than a second no longer counts. 0 means DefaultFirst.
-	First int
+	// Admitted limits how many consumers a pass over all tenants, such as the one at the start, runs at the same time.
+	// A consumer that runs longer than a second no longer counts. 0 means DefaultAdmitted.
+	Admitted int
 	// PauseMin and PauseMax are the pauses after the first consecutive error and after many, before jitter. 0 means one
 	// second and one minute.
 	PauseMin, PauseMax time.Duration
 }
 
-// DefaultFirst is the default of Config.First.
-const DefaultFirst = 16
+// DefaultAdmitted is the default of Config.Admitted.
+const DefaultAdmitted = 16
 
 // Timing of a Dispatcher.
 const (
-	firstFor    = time.Second           // how long a consumer started by a round counts in Config.First
-	lookTimeout = 30 * time.Second      // for listing one source
-	roundPause  = 2 * time.Second       // at least, between two rounds, and after a round that failed to start
-	leastSleep  = 10 * time.Millisecond // of a consumer that returned when to run again
+	admittedFor = time.Second           // how long a consumer started by a pass counts in Config.Admitted
+	listTimeout = 30 * time.Second      // for listing one source
+	passPause   = 2 * time.Second       // at least, between two passes, and after a pass that failed to start
+	minSleep    = 10 * time.Millisecond // of a consumer that returned when to run again
 )
 
-// looks limits how many tenants' sources are listed at the same time.
-const looks = 16
+// maxListings limits how many tenants' sources are listed at the same time.
+const maxListings = 16
 
 // Dispatcher runs the consumers of the tenants that this process owns. All methods may be called concurrently. Wake,
 // Notice and Rebalance return at once, and do nothing unless Run is running.
 type Dispatcher struct {
-	config  Config
-	looking chan struct{} // one entry for each listing of a tenant's sources in progress
-	first   chan struct{} // one entry for each consumer that counts in Config.First
-	rounds  chan struct{} // one entry while a round through all tenants is requested
+	config   Config
+	listings chan struct{} // one entry for each listing of a tenant's sources in progress
+	admitted chan struct{} // one entry for each consumer that counts in Config.Admitted
+	passes   chan struct{} // one entry while a pass over all tenants is requested
 
 	mu      sync.Mutex
 	ctx     context.Context // parent of all consumers' contexts; nil while Run is not running
@@ -85,16 +85,16 @@ func New(config Config) *Dispatcher {
 	if config.Owns == nil {
 		config.Owns = func(domain.TenantID) bool { return true }
 	}
-	config.First = cmp.Or(config.First, DefaultFirst)
+	config.Admitted = cmp.Or(config.Admitted, DefaultAdmitted)
 	config.PauseMin = cmp.Or(config.PauseMin, time.Second)
 	config.PauseMax = max(config.PauseMin, cmp.Or(config.PauseMax, time.Minute))
 	return &Dispatcher{
-		config: config, looking: make(chan struct{}, looks), first: make(chan struct{}, config.First), rounds: make(chan struct{}, 1),
+		config: config, listings: make(chan struct{}, maxListings), admitted: make(chan struct{}, config.Admitted), passes: make(chan struct{}, 1),
 		tenants: make(map[domain.TenantID]*tenant),
 	}
 }
 
-// Run works until ctx ends and every consumer has returned, and then returns nil. It starts with a round through the
+// Run works until ctx ends and every consumer has returned, and then returns nil. It starts with a pass over the
 // tenants that this process owns. It may be called once.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -102,8 +102,8 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	d.mu.Lock()
 	d.ctx = ctx
 	d.mu.Unlock()
-	d.wantRound()
-	d.goRound(ctx)
+	d.requestPass()
+	d.runPasses(ctx)
 	d.mu.Lock()
 	d.ctx = nil
 	for id, t := range d.tenants {
@@ -115,16 +115,16 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 }
 
 // Wake reports that a log has grown, and runs the tenant's consumers.
-func (d *Dispatcher) Wake(head domain.Head) { d.look(head.Tenant) }
+func (d *Dispatcher) Wake(head domain.Head) { d.refresh(head.Tenant) }
 
 // Notice reports that a tenant's consumers or one of their groups have changed. For example, a group was resumed, or a
 // replay of its dead letters was requested. domain.Everyone means every tenant.
 func (d *Dispatcher) Notice(tenant domain.TenantID) {
 	if tenant == domain.Everyone {
-		d.wantRound()
+		d.requestPass()
 		return
 	}
-	d.look(tenant)
+	d.refresh(tenant)
 }
 
 // Rebalance reports that the results of Owns may have changed. It stops the consumers of tenants that are no longer
@@ -137,7 +137,7 @@ func (d *Dispatcher) Rebalance() {
 			d.leave(id, t)
 		}
 	}
-	d.wantRound()
+	d.requestPass()
 }
 
 // Count returns how many consumers are running, and how many are waiting after an error.
@@ -157,9 +157,9 @@ func (d *Dispatcher) Count() (working, failing int) {
 	return working, failing
 }
 
-func (d *Dispatcher) wantRound() {
+func (d *Dispatcher) requestPass() {
 	select {
-	case d.rounds <- struct{}{}:
+	case d.passes <- struct{}{}:
 	default:
 	}
 }

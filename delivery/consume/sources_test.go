@@ -25,7 +25,7 @@ func (s *failingSource) Consumers(context.Context, domain.TenantID) ([]consume.C
 	return s.list, nil
 }
 
-func TestEverySourceThatHasFailedIsAskedAgain(t *testing.T) {
+func TestFailedSourcesAreAskedAgain(t *testing.T) {
 	t.Parallel()
 	for range 20 { // pauses have jitter
 		synctest.Test(t, func(t *testing.T) {

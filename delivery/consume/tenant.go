@@ -11,8 +11,8 @@ import (
 // are being listed. Other tenants take no memory.
 type tenant struct {
 	consumers map[string]*consumer // by name
-	looking   bool                 // its sources are being listed
-	again     bool                 // list them again afterwards
+	listing   bool                 // its sources are being listed
+	relist    bool                 // list them again afterwards
 	failing   map[int]failing      // sources that failed to list its consumers
 	retry     *time.Timer          // lists failed sources again; nil if none has failed
 }
@@ -23,24 +23,25 @@ type failing struct {
 	until    time.Time
 }
 
-// look runs a tenant's consumers if this process owns the tenant.
-func (d *Dispatcher) look(id domain.TenantID) {
+// refresh runs a tenant's consumers if this process owns the tenant.
+func (d *Dispatcher) refresh(id domain.TenantID) {
 	if !d.config.Owns(id) {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	t := d.begun(id)
+	t := d.startListing(id)
 	if t == nil {
 		return
 	}
 	ctx := d.ctx
-	d.running.Go(func() { d.lookAt(ctx, id, t, nil) })
+	d.running.Go(func() { d.listAndRun(ctx, id, t, nil) })
 }
 
-// begun returns a tenant for which the caller must call lookAt. It returns nil if Run is not running, or if another
-// goroutine is already listing the tenant's sources. That goroutine then lists them once more. d.mu must be held.
-func (d *Dispatcher) begun(id domain.TenantID) *tenant {
+// startListing returns a tenant for which the caller must call listAndRun. It returns nil if Run is not running, or if
+// another goroutine is already listing the tenant's sources. That goroutine then lists them once more. d.mu must be
+// held.
+func (d *Dispatcher) startListing(id domain.TenantID) *tenant {
 	if d.ctx == nil {
 		return nil
 	}
@@ -49,22 +50,22 @@ func (d *Dispatcher) begun(id domain.TenantID) *tenant {
 		t = &tenant{consumers: make(map[string]*consumer)}
 		d.tenants[id] = t
 	}
-	if t.looking {
-		t.again = true
+	if t.listing {
+		t.relist = true
 		return nil
 	}
-	t.looking = true
+	t.listing = true
 	return t
 }
 
-// lookAt lists a tenant's consumers from the sources and runs them, and repeats this while requested. If admit is set,
-// lookAt calls it before each consumer that is not running yet, and stops starting consumers when ok is false. If the
-// log grows meanwhile, the remaining consumers run at once.
-func (d *Dispatcher) lookAt(ctx context.Context, id domain.TenantID, t *tenant, admit func() (done func(), ok bool)) {
+// listAndRun lists a tenant's consumers from the sources and runs them, and repeats this while requested. If admit is
+// set, listAndRun calls it before each consumer that is not running yet, and stops starting consumers when ok is false.
+// If the log grows meanwhile, the remaining consumers run at once.
+func (d *Dispatcher) listAndRun(ctx context.Context, id domain.TenantID, t *tenant, admit func() (done func(), ok bool)) {
 	for {
-		lists := d.ask(ctx, id, t)
+		lists := d.listSources(ctx, id, t)
 		d.mu.Lock()
-		waiting := d.take(id, t, lists, admit == nil)
+		waiting := d.setConsumers(id, t, lists, admit == nil)
 		d.mu.Unlock()
 		for _, c := range waiting {
 			done, ok := admit()
@@ -72,33 +73,33 @@ func (d *Dispatcher) lookAt(ctx context.Context, id domain.TenantID, t *tenant, 
 				break
 			}
 			d.mu.Lock()
-			d.kick(id, t, c, done)
-			woken := t.again
+			d.wake(id, t, c, done)
+			woken := t.relist
 			d.mu.Unlock()
 			if woken {
 				break
 			}
 		}
 		d.mu.Lock()
-		if !t.again || ctx.Err() != nil {
-			t.looking, t.again = false, false
-			d.tidy(id, t)
+		if !t.relist || ctx.Err() != nil {
+			t.listing, t.relist = false, false
+			d.forgetIdleTenant(id, t)
 			d.mu.Unlock()
 			return
 		}
-		t.again = false
+		t.relist = false
 		d.mu.Unlock()
 		admit = nil // new work does not wait for admission
 	}
 }
 
-// ask returns each source's consumers of a tenant. The list is nil for a source that has failed now or a short while
-// ago.
-func (d *Dispatcher) ask(ctx context.Context, id domain.TenantID, t *tenant) [][]Consumer {
+// listSources returns each source's consumers of a tenant. The list is nil for a source that has failed now or a short
+// while ago.
+func (d *Dispatcher) listSources(ctx context.Context, id domain.TenantID, t *tenant) [][]Consumer {
 	lists := make([][]Consumer, len(d.config.Sources))
 	select {
-	case d.looking <- struct{}{}:
-		defer func() { <-d.looking }()
+	case d.listings <- struct{}{}:
+		defer func() { <-d.listings }()
 	case <-ctx.Done():
 		return lists
 	}
@@ -109,7 +110,7 @@ func (d *Dispatcher) ask(ctx context.Context, id domain.TenantID, t *tenant) [][
 		if waits {
 			continue
 		}
-		one, cancel := context.WithTimeout(ctx, lookTimeout)
+		one, cancel := context.WithTimeout(ctx, listTimeout)
 		list, err := source.Consumers(one, id)
 		cancel()
 		if err == nil && list == nil {
@@ -127,7 +128,7 @@ func (d *Dispatcher) ask(ctx context.Context, id domain.TenantID, t *tenant) [][
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.askAgain(id, t)
+	d.scheduleListing(id, t)
 	return lists
 }
 
@@ -143,8 +144,8 @@ func (d *Dispatcher) failed(id domain.TenantID, t *tenant, source int, err error
 	t.failing[source] = failing{failures, time.Now().Add(d.pause(failures))}
 }
 
-// askAgain schedules the next listing for when the first pause of a failed source is over. d.mu must be held.
-func (d *Dispatcher) askAgain(id domain.TenantID, t *tenant) {
+// scheduleListing schedules the next listing for when the first pause of a failed source is over. d.mu must be held.
+func (d *Dispatcher) scheduleListing(id domain.TenantID, t *tenant) {
 	if t.retry != nil {
 		t.retry.Stop()
 	}
@@ -155,13 +156,13 @@ func (d *Dispatcher) askAgain(id domain.TenantID, t *tenant) {
 		}
 	}
 	if !next.IsZero() {
-		t.retry = time.AfterFunc(time.Until(next), func() { d.look(id) })
+		t.retry = time.AfterFunc(time.Until(next), func() { d.refresh(id) })
 	}
 }
 
-// take makes the lists a tenant's consumers. If run is set, take runs them; otherwise it returns those that are to be
-// run. d.mu must be held.
-func (d *Dispatcher) take(id domain.TenantID, t *tenant, lists [][]Consumer, run bool) (waiting []*consumer) {
+// setConsumers replaces a tenant's consumers by those of the lists. If run is set, it runs the new ones; otherwise it
+// returns those to run. d.mu must be held.
+func (d *Dispatcher) setConsumers(id domain.TenantID, t *tenant, lists [][]Consumer, run bool) (waiting []*consumer) {
 	if d.ctx == nil || !d.config.Owns(id) {
 		return nil
 	}
@@ -174,13 +175,13 @@ func (d *Dispatcher) take(id domain.TenantID, t *tenant, lists [][]Consumer, run
 				c = &consumer{source: source}
 				t.consumers[as.Name] = c
 			}
-			if c.as.Revision != as.Revision {
+			if c.current.Revision != as.Revision {
 				c.failures = 0
 				c.stop()
 			}
-			c.next, c.gone = as, false
+			c.listed, c.unlisted = as, false
 			if run || c.running {
-				d.kick(id, t, c, nil)
+				d.wake(id, t, c, nil)
 			} else {
 				waiting = append(waiting, c)
 			}
@@ -194,9 +195,9 @@ func (d *Dispatcher) take(id domain.TenantID, t *tenant, lists [][]Consumer, run
 	return waiting
 }
 
-// tidy forgets a tenant that has nothing to do. d.mu must be held.
-func (d *Dispatcher) tidy(id domain.TenantID, t *tenant) {
-	if len(t.consumers) == 0 && !t.looking && len(t.failing) == 0 && d.tenants[id] == t {
+// forgetIdleTenant forgets a tenant that has nothing to do. d.mu must be held.
+func (d *Dispatcher) forgetIdleTenant(id domain.TenantID, t *tenant) {
+	if len(t.consumers) == 0 && !t.listing && len(t.failing) == 0 && d.tenants[id] == t {
 		delete(d.tenants, id)
 	}
 }
@@ -210,5 +211,5 @@ func (d *Dispatcher) leave(id domain.TenantID, t *tenant) {
 	for name, c := range t.consumers {
 		d.remove(t, name, c)
 	}
-	d.tidy(id, t)
+	d.forgetIdleTenant(id, t)
 }

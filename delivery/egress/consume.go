@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/cloudevents"
+	"github.com/manifold-es/manifold/delivery/consume"
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
 )
@@ -16,13 +17,13 @@ import (
 func (e *Egress) consume(ctx context.Context, tenant domain.TenantID) (again time.Time, err error) {
 	entered, again := e.gate.enter(time.Now())
 	if !entered {
-		e.waits(tenant, time.Now())
+		e.noteWaiting(tenant, time.Now())
 		return again, nil
 	}
 	h := holder{e: e, tenant: tenant}
 	defer func() {
-		if !h.asked || ctx.Err() != nil {
-			e.gate.left()
+		if !h.published || ctx.Err() != nil {
+			e.gate.release()
 		}
 	}()
 	ready, err := e.prepare(ctx, tenant)
@@ -30,7 +31,7 @@ func (e *Egress) consume(ctx context.Context, tenant domain.TenantID) (again tim
 		return time.Time{}, err
 	}
 	if !ready {
-		e.waitsNoMore(tenant)
+		e.clearWaiting(tenant)
 		return time.Time{}, nil
 	}
 	// Join only if there is something to do, because a membership costs writes.
@@ -41,7 +42,7 @@ func (e *Egress) consume(ctx context.Context, tenant domain.TenantID) (again tim
 		due.Now = due.Now || removed
 	}
 	if err == nil && !due.Now {
-		e.waitsNoMore(tenant)
+		e.clearWaiting(tenant)
 		return due.At, nil
 	}
 	var member domain.GroupMember
@@ -56,23 +57,23 @@ func (e *Egress) consume(ctx context.Context, tenant domain.TenantID) (again tim
 	}
 	h.member = member.ID
 	defer func() {
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
+		leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 		defer cancel()
-		if left := e.config.Groups.Leave(last, tenant, e.group, h.member); left != nil && err == nil {
-			e.config.Log.Debug("a consumer could not leave its group; others take over in a while", "egress", e.config.Name, "tenant", tenant.String(), "error", left)
+		if leaveErr := e.config.Groups.Leave(leaving, tenant, e.group, h.member); leaveErr != nil && err == nil {
+			e.config.Log.Debug("a consumer could not leave its group; its events are redelivered later", "egress", e.config.Name, "tenant", tenant.String(), "error", leaveErr)
 		}
 	}()
 	again, err = h.run(ctx)
 	switch {
 	case ctx.Err() != nil:
-		e.waitsNoMore(tenant) // another process continues
+		e.clearWaiting(tenant) // another process continues
 	case errors.Is(err, ErrUnreachable):
 		// Do not use the dispatcher's pauses, because they apply to one tenant.
 		return e.down(err), nil
-	case err != nil && h.asked:
+	case err != nil && h.published:
 		e.up()
 	case err == nil && again.IsZero():
-		e.waitsNoMore(tenant)
+		e.clearWaiting(tenant)
 	}
 	return again, err
 }
@@ -142,12 +143,12 @@ func (e *Egress) remove(ctx context.Context, tenant domain.TenantID) (time.Time,
 
 // holder is a tenant's consumer while it is a member of its group.
 type holder struct {
-	e       *Egress
-	tenant  domain.TenantID
-	member  domain.GroupMemberID
-	certain bool // only events received by this holder are in flight, in order
-	asked   bool // the broker was asked
-	encoder cloudevents.Encoder
+	e         *Egress
+	tenant    domain.TenantID
+	member    domain.GroupMemberID
+	exclusive bool // only events received by this holder are in flight, in order
+	published bool // the broker was asked
+	encoder   cloudevents.Encoder
 }
 
 // run publishes events until nothing is due.
@@ -218,7 +219,7 @@ func (h *holder) receive(ctx context.Context, wanted group.Receive) ([]domain.De
 		if err != nil || len(deliveries) == 0 {
 			return nil, err
 		}
-		if h.certain && inOrder(deliveries) {
+		if h.exclusive && inOrder(deliveries) {
 			return deliveries, nil
 		}
 		status, err := e.config.Groups.Get(ctx, h.tenant, e.group)
@@ -227,13 +228,13 @@ func (h *holder) receive(ctx context.Context, wanted group.Receive) ([]domain.De
 		}
 		p := status.Partitions[0]
 		if inOrder(deliveries) && p.InFlight == int64(len(deliveries)) && p.Retrying == 0 && p.Owner == h.member {
-			h.certain = true
+			h.exclusive = true
 			return deliveries, nil
 		}
 		if _, err := e.config.Groups.Seek(ctx, h.tenant, e.group, domain.From{Position: p.Checkpoint + 1}); err != nil {
 			return nil, err
 		}
-		h.certain = p.Owner == h.member
+		h.exclusive = p.Owner == h.member
 	}
 }
 
@@ -256,21 +257,21 @@ func inOrder(deliveries []domain.Delivery) bool {
 // publish publishes events and settles them. If an event is not acknowledged, the group goes back to the first such
 // event, and the error says why.
 func (h *holder) publish(ctx context.Context, deliveries []domain.Delivery) error {
-	h.e.waits(h.tenant, deliveries[0].Event.RecordedAt)
+	h.e.noteWaiting(h.tenant, deliveries[0].Event.RecordedAt)
 	acked, rest, failure := h.send(ctx, deliveries)
 	// Settle what the broker has, even if this consumer must end.
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
+	settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
-	if err := h.settle(last, acked); err != nil {
-		h.certain = false
+	if err := h.settle(settling, acked); err != nil {
+		h.exclusive = false
 		return errors.Join(failure, err)
 	}
 	if failure == nil {
-		h.e.waitsNoMore(h.tenant)
+		h.e.clearWaiting(h.tenant)
 		return nil
 	}
-	h.certain = false
-	if err := h.goBack(last, rest, failure); err != nil {
+	h.exclusive = false
+	if err := h.seekBack(settling, rest, failure); err != nil {
 		return errors.Join(failure, err)
 	}
 	if ctx.Err() != nil {
@@ -287,7 +288,7 @@ func (h *holder) send(ctx context.Context, pending []domain.Delivery) (acked, re
 		for i := range pending {
 			messages[i] = h.e.message(&h.encoder, h.tenant, &pending[i].Event)
 		}
-		h.asked = true
+		h.published = true
 		limited, cancel := context.WithTimeout(ctx, publishTimeout)
 		errs := h.e.config.Broker.Publish(limited, messages)
 		cancel()
@@ -322,10 +323,8 @@ func (h *holder) settle(ctx context.Context, acked []domain.Delivery) error {
 	if len(acked) == 0 {
 		return nil
 	}
-	attempts := make([]domain.Attempt, len(acked))
 	oldest := acked[0].Event.RecordedAt
 	for i := range acked {
-		attempts[i] = domain.Attempt{EventID: acked[i].Event.ID, Attempt: acked[i].Attempt}
 		if at := acked[i].Event.RecordedAt; at.Before(oldest) {
 			oldest = at
 		}
@@ -334,16 +333,16 @@ func (h *holder) settle(ctx context.Context, acked []domain.Delivery) error {
 	if e.config.Observer.Published != nil {
 		e.config.Observer.Published(len(acked), time.Since(oldest))
 	}
-	outcomes, err := e.config.Groups.Ack(ctx, h.tenant, e.group, attempts)
+	outcomes, err := e.config.Groups.Ack(ctx, h.tenant, e.group, domain.AttemptsOf(acked))
 	for _, outcome := range outcomes {
-		h.certain = h.certain && outcome == domain.OutcomeDone // otherwise another holder has gone back
+		h.exclusive = h.exclusive && outcome == domain.OutcomeDone // otherwise another holder has gone back
 	}
 	return err
 }
 
-// goBack makes the group continue with the first event that was not published. Replays of dead letters become dead
+// seekBack makes the group continue with the first event that was not published. Replays of dead letters become dead
 // letters again, because seeking back to them would repeat everything that came since.
-func (h *holder) goBack(ctx context.Context, rest []domain.Delivery, failure error) error {
+func (h *holder) seekBack(ctx context.Context, rest []domain.Delivery, failure error) error {
 	e := h.e
 	if e.config.Observer.Failed != nil {
 		e.config.Observer.Failed(len(rest))
@@ -352,13 +351,13 @@ func (h *holder) goBack(ctx context.Context, rest []domain.Delivery, failure err
 	back := int64(0)
 	for i := range rest {
 		if d := &rest[i]; d.Replays > 0 {
-			replays = append(replays, domain.Attempt{EventID: d.Event.ID, Attempt: d.Attempt})
+			replays = append(replays, domain.AttemptOf(d))
 		} else if back == 0 || d.Event.Position < back {
 			back = d.Event.Position
 		}
 	}
 	if len(replays) > 0 {
-		if _, err := e.config.Groups.Nack(ctx, h.tenant, e.group, replays, domain.Nack{Action: domain.NackPark, Reason: reason(failure)}); err != nil {
+		if _, err := e.config.Groups.Nack(ctx, h.tenant, e.group, replays, domain.Nack{Action: domain.NackPark, Reason: consume.Truncate(failure.Error(), domain.MaxReasonBytes)}); err != nil {
 			return err
 		}
 	}
@@ -372,21 +371,14 @@ func (h *holder) goBack(ctx context.Context, rest []domain.Delivery, failure err
 }
 
 // refuse moves an event that the broker will never accept to the dead letters.
-func (h *holder) refuse(ctx context.Context, d domain.Delivery, why error) error {
+func (h *holder) refuse(ctx context.Context, d domain.Delivery, cause error) error {
 	e := h.e
 	e.up()
-	attempt := []domain.Attempt{{EventID: d.Event.ID, Attempt: d.Attempt}}
-	if _, err := e.config.Groups.Nack(ctx, h.tenant, e.group, attempt, domain.Nack{Action: domain.NackPark, Reason: reason(why)}); err != nil {
+	if _, err := e.config.Groups.Nack(ctx, h.tenant, e.group, []domain.Attempt{domain.AttemptOf(&d)}, domain.Nack{Action: domain.NackPark, Reason: consume.Truncate(cause.Error(), domain.MaxReasonBytes)}); err != nil {
 		return err
 	}
 	if e.config.Observer.Refused != nil {
 		e.config.Observer.Refused(1)
 	}
 	return nil
-}
-
-// reason returns an error's text, cut to fit a dead letter.
-func reason(err error) string {
-	text := err.Error()
-	return text[:min(len(text), domain.MaxReasonBytes)]
 }

@@ -50,7 +50,7 @@ func TestEventsAreMessages(t *testing.T) {
 	})
 }
 
-func TestWhatIsRefusedIsADeadLetter(t *testing.T) {
+func TestRefusedEventIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	b := egresstest.NewBench(t, 1)
 	tenant := b.Tenants[0]
@@ -82,7 +82,7 @@ func TestWhatIsRefusedIsADeadLetter(t *testing.T) {
 }
 
 // A failed replay becomes a dead letter again, because seeking back to it would repeat everything since.
-func TestAReplayThatFailsIsADeadLetterAgain(t *testing.T) {
+func TestFailedReplayIsADeadLetterAgain(t *testing.T) {
 	t.Parallel()
 	b := egresstest.NewBench(t, 1)
 	tenant := b.Tenants[0]
@@ -114,7 +114,7 @@ func TestAReplayThatFailsIsADeadLetterAgain(t *testing.T) {
 	s.expect(t, "order-2@1", "order-3@1", "order-4@1")
 }
 
-func TestAFailureGoesBackToTheFirstThatIsMissing(t *testing.T) {
+func TestFailureSeeksToTheFirstMissingEvent(t *testing.T) {
 	t.Parallel()
 	b := egresstest.NewBench(t, 2)
 	s := &script{}
@@ -157,7 +157,7 @@ func TestAFailureGoesBackToTheFirstThatIsMissing(t *testing.T) {
 }
 
 // While the broker is down, one tenant at a time tries, after growing pauses. The events wait in the log.
-func TestABrokerThatIsDownIsAskedSeldom(t *testing.T) {
+func TestUnreachableBrokerIsTriedSeldom(t *testing.T) {
 	t.Parallel()
 	const tenants = 12
 	b := egresstest.NewBench(t, tenants)
@@ -206,7 +206,7 @@ func TestOneHolderAtATime(t *testing.T) {
 
 // A waiting event no longer counts for this process when another process has taken the tenant over, or the tenant is
 // gone.
-func TestLagOfATenantThatGoes(t *testing.T) {
+func TestLagEndsWithTheTenant(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]func(t *testing.T, b egresstest.Bench, p *egresstest.Process, ours, active *atomic.Bool){
 		"to another process": func(_ *testing.T, _ egresstest.Bench, p *egresstest.Process, ours, _ *atomic.Bool) {

@@ -61,7 +61,7 @@ const (
 const (
 	publishTimeout = 15 * time.Second // of one batch
 	ackTimeout     = time.Minute      // of the groups; longer than publishing a batch takes
-	lastWord       = 5 * time.Second  // for calls to a group when a consumer ends
+	leaveTimeout   = 5 * time.Second  // for calls to a group when a consumer ends
 	justJoined     = 5 * time.Second  // time in which other processes may not know a new member's process yet
 )
 
@@ -198,8 +198,8 @@ func (e *Egress) State() State {
 	return s
 }
 
-// waits records since when a tenant's next event has waited.
-func (e *Egress) waits(tenant domain.TenantID, since time.Time) {
+// noteWaiting records since when a tenant's next event has waited.
+func (e *Egress) noteWaiting(tenant domain.TenantID, since time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if before, ok := e.waiting[tenant]; !ok || since.Before(before) {
@@ -207,8 +207,8 @@ func (e *Egress) waits(tenant domain.TenantID, since time.Time) {
 	}
 }
 
-// waitsNoMore records that no event of a tenant is known to wait.
-func (e *Egress) waitsNoMore(tenant domain.TenantID) {
+// clearWaiting records that no event of a tenant is known to wait.
+func (e *Egress) clearWaiting(tenant domain.TenantID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.waiting, tenant)
@@ -216,7 +216,7 @@ func (e *Egress) waitsNoMore(tenant domain.TenantID) {
 
 // up records that the broker has answered.
 func (e *Egress) up() {
-	if e.gate.passed() {
+	if e.gate.succeeded() {
 		e.config.Log.Info("the broker answers again", "egress", e.config.Name)
 	}
 }

@@ -37,7 +37,7 @@ func TestAnEgressBeginsWhenItWasDeclared(t *testing.T) {
 	egresstest.Until(t, "the events since a time are stored", func() bool { return at.count() == 3 })
 }
 
-func TestTheTenantsOfAnEgress(t *testing.T) {
+func TestTenantsOfAnEgress(t *testing.T) {
 	t.Parallel()
 	b := egresstest.NewBench(t, 3)
 	s := &script{}
@@ -61,7 +61,7 @@ func TestTheTenantsOfAnEgress(t *testing.T) {
 }
 
 // The selection of an egress may change between starts. Its groups keep their positions.
-func TestAnEgressThatChanges(t *testing.T) {
+func TestChangedEgress(t *testing.T) {
 	t.Parallel()
 	b := egresstest.NewBench(t, 1)
 	b.Append(t, b.Tenants[0], "order-1", "other-1")
@@ -89,7 +89,7 @@ func TestAnEgressThatChanges(t *testing.T) {
 	egresstest.Until(t, "all are stored once more", func() bool { return s2.count() == 9 })
 }
 
-func TestAnEgressThatIsRemoved(t *testing.T) {
+func TestRemovedEgress(t *testing.T) {
 	t.Parallel()
 	b := egresstest.NewBench(t, 2)
 	for _, tenant := range b.Tenants {
@@ -116,7 +116,7 @@ func TestAnEgressThatIsRemoved(t *testing.T) {
 	}
 }
 
-func TestSettingsThatCannotWork(t *testing.T) {
+func TestInvalidSettings(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*egress.Config){
 		"no topic":      func(c *egress.Config) { c.Topic = "" },

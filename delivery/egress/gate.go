@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// probeFor is how long a probe may take before it is considered lost.
-const probeFor = time.Minute
+// probeTimeout is how long a probe may take before it is considered lost.
+const probeTimeout = time.Minute
 
 // gate is closed for all tenants while a broker does not answer. Then one tenant at a time tries, after growing pauses.
 // Otherwise ten thousand tenants would read events from the database that they cannot publish.
@@ -21,7 +21,7 @@ type gate struct {
 }
 
 // enter reports whether the caller may try now and, if not, when to ask again. A caller that has entered must call
-// passed, failed or left.
+// succeeded, failed or release.
 func (g *gate) enter(now time.Time) (ok bool, again time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -30,24 +30,24 @@ func (g *gate) enter(now time.Time) (ok bool, again time.Time) {
 		return true, time.Time{}
 	case now.Before(g.until):
 		return false, g.until.Add(rand.N(g.least))
-	case !g.probing.IsZero() && now.Sub(g.probing) < probeFor:
+	case !g.probing.IsZero() && now.Sub(g.probing) < probeTimeout:
 		return false, now.Add(g.least + rand.N(g.least))
 	}
 	g.probing = now
 	return true, time.Time{}
 }
 
-// passed records that the broker has answered, and reports whether it did not answer before.
-func (g *gate) passed() (news bool) {
+// succeeded records that the broker has answered, and reports whether it did not answer before.
+func (g *gate) succeeded() (recovered bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	news = g.failures > 0
+	recovered = g.failures > 0
 	g.failures, g.probing = 0, time.Time{}
-	return news
+	return recovered
 }
 
-// left records that a caller has learned nothing about the broker.
-func (g *gate) left() {
+// release ends the try of a caller that has learned nothing about the broker.
+func (g *gate) release() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.probing = time.Time{}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestAGateLetsOneTryAtATime(t *testing.T) {
+func TestClosedGateAdmitsOneTryAtATime(t *testing.T) {
 	t.Parallel()
 	g := gate{least: time.Second, most: time.Minute}
 	now := time.Now()
@@ -42,11 +42,11 @@ func TestAGateLetsOneTryAtATime(t *testing.T) {
 			t.Errorf("pause %d is %s; want %s", i, pause, want)
 		}
 	}
-	g.left()
+	g.release()
 	mustEnter(true)
-	now = now.Add(2 * probeFor)
+	now = now.Add(2 * probeTimeout)
 	mustEnter(true) // the caller that tried is considered lost
-	if !g.passed() || g.passed() {
+	if !g.succeeded() || g.succeeded() {
 		t.Error("the gate must report once that it is open")
 	}
 	mustEnter(true)

@@ -45,7 +45,7 @@ func CheckTemplate(text string) error {
 func newTemplate(text string, alphabet Alphabet) (template, error) {
 	t := template{alphabet: alphabet}
 	for rest := text; rest != ""; {
-		before, behind, ok := strings.Cut(rest, "{")
+		before, after, ok := strings.Cut(rest, "{")
 		if strings.Contains(before, "}") {
 			return template{}, fmt.Errorf("%q has a } without a {", text)
 		}
@@ -55,13 +55,13 @@ func newTemplate(text string, alphabet Alphabet) (template, error) {
 		if !ok {
 			break
 		}
-		name, after, ok := strings.Cut(behind, "}")
+		name, remaining, ok := strings.Cut(after, "}")
 		value := placeholders[name]
 		if !ok || value == nil {
 			return template{}, fmt.Errorf("%q has an unknown placeholder; use {tenant}, {category}, {key} and {type}", text)
 		}
 		t.parts = append(t.parts, part{value: value})
-		rest = after
+		rest = remaining
 	}
 	if len(t.parts) == 0 {
 		return template{}, fmt.Errorf("it is empty; write a name, which may have placeholders such as {category}")
@@ -72,7 +72,7 @@ func newTemplate(text string, alphabet Alphabet) (template, error) {
 // text returns the subject or topic of an event. It escapes bytes of a value that are not allowed, and truncates a
 // result that is too long.
 func (t template) text(tenant domain.TenantID, event *domain.Event) string {
-	b := t.fill(tenant, event)
+	b := t.expand(tenant, event)
 	if t.parts[0].value != nil && t.alphabet.Reserved != nil && t.alphabet.Reserved(string(b)) {
 		b = append(t.escape(nil, b[0]), b[1:]...)
 	}
@@ -85,7 +85,7 @@ func (t template) escape(b []byte, c byte) []byte {
 	return append(b, t.alphabet.Escape, digits[c>>4], digits[c&15])
 }
 
-func (t template) fill(tenant domain.TenantID, event *domain.Event) (b []byte) {
+func (t template) expand(tenant domain.TenantID, event *domain.Event) (b []byte) {
 	for _, p := range t.parts {
 		if p.value == nil {
 			b = append(b, p.text...)

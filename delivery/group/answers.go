@@ -161,7 +161,7 @@ func (g *Groups) Nack(ctx context.Context, tenant domain.TenantID, name string, 
 	case nack.Action == "":
 		nack.Action = domain.NackRetry
 	case nack.Action != domain.NackRetry && nack.Action != domain.NackPark && nack.Action != domain.NackSkip:
-		return nil, domain.Errorf(domain.CodeInvalidRequest, "action", "%q is no action; it is retry, park or skip", clip(string(nack.Action)))
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "action", "unknown action %q; use retry, park or skip", domain.Clip(string(nack.Action), 60))
 	}
 	if nack.Delay > domain.MaxBackoff {
 		return nil, domain.Errorf(domain.CodeInvalidRequest, "delay", "it is %s; at most %s are allowed", nack.Delay, domain.MaxBackoff)

@@ -14,7 +14,7 @@ import (
 
 // However many events of a held stream come first, a receive looks through only one slice of them. Answers are accepted
 // between slices, and callers that ask again or wait come after them.
-func TestABacklogOfAHeldStreamIsPassedInSlices(t *testing.T) {
+func TestBacklogOfAHeldStreamIsReadInSlices(t *testing.T) {
 	t.Parallel()
 	const backlog, slice = 15_000, 5000
 	b := newGroupBench(t)

@@ -42,7 +42,7 @@ func mustDueIn(t testing.TB, due group.Due, least, most time.Duration) {
 	}
 }
 
-func TestAReceiveTakesNothingNewBehindItsBound(t *testing.T) {
+func TestReceiveDeliversNothingNewAfterItsBound(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
 	b.append(t, "order-1", "other-1", "order-2", "order-1", "order-3")
@@ -64,7 +64,7 @@ func TestAReceiveTakesNothingNewBehindItsBound(t *testing.T) {
 	}
 }
 
-func TestWhoWaitsWithABoundHoldsUpNobodyWithoutOne(t *testing.T) {
+func TestBoundedReceiveDoesNotBlockAnUnboundedOne(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
 	b.append(t, "order-1")
@@ -89,7 +89,7 @@ func TestWhoWaitsWithABoundHoldsUpNobodyWithoutOne(t *testing.T) {
 	}
 }
 
-func TestAGroupEndsWithItsLastPosition(t *testing.T) {
+func TestGroupEndsAtItsLastPosition(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
 	b.append(t, "order-1", "order-2", "order-3")
@@ -139,7 +139,7 @@ func TestEventsAreDeliveredWhenTheirDelayIsOver(t *testing.T) {
 	}
 }
 
-func TestWhatIsDueInAGroup(t *testing.T) {
+func TestDue(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
 	b.put(t, "g", domain.GroupDefinition{MaxInFlight: 2, AckTimeout: time.Minute, Ordering: domain.OrderingStream})
@@ -177,7 +177,7 @@ func TestWhatIsDueInAGroup(t *testing.T) {
 	mustCode(t, err, domain.CodeNotFound, "name")
 }
 
-func TestAReplayIsDue(t *testing.T) {
+func TestReplayIsDue(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
 	b.append(t, "order-1")
@@ -192,7 +192,7 @@ func TestAReplayIsDue(t *testing.T) {
 }
 
 // A change of a group in this process calls Changed. A mere receive does not.
-func TestChangesOfGroupsAreTold(t *testing.T) {
+func TestChangesOfGroupsAreReported(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
 	var told []string
@@ -246,7 +246,7 @@ func TestNamesOfServiceGroups(t *testing.T) {
 
 // What is due is known without a receive, which leases nothing; and what passes by that is not the group's is none of
 // it.
-func TestWhatIsDueIsReadFromTheLog(t *testing.T) {
+func TestDueReadsTheLog(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
 	b.append(t, "other-1", "other-2")

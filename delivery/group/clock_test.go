@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestClockGoesOn(t *testing.T) {
+func TestClockNeverGoesBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var c clock

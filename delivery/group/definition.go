@@ -70,27 +70,20 @@ func checkDefinition(d *domain.GroupDefinition) error {
 		return domain.Errorf(domain.CodeInvalidRequest, "to", "it is %d; positions begin with 1", d.To)
 	}
 	if d.Ordering != domain.OrderingNone && d.Ordering != domain.OrderingStream {
-		return domain.Errorf(domain.CodeInvalidRequest, "ordering", "%q is no ordering; it is none or stream", clip(string(d.Ordering)))
+		return domain.Errorf(domain.CodeInvalidRequest, "ordering", "unknown ordering %q; use none or stream", domain.Clip(string(d.Ordering), 60))
 	}
 	return nil
-}
-
-func clip(text string) string {
-	if len(text) <= 60 {
-		return text
-	}
-	return text[:60] + "..."
 }
 
 // changeable refuses changes to the settings that a group keeps from its creation.
 func changeable(group domain.Group, wanted domain.GroupDefinition) error {
 	switch {
 	case group.From != wanted.From:
-		return domain.Errorf(domain.CodeConflict, "from", "group %q began at %q; from is only for a new group: move this one with seek, or make another", group.Name, group.From)
+		return domain.Errorf(domain.CodeConflict, "from", "group %q began at %q; from applies only to a new group: move this one with seek, or create another", group.Name, group.From)
 	case group.Ordering != wanted.Ordering:
-		return domain.Errorf(domain.CodeConflict, "ordering", "group %q has the ordering %q and keeps it; make another group", group.Name, group.Ordering)
+		return domain.Errorf(domain.CodeConflict, "ordering", "group %q has the ordering %q and keeps it; create another group", group.Name, group.Ordering)
 	case group.Partitions != wanted.Partitions:
-		return domain.Errorf(domain.CodeConflict, "partitions", "group %q has %d partitions and keeps them; make another group", group.Name, group.Partitions)
+		return domain.Errorf(domain.CodeConflict, "partitions", "group %q has %d partitions and keeps them; create another group", group.Name, group.Partitions)
 	}
 	return nil
 }

@@ -140,7 +140,7 @@ func (s *step) deliverLeftBehind(ctx context.Context, now, deadline int64) error
 				return nil
 			}
 			s.addDelivery(r, l.leaseLeftBehind(b, e, now, deadline), e)
-			p.streams.take(b.stream)
+			p.streams.advance(b.stream)
 			if last {
 				l.caughtUp(b)
 				p.streams.remove(b.stream)
@@ -173,14 +173,14 @@ func (p *partition) readStreams(ctx context.Context, streams []*leftBehind, each
 	for i := range events {
 		read[events[i].Stream] = append(read[events[i].Stream], events[i])
 	}
-	asking := p.ahead.newFilter()
-	defer asking.end()
+	filter := p.ahead.newFilter()
+	defer filter.end()
 	for stream, b := range of {
 		found := read[stream]
 		all := len(found) < limit
 		kept := found[:0:0]
 		for i := range found {
-			wanted, enough, err := asking.selects(ctx, &found[i])
+			wanted, enough, err := filter.selects(ctx, &found[i])
 			if err != nil {
 				return err
 			}
@@ -238,7 +238,7 @@ func (s *step) deliverNew(ctx context.Context, now, deadline int64) error {
 		} else {
 			p.streams.addLeftBehind(e, !known)
 		}
-		p.ahead.take()
+		p.ahead.advance()
 	}
 }
 

@@ -17,12 +17,12 @@ const maxFilterTime = 100 * time.Millisecond
 // call end.
 type eventFilter struct {
 	ahead *lookahead
-	turn  selection.Turn
+	turn  selection.FilterTurn
 	began time.Time // when the filter first ran; zero: not yet
 }
 
 func (a *lookahead) newFilter() eventFilter {
-	return eventFilter{ahead: a, turn: selection.Turn{Of: a.filterTurn}}
+	return eventFilter{ahead: a, turn: selection.FilterTurn{Slot: a.filterTurn}}
 }
 
 // selects reports whether an event belongs to the partition. enough means that time is up and wanted is unknown. err is
@@ -38,7 +38,7 @@ func (s *eventFilter) selects(ctx context.Context, e *domain.Event) (wanted, eno
 	if !s.began.IsZero() && time.Since(s.began) >= a.filterTime {
 		return false, true, nil
 	}
-	if err := s.turn.Take(ctx); err != nil {
+	if err := s.turn.Wait(ctx); err != nil {
 		return false, false, err
 	}
 	if s.began.IsZero() {

@@ -31,12 +31,12 @@ func TestAGroupsFilterTakesTurns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	asking := make(chan struct{}, 1)
-	a := &lookahead{log: log, tenant: tenant, selection: filtered, version: -1, maxBytes: aheadBytes, filterTurn: asking}
-	plain := &lookahead{log: log, tenant: tenant, selection: all, version: -1, maxBytes: aheadBytes, filterTurn: asking}
+	filterTurn := make(chan struct{}, 1)
+	a := &lookahead{log: log, tenant: tenant, selection: filtered, version: -1, maxBytes: aheadBytes, filterTurn: filterTurn}
+	plain := &lookahead{log: log, tenant: tenant, selection: all, version: -1, maxBytes: aheadBytes, filterTurn: filterTurn}
 
-	other := selection.Turn{Of: asking}
-	if err := other.Take(t.Context()); err != nil {
+	other := selection.FilterTurn{Slot: filterTurn}
+	if err := other.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := plain.readMore(t.Context(), events); err != nil || plain.waiting() != events {
@@ -54,7 +54,7 @@ func TestAGroupsFilterTakesTurns(t *testing.T) {
 		}
 	}
 	select {
-	case asking <- struct{}{}:
+	case filterTurn <- struct{}{}:
 	default:
 		t.Error("the turn is not given back")
 	}

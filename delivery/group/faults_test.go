@@ -26,7 +26,7 @@ func (b groupBench) quick(t testing.TB, name string, change func(*domain.GroupDe
 
 var patiently = domain.Nack{Action: domain.NackRetry, Delay: time.Hour, Reason: "not now"}
 
-func TestAnAckOfALaterEventDoesNotBuryAnEarlierNack(t *testing.T) {
+func TestLaterAckDoesNotHideAnEarlierNack(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
 	b.append(t, "order-1", "order-2", "order-3")
@@ -132,7 +132,7 @@ func TestAttemptsAreCounted(t *testing.T) {
 	mustPositions(t, b.receive(t, "g", 10))
 }
 
-func TestALateNackDoesNotFreeAnothersEvent(t *testing.T) {
+func TestLateNackDoesNotReleaseAnotherAttempt(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
 	b.append(t, "order-1")
@@ -152,7 +152,7 @@ func TestALateNackDoesNotFreeAnothersEvent(t *testing.T) {
 }
 
 // A late answer takes effect as long as nobody else has received the event.
-func TestALateAnswerCountsWhileNobodyElseHasTheEvent(t *testing.T) {
+func TestLateAnswerCountsUntilTheEventIsRedelivered(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
 	b.append(t, "order-1")
@@ -187,7 +187,7 @@ func TestAnOrderedGroupHasOneEventOfAStreamInFlight(t *testing.T) {
 }
 
 // A process that continues from the database alone finds what was left behind.
-func TestWhatWasLeftBehindIsDeliveredByAnotherProcess(t *testing.T) {
+func TestAnotherProcessDeliversLeftEvents(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
 	b.append(t, "order-1", "order-1", "other-1", "order-1")

@@ -16,7 +16,7 @@ import (
 type Config struct {
 	Store    *Postgres
 	Events   *eventlog.Log
-	Bytes    int // approximate limit for events that all groups read ahead; 0: DefaultGroupBytes
+	Bytes    int // approximate limit for events that all groups read ahead; 0: DefaultBytes
 	Log      *slog.Logger
 	Observer Observer
 	// Changed is called when this process has changed a group or its dead letters. It is the counterpart of Notice. It
@@ -24,8 +24,8 @@ type Config struct {
 	Changed func(tenant domain.TenantID, name string)
 }
 
-// DefaultGroupBytes is the default of GroupsConfig.Bytes.
-const DefaultGroupBytes = 128 << 20
+// DefaultBytes is the default of Config.Bytes.
+const DefaultBytes = 128 << 20
 
 // Observer has optional functions that report what happens. They are called by many goroutines and must not block.
 type Observer struct {
@@ -97,7 +97,7 @@ func New(config Config) *Groups {
 	if config.Log == nil {
 		config.Log = slog.New(slog.DiscardHandler)
 	}
-	config.Bytes = cmp.Or(config.Bytes, DefaultGroupBytes)
+	config.Bytes = cmp.Or(config.Bytes, DefaultBytes)
 	return &Groups{
 		config: config, byTenant: make(map[domain.TenantID]map[string]*group), peeking: make(chan struct{}, peeks), assignmentFor: assignmentFor, topUpFor: topUpFor,
 	}

@@ -15,7 +15,7 @@ import (
 
 // A receive that waits while nothing may be delivered costs next to nothing: without room although retries are due, in
 // a paused group, and with a held stream.
-func TestWaitingInVainIsIdle(t *testing.T) {
+func TestWaitingWithoutDeliverableEventsIsIdle(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
 	b.append(t, "order-1", "order-1", "order-2", "order-3")
@@ -42,10 +42,10 @@ func TestWaitingInVainIsIdle(t *testing.T) {
 			b.put(t, name, domain.GroupDefinition{MaxInFlight: 2, AckTimeout: time.Hour})
 			both := b.receive(t, name, 2)
 			// It is due at once, but the room is taken before its redelivery.
-			b.groupsPause(t, name, true)
+			b.noticeInterval(t, name, true)
 			mustOutcomes(t, domain.OutcomeDone)(b.groups.Nack(t.Context(), b.tenant, name, attempts(both[0]), domain.Nack{Delay: time.Millisecond}))
 			b.put(t, name, domain.GroupDefinition{MaxInFlight: 1, AckTimeout: time.Hour})
-			b.groupsPause(t, name, false)
+			b.noticeInterval(t, name, false)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestWaitingInVainIsIdle(t *testing.T) {
 	}
 }
 
-func (b groupBench) groupsPause(t testing.TB, name string, paused bool) {
+func (b groupBench) noticeInterval(t testing.TB, name string, paused bool) {
 	t.Helper()
 	if _, err := b.groups.Pause(t.Context(), b.tenant, name, paused); err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func (b groupBench) groupsPause(t testing.TB, name string, paused bool) {
 }
 
 // A group that nobody uses is dropped with its memory, and is loaded again when somebody uses it.
-func TestAGroupThatNobodyUsesIsForgotten(t *testing.T) {
+func TestUnusedGroupIsForgotten(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
 	b.append(t, "order-1", "order-2", "order-3")
@@ -107,7 +107,7 @@ func TestAGroupThatNobodyUsesIsForgotten(t *testing.T) {
 }
 
 // If groups together use too much memory, each reads no more than it needs, and continues.
-func TestGroupsHaveABoundInMemory(t *testing.T) {
+func TestGroupsMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
 	b.fill(t, 3000, 100, 0)

@@ -8,7 +8,7 @@ import (
 )
 
 // An event in flight counts in the process that delivered it last, so that each event counts once over all processes.
-func TestWhatIsInFlightCountsOnce(t *testing.T) {
+func TestInFlightEventsCountOnce(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
 	other, _ := startGroups(t, b.open(t), group.Observer{})

@@ -124,7 +124,7 @@ func (s *step) recallLeases(err error) {
 			continue
 		}
 		s.counts.delivered -= len(r.deliveries)
-		s.undelivered = append(s.undelivered, attemptsOf(r.deliveries)...)
+		s.undelivered = append(s.undelivered, domain.AttemptsOf(r.deliveries)...)
 		r.deliveries = nil
 		r.finish(s.p, err)
 	}
@@ -141,14 +141,6 @@ func (s *step) stampDeadlines() {
 			r.deliveries[i].AckDeadline, r.deliveries[i].Expires = deadline, expires
 		}
 	}
-}
-
-func attemptsOf(deliveries []domain.Delivery) []domain.Attempt {
-	attempts := make([]domain.Attempt, len(deliveries))
-	for i := range deliveries {
-		attempts[i] = domain.Attempt{EventID: deliveries[i].Event.ID, Attempt: deliveries[i].Attempt}
-	}
-	return attempts
 }
 
 // keepTimely gives back deliveries with less than half of their lease left, because this process was slow. It fails if

@@ -140,7 +140,7 @@ func TestSlowSavesCostNoAttempts(t *testing.T) {
 }
 
 // A partition whose save was slow is asked again for the same response. Its event appears once.
-func TestAnswerHasAnEventOnce(t *testing.T) {
+func TestReceiveReturnsEachEventOnce(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
 	data := make([]string, 2100) // more than are read at once, so that the partition is asked again
@@ -164,7 +164,7 @@ func TestAnswerHasAnEventOnce(t *testing.T) {
 }
 
 // What one partition has delivered does not wait for another until its leases expire.
-func TestFillingUpDoesNotOutlastALease(t *testing.T) {
+func TestTopUpDoesNotOutlastALease(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
 	b.append(t, streamNames(30)...)
@@ -204,7 +204,7 @@ func TestExtendThatCannotBeRenewedIsUnavailable(t *testing.T) {
 }
 
 // An extension that was saved too slowly, while another consumer received the event, is stale.
-func TestExtendThatLosesItsEventIsStale(t *testing.T) {
+func TestExtendOfALostEventIsStale(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
 	b.append(t, "order-1")

@@ -343,7 +343,7 @@ func (m *ledgerModel) seek() {
 
 // Whatever consumers do, and whichever process continues: no event is lost, no settled event is redelivered, attempts
 // only increase, and the streams of an ordered group stay in order.
-func TestLedgerKeepsItsPromises(t *testing.T) {
+func TestLedgerInvariants(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawLedgerModel(t)

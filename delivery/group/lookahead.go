@@ -41,9 +41,9 @@ type lookahead struct {
 	version       int64 // last version read of the selection's stream; -1: unknown
 	eventsPerRead int   // limit of events per read, lower if the filter is slow; 0: aheadEvents
 
-	gap         selection.Gap   // what was found gone and not reported yet
-	reportedGap *domain.Gap     // that gap, if reported since the last save; without a save it is reported again
-	knownGaps   selection.Heard // what consumers know to be gone, as far as that is ahead
+	gap         selection.Gap       // what was found gone and not reported yet
+	reportedGap *domain.Gap         // that gap, if reported since the last save; without a save it is reported again
+	knownGaps   selection.KnownGaps // what consumers know to be gone, as far as that is ahead
 
 	filterTurn chan struct{} // one entry while a filter of the tenant's groups runs
 	filterTime time.Duration // maxFilterTime, except in tests
@@ -83,7 +83,7 @@ func (a *lookahead) seekTo(readTo int64) {
 // saved releases the events that were taken. readTo is the ledger's.
 func (a *lookahead) saved(readTo int64) {
 	if a.reportedGap != nil && a.reportedGap == a.gap.Gap {
-		a.knownGaps, a.gap = a.knownGaps.And(a.gap.Floors, readTo), selection.Gap{}
+		a.knownGaps, a.gap = a.knownGaps.With(a.gap.Floors, readTo), selection.Gap{}
 	}
 	a.reportedGap = nil
 	clear(a.events[:a.taken])
@@ -99,8 +99,8 @@ func (a *lookahead) next() *domain.Event {
 	return &a.events[a.taken]
 }
 
-// take moves on to the event after the next one.
-func (a *lookahead) take() {
+// advance moves on to the event after the next one.
+func (a *lookahead) advance() {
 	a.bytes -= eventBytes(&a.events[a.taken])
 	a.taken++
 }
@@ -121,7 +121,7 @@ func mergeGaps(one, other selection.Gap) selection.Gap {
 		return other
 	}
 	floors := slices.Concat(one.Floors, other.Floors)
-	highest := selection.Heard(nil).And(floors, 0)
+	highest := selection.KnownGaps(nil).With(floors, 0)
 	floors = slices.DeleteFunc(floors, func(floor domain.RetentionFloor) bool { return floor.RemovedTo < highest[floor.Category] })
 	slices.SortFunc(floors, func(a, b domain.RetentionFloor) int { return cmp.Compare(a.Category, b.Category) })
 	floors = slices.CompactFunc(floors, func(a, b domain.RetentionFloor) bool { return a.Category == b.Category })
@@ -195,7 +195,7 @@ func (a *lookahead) addRead(found logRead) error {
 	a.events = append(a.events, found.events...)
 	a.bytes += found.bytes
 	a.scanned, a.version, a.eventsPerRead = found.to, found.version, found.eventsPerRead
-	if news := a.knownGaps.News(found.gap.Floors); len(news) > 0 {
+	if news := a.knownGaps.Unknown(found.gap.Floors); len(news) > 0 {
 		a.gap = mergeGaps(a.gap, selection.Gap{Gap: domain.NewGap(found.gap.From, news), Floors: news})
 	}
 	if n := len(found.events); n > 0 {
@@ -268,11 +268,11 @@ func wasCut(events []domain.Event, limit, bytes int) bool {
 
 // selectEvents keeps the partition's events of those that were read. If the filter takes too long, the read ends early.
 func (a *lookahead) selectEvents(ctx context.Context, found logRead, events []domain.Event) logRead {
-	asking := a.newFilter()
-	defer asking.end()
+	filter := a.newFilter()
+	defer filter.end()
 	found.events, found.eventsPerRead = events[:0], min(2*cmp.Or(a.eventsPerRead, aheadEvents), aheadEvents)
 	for i := range events {
-		wanted, enough, err := asking.selects(ctx, &events[i])
+		wanted, enough, err := filter.selects(ctx, &events[i])
 		if err != nil {
 			found.err = err
 			return found

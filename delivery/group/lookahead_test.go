@@ -108,7 +108,7 @@ func TestLookaheadGivesTheSelectedEvents(t *testing.T) {
 				if got := a.next(); e == nil || got.Position != e.Position {
 					t.Fatalf("behind %d comes the event at %d; want %v", readTo, got.Position, e)
 				}
-				a.take()
+				a.advance()
 				readTo = e.Position
 			},
 			"begin":  func(*rapid.T) { a.startRead(&running, int64(len(events))) },
@@ -185,7 +185,7 @@ func TestStreamsAheadAreBounded(t *testing.T) {
 				if last && len(behind[name]) > 1 {
 					t.Fatalf("version %d of %s is said to be the last; there are %d more", e.Version, name, len(behind[name])-1)
 				}
-				s.take(name)
+				s.advance(name)
 				if behind[name] = behind[name][1:]; last {
 					s.remove(name)
 				} else if len(behind[name]) == 0 {

@@ -21,7 +21,7 @@ func (g *Groups) Join(ctx context.Context, tenant domain.TenantID, name, label s
 	if gr.known.Load().Partitions == 0 {
 		return domain.GroupMember{}, domain.Errorf(domain.CodeConflict, "name", "group %q has no partitions, and so no members; any number of consumers may receive from it as it is", name)
 	}
-	return g.alive(ctx, gr, domain.GroupMember{ID: domain.NewGroupMemberID(), Label: label}, true)
+	return g.announceMember(ctx, gr, domain.GroupMember{ID: domain.NewGroupMemberID(), Label: label}, true)
 }
 
 // Heartbeat records a member's sign of life. If the member does not exist or was removed, it returns
@@ -31,11 +31,11 @@ func (g *Groups) Heartbeat(ctx context.Context, tenant domain.TenantID, name str
 	if err != nil {
 		return domain.GroupMember{}, err
 	}
-	return g.alive(ctx, gr, domain.GroupMember{ID: id}, false)
+	return g.announceMember(ctx, gr, domain.GroupMember{ID: id}, false)
 }
 
-// alive announces a member, and returns it with its partitions.
-func (g *Groups) alive(ctx context.Context, gr *group, member domain.GroupMember, join bool) (domain.GroupMember, error) {
+// announceMember announces a member, and returns it with its partitions.
+func (g *Groups) announceMember(ctx context.Context, gr *group, member domain.GroupMember, join bool) (domain.GroupMember, error) {
 	r, err := g.announce(ctx, gr, member, join)
 	if err != nil {
 		return domain.GroupMember{}, err

@@ -244,7 +244,7 @@ func (p *partition) readLedger(ctx context.Context, wait bool) error {
 		return fmt.Errorf("group %q of tenant %s, partition %d: %w; seek the group to replace the ledger", p.group.name, p.group.tenant, p.number, err)
 	}
 	err = l.readOtherReplays(domain.MaxReplays, func(streams []string) ([]domain.DeadLetter, error) {
-		return p.groups.config.Store.ReplaysBeside(ctx, p.group.tenant, p.group.name, p.number, streams, domain.MaxReplays)
+		return p.groups.config.Store.ReplaysOfOtherStreams(ctx, p.group.tenant, p.group.name, p.number, streams, domain.MaxReplays)
 	})
 	if err != nil {
 		return err

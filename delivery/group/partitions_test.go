@@ -196,7 +196,7 @@ func TestAPartitionIsHandedOver(t *testing.T) {
 
 // What a member had in flight that left, or was silent for too long, is redelivered to another one at once, and its
 // attempt counts.
-func TestWhoIsGoneHoldsNothing(t *testing.T) {
+func TestEventsOfAGoneMemberAreRedelivered(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"leaves", "dies"} {
 		t.Run(how, func(t *testing.T) {
@@ -261,9 +261,9 @@ func TestMembersOfAGroupWithoutPartitions(t *testing.T) {
 	mustCode(t, err, domain.CodeNotFound, "memberId")
 }
 
-// A waiting member gets the events of any of its partitions, even of one that is assigned to it while it waits. A member
-// without a partition waits for as long as it has asked for.
-func TestAMemberWaitsForAllOfItsPartitions(t *testing.T) {
+// A waiting member gets the events of any of its partitions, even of one that is assigned to it while it waits. A
+// member without a partition waits for as long as it has asked for.
+func TestMemberWaitsForAllItsPartitions(t *testing.T) {
 	t.Parallel()
 	b, other := partitioned(t, 2, nil)
 	one, two, three := b.join(t, b.groups), b.join(t, other), b.join(t, b.groups)
@@ -321,7 +321,7 @@ func TestAMemberWaitsForAllOfItsPartitions(t *testing.T) {
 
 // Members join, leave and die in two processes, one of which has a list of members that is a second old. No member gets
 // an acknowledged event, and no two members have events of one partition in flight.
-func TestMembersThatComeAndGo(t *testing.T) {
+func TestMembersJoinAndLeave(t *testing.T) {
 	t.Parallel()
 	for _, seed := range []uint64{1, 2, 3, 4} {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -436,7 +436,7 @@ func comeAndGo(t *testing.T, random *rand.Rand) {
 }
 
 // What an absent member holds is due at once, even if there was no other member when it left.
-func TestWhatAnAbsentMemberHoldsIsDue(t *testing.T) {
+func TestEventsOfAnAbsentMemberAreDue(t *testing.T) {
 	t.Parallel()
 	b, other := partitioned(t, 1, nil)
 	b.append(t, "order-1", "order-2")

@@ -10,7 +10,7 @@ import (
 func TestPlans(t *testing.T) {
 	t.Parallel()
 	plantest.Check(t, migrations.RoleApp, plantest.Groups, []plantest.Statement{
-		{SQL: oneGroup, Args: "$TENANT, 'mail'", Pages: 10},
+		{SQL: readGroup, Args: "$TENANT, 'mail'", Pages: 10},
 		{SQL: groupStatus, Args: "$TENANT, 'mail'", Pages: 30},
 		{SQL: groupStatuses, Args: "$TENANT, 'group-1', 20", Pages: 250},
 		{SQL: readLedger, Args: "$TENANT, 'mail', 3", Pages: 20},

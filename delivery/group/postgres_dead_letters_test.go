@@ -41,7 +41,7 @@ func TestDeadLettersAreListedByPosition(t *testing.T) {
 	}
 }
 
-func TestReplayIsAskedFor(t *testing.T) {
+func TestReplayIsRequested(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
 	tenant := domain.NewTenantID()
@@ -118,10 +118,10 @@ func TestVeryManyDeadLetters(t *testing.T) {
 	if len(row.Replays) != domain.MaxReplays || row.Replays[0].Position != 1 || row.Replays[domain.MaxReplays-1].Position != domain.MaxReplays {
 		t.Errorf("the ledger has %d replays", len(row.Replays))
 	}
-	if beside, err := s.ReplaysBeside(t.Context(), tenant, "mail", 0, []string{"order-1"}, 10); err != nil || len(beside) != 0 {
+	if beside, err := s.ReplaysOfOtherStreams(t.Context(), tenant, "mail", 0, []string{"order-1"}, 10); err != nil || len(beside) != 0 {
 		t.Errorf("beside all that there are %d replays are, %v", len(beside), err)
 	}
-	if beside, err := s.ReplaysBeside(t.Context(), tenant, "mail", 1, []string{"order-2", "order-3"}, 3); err != nil || len(beside) != 3 || beside[0].Position != many-4 {
+	if beside, err := s.ReplaysOfOtherStreams(t.Context(), tenant, "mail", 1, []string{"order-2", "order-3"}, 3); err != nil || len(beside) != 3 || beside[0].Position != many-4 {
 		t.Errorf("beside other streams there are the replays %+v, %v", beside, err)
 	}
 	if row := ledgerOf(t, s, tenant, "mail", 1); len(row.Replays) != 5 {
@@ -141,7 +141,7 @@ func TestVeryManyDeadLetters(t *testing.T) {
 }
 
 // A discard waits for a save that is under way, which takes a dead letter for a consumer: that one is not discarded.
-func TestDiscardBesideASave(t *testing.T) {
+func TestDiscardDuringASave(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	tenant := domain.NewTenantID()
@@ -175,8 +175,9 @@ func TestDiscardBesideASave(t *testing.T) {
 	}
 }
 
-// While dead letters come, replays of all are asked for again and again: each call ends, and what is saved meanwhile is saved.
-func TestReplaysBesideSaves(t *testing.T) {
+// While dead letters come, replays of all are asked for again and again: each call ends, and what is saved meanwhile is
+// saved.
+func TestReplaysDuringSaves(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
 	tenant := domain.NewTenantID()

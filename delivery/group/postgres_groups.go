@@ -15,15 +15,19 @@ import (
 	"github.com/manifold-es/manifold/pg"
 )
 
-var groupQuota = pg.Quota{Things: "groups", Table: "subscriptions", Where: "t.name not like '%.%'", Most: domain.MaxGroups} // a service group's name has a dot
+// MaxGroups is how many groups a tenant may have, not counting service groups. Concurrent creation may exceed it
+// slightly.
+const MaxGroups = 1000
+
+var groupQuota = pg.Quota{Items: "groups", Table: "subscriptions", Where: "t.name not like '%.%'", Max: MaxGroups} // a service group's name has a dot
 
 // Lock order: a transaction that locks several rows of a group locks the group's own row first, and then its ledgers in
 // the order of their partitions. A transaction that writes related rows, such as a member, holds the group's row so
 // that the group cannot be removed meanwhile.
 
-// keptGroup is the stored form of a group's definition. Fields of a later release, which may run at the same time, are
+// storedGroup is the stored form of a group's definition. Fields of a later release, which may run at the same time, are
 // ignored.
-type keptGroup struct {
+type storedGroup struct {
 	Stream      string   `json:"stream,omitempty"`
 	Categories  []string `json:"categories,omitempty"`
 	Types       []string `json:"types,omitempty"`
@@ -41,8 +45,8 @@ type keptGroup struct {
 	To          int64    `json:"to,omitempty"`
 }
 
-func keepGroup(d domain.GroupDefinition) keptGroup {
-	return keptGroup{
+func newStoredGroup(d domain.GroupDefinition) storedGroup {
+	return storedGroup{
 		Stream: d.Stream, Categories: pg.NilIfEmpty(d.Categories), Types: pg.NilIfEmpty(d.Types), Filter: d.Filter,
 		From: d.From, BatchSize: d.BatchSize, MaxInFlight: d.MaxInFlight, AckTimeout: d.AckTimeout.Milliseconds(), MaxAttempts: d.MaxAttempts,
 		BackoffMin: d.BackoffMin.Milliseconds(), BackoffMax: d.BackoffMax.Milliseconds(), Ordering: string(d.Ordering), Partitions: d.Partitions,
@@ -51,9 +55,9 @@ func keepGroup(d domain.GroupDefinition) keptGroup {
 }
 
 func readGroupDefinition(raw []byte) (domain.GroupDefinition, error) {
-	var k keptGroup
+	var k storedGroup
 	if err := json.Unmarshal(raw, &k); err != nil {
-		return domain.GroupDefinition{}, fmt.Errorf("a group's definition that is kept cannot be read: %w", err)
+		return domain.GroupDefinition{}, fmt.Errorf("read the stored definition of a group: %w", err)
 	}
 	return domain.GroupDefinition{
 		Selection: domain.Selection{Stream: k.Stream, Categories: k.Categories, Types: k.Types, Filter: k.Filter},
@@ -87,13 +91,13 @@ func scanGroup(row pgx.CollectableRow) (domain.Group, error) {
 }
 
 func noGroup(name string) error {
-	return domain.Errorf(domain.CodeNotFound, "name", "there is no group %q; put one at /v1/subscriptions/%s", name, name)
+	return domain.Errorf(domain.CodeNotFound, "name", "there is no group %q; create it with PUT /v1/subscriptions/%s", name, name)
 }
 
 // PutGroup creates a group, whose partitions begin to read at the position start, or replaces the definition of an
 // existing one. It returns the resulting group. If the definition is the same, nothing changes, including the revision.
 // The number of partitions and the ordering cannot change; the error is domain.CodeConflict. Of several concurrent
-// calls, one creates the group. A tenant may have domain.MaxGroups, not counting service groups; beyond that the error
+// calls, one creates the group. A tenant may have MaxGroups, not counting service groups; beyond that the error
 // is domain.CodeQuotaExceeded.
 func (s *Postgres) PutGroup(ctx context.Context, tenant domain.TenantID, name string, definition domain.GroupDefinition, start int64) (group domain.Group, created bool, err error) {
 	if err := domain.CheckGroupName("name", name); err != nil {
@@ -115,7 +119,7 @@ func (s *Postgres) PutGroup(ctx context.Context, tenant domain.TenantID, name st
 
 // PutGroupTx creates a group or changes its definition, as PutGroup does.
 func PutGroupTx(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string, definition domain.GroupDefinition, start int64) (group domain.Group, created, changed bool, err error) {
-	kept := keepGroup(definition)
+	kept := newStoredGroup(definition)
 	raw, err := json.Marshal(kept)
 	if err != nil {
 		return domain.Group{}, false, false, fmt.Errorf("write the group's definition: %w", err)
@@ -128,17 +132,17 @@ func PutGroupTx(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name str
 	case err == nil:
 		return group, true, false, makeLedgers(ctx, tx, tenant, name, max(1, definition.Partitions), max(0, start-1))
 	case !errors.Is(err, pgx.ErrNoRows):
-		return domain.Group{}, false, false, fmt.Errorf("make a group: %w", err)
+		return domain.Group{}, false, false, fmt.Errorf("create a group: %w", err)
 	}
 	if group, err = lockGroup(ctx, tx, tenant, name); err != nil {
 		return domain.Group{}, false, false, err
 	}
 	switch {
 	case group.Partitions != definition.Partitions:
-		return domain.Group{}, false, false, domain.Errorf(domain.CodeConflict, "partitions", "group %q has %d partitions and keeps them; make another group", name, group.Partitions)
+		return domain.Group{}, false, false, domain.Errorf(domain.CodeConflict, "partitions", "group %q has %d partitions and keeps them; create another group", name, group.Partitions)
 	case group.Ordering != definition.Ordering:
-		return domain.Group{}, false, false, domain.Errorf(domain.CodeConflict, "ordering", "group %q has the ordering %q and keeps it; make another group", name, group.Ordering)
-	case reflect.DeepEqual(keepGroup(group.GroupDefinition), kept):
+		return domain.Group{}, false, false, domain.Errorf(domain.CodeConflict, "ordering", "group %q has the ordering %q and keeps it; create another group", name, group.Ordering)
+	case reflect.DeepEqual(newStoredGroup(group.GroupDefinition), kept):
 		return group, false, false, nil
 	}
 	rows, _ = tx.Query(ctx, `
@@ -163,7 +167,7 @@ func makeLedgers(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name st
 		from subscriptions as s cross join generate_series(0, $3::int - 1) as p(n)
 		where s.tenant_id = $1 and s.name = $2`, tenant, name, partitions, pg.FirstRevision(), readTo)
 	if err != nil {
-		return fmt.Errorf("make a group's ledgers: %w", err)
+		return fmt.Errorf("create a group's ledgers: %w", err)
 	}
 	return nil
 }
@@ -181,7 +185,7 @@ func lockGroup(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name stri
 	return group, nil
 }
 
-var oneGroup = pg.Statement{Name: "manifold_group", SQL: `select ` + groupColumns + ` from subscriptions as s where s.tenant_id = $1::uuid and s.name = $2::text`}
+var readGroup = pg.Statement{Name: "manifold_group", SQL: `select ` + groupColumns + ` from subscriptions as s where s.tenant_id = $1::uuid and s.name = $2::text`}
 
 // Group returns a group, or domain.CodeNotFound if there is none.
 func (s *Postgres) Group(ctx context.Context, tenant domain.TenantID, name string) (domain.Group, error) {
@@ -195,7 +199,7 @@ func (s *Postgres) Group(ctx context.Context, tenant domain.TenantID, name strin
 
 // groupQuery reads a group. The name is empty if there is none.
 func groupQuery(tenant domain.TenantID, name string, group *domain.Group) pg.Query {
-	return pg.Query{Statement: &oneGroup, Params: [][]byte{pg.TenantParam(tenant), []byte(name)}, Row: func(values [][]byte) (err error) {
+	return pg.Query{Statement: &readGroup, Params: [][]byte{pg.TenantParam(tenant), []byte(name)}, Row: func(values [][]byte) (err error) {
 		*group, err = groupValue(values)
 		return err
 	}}

@@ -106,8 +106,8 @@ func TestGroupsAreListedByName(t *testing.T) {
 	}
 }
 
-// Of many who make a group at once, in two processes, one makes it, and the others find it.
-func TestGroupIsMadeOnce(t *testing.T) {
+// If two processes create the same group at once, one creates it, and the others find it.
+func TestGroupIsCreatedOnce(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	other := tablestest.OpenAgain(t, db)
@@ -152,7 +152,7 @@ func TestTenantHasSoManyGroups(t *testing.T) {
 	tenant := domain.NewTenantID()
 	_, err := db.Pool(t, pgtest.RoleSuperuser, 1).Exec(t.Context(), `
 		insert into manifold.subscriptions (tenant_id, name, definition, revision) select $1, 'made-' || n, '{}', 1 from generate_series(1, $2::int) n`,
-		tenant, domain.MaxGroups-1)
+		tenant, group.MaxGroups-1)
 	tablestest.Must(t, err)
 	tablestest.PutGroup(t, s, tenant, "last", 0)
 	_, _, err = s.PutGroup(t.Context(), tenant, "another", tablestest.GroupDefinition(0), 1)
@@ -217,7 +217,7 @@ func TestGroupIsRemovedWithAllThatBelongsToIt(t *testing.T) {
 }
 
 // A save fails if its ledger belongs to a group that was removed and created again, whatever the new group's progress.
-func TestGroupThatWasMadeAnewIsAnother(t *testing.T) {
+func TestRecreatedGroupRefusesOldSaves(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
 	tenant := domain.NewTenantID()

@@ -10,7 +10,7 @@ import (
 )
 
 // Two tenants with a group of the same name, and the same events in it, do not see one another anywhere.
-func TestGroupsOfTenantsAreApart(t *testing.T) {
+func TestGroupsOfTenantsAreSeparate(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
 	ctx := t.Context()

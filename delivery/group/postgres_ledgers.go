@@ -36,18 +36,18 @@ var (
 		order by d.replay_at, d.position limit $4::bigint`}
 )
 
-var readReplaysBeside = pg.Statement{Name: "manifold_replays_beside", SQL: `
+var readReplaysOfOtherStreams = pg.Statement{Name: "manifold_replays_beside", SQL: `
 	select ` + deadLetterColumns + ` from dead_letters as d
 	where d.tenant_id = $1::uuid and d.name = $2::text and d.partition = $3::int and d.replay_at is not null and d.stream_id <> all($4::text[])
 	order by d.replay_at, d.position limit $5::bigint`}
 
-// ReplaysBeside returns the first limit dead letters of a partition with a requested replay that belong to none of
+// ReplaysOfOtherStreams returns the first limit dead letters of a partition with a requested replay that belong to none of
 // these streams, oldest first. It is for an ordered group in which the first replays, as returned by Ledger, all belong
 // to streams that must wait.
-func (s *Postgres) ReplaysBeside(ctx context.Context, tenant domain.TenantID, name string, partition int, streams []string, limit int) ([]domain.DeadLetter, error) {
+func (s *Postgres) ReplaysOfOtherStreams(ctx context.Context, tenant domain.TenantID, name string, partition int, streams []string, limit int) ([]domain.DeadLetter, error) {
 	var letters []domain.DeadLetter
 	params := append(ledgerParams(tenant, name, partition), pg.TextsParam(streams), pg.Int8Param(int64(limit)))
-	err := s.db.Read(ctx, tenant, func() { letters = nil }, pg.Query{Statement: &readReplaysBeside, Params: params, Row: func(values [][]byte) error {
+	err := s.db.Read(ctx, tenant, func() { letters = nil }, pg.Query{Statement: &readReplaysOfOtherStreams, Params: params, Row: func(values [][]byte) error {
 		letters = append(letters, deadLetterValue(values))
 		return nil
 	}})
@@ -179,7 +179,7 @@ func saveSQL(set string) string {
 // is earlier. now is the database's clock, from before the commit.
 //
 // If the connection breaks and the outcome is unknown, SaveLedger finds it out and repeats the change if necessary. It
-// takes at most the time limit of an append, even if ctx ends. The error is domain.CodeOutcomeUnknown if it does not
+// retries for at most saveTimeout, even if ctx ends. The error is domain.CodeOutcomeUnknown if it does not
 // finish in time, or if other processes have saved several times since.
 func (s *Postgres) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change LedgerChange) (now time.Time, saved bool, err error) {
 	save := ledgerSave{tenant: tenant, name: name, change: &change, id: domain.NewEventID()}
@@ -200,7 +200,7 @@ func (s *Postgres) SaveLedger(ctx context.Context, tenant domain.TenantID, name 
 			return save.now, save.saved, nil
 		}
 		if again == nil {
-			return time.Time{}, false, outcomeUnknownError("others have saved the group's progress since", err)
+			return time.Time{}, false, outcomeUnknownError("another process has saved the group's progress since", err)
 		}
 		pg.BackOff(ctx, failures)
 		if ctx.Err() != nil {
@@ -408,13 +408,13 @@ func (s *Postgres) SeekGroup(
 			from (select gone.partition, count(*) as letters from gone group by gone.partition) as g
 			where l.tenant_id = $1 and l.name = $2 and l.partition = g.partition`, tenant, name)
 		if err != nil {
-			return fmt.Errorf("remove dead letters that are delivered as they are: %w", err)
+			return fmt.Errorf("remove dead letters after the new position: %w", err)
 		}
 		rows, _ = tx.Query(ctx, `
 			update subscriptions as s set revision = s.revision + 1, updated_at = now()
 			where s.tenant_id = $1 and s.name = $2 returning `+groupColumns, tenant, name)
 		if group, err = pgx.CollectExactlyOneRow(rows, scanGroup); err != nil {
-			return fmt.Errorf("move a group: %w", err)
+			return fmt.Errorf("seek a group: %w", err)
 		}
 		return nil
 	})

@@ -178,8 +178,8 @@ func TestLostSaveLeavesNoTrace(t *testing.T) {
 	}
 }
 
-// Many save at once, in two processes, each on what it has read: of each revision exactly one is saved, and what belongs to
-// it is there, and nothing of the others.
+// Two processes save concurrently, each based on the revision it has read. Exactly one save of each revision wins, and
+// nothing of the others is stored.
 func TestOneSaveOfEachRevisionWins(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
@@ -251,7 +251,8 @@ func TestOneSaveOfEachRevisionWins(t *testing.T) {
 	}
 }
 
-// Whatever is done to a group's partitions, in whichever order and on whichever revision, what is there is what a plain model says.
+// After random operations on a group's partitions, with current and outdated revisions, the tables equal a simple
+// model.
 func TestGroupModel(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
@@ -470,7 +471,7 @@ func TestSeekReplacesLedgers(t *testing.T) {
 }
 
 // A save that is on its way when the group is moved is not saved; one that has come first is what the seek begins with.
-func TestSeekBesideASave(t *testing.T) {
+func TestSeekDuringASave(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	tenant := domain.NewTenantID()
@@ -500,7 +501,7 @@ func TestSeekBesideASave(t *testing.T) {
 }
 
 // Who waits reads what the one before has saved, with all that belongs to it.
-func TestLedgerWaitsForTheSaveBefore(t *testing.T) {
+func TestLockedReadSeesTheEarlierSave(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	tenant := domain.NewTenantID()

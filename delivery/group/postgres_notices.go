@@ -11,16 +11,16 @@ import (
 )
 
 // groupsChannel is the channel on which processes notify one another of groups that may have something to deliver. The
-// payload is the sender, a semicolon, and a comma-separated list of tenant:name, or groupsMany instead of a very long
+// payload is the sender, a semicolon, and a comma-separated list of tenant:name, or allGroups instead of a very long
 // list. As with heads, one goroutine sends the notices for all groups, separately from other statements.
 const (
-	groupsChannel = "manifold_groups"
-	groupsMany    = "all"
-	groupsPause   = 50 * time.Millisecond // between two notices of this process
-	groupsAgain   = time.Second           // before notices that could not be sent are retried
-	groupsBytes   = 7900                  // the limit of a notice is just under 8,000
-	groupsNotices = 10                    // at most this many at once
-	groupsWait    = 10 * time.Second      // the longest wait for the answer to a notice
+	groupsChannel    = "manifold_groups"
+	allGroups        = "all"
+	noticeInterval   = 50 * time.Millisecond // between two notices of this process
+	noticeRetryDelay = time.Second           // before notices that could not be sent are retried
+	maxNoticeBytes   = 7900                  // the limit of a notice is just under 8,000
+	maxNotices       = 10                    // at most this many at once
+	noticeTimeout    = 10 * time.Second      // the longest wait for the answer to a notice
 )
 
 // groupNotices holds the changes of groups that this process has yet to announce.
@@ -61,9 +61,9 @@ func (g *groupNotices) run(ctx context.Context, s *Postgres) {
 			return
 		case <-g.some:
 		}
-		sent, pause := g.send(s), groupsPause
+		sent, pause := g.send(s), noticeInterval
 		if !sent {
-			pause = groupsAgain
+			pause = noticeRetryDelay
 		}
 		select {
 		case <-ctx.Done():
@@ -85,7 +85,7 @@ func (g *groupNotices) send(s *Postgres) (sent bool) {
 	if len(pending) == 0 {
 		return true // the last notice included it
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), groupsWait)
+	ctx, cancel := context.WithTimeout(context.Background(), noticeTimeout)
 	defer cancel()
 	_, err := s.db.System.Exec(ctx, "select pg_notify($1, p.payload) from unnest($2::text[]) as p(payload)", groupsChannel, g.payloads(pending))
 	if err == nil {
@@ -119,11 +119,11 @@ func (g *groupNotices) payloads(groups map[groupName]struct{}) []string {
 		payload = append(payload, group.tenant.String()...)
 		payload = append(payload, ':')
 		payload = append(payload, group.name...)
-		if len(payload) > groupsBytes-2*domain.MaxNameBytes {
+		if len(payload) > maxNoticeBytes-2*domain.MaxNameBytes {
 			all, payload = append(all, string(payload)), payload[:0]
 		}
-		if len(all) == groupsNotices {
-			return []string{g.sender + ";" + groupsMany}
+		if len(all) == maxNotices {
+			return []string{g.sender + ";" + allGroups}
 		}
 	}
 	if len(payload) > 0 {

@@ -45,7 +45,7 @@ func waitForNotice(t *testing.T, told <-chan groupNotice, want groupNotice) {
 	}
 }
 
-func TestGroupsAreToldOf(t *testing.T) {
+func TestGroupNotices(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	there := listenGroups(t, tablestest.OpenAgain(t, db))
@@ -127,7 +127,7 @@ func (f failures) Handle(_ context.Context, r slog.Record) error {
 }
 
 // A notice that could not be sent is sent later.
-func TestANoticeOfAGroupThatFailsIsRepeated(t *testing.T) {
+func TestFailedNotificationIsRepeated(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	there := listenGroups(t, s)
@@ -150,7 +150,7 @@ func TestANoticeOfAGroupThatFailsIsRepeated(t *testing.T) {
 }
 
 // A few hundred groups are announced by name, so that readers of other groups are not disturbed.
-func TestManyGroupsAreToldOfByName(t *testing.T) {
+func TestManyGroupNoticesNameTheirGroups(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	there := listenGroups(t, tablestest.OpenAgain(t, db))
@@ -171,7 +171,7 @@ func TestManyGroupsAreToldOfByName(t *testing.T) {
 }
 
 // Very many groups at once are no list: all are meant. And what stands there when the store is closed is still told.
-func TestVeryManyGroupsAreToldOf(t *testing.T) {
+func TestVeryManyGroupNotices(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	there := listenGroups(t, tablestest.OpenAgain(t, db))

@@ -59,8 +59,8 @@ func TestLostConnectionAtSaveSavesOnce(t *testing.T) {
 	}
 }
 
-// Two processes lose connections again and again while they save against one another: what is said to be saved is there, and
-// what is said not to be is not; of what nobody knows there is all or nothing.
+// Two processes save concurrently while their connections keep breaking. An acknowledged save is stored, a refused one
+// is not, and one with an unknown outcome is stored whole or not at all.
 func TestLostConnectionsUnderLoadSaveOnce(t *testing.T) {
 	t.Parallel()
 	for name, how := range map[string]func(string, func() bool) pgtest.Fault{"before": pgtest.BeforeCommit, "behind": pgtest.AfterCommit} {
@@ -131,8 +131,8 @@ func TestLostConnectionsUnderLoadSaveOnce(t *testing.T) {
 	}
 }
 
-// The connection is lost while the save is open, and the database gets the commit only later: who looks before that sees
-// nothing.
+// The connection is lost while the save is open, and the database gets the commit only later: who looks before that
+// sees nothing.
 func TestLostSaveIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -170,9 +170,9 @@ func TestLostSaveIsWaitedFor(t *testing.T) {
 	}
 }
 
-// Others save behind a save whose answer was lost. One that has come to the same revision says that it was not saved; several
-// behind it leave nothing to tell by.
-func TestSaveThatOthersHavePassed(t *testing.T) {
+// Others save after a save whose answer was lost. If one of them has reached the same revision, the lost save is known
+// to have failed. After several of them, the outcome is unknown.
+func TestLostSaveFollowedByOthers(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name   string
@@ -232,7 +232,7 @@ func TestSaveThatOthersHavePassed(t *testing.T) {
 	}
 }
 
-func TestUnknownOutcomeOfASaveIsSaid(t *testing.T) {
+func TestUnknownOutcomeOfASaveIsReported(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
 	network := pgtest.NewNetwork(t, db)

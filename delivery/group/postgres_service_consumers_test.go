@@ -9,7 +9,7 @@ import (
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
 
-func TestAConsumerIsBornOnce(t *testing.T) {
+func TestConsumerIsDeclaredOnce(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
 	tenant := tablestest.NewTenant(t, s)

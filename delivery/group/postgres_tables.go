@@ -21,7 +21,7 @@ type Postgres struct {
 // saveTimeout is how long saving a ledger may take, including all retries.
 const saveTimeout = 10 * time.Second
 
-// NewPostgres returns the tables of groups of a database. The caller must close it before the database.
+// NewPostgres opens the group tables of a database. The caller must close it before the database.
 func NewPostgres(db *pg.DB) *Postgres {
 	s := &Postgres{db: db, groups: newGroupNotices()}
 	ctx, stop := context.WithCancel(context.Background())
@@ -30,7 +30,7 @@ func NewPostgres(db *pg.DB) *Postgres {
 	return s
 }
 
-// Close sends the announcements that are pending, and ends.
+// Close sends pending announcements and stops.
 func (s *Postgres) Close() {
 	s.stop()
 	s.announcing.Wait()

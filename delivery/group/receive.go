@@ -4,274 +4,133 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
 )
 
-// maxReceiveBytes limits what one receive is given. A single event may exceed it.
-const maxReceiveBytes = 8 << 20
-
-// errDropped means that a partition was dropped from memory and must be opened again.
-var errDropped = errors.New("the partition was dropped")
-
-// receive is a consumer's request for events. It may wait at several partitions, and the first one with events serves
-// it.
-type receive struct {
-	batch      int                  // 0: the group's
-	member     domain.GroupMemberID // zero: the group has no partitions
-	upTo       int64                // nothing new after this position; 0: no bound
-	lease      time.Duration        // 0: the group's AckTimeout
-	topUpBytes int                  // bytes; not 0: it tops up another receive, with at most these
-	done       chan struct{}        // closed when answered
-	ready      []domain.Delivery
-	err        error
-
-	mu          sync.Mutex
-	partitions  []*partition // where it waits
-	state       receiveState
-	giver       *partition   // partition that answered it with events
-	looksLeft   int          // answered after so many more partitions without events; negative: it keeps waiting
-	lookedAt    []*partition // partitions that looksLeft no longer counts
-	wantedBy    []*partition // partitions that wanted it while it was in another's step
-	searchUntil time.Time    // until when the search continues after the wait, if it is unknown whether something is due
-	exhausted   []*partition // partitions that looked up to the head and had nothing for it
-
-	// Only the step uses these.
-	limit       int
-	bytes       int
-	headRead    bool         // the head was looked up for it
-	mayHaveMore bool         // the last step may have left something
-	verified    []*partition // partitions whose newest ledgers had nothing for it
-	deliveries  []domain.Delivery
+// Receive configures a receive.
+type Receive struct {
+	Batch  int           // maximum number of events; 0: the group's batch size
+	Wait   time.Duration // for an event if none is due
+	Member domain.GroupMemberID
+	UpTo   int64 // no new events after this position; 0: no bound
+	// Lease is the length of the leases. It is for consumers that extend their leases for as long as they live. 0 means
+	// the group's AckTimeout.
+	Lease time.Duration
+	// Search is how long to read the log, even after Wait is over, while it is unknown whether something is due. A
+	// group with few events may have to skip very many others to find its next one.
+	Search time.Duration
 }
 
-// receiveState says where a receive is. It has these transitions:
-//
-//	state            | claim         | finish                      | stopWaiting | abandon          | fail
-//	receiveWaiting   | receiveInStep |                             | receiveOver | receiveOver      | receiveOver
-//	receiveInStep    |               | receiveOver, receiveWaiting |             | receiveAbandoned |
-//	receiveAbandoned |               | receiveOver                 |             |                  |
-//	receiveOver      |               |                             |             |                  |
-//
-// A receive is in one step at a time. If finish has neither events nor an error for it, the receive may keep waiting,
-// and other partitions that wanted it meanwhile look again.
-type receiveState uint8
+// Received is the result of a receive.
+type Received struct {
+	Deliveries []domain.Delivery
+	// Searching reports that nothing was given, but something may be due: Search was over before the log's head was
+	// reached. Progress is kept, so the next receive continues from there.
+	Searching bool
+}
 
-const (
-	receiveWaiting   receiveState = iota // in the queues of its partitions
-	receiveInStep                        // a partition's step may answer it
-	receiveAbandoned                     // in a step, but nobody waits for it: deliveries go back
-	receiveOver                          // answered, or nobody waits for it
-)
+// Receive calls Poll, for consumers that ask again in any case.
+func (g *Groups) Receive(ctx context.Context, tenant domain.TenantID, name string, wanted Receive) ([]domain.Delivery, error) {
+	received, err := g.Poll(ctx, tenant, name, wanted)
+	return received.Deliveries, err
+}
 
-// claim takes the receive into a partition's step, if possible.
-func (r *receive) claim(p *partition) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch {
-	case r.state == receiveOver, r.looksLeft > 0 && slices.Contains(r.lookedAt, p):
-		return false
-	case r.state != receiveWaiting:
-		r.wantedBy = append(r.wantedBy, p)
-		return false
+// Poll leases events to a consumer, at most 8 MiB of them or one event. It waits for one if none is due. A member
+// receives events of all its partitions, each partition's in order. If ctx ends before Poll returns, nothing stays
+// leased. If too many receives are waiting, it returns domain.CodeTooManyRequests.
+func (g *Groups) Poll(ctx context.Context, tenant domain.TenantID, name string, wanted Receive) (Received, error) {
+	if wanted.UpTo < 0 {
+		return Received{}, domain.Errorf(domain.CodeInvalidRequest, "upTo", "it is %d; positions begin with 1", wanted.UpTo)
 	}
-	r.state = receiveInStep
-	return true
-}
-
-// end ends the receive. The caller holds the lock.
-func (r *receive) end() {
-	r.state = receiveOver
-	close(r.done)
-}
-
-func (r *receive) ended() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.state == receiveOver
-}
-
-// reset prepares the receive for a try of a step.
-func (r *receive) reset(batch int) {
-	r.limit = r.batch
-	if r.limit == 0 {
-		r.limit = batch
+	if wanted.Batch < 0 || wanted.Batch > domain.MaxBatchSize {
+		return Received{}, domain.Errorf(domain.CodeInvalidRequest, "batch", "it is %d; it must be from 1 to %d", wanted.Batch, domain.MaxBatchSize)
 	}
-	r.bytes, r.deliveries = 0, nil
-}
-
-// finish ends a partition's step. With an error or events, the receive is answered; otherwise it may keep waiting.
-// finish returns the deliveries that reach nobody.
-func (r *receive) finish(p *partition, err error) (back []domain.Attempt) {
-	r.mu.Lock()
-	abandoned := r.state == receiveAbandoned
-	r.state = receiveWaiting
-	if err == nil && !r.mayHaveMore && !slices.Contains(r.exhausted, p) {
-		r.exhausted = append(r.exhausted, p)
-	}
-	if looksOn := err == nil && r.mayHaveMore && time.Now().Before(r.searchUntil); r.looksLeft > 0 && !looksOn {
-		r.looksLeft--
-		r.lookedAt = append(r.lookedAt, p)
-	}
-	wantedBy := r.wantedBy
-	switch {
-	case abandoned:
-		if err == nil {
-			back = attemptsOf(r.deliveries)
+	until, search := time.Now().Add(wanted.Wait), time.Now().Add(wanted.Search)
+	var verified, passed []*partition
+	for {
+		gr, err := g.use(ctx, tenant, name)
+		if err != nil {
+			return Received{}, err
 		}
-		r.end()
-	case err != nil:
-		r.err = err
-		r.end()
-	case len(r.deliveries) > 0 || r.looksLeft == 0:
-		r.ready, r.giver = r.deliveries, p
-		r.end()
-	}
-	if r.state == receiveOver {
-		wantedBy = nil
-	}
-	r.wantedBy, r.deliveries = nil, nil
-	r.mu.Unlock()
-	for _, other := range wantedBy {
-		other.wakeReceives(false)
-	}
-	return back
-}
-
-// stopWaiting ends the wait for events. It returns true if the receive is over. It returns false if the receive keeps
-// searching, or is in a step that will answer it.
-func (r *receive) stopWaiting() (over bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch {
-	case r.state == receiveOver:
-		return true
-	case len(r.exhausted) < len(r.partitions) && time.Now().Before(r.searchUntil):
-		r.looksLeft, r.lookedAt = len(r.partitions)-len(r.exhausted), slices.Clone(r.exhausted)
-		return false
-	case r.state == receiveInStep:
-		r.looksLeft = 1
-		return false
-	}
-	r.end()
-	return true
-}
-
-// abandon ends a receive whose caller no longer waits.
-func (r *receive) abandon() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch r.state {
-	case receiveWaiting:
-		r.end()
-	case receiveInStep:
-		r.state = receiveAbandoned
-	}
-}
-
-// fail answers a waiting receive with an error.
-func (r *receive) fail(err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.state == receiveWaiting {
-		r.err = err
-		r.end()
-	}
-}
-
-// await adds a receive to the queues of its partitions and waits for the answer.
-func (r *receive) await(ctx context.Context, wait time.Duration) ([]domain.Delivery, error) {
-	for _, p := range r.partitions {
-		p.mu.Lock()
-		if p.dropped() {
-			p.mu.Unlock()
-			r.leave()
-			return nil, errDropped
+		r, err := g.receive(ctx, gr, wanted)
+		if err != nil {
+			return Received{}, err
 		}
-		p.receives = append(p.receives, r)
-		p.mayDeliver = true
-		p.start()
-		p.mu.Unlock()
-	}
-	var late <-chan time.Time
-	if wait > 0 {
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		late = timer.C
-	}
-	select {
-	case <-r.done:
-	case <-ctx.Done():
-	case <-late:
-		if !r.stopWaiting() {
-			for _, p := range r.partitions {
-				p.wakeReceives(false)
+		r.verified, r.searchUntil = verified, search
+		for _, p := range passed {
+			if slices.Contains(r.partitions, p) {
+				r.exhausted = append(r.exhausted, p)
 			}
 		}
-		select {
-		case <-r.done:
-		case <-ctx.Done():
-		}
-	}
-	if ctx.Err() != nil {
-		r.leave()
-		return nil, context.Cause(ctx)
-	}
-	r.withdraw()
-	return r.ready, r.err
-}
-
-// leave abandons a receive whose caller no longer waits. Its deliveries, including those that a step is about to
-// make, go back.
-func (r *receive) leave() {
-	r.abandon()
-	r.withdraw()
-	r.mu.Lock()
-	back, from := attemptsOf(r.ready), r.giver
-	r.ready = nil
-	r.mu.Unlock()
-	if len(back) > 0 {
-		from.giveBack(back)
-	}
-}
-
-// withdraw removes a receive that is over from the queues.
-func (r *receive) withdraw() {
-	for _, p := range r.partitions {
-		p.mu.Lock()
-		for i, waiting := range p.receives {
-			if waiting == r && r.ended() {
-				p.receives = slices.Delete(p.receives, i, i+1)
-				break
+		wait, shared := time.Until(until), !wanted.Member.IsZero()
+		if wait <= 0 {
+			if len(r.partitions) == 0 {
+				return Received{}, nil
 			}
+			r.looksLeft = len(r.partitions)
 		}
-		p.mu.Unlock()
+		if shared {
+			wait = min(wait, max(g.assignmentFor, leastWait)) // after that, its partitions may have changed
+		}
+		if gr.waiting.Add(1) > maxWaiting {
+			gr.waiting.Add(-1)
+			return Received{}, domain.Errorf(domain.CodeTooManyRequests, "", "%d receives wait in this group already; try again later", maxWaiting)
+		}
+		deliveries, err := r.await(ctx, wait)
+		gr.waiting.Add(-1)
+		switch {
+		case errors.Is(err, errDropped):
+			continue
+		case shared && err == nil && len(deliveries) == 0 && time.Now().Before(until):
+			verified, passed = r.verified, r.exhausted
+			continue
+		case err != nil:
+			return Received{}, err
+		case len(deliveries) == 0:
+			return Received{Searching: r.searching()}, nil
+		}
+		timeout := gr.known.Load().AckTimeout
+		if wanted.Lease > 0 {
+			timeout = min(timeout, wanted.Lease)
+		}
+		if shared {
+			if deliveries, err = r.topUp(ctx, deliveries, g.topUpFor, timeout); err != nil {
+				return Received{}, err
+			}
+			deliveries = withoutStale(deliveries, gr.known.Load().Ordering == domain.OrderingStream)
+			gr.placed.note(deliveries)
+		}
+		deliveries, err = r.keepTimely(deliveries, timeout)
+		return Received{Deliveries: deliveries}, err
 	}
 }
 
-// giveBack gives back events that have reached nobody.
-func (p *partition) giveBack(back []domain.Attempt) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.dropped() {
-		p.answers = append(p.answers, newGiveBack(back))
-		p.start()
+// receive creates a request to the partitions that a consumer may receive from.
+func (g *Groups) receive(ctx context.Context, gr *group, wanted Receive) (*receive, error) {
+	known := *gr.known.Load()
+	numbers := []int{0}
+	switch {
+	case known.Partitions > 0 && wanted.Member.IsZero():
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "memberId", "group %q has partitions, which its members share: join it, and receive as a member", gr.name)
+	case known.Partitions > 0:
+		assigned, err := g.attendMember(ctx, gr, wanted.Member)
+		if err != nil {
+			return nil, err
+		}
+		// The partitions take turns at being asked first.
+		numbers = assigned.partitions(wanted.Member)
+		if n := uint64(len(numbers)); n > 0 {
+			begin := gr.rotation.Add(1) % n
+			numbers = slices.Concat(numbers[begin:], numbers[:begin])
+		}
+	case !wanted.Member.IsZero():
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "memberId", "group %q has no partitions, and so no members; leave memberId out", gr.name)
 	}
-}
-
-// searching reports whether a receive without events was answered before every partition had looked up to the head.
-func (r *receive) searching() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.exhausted) < len(r.partitions)
-}
-
-// fits reports whether an event of this size may be added.
-func (r *receive) fits(bytes int) bool {
-	if r.topUpBytes > 0 {
-		return r.bytes+bytes <= r.topUpBytes
+	r := &receive{batch: wanted.Batch, member: wanted.Member, upTo: wanted.UpTo, lease: wanted.Lease, done: make(chan struct{}), looksLeft: -1}
+	for _, number := range numbers {
+		r.partitions = append(r.partitions, g.partition(gr, number))
 	}
-	return len(r.deliveries) == 0 || r.bytes+bytes <= maxReceiveBytes
+	return r, nil
 }

@@ -4,7 +4,7 @@ import "testing"
 
 // A receive that does not wait is answered when each of its partitions had nothing for it. A partition that looks again
 // meanwhile, because it was woken, does not count for another.
-func TestAReceiveAsksEachPartition(t *testing.T) {
+func TestReceiveAsksEachPartition(t *testing.T) {
 	t.Parallel()
 	one, two := &partition{}, &partition{}
 	r := &receive{partitions: []*partition{one, two}, done: make(chan struct{}), looksLeft: 2}

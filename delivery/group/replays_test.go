@@ -75,7 +75,7 @@ func TestReplaysOfAHeldStreamHoldUpNoOthers(t *testing.T) {
 }
 
 // However many dead letters were to be replayed, a seek to a place before them has each delivered once.
-func TestASeekDeliversReplaysOnce(t *testing.T) {
+func TestSeekDeliversReplaysOnce(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
 	const letters = domain.MaxReplays + 10

@@ -25,7 +25,7 @@ func (b groupBench) crowd(t testing.TB, events int) (head int64) {
 	return head
 }
 
-func TestReceiveWithoutWaitFindsWhatIsFarAhead(t *testing.T) {
+func TestReceiveWithoutWaitFindsADistantEvent(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
 	head := b.crowd(t, 60_000)
@@ -70,7 +70,7 @@ func TestReceiveWithoutWaitFindsWhatIsFarAhead(t *testing.T) {
 
 // An event that is far behind in a stream that was held is found, though nothing new is left in the log and reading is
 // slow.
-func TestReceiveFindsWhatIsFarBehindInAStream(t *testing.T) {
+func TestReceiveFindsAnEventFarBackInAHeldStream(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
 	slow, network := b.through(t)
@@ -206,7 +206,7 @@ func TestPeekLeasesNothing(t *testing.T) {
 }
 
 // What is due again is shown as it would be delivered.
-func TestPeekShowsWhatIsDueAgain(t *testing.T) {
+func TestPeekShowsRedeliveries(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
 	b.append(t, "order-1", "order-2")
@@ -257,7 +257,7 @@ func TestPeekOfPartitions(t *testing.T) {
 }
 
 // Nobody receives from the group. A later peek need not look again at what an earlier one has skipped.
-func TestPeeksGoOnWhereTheLastHasStopped(t *testing.T) {
+func TestPeeksContinueWhereTheLastStopped(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
 	head := b.crowd(t, 60_000)

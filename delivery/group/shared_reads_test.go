@@ -13,7 +13,7 @@ import (
 )
 
 // Many groups that wait for one log share the reads of what is new, and each receives its events in order.
-func TestGroupsReadWhatIsNewTogether(t *testing.T) {
+func TestGroupsShareReadsOfNewEvents(t *testing.T) {
 	t.Parallel()
 	const groups, appends = 40, 30
 	b := newGroupBench(t)

@@ -120,7 +120,7 @@ func (s *step) repeatTries(ctx context.Context) error {
 			return err
 		}
 	}
-	return domain.Errorf(domain.CodeUnavailable, "", "many others ask this group for events at the same time; try again")
+	return domain.Errorf(domain.CodeUnavailable, "", "too many processes are changing this group at the same time; try again")
 }
 
 // failReceives fails the receives, so that the step continues without them.

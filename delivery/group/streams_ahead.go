@@ -86,8 +86,8 @@ func (s *streamsAhead) next(stream string) (e *domain.Event, all bool) {
 	return &a.events[0], a.all && len(a.events) == 1
 }
 
-// take moves on to the event after a stream's next one.
-func (s *streamsAhead) take(stream string) {
+// advance moves on to the event after a stream's next one.
+func (s *streamsAhead) advance(stream string) {
 	a := s.of[stream]
 	s.events--
 	s.bytes -= eventBytes(&a.events[0])

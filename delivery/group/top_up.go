@@ -27,47 +27,52 @@ func (r *receive) topUp(ctx context.Context, given []domain.Delivery, within, ac
 	until := time.Now().Add(min(within, patience/2))
 	patient, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	bytes := maxReceiveBytes
-	count := func(more []domain.Delivery) {
-		for i := range more {
-			bytes -= eventBytes(&more[i].Event)
+	left := slices.DeleteFunc(slices.Clone(r.partitions), func(p *partition) bool { return p == r.giver && !r.mayHaveMore })
+	for ctx.Err() == nil && len(left) > 0 {
+		events, bytes, wait := r.limit-len(given), maxReceiveBytes, time.Until(until)
+		for i := range given {
+			bytes -= eventBytes(&given[i].Event)
 		}
-	}
-	count(given)
-	for left := slices.DeleteFunc(slices.Clone(r.partitions), func(p *partition) bool { return p == r.giver && !r.mayHaveMore }); ctx.Err() == nil; {
-		room, wait := r.limit-len(given), time.Until(until)
-		if room <= 0 || bytes <= 0 || len(left) == 0 || wait <= 0 {
+		if events <= 0 || bytes <= 0 || wait <= 0 {
 			break
 		}
-		shares := equalShares(room, len(left))
-		asked, later := left[:len(shares)], left[len(shares):]
-		parts := make([]*receive, len(asked))
-		found := make([][]domain.Delivery, len(asked))
-		failed := make([]error, len(asked)) // the next receive reports them
-		var asking sync.WaitGroup
-		for i, p := range asked {
-			parts[i] = &receive{
-				batch: shares[i], member: r.member, upTo: r.upTo, topUpBytes: max(1, bytes/len(asked)),
-				done: make(chan struct{}), partitions: []*partition{p}, looksLeft: 1, headRead: true,
-			}
-			asking.Go(func() { found[i], failed[i] = parts[i].await(patient, wait) })
-		}
-		asking.Wait()
-		left = slices.Clone(later)
-		for i := range parts {
-			given = append(given, found[i]...)
-			count(found[i])
-			// A step may still work on one that was given up.
-			if failed[i] == nil && (len(found[i]) == shares[i] || parts[i].mayHaveMore) {
-				left = append(left, asked[i])
-			}
-		}
+		var more []domain.Delivery
+		more, left = r.askForMore(patient, left, events, bytes, wait)
+		given = append(given, more...)
 	}
 	if ctx.Err() != nil {
 		r.giveBack(given)
 		return nil, context.Cause(ctx)
 	}
 	return given, nil
+}
+
+// askForMore asks partitions, once each, for equal shares of the room. It returns the partitions that may have more,
+// and those that it did not ask because the room is smaller than their number.
+func (r *receive) askForMore(ctx context.Context, partitions []*partition, events, bytes int, wait time.Duration) (more []domain.Delivery, left []*partition) {
+	shares := equalShares(events, len(partitions))
+	asked, later := partitions[:len(shares)], partitions[len(shares):]
+	parts := make([]*receive, len(asked))
+	found := make([][]domain.Delivery, len(asked))
+	failed := make([]error, len(asked)) // the next receive reports them
+	var asking sync.WaitGroup
+	for i, p := range asked {
+		parts[i] = &receive{
+			batch: shares[i], member: r.member, upTo: r.upTo, topUpBytes: max(1, bytes/len(asked)),
+			done: make(chan struct{}), partitions: []*partition{p}, looksLeft: 1, headRead: true,
+		}
+		asking.Go(func() { found[i], failed[i] = parts[i].await(ctx, wait) })
+	}
+	asking.Wait()
+	left = slices.Clone(later)
+	for i := range parts {
+		more = append(more, found[i]...)
+		// A step may still work on one that was given up.
+		if failed[i] == nil && (len(found[i]) == shares[i] || parts[i].mayHaveMore) {
+			left = append(left, asked[i])
+		}
+	}
+	return more, left
 }
 
 // equalShares divides number into equal shares of at least one. If number is smaller than among, only that many shares
@@ -88,7 +93,7 @@ func (r *receive) giveBack(given []domain.Delivery) {
 	of := make(map[int][]domain.Attempt)
 	for i := range given {
 		d := &given[i]
-		of[d.Partition] = append(of[d.Partition], domain.Attempt{EventID: d.Event.ID, Attempt: d.Attempt})
+		of[d.Partition] = append(of[d.Partition], domain.AttemptOf(d))
 	}
 	for _, p := range r.partitions {
 		if back := of[p.number]; len(back) > 0 {

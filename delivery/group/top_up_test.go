@@ -24,7 +24,7 @@ func (b groupBench) receiveAs(t testing.TB, member domain.GroupMemberID, batch i
 }
 
 // A member receives what is due in all its partitions, up to its batch size.
-func TestAReceiveIsFilledFromAllPartitions(t *testing.T) {
+func TestReceiveIsToppedUpFromAllPartitions(t *testing.T) {
 	t.Parallel()
 	b, _ := partitioned(t, 8, nil)
 	b.groups.TopUpFor(time.Hour)
@@ -52,7 +52,7 @@ func TestAReceiveIsFilledFromAllPartitions(t *testing.T) {
 }
 
 // However a receive is assembled, the events of a stream are delivered in order.
-func TestAFilledReceiveKeepsStreamsInOrder(t *testing.T) {
+func TestToppedUpReceiveKeepsStreamsInOrder(t *testing.T) {
 	t.Parallel()
 	b, _ := partitioned(t, 5, func(d *domain.GroupDefinition) { d.Ordering = domain.OrderingNone })
 	b.groups.TopUpFor(time.Hour)
@@ -78,7 +78,7 @@ func TestAFilledReceiveKeepsStreamsInOrder(t *testing.T) {
 }
 
 // However many partitions have events, a receive stays within its limits.
-func TestAFilledReceiveIsBoundedInBytes(t *testing.T) {
+func TestToppedUpReceiveIsBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	b, _ := partitioned(t, 6, nil)
 	large := json.RawMessage(`"` + strings.Repeat("x", 700_000) + `"`)
@@ -106,7 +106,7 @@ func TestAFilledReceiveIsBoundedInBytes(t *testing.T) {
 
 // A receive that is cancelled while it is being filled keeps no event, neither of the first partition nor of the
 // others.
-func TestWhoGoesAwayWhileAReceiveIsFilledHasNothing(t *testing.T) {
+func TestReceiveCancelledDuringTopUpLeasesNothing(t *testing.T) {
 	t.Parallel()
 	b, _ := partitioned(t, 4, nil)
 	head := int(b.append(t, streamNames(30)...))
@@ -141,7 +141,7 @@ func TestWhoGoesAwayWhileAReceiveIsFilledHasNothing(t *testing.T) {
 
 // A partition that hangs does not delay the events of another, whose leases are running. What it delivers in the end
 // goes back.
-func TestAFilledReceiveWaitsForNoPartitionThatHangs(t *testing.T) {
+func TestToppedUpReceiveDoesNotWaitForAHangingPartition(t *testing.T) {
 	t.Parallel()
 	b, _ := partitioned(t, 4, nil)
 	head := int(b.append(t, streamNames(30)...))
@@ -187,7 +187,7 @@ func TestAFilledReceiveWaitsForNoPartitionThatHangs(t *testing.T) {
 
 // A receive that has given up a slow partition no longer looks at what that is still working on. It shows with the race
 // detector.
-func TestAFilledReceiveLeavesASlowPartitionAlone(t *testing.T) {
+func TestToppedUpReceiveDoesNotReadASlowPartition(t *testing.T) {
 	t.Parallel()
 	b, _ := partitioned(t, 4, nil)
 	b.append(t, streamNames(30)...)

@@ -56,13 +56,13 @@ const DefaultLease = 10 * time.Second
 // and expects the stream's current version. So two concurrent writers, or one that repeats its work, append each change
 // once.
 type Changes struct {
-	config ChangesConfig
-	places places
-	look   chan struct{} // one entry while the projections must be looked at
-	known  chan struct{} // closed after the first look
+	config    ChangesConfig
+	groups    knownGroups
+	look      chan struct{} // one entry while the projections must be looked at
+	firstLook chan struct{} // closed after the first look
 
 	mu     sync.Mutex
-	opened bool // known is closed
+	opened bool // firstLook is closed
 	of     map[domain.TenantID]map[string]published
 	newest time.Time // newest change of a projection seen so far
 }
@@ -90,7 +90,7 @@ func NewChanges(config ChangesConfig) *Changes {
 		config.Published = func(domain.ProjectionID, int) {}
 	}
 	return &Changes{
-		config: config, places: places{groups: config.Groups}, look: make(chan struct{}, 1), known: make(chan struct{}),
+		config: config, groups: knownGroups{groups: config.Groups}, look: make(chan struct{}, 1), firstLook: make(chan struct{}),
 		of: make(map[domain.TenantID]map[string]published),
 	}
 }
@@ -103,8 +103,8 @@ func (c *Changes) Refresh() {
 	}
 }
 
-// lookAgain is how long to wait after a failed look.
-const lookAgain = 2 * time.Second
+// retryLook is how long to wait after a failed look.
+const retryLook = 2 * time.Second
 
 // Run follows the definitions until ctx ends, and then returns nil.
 func (c *Changes) Run(ctx context.Context) error {
@@ -127,7 +127,7 @@ func (c *Changes) Run(ctx context.Context) error {
 		c.Refresh()
 		select {
 		case <-ctx.Done():
-		case <-time.After(lookAgain):
+		case <-time.After(retryLook):
 		}
 	}
 }
@@ -165,7 +165,7 @@ func (c *Changes) lookAtProjections(ctx context.Context) error {
 		}
 	}
 	c.opened = true
-	close(c.known)
+	close(c.firstLook)
 	return nil
 }
 
@@ -239,7 +239,7 @@ func (c *Changes) since(ctx context.Context, p *domain.Projection) (time.Time, e
 // for the first look at the projections.
 func (c *Changes) Consumers(ctx context.Context, tenant domain.TenantID) ([]consume.Consumer, error) {
 	select {
-	case <-c.known:
+	case <-c.firstLook:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -267,51 +267,52 @@ func (c *Changes) run(ctx context.Context, tenant domain.TenantID, id domain.Pro
 	if of.since.IsZero() {
 		return time.Time{}, c.end(ctx, tenant, id, of)
 	}
-	w := writer{
-		feed:    feed{groups: c.config.Groups, places: &c.places, projections: c.config.Projections, tenant: tenant, group: group, projection: id.Name},
-		changes: c, id: id,
-	}
-	w.follow = func(ctx context.Context) (ok bool, err error) { return c.follow(ctx, tenant, id, of, group) }
-	ok, err := w.follow(ctx)
-	switch {
-	case errors.Is(err, errNone):
+	follow := func(ctx context.Context) error { return c.follow(ctx, tenant, id, of, group) }
+	switch err := follow(ctx); {
+	case errors.Is(err, errNoProjection):
 		return time.Time{}, c.end(ctx, tenant, id, of)
-	case !ok || err != nil:
-		return time.Time{}, err
+	case err != nil:
+		return time.Time{}, ignoreNoSource(err)
 	}
-	again, err = ended(w.run(ctx))
+	w := newWriter(c, id, consume.Group{
+		Groups: c.config.Groups, Tenant: tenant, Name: group,
+		Projection: id.Name, Projections: c.config.Projections, Stalls: &c.groups.stalls, Follow: follow,
+	})
+	again, err = rerunWithoutSource(w.Run(ctx))
 	if domain.IsCode(err, domain.CodeNotFound) {
-		c.places.forget(tenant, group) // the projection or the group was removed
+		c.groups.forget(tenant, group) // the projection or the group was removed
 	}
 	return again, err
 }
 
-// errNone means that no projection has the name.
-var errNone = fmt.Errorf("there is no such projection: %w", errOver)
+// errNoProjection means that no projection has the name.
+var errNoProjection = fmt.Errorf("there is no such projection: %w", errNoSource)
 
-// follow creates the group of a projection's changes, or updates it to what the projection selects now. ok is false if
-// the name means another projection for this tenant, or if the projection stores nothing. If there is no projection,
-// the error is errNone.
-func (c *Changes) follow(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, of published, group string) (ok bool, err error) {
+// follow creates the group of a projection's changes, or updates it to what the projection selects now. The error is
+// errNoProjection if there is no projection, and errNoSource if the name means another projection for this tenant, or
+// if the projection stores nothing.
+func (c *Changes) follow(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, of published, group string) error {
 	p, err := c.config.Projections.Live(ctx, tenant, id.Name)
-	if domain.IsCode(err, domain.CodeNotFound) {
-		return false, errNone
-	}
-	if err != nil || p.Owner != id.Owner || p.Definition.Mode == domain.ModeLive {
-		return false, err
+	switch {
+	case domain.IsCode(err, domain.CodeNotFound):
+		return errNoProjection
+	case err != nil:
+		return err
+	case p.Owner != id.Owner || p.Definition.Mode == domain.ModeLive:
+		return errNoSource
 	}
 	definition := domain.GroupDefinition{
 		From: domain.From{Time: of.since}.String(), BatchSize: changesBatch, AckTimeout: cmp.Or(c.config.Lease, DefaultLease), MaxAttempts: changesAttempts,
 	}
 	categories, types := c.config.Projections.Selects(p)
 	definition.Categories, definition.Types = categories, typesOf(types)
-	return true, c.places.ensure(ctx, tenant, group, definition, true)
+	return c.groups.ensure(ctx, tenant, group, definition, true)
 }
 
 // end removes a tenant's group of a projection whose changes are no longer published.
 func (c *Changes) end(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, as published) error {
 	group := domain.ServiceGroup(domain.ServiceChanges, id.Name)
-	if c.places.gone(tenant, group) {
+	if c.groups.gone(tenant, group) {
 		return nil
 	}
 	err := c.config.Groups.Delete(ctx, tenant, group)
@@ -330,7 +331,7 @@ func (c *Changes) end(ctx context.Context, tenant domain.TenantID, id domain.Pro
 	}
 	if id.Shared() {
 		c.of[id.Owner][id.Name] = published{row: as.row} // other tenants still have their groups
-		c.places.remember(tenant, group, "")
+		c.groups.remember(tenant, group, "")
 		return nil
 	}
 	delete(c.of[id.Owner], id.Name)

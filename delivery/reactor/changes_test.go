@@ -99,7 +99,7 @@ func (p *process) awaitPublished(t testing.TB, tenant domain.TenantID, names ...
 
 // Whatever dies, and however many processes work: the published changes fold to the documents, and each change appears
 // once and in order.
-func TestChangesFoldedAreTheDocuments(t *testing.T) {
+func TestFoldedChangesEqualTheDocuments(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	seed := uint64(time.Now().UnixNano())

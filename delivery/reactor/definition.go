@@ -72,7 +72,7 @@ func (d Definition) group() (domain.GroupDefinition, error) {
 		Selection: domain.Selection{Categories: d.Categories, Types: d.Types, Filter: d.Filter},
 		From:      d.From,
 		// A call may end just before its timeout, and its answer must still be in time.
-		AckTimeout:  d.timeout() + answerTimeout,
+		AckTimeout:  d.timeout() + settleTimeout,
 		MaxAttempts: d.MaxAttempts, BackoffMin: d.BackoffMin, BackoffMax: d.BackoffMax, Ordering: d.Ordering,
 	})
 }
@@ -89,7 +89,7 @@ func (r Reactor) check() error {
 		return err
 	}
 	if r.Handler == nil {
-		return refuse("handler", "the reactor has no function")
+		return refuse("handler", "the reactor has no handler")
 	}
 	if r.Projection != "" {
 		if len(r.Categories) > 0 {
@@ -100,7 +100,7 @@ func (r Reactor) check() error {
 		}
 	}
 	if r.From != "" && r.From != "start" {
-		return refuse("from", "%q is no place; leave it out, or write start", r.From)
+		return refuse("from", "%q is not supported; leave it out, or use start", r.From)
 	}
 	if r.Concurrency < 0 || r.Concurrency > MaxConcurrency {
 		return refuse("concurrency", "it is %d; it must be from 1 to %d", r.Concurrency, MaxConcurrency)

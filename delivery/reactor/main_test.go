@@ -3,7 +3,9 @@ package reactor_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,6 +35,8 @@ type bench struct {
 	store  *tables.Tables
 	folds  *inlineFolds
 	inline *projection.Inline
+
+	failAppends atomic.Int32 // how many appends of changes fail
 }
 
 // inlineFolds is what the store folds with during an append.
@@ -125,6 +129,19 @@ type process struct {
 	rebuilds  *rebuild.Rebuilds
 }
 
+// failingAppender fails as often as fails says, as a client does whose connection another goroutine has given up.
+type failingAppender struct {
+	*eventlog.Log
+	fails *atomic.Int32
+}
+
+func (f *failingAppender) Append(ctx context.Context, tenant domain.TenantID, a domain.Append) (domain.Appended, error) {
+	if f.fails.Add(-1) >= 0 {
+		return domain.Appended{}, fmt.Errorf("dial: %w", context.Canceled)
+	}
+	return f.Log.Append(ctx, tenant, a)
+}
+
 // start runs a process until the test ends or stop is called.
 func (b *bench) start(t testing.TB, reactors ...reactor.Reactor) (p *process, stop func()) {
 	t.Helper()
@@ -132,7 +149,7 @@ func (b *bench) start(t testing.TB, reactors ...reactor.Reactor) (p *process, st
 	s, d := b.open(t, func(role migrations.Role) string { return p.network.URL(t, b.db, role) })
 	byName := map[string]drivers.Driver{"default": d}
 	progress := projection.NewProgress()
-	p.catalog = projection.NewCatalog(projection.CatalogConfig{Store: projection.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables}, Drivers: byName, Progress: progress, LogIn: "default", Log: quiet})
+	p.catalog = projection.NewCatalog(projection.CatalogConfig{Store: projection.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables}, Drivers: byName, Progress: progress, LogDatabase: "default", Log: quiet})
 	p.runner = projection.NewRunner(projection.RunnerConfig{
 		Store: projection.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables}, Drivers: byName, Progress: progress, Inline: b.inline, Poll: 100 * time.Millisecond, Log: quiet,
 	})
@@ -150,7 +167,7 @@ func (b *bench) start(t testing.TB, reactors ...reactor.Reactor) (p *process, st
 		t.Fatal(err)
 	}
 	p.changes = reactor.NewChanges(reactor.ChangesConfig{
-		Registry: s.Registry, Births: s.GroupTables, Events: s.Log, Appends: s.Log, Groups: p.groups, Projections: p.catalog, Lease: time.Second, Log: quiet,
+		Registry: s.Registry, Births: s.GroupTables, Events: s.Log, Appends: &failingAppender{Log: s.Log, fails: &b.failAppends}, Groups: p.groups, Projections: p.catalog, Lease: time.Second, Log: quiet,
 		Notice: func(tenant domain.TenantID) { p.consumers.Notice(tenant) },
 	})
 	p.consumers = consume.New(consume.Config{

@@ -110,6 +110,18 @@ func TestStreamsOfChanges(t *testing.T) {
 
 // Events that wait for a parked document are published when the document accepts them. Changes that cannot be events
 // become dead letters. Other documents continue.
+// A failed append is retried soon, even if the error looks like the end of the service.
+func TestCancelledAppendIsRetried(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.failAppends.Store(10)
+	p, _ := b.start(t)
+	tenant := b.tenant(t)
+	p.create(t, tenant, sums("sums", domain.ModeAsync))
+	b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
+	p.awaitChanges(t, tenant, "sums", `a 1 {"sum": 1}`)
+}
+
 func TestChangesThatHaveToWait(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

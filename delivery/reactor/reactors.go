@@ -30,7 +30,7 @@ type Config struct {
 type Reactors struct {
 	config Config
 	all    []declared
-	places places
+	groups knownGroups
 }
 
 // declared is a reactor with the definition of its group.
@@ -49,13 +49,13 @@ func New(config Config) (*Reactors, error) {
 	if config.Called == nil {
 		config.Called = func(string, bool, time.Duration) {}
 	}
-	r := &Reactors{config: config, places: places{groups: config.Groups}}
+	r := &Reactors{config: config, groups: knownGroups{groups: config.Groups}}
 	for _, reactor := range config.Reactors {
 		if err := reactor.check(); err != nil {
 			return nil, fmt.Errorf("reactor %q: %w", reactor.Name, err)
 		}
 		if slices.ContainsFunc(r.all, func(d declared) bool { return d.Name == reactor.Name }) {
-			return nil, fmt.Errorf("there are two reactors named %q", reactor.Name)
+			return nil, fmt.Errorf("two reactors are named %q", reactor.Name)
 		}
 		definition, err := reactor.group()
 		if err != nil {
@@ -103,38 +103,40 @@ func (r *Reactors) Consumers(_ context.Context, tenant domain.TenantID) ([]consu
 
 // run calls a reactor for what is due.
 func (r *Reactors) run(ctx context.Context, tenant domain.TenantID, d *declared) (again time.Time, err error) {
-	f := feed{
-		groups: r.config.Groups, places: &r.places, projections: r.config.Projections, tenant: tenant,
-		group: domain.ServiceGroup(domain.ServiceReactor, d.Name), projection: d.Projection,
+	source := consume.Group{
+		Groups: r.config.Groups, Tenant: tenant, Name: domain.ServiceGroup(domain.ServiceReactor, d.Name),
+		Projection: d.Projection, Projections: r.config.Projections, Stalls: &r.groups.stalls,
 	}
-	f.follow = func(ctx context.Context) (ok bool, err error) { return r.follow(ctx, tenant, d, f.group) }
-	if ok, err := f.follow(ctx); !ok || err != nil {
-		return time.Time{}, err
+	source.Follow = func(ctx context.Context) error { return r.follow(ctx, tenant, d, source.Name) }
+	if err := source.Follow(ctx); err != nil {
+		return time.Time{}, ignoreNoSource(err) // a new projection notifies its tenants' consumers
 	}
-	again, err = ended((&round{feed: f, reactors: r, of: d}).run(ctx))
+	again, err = rerunWithoutSource(newRound(r, d, source).Run(ctx))
 	if domain.IsCode(err, domain.CodeNotFound) {
-		r.places.forget(tenant, f.group) // the group or the projection was removed
+		r.groups.forget(tenant, source.Name) // the group or the projection was removed
 	}
 	return again, err
 }
 
-// follow creates a reactor's group, or updates it to what its projection selects now. ok is false if there is nothing.
-func (r *Reactors) follow(ctx context.Context, tenant domain.TenantID, d *declared, group string) (ok bool, err error) {
+// follow creates a reactor's group, or updates it to what its projection selects now. The error is errNoSource if the
+// tenant has no such projection, or if the projection selects none of the reactor's types.
+func (r *Reactors) follow(ctx context.Context, tenant domain.TenantID, d *declared, group string) error {
 	definition := d.definition
 	if d.Projection != "" {
 		p, err := r.config.Projections.Live(ctx, tenant, d.Projection)
 		if domain.IsCode(err, domain.CodeNotFound) {
-			return false, nil // a new projection notifies its tenants' consumers
+			return errNoSource
 		}
 		if err != nil {
-			return false, err
+			return err
 		}
 		var types []string
 		definition.Categories, types = r.config.Projections.Selects(p)
-		if types, ok = narrow(d.Types, types); !ok {
-			return false, nil
+		types, ok := narrow(d.Types, types)
+		if !ok {
+			return errNoSource
 		}
 		definition.Types = typesOf(types)
 	}
-	return true, r.places.ensure(ctx, tenant, group, definition, false)
+	return r.groups.ensure(ctx, tenant, group, definition, false)
 }

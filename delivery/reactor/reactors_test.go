@@ -47,7 +47,7 @@ func (c *calls) of(tenant domain.TenantID) map[int64]int {
 
 // A reactor to a projection is called with the document when the document is stored, once for every event, and never by
 // a rebuild.
-func TestAReactorComesBehindTheDocument(t *testing.T) {
+func TestReactorIsCalledAfterTheDocumentIsStored(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	var seen calls
@@ -111,7 +111,7 @@ func TestAReactorComesBehindTheDocument(t *testing.T) {
 }
 
 // Whatever dies: each event reaches the reactor, even if only its answer was lost.
-func TestNoEventIsLostByADeath(t *testing.T) {
+func TestNoEventIsLostWhenAProcessDies(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	var seen calls
@@ -149,7 +149,7 @@ func TestNoEventIsLostByADeath(t *testing.T) {
 
 // A failed event is retried and becomes a dead letter, which is replayed after the reactor is repaired. A panic is a
 // failure.
-func TestAReactorThatFails(t *testing.T) {
+func TestFailingReactor(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	var seen, ended calls
@@ -206,7 +206,7 @@ func TestAReactorThatFails(t *testing.T) {
 }
 
 // A reactor is called for events after its declaration, also in new logs. Another process uses the same declaration.
-func TestAReactorBeginsWithItsBirth(t *testing.T) {
+func TestReactorBeginsWhenItWasDeclared(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	old := b.tenant(t)
@@ -237,7 +237,7 @@ func TestAReactorBeginsWithItsBirth(t *testing.T) {
 	}
 }
 
-func TestReactorsThatCannotWork(t *testing.T) {
+func TestInvalidReactors(t *testing.T) {
 	t.Parallel()
 	handler := func(context.Context, domain.TenantID, reactor.Event) error { return nil }
 	for want, r := range map[string]reactor.Reactor{

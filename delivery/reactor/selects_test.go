@@ -39,7 +39,7 @@ func TestAProjectionOfManyTypes(t *testing.T) {
 
 // A reactor has no lag if its projection has nothing left to fold, even if the newest events do not belong to the
 // projection.
-func TestEventsOfOthersLeaveNoLag(t *testing.T) {
+func TestUnselectedEventsLeaveNoLag(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	p, _ := b.start(t, reactor.Reactor{
@@ -57,7 +57,7 @@ func TestEventsOfOthersLeaveNoLag(t *testing.T) {
 }
 
 // Events selected by a new definition are delivered from its swap on, even while events keep coming.
-func TestATypeThatIsAddedWhileEventsKeepComing(t *testing.T) {
+func TestAddedTypeDuringAppends(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	var mu sync.Mutex

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/manifold-es/manifold/delivery/consume"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection/folding"
 )
@@ -24,29 +25,22 @@ const (
 
 // writer publishes the changes that one tenant's events have made to a projection's documents.
 type writer struct {
-	feed
+	consume.Round
 	changes *Changes
 	id      domain.ProjectionID
 }
 
-// run publishes until nothing is due.
-func (w *writer) run(ctx context.Context) (again time.Time, err error) {
-	for {
-		deliveries, err := w.take(ctx, changesBatch, 0)
-		if err != nil {
-			return again, err
+// newWriter returns a writer that publishes one batch of events after the other.
+func newWriter(c *Changes, id domain.ProjectionID, source consume.Group) *writer {
+	w := &writer{changes: c, id: id, Round: consume.Round{Group: source, SettleTimeout: settleTimeout}}
+	w.Room = func(unsettled int) (int, time.Time) {
+		if unsettled > 0 {
+			return 0, time.Time{}
 		}
-		if len(deliveries) > 0 {
-			if again, err = w.publish(ctx, deliveries); err != nil || !again.IsZero() {
-				return again, err
-			}
-			continue
-		}
-		more, again, err := w.rest(ctx)
-		if !more || err != nil {
-			return again, err
-		}
+		return changesBatch, time.Time{}
 	}
+	w.Handle = w.publish
+	return w
 }
 
 // touched is a document that events have changed, in its current state.
@@ -67,62 +61,38 @@ func (t *touched) version() int64 {
 	return t.by.Position
 }
 
-// publish publishes the changes of the delivered events, and answers for the events. again is set if the projection has
-// not reached them yet.
+// publish publishes the changes of the delivered events. again is set if the projection has not reached them yet.
 func (w *writer) publish(ctx context.Context, deliveries []domain.Delivery) (again time.Time, err error) {
-	var told answers
-	documents, err := w.touch(ctx, deliveries, &told)
-	if slices.ContainsFunc(deliveries, w.early) {
-		again = w.places.standsStill(w.tenant, w.group)
+	documents, err := w.touch(ctx, deliveries)
+	if err != nil {
+		w.SettleAs(consume.GiveBack, deliveries...)
+		return again, err
 	}
-	for len(documents) > 0 {
-		chunk := documents[:min(len(documents), changesChunk)]
+	for chunk := range slices.Chunk(documents, changesChunk) {
 		if err == nil {
-			err = w.publishChunk(ctx, chunk, &told)
+			err = w.publishChunk(ctx, chunk)
 		}
 		if err != nil {
 			for _, t := range chunk {
-				told.back = append(told.back, attemptsOf(t.deliveries)...)
+				w.SettleAs(consume.GiveBack, t.deliveries...)
 			}
 		}
-		documents = documents[len(chunk):]
 	}
-	return again, errors.Join(err, told.give(ctx, w.groups, w.tenant, w.group))
+	return w.PauseIfAhead(deliveries), err
 }
 
-func attemptsOf(deliveries []domain.Delivery) []domain.Attempt {
-	all := make([]domain.Attempt, len(deliveries))
-	for i := range deliveries {
-		all[i] = attemptOf(deliveries[i])
-	}
-	return all
-}
-
-// touch returns the documents of the events, ordered by the last event of each. It answers for the events without a
+// touch returns the documents of the events, ordered by the last event of each. It settles the events without a
 // document.
-func (w *writer) touch(ctx context.Context, deliveries []domain.Delivery, told *answers) ([]*touched, error) {
-	events := make([]domain.Event, len(deliveries))
-	for i := range deliveries {
-		events[i] = deliveries[i].Event
-	}
-	found, err := w.projections.DocumentsOf(ctx, w.tenant, w.projection, events)
+func (w *writer) touch(ctx context.Context, deliveries []domain.Delivery) ([]*touched, error) {
+	found, err := w.Documents(ctx, deliveries)
 	if err != nil {
-		told.back = append(told.back, attemptsOf(deliveries)...)
 		return nil, err
 	}
 	var all []*touched
 	byID := make(map[string]*touched)
 	for i, d := range deliveries {
 		of := found[i]
-		switch {
-		case w.early(d):
-			told.back = append(told.back, attemptOf(d))
-			continue
-		case of.Waiting:
-			told.fail(d, domain.NackRetry, errParked.Message)
-			continue
-		case of.ID == "":
-			told.done = append(told.done, attemptOf(d))
+		if settleWithoutDocument(&w.Round, &d, of) {
 			continue
 		}
 		t := byID[of.ID]
@@ -151,10 +121,10 @@ func changesStream(name, document string) string {
 
 // publishChunk publishes the changes of documents. If another process publishes them at the same time, it compares
 // again.
-func (w *writer) publishChunk(ctx context.Context, chunk []*touched, told *answers) error {
-	emptied := make(map[string]int64) // versions of the streams whose newest event is gone
+func (w *writer) publishChunk(ctx context.Context, chunk []*touched) error {
+	emptyStreams := make(map[string]int64) // versions of the streams whose newest event is gone
 	for try := 0; ; try++ {
-		err := w.append(ctx, chunk, emptied)
+		err := w.append(ctx, chunk, emptyStreams)
 		if err == nil {
 			break
 		}
@@ -163,7 +133,7 @@ func (w *writer) publishChunk(ctx context.Context, chunk []*touched, told *answe
 			return err
 		}
 		if conflict.CurrentVersion != nil {
-			emptied[conflict.Stream] = *conflict.CurrentVersion
+			emptyStreams[conflict.Stream] = *conflict.CurrentVersion
 		}
 		// Use the current documents, because others may have published later changes.
 		if err := w.reload(ctx, chunk); err != nil {
@@ -171,13 +141,14 @@ func (w *writer) publishChunk(ctx context.Context, chunk []*touched, told *answe
 		}
 	}
 	for _, t := range chunk {
-		if refused := t.refused(); refused != "" {
-			for _, d := range t.deliveries {
-				told.fail(d, domain.NackPark, refused)
-			}
+		refused := t.refused()
+		if refused == "" {
+			w.SettleAs(consume.Ack, t.deliveries...)
 			continue
 		}
-		told.done = append(told.done, attemptsOf(t.deliveries)...)
+		for _, d := range t.deliveries {
+			w.Settle(consume.Outcome{Delivery: d, Answer: consume.Nack, Nack: domain.Nack{Action: domain.NackPark, Delay: -1, Reason: refused}})
+		}
 	}
 	return nil
 }
@@ -188,13 +159,13 @@ func (w *writer) reload(ctx context.Context, chunk []*touched) error {
 	for i, t := range chunk {
 		events[i] = t.by
 	}
-	found, err := w.projections.DocumentsOf(ctx, w.tenant, w.projection, events)
+	found, err := w.Projections.DocumentsOf(ctx, w.Tenant, w.Projection, events)
 	if err != nil {
 		return err
 	}
 	for i, t := range chunk {
 		if found[i].ID != t.id || found[i].Waiting {
-			return fmt.Errorf("document %q of projection %q cannot be published: the projection's definition or build has just changed", t.id, w.projection)
+			return fmt.Errorf("document %q of projection %q cannot be published: the projection's definition or build has just changed", t.id, w.Projection)
 		}
 		t.document = found[i].Document
 	}
@@ -222,10 +193,10 @@ func (t *touched) data() json.RawMessage {
 func (t *touched) refused() string {
 	data := t.data()
 	if len(data) > domain.MaxEventBytes-eventMargin {
-		return fmt.Sprintf("document %q has %d bytes, which is more than an event may have", cut(t.id, min(len(t.id), 100)), len(data))
+		return fmt.Sprintf("document %q has %d bytes, which is more than an event may have", consume.Truncate(t.id, 100), len(data))
 	}
 	if err := domain.CheckJSON(data); err != nil {
-		return fmt.Sprintf("document %q cannot be in an event: %s", cut(t.id, min(len(t.id), 100)), err)
+		return fmt.Sprintf("document %q cannot be in an event: %s", consume.Truncate(t.id, 100), err)
 	}
 	return ""
 }
@@ -233,8 +204,8 @@ func (t *touched) refused() string {
 // eventMargin is the maximum number of bytes in a change's event besides the data.
 const eventMargin = 200
 
-// tells reports whether the newest event of the document's stream already has the current state.
-func (t *touched) tells(newest domain.Event) bool {
+// isIn reports whether the newest event of the document's stream already has the current state.
+func (t *touched) isIn(newest domain.Event) bool {
 	var last change
 	if json.Unmarshal(newest.Data, &last) != nil || last.Document != t.id {
 		return false // written by someone else
@@ -251,12 +222,12 @@ func (t *touched) tells(newest domain.Event) bool {
 func isNull(data json.RawMessage) bool { return len(data) == 0 || string(data) == "null" }
 
 // append appends the changes of the documents whose streams do not have their current state.
-func (w *writer) append(ctx context.Context, chunk []*touched, emptied map[string]int64) error {
+func (w *writer) append(ctx context.Context, chunk []*touched, emptyStreams map[string]int64) error {
 	streams := make([]string, len(chunk))
 	for i, t := range chunk {
 		streams[i] = t.stream
 	}
-	latest, err := w.changes.config.Events.Latest(ctx, w.tenant, streams, 0)
+	latest, err := w.changes.config.Events.Latest(ctx, w.Tenant, streams, 0)
 	if err != nil {
 		return err
 	}
@@ -270,7 +241,7 @@ func (w *writer) append(ctx context.Context, chunk []*touched, emptied map[strin
 		if len(request.Streams) == 0 {
 			return nil
 		}
-		_, err := w.changes.config.Appends.Append(ctx, w.tenant, request)
+		_, err := w.changes.config.Appends.Append(ctx, w.Tenant, request)
 		if err == nil {
 			w.changes.config.Published(w.id, len(request.Streams))
 		}
@@ -281,14 +252,14 @@ func (w *writer) append(ctx context.Context, chunk []*touched, emptied map[strin
 	for _, t := range chunk {
 		last, there := newest[t.stream]
 		switch {
-		case there && t.tells(last):
+		case there && t.isIn(last):
 			continue
 		case !there && t.document == nil:
 			continue // it was created and removed unseen
 		case t.refused() != "":
 			continue
 		}
-		expected := domain.Expected(emptied[t.stream])
+		expected := domain.Expected(emptyStreams[t.stream])
 		if there {
 			expected = domain.Expected(last.Version)
 		}

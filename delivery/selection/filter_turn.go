@@ -8,17 +8,17 @@ import (
 // turnTime is how long a caller may run its filter before others get their turn.
 const turnTime = 5 * time.Millisecond
 
-// Turn is a follower's turn to run its filter, which may take milliseconds per event. The followers of one tenant take
-// turns, so that together they use at most one processor.
-type Turn struct {
-	Of    chan struct{} // shared by the tenant's followers; has one element while one of them has the turn
-	has   bool
+// FilterTurn is a follower's turn to run its filter, which may take milliseconds per event. The followers of one tenant
+// take turns, so that together they use at most one processor.
+type FilterTurn struct {
+	Slot  chan struct{} // shared by the tenant's followers; has one element while one of them has the turn
+	held  bool
 	began time.Time
 }
 
-// Take waits for the turn, unless the caller still has it. It fails if ctx ends first.
-func (t *Turn) Take(ctx context.Context) error {
-	if t.has && time.Since(t.began) < turnTime {
+// Wait waits for the turn, unless the caller still has it. It fails if ctx ends first.
+func (t *FilterTurn) Wait(ctx context.Context) error {
+	if t.held && time.Since(t.began) < turnTime {
 		return nil
 	}
 	t.End()
@@ -26,8 +26,8 @@ func (t *Turn) Take(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	select {
-	case t.Of <- struct{}{}:
-		t.has, t.began = true, time.Now()
+	case t.Slot <- struct{}{}:
+		t.held, t.began = true, time.Now()
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -35,9 +35,9 @@ func (t *Turn) Take(ctx context.Context) error {
 }
 
 // End gives up the turn.
-func (t *Turn) End() {
-	if t.has {
-		t.has = false
-		<-t.Of
+func (t *FilterTurn) End() {
+	if t.held {
+		t.held = false
+		<-t.Slot
 	}
 }

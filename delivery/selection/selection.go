@@ -31,7 +31,7 @@ func New(wanted domain.Selection) (*Selection, error) {
 	s.Categories, s.Types = slices.Clone(wanted.Categories), slices.Clone(wanted.Types)
 	if s.Stream != "" {
 		if len(s.Categories) > 0 {
-			return nil, domain.Errorf(domain.CodeInvalidRequest, "source", "it names a stream and categories; name one or the other")
+			return nil, domain.Errorf(domain.CodeInvalidRequest, "source", "name a stream or categories, not both")
 		}
 		if err := domain.CheckStream("source.stream", s.Stream); err != nil {
 			return nil, err

@@ -82,7 +82,7 @@ func TestSelectionRefuses(t *testing.T) {
 		"a stream's name": {domain.Selection{Stream: "order"}, domain.CodeInvalidRequest, "source.stream", "category-id"},
 		"a category":      {domain.Selection{Categories: []string{"order", "a-b"}}, domain.CodeInvalidRequest, "source.categories[1]", "'-'"},
 		"categories":      {domain.Selection{Categories: many}, domain.CodeInvalidRequest, "source.categories", "at most 100"},
-		"both":            {domain.Selection{Stream: "order-1", Categories: []string{"order"}}, domain.CodeInvalidRequest, "source", "one or the other"},
+		"both":            {domain.Selection{Stream: "order-1", Categories: []string{"order"}}, domain.CodeInvalidRequest, "source", "not both"},
 		"a type":          {domain.Selection{Types: []string{""}}, domain.CodeInvalidRequest, "types[0]", "0 bytes"},
 		"types":           {domain.Selection{Types: many}, domain.CodeInvalidRequest, "types", "at most 100"},
 		"a filter":        {domain.Selection{Filter: "event.dat > 1"}, domain.CodeInvalidDefinition, "filter", "its fields are category, data"},

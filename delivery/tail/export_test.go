@@ -2,14 +2,14 @@ package tail
 
 import "time"
 
-// CrowdFrom changes how many bytes feeds that are behind their tails may have before each has to do with less.
-func (t *Tails) CrowdFrom(bytes int64) { t.crowd = bytes }
+// LimitBehind changes how many bytes feeds that are behind their tails may have before each has to do with less.
+func (t *Tails) LimitBehind(bytes int64) { t.maxBehind = bytes }
 
 // Behind is how many bytes they have.
 func (t *Tails) Behind() int64 { return t.behind.Load() }
 
-// TellAfter changes how long a follower is not told that events were passed over.
-func (t *Tails) TellAfter(d time.Duration) { t.tell = d }
+// ReportSkippedAfter changes how long a follower is not told that events were passed over.
+func (t *Tails) ReportSkippedAfter(d time.Duration) { t.reportSkippedAfter = d }
 
 // Held returns the bytes that the tail of a feed has in memory, as the tail counts them, and the number of events.
 func (f *Feed) Held() (bytes, events int) {

@@ -11,11 +11,11 @@ import (
 
 // Bounds of what a feed skips before it reports progress, and of what it takes from its tail's memory at once.
 const (
-	passedEvents = 1000        // skipped events before the follower is notified
-	passedTime   = time.Second // since the first skipped event
+	skippedEvents = 1000        // skipped events before the follower is notified
+	skippedTime   = time.Second // since the first skipped event
 
-	takenEvents = 512
-	takenBytes  = 256 << 10
+	ringEvents = 512
+	ringBytes  = 256 << 10
 )
 
 // Feed is one follower's position in a log. Only one goroutine may use it.
@@ -30,16 +30,16 @@ type Feed struct {
 	goal      int64 // the head when it began
 	atHead    bool  // position was the head when the feed reached it, and the follower knows
 
-	buffer  []*Entry // what Next returns
-	history history
-	ahead   *fetched // the events after position, being read from the log; nil: no read is running
-	has     int      // bytes of events from the log that the last Next returned
-	gave    time.Time
+	buffer       []*Entry // what Next returns
+	history      history
+	fetching     *fetched // the events after position, being read from the log; nil: no read is running
+	fetchedBytes int      // bytes of events from the log that the last Next returned
+	returnedAt   time.Time
 
-	heard selection.Heard // what the follower knows to be gone, as far as that is ahead
+	knownGaps selection.KnownGaps // what the follower knows to be gone, as far as that is ahead
 
-	passed int64       // events skipped without the follower's knowledge
-	tell   *time.Timer // fires when the follower must be notified of skipped events
+	skipped      int64       // events skipped without the follower's knowledge
+	skippedTimer *time.Timer // fires when the follower must be notified of skipped events
 
 	ctx    context.Context // context of reads from the log
 	cancel context.CancelFunc
@@ -73,11 +73,11 @@ func (f *Feed) Position() int64 { return f.position }
 // If ctx ends first, Next returns the cause of ctx and the feed is unchanged. Next may be called again, so a deadline
 // can be used to send keep-alives. Next waits while the database does not answer. Other errors are faults.
 func (f *Feed) Next(ctx context.Context) (Slice, error) {
-	f.history.paced(f.gave)
+	f.history.adjustScale(f.returnedAt)
 	clear(f.buffer) // do not keep entries in memory while waiting
 	f.release()
 	slice, err := f.next(ctx)
-	f.gave = time.Now()
+	f.returnedAt = time.Now()
 	return slice, err
 }
 
@@ -89,138 +89,138 @@ func (f *Feed) next(ctx context.Context) (Slice, error) {
 		var slice Slice
 		var news <-chan struct{}
 		var err error
-		if f.ahead == nil {
-			slice, news = f.take(ctx)
+		if f.fetching == nil {
+			slice, news = f.readRing(ctx)
 		}
-		if f.ahead != nil {
-			if slice, err = f.read(ctx); err != nil {
+		if f.fetching != nil {
+			if slice, err = f.awaitFetch(ctx); err != nil {
 				return Slice{}, err
 			}
 		}
-		if len(slice.Entries) > 0 || slice.CaughtUp || slice.Gap != nil || f.passed >= passedEvents {
-			return f.give(slice), nil
+		if len(slice.Entries) > 0 || slice.CaughtUp || slice.Gap != nil || f.skipped >= skippedEvents {
+			return f.finish(slice), nil
 		}
 		if news == nil {
 			continue
 		}
-		var tell <-chan time.Time
-		if f.passed > 0 {
-			tell = f.tell.C
+		var due <-chan time.Time
+		if f.skipped > 0 {
+			due = f.skippedTimer.C
 		}
 		select {
 		case <-ctx.Done():
 		case <-news:
-		case <-tell:
-			return f.give(slice), nil
+		case <-due:
+			return f.finish(slice), nil
 		}
 	}
 }
 
-// take takes the events after the feed's position from the tail's memory. news is not nil if these are all. If the tail
-// no longer has some of them, take starts to read them from the log.
-func (f *Feed) take(ctx context.Context) (slice Slice, news <-chan struct{}) {
-	t := f.tail.ring.take(f.position, f.goal, f.buffer[:0], takenEvents, takenBytes)
+// readRing takes the events after the feed's position from the tail's memory. news is not nil if these are all. If the
+// tail no longer has some of them, take starts to read them from the log.
+func (f *Feed) readRing(ctx context.Context) (slice Slice, news <-chan struct{}) {
+	t := f.tail.ring.after(f.position, f.goal, f.buffer[:0], ringEvents, ringBytes)
 	if t.missed {
-		f.ahead = f.history.fetch(f.ctx, f.position, f.heard)
+		f.fetching = f.history.fetch(f.ctx, f.position, f.knownGaps)
 		return Slice{}, nil
 	}
 	var gone selection.Gap
 	if len(t.missing) > 0 {
-		gone = f.selection.GapBehind(f.position, f.heard, t.missing)
+		gone = f.selection.GapAfter(f.position, f.knownGaps, t.missing)
 	}
 	f.buffer = t.entries
 	entries := f.buffer[:0]
-	asking := selection.Turn{Of: f.tail.asking}
-	defer asking.End()
+	turn := selection.FilterTurn{Slot: f.tail.filterTurn}
+	defer turn.End()
 	looked := f.position
 	for _, e := range f.buffer {
-		if f.selection.Condition != nil && asking.Take(ctx) != nil {
+		if f.selection.Condition != nil && turn.Wait(ctx) != nil {
 			t.upTo, t.atHead, t.news = looked, false, nil
 			break
 		}
-		f.history.saw(e)
+		f.history.noteVersion(e)
 		if e.matches(f.selection) {
 			entries = append(entries, e)
 		}
 		looked = e.Event.Position
 	}
 	clear(f.buffer[len(entries):])
-	return f.moved(entries, t.upTo, t.atHead, gone), t.news
+	return f.advance(entries, t.upTo, t.atHead, gone), t.news
 }
 
-// read waits for the running read from the log.
-func (f *Feed) read(ctx context.Context) (Slice, error) {
+// awaitFetch waits for the running read from the log.
+func (f *Feed) awaitFetch(ctx context.Context) (Slice, error) {
 	select {
 	case <-ctx.Done():
 		return Slice{}, context.Cause(ctx)
-	case <-f.ahead.done:
+	case <-f.fetching.done:
 	}
-	s := f.ahead
-	f.ahead = nil
+	s := f.fetching
+	f.fetching = nil
 	if s.err != nil {
 		return Slice{}, s.err
 	}
-	f.has += s.bytes
-	slice := f.moved(s.entries, s.upTo, f.tail.ring.atHead(s.upTo, f.goal), s.gap)
+	f.fetchedBytes += s.bytes
+	slice := f.advance(s.entries, s.upTo, f.tail.ring.atHead(s.upTo, f.goal), s.gap)
 	if floor, _ := f.tail.ring.place(); s.upTo < floor && f.history.readsAhead() {
-		f.ahead = f.history.fetch(f.ctx, s.upTo, f.heard)
+		f.fetching = f.history.fetch(f.ctx, s.upTo, f.knownGaps)
 	}
 	return slice, nil
 }
 
-// moved moves the feed's position.
-func (f *Feed) moved(entries []*Entry, upTo int64, atHead bool, gone selection.Gap) Slice {
+// advance moves the feed's position.
+func (f *Feed) advance(entries []*Entry, upTo int64, atHead bool, gone selection.Gap) Slice {
 	if passed := upTo - f.position - int64(len(entries)); passed > 0 {
-		if f.passed == 0 {
-			f.tellLater()
+		if f.skipped == 0 {
+			f.startSkippedTimer()
 		}
-		f.passed += passed
+		f.skipped += passed
 	}
 	slice := Slice{Entries: entries, Position: upTo, CaughtUp: atHead && !f.atHead, Gap: gone.Gap}
-	if gone.Gap != nil || atHead && f.heard != nil {
-		f.heard = f.heard.And(gone.Floors, upTo)
+	if gone.Gap != nil || atHead && f.knownGaps != nil {
+		f.knownGaps = f.knownGaps.With(gone.Floors, upTo)
 	}
-	if len(f.heard) == 0 {
-		f.heard = nil
+	if len(f.knownGaps) == 0 {
+		f.knownGaps = nil
 	}
 	f.position, f.atHead = upTo, atHead
 	return slice
 }
 
-func (f *Feed) tellLater() {
-	if f.tell == nil {
-		f.tell = time.NewTimer(f.tail.tails.tell)
+func (f *Feed) startSkippedTimer() {
+	if f.skippedTimer == nil {
+		f.skippedTimer = time.NewTimer(f.tail.tails.reportSkippedAfter)
 		return
 	}
-	f.tell.Reset(f.tail.tails.tell)
+	f.skippedTimer.Reset(f.tail.tails.reportSkippedAfter)
 }
 
-// give finishes a slice that Next returns.
-func (f *Feed) give(slice Slice) Slice {
-	if f.passed > 0 {
-		f.passed = 0
-		f.tell.Stop()
+// finish completes a slice that Next returns.
+func (f *Feed) finish(slice Slice) Slice {
+	if f.skipped > 0 {
+		f.skipped = 0
+		f.skippedTimer.Stop()
 	}
 	return slice
 }
 
 // release releases the memory of the events that the follower has finished with.
 func (f *Feed) release() {
-	f.tail.tails.behind.Add(-int64(f.has))
-	f.has = 0
+	f.tail.tails.behind.Add(-int64(f.fetchedBytes))
+	f.fetchedBytes = 0
 }
 
 // Close ends the feed. It may be called again, but not concurrently with Next.
 func (f *Feed) Close() {
 	f.once.Do(func() {
 		f.cancel()
-		if f.ahead != nil {
-			<-f.ahead.done
-			f.has += f.ahead.bytes
+		if f.fetching != nil {
+			<-f.fetching.done
+			f.fetchedBytes += f.fetching.bytes
 		}
 		f.release()
-		if f.tell != nil {
-			f.tell.Stop()
+		if f.skippedTimer != nil {
+			f.skippedTimer.Stop()
 		}
 		f.tail.tails.leave(f.tail)
 	})

@@ -100,7 +100,7 @@ func fanOut(b *testing.B, followers int, selection domain.Selection) {
 		if feeds[i], err = tails.Follow(ctx, tenant, domain.Follow{Selection: selection, From: domain.From{End: true}}); err != nil {
 			b.Fatal(err)
 		}
-		tails.TellAfter(time.Millisecond)
+		tails.ReportSkippedAfter(time.Millisecond)
 	}
 	move := func(to int64) *sync.WaitGroup {
 		mu.Lock()

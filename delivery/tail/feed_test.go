@@ -96,8 +96,8 @@ func wishes() *rapid.Generator[wish] {
 	})
 }
 
-// TestFollowersSeeTheLog has several writers append beside followers that begin anywhere, want anything, and stop reading for
-// a while: each sees what the log has for it, in order, once.
+// TestFollowersSeeTheLog has several writers append beside followers that begin anywhere, want anything, and stop
+// reading for a while: each sees what the log has for it, in order, once.
 func TestFollowersSeeTheLog(t *testing.T) {
 	t.Parallel()
 	s := tablestest.OpenAgain(t, pgtest.Database(t))
@@ -120,7 +120,7 @@ func TestFollowersSeeTheLog(t *testing.T) {
 				Tails:     func(n int) { counting.Lock(); defer counting.Unlock(); open.tails = n },
 			},
 		})
-		tails.TellAfter(10 * time.Millisecond)
+		tails.ReportSkippedAfter(10 * time.Millisecond)
 		mu.Lock()
 		now = tails
 		mu.Unlock()
@@ -338,7 +338,7 @@ func until(t testing.TB, feed *tail.Feed, position int64) (seen []int64) {
 	return seen
 }
 
-func TestNextIsEndedAndGoesOn(t *testing.T) {
+func TestNextContinuesAfterCancellation(t *testing.T) {
 	t.Parallel()
 	s := tablestest.OpenAgain(t, pgtest.Database(t))
 	tails := tail.New(tail.Config{Events: s.Log, Log: quiet})

@@ -24,11 +24,11 @@ type history struct {
 const (
 	historyBytes = 512 << 10 // the largest, with sliceEvents
 
-	scaleMost  = 16
-	scaleLeast = 1
-	scaleFirst = 2
-	takenFast  = 250 * time.Millisecond
-	takenSlow  = 2 * time.Second
+	scaleMost    = 16
+	scaleLeast   = 1
+	scaleFirst   = 2
+	fastFollower = 250 * time.Millisecond
+	slowFollower = 2 * time.Second
 )
 
 // A read that searches for rare events should take about this long, so that a checkpoint can be reported and other
@@ -43,20 +43,20 @@ func newHistory(tail *tail, selection *selection.Selection) history {
 	return history{tail: tail, selection: selection, window: firstWindow, scale: scaleFirst}
 }
 
-// paced adjusts the slice size to how long the follower took for its last slice, which it received at gave.
-func (h *history) paced(gave time.Time) {
-	switch took := time.Since(gave); {
-	case gave.IsZero():
-	case took < takenFast:
+// adjustScale adjusts the slice size to how long the follower took for its last slice, which it received at returnedAt.
+func (h *history) adjustScale(returnedAt time.Time) {
+	switch took := time.Since(returnedAt); {
+	case returnedAt.IsZero():
+	case took < fastFollower:
 		h.scale = min(2*h.scale, scaleMost)
-	case took > takenSlow:
+	case took > slowFollower:
 		h.scale = scaleLeast
 	}
 }
 
 // size returns how large the next slice may be.
 func (h *history) size() (scale int) {
-	if h.tail.tails.behind.Load() > h.tail.tails.crowd {
+	if h.tail.tails.behind.Load() > h.tail.tails.maxBehind {
 		return scaleLeast
 	}
 	return h.scale
@@ -65,8 +65,8 @@ func (h *history) size() (scale int) {
 // readsAhead reports whether the next slice may be read before the follower asks for it.
 func (h *history) readsAhead() bool { return h.size() > scaleLeast }
 
-// saw records an entry that the follower received from its tail's memory.
-func (h *history) saw(e *Entry) {
+// noteVersion records the version of an entry that the follower received from its tail's memory.
+func (h *history) noteVersion(e *Entry) {
 	if h.selection.Stream != "" && e.Event.Stream == h.selection.Stream {
 		h.version = e.Event.Version + 1
 	}
@@ -84,13 +84,13 @@ type fetched struct {
 
 // fetch reads the events after a position. known is what the follower already knows to be gone. The goroutine ends when
 // ctx does.
-func (h *history) fetch(ctx context.Context, after int64, known selection.Heard) *fetched {
+func (h *history) fetch(ctx context.Context, after int64, known selection.KnownGaps) *fetched {
 	s := &fetched{done: make(chan struct{})}
 	scale := h.size()
 	go func() {
 		defer close(s.done)
 		var events []domain.Event
-		s.err = h.tail.tails.try(ctx, h.tail.tenant, h.passes, func(ctx context.Context) (err error) {
+		s.err = h.tail.tails.try(ctx, h.tail.tenant, h.isTemporary, func(ctx context.Context) (err error) {
 			var removedTo int64
 			if events, s.upTo, removedTo, err = h.read(ctx, after, scale); err != nil {
 				return err
@@ -99,20 +99,20 @@ func (h *history) fetch(ctx context.Context, after int64, known selection.Heard)
 			return err
 		})
 		if s.err == nil {
-			s.err = h.choose(ctx, s, events)
+			s.err = h.selectEntries(ctx, s, events)
 		}
 	}()
 	return s
 }
 
-// choose turns the selected events into entries.
-func (h *history) choose(ctx context.Context, s *fetched, events []domain.Event) error {
+// selectEntries turns the selected events into entries.
+func (h *history) selectEntries(ctx context.Context, s *fetched, events []domain.Event) error {
 	selected := make([]int, 0, len(events))
-	asking := selection.Turn{Of: h.tail.asking}
-	defer asking.End()
+	turn := selection.FilterTurn{Slot: h.tail.filterTurn}
+	defer turn.End()
 	for i := range events {
 		if h.selection.Condition != nil {
-			if err := asking.Take(ctx); err != nil {
+			if err := turn.Wait(ctx); err != nil {
 				return err
 			}
 		}
@@ -131,17 +131,17 @@ func (h *history) choose(ctx context.Context, s *fetched, events []domain.Event)
 	return nil
 }
 
-// passes reports whether an error is worth a retry. It also narrows the window, so that a read that ran out of time
-// covers less the next time.
-func (h *history) passes(err error) bool {
+// isTemporary reports whether an error is worth a retry. It also narrows the window, so that a read that ran out of
+// time covers less the next time.
+func (h *history) isTemporary(err error) bool {
 	h.window = max(100, h.window/4)
-	return noAnswer(err)
+	return isTimeout(err)
 }
 
 // read reads a slice of the events after a position. It returns up to where the slice is complete, and up to where
 // events were removed.
 func (h *history) read(ctx context.Context, after int64, scale int) (events []domain.Event, upTo, removedTo int64, err error) {
-	leave, err := h.tail.enter(ctx)
+	leave, err := h.tail.awaitReadTurn(ctx)
 	if err != nil {
 		return nil, 0, 0, err
 	}

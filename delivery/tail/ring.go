@@ -92,8 +92,8 @@ func (r *ring) trim() {
 	}
 }
 
-// taking is what a ring has after a position.
-type taking struct {
+// ringSlice is what a ring has after a position.
+type ringSlice struct {
 	missed  bool // the ring no longer has all of it; nothing else is set
 	entries []*Entry
 	upTo    int64               // all events up to here are in entries, or there are none
@@ -102,26 +102,26 @@ type taking struct {
 	news    <-chan struct{}     // closed when there is more; nil: there is more already
 }
 
-// take appends the entries after a position to list. It adds no more than most entries and about the given number of
+// after appends the entries after a position to list. It adds no more than most entries and about the given number of
 // bytes, but at least one entry if there is one.
-func (r *ring) take(after, goal int64, list []*Entry, most, bytes int) taking {
+func (r *ring) after(position, goal int64, list []*Entry, most, bytes int) ringSlice {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if after < r.floor {
-		return taking{missed: true}
+	if position < r.floor {
+		return ringSlice{missed: true}
 	}
-	if after >= r.head {
-		return taking{entries: list, upTo: after, atHead: r.reached(after, goal), news: r.news, missing: r.missing}
+	if position >= r.head {
+		return ringSlice{entries: list, upTo: position, atHead: r.reached(position, goal), news: r.news, missing: r.missing}
 	}
-	behind := r.entries[sort.Search(len(r.entries), func(i int) bool { return r.entries[i].Event.Position > after }):]
+	later := r.entries[sort.Search(len(r.entries), func(i int) bool { return r.entries[i].Event.Position > position }):]
 	n := 0
-	for n < len(behind) && n < most && (n == 0 || bytes > 0) {
-		bytes -= sizeOf(&behind[n].Event)
+	for n < len(later) && n < most && (n == 0 || bytes > 0) {
+		bytes -= sizeOf(&later[n].Event)
 		n++
 	}
-	t := taking{entries: append(list, behind[:n]...), upTo: r.head, missing: r.missing}
-	if n < len(behind) {
-		t.upTo = behind[n-1].Event.Position
+	t := ringSlice{entries: append(list, later[:n]...), upTo: r.head, missing: r.missing}
+	if n < len(later) {
+		t.upTo = later[n-1].Event.Position
 	} else {
 		t.news = r.news
 	}

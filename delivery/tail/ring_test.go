@@ -10,8 +10,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// TestRingIsTheNewestStretch has a ring forget, and asks it from everywhere.
-func TestRingIsTheNewestStretch(t *testing.T) {
+// TestRingHoldsTheNewestEvents has a ring forget, and asks it from everywhere.
+func TestRingHoldsTheNewestEvents(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		tails := New(Config{Bytes: rapid.IntRange(1, 20_000).Draw(t, "bytes")})
@@ -40,7 +40,7 @@ func TestRingIsTheNewestStretch(t *testing.T) {
 				t.Fatalf("%d bytes are held, %d counted; %d are allowed", kept, r.held.Load(), r.bound.Load())
 			}
 			after, most := rapid.Int64Range(0, at+3).Draw(t, "after"), rapid.IntRange(1, 10).Draw(t, "most")
-			got := r.take(after, at, nil, most, rapid.IntRange(1, 10_000).Draw(t, "take bytes"))
+			got := r.after(after, at, nil, most, rapid.IntRange(1, 10_000).Draw(t, "take bytes"))
 			if got.missed != (after < floor) {
 				t.Fatalf("behind %d it is said to have missed some: %t; it begins behind %d", after, got.missed, floor)
 			}

@@ -33,13 +33,13 @@ const feedReads = 2
 
 // tail reads a tenant's log as it grows, once for all followers, while there are any.
 type tail struct {
-	tails  *Tails
-	tenant domain.TenantID
-	ring   *ring
-	target atomic.Int64  // highest head reported by wake
-	woken  chan struct{} // one entry if target has moved
-	reads  chan struct{} // one entry for each slice being read for a feed
-	asking chan struct{} // one entry while a follower's filter runs
+	tails      *Tails
+	tenant     domain.TenantID
+	ring       *ring
+	target     atomic.Int64  // highest head reported by wake
+	woken      chan struct{} // one entry if target has moved
+	reads      chan struct{} // one entry for each slice being read for a feed
+	filterTurn chan struct{} // one entry while a follower's filter runs
 
 	followers atomic.Int64 // changed only under the lock of tails
 
@@ -53,7 +53,7 @@ type tail struct {
 func newTail(tails *Tails, tenant domain.TenantID) *tail {
 	t := &tail{
 		tails: tails, tenant: tenant, ring: newRing(&tails.share), woken: make(chan struct{}, 1), reads: make(chan struct{}, feedReads),
-		asking: make(chan struct{}, 1), ended: make(chan struct{}),
+		filterTurn: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	t.ctx, t.end = context.WithCancel(context.Background())
 	return t
@@ -95,8 +95,8 @@ func (t *tail) wake(head int64) {
 	}
 }
 
-// enter waits for a turn to read a slice for a feed. The caller must call leave afterwards.
-func (t *tail) enter(ctx context.Context) (leave func(), err error) {
+// awaitReadTurn waits for a turn to read a slice for a feed. The caller must call leave afterwards.
+func (t *tail) awaitReadTurn(ctx context.Context) (leave func(), err error) {
 	for entered, turns := range []chan struct{}{t.reads, t.tails.reads} {
 		select {
 		case turns <- struct{}{}:

@@ -19,13 +19,13 @@ import (
 type Config struct {
 	Events    *eventlog.Log
 	Followers int // limit for one tenant's log at the same time; 0: none
-	Bytes     int // per tail, with derived data; all tails together: 16 times as much; 0: DefaultTailBytes
+	Bytes     int // per tail, with derived data; all tails together: 16 times as much; 0: DefaultBytes
 	Reads     int // slices read at the same time for followers that are behind their tails; 0: 4
 	Observer  Observer
 	Log       *slog.Logger
 }
 
-// Defaults of a TailsConfig.
+// Defaults of a Config.
 const (
 	DefaultBytes = 8 << 20
 	defaultReads = 4
@@ -41,16 +41,16 @@ type Observer struct {
 
 // Tails follows tenants' logs for readers that want events as they arrive. All methods may be called concurrently.
 type Tails struct {
-	config Config
-	tell   time.Duration // passedTime, except in tests
-	reads  chan struct{} // one entry per slice being read for a feed; shares database connections with appends
-	behind atomic.Int64  // bytes of events in feeds that are behind their tails
-	crowd  int64         // behindBytes, except in tests
+	config             Config
+	reportSkippedAfter time.Duration // skippedTime, except in tests
+	reads              chan struct{} // one entry per slice being read for a feed; shares database connections with appends
+	behind             atomic.Int64  // bytes of events in feeds that are behind their tails
+	maxBehind          int64         // behindBytes, except in tests
 
-	mu         sync.RWMutex
-	tails      map[domain.TenantID]*tail // tenants that are followed
-	followers  int
-	complained time.Time
+	mu        sync.RWMutex
+	tails     map[domain.TenantID]*tail // tenants that are followed
+	followers int
+	loggedAt  time.Time
 
 	share  atomic.Int64 // bytes that each tail may keep
 	shrunk int64        // limit of bytes that was last enforced in all tails
@@ -64,14 +64,14 @@ const behindBytes = 64 << 20
 func New(config Config) *Tails {
 	config.Bytes = cmp.Or(config.Bytes, DefaultBytes)
 	t := &Tails{
-		config: config, tell: passedTime, reads: make(chan struct{}, cmp.Or(config.Reads, defaultReads)), crowd: behindBytes,
+		config: config, reportSkippedAfter: skippedTime, reads: make(chan struct{}, cmp.Or(config.Reads, defaultReads)), maxBehind: behindBytes,
 		tails: make(map[domain.TenantID]*tail),
 	}
 	t.divide()
 	return t
 }
 
-// Wake reports that a log has moved. It returns at once, and may be called from store.Listen.
+// Wake reports that a log has moved. It returns at once.
 func (t *Tails) Wake(head domain.Head) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -189,7 +189,7 @@ const (
 
 // try calls read until it succeeds, with growing pauses after errors that may pass. It returns the first other error,
 // or the cause of ctx.
-func (t *Tails) try(ctx context.Context, tenant domain.TenantID, passes func(error) bool, read func(context.Context) error) error {
+func (t *Tails) try(ctx context.Context, tenant domain.TenantID, isTemporary func(error) bool, read func(context.Context) error) error {
 	for attempt := 0; ; attempt++ {
 		bounded, cancel := context.WithTimeout(ctx, readTimeout)
 		err := read(bounded)
@@ -199,11 +199,11 @@ func (t *Tails) try(ctx context.Context, tenant domain.TenantID, passes func(err
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case !passes(err):
+		case !isTemporary(err):
 			return err
 		}
 		if attempt == 0 {
-			t.complain(tenant, err)
+			t.logFailure(tenant, err)
 		}
 		pause := min(longestPause, firstPause<<min(attempt, 10))
 		select {
@@ -216,21 +216,21 @@ func (t *Tails) try(ctx context.Context, tenant domain.TenantID, passes func(err
 
 func always(error) bool { return true }
 
-// noAnswer reports whether the database did not answer in time.
-func noAnswer(err error) bool {
+// isTimeout reports whether the database did not answer in time.
+func isTimeout(err error) bool {
 	if failure, ok := errors.AsType[*domain.Error](err); ok {
 		return failure.Code == domain.CodeUnavailable || failure.Code == domain.CodeOverloaded
 	}
 	return errors.Is(err, context.DeadlineExceeded)
 }
 
-// complain logs that a read has failed, at most once in a while: if the database does not answer, all reads fail.
-func (t *Tails) complain(tenant domain.TenantID, err error) {
+// logFailure logs that a read has failed, at most once in a while: if the database does not answer, all reads fail.
+func (t *Tails) logFailure(tenant domain.TenantID, err error) {
 	const silence = 30 * time.Second
 	t.mu.Lock()
-	again := time.Since(t.complained) < silence
+	again := time.Since(t.loggedAt) < silence
 	if !again {
-		t.complained = time.Now()
+		t.loggedAt = time.Now()
 	}
 	t.mu.Unlock()
 	if !again {

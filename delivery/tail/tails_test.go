@@ -30,14 +30,15 @@ type watched struct {
 	reads, events atomic.Int64
 }
 
-// openWatched opens the tables of a separate database. before, unless it is nil, is called before each read of the log
-// reaches the database, with its first position. It may block. If it returns false, the connection is cut.
+// openWatched opens the tables of a separate database, with connections for four long reads per tenant. before, unless
+// it is nil, is called before each read of the log reaches the database, with its first position. It may block. If it
+// returns false, the connection is cut.
 func openWatched(t *testing.T, before func(from int64) bool) *watched {
 	t.Helper()
 	w := &watched{db: pgtest.Database(t)}
 	w.network = pgtest.NewNetwork(t, w.db)
 	w.Tables = tablestest.OpenWith(t, w.db, func(c *tables.Config) {
-		c.AppURL, c.MaxConns, c.Log = w.network.URL(t, w.db, migrations.RoleApp), 8, quiet
+		c.AppURL, c.MaxConns, c.Log = w.network.URL(t, w.db, migrations.RoleApp), 16, quiet
 		c.Observer.ReadEvents = func(events int) {
 			w.reads.Add(1)
 			w.events.Add(int64(events))
@@ -182,31 +183,39 @@ func TestFollowersSeeWhatOtherProcessesAppend(t *testing.T) {
 	}
 }
 
-func TestASlowFollowerDelaysNobody(t *testing.T) {
+// Followers whose reads hang, and one that does not read, delay neither their tail nor followers of other tenants.
+func TestSlowFollowersDelayNobody(t *testing.T) {
 	t.Parallel()
 	hold := make(chan struct{})
 	s := openWatched(t, func(from int64) bool {
-		if from == 1 { // the tail begins at the head
+		if from == 1 { // the tails begin at the head
 			<-hold
 		}
 		return true
 	})
-	tails := tail.New(tail.Config{Events: s.Log, Log: quiet, Bytes: 20_000})
+	tails := tail.New(tail.Config{Events: s.Log, Log: quiet, Bytes: 100_000})
 	tablestest.Listen(t, s.Tables, tails.Wake)
-	tenant := domain.NewTenantID()
-	tablestest.AppendTo(t, s.Tables, tenant, "order-1", "Added", numbers(1000)...)
-	for range 2 {
+	tenant, other := domain.NewTenantID(), domain.NewTenantID()
+	for range 3 {
 		tablestest.AppendTo(t, s.Tables, tenant, "order-1", "Added", numbers(1000)...)
+		tablestest.AppendTo(t, s.Tables, other, "order-1", "Added", numbers(1000)...)
 	}
-	asleep := follow(t, tails, tenant, domain.Follow{From: domain.From{End: true}})
+	atHead := domain.Follow{From: domain.From{End: true}}
+	asleep := follow(t, tails, tenant, atHead)
 	if slice, err := asleep.Next(t.Context()); err != nil || !slice.CaughtUp {
 		t.Fatalf("%+v, %v", slice, err)
 	}
-	held := follow(t, tails, tenant, domain.Follow{})
 	var reading sync.WaitGroup
-	var seen []int64
-	reading.Go(func() { seen = until(t, held, 5000) })
-	awake := follow(t, tails, tenant, domain.Follow{From: domain.From{End: true}})
+	var held [6][]int64 // more than all tenants together may read at a time
+	for i := range held {
+		feed := follow(t, tails, tenant, domain.Follow{})
+		reading.Go(func() { held[i] = until(t, feed, 5000) })
+	}
+	follow(t, tails, other, atHead)
+	if seen := until(t, follow(t, tails, other, domain.Follow{From: domain.From{Position: 2}}), 3000); !slices.Equal(seen, consecutive(2, 3000)) {
+		t.Errorf("a follower of another tenant sees %d events", len(seen))
+	}
+	awake := follow(t, tails, tenant, atHead)
 	for range 20 {
 		head := tablestest.AppendTo(t, s.Tables, tenant, "order-1", "Added", numbers(100)...)
 		if seen := until(t, awake, head); !slices.Equal(seen, consecutive(head-99, head)) {
@@ -215,18 +224,20 @@ func TestASlowFollowerDelaysNobody(t *testing.T) {
 	}
 	close(hold)
 	reading.Wait()
-	if !slices.Equal(seen, consecutive(1, 5000)) {
-		t.Errorf("whose read was held up has seen %d events", len(seen))
+	for _, seen := range held {
+		if !slices.Equal(seen, consecutive(1, 5000)) {
+			t.Errorf("a follower whose read was held up has seen %d events", len(seen))
+		}
 	}
 	if asleep.Forgotten() < 3100 {
-		t.Errorf("the tail has only forgotten what is below %d", asleep.Forgotten())
+		t.Errorf("the tail has only forgotten the events up to %d", asleep.Forgotten())
 	}
 	if seen := until(t, asleep, 5000); !slices.Equal(seen, consecutive(3001, 5000)) {
-		t.Errorf("who did not read has seen %d events", len(seen))
+		t.Errorf("the follower that did not read has seen %d events", len(seen))
 	}
 }
 
-func TestCaughtUpIsSaidOnceEachTime(t *testing.T) {
+func TestCaughtUpIsReportedOnceEachTime(t *testing.T) {
 	t.Parallel()
 	s := tablestest.OpenAgain(t, pgtest.Database(t))
 	tails := tail.New(tail.Config{Events: s.Log, Log: quiet, Bytes: 1})
@@ -256,7 +267,7 @@ func TestCaughtUpIsSaidOnceEachTime(t *testing.T) {
 	}
 }
 
-func TestWhatIsPassedOverIsTold(t *testing.T) {
+func TestSkippedEventsAreReported(t *testing.T) {
 	t.Parallel()
 	s := tablestest.OpenAgain(t, pgtest.Database(t))
 	tails := tail.New(tail.Config{Events: s.Log, Log: quiet})
@@ -270,7 +281,7 @@ func TestWhatIsPassedOverIsTold(t *testing.T) {
 		}
 		return slice
 	}
-	tails.TellAfter(time.Millisecond)
+	tails.ReportSkippedAfter(time.Millisecond)
 	other := domain.Follow{Selection: domain.Selection{Types: []string{"Other"}}}
 	feed := follow(t, tails, tenant, other)
 	if slice := next(feed); !slice.CaughtUp || slice.Position != 0 {
@@ -282,7 +293,7 @@ func TestWhatIsPassedOverIsTold(t *testing.T) {
 	}
 	feed.Close()
 
-	tails.TellAfter(time.Hour)
+	tails.ReportSkippedAfter(time.Hour)
 	feed = follow(t, tails, tenant, other)
 	if slice := next(feed); !slice.CaughtUp || slice.Position != 5 {
 		t.Errorf("from the start comes %+v", slice)
@@ -295,7 +306,7 @@ func TestWhatIsPassedOverIsTold(t *testing.T) {
 	}
 }
 
-func TestARareTypeIsReadByTheIndex(t *testing.T) {
+func TestRareTypeIsReadByTheIndex(t *testing.T) {
 	t.Parallel()
 	s := openWatched(t, nil)
 	tails := tail.New(tail.Config{Events: s.Log, Log: quiet})
@@ -317,7 +328,7 @@ func TestARareTypeIsReadByTheIndex(t *testing.T) {
 	}
 }
 
-func TestWhileTheDatabaseDoesNotAnswerFollowersWait(t *testing.T) {
+func TestFollowersWaitForTheDatabase(t *testing.T) {
 	t.Parallel()
 	var out atomic.Bool
 	failed := map[int64]chan struct{}{501: make(chan struct{}, 1000), 1: make(chan struct{}, 1000)} // by first position
@@ -359,7 +370,7 @@ func TestWhileTheDatabaseDoesNotAnswerFollowersWait(t *testing.T) {
 	}
 }
 
-func TestAFaultEndsNext(t *testing.T) {
+func TestNextReturnsFaults(t *testing.T) {
 	t.Parallel()
 	s := openWatched(t, nil)
 	tails := tail.New(tail.Config{Events: s.Log, Log: quiet, Bytes: 1})
@@ -376,12 +387,13 @@ func TestAFaultEndsNext(t *testing.T) {
 	}
 }
 
-func TestCloseEndsAReadThatHangs(t *testing.T) {
+// Closing feeds ends the reads of the feed and of its tail, even if the database does not answer.
+func TestCloseEndsReadsThatHang(t *testing.T) {
 	t.Parallel()
-	hanging := make(chan struct{})
+	hanging := make(chan int64, 10)
 	var s *watched
-	s = openWatched(t, func(int64) bool {
-		close(hanging)
+	s = openWatched(t, func(from int64) bool {
+		hanging <- from
 		<-s.network.Dead() // which is after the tables are closed; they wait for the read
 		return false
 	})
@@ -389,31 +401,79 @@ func TestCloseEndsAReadThatHangs(t *testing.T) {
 	tails := tail.New(tail.Config{Events: s.Log, Log: quiet, Observer: tail.Observer{Tails: func(n int) { left = n }}})
 	tenant := domain.NewTenantID()
 	tablestest.AppendTo(t, s.Tables, tenant, "order-1", "Added", numbers(500)...)
-	feed := follow(t, tails, tenant, domain.Follow{})
-	<-hanging
-	feed.Close()
+	open := func(wanted domain.Follow) *tail.Feed { // without follow's cleanup, which would hang as well
+		feed, err := tails.Follow(t.Context(), tenant, wanted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return feed
+	}
+	live, behind := open(domain.Follow{From: domain.From{End: true}}), open(domain.Follow{})
+	if _, err := behind.Next(canceledAfter(t, hanging, 1)); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	tails.Wake(domain.Head{Tenant: tenant, Position: 501})
+	<-canceledAfter(t, hanging, 501).Done()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		behind.Close()
+		live.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(10 * time.Second): // a read ends by itself after 20 s
+		s.network.Cut()
+		t.Fatal("the feeds are not closed while reads hang")
+	}
 	if left != 0 {
 		t.Errorf("%d tails are left", left)
 	}
 }
 
-// TestEventsThatAreGoneAreNotLookedForAgain has a log that ends before its head: what a tenant had is being removed.
-func TestEventsThatAreGoneAreNotLookedForAgain(t *testing.T) {
+// canceledAfter returns a context that ends when a read from a position has begun.
+func canceledAfter(t *testing.T, begun <-chan int64, want int64) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		defer cancel()
+		for from := range begun {
+			if from == want {
+				return
+			}
+		}
+	}()
+	return ctx
+}
+
+// A tail does not read again and again if the log ends before its head, because its tenant is being removed.
+func TestRemovedEventsAreReadOnce(t *testing.T) {
 	t.Parallel()
-	s := openWatched(t, nil)
+	var beyond atomic.Int64 // reads after the last event
+	s := openWatched(t, func(from int64) bool {
+		if from == 6 {
+			beyond.Add(1)
+		}
+		return true
+	})
 	tails := tail.New(tail.Config{Events: s.Log, Log: quiet})
-	tenant := domain.NewTenantID()
+	tablestest.Listen(t, s.Tables, tails.Wake)
+	tenant, other := domain.NewTenantID(), domain.NewTenantID()
 	tablestest.AppendTo(t, s.Tables, tenant, "order-1", "Added", numbers(5)...)
+	tablestest.AppendTo(t, s.Tables, other, "order-1", "Added", numbers(100)...)
 	feed := follow(t, tails, tenant, domain.Follow{})
 	tails.Wake(domain.Head{Tenant: tenant, Position: 10})
 	until(t, feed, 5)
+	clock := follow(t, tails, other, domain.Follow{From: domain.From{End: true}})
+	for range 20 { // a tail that has more to read would read about as often as this one
+		until(t, clock, tablestest.AppendTo(t, s.Tables, other, "order-1", "Added", "1"))
+	}
+	if reads := beyond.Load(); reads > 1 {
+		t.Errorf("the missing events were looked for %d times", reads)
+	}
 	tablestest.AppendTo(t, s.Tables, tenant, "order-1", "Added", numbers(6)...)
 	tails.Wake(domain.Head{Tenant: tenant, Position: 11})
 	if seen := until(t, feed, 11); !slices.Equal(seen, consecutive(6, 11)) {
-		t.Errorf("what came later is seen as %d", seen)
-	}
-	if reads := s.reads.Load(); reads > 3 {
-		t.Errorf("there were %d reads", reads)
+		t.Errorf("the later events are seen as %d", seen)
 	}
 }
 
@@ -434,7 +494,7 @@ func TestFollowersOfATenantAreBounded(t *testing.T) {
 	follow(t, tails, tenant, domain.Follow{})
 }
 
-func TestTheTailIsBounded(t *testing.T) {
+func TestTailIsBounded(t *testing.T) {
 	t.Parallel()
 	s := tablestest.OpenAgain(t, pgtest.Database(t))
 	const bound = 200_000
@@ -511,11 +571,11 @@ func TestAnEntryIsEncodedOnceForAll(t *testing.T) {
 	}
 }
 
-func TestWhereManyAreBehindEachHasLittle(t *testing.T) {
+func TestManyFollowersBehindGetSmallSlices(t *testing.T) {
 	t.Parallel()
 	s := tablestest.OpenAgain(t, pgtest.Database(t))
 	tails := tail.New(tail.Config{Events: s.Log, Log: quiet, Bytes: 1})
-	tails.CrowdFrom(100_000)
+	tails.LimitBehind(100_000)
 	tablestest.Listen(t, s, tails.Wake)
 	tenant := domain.NewTenantID()
 	for range 10 {
@@ -548,10 +608,10 @@ func TestWhereManyAreBehindEachHasLittle(t *testing.T) {
 	}
 	beside.Close()
 	slow.Close()
-	tails.CrowdFrom(1 << 30)
+	tails.LimitBehind(1 << 30)
 	alone := follow(t, tails, tenant, domain.Follow{})
 	if events := largest(alone); events < 1000 {
-		t.Errorf("with room for all a slice has %d events at the most", events)
+		t.Errorf("with room for all a slice has %d events at most", events)
 	}
 	if _, err := alone.Next(canceled(t)); !errors.Is(err, context.Canceled) {
 		t.Error(err)

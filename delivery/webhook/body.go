@@ -17,9 +17,9 @@ const extensionDocument = "manifolddocument"
 
 // newMessage encodes an event in a format. document is the document that the event belongs to if the webhook's source
 // is a projection, and otherwise nil.
-func newMessage(format domain.WebhookFormat, event *domain.Event, document *projection.EventDocument) message {
+func newMessage(format Format, event *domain.Event, document *projection.EventDocument) message {
 	m := message{id: event.ID.String(), contentType: standardType}
-	if format == domain.WebhookCloudEvents {
+	if format == FormatCloudEvents {
 		m.contentType = cloudevents.StructuredType
 		m.body = new(cloudevents.Encoder).Append(make([]byte, 0, 512+len(event.Data)+len(event.Metadata)), event)
 		if document != nil {

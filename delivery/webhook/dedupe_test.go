@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
@@ -16,7 +17,7 @@ func TestDuplicatesAreNotSent(t *testing.T) {
 	p := start(t, pgtest.Database(t), options{})
 	tenant := p.tenant(t)
 	e := newEndpoint(t, func(n int, _ request) int { return []int{500, 200}[min(n, 1)] })
-	p.put(t, tenant, "mail", domain.WebhookDefinition{URL: e.url, DedupeID: `event.type == "Note" ? null : event.data.order`, DedupeWindow: time.Hour})
+	p.put(t, tenant, "mail", webhook.Definition{URL: e.url, DedupeID: `event.type == "Note" ? null : event.data.order`, DedupeWindow: time.Hour})
 	want := make(map[string]int)
 	for i := range 3 {
 		for range 4 {
@@ -45,7 +46,7 @@ func TestDuplicatesAreNotSent(t *testing.T) {
 	await(t, "not all is noted", func() bool { return len(p.attempts(t, tenant, "mail")) == sent+1+duplicates })
 	noted := 0
 	for _, a := range p.attempts(t, tenant, "mail") {
-		if a.Outcome == domain.WebhookDuplicate {
+		if a.Outcome == webhook.OutcomeDuplicate {
 			noted++
 			if a.Status != 0 || !a.NextAt.IsZero() {
 				t.Errorf("a duplicate is noted as %+v", a)

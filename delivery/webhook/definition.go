@@ -24,35 +24,35 @@ const (
 const maxDedupeBytes = 8000
 
 // complete fills in a definition's defaults and validates it. Its error is a *domain.Error that names the field.
-func (w *Webhooks) complete(d domain.WebhookDefinition) (domain.WebhookDefinition, error) {
+func (w *Webhooks) complete(d Definition) (Definition, error) {
 	if d.Format == "" {
-		d.Format = domain.WebhookStandard
+		d.Format = FormatStandard
 	}
 	if d.Ordering == "" {
 		d.Ordering = domain.OrderingNone
 	}
 	if d.Timeout == 0 {
-		d.Timeout = domain.DefaultWebhookTimeout
+		d.Timeout = DefaultTimeout
 	}
 	if err := w.sender.checkURL(d.URL); err != nil {
 		return d, err
 	}
-	wrong := func(where, format string, args ...any) (domain.WebhookDefinition, error) {
+	wrong := func(where, format string, args ...any) (Definition, error) {
 		return d, domain.Errorf(domain.CodeInvalidRequest, where, format, args...)
 	}
 	switch {
-	case d.Format != domain.WebhookStandard && d.Format != domain.WebhookCloudEvents:
-		return wrong("format", "%q is no format; it is standard or cloudevents", clip(string(d.Format)))
-	case d.Timeout < domain.MinWebhookTimeout || d.Timeout > domain.MaxWebhookTimeout:
-		return wrong("timeout", "it is %s; it must be from %s to %s", d.Timeout, domain.MinWebhookTimeout, domain.MaxWebhookTimeout)
-	case d.Delay < 0 || d.Delay > domain.MaxWebhookDelay:
-		return wrong("delay", "it is %s; it must be from 0 to %s", d.Delay, domain.MaxWebhookDelay)
+	case d.Format != FormatStandard && d.Format != FormatCloudEvents:
+		return wrong("format", "%q is no format; it is standard or cloudevents", domain.Clip(string(d.Format), 60))
+	case d.Timeout < MinTimeout || d.Timeout > MaxTimeout:
+		return wrong("timeout", "it is %s; it must be from %s to %s", d.Timeout, MinTimeout, MaxTimeout)
+	case d.Delay < 0 || d.Delay > MaxDelay:
+		return wrong("delay", "it is %s; it must be from 0 to %s", d.Delay, MaxDelay)
 	case d.Projection != "" && (d.Stream != "" || len(d.Categories) > 0):
 		return wrong("source", "it names a projection and categories or a stream; name one or the other: a projection's source is its own")
 	case d.DedupeID == "" && d.DedupeWindow != 0:
 		return wrong("dedupe.id", "it is missing; write an expression that returns a string, such as event.data.order")
-	case d.DedupeID != "" && (d.DedupeWindow < time.Second || d.DedupeWindow > domain.MaxDedupeWindow):
-		return wrong("dedupe.window", "it is %s; it must be from 1s to %s", d.DedupeWindow, domain.MaxDedupeWindow)
+	case d.DedupeID != "" && (d.DedupeWindow < time.Second || d.DedupeWindow > MaxDedupeWindow):
+		return wrong("dedupe.window", "it is %s; it must be from 1s to %s", d.DedupeWindow, MaxDedupeWindow)
 	case len(d.DedupeID) > maxDedupeBytes:
 		return wrong("dedupe.id", "it has %d bytes; at most %d are allowed", len(d.DedupeID), maxDedupeBytes)
 	}
@@ -70,7 +70,7 @@ func (w *Webhooks) complete(d domain.WebhookDefinition) (domain.WebhookDefinitio
 }
 
 // dedupeKey compiles a definition's DedupeID. It returns nil if there is none.
-func dedupeKey(d domain.WebhookDefinition) (*expr.Key, error) {
+func dedupeKey(d Definition) (*expr.Key, error) {
 	if d.DedupeID == "" {
 		return nil, nil
 	}
@@ -79,7 +79,7 @@ func dedupeKey(d domain.WebhookDefinition) (*expr.Key, error) {
 
 // groupOf returns the definition of a webhook's group. The webhook's definition must be complete; its From is used as
 // it is.
-func (w *Webhooks) groupOf(ctx context.Context, tenant domain.TenantID, d domain.WebhookDefinition) (domain.GroupDefinition, error) {
+func (w *Webhooks) groupOf(ctx context.Context, tenant domain.TenantID, d Definition) (domain.GroupDefinition, error) {
 	selection, err := w.selection(ctx, tenant, d)
 	if err != nil {
 		return domain.GroupDefinition{}, err
@@ -102,13 +102,13 @@ func sorted(names []string) []string {
 // selection returns which events a webhook's group selects. For a projection these are the events that it selects now.
 // If the projection has more names than a selection can have, the selection includes all names, and the projection is
 // asked for each event.
-func (w *Webhooks) selection(ctx context.Context, tenant domain.TenantID, d domain.WebhookDefinition) (domain.Selection, error) {
+func (w *Webhooks) selection(ctx context.Context, tenant domain.TenantID, d Definition) (domain.Selection, error) {
 	if d.Projection == "" {
 		return d.Selection, nil
 	}
 	p, err := w.config.Projections.Live(ctx, tenant, d.Projection)
 	if failure, ok := errors.AsType[*domain.Error](err); ok && failure.Code == domain.CodeNotFound {
-		return domain.Selection{}, domain.Errorf(domain.CodeInvalidRequest, sourceProjection, "there is no projection %q; make it first, or name another", clip(d.Projection))
+		return domain.Selection{}, domain.Errorf(domain.CodeInvalidRequest, sourceProjection, "there is no projection %q; create it first, or name another", domain.Clip(d.Projection, 60))
 	}
 	if err != nil {
 		return domain.Selection{}, err

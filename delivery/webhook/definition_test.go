@@ -10,11 +10,12 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/cloudevents"
+	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-func TestWebhooksThatCannotWork(t *testing.T) {
+func TestInvalidWebhooks(t *testing.T) {
 	t.Parallel()
 	p := start(t, pgtest.Database(t), options{idle: true})
 	tenant := p.tenant(t)
@@ -23,24 +24,24 @@ func TestWebhooksThatCannotWork(t *testing.T) {
 	if _, err := p.catalog.Create(t.Context(), tenant, live, "test"); err != nil {
 		t.Fatal(err)
 	}
-	for where, change := range map[string]func(*domain.WebhookDefinition){
-		"url":                  func(d *domain.WebhookDefinition) { d.URL = "ftp://example.com" },
-		"format":               func(d *domain.WebhookDefinition) { d.Format = "xml" },
-		"ordering":             func(d *domain.WebhookDefinition) { d.Ordering = "random" },
-		"timeout":              func(d *domain.WebhookDefinition) { d.Timeout = 16 * time.Second },
-		"delay":                func(d *domain.WebhookDefinition) { d.Delay = -1 },
-		"from":                 func(d *domain.WebhookDefinition) { d.From = "yesterday" },
-		"filter":               func(d *domain.WebhookDefinition) { d.Filter = "event." },
-		"types[0]":             func(d *domain.WebhookDefinition) { d.Types = []string{""} },
-		"source.categories[0]": func(d *domain.WebhookDefinition) { d.Categories = []string{"a-b"} },
-		"source": func(d *domain.WebhookDefinition) {
+	for where, change := range map[string]func(*webhook.Definition){
+		"url":                  func(d *webhook.Definition) { d.URL = "ftp://example.com" },
+		"format":               func(d *webhook.Definition) { d.Format = "xml" },
+		"ordering":             func(d *webhook.Definition) { d.Ordering = "random" },
+		"timeout":              func(d *webhook.Definition) { d.Timeout = 16 * time.Second },
+		"delay":                func(d *webhook.Definition) { d.Delay = -1 },
+		"from":                 func(d *webhook.Definition) { d.From = "yesterday" },
+		"filter":               func(d *webhook.Definition) { d.Filter = "event." },
+		"types[0]":             func(d *webhook.Definition) { d.Types = []string{""} },
+		"source.categories[0]": func(d *webhook.Definition) { d.Categories = []string{"a-b"} },
+		"source": func(d *webhook.Definition) {
 			d.Projection, d.Categories = "live-orders", []string{"order"}
 		},
-		"source.projection": func(d *domain.WebhookDefinition) { d.Projection = "nothing" },
-		"dedupe.id":         func(d *domain.WebhookDefinition) { d.DedupeID, d.DedupeWindow = "event.", time.Second },
-		"dedupe.window":     func(d *domain.WebhookDefinition) { d.DedupeID = "event.id" },
+		"source.projection": func(d *webhook.Definition) { d.Projection = "nothing" },
+		"dedupe.id":         func(d *webhook.Definition) { d.DedupeID, d.DedupeWindow = "event.", time.Second },
+		"dedupe.window":     func(d *webhook.Definition) { d.DedupeID = "event.id" },
 	} {
-		d := domain.WebhookDefinition{URL: "https://example.com/"}
+		d := webhook.Definition{URL: "https://example.com/"}
 		change(&d)
 		_, _, err := p.webhooks.Put(t.Context(), tenant, "mail", d)
 		if failure, ok := errors.AsType[*domain.Error](err); !ok || failure.Where != where {
@@ -48,17 +49,17 @@ func TestWebhooksThatCannotWork(t *testing.T) {
 		}
 	}
 	for id, want := range map[string]string{"event.position": "this gives int; write string(...)", "[event.id]": "this gives list"} {
-		d := domain.WebhookDefinition{URL: "https://example.com/", DedupeID: id, DedupeWindow: time.Second}
+		d := webhook.Definition{URL: "https://example.com/", DedupeID: id, DedupeWindow: time.Second}
 		_, _, err := p.webhooks.Put(t.Context(), tenant, "mail", d)
 		if failure, ok := errors.AsType[*domain.Error](err); !ok || failure.Where != "dedupe.id" || !strings.Contains(failure.Message, want) {
 			t.Errorf("dedupe.id %s: %v", id, err)
 		}
 	}
-	live1 := domain.WebhookDefinition{URL: "https://example.com/", Projection: "live-orders"}
+	live1 := webhook.Definition{URL: "https://example.com/", Projection: "live-orders"}
 	if _, _, err := p.webhooks.Put(t.Context(), tenant, "mail", live1); !domain.IsCode(err, domain.CodeUnsupported) {
 		t.Errorf("a live projection: %v", err)
 	}
-	if _, _, err := p.webhooks.Put(t.Context(), tenant, "webhook.mail", domain.WebhookDefinition{URL: "https://example.com/"}); !domain.IsCode(err, domain.CodeInvalidRequest) {
+	if _, _, err := p.webhooks.Put(t.Context(), tenant, "webhook.mail", webhook.Definition{URL: "https://example.com/"}); !domain.IsCode(err, domain.CodeInvalidRequest) {
 		t.Errorf("a name with a dot: %v", err)
 	}
 	if all, err := p.webhooks.List(t.Context(), tenant, "", 10); err != nil || len(all) != 0 {
@@ -73,11 +74,11 @@ func TestWebhookIsChanged(t *testing.T) {
 	p := start(t, pgtest.Database(t), options{})
 	tenant := p.tenant(t)
 	old, e := newEndpoint(t, always(500)), newEndpoint(t, always(200))
-	first := domain.WebhookDefinition{URL: old.url, From: "start", Ordering: domain.OrderingStream}
+	first := webhook.Definition{URL: old.url, From: "start", Ordering: domain.OrderingStream}
 	p.put(t, tenant, "mail", first)
-	for _, change := range []func(*domain.WebhookDefinition){
-		func(d *domain.WebhookDefinition) { d.From = "7" },
-		func(d *domain.WebhookDefinition) { d.Ordering = domain.OrderingNone },
+	for _, change := range []func(*webhook.Definition){
+		func(d *webhook.Definition) { d.From = "7" },
+		func(d *webhook.Definition) { d.Ordering = domain.OrderingNone },
 	} {
 		d := first
 		change(&d)
@@ -85,11 +86,11 @@ func TestWebhookIsChanged(t *testing.T) {
 			t.Errorf("%+v: %v", d, err)
 		}
 	}
-	w, created, err := p.webhooks.Put(t.Context(), tenant, "mail", domain.WebhookDefinition{URL: e.url, Selection: domain.Selection{Types: []string{"OrderPaid"}}})
+	w, created, err := p.webhooks.Put(t.Context(), tenant, "mail", webhook.Definition{URL: e.url, Selection: domain.Selection{Types: []string{"OrderPaid"}}})
 	if err != nil || created || w.From != "start" || w.Ordering != domain.OrderingStream || len(w.Secrets) != 1 {
 		t.Fatalf("%v: created %t, %+v", err, created, w)
 	}
-	again, created, err := p.webhooks.Put(t.Context(), tenant, "mail", w.WebhookDefinition)
+	again, created, err := p.webhooks.Put(t.Context(), tenant, "mail", w.Definition)
 	if err != nil || created || again.Revision != w.Revision {
 		t.Errorf("%v: putting it again gives the revision %d behind %d", err, again.Revision, w.Revision)
 	}
@@ -105,7 +106,7 @@ func TestWebhookIsChanged(t *testing.T) {
 		}
 	}
 	for len(old.requests) > 0 {
-		<-old.requests // from before: who sent to it has come to its end by now
+		<-old.requests // from before: who sent to it has ended by now
 	}
 	p.add(t, tenant, "order-1", "OrderPlaced", `{}`)
 	want := p.add(t, tenant, "order-1", "OrderPaid", `{}`)[0]
@@ -125,12 +126,12 @@ func TestWebhookIsChanged(t *testing.T) {
 	}
 }
 
-func TestSecretsSignWhileTheyAreThere(t *testing.T) {
+func TestSecretsSignUntilTheyExpire(t *testing.T) {
 	t.Parallel()
 	p := start(t, pgtest.Database(t), options{})
 	tenant := p.tenant(t)
 	e := newEndpoint(t, always(200))
-	one := p.put(t, tenant, "mail", domain.WebhookDefinition{URL: e.url})
+	one := p.put(t, tenant, "mail", webhook.Definition{URL: e.url})
 	two, err := p.webhooks.AddSecret(t.Context(), tenant, "mail", -1)
 	if err != nil {
 		t.Fatal(err)
@@ -165,8 +166,8 @@ func TestEventsArriveAsCloudEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	plain, e := newEndpoint(t, always(200)), newEndpoint(t, always(200))
-	p.put(t, tenant, "plain", domain.WebhookDefinition{URL: plain.url, Format: domain.WebhookCloudEvents})
-	p.put(t, tenant, "documents", domain.WebhookDefinition{URL: e.url, Format: domain.WebhookCloudEvents, Projection: "orders"})
+	p.put(t, tenant, "plain", webhook.Definition{URL: plain.url, Format: webhook.FormatCloudEvents})
+	p.put(t, tenant, "documents", webhook.Definition{URL: e.url, Format: webhook.FormatCloudEvents, Projection: "orders"})
 	want := p.add(t, tenant, "order-1", "Placed", `{"customer": "ann \"é"}`)[0]
 	for _, r := range []request{plain.next(t), e.next(t)} {
 		var got map[string]any
@@ -204,7 +205,7 @@ func TestTenantsWithoutWebhooksCostNothing(t *testing.T) {
 		t.Errorf("%d tenants were asked", asked.Load())
 	}
 	tenant := p.tenant(t)
-	p.put(t, tenant, "mail", domain.WebhookDefinition{URL: "https://example.com"})
+	p.put(t, tenant, "mail", webhook.Definition{URL: "https://example.com"})
 	await(t, "the webhook is not listed", func() bool {
 		found, err := p.webhooks.Consumers(t.Context(), tenant)
 		if err != nil {

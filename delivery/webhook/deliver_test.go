@@ -9,6 +9,7 @@ import (
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
+	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
@@ -21,7 +22,7 @@ func TestEventsArrive(t *testing.T) {
 	tenant := p.tenant(t)
 	e := newEndpoint(t, always(200))
 	p.add(t, tenant, "order-1", "OrderPlaced", `{"before": true}`)
-	w := p.put(t, tenant, "mail", domain.WebhookDefinition{Selection: domain.Selection{Categories: []string{"order"}, Types: []string{"OrderPlaced"}, Filter: "event.data.n > 1"}, URL: e.url})
+	w := p.put(t, tenant, "mail", webhook.Definition{Selection: domain.Selection{Categories: []string{"order"}, Types: []string{"OrderPlaced"}, Filter: "event.data.n > 1"}, URL: e.url})
 	two, err := p.webhooks.AddSecret(t.Context(), tenant, "mail", -1)
 	if err != nil || len(w.Secrets) != 1 || len(two.Secrets) != 2 {
 		t.Fatalf("%v: %d secrets, then %d", err, len(w.Secrets), len(two.Secrets))
@@ -52,7 +53,7 @@ func TestEventsArrive(t *testing.T) {
 		return p.group(t, tenant, domain.ServiceWebhook, "mail").Checkpoint == want.Position && len(p.attempts(t, tenant, "mail")) == 1
 	})
 	a := p.attempts(t, tenant, "mail")[0]
-	if a.Outcome != domain.WebhookOK || a.Status != 200 || a.EventID != want.ID || a.Position != want.Position || a.Attempt < 1 || a.Type != "OrderPlaced" || !a.NextAt.IsZero() || a.Replay {
+	if a.Outcome != webhook.OutcomeOK || a.Status != 200 || a.EventID != want.ID || a.Position != want.Position || a.Attempt < 1 || a.Type != "OrderPlaced" || !a.NextAt.IsZero() || a.Replay {
 		t.Errorf("the attempt is %+v", a)
 	}
 	if len(e.requests) > 0 {
@@ -66,7 +67,7 @@ func TestManyEventsArriveOnce(t *testing.T) {
 	p := start(t, pgtest.Database(t), options{})
 	tenant := p.tenant(t)
 	e := newEndpoint(t, always(204))
-	p.put(t, tenant, "all", domain.WebhookDefinition{URL: e.url})
+	p.put(t, tenant, "all", webhook.Definition{URL: e.url})
 	const events = 2000
 	var want []string
 	for i := range events / 100 {
@@ -92,12 +93,12 @@ func TestManyEventsArriveOnce(t *testing.T) {
 
 // A rejected event is redelivered with the same id, by the schedule, and then becomes a dead letter. When it is
 // replayed, it has all its attempts again.
-func TestEventsThatAreNotTaken(t *testing.T) {
+func TestRejectedEventsAreRetried(t *testing.T) {
 	t.Parallel()
 	p := start(t, pgtest.Database(t), options{})
 	tenant := p.tenant(t)
 	e := newEndpoint(t, func(n int, _ request) int { return 500 + n })
-	p.put(t, tenant, "mail", domain.WebhookDefinition{URL: e.url})
+	p.put(t, tenant, "mail", webhook.Definition{URL: e.url})
 	want := p.add(t, tenant, "order-1", "OrderPlaced", `{}`)[0]
 	for range 2 {
 		for range 5 {
@@ -114,7 +115,7 @@ func TestEventsThatAreNotTaken(t *testing.T) {
 	await(t, "not all is noted", func() bool { return len(p.attempts(t, tenant, "mail")) > 10 })
 	// Events given back when the breaker opened used no attempt. A replayed event has a new set of attempts.
 	for i, a := range p.attempts(t, tenant, "mail")[:10] {
-		if a.Outcome != domain.WebhookFailed || a.Status != 500+i || a.Attempt != i%5+1 || a.NextAt.IsZero() != (i == 4 || i == 9) {
+		if a.Outcome != webhook.OutcomeFailed || a.Status != 500+i || a.Attempt != i%5+1 || a.NextAt.IsZero() != (i == 4 || i == 9) {
 			t.Errorf("attempt %d is %+v", i, a)
 		}
 	}
@@ -126,7 +127,7 @@ func TestLateAnswerAndThenARetry(t *testing.T) {
 	p := start(t, pgtest.Database(t), options{schedule: []time.Duration{20 * time.Millisecond}, lease: time.Hour})
 	tenant := p.tenant(t)
 	e := newEndpoint(t, always(0))
-	p.put(t, tenant, "mail", domain.WebhookDefinition{URL: e.url})
+	p.put(t, tenant, "mail", webhook.Definition{URL: e.url})
 	want := p.add(t, tenant, "order-1", "OrderPlaced", `{}`)[0]
 	r := e.next(t)
 	late := time.NewTimer(10 * lingers)
@@ -140,12 +141,12 @@ func TestLateAnswerAndThenARetry(t *testing.T) {
 }
 
 // The log of attempts says when the next attempt is due, by the schedule.
-func TestRetriesComeByTheSchedule(t *testing.T) {
+func TestRetriesFollowTheirSchedule(t *testing.T) {
 	t.Parallel()
 	p := start(t, pgtest.Database(t), options{schedule: []time.Duration{5 * time.Second, 5 * time.Minute}})
 	tenant := p.tenant(t)
 	e := newEndpoint(t, always(500))
-	p.put(t, tenant, "mail", domain.WebhookDefinition{URL: e.url})
+	p.put(t, tenant, "mail", webhook.Definition{URL: e.url})
 	p.add(t, tenant, "order-1", "OrderPlaced", `{}`)
 	e.next(t)
 	await(t, "it waits for no retry", func() bool { return p.group(t, tenant, domain.ServiceWebhook, "mail").Retrying == 1 })
@@ -157,7 +158,7 @@ func TestRetriesComeByTheSchedule(t *testing.T) {
 }
 
 // An endpoint that answers 410 Gone receives nothing more until the webhook is resumed. Then nothing is missing.
-func TestEndpointThatIsGone(t *testing.T) {
+func TestGoneEndpointDisablesTheWebhook(t *testing.T) {
 	t.Parallel()
 	p := start(t, pgtest.Database(t), options{})
 	tenant := p.tenant(t)
@@ -168,10 +169,10 @@ func TestEndpointThatIsGone(t *testing.T) {
 		}
 		return 410
 	})
-	before := p.put(t, tenant, "mail", domain.WebhookDefinition{URL: e.url})
+	before := p.put(t, tenant, "mail", webhook.Definition{URL: e.url})
 	first := p.add(t, tenant, "order-1", "OrderPlaced", `{}`)[0]
 	e.next(t)
-	var w domain.Webhook
+	var w webhook.Webhook
 	await(t, "it is not disabled", func() bool {
 		var err error
 		if w, err = p.webhooks.Get(t.Context(), tenant, "mail"); err != nil {
@@ -183,13 +184,13 @@ func TestEndpointThatIsGone(t *testing.T) {
 		t.Errorf("the webhook is %+v", w)
 	}
 	await(t, "it is not noted", func() bool { return len(p.attempts(t, tenant, "mail")) == 1 })
-	if a := p.attempts(t, tenant, "mail")[0]; a.Outcome != domain.WebhookGone || a.Status != 410 || !a.NextAt.IsZero() {
+	if a := p.attempts(t, tenant, "mail")[0]; a.Outcome != webhook.OutcomeGone || a.Status != 410 || !a.NextAt.IsZero() {
 		t.Errorf("the attempt is %+v", a)
 	}
 	second := p.add(t, tenant, "order-2", "OrderPlaced", `{}`)[0]
 	// Another webhook is not stopped, and has received what this one might have.
 	other := newEndpoint(t, always(200))
-	p.put(t, tenant, "other", domain.WebhookDefinition{URL: other.url, From: "start"})
+	p.put(t, tenant, "other", webhook.Definition{URL: other.url, From: "start"})
 	other.next(t)
 	other.next(t)
 	if len(e.requests) > 0 {
@@ -211,8 +212,8 @@ func TestWebhookIsPaused(t *testing.T) {
 	p := start(t, pgtest.Database(t), options{})
 	tenant := p.tenant(t)
 	e, other := newEndpoint(t, always(200)), newEndpoint(t, always(200))
-	p.put(t, tenant, "mail", domain.WebhookDefinition{URL: e.url})
-	p.put(t, tenant, "other", domain.WebhookDefinition{URL: other.url})
+	p.put(t, tenant, "mail", webhook.Definition{URL: e.url})
+	p.put(t, tenant, "other", webhook.Definition{URL: other.url})
 	if w, err := p.webhooks.Pause(t.Context(), tenant, "mail", true); err != nil || !w.Stopped() {
 		t.Fatalf("%v, %+v", err, w)
 	}
@@ -240,7 +241,7 @@ func TestStreamsInOrder(t *testing.T) {
 		}
 		return 200
 	})
-	p.put(t, tenant, "mail", domain.WebhookDefinition{URL: e.url, Ordering: domain.OrderingStream})
+	p.put(t, tenant, "mail", webhook.Definition{URL: e.url, Ordering: domain.OrderingStream})
 	const streams, events = 5, 6
 	for range events {
 		for s := range streams {
@@ -268,7 +269,7 @@ func TestDelay(t *testing.T) {
 	tenant := p.tenant(t)
 	e := newEndpoint(t, always(200))
 	const delay = 300 * time.Millisecond
-	p.put(t, tenant, "mail", domain.WebhookDefinition{URL: e.url, Delay: delay})
+	p.put(t, tenant, "mail", webhook.Definition{URL: e.url, Delay: delay})
 	p.add(t, tenant, "order-1", "OrderPlaced", `{}`)
 	e.next(t)
 	await(t, "it is not noted", func() bool { return len(p.attempts(t, tenant, "mail")) == 1 })
@@ -286,11 +287,11 @@ func TestTestMessage(t *testing.T) {
 	p := start(t, pgtest.Database(t), options{idle: true})
 	tenant := p.tenant(t)
 	e := newEndpoint(t, func(n int, _ request) int { return []int{200, 500}[n%2] })
-	w := p.put(t, tenant, "mail", domain.WebhookDefinition{URL: e.url})
+	w := p.put(t, tenant, "mail", webhook.Definition{URL: e.url})
 	if _, err := p.webhooks.Pause(t.Context(), tenant, "mail", true); err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []domain.WebhookOutcome{domain.WebhookOK, domain.WebhookFailed} {
+	for i, want := range []webhook.Outcome{webhook.OutcomeOK, webhook.OutcomeFailed} {
 		a, err := p.webhooks.Test(t.Context(), tenant, "mail")
 		if err != nil || a.Outcome != want || a.Position != 0 || a.Attempt != 0 || a.Type != "webhook.test" {
 			t.Errorf("%v: %+v", err, a)
@@ -308,6 +309,6 @@ func TestTestMessage(t *testing.T) {
 		}
 	}
 	if _, err := p.webhooks.Test(t.Context(), tenant, "other"); err == nil {
-		t.Error("a webhook that is not there sends a test message")
+		t.Error("a webhook that does not exist sends a test message")
 	}
 }

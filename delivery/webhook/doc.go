@@ -1,6 +1,6 @@
 // Package webhook sends events to URLs.
 //
-// Start with Webhooks. It serves the API's requests, and is a source of consumers for package dispatch. Each webhook
+// Start with Webhooks. It serves the API's requests, and is a source of a consume.Dispatcher. Each webhook
 // that is not stopped consumes its group, and so does each running replay. A sender makes the requests, to public
 // addresses only. An endpoint is what this process has learned of a webhook's URL: how many requests it accepts at
 // once, and whether it answers at all. Webhooks share nothing that one of them could exhaust, so a dead one delays no

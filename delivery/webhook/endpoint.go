@@ -16,8 +16,8 @@ const (
 	firstPause   = 5 * time.Second
 	longestPause = 5 * time.Minute
 
-	quick     = 50 * time.Millisecond // an endpoint that answers faster receives more events
-	quickRoom = 4                     // times its window
+	fastLatency = 50 * time.Millisecond // an endpoint that answers faster receives more events
+	fastRoom    = 4                     // times its window
 )
 
 // endpoint is what this process has learned of a webhook's URL: how many concurrent requests it accepts, and whether it
@@ -39,8 +39,8 @@ type endpoint struct {
 
 // slot is the right to make one of an endpoint's concurrent requests.
 type slot struct {
-	of    *endpoint
-	probe bool // the request is an open breaker's probe
+	endpoint *endpoint
+	probe    bool // the request is an open breaker's probe
 }
 
 func newEndpoint(p *pace, all *atomic.Int64) *endpoint {
@@ -53,25 +53,25 @@ func (e *endpoint) room(now time.Time) (events int, until time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
-	case e.shut(now):
+	case e.blocked(now):
 		return 0, e.probeAt
 	case e.opened > 0:
 		return 1, time.Time{}
-	case e.latency > 0 && e.latency < quick:
-		return quickRoom * e.window, time.Time{}
+	case e.latency > 0 && e.latency < fastLatency:
+		return fastRoom * e.window, time.Time{}
 	}
 	return e.window, time.Time{}
 }
 
-// shut reports whether the breaker blocks all requests. e.mu must be held.
-func (e *endpoint) shut(now time.Time) bool {
+// blocked reports whether the breaker blocks all requests. e.mu must be held.
+func (e *endpoint) blocked(now time.Time) bool {
 	return e.opened > 0 && (e.probing || now.Before(e.probeAt))
 }
 
 // acquire waits for a slot. ok is false if ctx ends first, or if the breaker blocks all requests.
 func (e *endpoint) acquire(ctx context.Context) (s slot, ok bool) {
 	for ctx.Err() == nil {
-		s, ok, shut := e.take(time.Now())
+		s, ok, shut := e.tryAcquire(time.Now())
 		if ok || shut {
 			return s, ok
 		}
@@ -83,11 +83,11 @@ func (e *endpoint) acquire(ctx context.Context) (s slot, ok bool) {
 	return slot{}, false
 }
 
-func (e *endpoint) take(now time.Time) (s slot, ok, shut bool) {
+func (e *endpoint) tryAcquire(now time.Time) (s slot, ok, shut bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
-	case e.shut(now):
+	case e.blocked(now):
 		e.signal() // the other callers need not wait either
 		return slot{}, false, true
 	case e.opened > 0:
@@ -101,13 +101,13 @@ func (e *endpoint) take(now time.Time) (s slot, ok, shut bool) {
 	if e.sending < e.window {
 		e.signal()
 	}
-	s.of = e
+	s.endpoint = e
 	return s, true, false
 }
 
 // end ends a request that says nothing about its endpoint.
 func (s slot) end() {
-	e := s.of
+	e := s.endpoint
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.leave(s)
@@ -123,9 +123,9 @@ func (e *endpoint) leave(s slot) {
 	e.signal()
 }
 
-// taken ends a request that the endpoint has accepted. The window grows, and an open breaker closes.
-func (s slot) taken(took time.Duration) {
-	e := s.of
+// accepted ends a request that the endpoint has accepted. The window grows, and an open breaker closes.
+func (s slot) accepted(took time.Duration) {
+	e := s.endpoint
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.leave(s)
@@ -143,7 +143,7 @@ func (s slot) taken(took time.Duration) {
 // failed ends a request that the endpoint has not accepted. The window shrinks. After several consecutive failures the
 // breaker opens, or opens again for longer. A Retry-After of the endpoint also opens it.
 func (s slot) failed(now time.Time, retryAfter time.Duration) {
-	e := s.of
+	e := s.endpoint
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.leave(s)

@@ -13,7 +13,7 @@ import (
 
 // must takes a slot that has to be available.
 func must(t interface{ Fatal(...any) }, e *endpoint) slot {
-	s, ok, _ := e.take(time.Now())
+	s, ok, _ := e.tryAcquire(time.Now())
 	if !ok {
 		t.Fatal("there is no room")
 	}
@@ -33,7 +33,7 @@ func TestWindow(t *testing.T) {
 		t.Errorf("there is room for %d to begin with", room)
 	}
 	for range 200 {
-		must(t, e).taken(time.Second)
+		must(t, e).accepted(time.Second)
 	}
 	if room, _ := e.room(time.Now()); room != maxWindow {
 		t.Errorf("a good endpoint has room for %d", room)
@@ -61,10 +61,10 @@ func TestVeryManyRequests(t *testing.T) {
 	}
 	e := newEndpoint(fastPace(), &all)
 	one := must(t, e)
-	if _, ok, shut := e.take(time.Now()); ok || shut {
+	if _, ok, shut := e.tryAcquire(time.Now()); ok || shut {
 		t.Error("it has two")
 	}
-	one.taken(time.Second)
+	one.accepted(time.Second)
 	must(t, e).end()
 	for _, s := range slots {
 		s.end()
@@ -77,7 +77,7 @@ func TestVeryManyRequests(t *testing.T) {
 }
 
 // While a webhook probes the endpoint, its replay does not look again and again, and the other way round.
-func TestProbeOfAnother(t *testing.T) {
+func TestProbeOfTheReplay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := newEndpoint(fastPace(), new(atomic.Int64))
@@ -88,7 +88,7 @@ func TestProbeOfAnother(t *testing.T) {
 		probe := must(t, e)
 		c := &consumer{endpoint: e}
 		again, err := c.run(t.Context())
-		if err != nil || time.Until(again) < lookSoon {
+		if err != nil || time.Until(again) < probeWait {
 			t.Errorf("it looks again in %s, %v", time.Until(again), err)
 		}
 		probe.failed(time.Now(), 0)
@@ -99,17 +99,17 @@ func TestProbeOfAnother(t *testing.T) {
 	})
 }
 
-func TestQuickEndpointIsGivenMore(t *testing.T) {
+func TestFastEndpointGetsMore(t *testing.T) {
 	t.Parallel()
 	e := newEndpoint(fastPace(), new(atomic.Int64))
 	for range 100 {
-		must(t, e).taken(time.Millisecond)
+		must(t, e).accepted(time.Millisecond)
 	}
-	if room, _ := e.room(time.Now()); room != quickRoom*maxWindow {
+	if room, _ := e.room(time.Now()); room != fastRoom*maxWindow {
 		t.Errorf("there is room for %d", room)
 	}
 	for range 100 {
-		must(t, e).taken(time.Second)
+		must(t, e).accepted(time.Second)
 	}
 	if room, _ := e.room(time.Now()); room != maxWindow {
 		t.Errorf("when it is slow, there is room for %d", room)
@@ -117,7 +117,7 @@ func TestQuickEndpointIsGivenMore(t *testing.T) {
 }
 
 // Concurrent requests never exceed the window, whatever their outcomes, and no waiting caller is forgotten.
-func TestWindowHolds(t *testing.T) {
+func TestWindowIsNeverExceeded(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		e := newEndpoint(fastPace(), new(atomic.Int64))
@@ -136,7 +136,7 @@ func TestWindowHolds(t *testing.T) {
 				sending.Add(-1)
 				switch outcome {
 				case 0:
-					s.taken(time.Millisecond)
+					s.accepted(time.Millisecond)
 				case 1:
 					s.failed(time.Now(), 0)
 				default:
@@ -172,7 +172,7 @@ func TestBreaker(t *testing.T) {
 			if !e.open() || room != 0 || pause < want*4/5 || pause > want*6/5 {
 				t.Fatalf("opened %d times: room for %d in %s, not %s", n+1, room, pause, want)
 			}
-			if _, ok, shut := e.take(time.Now().Add(pause - 1)); ok || !shut {
+			if _, ok, shut := e.tryAcquire(time.Now().Add(pause - 1)); ok || !shut {
 				t.Fatal("it lets something through before its time")
 			}
 			<-time.After(pause)
@@ -183,11 +183,11 @@ func TestBreaker(t *testing.T) {
 			if room, _ := e.room(time.Now()); room != 0 {
 				t.Fatalf("beside the probe there is room for %d", room)
 			}
-			if _, ok, _ := e.take(time.Now()); ok {
+			if _, ok, _ := e.tryAcquire(time.Now()); ok {
 				t.Fatal("it lets a second one through")
 			}
 			if n == 11 {
-				probe.taken(time.Second)
+				probe.accepted(time.Second)
 				break
 			}
 			if n == 3 { // a probe without a result leaves the next one free
@@ -214,7 +214,7 @@ func TestManyFailuresAtTheSameTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEndpoint(fastPace(), new(atomic.Int64))
 		for range 200 {
-			must(t, e).taken(time.Second)
+			must(t, e).accepted(time.Second)
 		}
 		var slots []slot
 		for range maxWindow {
@@ -230,7 +230,7 @@ func TestManyFailuresAtTheSameTime(t *testing.T) {
 }
 
 // An endpoint's Retry-After is respected, up to a limit.
-func TestEndpointAsksToBeLeftAlone(t *testing.T) {
+func TestRetryAfterOpensTheBreaker(t *testing.T) {
 	t.Parallel()
 	for asked, want := range map[time.Duration]time.Duration{time.Minute: time.Minute, 100 * time.Hour: longestPause} {
 		synctest.Test(t, func(t *testing.T) {
@@ -266,7 +266,7 @@ func TestWaitingForRoom(t *testing.T) {
 		go wait()
 		go wait()
 		synctest.Wait()
-		slots[0].taken(time.Second) // the window grows: two have room
+		slots[0].accepted(time.Second) // the window grows: two have room
 		for range 2 {
 			if !<-answers {
 				t.Error("there is no room where there is some")

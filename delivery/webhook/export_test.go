@@ -2,8 +2,8 @@ package webhook
 
 import "time"
 
-// Hurry replaces the timing constants of webhooks, with a short linger. It must be called before any other use of the
+// SetPace replaces the timing constants of webhooks, with a short linger. It must be called before any other use of the
 // Webhooks.
-func Hurry(w *Webhooks, schedule []time.Duration, firstPause, longestPause, lease time.Duration) {
+func SetPace(w *Webhooks, schedule []time.Duration, firstPause, longestPause, lease time.Duration) {
 	w.pace = pace{schedule: schedule, firstPause: firstPause, longestPause: longestPause, lease: lease, linger: 50 * time.Millisecond}
 }

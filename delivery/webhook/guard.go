@@ -14,7 +14,7 @@ import (
 )
 
 // errBlocked means that the service may not send to an address.
-var errBlocked = errors.New("it is no public address")
+var errBlocked = errors.New("the address is not public")
 
 // guard decides which addresses requests may go to: public ones, and those that the operator allows. It checks the
 // address that is about to be connected to, after every name lookup. So it does not matter what the name resolved to

@@ -59,7 +59,7 @@ func TestOperatorAllowsNetworks(t *testing.T) {
 
 // An address of this machine counts as inside even if it is public, because it would bypass what protects the machine
 // from outside.
-func TestThisMachineIsInside(t *testing.T) {
+func TestOwnAddressesAreInternal(t *testing.T) {
 	t.Parallel()
 	g := newGuard(nil)
 	g.ownNow = func() ([]net.Addr, error) {

@@ -85,7 +85,7 @@ func start(t testing.TB, db pgtest.DB, o options) *process {
 	if o.lease == 0 {
 		o.lease = time.Minute
 	}
-	webhook.Hurry(p.webhooks, o.schedule, o.pause, 4*o.pause, o.lease)
+	webhook.SetPace(p.webhooks, o.schedule, o.pause, 4*o.pause, o.lease)
 	p.dispatcher = consume.New(consume.Config{Heads: s.Heads, Sources: []consume.Source{p.webhooks}, Log: quiet, PauseMin: 10 * time.Millisecond, PauseMax: 50 * time.Millisecond})
 
 	ctx, cancel := context.WithCancel(context.Background())
@@ -151,7 +151,7 @@ func (p *process) add(t testing.TB, tenant domain.TenantID, stream, eventType st
 }
 
 // put creates or changes a webhook.
-func (p *process) put(t testing.TB, tenant domain.TenantID, name string, d domain.WebhookDefinition) domain.Webhook {
+func (p *process) put(t testing.TB, tenant domain.TenantID, name string, d webhook.Definition) webhook.Webhook {
 	t.Helper()
 	w, _, err := p.webhooks.Put(t.Context(), tenant, name, d)
 	if err != nil {
@@ -256,7 +256,7 @@ func manyTries() []time.Duration {
 
 const patience = time.Minute
 
-// lingers is how long consumers wait for more, as set by Hurry.
+// lingers is how long consumers wait for more, as set by SetPace.
 const lingers = 50 * time.Millisecond
 
 // next waits for a request.
@@ -294,9 +294,9 @@ func (p *process) group(t testing.TB, tenant domain.TenantID, kind, name string)
 }
 
 // attempts returns a webhook's attempts, oldest first.
-func (p *process) attempts(t testing.TB, tenant domain.TenantID, name string) []domain.WebhookAttempt {
+func (p *process) attempts(t testing.TB, tenant domain.TenantID, name string) []webhook.Attempt {
 	t.Helper()
-	newest, err := p.webhooks.Attempts(t.Context(), tenant, name, domain.WebhookAttempts{Limit: 1000})
+	newest, err := p.webhooks.Attempts(t.Context(), tenant, name, webhook.AttemptQuery{Limit: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}

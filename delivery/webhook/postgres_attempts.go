@@ -13,12 +13,12 @@ import (
 
 // AddWebhookAttempts adds to a webhook's log of attempts, in one statement. It ignores attempts of a webhook that no
 // longer exists.
-func (s *Postgres) AddWebhookAttempts(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.WebhookAttempt) error {
+func (s *Postgres) AddWebhookAttempts(ctx context.Context, tenant domain.TenantID, name string, attempts []Attempt) error {
 	if len(attempts) == 0 {
 		return nil
 	}
 	n := len(attempts)
-	ids, events := make([]domain.WebhookAttemptID, n), make([]domain.EventID, n)
+	ids, events := make([]AttemptID, n), make([]domain.EventID, n)
 	types, urls, outcomes, errs, excerpts := make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n)
 	positions, numbers, statuses, took := make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n)
 	replays := make([]bool, n)
@@ -49,7 +49,7 @@ func (s *Postgres) AddWebhookAttempts(ctx context.Context, tenant domain.TenantI
 
 // WebhookAttempts returns a webhook's attempts that match a query, newest first, or domain.CodeNotFound if there is no
 // such webhook.
-func (s *Postgres) WebhookAttempts(ctx context.Context, tenant domain.TenantID, name string, q domain.WebhookAttempts) (attempts []domain.WebhookAttempt, err error) {
+func (s *Postgres) WebhookAttempts(ctx context.Context, tenant domain.TenantID, name string, q AttemptQuery) (attempts []Attempt, err error) {
 	params := []any{tenant, name}
 	where := ""
 	with := func(condition string, param any) {
@@ -88,8 +88,8 @@ func (s *Postgres) WebhookAttempts(ctx context.Context, tenant domain.TenantID, 
 const attemptColumns = `
 	select a.attempt_id, a.event_id, a.event_type, a.position, a.attempt, a.replay, a.url, a.outcome, a.status, a.took, a.error, a.excerpt, a.at, a.next_at`
 
-func scanAttempt(row pgx.CollectableRow) (domain.WebhookAttempt, error) {
-	var a domain.WebhookAttempt
+func scanAttempt(row pgx.CollectableRow) (Attempt, error) {
+	var a Attempt
 	var took int64
 	err := row.Scan(&a.ID, &a.EventID, &a.Type, &a.Position, &a.Attempt, &a.Replay, &a.URL, &a.Outcome, &a.Status, &took, &a.Error, &a.Excerpt,
 		(*pg.Moment)(&a.At), (*pg.Moment)(&a.NextAt))

@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/tables"
 	"github.com/manifold-es/manifold/tables/tablestest"
@@ -24,11 +25,11 @@ func TestAttemptsOfAWebhook(t *testing.T) {
 	putWebhook(t, s, tenant, "other", 1)
 	began := time.Now().UTC().Truncate(time.Microsecond)
 	events := []domain.EventID{domain.NewEventID(), domain.NewEventID(), domain.NewEventID()}
-	var made []domain.WebhookAttempt
+	var made []webhook.Attempt
 	for i := range 30 {
-		a := domain.WebhookAttempt{
-			ID: domain.NewWebhookAttemptID(), EventID: events[i%3], Type: "Placed", Position: int64(i), Attempt: i / 3, Replay: i%2 == 0, URL: "https://example.com/" + strconv.Itoa(i),
-			Outcome: domain.WebhookOutcomes[i%len(domain.WebhookOutcomes)], Status: i, Took: time.Duration(i) * time.Millisecond,
+		a := webhook.Attempt{
+			ID: webhook.NewAttemptID(), EventID: events[i%3], Type: "Placed", Position: int64(i), Attempt: i / 3, Replay: i%2 == 0, URL: "https://example.com/" + strconv.Itoa(i),
+			Outcome: webhook.Outcomes[i%len(webhook.Outcomes)], Status: i, Took: time.Duration(i) * time.Millisecond,
 			Error: "why", Excerpt: "what\x00", At: began.Add(time.Duration(i) * time.Second),
 		}
 		if i%2 == 0 {
@@ -37,7 +38,7 @@ func TestAttemptsOfAWebhook(t *testing.T) {
 		made = append(made, a)
 	}
 	// Ids of one moment are in no order.
-	slices.SortFunc(made, func(a, b domain.WebhookAttempt) int { return slices.Compare(a.ID[:], b.ID[:]) })
+	slices.SortFunc(made, func(a, b webhook.Attempt) int { return slices.Compare(a.ID[:], b.ID[:]) })
 	for range 2 { // the second time as after a lost answer
 		tablestest.Must(t, s.AddWebhookAttempts(ctx, tenant, "mail", made[:20]))
 	}
@@ -46,11 +47,11 @@ func TestAttemptsOfAWebhook(t *testing.T) {
 	tablestest.Must(t, s.AddWebhookAttempts(ctx, tenant, "none", made))
 	tablestest.Must(t, s.AddWebhookAttempts(ctx, tenant, "mail", nil))
 
-	for name, q := range map[string]domain.WebhookAttempts{
-		"all": {}, "of an event": {EventID: events[1]}, "of an outcome": {Outcome: domain.WebhookGone},
-		"of both": {EventID: events[2], Outcome: domain.WebhookDuplicate}, "of neither": {EventID: domain.NewEventID()},
+	for name, q := range map[string]webhook.AttemptQuery{
+		"all": {}, "of an event": {EventID: events[1]}, "of an outcome": {Outcome: webhook.OutcomeGone},
+		"of both": {EventID: events[2], Outcome: webhook.OutcomeDuplicate}, "of neither": {EventID: domain.NewEventID()},
 	} {
-		var want, got []domain.WebhookAttempt
+		var want, got []webhook.Attempt
 		for _, a := range slices.Backward(made) {
 			if (q.EventID.IsZero() || a.EventID == q.EventID) && (q.Outcome == "" || a.Outcome == q.Outcome) {
 				a.Excerpt = "what"
@@ -69,22 +70,22 @@ func TestAttemptsOfAWebhook(t *testing.T) {
 			t.Errorf("%s: there are %d, want %d: %+v and so on", name, len(got), len(want), got[:min(1, len(got))])
 		}
 	}
-	_, err := s.WebhookAttempts(ctx, tenant, "none", domain.WebhookAttempts{Limit: 1})
+	_, err := s.WebhookAttempts(ctx, tenant, "none", webhook.AttemptQuery{Limit: 1})
 	tablestest.WantCode(t, err, domain.CodeNotFound)
 }
 
 // attemptsAt makes attempts at a time, one a millisecond, with the numbers from first on.
-func attemptsAt(at time.Time, first, n int) []domain.WebhookAttempt {
-	all := make([]domain.WebhookAttempt, n)
+func attemptsAt(at time.Time, first, n int) []webhook.Attempt {
+	all := make([]webhook.Attempt, n)
 	for i := range all {
 		moment := at.Add(time.Duration(i) * time.Millisecond)
-		all[i] = domain.WebhookAttempt{ID: domain.FirstWebhookAttemptID(moment), EventID: domain.NewEventID(), Attempt: first + i, Outcome: domain.WebhookOK, At: moment}
+		all[i] = webhook.Attempt{ID: webhook.FirstAttemptID(moment), EventID: domain.NewEventID(), Attempt: first + i, Outcome: webhook.OutcomeOK, At: moment}
 	}
 	return all
 }
 
-// Sweeping keeps the newest attempts, and claims as long as an event may meet them. It takes moments, also where nobody has told
-// the planner how many rows there are.
+// Sweeping keeps the newest attempts, and claims as long as an event may meet them. It takes moments, also where nobody
+// has told the planner how many rows there are.
 func TestSweepingAWebhook(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
@@ -92,7 +93,7 @@ func TestSweepingAWebhook(t *testing.T) {
 	putWebhook(t, s, tenant, "mail", 1)
 	putWebhook(t, s, tenant, "other", 1)
 	now := time.Now()
-	tablestest.Must(t, s.AddWebhookAttempts(ctx, tenant, "mail", attemptsAt(now.Add(-domain.WebhookAttemptsLife-time.Hour), 1, 5500)))
+	tablestest.Must(t, s.AddWebhookAttempts(ctx, tenant, "mail", attemptsAt(now.Add(-webhook.AttemptsLife-time.Hour), 1, 5500)))
 	tablestest.Must(t, s.AddWebhookAttempts(ctx, tenant, "mail", attemptsAt(now.Add(-time.Hour), 5501, 9000)))
 	tablestest.Must(t, s.AddWebhookAttempts(ctx, tenant, "other", attemptsAt(now.Add(-time.Hour), 1, 10)))
 	_, err := super.Exec(ctx, `
@@ -122,13 +123,13 @@ func TestSweepingAWebhook(t *testing.T) {
 	}
 	tablestest.Must(t, s.AddWebhookAttempts(ctx, tenant, "mail", attemptsAt(now, 14_501, 1500)))
 	sweep()
-	if rows, first := left("webhook_attempts", "attempt"); rows != domain.MaxWebhookAttempts || first != 14_501+1500-domain.MaxWebhookAttempts {
+	if rows, first := left("webhook_attempts", "attempt"); rows != webhook.MaxAttempts || first != 14_501+1500-webhook.MaxAttempts {
 		t.Errorf("%d attempts are left, from %d on", rows, first)
 	}
 	if more, err := s.SweepWebhook(ctx, tenant, "none"); more || err != nil {
-		t.Errorf("a webhook that is not there has more: %v, %v", more, err)
+		t.Errorf("a webhook that does not exist has more: %v, %v", more, err)
 	}
-	if others, err := s.WebhookAttempts(ctx, tenant, "other", domain.WebhookAttempts{Limit: 100}); err != nil || len(others) != 10 {
+	if others, err := s.WebhookAttempts(ctx, tenant, "other", webhook.AttemptQuery{Limit: 100}); err != nil || len(others) != 10 {
 		t.Errorf("another webhook has %d attempts left, %v", len(others), err)
 	}
 	tablestest.Must(t, s.DeleteWebhook(ctx, tenant, "mail"))
@@ -137,15 +138,15 @@ func TestSweepingAWebhook(t *testing.T) {
 	}
 }
 
-// Whatever the events, and however they come, in whichever order, together with which others, how often and to whom: of those
-// of one id no two within the window are sent, each that is not sent has one nearby that is, and the answer to a
+// Whatever the events, and however they come, in whichever order, together with which others, how often and to whom: of
+// those of one id no two within the window are sent, each that is not sent has one nearby that is, and the answer to a
 // question stays. In the log's order it is the first that is sent.
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	ctx := t.Context()
 	stores := []*tables.Tables{s, tablestest.OpenAgain(t, db)}
-	claim := func(t rapid.TB, process int, tenant domain.TenantID, window time.Duration, claims []domain.WebhookClaim) []bool {
+	claim := func(t rapid.TB, process int, tenant domain.TenantID, window time.Duration, claims []webhook.Claim) []bool {
 		duplicate, err := stores[process].ClaimWebhookEvents(ctx, tenant, "webhook.mail", window, claims)
 		if err != nil {
 			t.Fatal(err)
@@ -160,11 +161,11 @@ func TestClaims(t *testing.T) {
 			rt.Fatal(err)
 		}
 		n := rapid.IntRange(1, 25).Draw(rt, "events")
-		claims := make([]domain.WebhookClaim, n)
+		claims := make([]webhook.Claim, n)
 		at := start
 		for i := range claims {
 			at = at.Add(time.Duration(rapid.IntRange(0, 8).Draw(rt, "pause")) * time.Second)
-			claims[i] = domain.WebhookClaim{ID: domain.WebhookClaimID(fmt.Sprint(rapid.IntRange(0, 2).Draw(rt, "id"))), Position: int64(i + 1), RecordedAt: at}
+			claims[i] = webhook.Claim{ID: webhook.ClaimID(fmt.Sprint(rapid.IntRange(0, 2).Draw(rt, "id"))), Position: int64(i + 1), RecordedAt: at}
 		}
 		inOrder := rapid.Bool().Draw(rt, "in order")
 		order := make([]int, n)
@@ -176,7 +177,7 @@ func TestClaims(t *testing.T) {
 		}
 		answers := map[int]bool{}
 		ask := func(places []int) {
-			asked := make([]domain.WebhookClaim, len(places))
+			asked := make([]webhook.Claim, len(places))
 			for i, place := range places {
 				asked[i] = claims[place]
 			}
@@ -222,8 +223,8 @@ func TestClaims(t *testing.T) {
 	var claiming sync.WaitGroup
 	for i := range 8 {
 		claiming.Go(func() {
-			same := domain.WebhookClaim{ID: domain.WebhookClaimID("same"), Position: int64(i + 1), RecordedAt: start}
-			if duplicate := claim(t, i%2, tenant, window, []domain.WebhookClaim{same}); !duplicate[0] {
+			same := webhook.Claim{ID: webhook.ClaimID("same"), Position: int64(i + 1), RecordedAt: start}
+			if duplicate := claim(t, i%2, tenant, window, []webhook.Claim{same}); !duplicate[0] {
 				sent.Store(i, true)
 			}
 		})

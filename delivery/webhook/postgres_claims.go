@@ -17,7 +17,7 @@ import (
 // claims are stored for the group. Events of one call are processed in the order of their positions. So repeating a
 // call gives the same answer, in any process. If the webhook no longer exists, all are duplicates.
 func (s *Postgres) ClaimWebhookEvents(
-	ctx context.Context, tenant domain.TenantID, group string, window time.Duration, claims []domain.WebhookClaim,
+	ctx context.Context, tenant domain.TenantID, group string, window time.Duration, claims []Claim,
 ) (duplicate []bool, err error) {
 	duplicate = make([]bool, len(claims))
 	if len(claims) == 0 {
@@ -42,11 +42,11 @@ func (s *Postgres) ClaimWebhookEvents(
 		if err != nil {
 			return err
 		}
-		var taken []domain.WebhookClaim
+		var taken []Claim
 		for _, i := range byPosition(claims) {
 			claim := claims[i]
-			own := func(other domain.WebhookClaim) bool { return other.Position == claim.Position }
-			near := func(other domain.WebhookClaim) bool { return claim.RecordedAt.Sub(other.RecordedAt).Abs() < window }
+			own := func(other Claim) bool { return other.Position == claim.Position }
+			near := func(other Claim) bool { return claim.RecordedAt.Sub(other.RecordedAt).Abs() < window }
 			switch of := there[claim.ID]; {
 			case slices.ContainsFunc(of, own):
 				duplicate[i] = false
@@ -65,7 +65,7 @@ func (s *Postgres) ClaimWebhookEvents(
 }
 
 // byPosition returns the indexes of claims in the order of their events' positions.
-func byPosition(claims []domain.WebhookClaim) []int {
+func byPosition(claims []Claim) []int {
 	order := make([]int, len(claims))
 	for i := range order {
 		order[i] = i
@@ -76,15 +76,15 @@ func byPosition(claims []domain.WebhookClaim) []int {
 
 // readClaims reads, for each given claim, the stored claims of its id that are closest to it in the log, including
 // itself. They are also the closest in time, since events are recorded in the log's order.
-func readClaims(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, group string, claims []domain.WebhookClaim) (map[[32]byte][]domain.WebhookClaim, error) {
+func readClaims(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, group string, claims []Claim) (map[[32]byte][]Claim, error) {
 	ids, positions := make([][]byte, len(claims)), make([]int64, len(claims))
 	for i := range claims {
 		ids[i], positions[i] = claims[i].ID[:], claims[i].Position
 	}
 	rows, _ := tx.Query(ctx, nearClaims, tenant, group, ids, positions)
-	there := make(map[[32]byte][]domain.WebhookClaim, len(ids))
+	there := make(map[[32]byte][]Claim, len(ids))
 	var id []byte
-	var claim domain.WebhookClaim
+	var claim Claim
 	_, err := pgx.ForEachRow(rows, []any{&id, &claim.Position, (*pg.Moment)(&claim.RecordedAt)}, func() error {
 		copy(claim.ID[:], id)
 		there[claim.ID] = append(there[claim.ID], claim)
@@ -109,7 +109,7 @@ const nearClaims = `
 	) as c`
 
 // insertClaims stores claims of a webhook's group.
-func insertClaims(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name, group string, claims []domain.WebhookClaim) error {
+func insertClaims(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name, group string, claims []Claim) error {
 	if len(claims) == 0 {
 		return nil
 	}

@@ -13,18 +13,18 @@ import (
 
 // WebhookFailing returns what the log of attempts says about a webhook's URL if the newest attempt to reach it has
 // failed. It returns nil if that attempt succeeded or there is none.
-func (s *Postgres) WebhookFailing(ctx context.Context, tenant domain.TenantID, name, url string) (failing *domain.WebhookFailing, err error) {
+func (s *Postgres) WebhookFailing(ctx context.Context, tenant domain.TenantID, name, url string) (failing *Failing, err error) {
 	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
 		// Attempts of the same moment have no order, so the last success delimits the consecutive failures.
-		var taken domain.WebhookAttemptID
+		var taken AttemptID
 		err := tx.QueryRow(ctx, `
 			select a.attempt_id from webhook_attempts as a
 			where a.tenant_id = $1 and a.name = $2 and a.url = $3 and a.outcome = $4 order by a.attempt_id desc limit 1`,
-			tenant, name, url, string(domain.WebhookOK)).Scan(&taken)
+			tenant, name, url, string(OutcomeOK)).Scan(&taken)
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			return fmt.Errorf("look for the last attempt that was taken: %w", err)
 		}
-		var found domain.WebhookFailing
+		var found Failing
 		err = tx.QueryRow(ctx, `
 			select count(*) over (), min(a.at) over (), a.at, a.outcome, a.status, a.error from webhook_attempts as a
 			where a.tenant_id = $1 and a.name = $2 and a.url = $3 and a.attempt_id > $4 order by a.attempt_id desc limit 1`,

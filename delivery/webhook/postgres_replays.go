@@ -13,12 +13,12 @@ import (
 )
 
 // readWebhookReplays sets the replays of webhooks.
-func readWebhookReplays(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, names []string, at map[string]*domain.Webhook) error {
+func readWebhookReplays(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, names []string, at map[string]*Webhook) error {
 	rows, _ := tx.Query(ctx, `
 		select r.name, r.from_position, r.to_position, r.started_at, r.done_at from replays as r
 		where r.tenant_id = $1 and r.name = any($2::text[])`, tenant, names)
 	var name string
-	var replay domain.WebhookReplay
+	var replay Replay
 	_, err := pgx.ForEachRow(rows, []any{&name, &replay.From, &replay.To, (*pg.Moment)(&replay.StartedAt), (*pg.Moment)(&replay.DoneAt)}, func() error {
 		at[name].Replay = new(replay)
 		return nil
@@ -32,13 +32,13 @@ func readWebhookReplays(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, 
 // StartWebhookReplay starts a replay of a webhook, with a separate group that reads from replay.From on, and returns
 // the webhook with it. It replaces a finished replay and its dead letters. If a replay is running, the error is
 // domain.CodeConflict.
-func (s *Postgres) StartWebhookReplay(ctx context.Context, tenant domain.TenantID, name string, replay domain.WebhookReplay, definition domain.GroupDefinition) (domain.Webhook, error) {
+func (s *Postgres) StartWebhookReplay(ctx context.Context, tenant domain.TenantID, name string, replay Replay, definition domain.GroupDefinition) (Webhook, error) {
 	before, err := s.Webhook(ctx, tenant, name)
 	if err == nil {
 		err = replaying(name, before.Replay)
 	}
 	if err != nil {
-		return domain.Webhook{}, err
+		return Webhook{}, err
 	}
 	// Do not touch a replay that another process has started meanwhile.
 	may := func(tx pgx.Tx) error {
@@ -50,7 +50,7 @@ func (s *Postgres) StartWebhookReplay(ctx context.Context, tenant domain.TenantI
 	}
 	// Potentially many rows are removed first, in slices.
 	if err := s.emptyGroup(ctx, tenant, replayGroup(name), may); err != nil {
-		return domain.Webhook{}, err
+		return Webhook{}, err
 	}
 	webhook, err := s.changeWebhook(ctx, tenant, name, func(tx pgx.Tx) (changed bool, err error) {
 		if err := may(tx); err != nil {
@@ -74,17 +74,17 @@ func (s *Postgres) StartWebhookReplay(ctx context.Context, tenant domain.TenantI
 
 // lockReplay locks a webhook's row, which guards the start and end of replays, and returns its replay; nil if there is
 // none.
-func lockReplay(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string) (*domain.WebhookReplay, error) {
+func lockReplay(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string) (*Replay, error) {
 	webhook, err := lockWebhook(ctx, tx, tenant, name)
 	if err != nil {
 		return nil, err
 	}
-	err = readWebhookReplays(ctx, tx, tenant, []string{name}, map[string]*domain.Webhook{name: &webhook})
+	err = readWebhookReplays(ctx, tx, tenant, []string{name}, map[string]*Webhook{name: &webhook})
 	return webhook.Replay, err
 }
 
 // replaying returns an error if a replay is running.
-func replaying(name string, replay *domain.WebhookReplay) error {
+func replaying(name string, replay *Replay) error {
 	if replay == nil || !replay.DoneAt.IsZero() {
 		return nil
 	}
@@ -112,10 +112,10 @@ func (s *Postgres) EndWebhookReplay(ctx context.Context, tenant domain.TenantID,
 // CancelWebhookReplay removes a webhook's replay, whatever its progress, with its group and dead letters, and returns
 // the webhook without it. It returns domain.CodeNotFound if there is none, and domain.CodeConflict if another replay
 // has replaced it meanwhile.
-func (s *Postgres) CancelWebhookReplay(ctx context.Context, tenant domain.TenantID, name string) (domain.Webhook, error) {
+func (s *Postgres) CancelWebhookReplay(ctx context.Context, tenant domain.TenantID, name string) (Webhook, error) {
 	before, err := s.Webhook(ctx, tenant, name)
 	if err != nil {
-		return domain.Webhook{}, err
+		return Webhook{}, err
 	}
 	may := func(tx pgx.Tx) error {
 		there, err := lockReplay(ctx, tx, tenant, name)
@@ -130,7 +130,7 @@ func (s *Postgres) CancelWebhookReplay(ctx context.Context, tenant domain.Tenant
 		return nil
 	}
 	if err := s.emptyGroup(ctx, tenant, replayGroup(name), may); err != nil {
-		return domain.Webhook{}, err
+		return Webhook{}, err
 	}
 	webhook, err := s.changeWebhook(ctx, tenant, name, func(tx pgx.Tx) (changed bool, err error) {
 		if err := may(tx); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/manifold-es/manifold/pg"
 )
 
-func insertSecret(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string, secret domain.WebhookSecret) error {
+func insertSecret(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string, secret Secret) error {
 	_, err := tx.Exec(ctx, `
 		insert into webhook_secrets (tenant_id, name, secret_id, secret, created_at)
 		select w.tenant_id, w.name, $3::uuid, $4::bytea, clock_timestamp() from webhooks as w where w.tenant_id = $1 and w.name = $2`,
@@ -23,13 +23,13 @@ func insertSecret(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name s
 }
 
 // readSecrets sets the unexpired secrets of webhooks, oldest first.
-func readSecrets(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, names []string, at map[string]*domain.Webhook) error {
+func readSecrets(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, names []string, at map[string]*Webhook) error {
 	rows, _ := tx.Query(ctx, `
 		select s.name, s.secret_id, s.secret, s.created_at, s.expires_at from webhook_secrets as s
 		where s.tenant_id = $1 and s.name = any($2::text[]) and (s.expires_at is null or s.expires_at > clock_timestamp())
 		order by s.created_at, s.secret_id`, tenant, names)
 	var name string
-	var s domain.WebhookSecret
+	var s Secret
 	_, err := pgx.ForEachRow(rows, []any{&name, &s.ID, &s.Key, (*pg.Moment)(&s.CreatedAt), (*pg.Moment)(&s.ExpiresAt)}, func() error {
 		at[name].Secrets = append(at[name].Secrets, s)
 		s.Key = nil // the next secret needs separate memory
@@ -43,8 +43,8 @@ func readSecrets(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, names [
 
 // AddWebhookSecret adds a secret to a webhook and returns the webhook with it. The existing secrets expire after the
 // time expireOld from now, or earlier if they already had to; negative: they stay unchanged. Beyond
-// domain.MaxWebhookSecrets the error is domain.CodeConflict.
-func (s *Postgres) AddWebhookSecret(ctx context.Context, tenant domain.TenantID, name string, secret domain.WebhookSecret, expireOld time.Duration) (domain.Webhook, error) {
+// MaxSecrets the error is domain.CodeConflict.
+func (s *Postgres) AddWebhookSecret(ctx context.Context, tenant domain.TenantID, name string, secret Secret, expireOld time.Duration) (Webhook, error) {
 	return s.changeWebhook(ctx, tenant, name, func(tx pgx.Tx) (changed bool, err error) {
 		if _, err := lockWebhook(ctx, tx, tenant, name); err != nil {
 			return false, err
@@ -61,7 +61,7 @@ func (s *Postgres) AddWebhookSecret(ctx context.Context, tenant domain.TenantID,
 		switch {
 		case err != nil:
 			return false, err
-		case there >= domain.MaxWebhookSecrets:
+		case there >= MaxSecrets:
 			return false, domain.Errorf(domain.CodeConflict, "", "webhook %q has %d secrets, which is the maximum; remove one that its receiver no longer needs", name, there)
 		}
 		return true, insertSecret(ctx, tx, tenant, name, secret)
@@ -83,7 +83,7 @@ func signing(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string
 
 // RemoveWebhookSecret removes a secret and returns the webhook without it. It returns domain.CodeNotFound if there is
 // none, and domain.CodeConflict if no secret without an expiry would be left.
-func (s *Postgres) RemoveWebhookSecret(ctx context.Context, tenant domain.TenantID, name string, id domain.WebhookSecretID) (domain.Webhook, error) {
+func (s *Postgres) RemoveWebhookSecret(ctx context.Context, tenant domain.TenantID, name string, id SecretID) (Webhook, error) {
 	return s.changeWebhook(ctx, tenant, name, func(tx pgx.Tx) (changed bool, err error) {
 		if _, err := lockWebhook(ctx, tx, tenant, name); err != nil {
 			return false, err

@@ -77,8 +77,8 @@ func (s *Postgres) emptySliced(ctx context.Context, table string, tenant domain.
 	return nil
 }
 
-// SweepWebhook removes some outdated rows of a webhook: attempts beyond the newest domain.MaxWebhookAttempts or older
-// than domain.WebhookAttemptsLife, and claims that events can no longer meet. more reports that there may be more such
+// SweepWebhook removes some outdated rows of a webhook: attempts beyond the newest MaxAttempts or older
+// than AttemptsLife, and claims that events can no longer meet. more reports that there may be more such
 // rows. A call takes only a moment. A webhook that no longer exists has nothing left to remove.
 func (s *Postgres) SweepWebhook(ctx context.Context, tenant domain.TenantID, name string) (more bool, err error) {
 	webhook, err := s.Webhook(ctx, tenant, name)
@@ -93,7 +93,7 @@ func (s *Postgres) SweepWebhook(ctx context.Context, tenant domain.TenantID, nam
 			return err
 		}
 		for _, group := range []string{webhookGroup(name), replayGroup(name)} {
-			some, err := sweepClaims(ctx, tx, tenant, group, webhook.DedupeWindow+domain.WebhookClaimsKeepFor)
+			some, err := sweepClaims(ctx, tx, tenant, group, webhook.DedupeWindow+ClaimsKept)
 			if err != nil {
 				return err
 			}
@@ -109,11 +109,11 @@ func sweepAttempts(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name 
 	if err := tx.QueryRow(ctx, "select now()").Scan(&now); err != nil {
 		return false, fmt.Errorf("ask for the time: %w", err)
 	}
-	below := domain.FirstWebhookAttemptID(now.Add(-domain.WebhookAttemptsLife))
-	var kept domain.WebhookAttemptID // the oldest attempt to keep
+	below := FirstAttemptID(now.Add(-AttemptsLife))
+	var kept AttemptID // the oldest attempt to keep
 	err = tx.QueryRow(ctx, `
 		select a.attempt_id from webhook_attempts as a where a.tenant_id = $1 and a.name = $2
-		order by a.attempt_id desc offset $3 limit 1`, tenant, name, domain.MaxWebhookAttempts-1).Scan(&kept)
+		order by a.attempt_id desc offset $3 limit 1`, tenant, name, MaxAttempts-1).Scan(&kept)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 	case err != nil:

@@ -5,8 +5,8 @@ import (
 	"github.com/manifold-es/manifold/pg"
 )
 
-// Postgres reads and writes the tables of webhooks. All methods may be called concurrently. An error that a client can act on is a
-// *domain.Error. If the database cannot be reached, its code is domain.CodeUnavailable.
+// Postgres reads and writes the tables of webhooks. All methods may be called concurrently. An error that a client can
+// act on is a *domain.Error. If the database cannot be reached, its code is domain.CodeUnavailable.
 type Postgres struct {
 	db     *pg.DB
 	groups *group.Postgres

@@ -15,14 +15,14 @@ import (
 	"github.com/manifold-es/manifold/pg"
 )
 
-var webhookQuota = pg.Quota{Things: "webhooks", Table: "webhooks", Most: domain.MaxWebhooks}
+var webhookQuota = pg.Quota{Items: "webhooks", Table: "webhooks", Max: MaxWebhooks}
 
 // Lock order: a transaction that locks a webhook and its group locks the webhook's row first. Everything that belongs
 // to a webhook is changed while its row is locked.
 
-// keptWebhook is the stored form of a webhook's definition. Fields of a later release, which may run at the same time,
+// storedWebhook is the stored form of a webhook's definition. Fields of a later release, which may run at the same time,
 // are ignored.
-type keptWebhook struct {
+type storedWebhook struct {
 	Stream       string   `json:"stream,omitempty"`
 	Categories   []string `json:"categories,omitempty"`
 	Types        []string `json:"types,omitempty"`
@@ -38,23 +38,23 @@ type keptWebhook struct {
 	Timeout      int64    `json:"timeout"`
 }
 
-func keepWebhook(d domain.WebhookDefinition) keptWebhook {
-	return keptWebhook{
+func keepWebhook(d Definition) storedWebhook {
+	return storedWebhook{
 		Stream: d.Stream, Categories: pg.NilIfEmpty(d.Categories), Types: pg.NilIfEmpty(d.Types), Filter: d.Filter, Projection: d.Projection, URL: d.URL,
 		Delay: d.Delay.Milliseconds(), DedupeID: d.DedupeID, DedupeWindow: d.DedupeWindow.Milliseconds(), From: d.From, Format: string(d.Format),
 		Ordering: string(d.Ordering), Timeout: d.Timeout.Milliseconds(),
 	}
 }
 
-func readWebhookDefinition(raw []byte) (domain.WebhookDefinition, error) {
-	var k keptWebhook
+func readWebhookDefinition(raw []byte) (Definition, error) {
+	var k storedWebhook
 	if err := json.Unmarshal(raw, &k); err != nil {
-		return domain.WebhookDefinition{}, fmt.Errorf("decode a stored webhook definition: %w", err)
+		return Definition{}, fmt.Errorf("decode a stored webhook definition: %w", err)
 	}
-	return domain.WebhookDefinition{
+	return Definition{
 		Selection:  domain.Selection{Stream: k.Stream, Categories: k.Categories, Types: k.Types, Filter: k.Filter},
 		Projection: k.Projection, URL: k.URL, Delay: time.Duration(k.Delay) * time.Millisecond, DedupeID: k.DedupeID,
-		DedupeWindow: time.Duration(k.DedupeWindow) * time.Millisecond, From: k.From, Format: domain.WebhookFormat(k.Format),
+		DedupeWindow: time.Duration(k.DedupeWindow) * time.Millisecond, From: k.From, Format: Format(k.Format),
 		Ordering: domain.Ordering(k.Ordering), Timeout: time.Duration(k.Timeout) * time.Millisecond,
 	}, nil
 }
@@ -62,19 +62,19 @@ func readWebhookDefinition(raw []byte) (domain.WebhookDefinition, error) {
 // webhookColumns are the columns that scanWebhook expects, of the table of webhooks as w.
 const webhookColumns = `w.name, w.definition, w.revision, w.paused, w.disabled_at, w.disabled_reason, w.created_at, w.updated_at`
 
-func scanWebhook(row pgx.CollectableRow) (domain.Webhook, error) {
-	var w domain.Webhook
+func scanWebhook(row pgx.CollectableRow) (Webhook, error) {
+	var w Webhook
 	var definition []byte
 	err := row.Scan(&w.Name, &definition, &w.Revision, &w.Paused, (*pg.Moment)(&w.DisabledAt), &w.DisabledReason, (*pg.Moment)(&w.CreatedAt), (*pg.Moment)(&w.UpdatedAt))
 	if err != nil {
-		return domain.Webhook{}, err
+		return Webhook{}, err
 	}
-	w.WebhookDefinition, err = readWebhookDefinition(definition)
+	w.Definition, err = readWebhookDefinition(definition)
 	return w, err
 }
 
 func noWebhook(name string) error {
-	return domain.Errorf(domain.CodeNotFound, "name", "there is no webhook %q; put one at /v1/webhooks/%s", name, name)
+	return domain.Errorf(domain.CodeNotFound, "name", "there is no webhook %q; create it with PUT /v1/webhooks/%s", name, name)
 }
 
 // webhookGroup returns the name of a webhook's group, and replayGroup that of its replay's group.
@@ -84,14 +84,14 @@ func replayGroup(name string) string  { return domain.ServiceGroup(domain.Servic
 // PutWebhook creates a webhook with its first secret and its group, which begins to read at the position start. If the
 // webhook exists, PutWebhook replaces its definition and its group's, and resumes it if it was disabled. It returns the
 // resulting webhook. If both definitions are the same and it is not disabled, nothing changes, including the revision.
-// A tenant may have domain.MaxWebhooks; beyond that the error is domain.CodeQuotaExceeded.
+// A tenant may have MaxWebhooks; beyond that the error is domain.CodeQuotaExceeded.
 func (s *Postgres) PutWebhook(
-	ctx context.Context, tenant domain.TenantID, name string, definition domain.WebhookDefinition, consumer domain.GroupDefinition, start int64, secret domain.WebhookSecret,
-) (webhook domain.Webhook, created bool, err error) {
+	ctx context.Context, tenant domain.TenantID, name string, definition Definition, consumer domain.GroupDefinition, start int64, secret Secret,
+) (webhook Webhook, created bool, err error) {
 	kept := keepWebhook(definition)
 	raw, err := json.Marshal(kept)
 	if err != nil {
-		return domain.Webhook{}, false, fmt.Errorf("write the webhook's definition: %w", err)
+		return Webhook{}, false, fmt.Errorf("write the webhook's definition: %w", err)
 	}
 	webhook, err = s.changeWebhook(ctx, tenant, name, func(tx pgx.Tx) (changed bool, err error) {
 		created = false
@@ -109,13 +109,13 @@ func (s *Postgres) PutWebhook(
 				return false, err
 			}
 		case !errors.Is(err, pgx.ErrNoRows):
-			return false, fmt.Errorf("make a webhook: %w", err)
+			return false, fmt.Errorf("create a webhook: %w", err)
 		default:
 			there, err := lockWebhook(ctx, tx, tenant, name)
 			if err != nil {
 				return false, err
 			}
-			if changed = !reflect.DeepEqual(keepWebhook(there.WebhookDefinition), kept) || !there.DisabledAt.IsZero(); changed {
+			if changed = !reflect.DeepEqual(keepWebhook(there.Definition), kept) || !there.DisabledAt.IsZero(); changed {
 				_, err := tx.Exec(ctx, `
 					update webhooks as w set definition = $3, disabled_at = null, disabled_reason = '' where w.tenant_id = $1 and w.name = $2`, tenant, name, raw)
 				if err != nil {
@@ -131,7 +131,7 @@ func (s *Postgres) PutWebhook(
 
 // changeWebhook runs do in a transaction under the tenant, increments the webhook's revision if do reports a change of
 // existing rows, and returns the resulting webhook. It notifies the users of webhooks.
-func (s *Postgres) changeWebhook(ctx context.Context, tenant domain.TenantID, name string, do func(pgx.Tx) (changed bool, err error)) (webhook domain.Webhook, err error) {
+func (s *Postgres) changeWebhook(ctx context.Context, tenant domain.TenantID, name string, do func(pgx.Tx) (changed bool, err error)) (webhook Webhook, err error) {
 	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
 		changed, err := do(tx)
 		if err != nil {
@@ -155,9 +155,9 @@ func (s *Postgres) changeWebhook(ctx context.Context, tenant domain.TenantID, na
 		return pg.Notify(ctx, tx, pg.WebhooksChannel, tenant.String())
 	})
 	if err != nil {
-		return domain.Webhook{}, err
+		return Webhook{}, err
 	}
-	s.db.WebhooksChanged.Tell(tenant)
+	s.db.WebhooksChanged.Notify(tenant)
 	s.groups.NotifyGroup(tenant, webhookGroup(name))
 	return webhook, nil
 }
@@ -167,27 +167,27 @@ func (s *Postgres) TellWebhooks(ctx context.Context, tenant domain.TenantID) err
 	if _, err := s.db.System.Exec(ctx, "select pg_notify($1, $2)", pg.WebhooksChannel, tenant.String()); err != nil {
 		return pg.Unavailable(fmt.Errorf("notify of changed webhooks: %w", err))
 	}
-	s.db.WebhooksChanged.Tell(tenant)
+	s.db.WebhooksChanged.Notify(tenant)
 	return nil
 }
 
 // lockWebhook locks a webhook's row, but not against transactions that only prevent its removal. It returns the webhook
 // without its secrets and replay, or domain.CodeNotFound if there is none.
-func lockWebhook(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string) (domain.Webhook, error) {
+func lockWebhook(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string) (Webhook, error) {
 	rows, _ := tx.Query(ctx, "select "+webhookColumns+" from webhooks as w where w.tenant_id = $1 and w.name = $2 for no key update", tenant, name)
 	webhook, err := pgx.CollectExactlyOneRow(rows, scanWebhook)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return domain.Webhook{}, noWebhook(name)
+		return Webhook{}, noWebhook(name)
 	case err != nil:
-		return domain.Webhook{}, fmt.Errorf("lock a webhook: %w", err)
+		return Webhook{}, fmt.Errorf("lock a webhook: %w", err)
 	}
 	return webhook, nil
 }
 
 // readWebhooks reads a tenant's webhooks, ordered by name, with their secrets and replays. The condition where refers
 // to the table of webhooks as w, with params from $2 on.
-func readWebhooks(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, where string, params ...any) ([]domain.Webhook, error) {
+func readWebhooks(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, where string, params ...any) ([]Webhook, error) {
 	params = append([]any{tenant}, params...)
 	rows, _ := tx.Query(ctx, "select "+webhookColumns+" from webhooks as w where w.tenant_id = $1 and "+where, params...)
 	found, err := pgx.CollectRows(rows, scanWebhook)
@@ -197,7 +197,7 @@ func readWebhooks(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, where 
 	if len(found) == 0 {
 		return nil, nil
 	}
-	names, at := make([]string, len(found)), make(map[string]*domain.Webhook, len(found))
+	names, at := make([]string, len(found)), make(map[string]*Webhook, len(found))
 	for i := range found {
 		names[i], at[found[i].Name] = found[i].Name, &found[i]
 	}
@@ -208,7 +208,7 @@ func readWebhooks(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, where 
 }
 
 // Webhook returns a webhook, or domain.CodeNotFound if there is none.
-func (s *Postgres) Webhook(ctx context.Context, tenant domain.TenantID, name string) (webhook domain.Webhook, err error) {
+func (s *Postgres) Webhook(ctx context.Context, tenant domain.TenantID, name string) (webhook Webhook, err error) {
 	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
 		found, err := readWebhooks(ctx, tx, tenant, "w.name = $2", name)
 		switch {
@@ -224,7 +224,7 @@ func (s *Postgres) Webhook(ctx context.Context, tenant domain.TenantID, name str
 }
 
 // Webhooks returns the first limit webhooks after the name after (empty: from the first), ordered by name.
-func (s *Postgres) Webhooks(ctx context.Context, tenant domain.TenantID, after string, limit int) (webhooks []domain.Webhook, err error) {
+func (s *Postgres) Webhooks(ctx context.Context, tenant domain.TenantID, after string, limit int) (webhooks []Webhook, err error) {
 	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
 		webhooks, err = readWebhooks(ctx, tx, tenant, "w.name > $2 order by w.name limit $3", after, limit)
 		return err
@@ -233,10 +233,10 @@ func (s *Postgres) Webhooks(ctx context.Context, tenant domain.TenantID, after s
 }
 
 // SendingWebhooks returns all webhooks of an active tenant. For a suspended or deleting tenant, nothing is sent.
-func (s *Postgres) SendingWebhooks(ctx context.Context, tenant domain.TenantID) (webhooks []domain.Webhook, err error) {
+func (s *Postgres) SendingWebhooks(ctx context.Context, tenant domain.TenantID) (webhooks []Webhook, err error) {
 	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
 		webhooks, err = readWebhooks(ctx, tx, tenant, `
-			not exists (select from tenants t where t.tenant_id = $1 and t.state <> 'active') order by w.name limit $2`, domain.MaxWebhooks)
+			not exists (select from tenants t where t.tenant_id = $1 and t.state <> 'active') order by w.name limit $2`, MaxWebhooks)
 		return err
 	})
 	return webhooks, err
@@ -254,7 +254,7 @@ func (s *Postgres) WebhookTenants(ctx context.Context) ([]domain.TenantID, error
 
 // PauseWebhook pauses or resumes a webhook and returns the resulting webhook. It also resumes a disabled webhook. A
 // webhook already in that state keeps its revision.
-func (s *Postgres) PauseWebhook(ctx context.Context, tenant domain.TenantID, name string, paused bool) (domain.Webhook, error) {
+func (s *Postgres) PauseWebhook(ctx context.Context, tenant domain.TenantID, name string, paused bool) (Webhook, error) {
 	return s.changeWebhook(ctx, tenant, name, func(tx pgx.Tx) (changed bool, err error) {
 		webhook, err := lockWebhook(ctx, tx, tenant, name)
 		if err != nil || webhook.Paused == paused && (paused || webhook.DisabledAt.IsZero()) {
@@ -327,7 +327,7 @@ func (s *Postgres) DeleteWebhook(ctx context.Context, tenant domain.TenantID, na
 	if err != nil {
 		return err
 	}
-	s.db.WebhooksChanged.Tell(tenant)
+	s.db.WebhooksChanged.Notify(tenant)
 	s.groups.NotifyGroup(tenant, webhookGroup(name))
 	s.groups.NotifyGroup(tenant, replayGroup(name))
 	return nil

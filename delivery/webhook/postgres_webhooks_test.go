@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
@@ -17,25 +18,25 @@ import (
 )
 
 // webhookDefinition is one with something in each of its fields that can be there together with others.
-func webhookDefinition() domain.WebhookDefinition {
-	return domain.WebhookDefinition{
+func webhookDefinition() webhook.Definition {
+	return webhook.Definition{
 		Selection: domain.Selection{Categories: []string{"order"}, Types: []string{"Placed"}, Filter: "event.data.n > 1"},
 		URL:       "https://example.com/hook", Delay: 1500 * time.Millisecond, DedupeID: "event.data.id", DedupeWindow: time.Minute,
-		From: "end", Format: domain.WebhookCloudEvents, Ordering: domain.OrderingStream, Timeout: 3 * time.Second,
+		From: "end", Format: webhook.FormatCloudEvents, Ordering: domain.OrderingStream, Timeout: 3 * time.Second,
 	}
 }
 
-func newSecret(text string) domain.WebhookSecret {
-	return domain.WebhookSecret{ID: domain.NewWebhookSecretID(), Key: []byte(text)}
+func newSecret(text string) webhook.Secret {
+	return webhook.Secret{ID: webhook.NewSecretID(), Key: []byte(text)}
 }
 
 // putWebhook makes a webhook that reads from a position.
-func putWebhook(t *testing.T, s *tables.Tables, tenant domain.TenantID, name string, start int64) domain.Webhook {
+func putWebhook(t *testing.T, s *tables.Tables, tenant domain.TenantID, name string, start int64) webhook.Webhook {
 	t.Helper()
 	webhook, created, err := s.PutWebhook(t.Context(), tenant, name, webhookDefinition(), tablestest.GroupDefinition(0), start, newSecret("first of "+name))
 	tablestest.Must(t, err)
 	if !created {
-		t.Fatalf("webhook %q was there already", name)
+		t.Fatalf("webhook %q already exists", name)
 	}
 	return webhook
 }
@@ -49,7 +50,7 @@ func TestWebhook(t *testing.T) {
 	tablestest.WantCode(t, err, domain.CodeNotFound)
 
 	made := putWebhook(t, s, tenant, "mail", 4)
-	if made.Name != "mail" || made.Stopped() || made.CreatedAt.IsZero() || made.Replay != nil || !reflect.DeepEqual(made.WebhookDefinition, webhookDefinition()) {
+	if made.Name != "mail" || made.Stopped() || made.CreatedAt.IsZero() || made.Replay != nil || !reflect.DeepEqual(made.Definition, webhookDefinition()) {
 		t.Errorf("made %+v", made)
 	}
 	if len(made.Secrets) != 1 || string(made.Secrets[0].Key) != "first of mail" || !made.Secrets[0].ExpiresAt.IsZero() {
@@ -62,7 +63,7 @@ func TestWebhook(t *testing.T) {
 		t.Errorf("its group is at %+v", got)
 	}
 
-	put := func(definition domain.WebhookDefinition, group domain.GroupDefinition) domain.Webhook {
+	put := func(definition webhook.Definition, group domain.GroupDefinition) webhook.Webhook {
 		t.Helper()
 		webhook, created, err := s.PutWebhook(ctx, tenant, "mail", definition, group, 1, newSecret("not this one"))
 		tablestest.Must(t, err)
@@ -77,7 +78,7 @@ func TestWebhook(t *testing.T) {
 	definition, group := webhookDefinition(), tablestest.GroupDefinition(0)
 	definition.URL, group.Types = "https://example.org/", []string{"Paid"}
 	changed := put(definition, group)
-	if changed.Revision <= made.Revision || !reflect.DeepEqual(changed.WebhookDefinition, definition) {
+	if changed.Revision <= made.Revision || !reflect.DeepEqual(changed.Definition, definition) {
 		t.Errorf("changed to %+v", changed)
 	}
 	if got, err := s.Group(ctx, tenant, "webhook.mail"); err != nil || !reflect.DeepEqual(got.Types, group.Types) {
@@ -162,7 +163,7 @@ func TestWebhooksAreListedByName(t *testing.T) {
 		putWebhook(t, s, tenant, name, 1)
 	}
 	putWebhook(t, s, other, "e", 1)
-	_, err := s.StartWebhookReplay(ctx, tenant, "b", domain.WebhookReplay{From: 1, To: 2}, tablestest.GroupDefinition(0))
+	_, err := s.StartWebhookReplay(ctx, tenant, "b", webhook.Replay{From: 1, To: 2}, tablestest.GroupDefinition(0))
 	tablestest.Must(t, err)
 	var names []string
 	for after := ""; ; after = names[len(names)-1] {
@@ -188,14 +189,14 @@ func TestWebhooksAreListedByName(t *testing.T) {
 
 	_, err = db.Pool(t, "postgres", 1).Exec(ctx, `
 		insert into manifold.webhooks (tenant_id, name, definition, revision) select $1, 'h' || n, '{}', 1 from generate_series(5, $2) as n`,
-		tenant, domain.MaxWebhooks)
+		tenant, webhook.MaxWebhooks)
 	tablestest.Must(t, err)
 	_, _, err = s.PutWebhook(ctx, tenant, "more", webhookDefinition(), tablestest.GroupDefinition(0), 1, newSecret(""))
 	tablestest.WantCode(t, err, domain.CodeQuotaExceeded)
 }
 
 // For a suspended tenant nothing is sent, and the senders are notified.
-func TestNothingIsSentOfASuspendedTenant(t *testing.T) {
+func TestNothingIsSentForASuspendedTenant(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
 	ctx, tenant := t.Context(), tablestest.NewTenant(t, s)
@@ -224,7 +225,7 @@ func TestSecretsOfAWebhook(t *testing.T) {
 	s, db := tablestest.Open(t)
 	ctx, tenant := t.Context(), domain.NewTenantID()
 	made := putWebhook(t, s, tenant, "mail", 1)
-	add := func(text string, expireOld time.Duration) domain.Webhook {
+	add := func(text string, expireOld time.Duration) webhook.Webhook {
 		t.Helper()
 		webhook, err := s.AddWebhookSecret(ctx, tenant, "mail", newSecret(text), expireOld)
 		tablestest.Must(t, err)
@@ -278,31 +279,31 @@ func TestReplaysOfAWebhook(t *testing.T) {
 	made := putWebhook(t, s, tenant, "mail", 6)
 	group := tablestest.GroupDefinition(0)
 	group.To = 4
-	webhook, err := s.StartWebhookReplay(ctx, tenant, "mail", domain.WebhookReplay{From: 2, To: 4}, group)
+	replaying, err := s.StartWebhookReplay(ctx, tenant, "mail", webhook.Replay{From: 2, To: 4}, group)
 	tablestest.Must(t, err)
-	if r := webhook.Replay; r == nil || r.From != 2 || r.To != 4 || r.StartedAt.IsZero() || !r.DoneAt.IsZero() || webhook.Revision <= made.Revision {
+	if r := replaying.Replay; r == nil || r.From != 2 || r.To != 4 || r.StartedAt.IsZero() || !r.DoneAt.IsZero() || replaying.Revision <= made.Revision {
 		t.Fatalf("the replay is %+v", r)
 	}
 	if got := tablestest.StatusOf(t, s, tenant, "replay.mail", 0); got.ReadTo != 1 {
 		t.Errorf("its group is at %+v", got)
 	}
-	claim := domain.WebhookClaim{ID: domain.WebhookClaimID("a"), Position: 2, RecordedAt: time.Now()}
-	_, err = s.ClaimWebhookEvents(ctx, tenant, "replay.mail", time.Minute, []domain.WebhookClaim{claim})
+	claim := webhook.Claim{ID: webhook.ClaimID("a"), Position: 2, RecordedAt: time.Now()}
+	_, err = s.ClaimWebhookEvents(ctx, tenant, "replay.mail", time.Minute, []webhook.Claim{claim})
 	tablestest.Must(t, err)
-	_, err = s.StartWebhookReplay(ctx, tenant, "mail", domain.WebhookReplay{From: 1, To: 1}, group)
+	_, err = s.StartWebhookReplay(ctx, tenant, "mail", webhook.Replay{From: 1, To: 1}, group)
 	tablestest.WantCode(t, err, domain.CodeConflict)
 
-	tablestest.Must(t, s.EndWebhookReplay(ctx, tenant, "mail", webhook.Replay.StartedAt.Add(-time.Second)))
+	tablestest.Must(t, s.EndWebhookReplay(ctx, tenant, "mail", replaying.Replay.StartedAt.Add(-time.Second)))
 	if got, err := s.Webhook(ctx, tenant, "mail"); err != nil || !got.Replay.DoneAt.IsZero() {
 		t.Errorf("another one's end has ended %+v, %v", got.Replay, err)
 	}
-	tablestest.Must(t, s.EndWebhookReplay(ctx, tenant, "mail", webhook.Replay.StartedAt))
-	tablestest.Must(t, s.EndWebhookReplay(ctx, tenant, "mail", webhook.Replay.StartedAt))
+	tablestest.Must(t, s.EndWebhookReplay(ctx, tenant, "mail", replaying.Replay.StartedAt))
+	tablestest.Must(t, s.EndWebhookReplay(ctx, tenant, "mail", replaying.Replay.StartedAt))
 	done, err := s.Webhook(ctx, tenant, "mail")
 	if err != nil || done.Replay.DoneAt.IsZero() {
 		t.Errorf("done is %+v, %v", done.Replay, err)
 	}
-	again, err := s.StartWebhookReplay(ctx, tenant, "mail", domain.WebhookReplay{From: 1, To: 4}, group)
+	again, err := s.StartWebhookReplay(ctx, tenant, "mail", webhook.Replay{From: 1, To: 4}, group)
 	tablestest.Must(t, err)
 	if got := tablestest.StatusOf(t, s, tenant, "replay.mail", 0); got.ReadTo != 0 || again.Replay.From != 1 {
 		t.Errorf("the next replay is %+v, at %+v", again.Replay, got)
@@ -320,12 +321,12 @@ func TestReplaysOfAWebhook(t *testing.T) {
 	tablestest.WantCode(t, err, domain.CodeNotFound)
 	_, err = s.CancelWebhookReplay(ctx, tenant, "mail")
 	tablestest.WantCode(t, err, domain.CodeNotFound)
-	_, err = s.StartWebhookReplay(ctx, tenant, "none", domain.WebhookReplay{From: 1, To: 4}, group)
+	_, err = s.StartWebhookReplay(ctx, tenant, "none", webhook.Replay{From: 1, To: 4}, group)
 	tablestest.WantCode(t, err, domain.CodeNotFound)
 }
 
 // A replay that is to begin, or to be cancelled, takes nothing from one that somebody else has begun meanwhile.
-func TestReplaysThatBeginTogether(t *testing.T) {
+func TestConcurrentReplays(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	ctx, tenant := t.Context(), domain.NewTenantID()
@@ -334,12 +335,12 @@ func TestReplaysThatBeginTogether(t *testing.T) {
 	pool := db.Pool(t, pgtest.RoleSuperuser, 2)
 	for what, do := range map[string]func() error{
 		"starting": func() error {
-			_, err := s.StartWebhookReplay(ctx, tenant, "mail", domain.WebhookReplay{From: 1, To: 5}, tablestest.GroupDefinition(0))
+			_, err := s.StartWebhookReplay(ctx, tenant, "mail", webhook.Replay{From: 1, To: 5}, tablestest.GroupDefinition(0))
 			return err
 		},
 		"cancelling": func() error { _, err := s.CancelWebhookReplay(ctx, tenant, "mail"); return err },
 	} {
-		webhook, err := s.StartWebhookReplay(ctx, tenant, "mail", domain.WebhookReplay{From: 1, To: 5}, tablestest.GroupDefinition(0))
+		webhook, err := s.StartWebhookReplay(ctx, tenant, "mail", webhook.Replay{From: 1, To: 5}, tablestest.GroupDefinition(0))
 		tablestest.Must(t, err)
 		tablestest.Must(t, s.EndWebhookReplay(ctx, tenant, "mail", webhook.Replay.StartedAt))
 		// The other one has the webhook's row, and what it changes shows when it has committed.
@@ -369,7 +370,7 @@ func TestReplaysThatBeginTogether(t *testing.T) {
 }
 
 // Every process hears which tenant's webhooks have changed, and whichever way.
-func TestChangesOfWebhooksAreTold(t *testing.T) {
+func TestChangesOfWebhooksAreReported(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	far := tablestest.OpenAgain(t, db)
@@ -392,7 +393,7 @@ func TestChangesOfWebhooksAreTold(t *testing.T) {
 			return err
 		},
 		"replay": func() error {
-			_, err := s.StartWebhookReplay(t.Context(), tenant, "mail", domain.WebhookReplay{From: 1, To: 1}, tablestest.GroupDefinition(0))
+			_, err := s.StartWebhookReplay(t.Context(), tenant, "mail", webhook.Replay{From: 1, To: 1}, tablestest.GroupDefinition(0))
 			return err
 		},
 	} {
@@ -410,35 +411,35 @@ func TestChangesOfWebhooksAreTold(t *testing.T) {
 }
 
 // Two tenants with webhooks of one name do not see one another, and what a tenant has had is gone when it is erased.
-func TestWebhooksOfTenantsAreApart(t *testing.T) {
+func TestWebhooksOfTenantsAreSeparate(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	ctx, super := t.Context(), db.Pool(t, "postgres", 1)
 	one, two, none := tablestest.NewTenant(t, s), tablestest.NewTenant(t, s), tablestest.NewTenant(t, s)
 	at := time.Now()
-	claims := []domain.WebhookClaim{{ID: domain.WebhookClaimID("same"), Position: 1, RecordedAt: at}}
-	attempt := domain.WebhookAttempt{ID: domain.NewWebhookAttemptID(), EventID: domain.NewEventID(), Position: 1, Outcome: domain.WebhookOK, At: at}
+	claims := []webhook.Claim{{ID: webhook.ClaimID("same"), Position: 1, RecordedAt: at}}
+	attempt := webhook.Attempt{ID: webhook.NewAttemptID(), EventID: domain.NewEventID(), Position: 1, Outcome: webhook.OutcomeOK, At: at}
 	for _, tenant := range []domain.TenantID{one, two} {
 		putWebhook(t, s, tenant, "mail", 1)
 		duplicates, err := s.ClaimWebhookEvents(ctx, tenant, "webhook.mail", time.Hour, claims)
 		if err != nil || duplicates[0] {
 			t.Errorf("a claim is a duplicate of another tenant's: %v, %v", duplicates, err)
 		}
-		tablestest.Must(t, s.AddWebhookAttempts(ctx, tenant, "mail", []domain.WebhookAttempt{attempt}))
-		_, err = s.StartWebhookReplay(ctx, tenant, "mail", domain.WebhookReplay{From: 1, To: 2}, tablestest.GroupDefinition(0))
+		tablestest.Must(t, s.AddWebhookAttempts(ctx, tenant, "mail", []webhook.Attempt{attempt}))
+		_, err = s.StartWebhookReplay(ctx, tenant, "mail", webhook.Replay{From: 1, To: 2}, tablestest.GroupDefinition(0))
 		tablestest.Must(t, err)
 	}
 	tablestest.Must(t, s.DeleteWebhook(ctx, two, "mail"))
 	if got, err := s.Webhook(ctx, one, "mail"); err != nil || len(got.Secrets) != 1 || got.Replay == nil {
 		t.Errorf("the first tenant's webhook is %+v, %v", got, err)
 	}
-	if got, err := s.WebhookAttempts(ctx, one, "mail", domain.WebhookAttempts{Limit: 5}); err != nil || len(got) != 1 {
+	if got, err := s.WebhookAttempts(ctx, one, "mail", webhook.AttemptQuery{Limit: 5}); err != nil || len(got) != 1 {
 		t.Errorf("the first tenant's attempts are %+v, %v", got, err)
 	}
 	if got, err := s.Webhooks(ctx, none, "", 10); err != nil || got != nil {
 		t.Errorf("a third tenant has %+v, %v", got, err)
 	}
-	_, err := s.WebhookAttempts(ctx, none, "mail", domain.WebhookAttempts{Limit: 5})
+	_, err := s.WebhookAttempts(ctx, none, "mail", webhook.AttemptQuery{Limit: 5})
 	tablestest.WantCode(t, err, domain.CodeNotFound)
 	_, err = s.AddWebhookSecret(ctx, none, "mail", newSecret("x"), -1)
 	tablestest.WantCode(t, err, domain.CodeNotFound)
@@ -475,9 +476,9 @@ func TestWebhooksOfTenantsAreApart(t *testing.T) {
 	tablestest.Must(t, tablestest.Receive(t, ended, "the end of listening"))
 }
 
-// The login that reads across tenants sees which webhooks there are, and neither where they send to nor their secrets; the one that
-// removes sees no secrets.
-func TestWhoSeesNoSecrets(t *testing.T) {
+// The login that reads across tenants sees which webhooks there are, and neither where they send to nor their secrets;
+// the one that removes sees no secrets.
+func TestLoginsThatCannotReadSecrets(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	tenant := domain.NewTenantID()
@@ -507,7 +508,7 @@ func TestWhoSeesNoSecrets(t *testing.T) {
 }
 
 // What is noted, claimed and changed while a webhook is removed is removed with it, or finds it gone.
-func TestNothingIsLeftOfAWebhookThatIsRemovedMeanwhile(t *testing.T) {
+func TestWebhookRemovedMeanwhileLeavesNothing(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	ctx, tenant, super := t.Context(), domain.NewTenantID(), db.Pool(t, "postgres", 1)
@@ -518,12 +519,12 @@ func TestNothingIsLeftOfAWebhookThatIsRemovedMeanwhile(t *testing.T) {
 			at.Go(func() {
 				for n := range 5 {
 					now := time.Now()
-					attempt := domain.WebhookAttempt{ID: domain.NewWebhookAttemptID(), EventID: domain.NewEventID(), Outcome: domain.WebhookOK, At: now}
-					claim := domain.WebhookClaim{ID: domain.WebhookClaimID(fmt.Sprint(n)), Position: int64(i + 1), RecordedAt: now}
+					attempt := webhook.Attempt{ID: webhook.NewAttemptID(), EventID: domain.NewEventID(), Outcome: webhook.OutcomeOK, At: now}
+					claim := webhook.Claim{ID: webhook.ClaimID(fmt.Sprint(n)), Position: int64(i + 1), RecordedAt: now}
 					for _, err := range []error{
-						s.AddWebhookAttempts(ctx, tenant, "mail", []domain.WebhookAttempt{attempt}),
+						s.AddWebhookAttempts(ctx, tenant, "mail", []webhook.Attempt{attempt}),
 						func() error {
-							_, err := s.ClaimWebhookEvents(ctx, tenant, "webhook.mail", time.Minute, []domain.WebhookClaim{claim})
+							_, err := s.ClaimWebhookEvents(ctx, tenant, "webhook.mail", time.Minute, []webhook.Claim{claim})
 							return err
 						}(),
 						func() error { _, err := s.PauseWebhook(ctx, tenant, "mail", n%2 == 0); return err }(),

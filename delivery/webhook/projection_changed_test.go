@@ -2,22 +2,22 @@ package webhook_test
 
 import (
 	"context"
-	"github.com/manifold-es/manifold/projection"
 	"maps"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/drivers/postgres"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/rebuild"
 )
 
 // Events selected by a projection's new definition are sent from its swap on, even while events keep coming.
-func TestATypeIsAddedWhileEventsKeepComing(t *testing.T) {
+func TestTypeIsAddedDuringAppends(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
 	p := start(t, db, options{})
@@ -44,7 +44,7 @@ func TestATypeIsAddedWhileEventsKeepComing(t *testing.T) {
 		}
 	})
 	e := newEndpoint(t, always(200))
-	p.put(t, tenant, "mail", domain.WebhookDefinition{Projection: "orders", URL: e.url})
+	p.put(t, tenant, "mail", webhook.Definition{Projection: "orders", URL: e.url})
 	busy.Go(func() {
 		tick := time.NewTicker(time.Millisecond)
 		defer tick.Stop()

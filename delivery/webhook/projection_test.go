@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
@@ -25,7 +26,7 @@ func TestEventsArriveWithTheirDocuments(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := newEndpoint(t, always(200))
-	p.put(t, tenant, "mail", domain.WebhookDefinition{Projection: "orders", URL: e.url})
+	p.put(t, tenant, "mail", webhook.Definition{Projection: "orders", URL: e.url})
 	p.add(t, tenant, "parcel-1", "Placed", `{"customer": "ann"}`)
 	p.add(t, tenant, "order-1", "Returned", `{"customer": "ann"}`)
 	p.add(t, tenant, "order-1", "Unknown", `{"customer": "ann"}`)
@@ -59,7 +60,7 @@ func TestEventsArriveWithTheirDocuments(t *testing.T) {
 
 // A webhook has no lag if its projection has nothing left to fold, even if the newest events do not belong to the
 // projection.
-func TestEventsOfOthersLeaveNoLag(t *testing.T) {
+func TestUnselectedEventsLeaveNoLag(t *testing.T) {
 	t.Parallel()
 	p := start(t, pgtest.Database(t), options{})
 	tenant := p.tenant(t)
@@ -67,7 +68,7 @@ func TestEventsOfOthersLeaveNoLag(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := newEndpoint(t, always(200))
-	p.put(t, tenant, "mail", domain.WebhookDefinition{Projection: "orders", URL: e.url})
+	p.put(t, tenant, "mail", webhook.Definition{Projection: "orders", URL: e.url})
 	p.add(t, tenant, "order-1", "Placed", `{"customer": "ann"}`)
 	e.next(t)
 	p.add(t, tenant, "order-1", "Unknown", `{"customer": "ann"}`)
@@ -86,7 +87,7 @@ func TestSomeEventsOfAProjection(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := newEndpoint(t, always(200))
-	p.put(t, tenant, "mail", domain.WebhookDefinition{Projection: "orders", Selection: domain.Selection{Types: []string{"Placed"}, Filter: `event.data.customer == "ann"`}, URL: e.url})
+	p.put(t, tenant, "mail", webhook.Definition{Projection: "orders", Selection: domain.Selection{Types: []string{"Placed"}, Filter: `event.data.customer == "ann"`}, URL: e.url})
 	p.add(t, tenant, "order-1", "Placed", `{"customer": "bob"}`)
 	p.add(t, tenant, "order-1", "Left", `{"customer": "ann"}`)
 	want := p.add(t, tenant, "order-1", "Placed", `{"customer": "ann"}`)[0]
@@ -104,7 +105,7 @@ func TestProjectionIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := newEndpoint(t, always(200))
-	p.put(t, tenant, "mail", domain.WebhookDefinition{Projection: "orders", URL: e.url})
+	p.put(t, tenant, "mail", webhook.Definition{Projection: "orders", URL: e.url})
 	if err := p.catalog.Delete(t.Context(), tenant, "orders", "test"); err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +140,7 @@ func TestEventsOfParkedDocumentsWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := newEndpoint(t, always(200))
-	p.put(t, tenant, "mail", domain.WebhookDefinition{Projection: "orders", URL: e.url})
+	p.put(t, tenant, "mail", webhook.Definition{Projection: "orders", URL: e.url})
 	p.add(t, tenant, "order-1", "Placed", `{"customer": "ann", "n": "many"}`)
 	good := p.add(t, tenant, "order-2", "Placed", `{"customer": "bob", "n": 1}`)[0]
 	if r := e.next(t); r.id() != good.ID.String() {

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
@@ -14,7 +15,7 @@ func TestReplayOfARange(t *testing.T) {
 	p := start(t, pgtest.Database(t), options{})
 	tenant := p.tenant(t)
 	e := newEndpoint(t, always(200))
-	p.put(t, tenant, "mail", domain.WebhookDefinition{Selection: domain.Selection{Categories: []string{"order"}}, URL: e.url})
+	p.put(t, tenant, "mail", webhook.Definition{Selection: domain.Selection{Categories: []string{"order"}}, URL: e.url})
 	all := p.add(t, tenant, "order-1", "OrderPlaced", `{}`, `{}`, `{}`, `{}`, `{}`)
 	p.add(t, tenant, "parcel-1", "ParcelSent", `{}`, `{}`)
 	for range all {
@@ -72,7 +73,7 @@ func TestReplayIsCancelled(t *testing.T) {
 	p := start(t, pgtest.Database(t), options{schedule: []time.Duration{time.Hour}})
 	tenant := p.tenant(t)
 	e := newEndpoint(t, func(n int, _ request) int { return []int{200, 200, 500, 500}[min(n, 3)] })
-	p.put(t, tenant, "mail", domain.WebhookDefinition{URL: e.url})
+	p.put(t, tenant, "mail", webhook.Definition{URL: e.url})
 	p.add(t, tenant, "order-1", "OrderPlaced", `{}`, `{}`)
 	e.next(t)
 	e.next(t)
@@ -96,11 +97,11 @@ func TestReplayIsCancelled(t *testing.T) {
 	}
 }
 
-func TestReplaysThatCannotBe(t *testing.T) {
+func TestInvalidReplays(t *testing.T) {
 	t.Parallel()
 	p := start(t, pgtest.Database(t), options{idle: true})
 	tenant := p.tenant(t)
-	p.put(t, tenant, "mail", domain.WebhookDefinition{URL: "http://127.0.0.1:8080"})
+	p.put(t, tenant, "mail", webhook.Definition{URL: "http://127.0.0.1:8080"})
 	p.add(t, tenant, "order-1", "OrderPlaced", `{}`, `{}`)
 	for _, wrong := range [][2]int64{{0, 1}, {-1, 1}, {1, 3}, {2, 1}, {3, 0}, {1, -1}} {
 		if _, err := p.webhooks.Replay(t.Context(), tenant, "mail", wrong[0], wrong[1]); !domain.IsCode(err, domain.CodeInvalidRequest) {
@@ -108,6 +109,6 @@ func TestReplaysThatCannotBe(t *testing.T) {
 		}
 	}
 	if _, err := p.webhooks.Replay(t.Context(), tenant, "other", 1, 2); !domain.IsCode(err, domain.CodeNotFound) {
-		t.Errorf("of a webhook that is not there: %v", err)
+		t.Errorf("of a webhook that does not exist: %v", err)
 	}
 }

@@ -77,7 +77,7 @@ type message struct {
 
 // answer is the outcome of a request.
 type answer struct {
-	outcome    domain.WebhookOutcome
+	outcome    Outcome
 	status     int // 0: no response
 	took       time.Duration
 	err        string        // why there was no response
@@ -87,7 +87,7 @@ type answer struct {
 
 // send sends a message and waits for the answer, up to timeout. If ctx ends first, the outcome is WebhookFailed with an
 // error that must not be published. The caller must check ctx for this case.
-func (s *sender) send(ctx context.Context, url string, timeout time.Duration, secrets []domain.WebhookSecret, m message) answer {
+func (s *sender) send(ctx context.Context, url string, timeout time.Duration, secrets []Secret, m message) answer {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -96,18 +96,18 @@ func (s *sender) send(ctx context.Context, url string, timeout time.Duration, se
 	if err == nil {
 		return a
 	}
-	a.outcome = domain.WebhookFailed
+	a.outcome = OutcomeFailed
 	switch {
 	case errors.Is(err, errBlocked):
-		a.outcome = domain.WebhookBlocked
+		a.outcome = OutcomeBlocked
 	case errors.Is(err, context.DeadlineExceeded) || isTimeout(err):
-		a.outcome = domain.WebhookTimeout
+		a.outcome = OutcomeTimeout
 	}
 	a.err = describe(err, timeout)
 	return a
 }
 
-func (s *sender) request(ctx context.Context, cancel context.CancelFunc, url string, secrets []domain.WebhookSecret, m message) (answer, error) {
+func (s *sender) request(ctx context.Context, cancel context.CancelFunc, url string, secrets []Secret, m message) (answer, error) {
 	// Settings may have changed since the webhook was stored, and control does not check ports.
 	if err := s.checkURL(url); err != nil {
 		return answer{}, fmt.Errorf("%w: %w", errBlocked, err)
@@ -134,14 +134,14 @@ func (s *sender) request(ctx context.Context, cancel context.CancelFunc, url str
 	body, _ := io.ReadAll(io.LimitReader(response.Body, drainBytes)) // as much as arrives
 	switch {
 	case a.status >= 200 && a.status < 300:
-		a.outcome, a.retryAfter = domain.WebhookOK, 0
+		a.outcome, a.retryAfter = OutcomeOK, 0
 		return a, nil
 	case a.status == http.StatusGone:
-		a.outcome = domain.WebhookGone
+		a.outcome = OutcomeGone
 	default:
-		a.outcome = domain.WebhookFailed
+		a.outcome = OutcomeFailed
 	}
-	a.excerpt = plain(string(body), domain.MaxWebhookExcerptBytes)
+	a.excerpt = plain(string(body), MaxExcerptBytes)
 	if location := response.Header.Get("Location"); location != "" && a.status >= 300 && a.status < 400 {
 		a.err = "it redirects, which is not followed"
 	}
@@ -168,7 +168,7 @@ func isTimeout(err error) bool {
 // as those of its name servers or of this machine.
 func describe(err error, timeout time.Duration) string {
 	if failure, ok := errors.AsType[*domain.Error](err); ok {
-		return plain(failure.Message, domain.MaxWebhookErrorBytes)
+		return plain(failure.Message, MaxErrorBytes)
 	}
 	if errors.Is(err, errBlocked) {
 		return "the URL resolves to an address that is not public; nothing was sent"
@@ -187,14 +187,14 @@ func describe(err error, timeout time.Duration) string {
 	}
 	if failure, ok := errors.AsType[*net.OpError](err); ok {
 		if failure.Op == "dial" {
-			return plain("no connection: "+failure.Err.Error(), domain.MaxWebhookErrorBytes)
+			return plain("no connection: "+failure.Err.Error(), MaxErrorBytes)
 		}
-		return plain("the connection broke: "+failure.Err.Error(), domain.MaxWebhookErrorBytes)
+		return plain("the connection broke: "+failure.Err.Error(), MaxErrorBytes)
 	}
 	if failure, ok := errors.AsType[*url.Error](err); ok {
 		err = failure.Err // without the URL, which may contain a key
 	}
-	return plain(err.Error(), domain.MaxWebhookErrorBytes)
+	return plain(err.Error(), MaxErrorBytes)
 }
 
 // plain makes a text safe to store and show: UTF-8 without control characters, and no longer than most bytes.

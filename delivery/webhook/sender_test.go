@@ -16,8 +16,6 @@ import (
 	"time"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
-
-	"github.com/manifold-es/manifold/domain"
 )
 
 const patience = 30 * time.Second // for a request that should end earlier
@@ -32,7 +30,7 @@ func local(t *testing.T) *sender {
 
 func try(t *testing.T, s *sender, url string, timeout time.Duration) answer {
 	t.Helper()
-	return s.send(t.Context(), url, timeout, []domain.WebhookSecret{newSecret()}, message{id: "1", contentType: standardType, body: []byte(`{}`)})
+	return s.send(t.Context(), url, timeout, []Secret{newSecret()}, message{id: "1", contentType: standardType, body: []byte(`{}`)})
 }
 
 // raw is a server that answers each connection through a test's function, until the test ends.
@@ -100,8 +98,8 @@ func TestMessageAsItArrives(t *testing.T) {
 		w.WriteHeader(http.StatusNoContent)
 	}))
 	defer server.Close()
-	a := local(t).send(t.Context(), server.URL+"/path?key=1", patience, []domain.WebhookSecret{secret}, message{id: "an-id", contentType: standardType, body: []byte(`{"a":1}`)})
-	if a.outcome != domain.WebhookOK || a.status != 204 || a.err != "" || a.excerpt != "" || a.took <= 0 {
+	a := local(t).send(t.Context(), server.URL+"/path?key=1", patience, []Secret{secret}, message{id: "an-id", contentType: standardType, body: []byte(`{"a":1}`)})
+	if a.outcome != OutcomeOK || a.status != 204 || a.err != "" || a.excerpt != "" || a.took <= 0 {
 		t.Errorf("the answer is %+v", a)
 	}
 }
@@ -111,20 +109,20 @@ func TestAnswersOfEndpoints(t *testing.T) {
 	for name, c := range map[string]struct {
 		status  int
 		header  string
-		outcome domain.WebhookOutcome
+		outcome Outcome
 		after   time.Duration
 	}{
-		"ok":            {status: 200, outcome: domain.WebhookOK},
-		"accepted":      {status: 202, header: "7", outcome: domain.WebhookOK},
-		"last of 2xx":   {status: 299, outcome: domain.WebhookOK},
-		"not modified":  {status: 304, outcome: domain.WebhookFailed},
-		"bad request":   {status: 400, outcome: domain.WebhookFailed},
-		"gone":          {status: 410, outcome: domain.WebhookGone},
-		"too many":      {status: 429, header: "7", outcome: domain.WebhookFailed, after: 7 * time.Second},
-		"error":         {status: 500, outcome: domain.WebhookFailed},
-		"unavailable":   {status: 503, header: "soon", outcome: domain.WebhookFailed},
-		"in the past":   {status: 503, header: "Wed, 21 Oct 2015 07:28:00 GMT", outcome: domain.WebhookFailed},
-		"less than now": {status: 503, header: "-5", outcome: domain.WebhookFailed},
+		"ok":            {status: 200, outcome: OutcomeOK},
+		"accepted":      {status: 202, header: "7", outcome: OutcomeOK},
+		"last of 2xx":   {status: 299, outcome: OutcomeOK},
+		"not modified":  {status: 304, outcome: OutcomeFailed},
+		"bad request":   {status: 400, outcome: OutcomeFailed},
+		"gone":          {status: 410, outcome: OutcomeGone},
+		"too many":      {status: 429, header: "7", outcome: OutcomeFailed, after: 7 * time.Second},
+		"error":         {status: 500, outcome: OutcomeFailed},
+		"unavailable":   {status: 503, header: "soon", outcome: OutcomeFailed},
+		"in the past":   {status: 503, header: "Wed, 21 Oct 2015 07:28:00 GMT", outcome: OutcomeFailed},
+		"less than now": {status: 503, header: "-5", outcome: OutcomeFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -142,17 +140,17 @@ func TestAnswersOfEndpoints(t *testing.T) {
 			if a.outcome != c.outcome || a.status != c.status || a.retryAfter != c.after {
 				t.Errorf("the answer is %+v", a)
 			}
-			if want := "in   words"; a.outcome != domain.WebhookOK && c.status != 304 && a.excerpt != want {
+			if want := "in   words"; a.outcome != OutcomeOK && c.status != 304 && a.excerpt != want {
 				t.Errorf("the excerpt is %q, not %q", a.excerpt, want)
 			}
 		})
 	}
 }
 
-func TestEndpointThatHangs(t *testing.T) {
+func TestHangingEndpoint(t *testing.T) {
 	t.Parallel()
 	url := raw(t, func(ctx context.Context, _ net.Conn, _ *http.Request) { <-ctx.Done() })
-	if a := try(t, local(t), url, 50*time.Millisecond); a.outcome != domain.WebhookTimeout || a.err != "there was no answer within 50ms" || a.took < 50*time.Millisecond {
+	if a := try(t, local(t), url, 50*time.Millisecond); a.outcome != OutcomeTimeout || a.err != "there was no answer within 50ms" || a.took < 50*time.Millisecond {
 		t.Errorf("the answer is %+v", a)
 	}
 }
@@ -183,7 +181,7 @@ func TestEndpointThatSaysNothingOfTLS(t *testing.T) {
 	}
 	transport.TLSHandshakeTimeout = 2 * time.Second
 	a := try(t, s, "https://"+listener.Addr().String(), time.Second)
-	if a.outcome != domain.WebhookTimeout {
+	if a.outcome != OutcomeTimeout {
 		t.Errorf("it is %+v", a)
 	}
 	if err := <-ended; err != nil {
@@ -191,20 +189,20 @@ func TestEndpointThatSaysNothingOfTLS(t *testing.T) {
 	}
 }
 
-func TestEndpointThatDrips(t *testing.T) {
+func TestSlowResponseHeader(t *testing.T) {
 	t.Parallel()
 	url := raw(t, func(ctx context.Context, conn net.Conn, _ *http.Request) {
 		drip(ctx, conn, "HTTP/1.1 200 OK\r\nA: "+strings.Repeat("a", 10_000))
 	})
-	if a := try(t, local(t), url, 100*time.Millisecond); a.outcome != domain.WebhookTimeout || a.status != 0 {
+	if a := try(t, local(t), url, 100*time.Millisecond); a.outcome != OutcomeTimeout || a.status != 0 {
 		t.Errorf("the answer is %+v", a)
 	}
 }
 
 // The status is the answer. The sender does not wait for what drips after it.
-func TestEndpointThatDripsItsBody(t *testing.T) {
+func TestSlowResponseBody(t *testing.T) {
 	t.Parallel()
-	for status, outcome := range map[string]domain.WebhookOutcome{"200 OK": domain.WebhookOK, "500 Broken": domain.WebhookFailed} {
+	for status, outcome := range map[string]Outcome{"200 OK": OutcomeOK, "500 Broken": OutcomeFailed} {
 		url := raw(t, func(ctx context.Context, conn net.Conn, _ *http.Request) {
 			fmt.Fprintf(conn, "HTTP/1.1 %s\r\nContent-Length: 1000000\r\n\r\n", status)
 			drip(ctx, conn, "words ")
@@ -226,11 +224,11 @@ func TestHugeAnswers(t *testing.T) {
 		}
 	}
 	x := strings.Repeat("é", 10_000)
-	if a := try(t, local(t), raw(t, endless("HTTP/1.1 200 OK\r\n\r\n", x)), patience); a.outcome != domain.WebhookOK {
+	if a := try(t, local(t), raw(t, endless("HTTP/1.1 200 OK\r\n\r\n", x)), patience); a.outcome != OutcomeOK {
 		t.Errorf("an endless body of 200: %+v", a)
 	}
 	a := try(t, local(t), raw(t, endless("HTTP/1.1 500 Broken\r\n\r\n", x)), patience)
-	if a.outcome != domain.WebhookFailed || len(a.excerpt) < domain.MaxWebhookExcerptBytes-4 || len(a.excerpt) > domain.MaxWebhookExcerptBytes || strings.Trim(a.excerpt, "é") != "" {
+	if a.outcome != OutcomeFailed || len(a.excerpt) < MaxExcerptBytes-4 || len(a.excerpt) > MaxExcerptBytes || strings.Trim(a.excerpt, "é") != "" {
 		t.Errorf("an endless body of 500: %s, %d bytes of it kept", a.outcome, len(a.excerpt))
 	}
 	for what, url := range map[string]string{
@@ -240,7 +238,7 @@ func TestHugeAnswers(t *testing.T) {
 		"early hints":   raw(t, endless("", "HTTP/1.1 103 Early Hints\r\nA: "+strings.Repeat("a", 1000)+"\r\n\r\n")),
 		"a status line": raw(t, endless("HTTP/1.1 200 ", x)),
 	} {
-		if a := try(t, local(t), url, patience); a.outcome != domain.WebhookFailed || a.err == "" {
+		if a := try(t, local(t), url, patience); a.outcome != OutcomeFailed || a.err == "" {
 			t.Errorf("endless %s: %+v", what, a)
 		}
 	}
@@ -269,7 +267,7 @@ func TestConnectionsThatBreak(t *testing.T) {
 		}),
 	} {
 		a := try(t, local(t), url, patience)
-		if a.outcome != domain.WebhookFailed || a.err == "" || a.status != 0 {
+		if a.outcome != OutcomeFailed || a.err == "" || a.status != 0 {
 			t.Errorf("%s: the answer is %+v", what, a)
 		}
 		if strings.Contains(a.err, "127.0.0.1") || strings.Contains(a.err, "://") {
@@ -294,10 +292,10 @@ func TestCertificates(t *testing.T) {
 		return s
 	}
 	server := serve(nil)
-	if a := try(t, local(t), server.URL, patience); a.outcome != domain.WebhookFailed || !strings.Contains(a.err, "certificate") {
+	if a := try(t, local(t), server.URL, patience); a.outcome != OutcomeFailed || !strings.Contains(a.err, "certificate") {
 		t.Errorf("of somebody unknown: %+v", a)
 	}
-	if a := try(t, trusting(server), server.URL, patience); a.outcome != domain.WebhookOK {
+	if a := try(t, trusting(server), server.URL, patience); a.outcome != OutcomeOK {
 		t.Errorf("of somebody known: %+v", a)
 	}
 	// The certificate is for 127.0.0.1, and for example.com.
@@ -305,11 +303,11 @@ func TestCertificates(t *testing.T) {
 	n.set("other.test", []string{"127.0.0.1"})
 	misled := trusting(server)
 	misled.dialer.Resolver = n.resolver()
-	if a := try(t, misled, strings.Replace(server.URL, "127.0.0.1", "other.test", 1), patience); a.outcome != domain.WebhookFailed || !strings.Contains(a.err, "certificate") {
+	if a := try(t, misled, strings.Replace(server.URL, "127.0.0.1", "other.test", 1), patience); a.outcome != OutcomeFailed || !strings.Contains(a.err, "certificate") {
 		t.Errorf("of another name: %+v", a)
 	}
 	old := serve(&tls.Config{MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10}) //nolint:gosec // it is to be refused
-	if a := try(t, trusting(old), old.URL, patience); a.outcome != domain.WebhookFailed {
+	if a := try(t, trusting(old), old.URL, patience); a.outcome != OutcomeFailed {
 		t.Errorf("of an old version: %+v", a)
 	}
 	if hits.Load() != 1 {
@@ -328,7 +326,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 			w.Header().Set("Location", secret.URL)
 			w.WriteHeader(status)
 		}))
-		if a := try(t, local(t), server.URL, patience); a.outcome != domain.WebhookFailed || a.status != status || !strings.Contains(a.err, "redirect") {
+		if a := try(t, local(t), server.URL, patience); a.outcome != OutcomeFailed || a.status != status || !strings.Contains(a.err, "redirect") {
 			t.Errorf("%d: the answer is %+v", status, a)
 		}
 		server.Close()
@@ -338,7 +336,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	}
 }
 
-func TestNothingIsSentInward(t *testing.T) {
+func TestNothingIsSentToInternalAddresses(t *testing.T) {
 	t.Parallel()
 	var hits atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { hits.Add(1) }))
@@ -351,7 +349,7 @@ func TestNothingIsSentInward(t *testing.T) {
 	s := newSender(nil, true, "v1")
 	defer s.close()
 	for _, host := range []string{"localhost", "127.0.0.1", "127.0.0.2", "[::1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "0.0.0.0", "[::]"} {
-		if a := try(t, s, "http://"+host+":"+port, patience); a.outcome != domain.WebhookBlocked || a.status != 0 || a.err == "" {
+		if a := try(t, s, "http://"+host+":"+port, patience); a.outcome != OutcomeBlocked || a.status != 0 || a.err == "" {
 			t.Errorf("%s: the answer is %+v", host, a)
 		}
 	}
@@ -371,20 +369,20 @@ func TestSpellingsOfAddresses(t *testing.T) {
 	names := newNames(t)
 	s.dialer.Resolver = names.resolver()
 	for _, host := range []string{"2130706433", "0x7f000001", "0x7f.1", "017700000001", "127.1", "127.0.1", "0177.0.0.1", "①②⑦.⓪.⓪.①", "127.0.0.1."} {
-		if a := try(t, s, "http://"+host+":8080/", patience); a.outcome != domain.WebhookFailed && a.outcome != domain.WebhookBlocked || a.status != 0 {
+		if a := try(t, s, "http://"+host+":8080/", patience); a.outcome != OutcomeFailed && a.outcome != OutcomeBlocked || a.status != 0 {
 			t.Errorf("%s: the answer is %+v", host, a)
 		}
 	}
 }
 
-func TestRequestsThatAreCutOff(t *testing.T) {
+func TestCancelledRequests(t *testing.T) {
 	t.Parallel()
 	arrived := make(chan struct{})
 	url := raw(t, func(ctx context.Context, _ net.Conn, _ *http.Request) { close(arrived); <-ctx.Done() })
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-arrived; cancel() }()
 	a := local(t).send(ctx, url, patience, nil, message{id: "1", contentType: standardType, body: []byte(`{}`)})
-	if a.outcome != domain.WebhookFailed || a.status != 0 || !errors.Is(ctx.Err(), context.Canceled) {
+	if a.outcome != OutcomeFailed || a.status != 0 || !errors.Is(ctx.Err(), context.Canceled) {
 		t.Errorf("the answer is %+v", a)
 	}
 }

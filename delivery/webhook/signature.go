@@ -6,12 +6,10 @@ import (
 	"encoding/base64"
 	"strconv"
 	"time"
-
-	"github.com/manifold-es/manifold/domain"
 )
 
 // sign returns a header value with the message's signatures, one for each secret that has not expired.
-func sign(secrets []domain.WebhookSecret, id string, at time.Time, body []byte) string {
+func sign(secrets []Secret, id string, at time.Time, body []byte) string {
 	var header []byte
 	for i := range secrets {
 		if !secrets[i].Signs(at) {

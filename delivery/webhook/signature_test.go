@@ -17,8 +17,8 @@ func TestStandardWebhooksVerifiesSignatures(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.Now()
-		var secrets []domain.WebhookSecret
-		for range rapid.IntRange(1, domain.MaxWebhookSecrets).Draw(t, "secrets") {
+		var secrets []Secret
+		for range rapid.IntRange(1, MaxSecrets).Draw(t, "secrets") {
 			s := newSecret()
 			switch rapid.IntRange(0, 2).Draw(t, "expires") {
 			case 0:

@@ -35,7 +35,7 @@ func (w *Webhooks) Run(ctx context.Context) error {
 func (w *Webhooks) sweepAll(ctx context.Context) {
 	found, err := w.config.Store.WebhookTenants(ctx)
 	if err != nil {
-		w.unswept(ctx, err)
+		w.logSweepFailure(ctx, err)
 		return
 	}
 	w.mu.Lock()
@@ -49,9 +49,9 @@ func (w *Webhooks) sweepAll(ctx context.Context) {
 		if !w.config.Owns(id) {
 			continue
 		}
-		webhooks, err := w.config.Store.Webhooks(ctx, id, "", domain.MaxWebhooks)
+		webhooks, err := w.config.Store.Webhooks(ctx, id, "", MaxWebhooks)
 		if err != nil {
-			w.unswept(ctx, err)
+			w.logSweepFailure(ctx, err)
 			return
 		}
 		for i := range webhooks {
@@ -65,7 +65,7 @@ func (w *Webhooks) sweep(ctx context.Context, id domain.TenantID, name string) {
 	for ctx.Err() == nil {
 		more, err := w.config.Store.SweepWebhook(ctx, id, name)
 		if err != nil {
-			w.unswept(ctx, err)
+			w.logSweepFailure(ctx, err)
 		}
 		if !more || err != nil {
 			return
@@ -77,7 +77,7 @@ func (w *Webhooks) sweep(ctx context.Context, id domain.TenantID, name string) {
 	}
 }
 
-func (w *Webhooks) unswept(ctx context.Context, err error) {
+func (w *Webhooks) logSweepFailure(ctx context.Context, err error) {
 	if ctx.Err() == nil {
 		w.config.Log.Warn("old attempts of webhooks were not removed; trying again later", "error", err)
 	}

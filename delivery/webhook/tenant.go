@@ -22,15 +22,15 @@ func (w *Webhooks) Notice(id domain.TenantID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if id == domain.Everyone {
-		w.with, w.noticed = nil, nil
+		w.owners, w.noticed = nil, nil
 		for _, t := range w.tenants {
 			t.changes++
 			t.known = false
 		}
 		return
 	}
-	if w.with != nil {
-		w.with[id] = true
+	if w.owners != nil {
+		w.owners[id] = true
 	}
 	if w.noticed != nil {
 		w.noticed[id] = true
@@ -44,7 +44,7 @@ func (w *Webhooks) Notice(id domain.TenantID) {
 // Consumers returns a consumer for each of a tenant's webhooks that is not stopped, and for each running replay. It
 // implements consume.Source.
 func (w *Webhooks) Consumers(ctx context.Context, id domain.TenantID) ([]consume.Consumer, error) {
-	has, err := w.has(ctx, id)
+	has, err := w.hasWebhooks(ctx, id)
 	if !has || err != nil {
 		return nil, err
 	}
@@ -71,17 +71,17 @@ func (w *Webhooks) Consumers(ctx context.Context, id domain.TenantID) ([]consume
 	t.known = t.changes == changes
 	if t.known && len(found) == 0 && w.tenants[id] == t { // otherwise it was forgotten, and missed a notice
 		delete(w.tenants, id)
-		delete(w.with, id)
+		delete(w.owners, id)
 	}
 	return consumers, nil
 }
 
-// has reports whether a tenant may have webhooks. The list of tenants with webhooks is read once, so that the tenants
-// without any, which may be many, cost no query.
-func (w *Webhooks) has(ctx context.Context, id domain.TenantID) (bool, error) {
+// hasWebhooks reports whether a tenant may have webhooks. The list of tenants with webhooks is read once, so that the
+// tenants without any, which may be many, cost no query.
+func (w *Webhooks) hasWebhooks(ctx context.Context, id domain.TenantID) (bool, error) {
 	for {
 		w.mu.Lock()
-		known, has := w.with != nil, w.with[id]
+		known, has := w.owners != nil, w.owners[id]
 		w.mu.Unlock()
 		if known {
 			return has, nil
@@ -103,7 +103,7 @@ func (w *Webhooks) readTenants(ctx context.Context) error {
 	}
 	noticed := make(map[domain.TenantID]bool)
 	w.mu.Lock()
-	known := w.with != nil
+	known := w.owners != nil
 	w.noticed = noticed
 	w.mu.Unlock()
 	if known {
@@ -122,12 +122,12 @@ func (w *Webhooks) readTenants(ctx context.Context) error {
 	for _, id := range found {
 		noticed[id] = true
 	}
-	w.with = noticed
+	w.owners = noticed
 	return nil
 }
 
 // list creates the consumers of the webhooks that were read. Unchanged consumers stay. w.mu must be held.
-func (w *Webhooks) list(id domain.TenantID, t *tenant, found []domain.Webhook) []consume.Consumer {
+func (w *Webhooks) list(id domain.TenantID, t *tenant, found []Webhook) []consume.Consumer {
 	before, endpoints := t.running, t.endpoints
 	t.running, t.endpoints, t.consumers = make(map[string]*consumer), make(map[string]*endpoint), nil
 	for i := range found {
@@ -141,7 +141,7 @@ func (w *Webhooks) list(id domain.TenantID, t *tenant, found []domain.Webhook) [
 		if webhook.Stopped() {
 			continue
 		}
-		add := func(replay *domain.WebhookReplay, kind string) {
+		add := func(replay *Replay, kind string) {
 			group := domain.ServiceGroup(kind, webhook.Name)
 			c := before[group]
 			if c == nil || c.webhook.Revision != webhook.Revision {

@@ -14,14 +14,14 @@ const testType = "webhook.test"
 
 // Test sends one test message at once, even if the webhook is stopped, and returns the result. It is recorded among the
 // attempts.
-func (w *Webhooks) Test(ctx context.Context, tenant domain.TenantID, name string) (domain.WebhookAttempt, error) {
+func (w *Webhooks) Test(ctx context.Context, tenant domain.TenantID, name string) (Attempt, error) {
 	webhook, err := w.config.Store.Webhook(ctx, tenant, name)
 	if err != nil {
-		return domain.WebhookAttempt{}, err
+		return Attempt{}, err
 	}
 	data, err := json.Marshal(map[string]string{"webhook": name})
 	if err != nil {
-		return domain.WebhookAttempt{}, err
+		return Attempt{}, err
 	}
 	now := time.Now()
 	event := domain.Event{ID: domain.NewEventID(), Stream: "webhook-" + name, Type: testType, Data: data, RecordedAt: now}
@@ -31,21 +31,21 @@ func (w *Webhooks) Test(ctx context.Context, tenant domain.TenantID, name string
 	}
 	answer := w.sender.send(ctx, webhook.URL, webhook.Timeout, webhook.Secrets, newMessage(webhook.Format, &event, document))
 	if ctx.Err() != nil {
-		return domain.WebhookAttempt{}, context.Cause(ctx)
+		return Attempt{}, context.Cause(ctx)
 	}
 	w.observe(answer)
 	attempt := newAttempt(webhook.URL, &event, 0, now, answer)
-	return attempt, w.config.Store.AddWebhookAttempts(ctx, tenant, name, []domain.WebhookAttempt{attempt})
+	return attempt, w.config.Store.AddWebhookAttempts(ctx, tenant, name, []Attempt{attempt})
 }
 
 // newAttempt returns the line for an answer in the log of attempts.
-func newAttempt(url string, event *domain.Event, attempt int, began time.Time, a answer) domain.WebhookAttempt {
-	if a.outcome == domain.WebhookDuplicate {
+func newAttempt(url string, event *domain.Event, attempt int, began time.Time, a answer) Attempt {
+	if a.outcome == OutcomeDuplicate {
 		url = "" // nothing was sent
 	}
-	return domain.WebhookAttempt{
+	return Attempt{
 		URL: url,
-		ID:  domain.NewWebhookAttemptID(), EventID: event.ID, Type: event.Type, Position: event.Position, Attempt: attempt, Outcome: a.outcome,
+		ID:  NewAttemptID(), EventID: event.ID, Type: event.Type, Position: event.Position, Attempt: attempt, Outcome: a.outcome,
 		Status: a.status, Took: a.took.Round(time.Microsecond), Error: a.err, Excerpt: a.excerpt, At: began,
 	}
 }

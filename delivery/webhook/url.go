@@ -14,8 +14,8 @@ func (s *sender) checkURL(text string) error {
 	wrong := func(format string, args ...any) error {
 		return domain.Errorf(domain.CodeInvalidRequest, "url", format, args...)
 	}
-	if len(text) > domain.MaxWebhookURLBytes {
-		return wrong("it has %d bytes; at most %d are allowed", len(text), domain.MaxWebhookURLBytes)
+	if len(text) > MaxURLBytes {
+		return wrong("it has %d bytes; at most %d are allowed", len(text), MaxURLBytes)
 	}
 	u, err := url.Parse(text)
 	switch {
@@ -35,14 +35,14 @@ func (s *sender) checkURL(text string) error {
 	if port := u.Port(); port != "" || strings.HasSuffix(u.Host, ":") {
 		n, err := strconv.ParseUint(port, 10, 16)
 		if err != nil || n == 0 {
-			return wrong("%q is no port; it is a number from 1 to 65535", clip(port))
+			return wrong("%q is no port; it is a number from 1 to 65535", domain.Clip(port, 60))
 		}
 		if !portAllowed(int(n)) {
 			return wrong("the port %d is of another protocol; use 80, 443 or one from 1024 on", n)
 		}
 	}
 	if addr, err := netip.ParseAddr(u.Hostname()); err == nil && s.guard.check(addr) != nil {
-		return wrong("%s is no public address; the setting webhooks.allow lists the exceptions", addr)
+		return wrong("%s is not a public address; the setting webhooks.allow lists the exceptions", addr)
 	}
 	return nil
 }
@@ -50,10 +50,3 @@ func (s *sender) checkURL(text string) error {
 // portAllowed reports whether requests may go to a port. Ports below 1024 belong to mail and other protocols, and a
 // request could trick their servers into acting on it.
 func portAllowed(port int) bool { return port == 80 || port == 443 || port >= 1024 }
-
-func clip(text string) string {
-	if len(text) <= 60 {
-		return text
-	}
-	return text[:60] + "..."
-}

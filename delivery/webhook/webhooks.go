@@ -6,11 +6,11 @@ import (
 	"crypto/rand"
 	"log/slog"
 	"net/netip"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/manifold-es/manifold/delivery/consume"
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/eventlog"
@@ -37,7 +37,7 @@ const DefaultBytes = 128 << 20
 
 // Observer has optional functions that report what happens. They are called by many goroutines and must not block.
 type Observer struct {
-	Attempted func(outcome domain.WebhookOutcome, took time.Duration)
+	Attempted func(outcome Outcome, took time.Duration)
 	// Delayed is called for each event that is sent for the first time, with the time since it was recorded, less the
 	// webhook's delay.
 	Delayed func(delay time.Duration)
@@ -51,18 +51,19 @@ type Webhooks struct {
 	pace   pace
 
 	mu      sync.Mutex
-	with    map[domain.TenantID]bool // tenants that have or may have webhooks; nil: unknown
-	noticed map[domain.TenantID]bool // tenants from notices while with is being read
+	owners  map[domain.TenantID]bool // tenants that have or may have webhooks; nil: unknown
+	noticed map[domain.TenantID]bool // tenants from notices while owners is being read
 	tenants map[domain.TenantID]*tenant
-	reading chan struct{} // one entry while with is being read
+	reading chan struct{} // one entry while owners is being read
 
-	held    atomic.Int64 // bytes of messages in memory
-	sending atomic.Int64 // requests under way
-	sweeps  chan named   // webhooks that have much to sweep
+	stalls  consume.Stalls
+	held    atomic.Int64    // bytes of messages in memory
+	sending atomic.Int64    // requests under way
+	sweeps  chan webhookKey // webhooks that have much to sweep
 }
 
-// named identifies a webhook.
-type named struct {
+// webhookKey identifies a webhook.
+type webhookKey struct {
 	tenant domain.TenantID
 	name   string
 }
@@ -78,20 +79,20 @@ func New(config Config) *Webhooks {
 	config.Bytes = cmp.Or(config.Bytes, DefaultBytes)
 	return &Webhooks{
 		config: config, sender: newSender(config.Allow, config.AllowHTTP, config.Version), pace: newPace(),
-		tenants: make(map[domain.TenantID]*tenant), reading: make(chan struct{}, 1), sweeps: make(chan named, sweepQueue),
+		tenants: make(map[domain.TenantID]*tenant), reading: make(chan struct{}, 1), sweeps: make(chan webhookKey, sweepQueue),
 	}
 }
 
 // Put creates or changes a webhook. A new webhook is returned with its first secret. A webhook that the service has
 // disabled resumes. A webhook keeps where it began and its ordering; other values return domain.CodeConflict.
-func (w *Webhooks) Put(ctx context.Context, tenant domain.TenantID, name string, definition domain.WebhookDefinition) (webhook domain.Webhook, created bool, err error) {
+func (w *Webhooks) Put(ctx context.Context, tenant domain.TenantID, name string, definition Definition) (webhook Webhook, created bool, err error) {
 	if err := domain.CheckName("name", name); err != nil {
-		return domain.Webhook{}, false, err
+		return Webhook{}, false, err
 	}
 	from := definition.From
 	ordering := definition.Ordering
 	if definition, err = w.complete(definition); err != nil {
-		return domain.Webhook{}, false, err
+		return Webhook{}, false, err
 	}
 	start := int64(1)
 	there, err := w.config.Store.Webhook(ctx, tenant, name)
@@ -99,62 +100,62 @@ func (w *Webhooks) Put(ctx context.Context, tenant domain.TenantID, name string,
 	case domain.IsCode(err, domain.CodeNotFound):
 		place, err := domain.ParseFrom("from", cmp.Or(from, "end"))
 		if err != nil {
-			return domain.Webhook{}, false, err
+			return Webhook{}, false, err
 		}
 		definition.From = place.String()
 		if start, err = w.config.Groups.Place(ctx, tenant, place); err != nil {
-			return domain.Webhook{}, false, err
+			return Webhook{}, false, err
 		}
 	case err != nil:
-		return domain.Webhook{}, false, err
+		return Webhook{}, false, err
 	default:
 		definition.From = there.From
 		if ordering == "" {
 			definition.Ordering = there.Ordering
 		}
-		if err := changeable(there, from, definition); err != nil {
-			return domain.Webhook{}, false, err
+		if err := checkFixedSettings(there, from, definition); err != nil {
+			return Webhook{}, false, err
 		}
 	}
 	group, err := w.groupOf(ctx, tenant, definition)
 	if err != nil {
-		return domain.Webhook{}, false, err
+		return Webhook{}, false, err
 	}
 	webhook, created, err = w.config.Store.PutWebhook(ctx, tenant, name, definition, group, start, newSecret())
 	w.Notice(tenant)
 	return webhook, created, err
 }
 
-// changeable refuses changes to the settings that a webhook keeps from its creation.
-func changeable(there domain.Webhook, from string, wanted domain.WebhookDefinition) error {
+// checkFixedSettings refuses changes to the settings that a webhook keeps from its creation.
+func checkFixedSettings(there Webhook, from string, wanted Definition) error {
 	if from != "" {
 		place, err := domain.ParseFrom("from", from)
 		if err != nil {
 			return err
 		}
 		if place.String() != there.From {
-			return domain.Errorf(domain.CodeConflict, "from", "webhook %q began at %q; from applies only to a new webhook: replay a range, or make another webhook", there.Name, there.From)
+			return domain.Errorf(domain.CodeConflict, "from", "webhook %q began at %q; from applies only to a new webhook: replay a range, or create another webhook", there.Name, there.From)
 		}
 	}
 	if there.Ordering != wanted.Ordering {
-		return domain.Errorf(domain.CodeConflict, "ordering", "webhook %q has the ordering %q and keeps it; make another webhook", there.Name, there.Ordering)
+		return domain.Errorf(domain.CodeConflict, "ordering", "webhook %q has the ordering %q and keeps it; create another webhook", there.Name, there.Ordering)
 	}
 	return nil
 }
 
-func newSecret() domain.WebhookSecret {
-	key := make([]byte, domain.WebhookSecretBytes)
+func newSecret() Secret {
+	key := make([]byte, SecretBytes)
 	rand.Read(key) // never fails: without randomness it ends the program
-	return domain.WebhookSecret{ID: domain.NewWebhookSecretID(), Key: key}
+	return Secret{ID: NewSecretID(), Key: key}
 }
 
 // Get returns a webhook.
-func (w *Webhooks) Get(ctx context.Context, tenant domain.TenantID, name string) (domain.Webhook, error) {
+func (w *Webhooks) Get(ctx context.Context, tenant domain.TenantID, name string) (Webhook, error) {
 	return w.config.Store.Webhook(ctx, tenant, name)
 }
 
 // List returns up to limit webhooks after a name, ordered by name.
-func (w *Webhooks) List(ctx context.Context, tenant domain.TenantID, after string, limit int) ([]domain.Webhook, error) {
+func (w *Webhooks) List(ctx context.Context, tenant domain.TenantID, after string, limit int) ([]Webhook, error) {
 	return w.config.Store.Webhooks(ctx, tenant, after, limit)
 }
 
@@ -167,7 +168,7 @@ func (w *Webhooks) Delete(ctx context.Context, tenant domain.TenantID, name stri
 
 // Pause stops a webhook and its replay, or resumes them, also if the service has disabled the webhook. Events that are
 // due meanwhile wait.
-func (w *Webhooks) Pause(ctx context.Context, tenant domain.TenantID, name string, paused bool) (domain.Webhook, error) {
+func (w *Webhooks) Pause(ctx context.Context, tenant domain.TenantID, name string, paused bool) (Webhook, error) {
 	webhook, err := w.config.Store.PauseWebhook(ctx, tenant, name, paused)
 	w.Notice(tenant)
 	return webhook, err
@@ -175,7 +176,7 @@ func (w *Webhooks) Pause(ctx context.Context, tenant domain.TenantID, name strin
 
 // AddSecret adds a secret, which is the last one in the returned webhook. The older ones still sign for the duration
 // expireOld or, if that is negative, until they are removed.
-func (w *Webhooks) AddSecret(ctx context.Context, tenant domain.TenantID, name string, expireOld time.Duration) (domain.Webhook, error) {
+func (w *Webhooks) AddSecret(ctx context.Context, tenant domain.TenantID, name string, expireOld time.Duration) (Webhook, error) {
 	webhook, err := w.config.Store.AddWebhookSecret(ctx, tenant, name, newSecret(), expireOld)
 	w.Notice(tenant)
 	return webhook, err
@@ -183,64 +184,21 @@ func (w *Webhooks) AddSecret(ctx context.Context, tenant domain.TenantID, name s
 
 // RemoveSecret removes a secret, which then no longer signs. It returns domain.CodeConflict for the last secret that
 // signs.
-func (w *Webhooks) RemoveSecret(ctx context.Context, tenant domain.TenantID, name string, id domain.WebhookSecretID) (domain.Webhook, error) {
+func (w *Webhooks) RemoveSecret(ctx context.Context, tenant domain.TenantID, name string, id SecretID) (Webhook, error) {
 	webhook, err := w.config.Store.RemoveWebhookSecret(ctx, tenant, name, id)
 	w.Notice(tenant)
 	return webhook, err
 }
 
 // Attempts returns a webhook's attempts, newest first.
-func (w *Webhooks) Attempts(ctx context.Context, tenant domain.TenantID, name string, wanted domain.WebhookAttempts) ([]domain.WebhookAttempt, error) {
+func (w *Webhooks) Attempts(ctx context.Context, tenant domain.TenantID, name string, wanted AttemptQuery) ([]Attempt, error) {
 	return w.config.Store.WebhookAttempts(ctx, tenant, name, wanted)
 }
 
 // Failing returns since when a webhook's URL has accepted nothing. It returns nil if the URL accepted the last request,
 // or none was sent. The result comes from the stored attempts, so every process knows it, whichever one sends.
-func (w *Webhooks) Failing(ctx context.Context, tenant domain.TenantID, webhook domain.Webhook) (*domain.WebhookFailing, error) {
+func (w *Webhooks) Failing(ctx context.Context, tenant domain.TenantID, webhook Webhook) (*Failing, error) {
 	return w.config.Store.WebhookFailing(ctx, tenant, webhook.Name, webhook.URL)
-}
-
-// Replay sends the events from position from to position to again, both included, with their original ids. The
-// webhook's normal deliveries continue. If to is 0, it is the log's head. Replay returns domain.CodeConflict if a
-// replay is running.
-func (w *Webhooks) Replay(ctx context.Context, tenant domain.TenantID, name string, from, to int64) (domain.Webhook, error) {
-	webhook, err := w.config.Store.Webhook(ctx, tenant, name)
-	if err != nil {
-		return domain.Webhook{}, err
-	}
-	head, err := w.config.Events.Head(ctx, tenant)
-	if err != nil {
-		return domain.Webhook{}, err
-	}
-	if to == 0 {
-		to = head.Position
-	}
-	switch {
-	case from < 1:
-		return domain.Webhook{}, domain.Errorf(domain.CodeInvalidRequest, "from", "it is %d; positions begin with 1", from)
-	case from > head.Position:
-		return domain.Webhook{}, domain.Errorf(domain.CodeInvalidRequest, "from", "it is %d, but the log ends with %d; only existing events can be replayed", from, head.Position)
-	case to > head.Position:
-		return domain.Webhook{}, domain.Errorf(domain.CodeInvalidRequest, "to", "it is %d, but the log ends with %d; only existing events can be replayed", to, head.Position)
-	case to < from:
-		return domain.Webhook{}, domain.Errorf(domain.CodeInvalidRequest, "to", "it is %d, before from, which is %d", to, from)
-	}
-	group, err := w.groupOf(ctx, tenant, webhook.WebhookDefinition)
-	if err != nil {
-		return domain.Webhook{}, err
-	}
-	group.From, group.To, group.Delay = strconv.FormatInt(from, 10), to, 0
-	webhook, err = w.config.Store.StartWebhookReplay(ctx, tenant, name, domain.WebhookReplay{From: from, To: to}, group)
-	w.Notice(tenant)
-	return webhook, err
-}
-
-// CancelReplay ends a webhook's replay, and removes what is left of it. It returns domain.CodeNotFound if there is
-// none.
-func (w *Webhooks) CancelReplay(ctx context.Context, tenant domain.TenantID, name string) (domain.Webhook, error) {
-	webhook, err := w.config.Store.CancelWebhookReplay(ctx, tenant, name)
-	w.Notice(tenant)
-	return webhook, err
 }
 
 // OpenBreakers returns how many endpoints of webhooks that this process runs have an open breaker.

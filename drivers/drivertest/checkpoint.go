@@ -88,12 +88,12 @@ func (s *suite) checkpoints(t *testing.T) {
 
 	parallel(t, "an error ends them", func(t *testing.T) {
 		yielded := 0
-		for _, err := range s.driver.Checkpoints(t.Context(), s.unmade()) {
+		for _, err := range s.driver.Checkpoints(t.Context(), s.withoutTable()) {
 			yielded++
 			wantError(t, err, drivers.ErrNoTable)
 		}
 		if yielded != 1 {
-			t.Errorf("%d pairs came, want the error alone", yielded)
+			t.Errorf("%d pairs were yielded, want only the error", yielded)
 		}
 	})
 
@@ -196,11 +196,11 @@ func (s *suite) ownCheckpoints(t *testing.T) {
 			yielded++
 			wantError(t, err, context.Canceled)
 			if checkpoint != (drivers.OwnCheckpoint{}) {
-				t.Errorf("%v came with the error", checkpoint)
+				t.Errorf("%v was yielded with the error", checkpoint)
 			}
 		}
 		if yielded != 1 {
-			t.Errorf("%d pairs came, want the error alone", yielded)
+			t.Errorf("%d pairs were yielded, want only the error", yielded)
 		}
 	})
 

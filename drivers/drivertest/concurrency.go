@@ -288,7 +288,7 @@ func (s *suite) racingInserts(t *testing.T, build domain.Build, tenant domain.Te
 			delete(least, found.ID)
 		}
 		for id, version := range least {
-			t.Fatalf("the saver from %d to %d has won, and %q, which it saved at version %d, is not there", from, batches[winner].To, id, version)
+			t.Fatalf("the saver from %d to %d has won, and %q, which it saved at version %d, is missing", from, batches[winner].To, id, version)
 		}
 		if winner == 0 {
 			s.save(t, build, tenant, drivers.Batch{From: from + 1, To: from + 2})

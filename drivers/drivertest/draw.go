@@ -126,19 +126,19 @@ func (w world) drawPath(t *rapid.T) (path domain.Path, value any) {
 	}
 	value = rapid.SampledFrom(w.members).Draw(t, "document")
 	for {
-		switch within := value.(type) {
+		switch inner := value.(type) {
 		case map[string]any:
-			if len(within) == 0 || len(path) > 0 && rapid.IntRange(0, 3).Draw(t, "stop") == 3 {
+			if len(inner) == 0 || len(path) > 0 && rapid.IntRange(0, 3).Draw(t, "stop") == 3 {
 				break
 			}
-			name := rapid.SampledFrom(slices.Sorted(maps.Keys(within))).Draw(t, "name")
-			path, value = append(path, name), within[name]
+			name := rapid.SampledFrom(slices.Sorted(maps.Keys(inner))).Draw(t, "name")
+			path, value = append(path, name), inner[name]
 			continue
 		case []any:
 			if rapid.IntRange(0, 3).Draw(t, "into the list") == 3 {
 				path = append(path, rapid.SampledFrom(slices.Concat(w.names, []string{"0"})).Draw(t, "name"))
-			} else if len(within) > 0 && rapid.Bool().Draw(t, "an element") {
-				value = within[0]
+			} else if len(inner) > 0 && rapid.Bool().Draw(t, "an element") {
+				value = inner[0]
 			}
 		}
 		if len(path) == 0 {
@@ -216,10 +216,10 @@ func (w world) drawPredicate(t *rapid.T, depth int) domain.Predicate {
 		}
 		return domain.OneOf{Path: path, Values: values, Not: not}
 	case 5:
-		switch within := value.(type) {
+		switch inner := value.(type) {
 		case []any:
-			if len(within) > 0 {
-				value = rapid.SampledFrom(within).Draw(t, "element")
+			if len(inner) > 0 {
+				value = rapid.SampledFrom(inner).Draw(t, "element")
 			}
 		case map[string]any:
 			value = rapid.SampledFrom(w.names).Draw(t, "name")

@@ -92,7 +92,7 @@ func Run(t *testing.T, harness Harness) {
 		{"Tables", s.tables},
 		{"Public", s.public},
 		{"Save", s.saves},
-		{"Repair", s.mending},
+		{"Repair", s.repair},
 		{"Checkpoint", s.checkpoints},
 		{"Load", s.loads},
 		{"Query", s.queries},
@@ -153,15 +153,15 @@ func (s *suite) open(t *testing.T) drivers.Driver {
 // shared returns a new build of a new shared projection. Its table exists.
 func (s *suite) shared(t *testing.T) domain.Build {
 	t.Helper()
-	build := s.unmade()
+	build := s.withoutTable()
 	if err := s.driver.CreateTemporaryTable(t.Context(), build); err != nil {
 		t.Fatalf("CreateTemporaryTable: %v", err)
 	}
 	return build
 }
 
-// unmade is shared without the table.
-func (s *suite) unmade() domain.Build {
+// withoutTable is shared without the table.
+func (s *suite) withoutTable() domain.Build {
 	return domain.Build{ProjectionID: domain.ProjectionID{Name: "p-" + rand.Text()[:8]}, Number: s.numbers.Add(1)}
 }
 
@@ -310,7 +310,7 @@ func (s *suite) pages(build domain.Build, tenant domain.TenantID, query domain.D
 			return nil, err
 		}
 		if query.After != nil && place.Compare(*query.After, query.Order) <= 0 {
-			return nil, fmt.Errorf("a page behind %+v ends at %+v, which is before it", *query.After, place)
+			return nil, fmt.Errorf("a page after %+v ends at %+v, which is before it", *query.After, place)
 		}
 		query.After = &place
 	}

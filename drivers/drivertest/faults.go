@@ -31,18 +31,18 @@ func RunFaults(t *testing.T, harness Harness) {
 	s.each(t, "a server that hangs", s.hangs)
 	s.each(t, "a server that is down and comes back", s.downs)
 	s.each(t, "a save that arrives late", s.lateSave)
-	s.each(t, "documents that are gone", s.gone)
+	s.each(t, "documents that are gone", s.dropped)
 	if place.Forget != nil {
 		parallel(t, "a server that comes back empty-handed", func(t *testing.T) {
 			s := &suite{Harness: harness, place: harness.Place(t)}
 			s.driver = s.open(t)
-			s.emptyHanded(t)
+			s.emptied(t)
 		})
 	}
 }
 
-// through opens a driver behind a proxy, and a worker on it.
-func (s *suite) through(t *testing.T, build domain.Build, tenant domain.TenantID) (*proxy.Proxy, worker) {
+// behindProxy opens a driver behind a proxy, and a worker on it.
+func (s *suite) behindProxy(t *testing.T, build domain.Build, tenant domain.TenantID) (*proxy.Proxy, worker) {
 	t.Helper()
 	p := proxy.New(t, s.place.Address)
 	driver := s.place.OpenAt(t, p.Address())
@@ -52,17 +52,17 @@ func (s *suite) through(t *testing.T, build domain.Build, tenant domain.TenantID
 	return p, worker{l, driver, build, tenant}
 }
 
-// within returns a context that ends long after everything should be done.
-func within(t *testing.T) context.Context {
+// patiently returns a context that ends long after everything should be done.
+func patiently(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// honest checks that documents and checkpoint are consistent. All documents are as they are at the checkpoint. In a
-// database without transactions they may be as at a later version of theirs, which Load reports.
-func (s *suite) honest(t *testing.T, w worker, to int64) {
+// wantConsistent checks that documents and checkpoint are consistent. All documents are as they are at the checkpoint.
+// In a database without transactions they may be as at a later version of theirs, which Load reports.
+func (s *suite) wantConsistent(t *testing.T, w worker, to int64) {
 	t.Helper()
 	for {
 		at, err := s.driver.Checkpoint(t.Context(), w.build, w.tenant)
@@ -83,7 +83,7 @@ func (s *suite) honest(t *testing.T, w worker, to int64) {
 		if err != nil {
 			t.Fatalf("Load: %v", err)
 		}
-		if again, err := s.driver.Checkpoint(t.Context(), w.build, w.tenant); err != nil || again != at {
+		if now, err := s.driver.Checkpoint(t.Context(), w.build, w.tenant); err != nil || now != at {
 			continue // a save whose connection was cut has arrived meanwhile
 		}
 		history := w.history(t, to)
@@ -103,7 +103,7 @@ func (s *suite) honest(t *testing.T, w worker, to int64) {
 			}
 		}
 		for id := range want {
-			t.Fatalf("at the checkpoint %d, %q is not there, and Load does not report a later removal", at, id)
+			t.Fatalf("at the checkpoint %d, %q is missing, and Load does not report a later removal", at, id)
 		}
 		return
 	}
@@ -111,16 +111,16 @@ func (s *suite) honest(t *testing.T, w worker, to int64) {
 
 // cuts saves batches whose connection ends after a drawn number of bytes, in either direction.
 func (s *suite) cuts(t *testing.T, build domain.Build, tenant domain.TenantID) {
-	p, w := s.through(t, build, tenant)
-	ctx := within(t)
+	p, w := s.behindProxy(t, build, tenant)
+	ctx := patiently(t)
 	to := int64(0)
 	for round := range 16 {
 		to += 1 + rand.Int64N(30)
-		direction, most := proxy.ToServer, 400_000.0
+		direction, maxBytes := proxy.ToServer, 400_000.0
 		if round%3 == 2 {
-			direction, most = proxy.ToClient, 3000
+			direction, maxBytes = proxy.ToClient, 3000
 		}
-		bytes, reset := int(math.Exp(rand.Float64()*math.Log(most))), rand.IntN(2) == 0
+		bytes, reset := int(math.Exp(rand.Float64()*math.Log(maxBytes))), rand.IntN(2) == 0
 		save := func() error { return w.advance(ctx, t, to) }
 		if round%4 != 3 {
 			// Everything that the save needs is read first, so that the cut is in the save itself.
@@ -134,7 +134,7 @@ func (s *suite) cuts(t *testing.T, build domain.Build, tenant domain.TenantID) {
 		if err := save(); err != nil && !errors.Is(err, drivers.ErrStale) && !domain.IsCode(err, domain.CodeUnavailable) {
 			t.Errorf("cut %s after %d bytes (reset: %t), a save gives %v; want the code %s", direction, bytes, reset, err, domain.CodeUnavailable)
 		}
-		s.honest(t, w, to)
+		s.wantConsistent(t, w, to)
 		p.Heal()
 		w.reach(ctx, t, to)
 		s.wantCheckpoint(t, build, tenant, to)
@@ -146,7 +146,7 @@ func (s *suite) cuts(t *testing.T, build domain.Build, tenant domain.TenantID) {
 // nothing else uses.
 func (s *suite) all(ctx context.Context, t *testing.T, w worker) map[string]error {
 	t.Helper()
-	spare := s.unmade()
+	spare := s.withoutTable()
 	calls := map[string]func() error{
 		"CreateTemporaryTable": func() error { return w.driver.CreateTemporaryTable(ctx, spare) },
 		"IndexTable":           func() error { return w.driver.IndexTable(ctx, spare) },
@@ -212,13 +212,13 @@ func (s *suite) all(ctx context.Context, t *testing.T, w worker) map[string]erro
 
 // hangs stops the replies, or everything, and checks that each method returns when its context ends.
 func (s *suite) hangs(t *testing.T, build domain.Build, tenant domain.TenantID) {
-	p, w := s.through(t, build, tenant)
+	p, w := s.behindProxy(t, build, tenant)
 	to := int64(0)
 	for _, directions := range [][]proxy.Direction{{proxy.ToClient}, {proxy.ToServer, proxy.ToClient}} {
 		to += 20
-		w.reach(within(t), t, to)
+		w.reach(patiently(t), t, to)
 		to += 20
-		batch, err := w.batch(within(t), t, to)
+		batch, err := w.batch(patiently(t), t, to)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -238,12 +238,12 @@ func (s *suite) hangs(t *testing.T, build domain.Build, tenant domain.TenantID) 
 			}
 		}
 		cancel()
-		s.honest(t, w, to)
+		s.wantConsistent(t, w, to)
 		// The proxy stops first, so that commands in flight cannot arrive after they were given up.
 		p.Down()
 		p.Heal()
 		p.Up()
-		w.reach(within(t), t, to)
+		w.reach(patiently(t), t, to)
 		s.wantCheckpoint(t, build, tenant, to)
 		s.wantDocuments(t, build, tenant, w.documents(t, to)...)
 	}
@@ -251,8 +251,8 @@ func (s *suite) hangs(t *testing.T, build domain.Build, tenant domain.TenantID) 
 
 // downs stops the server while a worker is saving, and starts it again.
 func (s *suite) downs(t *testing.T, build domain.Build, tenant domain.TenantID) {
-	p, w := s.through(t, build, tenant)
-	w.reach(within(t), t, 10)
+	p, w := s.behindProxy(t, build, tenant)
+	w.reach(patiently(t), t, 10)
 	p.Down()
 	const enough = 5 * time.Second
 	begun := time.Now()
@@ -298,7 +298,7 @@ func (s *suite) downs(t *testing.T, build domain.Build, tenant domain.TenantID) 
 	for to := range saved {
 		if to%6 == 0 {
 			p.Down()
-			s.honest(t, w, to+1)
+			s.wantConsistent(t, w, to+1)
 			p.Up()
 		}
 	}
@@ -308,8 +308,8 @@ func (s *suite) downs(t *testing.T, build domain.Build, tenant domain.TenantID) 
 
 // lateSave sends a batch so slowly that others may overtake it. It does no harm, whichever arrives first.
 func (s *suite) lateSave(t *testing.T, build domain.Build, tenant domain.TenantID) {
-	p, slow := s.through(t, build, tenant)
-	ctx := within(t)
+	p, slow := s.behindProxy(t, build, tenant)
+	ctx := patiently(t)
 	slow.reach(ctx, t, 20)
 	fast := slow
 	fast.driver = s.driver
@@ -338,7 +338,7 @@ func (s *suite) lateSave(t *testing.T, build domain.Build, tenant domain.TenantI
 // refused saves a batch that starts from an outdated checkpoint, until the server has answered.
 func (w worker) refused(t *testing.T, from int64) error {
 	t.Helper()
-	ctx := within(t)
+	ctx := patiently(t)
 	for {
 		err := w.driver.Save(ctx, w.build, w.tenant, drivers.Batch{From: from, To: from + 1, Upserts: []domain.Document{document("wrong", from+1, `{}`)}})
 		if err == nil {
@@ -350,10 +350,10 @@ func (w worker) refused(t *testing.T, from int64) error {
 	}
 }
 
-// gone removes a build while its driver cannot reach the server, and creates it again.
-func (s *suite) gone(t *testing.T, build domain.Build, tenant domain.TenantID) {
-	p, w := s.through(t, build, tenant)
-	w.reach(within(t), t, 20)
+// dropped removes a build while its driver cannot reach the server, and creates it again.
+func (s *suite) dropped(t *testing.T, build domain.Build, tenant domain.TenantID) {
+	p, w := s.behindProxy(t, build, tenant)
+	w.reach(patiently(t), t, 20)
 	p.Down()
 	if err := s.driver.DropTable(t.Context(), build); err != nil {
 		t.Fatalf("DropTable: %v", err)
@@ -368,22 +368,22 @@ func (s *suite) gone(t *testing.T, build domain.Build, tenant domain.TenantID) {
 	}
 	p.Up()
 	wantError(t, w.refused(t, 20), drivers.ErrStale)
-	w.reach(within(t), t, 30)
+	w.reach(patiently(t), t, 30)
 	s.wantCheckpoint(t, build, tenant, 30)
 	s.wantDocuments(t, build, tenant, w.documents(t, 30)...)
 }
 
-// emptyHanded removes everything while the driver cannot reach the server. When builds are created again, the driver
+// emptied removes everything while the driver cannot reach the server. When builds are created again, the driver
 // recreates what they need, without a restart.
-func (s *suite) emptyHanded(t *testing.T) {
+func (s *suite) emptied(t *testing.T) {
 	shared, tenant := s.shared(t), domain.NewTenantID()
 	own := s.own(tenant)
 	var workers []worker
-	p, first := s.through(t, shared, tenant)
+	p, first := s.behindProxy(t, shared, tenant)
 	for _, build := range []domain.Build{shared, own} {
 		w := first
 		w.build = build
-		w.reach(within(t), t, 20)
+		w.reach(patiently(t), t, 20)
 		workers = append(workers, w)
 	}
 	p.Down()
@@ -401,7 +401,7 @@ func (s *suite) emptyHanded(t *testing.T) {
 			t.Fatalf("CreateTemporaryTable: %v", err)
 		}
 		wantError(t, w.refused(t, 20), drivers.ErrStale)
-		w.reach(within(t), t, 30)
+		w.reach(patiently(t), t, 30)
 		s.wantCheckpoint(t, w.build, tenant, 30)
 		s.wantDocuments(t, w.build, tenant, w.documents(t, 30)...)
 	}

@@ -68,9 +68,9 @@ func drawBatch(t *rapid.T, label string, from int64) drivers.Batch {
 	return batch
 }
 
-// drawMending draws a repair batch for the contents, but with no version before a document's removal, because some
+// drawRepair draws a repair batch for the contents, but with no version before a document's removal, because some
 // databases know when that was.
-func drawMending(t *rapid.T, label string, c *contents) drivers.Batch {
+func drawRepair(t *rapid.T, label string, c *contents) drivers.Batch {
 	batch := drivers.Batch{From: c.checkpoint, To: c.checkpoint}
 	drawChanges(t, label, &batch, max(0, c.checkpoint-12))
 	batch.Upserts = slices.DeleteFunc(batch.Upserts, func(document domain.Document) bool { return document.Version <= c.removed[document.ID] })
@@ -103,7 +103,7 @@ func (s *suite) model(t *testing.T) {
 		}
 		var places []*place
 		var builds []domain.Build
-		shared := s.unmade()
+		shared := s.withoutTable()
 		if err := s.driver.CreateTemporaryTable(ctx, shared); err != nil {
 			t.Fatalf("CreateTemporaryTable: %v", err)
 		}
@@ -142,7 +142,7 @@ func (s *suite) model(t *testing.T) {
 				if at.want.checkpoint == 0 {
 					continue
 				}
-				batch := drawMending(t, fmt.Sprint("step ", step), at.want)
+				batch := drawRepair(t, fmt.Sprint("step ", step), at.want)
 				s.save(t, at.build, at.tenant, batch)
 				at.want.apply(batch)
 			default:

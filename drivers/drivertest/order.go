@@ -90,7 +90,7 @@ func (s *suite) orders(t *testing.T) {
 				a := []domain.Order{{Path: at("a")}}
 				place, err := domain.SortKeyOf(document, a)
 				if err != nil || row+column > 0 && before.Compare(place, a) >= 0 {
-					t.Fatalf("%.100s is not behind the one before it, %v", document.Data, err)
+					t.Fatalf("%.100s does not come after the previous one, %v", document.Data, err)
 				}
 				before = place
 			}
@@ -122,7 +122,7 @@ func (s *suite) orders(t *testing.T) {
 		}
 	})
 
-	s.eachIndexed(t, "behind a document that is gone", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
+	s.eachIndexed(t, "after a document that was removed", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
 		batch := drivers.Batch{To: 1}
 		for i := range 20 {
 			batch.Upserts = append(batch.Upserts, document(fmt.Sprintf("d%02d", i), 1, fmt.Sprintf(`{"a": %d}`, i/3)))

@@ -18,7 +18,7 @@ func (s *suite) partitions(t *testing.T) {
 	t.Parallel()
 	partitioned := func(t *testing.T, path string, indexes ...string) domain.Build {
 		t.Helper()
-		build := s.unmade()
+		build := s.withoutTable()
 		build.PartitionBy, build.Indexes = path, indexes
 		if err := s.driver.CreateTemporaryTable(t.Context(), build); err != nil {
 			t.Fatalf("CreateTemporaryTable: %v", err)
@@ -33,7 +33,7 @@ func (s *suite) partitions(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) { s.drawnPartition(t, rapid.SampledFrom(builds).Draw(t, "build")) })
 	})
 
-	parallel(t, "values of any kind and length, before and behind the index", func(t *testing.T) {
+	parallel(t, "values of any kind and length, before and after the index is made", func(t *testing.T) {
 		build, tenant := partitioned(t, "a", "n", "n.b"), domain.NewTenantID()
 		longest := strings.Repeat("\U0001f600", domain.MaxOrderedCharacters)
 		values := []string{``, `null`, `1`, `1.5`, `-9223372036854775808`, `true`, `""`, `"` + longest + `"`, `"` + longest + `x"`, `"` + veryLong + `"`, `[]`, `["x", 1]`, `{}`, `{"b": ["x"]}`}

@@ -17,9 +17,9 @@ import (
 
 func (s *suite) predicates(t *testing.T) {
 	t.Parallel()
-	s.eachIndexed(t, "traps", s.trapsIn)
+	s.eachIndexed(t, "traps", s.runTraps)
 	s.eachIndexed(t, "drawn documents, predicates and orders", s.drawnQueries)
-	parallel(t, "what cannot be asked", s.notAsked)
+	parallel(t, "invalid queries", s.invalidQueries)
 }
 
 // eachIndexed is each, plus a run on a shared build with indexes, which the test has to create.
@@ -35,7 +35,7 @@ func (s *suite) eachIndexed(t *testing.T, name string, test func(t *testing.T, b
 	}
 	parallel(t, name+" with indexes", func(t *testing.T) {
 		// As in production, the build declares its indexes when its table is created.
-		build := s.unmade()
+		build := s.withoutTable()
 		build.Indexes = indexed
 		if err := s.driver.CreateTemporaryTable(t.Context(), build); err != nil {
 			t.Fatalf("CreateTemporaryTable: %v", err)
@@ -44,18 +44,18 @@ func (s *suite) eachIndexed(t *testing.T, name string, test func(t *testing.T, b
 	})
 }
 
-// trapsIn saves the documents of all traps and runs each trap's query on all of them. If the server is slow, it uses
+// runTraps saves the documents of all traps and runs each trap's query on all of them. If the server is slow, it uses
 // some forty at a time, each batch with a separate tenant.
-func (s *suite) trapsIn(t *testing.T, build domain.Build, tenant domain.TenantID) {
+func (s *suite) runTraps(t *testing.T, build domain.Build, tenant domain.TenantID) {
 	for some := range slices.Chunk(traps, s.times(len(traps), 40)) {
-		s.trapsAmong(t, build, tenant, some)
+		s.runTrapsTogether(t, build, tenant, some)
 		if tenant = domain.NewTenantID(); !build.Shared() {
 			build = s.own(tenant)
 		}
 	}
 }
 
-func (s *suite) trapsAmong(t *testing.T, build domain.Build, tenant domain.TenantID, traps []trap) {
+func (s *suite) runTrapsTogether(t *testing.T, build domain.Build, tenant domain.TenantID, traps []trap) {
 	byID := make(map[string]domain.Document)
 	batch := drivers.Batch{To: 1}
 	for _, trap := range traps {
@@ -263,8 +263,8 @@ func hasPattern(where domain.Predicate) bool {
 	return false
 }
 
-// notAsked tests queries that break the rules: every method refuses them.
-func (s *suite) notAsked(t *testing.T) {
+// invalidQueries tests queries that break the rules: every method refuses them.
+func (s *suite) invalidQueries(t *testing.T) {
 	build, tenant := s.shared(t), domain.NewTenantID()
 	s.save(t, build, tenant, drivers.Batch{To: 1, Upserts: []domain.Document{document("a", 1, `{}`)}})
 	by := func(names ...string) (order []domain.Order) {

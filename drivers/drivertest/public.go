@@ -26,8 +26,8 @@ func (s *suite) public(t *testing.T) {
 			}
 		}
 	})
-	parallel(t, "a build that is not there", func(t *testing.T) {
-		wantError(t, s.driver.SwapTable(t.Context(), s.unmade(), nil), drivers.ErrNoTable)
+	parallel(t, "a build that does not exist", func(t *testing.T) {
+		wantError(t, s.driver.SwapTable(t.Context(), s.withoutTable(), nil), drivers.ErrNoTable)
 	})
 	parallel(t, "overrides that make no sense", func(t *testing.T) {
 		build, own := s.shared(t), s.own(domain.NewTenantID())
@@ -80,7 +80,7 @@ func (s *suite) public(t *testing.T) {
 		}
 		for _, tenant := range []domain.TenantID{one, two} {
 			if seen[PublicDocument{tenant, "a", version}] != 1 {
-				t.Errorf("version %d of tenant %s's document is not there once: %v", version, tenant, rows)
+				t.Errorf("version %d of tenant %s's document does not exist exactly once: %v", version, tenant, rows)
 			}
 		}
 		if len(rows) != 2 {
@@ -88,7 +88,7 @@ func (s *suite) public(t *testing.T) {
 		}
 	}
 	parallel(t, "the name follows the swaps", func(t *testing.T) {
-		build := s.unmade()
+		build := s.withoutTable()
 		next := build
 		next.Number = s.numbers.Add(1)
 		fill(t, build, 10)
@@ -114,7 +114,7 @@ func (s *suite) public(t *testing.T) {
 		}
 	})
 	parallel(t, "several processes swap at once", func(t *testing.T) {
-		build := s.unmade()
+		build := s.withoutTable()
 		fill(t, build, 10)
 		var wait sync.WaitGroup
 		for range 4 {
@@ -149,7 +149,7 @@ func (s *suite) overrides(t *testing.T) {
 	// version of all.
 	live := func(t *testing.T, builds int, tenants ...domain.TenantID) []domain.Build {
 		t.Helper()
-		first := s.unmade()
+		first := s.withoutTable()
 		all := make([]domain.Build, builds)
 		for i := range all {
 			all[i] = first

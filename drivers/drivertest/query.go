@@ -80,7 +80,7 @@ func (s *suite) queries(t *testing.T) {
 		s.wantDocuments(t, build, tenant) // the checkpoint is not a document
 	})
 
-	s.each(t, "what cannot be asked", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
+	s.each(t, "invalid queries", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
 		for _, query := range []domain.DocumentQuery{{}, {Limit: -1}, {Limit: 1, MaxBytes: -1}, {After: &domain.SortKey{ID: "\xff"}, Limit: 1}, {After: &domain.SortKey{ID: "a\x00"}, Limit: 1}} {
 			_, err := s.driver.Query(t.Context(), build, tenant, query)
 			wantCode(t, err, domain.CodeInvalidRequest)

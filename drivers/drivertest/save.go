@@ -35,7 +35,7 @@ func (s *suite) saves(t *testing.T) {
 		s.wantCheckpoint(t, build, tenant, 11)
 	})
 
-	s.each(t, "what is called new and is there is upserted", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
+	s.each(t, "an existing document that the batch calls new is upserted", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
 		s.save(t, build, tenant, drivers.Batch{To: 1, Upserts: []domain.Document{document("a", 1, `{"n": 1}`)}, New: 1})
 		s.save(t, build, tenant, drivers.Batch{From: 1, To: 2, New: 2,
 			Upserts: []domain.Document{document("b", 2, `{"n": 2}`), document("a", 2, `{"n": 2}`), document("c", 2, `{"n": 2}`)}})
@@ -126,7 +126,7 @@ func (s *suite) saves(t *testing.T) {
 				for i := range 1500 {
 					batch.Upserts = append(batch.Upserts, document(fmt.Sprint(i), 1, `{}`))
 				}
-				batch.Upserts = append(batch.Upserts, document("wrong", 2, wrong.data), document("behind it", 3, `{}`))
+				batch.Upserts = append(batch.Upserts, document("wrong", 2, wrong.data), document("after it", 3, `{}`))
 				wantCode(t, s.driver.Save(t.Context(), build, tenant, batch), wrong.code)
 				s.wantDocuments(t, build, tenant)
 				s.wantCheckpoint(t, build, tenant, 0)
@@ -139,7 +139,7 @@ func (s *suite) saves(t *testing.T) {
 
 	s.large(t, "a document that grows in the database is kept or refused", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
 		grows := document("grows", 1, `{"a": [1`+strings.Repeat(",1", min(1_400_000, s.MaxDocumentBytes/2-10))+`]}`)
-		batch := drivers.Batch{To: 1, Upserts: []domain.Document{document("good", 1, `{}`), grows, document("behind it", 1, `{}`)}}
+		batch := drivers.Batch{To: 1, Upserts: []domain.Document{document("good", 1, `{}`), grows, document("after it", 1, `{}`)}}
 		if err := s.driver.Save(t.Context(), build, tenant, batch); err != nil {
 			wantCode(t, err, domain.CodeTooLarge)
 			s.wantDocuments(t, build, tenant)

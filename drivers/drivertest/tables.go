@@ -24,7 +24,7 @@ func (s *suite) tables(t *testing.T) {
 	})
 
 	parallel(t, "several processes make one table at once", func(t *testing.T) {
-		build := s.unmade()
+		build := s.withoutTable()
 		var wait sync.WaitGroup
 		for range 4 {
 			driver := s.open(t)
@@ -42,7 +42,7 @@ func (s *suite) tables(t *testing.T) {
 		s.wantCheckpoint(t, build, tenant, 1)
 	})
 
-	parallel(t, "a table that is not there is ErrNoTable", func(t *testing.T) {
+	parallel(t, "a table that does not exist is ErrNoTable", func(t *testing.T) {
 		dropped := s.shared(t)
 		tenant := domain.NewTenantID()
 		// The connections know the statements from the time when the table existed.
@@ -51,7 +51,7 @@ func (s *suite) tables(t *testing.T) {
 		if err := s.driver.DropTable(t.Context(), dropped); err != nil {
 			t.Fatalf("DropTable: %v", err)
 		}
-		for name, build := range map[string]domain.Build{"never made": s.unmade(), "dropped": dropped} {
+		for name, build := range map[string]domain.Build{"never made": s.withoutTable(), "dropped": dropped} {
 			for method, call := range map[string]func(ctx context.Context) error{
 				"IndexTable": func(ctx context.Context) error { return s.driver.IndexTable(ctx, build) },
 				"Load": func(ctx context.Context) error {

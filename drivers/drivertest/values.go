@@ -157,7 +157,7 @@ func decode(text []byte) (value any, err error) {
 		return nil, err
 	}
 	if decoder.More() {
-		return nil, fmt.Errorf("there is more behind the value")
+		return nil, fmt.Errorf("more follows the value")
 	}
 	return value, nil
 }

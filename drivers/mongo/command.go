@@ -24,9 +24,9 @@ const (
 	queryTime = 10 * time.Second // for reads
 )
 
-// attemptsLost is how often a command is sent if connections fail, including the first time: the second waits for a
-// reachable server; a third would not help.
-const attemptsLost = 2
+// maxConnectionAttempts is how often a command is sent if connections fail, including the first time. The second
+// attempt waits for a reachable server; a third would not help.
+const maxConnectionAttempts = 2
 
 // MongoDB error codes that are handled separately here (error_codes.yml in its sources).
 const (
@@ -62,20 +62,20 @@ var transient = []int{
 
 // run sends a command and returns the reply. It retries transient failures a few times.
 func (d *Driver) run(ctx context.Context, command any) (raw bson.Raw, err error) {
-	err = drivers.Retry(ctx, again, func() (err error) {
+	err = drivers.Retry(ctx, retryable, func() (err error) {
 		raw, err = d.db.RunCommand(ctx, command).Raw()
 		return err
 	})
-	return raw, d.mend(ctx, err)
+	return raw, d.contractError(ctx, err)
 }
 
 // find runs a find command and calls row for each document of the reply, which is valid during the call. If row returns
 // errEnough, reading ends. reset is called before each attempt, because the rows of an earlier attempt do not count.
 func (d *Driver) find(ctx context.Context, command bson.D, reset func(), row func(bson.Raw) error) error {
-	if !slices.ContainsFunc(command, func(e bson.E) bool { return e.Key == readConcern }) {
-		command = append(command[:len(command):len(command)], d.reading()...)
+	if !slices.ContainsFunc(command, func(e bson.E) bool { return e.Key == "readConcern" }) {
+		command = append(command[:len(command):len(command)], d.readConcern()...)
 	}
-	return d.mend(ctx, drivers.Retry(ctx, again, func() error {
+	return d.contractError(ctx, drivers.Retry(ctx, retryable, func() error {
 		reset()
 		return d.cursor(ctx, command, row)
 	}))
@@ -98,25 +98,21 @@ func (d *Driver) cursor(ctx context.Context, command bson.D, row func(bson.Raw) 
 	return cursor.Err()
 }
 
-// within returns a context with the method's time limit.
-func within(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, most)
-}
-
-// again reports whether the same command may well succeed when it is sent again after so many attempts: the connection
-// failed, or the server reports a transient error.
-func again(err error, attempt int) bool {
+// retryable reports whether the same command may well succeed when it is sent again after so many attempts: the
+// connection failed, or the server reports a transient error.
+func retryable(err error, attempt int) bool {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return false
-	case lost(err):
-		return attempt < attemptsLost
+	case connectionLost(err):
+		return attempt < maxConnectionAttempts
 	}
 	return attempt < drivers.Attempts && (hasCode(err, transient...) || hasLabel(err, "RetryableWriteError") || hasLabel(err, "RetryableError"))
 }
 
-// lost reports whether the connection failed, or was closed because another one to the same server had failed.
-func lost(err error) bool {
+// connectionLost reports whether the connection failed, or was closed because another one to the same server had
+// failed.
+func connectionLost(err error) bool {
 	if mongodb.IsNetworkError(err) {
 		return true
 	}
@@ -134,9 +130,9 @@ func hasLabel(err error, label string) bool {
 	return ok && labeled.HasErrorLabel(label)
 }
 
-// mend converts native errors, by code and label, to the errors of the contract, and wraps the native error. If the
-// caller's context has ended, it returns the context's error.
-func (d *Driver) mend(ctx context.Context, err error) error {
+// contractError converts native errors, by code and label, to the errors of the contract, and wraps the native error.
+// If the caller's context has ended, it returns the context's error.
+func (d *Driver) contractError(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -153,15 +149,16 @@ func (d *Driver) mend(ctx context.Context, err error) error {
 	switch {
 	case hasCode(err, codeMaxTimeMSExpired), errors.Is(err, wire.ErrDeadlineWouldBeExceeded), timeUp:
 		return fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
-	case hasCode(err, transient...), lost(err), !answered && mongodb.IsTimeout(err):
+	case hasCode(err, transient...), connectionLost(err), !answered && mongodb.IsTimeout(err):
 		return fmt.Errorf("%w: %w", domain.Errorf(domain.CodeUnavailable, "", "the documents' database cannot serve now; try again later"), err)
 	}
 	return err
 }
 
-// writing returns the write concern as a command element. A majority of a replica set must have the write, so that no
-// other server that becomes primary lacks it; a standalone server is its own majority. The wait ends with the context.
-func writing(ctx context.Context, onDisk bool) bson.E {
+// writeConcern returns the write concern as a command element. A majority of a replica set must have the write, so that
+// no other server that becomes primary lacks it; a standalone server is its own majority. The wait ends with the
+// context.
+func writeConcern(ctx context.Context, onDisk bool) bson.E {
 	concern := bson.D{{Key: "w", Value: "majority"}}
 	if onDisk {
 		concern = append(concern, bson.E{Key: "j", Value: true})
@@ -172,32 +169,28 @@ func writing(ctx context.Context, onDisk bool) bson.E {
 	return bson.E{Key: "writeConcern", Value: concern}
 }
 
-// reading returns the read concern as a command element. In a replica set it reads what a majority has. Data that only
-// one server has may be rolled back, and a worker that had continued from such a checkpoint would skip events.
-func (d *Driver) reading() bson.D {
+// readConcern returns the read concern as a command element. In a replica set it reads what a majority has. Data that
+// only one server has may be rolled back, and a worker that had continued from such a checkpoint would skip events.
+func (d *Driver) readConcern() bson.D {
 	if !d.majority {
 		return nil
 	}
-	return bson.D{{Key: readConcern, Value: bson.D{{Key: "level", Value: "majority"}}}}
+	return bson.D{{Key: "readConcern", Value: bson.D{{Key: "level", Value: "majority"}}}}
 }
 
-const readConcern = "readConcern"
-
 // snapshot returns the read concern of reads that must see all of a save or nothing, as a command element. It selects
-// the snapshot at a time, or one that the server chooses if the time is zero. Without snapshots it is the concern of
-// reading.
+// the snapshot at a time, or one that the server chooses if the time is zero. Without snapshots it is readConcern's.
 func (d *Driver) snapshot(at bson.Timestamp) bson.D {
 	if !d.transactions {
-		return d.reading()
+		return d.readConcern()
 	}
 	concern := bson.D{{Key: "level", Value: "snapshot"}}
 	if !at.IsZero() {
 		concern = append(concern, bson.E{Key: "atClusterTime", Value: at})
 	}
-	return bson.D{{Key: readConcern, Value: concern}}
+	return bson.D{{Key: "readConcern", Value: concern}}
 }
 
 func isUnavailable(err error) bool {
-	sorted, ok := errors.AsType[*domain.Error](err)
-	return ok && sorted.Code == domain.CodeUnavailable
+	return domain.IsCode(err, domain.CodeUnavailable)
 }

@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
 )
 
 // The index of a declared path holds values and, for equal values, keys. Read backwards it gives descending values with
@@ -20,23 +20,22 @@ import (
 //     ids of that value may be missing;
 //   - the documents with that last value, by id.
 
-// backward reports whether a part is read in this way.
+// backward reports whether a part is assembled from index reads.
 func (q prepared) backward(chosen int) bool {
 	if chosen != 0 || len(q.ordering.terms) != 1 || !q.ordering.terms[0].descending {
 		return false
 	}
-	path := q.Order[q.ordering.terms[0].at].Path
-	return slices.ContainsFunc(q.indexes, func(declared string) bool { return slices.Equal(strings.Split(declared, "."), path) })
+	return drivers.Declares(q.indexes, q.ordering.terms[0].path)
 }
 
-// goBack returns the command for the next documents backwards in the index that meet a condition.
-func (q prepared) goBack(condition bson.D, limit int) bson.D {
+// backwardCommand returns the command for the next documents backwards in the index that meet a condition.
+func (q prepared) backwardCommand(condition bson.D, limit int) bson.D {
 	sort := bson.D{{Key: q.ordering.terms[0].field, Value: -1}, {Key: "_id", Value: -1}}
 	return q.find(q.place.documents(q.matching, q.ordering.part(0), condition), sort, limit)
 }
 
-// alike returns the command for the documents of one value whose ids are after an id.
-func (q prepared) alike(value domain.Scalar, id string, limit int) bson.D {
+// sameValueCommand returns the command for the documents of one value whose ids are after an id.
+func (q prepared) sameValueCommand(value domain.Scalar, id string, limit int) bson.D {
 	place := q.place
 	place.prefix += id
 	condition := on(q.ordering.terms[0].field, "$eq", native(value)) // null equals a missing value
@@ -58,15 +57,15 @@ func (b *backwards) full() bool {
 
 // read runs a command with as many bytes as the page has room for. all reports that nothing was left out.
 func (b *backwards) read(ctx context.Context, command func(limit int) bson.D) (found []domain.Document, all bool, err error) {
-	limit, most := b.Limit-len(b.page), max(b.MaxBytes-b.bytes, 0)
-	if found, err = b.driver.documents(ctx, command(limit), most); err != nil {
+	limit, maxBytes := b.Limit-len(b.page), max(b.MaxBytes-b.bytes, 0)
+	if found, err = b.driver.documents(ctx, command(limit), maxBytes); err != nil {
 		return nil, false, err
 	}
 	size := 0
 	for _, document := range found {
 		size += len(document.Data)
 	}
-	return found, len(found) < limit && (most == 0 || size < most), nil
+	return found, len(found) < limit && (maxBytes == 0 || size < maxBytes), nil
 }
 
 func (b *backwards) add(documents []domain.Document) {
@@ -79,40 +78,40 @@ func (b *backwards) add(documents []domain.Document) {
 	}
 }
 
-// addAlike adds the documents of one value whose ids are after an id.
-func (b *backwards) addAlike(ctx context.Context, value domain.Scalar, id string) error {
-	found, _, err := b.read(ctx, func(limit int) bson.D { return b.alike(value, id, limit) })
+// addSameValue adds the documents of one value whose ids are after an id.
+func (b *backwards) addSameValue(ctx context.Context, value domain.Scalar, id string) error {
+	found, _, err := b.read(ctx, func(limit int) bson.D { return b.sameValueCommand(value, id, limit) })
 	if err == nil {
 		b.add(found)
 	}
 	return err
 }
 
-// descending returns the page of documents that can be ordered and have no list on the way.
+// descending returns the page of documents that can be ordered and have no list on the path.
 func (d *Driver) descending(ctx context.Context, q prepared) ([]domain.Document, error) {
 	b := &backwards{prepared: q, driver: d, seen: make(map[string]bool)}
 	term := q.ordering.terms[0]
 	stretches := []bson.D{{}}
 	if q.After != nil {
 		value := q.After.Values[term.at]
-		behind := q.After.ID
+		afterID := q.After.ID
 		_, side := q.ordering.settled(*q.After)
 		if side > 0 {
-			behind = ""
+			afterID = ""
 		}
 		if side >= 0 {
-			if err := b.addAlike(ctx, value, behind); err != nil {
+			if err := b.addSameValue(ctx, value, afterID); err != nil {
 				return nil, err
 			}
 		}
 		stretches = term.below(value)
 	}
 	for len(stretches) > 0 && !b.full() {
-		found, all, err := b.read(ctx, func(limit int) bson.D { return q.goBack(stretches[0], limit) })
+		found, all, err := b.read(ctx, func(limit int) bson.D { return q.backwardCommand(stretches[0], limit) })
 		if err != nil {
 			return nil, err
 		}
-		runs, err := runsAlike(found, q.Order, term.at)
+		runs, err := runsOfValues(found, q.Order, term.at)
 		if err != nil {
 			return nil, err
 		}
@@ -123,7 +122,7 @@ func (d *Driver) descending(ctx context.Context, q prepared) ([]domain.Document,
 			if i < len(runs)-1 || all {
 				slices.Reverse(run.documents)
 				b.add(run.documents)
-			} else if err := b.addAlike(ctx, run.value, ""); err != nil {
+			} else if err := b.addSameValue(ctx, run.value, ""); err != nil {
 				return nil, err
 			} else {
 				stretches = term.below(run.value)
@@ -151,14 +150,14 @@ type run struct {
 	documents []domain.Document
 }
 
-func runsAlike(documents []domain.Document, order []domain.Order, at int) (runs []run, err error) {
+func runsOfValues(documents []domain.Document, order []domain.Order, at int) (runs []run, err error) {
 	for i := range documents {
 		key, err := domain.SortKeyOf(documents[i], order)
 		if err != nil {
 			return nil, err
 		}
 		if key.Unordered {
-			return nil, fmt.Errorf("the database has ordered the document %q, which cannot be ordered", key.ID)
+			return nil, fmt.Errorf("document %q: the database returned it in order, but its sort key has no order", key.ID)
 		}
 		value := key.Values[at]
 		if len(runs) == 0 || runs[len(runs)-1].value.Compare(value) != 0 {
@@ -172,16 +171,16 @@ func runsAlike(documents []domain.Document, order []domain.Order, at int) (runs 
 
 // below returns the conditions for all values below another, from the highest down. Each is a range of the index.
 func (t term) below(value domain.Scalar) (ranges []bson.D) {
-	further := on(t.field, "$lt", native(value)) // of the same kind
+	less := on(t.field, "$lt", native(value)) // of the same kind
 	text, number, null := isText(t.field), on(t.field, "$type", "number"), on(t.field, "$eq", nil)
 	switch value.Kind {
 	case domain.ScalarNull:
 		return nil
 	case domain.ScalarText:
-		return []bson.D{further, number, null}
+		return []bson.D{less, number, null}
 	case domain.ScalarBool:
-		return []bson.D{further, text, number, null}
+		return []bson.D{less, text, number, null}
 	default:
-		return []bson.D{further, null}
+		return []bson.D{less, null}
 	}
 }

@@ -85,6 +85,7 @@
 package mongo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -108,7 +109,7 @@ import (
 
 // Config says how to reach the database.
 type Config struct {
-	URL      string // mongodb:// mongodb:// or mongodb+srv://; its path is the database, else "manifold_documents"
+	URL      string // mongodb:// or mongodb+srv://; its path is the database, else "manifold_documents"
 	MaxConns int    // per server; 0: 8
 	Log      *slog.Logger
 
@@ -156,10 +157,7 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the documents' database URL: %w", err)
 	}
-	name := address.Database
-	if name == "" {
-		name = defaultDatabase
-	}
+	name := cmp.Or(address.Database, defaultDatabase)
 	settings := options.Client().SetServerSelectionTimeout(selectionTime).SetMaxPoolSize(8).SetAppName("manifold-documents")
 	settings.ApplyURI(config.URL)
 	if config.MaxConns > 0 {
@@ -198,7 +196,7 @@ func (d *Driver) Close() {
 // Ping reports whether the database answers.
 func (d *Driver) Ping(ctx context.Context) error {
 	if err := d.client.Ping(ctx, readpref.Primary()); err != nil {
-		return fmt.Errorf("ping the documents' database: %w", d.mend(ctx, err))
+		return fmt.Errorf("ping the documents' database: %w", d.contractError(ctx, err))
 	}
 	return nil
 }
@@ -216,11 +214,11 @@ func (d *Driver) Save(ctx context.Context, build domain.Build, tenant domain.Ten
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	limited, cancel := within(ctx, saveTime)
+	limited, cancel := context.WithTimeout(ctx, saveTime)
 	defer cancel()
-	place, err := d.at(limited, build, tenant)
+	place, err := d.locate(limited, build, tenant)
 	if err != nil {
-		return drivers.BuildError("save to", build, late(ctx, limited, err))
+		return drivers.BuildError("save to", build, timeoutError(ctx, limited, err))
 	}
 	parts, err := encodeBatch(place, batch) // everything, before anything is written
 	if err != nil {
@@ -230,7 +228,7 @@ func (d *Driver) Save(ctx context.Context, build domain.Build, tenant domain.Ten
 	if errors.Is(err, drivers.ErrStale) {
 		return drivers.ErrStale
 	}
-	return drivers.BuildError("save to", build, late(ctx, limited, err))
+	return drivers.BuildError("save to", build, timeoutError(ctx, limited, err))
 }
 
 func (d *Driver) save(ctx context.Context, place place, batch drivers.Batch, parts []part) error {
@@ -250,7 +248,7 @@ func (d *Driver) save(ctx context.Context, place place, batch drivers.Batch, par
 	group, grouped := errgroup.WithContext(ctx)
 	group.SetLimit(saversAtOnce)
 	for _, part := range parts {
-		group.Go(func() error { return d.write(grouped, place, part, batch.From == 0, batch.Mends()) })
+		group.Go(func() error { return d.write(grouped, place, part, batch.From == 0, batch.IsRepair()) })
 	}
 	if err := group.Wait(); err != nil {
 		return err
@@ -258,10 +256,10 @@ func (d *Driver) save(ctx context.Context, place place, batch drivers.Batch, par
 	return d.moveCheckpoint(ctx, place, batch.From, batch.To)
 }
 
-// refusals limits how often the refused updates of a part are sent again. A refused update meets an existing document,
-// so that the second attempt overwrites it or is late. More attempts are needed only if the document is removed in
-// between.
-const refusals = 5
+// maxResends limits how often the refused updates of a part are sent again. A refused update meets an existing
+// document, so that the second attempt overwrites it or is late. More attempts are needed only if the document is
+// removed in between.
+const maxResends = 5
 
 // write writes one part of a batch: each document over an older version of itself, or as a new one. That is an update
 // that asks for an older version, and inserts if it finds none. fresh says that the documents probably do not exist.
@@ -277,7 +275,7 @@ func (d *Driver) write(ctx context.Context, place place, part part, fresh, onDis
 		var inserts []write
 		inserts, rest = part.inserts()
 		if len(inserts) > 0 {
-			refused, err := d.bulk(ctx, encodeInserts(place, part, inserts, writing(ctx, onDisk)))
+			refused, err := d.bulk(ctx, encodeInserts(place, part, inserts, writeConcern(ctx, onDisk)))
 			if err != nil {
 				return err
 			}
@@ -287,28 +285,28 @@ func (d *Driver) write(ctx context.Context, place place, part part, fresh, onDis
 		}
 	}
 	for attempt := 0; len(rest) > 0; attempt++ {
-		if attempt > refusals {
+		if attempt > maxResends {
 			return domain.Errorf(domain.CodeUnavailable, "document "+strings.TrimPrefix(rest[0].key, place.prefix),
 				"the documents' database refused it %d times as a duplicate of an older version; try again later", attempt)
 		}
-		refused, err := d.bulk(ctx, encodeUpdates(place, part, rest, writing(ctx, onDisk)))
+		refused, err := d.bulk(ctx, encodeUpdates(place, part, rest, writeConcern(ctx, onDisk)))
 		if err != nil {
 			return err
 		}
-		again := make([]write, len(refused))
+		retries := make([]write, len(refused))
 		for i, index := range refused {
-			again[i] = rest[index]
+			retries[i] = rest[index]
 		}
-		if rest, err = d.notLate(ctx, place, again); err != nil {
+		if rest, err = d.stillNeeded(ctx, place, retries); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// notLate returns the writes for which no document of their version or a newer one is stored. It reads what a majority
-// has, because the caller reports the stored versions as durable.
-func (d *Driver) notLate(ctx context.Context, place place, refused []write) ([]write, error) {
+// stillNeeded returns the writes for which no document of their version or a newer one is stored. It reads what a
+// majority has, because the caller reports the stored versions as durable.
+func (d *Driver) stillNeeded(ctx context.Context, place place, refused []write) ([]write, error) {
 	if len(refused) == 0 {
 		return nil, nil
 	}
@@ -331,13 +329,13 @@ func (d *Driver) notLate(ctx context.Context, place place, refused []write) ([]w
 		return nil
 	})
 	return slices.DeleteFunc(refused, func(write write) bool {
-		version, there := stored[write.key]
-		return there && version >= write.version
+		version, isStored := stored[write.key]
+		return isStored && version >= write.version
 	}), err
 }
 
 // bulk sends inserts or updates, and returns which of them met an existing key.
-func (d *Driver) bulk(ctx context.Context, command bson.Raw) (there []int, err error) {
+func (d *Driver) bulk(ctx context.Context, command bson.Raw) (duplicates []int, err error) {
 	_, err = d.run(ctx, command)
 	failed, ok := errors.AsType[mongodb.WriteException](err)
 	if !ok || failed.WriteConcernError != nil {
@@ -347,24 +345,29 @@ func (d *Driver) bulk(ctx context.Context, command bson.Raw) (there []int, err e
 		if one.Code != codeDuplicateKey {
 			return nil, err
 		}
-		there = append(there, one.Index)
+		duplicates = append(duplicates, one.Index)
 	}
-	return there, nil
+	return duplicates, nil
 }
 
 // moveCheckpoint is the compare-and-set that decides between savers that start from one checkpoint.
 func (d *Driver) moveCheckpoint(ctx context.Context, place place, from, to int64) error {
 	if from == 0 {
-		there, err := d.bulk(ctx, encodeCheckpoint(place, to, writing(ctx, false)))
-		if err == nil && len(there) > 0 {
+		duplicates, err := d.bulk(ctx, encodeCheckpoint(place, to, writeConcern(ctx, false)))
+		if err == nil && len(duplicates) > 0 {
 			return drivers.ErrStale
 		}
 		return err
 	}
-	answer, err := d.run(ctx, append(checkpointMove(place, from, to), writing(ctx, false)))
+	answer, err := d.run(ctx, append(checkpointMove(place, from, to), writeConcern(ctx, false)))
 	if err != nil {
 		return err
 	}
+	return checkMoved(answer)
+}
+
+// checkMoved returns ErrStale if a checkpointMove found another checkpoint.
+func checkMoved(answer bson.Raw) error {
 	// n counts the matched rows: a repair batch modifies none.
 	if n, ok := answer.Lookup("n").AsInt64OK(); !ok || n == 0 {
 		return drivers.ErrStale
@@ -377,14 +380,14 @@ func (d *Driver) Checkpoint(ctx context.Context, build domain.Build, tenant doma
 	if err := drivers.CheckTenant(build, tenant); err != nil {
 		return 0, err
 	}
-	limited, cancel := within(ctx, d.queryTime)
+	limited, cancel := context.WithTimeout(ctx, d.queryTime)
 	defer cancel()
 	position := int64(0)
-	place, err := d.at(limited, build, tenant)
+	place, err := d.locate(limited, build, tenant)
 	if err == nil {
 		position, err = d.checkpoint(limited, place)
 	}
-	return position, drivers.BuildError("read the checkpoint of", build, late(ctx, limited, err))
+	return position, drivers.BuildError("read the checkpoint of", build, timeoutError(ctx, limited, err))
 }
 
 func (d *Driver) checkpoint(ctx context.Context, place place) (position int64, err error) {
@@ -405,7 +408,7 @@ func (d *Driver) checkpoint(ctx context.Context, place place) (position int64, e
 	if err != nil || found {
 		return position, err
 	}
-	return 0, d.made(ctx, place)
+	return 0, d.checkTable(ctx, place)
 }
 
 // Checkpoints yields every tenant's stored checkpoint.
@@ -414,9 +417,9 @@ func (d *Driver) Checkpoints(ctx context.Context, build domain.Build) iter.Seq2[
 }
 
 func (d *Driver) checkpoints(ctx context.Context, build domain.Build) (all []drivers.Checkpoint, err error) {
-	ctx, cancel := within(ctx, saveTime)
+	ctx, cancel := context.WithTimeout(ctx, saveTime)
 	defer cancel()
-	place, err := d.at(ctx, build, domain.Everyone)
+	place, err := d.locate(ctx, build, domain.Everyone)
 	if err != nil {
 		return nil, err
 	}
@@ -426,13 +429,13 @@ func (d *Driver) checkpoints(ctx context.Context, build domain.Build) (all []dri
 	if err != nil || len(all) > 0 {
 		return all, err
 	}
-	return nil, d.made(ctx, place)
+	return nil, d.checkTable(ctx, place)
 }
 
 // OwnCheckpoints yields the stored checkpoint of every build of tenants' own projections.
 func (d *Driver) OwnCheckpoints(ctx context.Context) iter.Seq2[drivers.OwnCheckpoint, error] {
 	return drivers.AllOwnCheckpoints(func() (all []drivers.OwnCheckpoint, err error) {
-		limited, cancel := within(ctx, saveTime)
+		limited, cancel := context.WithTimeout(ctx, saveTime)
 		defer cancel()
 		err = d.everyCheckpoint(limited, commonCollection, func() { all = nil }, func(checkpoint drivers.OwnCheckpoint) { all = append(all, checkpoint) })
 		return all, err
@@ -465,44 +468,34 @@ const dropSlice = 5000
 
 // DropTenant removes one tenant's documents and checkpoint from the build.
 func (d *Driver) DropTenant(ctx context.Context, build domain.Build, tenant domain.TenantID) error {
-	if err := drivers.CheckTenant(build, tenant); err != nil {
-		return err
-	}
-	place, err := d.at(ctx, build, tenant)
-	if errors.Is(err, drivers.ErrNoTable) {
-		return nil
-	}
-	if err == nil {
-		err = d.dropRows(ctx, place)
-	}
-	return drivers.BuildError("remove a tenant's documents from", build, err)
-}
-
-// dropRows first removes the checkpoint, which makes a save in progress stale. Then it removes the documents and
-// tombstones in slices, each starting after the last.
-func (d *Driver) dropRows(ctx context.Context, place place) error {
-	if err := d.remove(ctx, place, bson.D{{Key: "_id", Value: place.prefix}}, 1); err != nil {
-		return err
-	}
-	for after := place.prefix; ; {
-		last, err := d.sliceEnd(ctx, place, after)
-		if err != nil || last == "" {
-			return err
-		}
-		err = d.remove(ctx, place, bson.D{
-			{Key: "tenant", Value: place.tenant},
-			{Key: "_id", Value: bson.D{{Key: "$gt", Value: after}, {Key: "$lte", Value: last}}},
-		}, 0)
+	return drivers.DropTenant(build, tenant, func() error {
+		place, err := d.locate(ctx, build, tenant)
 		if err != nil {
 			return err
 		}
-		after = last
-	}
+		return d.dropRows(ctx, place)
+	})
+}
+
+// dropRows also removes tombstones.
+func (d *Driver) dropRows(ctx context.Context, place place) error {
+	checkpoint := func() error { return d.remove(ctx, place, bson.D{{Key: "_id", Value: place.prefix}}, 1) }
+	return drivers.DropRows(checkpoint, func(after []byte) ([]byte, error) {
+		first := max(place.prefix, string(after))
+		last, err := d.sliceEnd(ctx, place, first)
+		if err != nil || last == "" {
+			return nil, err
+		}
+		return []byte(last), d.remove(ctx, place, bson.D{
+			{Key: "tenant", Value: place.tenant},
+			{Key: "_id", Value: bson.D{{Key: "$gt", Value: first}, {Key: "$lte", Value: last}}},
+		}, 0)
+	})
 }
 
 // sliceEnd returns the last key of the slice that begins after a key, or an empty one if there is none.
 func (d *Driver) sliceEnd(ctx context.Context, place place, after string) (last string, err error) {
-	ctx, cancel := within(ctx, saveTime)
+	ctx, cancel := context.WithTimeout(ctx, saveTime)
 	defer cancel()
 	err = d.find(ctx, bson.D{
 		{Key: "find", Value: place.collection},
@@ -516,7 +509,7 @@ func (d *Driver) sliceEnd(ctx context.Context, place place, after string) (last 
 	}, func() { last = "" }, func(row bson.Raw) error {
 		key, ok := row.Lookup("_id").StringValueOK()
 		if !ok {
-			return fmt.Errorf("a document in %s has no key of ours", place.collection)
+			return fmt.Errorf("a document in %s has a key that is no text", place.collection)
 		}
 		last = strings.Clone(key)
 		return nil
@@ -524,15 +517,15 @@ func (d *Driver) sliceEnd(ctx context.Context, place place, after string) (last 
 	return last, err
 }
 
-// remove deletes what meets the filter: all of it if most is 0, one row if it is 1. The deletion is on disk when remove
-// returns.
-func (d *Driver) remove(ctx context.Context, place place, filter bson.D, most int) error {
-	ctx, cancel := within(ctx, saveTime)
+// remove deletes the rows that meet the filter: all of them if limit is 0, one if it is 1. The deletion is on disk when
+// remove returns.
+func (d *Driver) remove(ctx context.Context, place place, filter bson.D, limit int) error {
+	ctx, cancel := context.WithTimeout(ctx, saveTime)
 	defer cancel()
 	_, err := d.run(ctx, bson.D{
 		{Key: "delete", Value: place.collection},
-		{Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: filter}, {Key: "limit", Value: most}}}},
-		writing(ctx, true),
+		{Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: filter}, {Key: "limit", Value: limit}}}},
+		writeConcern(ctx, true),
 	})
 	return err
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"unicode/utf8"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -43,8 +42,8 @@ type table struct {
 	declared  []domain.Path // the paths that notOrderable refers to; nil in layout 1
 }
 
-// at returns where a tenant's documents are. The error is ErrNoTable if the collection of a shared build has no marker.
-func (d *Driver) at(ctx context.Context, build domain.Build, tenant domain.TenantID) (place, error) {
+// locate returns where a tenant's documents are. The error is ErrNoTable if a shared build's collection has no marker.
+func (d *Driver) locate(ctx context.Context, build domain.Build, tenant domain.TenantID) (place, error) {
 	if !build.Shared() {
 		return placeOf(build, tenant, table{layout: 1}), nil
 	}
@@ -59,9 +58,9 @@ func (d *Driver) at(ctx context.Context, build domain.Build, tenant domain.Tenan
 	return placeOf(build, tenant, found), nil
 }
 
-// made returns ErrNoTable for a shared build whose collection does not exist or was not created by
+// checkTable returns ErrNoTable for a shared build whose collection does not exist or was not created by
 // CreateTemporaryTable. Methods call it if they found nothing.
-func (d *Driver) made(ctx context.Context, place place) error {
+func (d *Driver) checkTable(ctx context.Context, place place) error {
 	if !place.shared {
 		return nil
 	}
@@ -90,10 +89,10 @@ func (d *Driver) readMarker(ctx context.Context, collection string) (found table
 		markers++
 		found = table{layout: max(marker.Layout, 1)}
 		if marker.PartitionBy != "" {
-			found.partition = strings.Split(marker.PartitionBy, ".")
+			found.partition = drivers.DeclaredPath(marker.PartitionBy)
 		}
 		for _, path := range marker.Indexes {
-			found.declared = append(found.declared, strings.Split(path, "."))
+			found.declared = append(found.declared, drivers.DeclaredPath(path))
 		}
 		return nil
 	})
@@ -125,18 +124,18 @@ func (t table) encodeMarker(ctx context.Context, build domain.Build) bson.Raw {
 			{Key: "u", Value: bson.D{{Key: "$setOnInsert", Value: fields}}},
 			{Key: "upsert", Value: true},
 		}}},
-		writing(ctx, false),
+		writeConcern(ctx, false),
 	})
 }
 
-// refuseEarlier creates a collection of layout 2 that refuses the writes of earlier releases.
-func (d *Driver) refuseEarlier(ctx context.Context, collection string) error {
+// refuseEarlierReleases creates a collection of layout 2 that refuses the writes of earlier releases.
+func (d *Driver) refuseEarlierReleases(ctx context.Context, collection string) error {
 	validator := bson.E{Key: "validator", Value: on("tenant", "$type", "binData")}
-	_, err := d.run(ctx, bson.D{{Key: "create", Value: collection}, validator, writing(ctx, false)})
+	_, err := d.run(ctx, bson.D{{Key: "create", Value: collection}, validator, writeConcern(ctx, false)})
 	if hasCode(err, codeNamespaceExists) {
-		_, err = d.run(ctx, bson.D{{Key: "collMod", Value: collection}, validator, writing(ctx, false)})
+		_, err = d.run(ctx, bson.D{{Key: "collMod", Value: collection}, validator, writeConcern(ctx, false)})
 	}
-	if lacks(err) {
+	if isUnsupported(err) {
 		d.log.WarnContext(ctx, "the documents' database has no validators: it does not refuse what processes of earlier releases write", "collection", collection)
 		return nil
 	}

@@ -79,8 +79,9 @@ func (t term) orderable() bson.D {
 	)
 }
 
-// noted is the condition for rows that list the term's path as not orderable, or that have a list on the way.
-func (t term) noted() bson.D {
+// markedNotOrderable is the condition for rows that list the term's path as not orderable, or that have a list on the
+// way.
+func (t term) markedNotOrderable() bson.D {
 	if t.declared < 0 {
 		return bson.D{}
 	}
@@ -98,7 +99,7 @@ func (o ordering) part(chosen int) bson.D {
 	for i, t := range o.terms {
 		switch {
 		case chosen&(1<<i) != 0:
-			parts = append(parts, t.noted(), t.listOnTheWay())
+			parts = append(parts, t.markedNotOrderable(), t.listOnTheWay())
 		case t.declared >= 0:
 			parts = append(parts, on(notOrderable, "$ne", t.declared))
 		default:
@@ -112,7 +113,7 @@ func (o ordering) part(chosen int) bson.D {
 func (o ordering) unordered() bson.D {
 	var parts []bson.D
 	for _, t := range o.terms {
-		parts = append(parts, and(t.noted(), t.way, bson.D{{Key: "$nor", Value: bson.A{t.orderable()}}}))
+		parts = append(parts, and(t.markedNotOrderable(), t.way, bson.D{{Key: "$nor", Value: bson.A{t.orderable()}}}))
 	}
 	return or(parts...)
 }
@@ -148,9 +149,9 @@ func (o ordering) settled(place domain.SortKey) (at, side int) {
 	return len(place.Values), 0
 }
 
-// behind is the condition for the documents of a part that come after a place. prefix is what precedes ids in keys.
-func (o ordering) behind(chosen int, place domain.SortKey, prefix string) bson.D {
-	var some, alike []bson.D
+// after is the condition for the documents of a part that come after a place. prefix is what precedes ids in keys.
+func (o ordering) after(chosen int, place domain.SortKey, prefix string) bson.D {
+	var some, equal []bson.D
 	settled, side := o.settled(place)
 	for i, t := range o.terms {
 		if t.at > settled {
@@ -160,57 +161,45 @@ func (o ordering) behind(chosen int, place domain.SortKey, prefix string) bson.D
 		null := value.Kind == domain.ScalarNull
 		if chosen&(1<<i) != 0 {
 			if !null && t.descending {
-				some = append(some, and(alike...))
+				some = append(some, and(equal...))
 			}
 			if !null {
 				return or(some...)
 			}
 			continue
 		}
-		if behind := t.behind(value); behind != nil {
-			some = append(some, and(append(alike[:len(alike):len(alike)], behind)...))
+		if after := t.after(value); after != nil {
+			some = append(some, and(append(equal[:len(equal):len(equal)], after)...))
 		}
-		alike = append(alike, on(t.field, "$eq", native(value))) // null equals a missing value
+		equal = append(equal, on(t.field, "$eq", native(value))) // null equals a missing value
 	}
 	switch {
 	case side == 0:
-		some = append(some, and(append(alike, on("_id", "$gt", prefix+place.ID))...))
+		some = append(some, and(append(equal, on("_id", "$gt", prefix+place.ID))...))
 	case side > 0:
-		some = append(some, and(alike...))
+		some = append(some, and(equal...))
 	}
 	return or(some...)
 }
 
-// behind is the condition for the values after another one, or nil if there are none. MongoDB's comparisons hold only
+// after is the condition for the values after another one, or nil if there are none. MongoDB's comparisons hold only
 // between values of one type.
-func (t term) behind(value domain.Scalar) bson.D {
-	number, text := on(t.field, "$type", "number"), isText(t.field)
-	truth, null := on(t.field, "$type", "bool"), on(t.field, "$eq", nil)
-	operator := "$gt"
+func (t term) after(value domain.Scalar) bson.D {
 	if t.descending {
-		operator = "$lt"
+		if below := t.below(value); len(below) > 0 {
+			return or(below...)
+		}
+		return nil
 	}
-	further := on(t.field, operator, native(value))
+	greater, text, truth := on(t.field, "$gt", native(value)), isText(t.field), on(t.field, "$type", "bool")
 	switch value.Kind {
 	case domain.ScalarNull:
-		if t.descending {
-			return nil
-		}
 		return on(t.field, "$ne", nil)
 	case domain.ScalarText:
-		if t.descending {
-			return or(further, number, null)
-		}
-		return or(further, truth)
+		return or(greater, truth)
 	case domain.ScalarBool:
-		if t.descending {
-			return or(further, text, number, null)
-		}
-		return further
+		return greater
 	default:
-		if t.descending {
-			return or(further, null)
-		}
-		return or(further, text, truth)
+		return or(greater, text, truth)
 	}
 }

@@ -64,8 +64,8 @@ func partitionOf(document bson.Raw, path domain.Path) string {
 	return ""
 }
 
-// asking returns the place restricted to one partition if the predicate fixes it.
-func (p place) asking(where domain.Predicate) place {
+// restrictedBy returns the place restricted to one partition if the predicate fixes it.
+func (p place) restrictedBy(where domain.Predicate) place {
 	if p.partition != nil {
 		if value, ok := domain.Fixed(where, p.partition); ok {
 			p.only = partitionKey(value)

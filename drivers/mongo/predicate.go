@@ -128,7 +128,7 @@ type translator struct {
 
 func (t translator) translate(where domain.Predicate, depth int) (bson.D, error) {
 	if depth > maxFilterDepth {
-		return nil, domain.Errorf(domain.CodeUnsupported, "filter", "its conditions are nested more than %d deep, which MongoDB cannot be asked", maxFilterDepth)
+		return nil, domain.Errorf(domain.CodeUnsupported, "filter", "its conditions are nested more than %d deep, which MongoDB does not support", maxFilterDepth)
 	}
 	if path := domain.LeafPath(where); len(path) > MaxDepth+1 {
 		return nothing(), nil // no document is nested that deeply
@@ -155,7 +155,7 @@ func (t translator) translate(where domain.Predicate, depth int) (bson.D, error)
 	case domain.Matches:
 		return t.filterMatches(where)
 	}
-	return nil, domain.Errorf(domain.CodeUnsupported, "filter", "MongoDB cannot be asked for a %T", where)
+	return nil, domain.Errorf(domain.CodeUnsupported, "filter", "MongoDB does not support a %T", where)
 }
 
 func (t translator) translateAll(parts []domain.Predicate, depth int) ([]bson.D, error) {
@@ -199,16 +199,14 @@ func filterCompare(p domain.Compare) bson.D {
 		return and(on(name, "$eq", value), way, notList(name))
 	case domain.NotEqual:
 		return and(way, exists(name, true), or(isList(name), on(name, "$ne", value)))
-	case domain.Less:
-		return and(on(name, "$lt", value), way, notList(name))
-	case domain.LessOrEqual:
-		return and(on(name, "$lte", value), way, notList(name))
-	case domain.Greater:
-		return and(on(name, "$gt", value), way, notList(name))
-	case domain.GreaterOrEqual:
-		return and(on(name, "$gte", value), way, notList(name))
+	case domain.Less, domain.LessOrEqual, domain.Greater, domain.GreaterOrEqual:
+		return and(on(name, orderOperators[p.Comparison], value), way, notList(name))
 	}
 	return nothing()
+}
+
+var orderOperators = map[domain.Comparison]string{
+	domain.Less: "$lt", domain.LessOrEqual: "$lte", domain.Greater: "$gt", domain.GreaterOrEqual: "$gte",
 }
 
 func filterOneOf(p domain.OneOf) bson.D {
@@ -279,8 +277,8 @@ func filterText(p domain.Text) (bson.D, error) {
 	case p.Test == domain.StartsWith:
 		// As a range, it can use an index, and the text may have any length.
 		condition = bson.D{{Key: "$gte", Value: p.Text}}
-		if behind, ok := drivers.PrefixEnd(p.Text); ok {
-			condition = append(condition, bson.E{Key: "$lt", Value: behind})
+		if end, ok := drivers.PrefixEnd(p.Text); ok {
+			condition = append(condition, bson.E{Key: "$lt", Value: end})
 		}
 	case p.Test == domain.EndsWith:
 		condition = bson.D{{Key: "$regex", Value: pattern + `\z`}}
@@ -305,12 +303,12 @@ func (t translator) filterMatches(p domain.Matches) (bson.D, error) {
 	if !t.expressions {
 		return textCondition(name, way, bson.D{{Key: "$regex", Value: pattern}}, p.Not), nil
 	}
-	return and(on(name, "$type", "string"), way, notList(name), bson.D{{Key: "$expr", Value: fits(name, pattern, p.Not)}}), nil
+	return and(on(name, "$type", "string"), way, notList(name), bson.D{{Key: "$expr", Value: patternExpression(name, pattern, p.Not)}}), nil
 }
 
-// fits is an expression that is true if the value is a text that matches the pattern, or with opposite, one that does
-// not.
-func fits(name, pattern string, opposite bool) bson.D {
+// patternExpression is an expression that is true if the value is a text that matches the pattern, or with opposite,
+// one that does not.
+func patternExpression(name, pattern string, opposite bool) bson.D {
 	value := "$" + name
 	condition := bson.D{{Key: "$regexMatch", Value: bson.D{{Key: "input", Value: value}, {Key: "regex", Value: bson.D{{Key: "$literal", Value: pattern}}}}}}
 	if opposite {

@@ -23,11 +23,11 @@ func (d *Driver) Load(ctx context.Context, build domain.Build, tenant domain.Ten
 	if err := drivers.CheckTenant(build, tenant); err != nil {
 		return nil, err
 	}
-	limited, cancel := within(ctx, saveTime)
+	limited, cancel := context.WithTimeout(ctx, saveTime)
 	defer cancel()
-	place, err := d.at(limited, build, tenant)
+	place, err := d.locate(limited, build, tenant)
 	if err != nil {
-		return nil, readError(build, late(ctx, limited, err))
+		return nil, readError(build, timeoutError(ctx, limited, err))
 	}
 	keys := make([]string, 0, len(ids))
 	for _, id := range ids {
@@ -40,7 +40,7 @@ func (d *Driver) Load(ctx context.Context, build domain.Build, tenant domain.Ten
 	var at bson.Timestamp
 	if d.transactions && len(keys) > loadSlice {
 		if at, err = d.snapshotTime(limited); err != nil {
-			return nil, readError(build, late(ctx, limited, err))
+			return nil, readError(build, timeoutError(ctx, limited, err))
 		}
 	}
 	var all []domain.Document
@@ -50,14 +50,14 @@ func (d *Driver) Load(ctx context.Context, build domain.Build, tenant domain.Ten
 			{Key: "filter", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: slice}}}, {Key: "tenant", Value: place.tenant}}},
 		}, d.snapshot(at)...), 0)
 		if err != nil {
-			return nil, readError(build, late(ctx, limited, err))
+			return nil, readError(build, timeoutError(ctx, limited, err))
 		}
 		all = append(all, found...)
 	}
 	if len(all) > 0 {
 		return all, nil
 	}
-	if err := d.made(limited, place); err != nil {
+	if err := d.checkTable(limited, place); err != nil {
 		return nil, readError(build, err)
 	}
 	return nil, nil
@@ -68,10 +68,10 @@ func (d *Driver) Get(ctx context.Context, build domain.Build, tenant domain.Tena
 	if err := drivers.CheckTenant(build, tenant); err != nil {
 		return domain.Document{}, false, err
 	}
-	limited, cancel := within(ctx, d.queryTime)
+	limited, cancel := context.WithTimeout(ctx, d.queryTime)
 	defer cancel()
 	var found []domain.Document
-	place, err := d.at(limited, build, tenant)
+	place, err := d.locate(limited, build, tenant)
 	if err == nil && domain.CheckDocumentID("", id) == nil {
 		found, err = d.documents(limited, bson.D{
 			{Key: "find", Value: place.collection},
@@ -80,10 +80,10 @@ func (d *Driver) Get(ctx context.Context, build domain.Build, tenant domain.Tena
 		}, 0)
 	}
 	if err == nil && len(found) == 0 {
-		err = d.made(limited, place)
+		err = d.checkTable(limited, place)
 	}
 	if err != nil {
-		return domain.Document{}, false, readError(build, late(ctx, limited, err))
+		return domain.Document{}, false, readError(build, timeoutError(ctx, limited, err))
 	}
 	if len(found) == 0 || found[0].Data == nil {
 		return domain.Document{}, false, nil
@@ -93,15 +93,15 @@ func (d *Driver) Get(ctx context.Context, build domain.Build, tenant domain.Tena
 
 // Query returns a page of documents.
 func (d *Driver) Query(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) ([]domain.Document, error) {
-	limited, cancel := within(ctx, d.queryTime)
+	limited, cancel := context.WithTimeout(ctx, d.queryTime)
 	defer cancel()
 	q, err := d.prepare(limited, build, tenant, query)
 	if err != nil {
-		return nil, d.costly(ctx, limited, err)
+		return nil, d.queryTimeoutError(ctx, limited, err)
 	}
 	page, err := d.page(limited, q)
 	if err != nil {
-		return nil, readError(build, d.costly(ctx, limited, err))
+		return nil, readError(build, d.queryTimeoutError(ctx, limited, err))
 	}
 	return page, nil
 }
@@ -124,11 +124,11 @@ func (d *Driver) prepare(ctx context.Context, build domain.Build, tenant domain.
 	if err != nil {
 		return prepared{}, err
 	}
-	place, err := d.at(ctx, build, tenant)
+	place, err := d.locate(ctx, build, tenant)
 	if err != nil {
 		return prepared{}, readError(build, err)
 	}
-	q := prepared{query, place.asking(query.Where), matching, newOrdering(query.Order, place.declared), nil, nil}
+	q := prepared{query, place.restrictedBy(query.Where), matching, newOrdering(query.Order, place.declared), nil, nil}
 	var at bson.Timestamp
 	if d.transactions && len(query.Order) > 0 { // there are several commands
 		if at, err = d.snapshotTime(ctx); err != nil {
@@ -142,10 +142,10 @@ func (d *Driver) prepare(ctx context.Context, build domain.Build, tenant domain.
 	return q, nil
 }
 
-// documents is the condition for the tenant's documents in the build that meet all the others. It restricts the keys,
-// for sharded clusters and the primary index, and the tenant, with which the other indexes begin. Checkpoints and
+// documents is the condition for the tenant's documents in the build that meet all the conditions. It restricts the
+// keys, for sharded clusters and the primary index, and the tenant, with which the other indexes begin. Checkpoints and
 // tombstones have no data.
-func (p place) documents(others ...bson.D) bson.D {
+func (p place) documents(conditions ...bson.D) bson.D {
 	all := bson.D{
 		{Key: "tenant", Value: p.tenant},
 		{Key: "_id", Value: bson.D{{Key: "$gt", Value: p.prefix}, {Key: "$lt", Value: p.end}}},
@@ -154,8 +154,8 @@ func (p place) documents(others ...bson.D) bson.D {
 	if p.only != "" {
 		all = append(all, bson.E{Key: partition, Value: p.only})
 	}
-	if others := and(others...); len(others) > 0 {
-		all = append(all, bson.E{Key: "$and", Value: bson.A{others}})
+	if more := and(conditions...); len(more) > 0 {
+		all = append(all, bson.E{Key: "$and", Value: bson.A{more}})
 	}
 	return all
 }
@@ -183,7 +183,7 @@ func (d *Driver) page(ctx context.Context, q prepared) (page []domain.Document, 
 		}
 	}
 	if err == nil && len(page) == 0 {
-		err = d.made(ctx, q.place)
+		err = d.checkTable(ctx, q.place)
 	}
 	return page, err
 }
@@ -201,7 +201,7 @@ func (q prepared) byID(condition bson.D, after *domain.SortKey, limit int) bson.
 func (q prepared) part(chosen int) bson.D {
 	condition := q.ordering.part(chosen)
 	if q.After != nil {
-		condition = and(condition, q.ordering.behind(chosen, *q.After, q.place.prefix))
+		condition = and(condition, q.ordering.after(chosen, *q.After, q.place.prefix))
 	}
 	return q.find(q.place.documents(q.matching, condition), q.ordering.sort(chosen), q.Limit)
 }
@@ -275,13 +275,13 @@ func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.Te
 	if err != nil {
 		return 0, err
 	}
-	limited, cancel := within(ctx, d.queryTime)
+	limited, cancel := context.WithTimeout(ctx, d.queryTime)
 	defer cancel()
-	place, err := d.at(limited, build, tenant)
+	place, err := d.locate(limited, build, tenant)
 	if err != nil {
-		return 0, readError(build, d.costly(ctx, limited, err))
+		return 0, readError(build, d.queryTimeoutError(ctx, limited, err))
 	}
-	place = place.asking(where)
+	place = place.restrictedBy(where)
 	var count int64
 	// The command "count" also counts documents that are moving between the shards of a cluster.
 	err = d.find(limited, append(bson.D{
@@ -299,20 +299,20 @@ func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.Te
 		return nil
 	})
 	if err == nil && count == 0 {
-		err = d.made(limited, place)
+		err = d.checkTable(limited, place)
 	}
-	return count, drivers.BuildError("count the documents of", build, d.costly(ctx, limited, patternError(err)))
+	return count, drivers.BuildError("count the documents of", build, d.queryTimeoutError(ctx, limited, patternError(err)))
 }
 
 // Explain reports how the database would execute the query. For an ordered query it explains the part of the documents
 // that can be ordered and have no list on the way, which is nearly all of them. For a page that is read backwards it
 // explains the backward read.
 func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (domain.Explanation, error) {
-	limited, cancel := within(ctx, d.queryTime)
+	limited, cancel := context.WithTimeout(ctx, d.queryTime)
 	defer cancel()
 	q, err := d.prepare(limited, build, tenant, query)
 	if err != nil {
-		return domain.Explanation{}, d.costly(ctx, limited, err)
+		return domain.Explanation{}, d.queryTimeoutError(ctx, limited, err)
 	}
 	q.reading = nil // an explained query reads nothing
 	var command bson.D
@@ -322,7 +322,7 @@ func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.
 	case q.After != nil && q.After.Unordered:
 		command = q.byID(q.ordering.unordered(), q.After, q.Limit)
 	case q.backward(0):
-		command = q.goBack(q.firstBelow(), q.Limit)
+		command = q.backwardCommand(q.firstBelow(), q.Limit)
 	default:
 		command = q.part(0)
 	}
@@ -330,16 +330,16 @@ func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.
 	if err != nil {
 		return domain.Explanation{}, fmt.Errorf("write the query: %w", err)
 	}
-	if err := d.made(limited, q.place); err != nil {
-		return domain.Explanation{}, readError(build, d.costly(ctx, limited, err))
+	if err := d.checkTable(limited, q.place); err != nil {
+		return domain.Explanation{}, readError(build, d.queryTimeoutError(ctx, limited, err))
 	}
 	explanation := domain.Explanation{Statement: string(statement)}
 	answer, err := d.run(limited, bson.D{{Key: "explain", Value: command}, {Key: "verbosity", Value: "queryPlanner"}})
-	if lacks(err) {
+	if isUnsupported(err) {
 		return explanation, nil
 	}
 	if err != nil {
-		return domain.Explanation{}, readError(build, d.costly(ctx, limited, err))
+		return domain.Explanation{}, readError(build, d.queryTimeoutError(ctx, limited, err))
 	}
 	if explanation.Plan, err = bson.MarshalExtJSON(answer, false, false); err != nil {
 		return domain.Explanation{}, fmt.Errorf("write the plan: %w", err)
@@ -350,9 +350,9 @@ func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.
 // errEnough ends the reading of a reply.
 var errEnough = errors.New("enough was read")
 
-// documents runs a find command on rows. It stops after the document with which the total size of the data reaches most
-// bytes; 0: no limit.
-func (d *Driver) documents(ctx context.Context, command bson.D, most int) (all []domain.Document, err error) {
+// documents runs a find command on rows. It stops after the document with which the total size of the data reaches
+// maxBytes; 0: no limit.
+func (d *Driver) documents(ctx context.Context, command bson.D, maxBytes int) (all []domain.Document, err error) {
 	var size int
 	err = d.find(ctx, command, func() { all, size = nil, 0 }, func(row bson.Raw) error {
 		document, err := decodeRow(row)
@@ -360,7 +360,7 @@ func (d *Driver) documents(ctx context.Context, command bson.D, most int) (all [
 			return err
 		}
 		all = append(all, document)
-		if size += len(document.Data); most > 0 && size >= most {
+		if size += len(document.Data); maxBytes > 0 && size >= maxBytes {
 			return errEnough
 		}
 		return nil
@@ -415,10 +415,10 @@ var slow = domain.Errorf(domain.CodeUnavailable, "", "the documents' database to
 // answerTime is how long a server may take to show that it answers at all after a query ran out of time.
 const answerTime = time.Second
 
-// costly translates the error of a query. If the query's own time is up, and not its caller's, the query is too costly,
-// unless the server does not answer anything else either.
-func (d *Driver) costly(caller, own context.Context, err error) error {
-	if !ranOut(caller, own, err) {
+// queryTimeoutError translates the error of a query. If the query's own time is up, and not its caller's, the query is
+// too costly, unless the server does not answer anything else either.
+func (d *Driver) queryTimeoutError(caller, own context.Context, err error) error {
+	if !ownTimeIsUp(caller, own, err) {
 		return err
 	}
 	if !hasCode(err, codeMaxTimeMSExpired) {
@@ -431,24 +431,24 @@ func (d *Driver) costly(caller, own context.Context, err error) error {
 	return fmt.Errorf("%w: %w", domain.Errorf(domain.CodeTooCostly, "", "the query took longer than %s; ask for less, or by what has an index", d.queryTime), err)
 }
 
-// late translates the error of a method other than a query. If its own time is up, and not its caller's, the database
-// is too slow.
-func late(caller, own context.Context, err error) error {
-	if !ranOut(caller, own, err) {
+// timeoutError translates the error of a method other than a query. If its own time is up, and not its caller's, the
+// database is too slow.
+func timeoutError(caller, own context.Context, err error) error {
+	if !ownTimeIsUp(caller, own, err) {
 		return err
 	}
 	return fmt.Errorf("%w: %w: %w", slow, drivers.ErrTimedOut, err)
 }
 
-// ranOut reports whether a method's own time was up, and not its caller's.
-func ranOut(caller, own context.Context, err error) bool {
+// ownTimeIsUp reports whether a method's own time was up, and not its caller's.
+func ownTimeIsUp(caller, own context.Context, err error) bool {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return false
 	}
 	if _, sorted := errors.AsType[*domain.Error](err); sorted {
 		return false
 	}
-	theirs, bounded := caller.Deadline()
-	ours, _ := own.Deadline()
-	return !bounded || theirs.After(ours)
+	callerDeadline, bounded := caller.Deadline()
+	ownDeadline, _ := own.Deadline()
+	return !bounded || callerDeadline.After(ownDeadline)
 }

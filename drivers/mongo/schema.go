@@ -20,14 +20,14 @@ const tombstoneLife = 24 * 60 * 60
 const commonCollection = drivers.CommonTable
 
 // collectionName returns the name of the build's collection.
-func collectionName(build domain.Build) string { return unlikeSystem(drivers.TableName(build)) }
+func collectionName(build domain.Build) string { return avoidReserved(drivers.TableName(build)) }
 
 // viewName returns the public name of a shared projection.
-func viewName(projection string) string { return unlikeSystem(drivers.PublicName(projection)) }
+func viewName(projection string) string { return avoidReserved(drivers.PublicName(projection)) }
 
-// unlikeSystem puts a "~", which no projection's name contains, before a name that MongoDB reserves: one that begins
+// avoidReserved puts a "~", which no projection's name contains, before a name that MongoDB reserves: one that begins
 // with "system.".
-func unlikeSystem(name string) string {
+func avoidReserved(name string) string {
 	if strings.HasPrefix(name, "system.") {
 		return "~" + name
 	}
@@ -36,7 +36,7 @@ func unlikeSystem(name string) string {
 
 // prepareDatabase does what Open promises. running ends when the driver is closed.
 func (d *Driver) prepareDatabase(ctx, running context.Context) error {
-	ctx, cancel := within(ctx, openTime)
+	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
 	hello, err := d.run(ctx, bson.D{{Key: "hello", Value: 1}})
 	if err != nil {
@@ -52,11 +52,11 @@ func (d *Driver) prepareDatabase(ctx, running context.Context) error {
 		{Key: "aggregate", Value: commonCollection},
 		{Key: "pipeline", Value: bson.A{
 			bson.D{{Key: "$match", Value: on("_id", "$eq", markerKey)}},
-			bson.D{{Key: "$group", Value: bson.D{{Key: "_id", Value: fits("id", "", false)}}}},
+			bson.D{{Key: "$group", Value: bson.D{{Key: "_id", Value: patternExpression("id", "", false)}}}},
 		}},
 		{Key: "cursor", Value: bson.D{}},
 	})
-	if err != nil && !lacks(err) {
+	if err != nil && !isUnsupported(err) {
 		return err
 	}
 	d.expressions = err == nil
@@ -94,7 +94,7 @@ func (d *Driver) createIndexes(ctx context.Context, collection string, indexes .
 	for _, index := range indexes {
 		all = append(all, index.specification())
 	}
-	command := bson.D{{Key: "createIndexes", Value: collection}, {Key: "indexes", Value: all}, writing(ctx, false)}
+	command := bson.D{{Key: "createIndexes", Value: collection}, {Key: "indexes", Value: all}, writeConcern(ctx, false)}
 	if d.majority {
 		// Otherwise the server would wait for the vote of a member of the replica set that is down.
 		command = append(command, bson.E{Key: "commitQuorum", Value: "majority"})
@@ -103,8 +103,8 @@ func (d *Driver) createIndexes(ctx context.Context, collection string, indexes .
 	return err
 }
 
-// lacks reports whether the error says that the server does not have the requested feature.
-func lacks(err error) bool {
+// isUnsupported reports whether the error says that the server lacks the requested feature.
+func isUnsupported(err error) bool {
 	return hasCode(err, codeNotImplemented, codeCommandNotFound, codeCannotCreateIndex, codeInvalidIndexOption, codeNotSupportedOnIndex)
 }
 
@@ -116,13 +116,13 @@ func (d *Driver) makeCollection(ctx context.Context, name string) error {
 	err := d.createIndexes(ctx, name,
 		index{"checkpoints", bson.D{{Key: "checkpoint", Value: 1}}, bson.D{sparse}},
 		index{"tombstones", bson.D{{Key: "deletedAt", Value: 1}}, bson.D{sparse, {Key: "expireAfterSeconds", Value: tombstoneLife}}})
-	if err == nil || !lacks(err) {
+	if err == nil || !isUnsupported(err) {
 		return err
 	}
 	d.noIndexing.Do(func() {
-		d.log.WarnContext(ctx, "the documents' database has no sparse indexes or none that expire: what is left of removed documents stays, and checkpoints are looked for in whole collections", "error", err)
+		d.log.WarnContext(ctx, "the documents' database has no sparse indexes or none that expire: tombstones of removed documents stay, and reading all checkpoints scans whole collections", "error", err)
 	})
-	_, err = d.run(ctx, bson.D{{Key: "create", Value: name}, writing(ctx, false)})
+	_, err = d.run(ctx, bson.D{{Key: "create", Value: name}, writeConcern(ctx, false)})
 	if hasCode(err, codeNamespaceExists) {
 		return nil
 	}
@@ -140,8 +140,8 @@ const (
 func (d *Driver) indexCommon(ctx context.Context) {
 	if d.noWildcardIndex {
 		for _, name := range []string{valuesIndex, allValuesIndex} {
-			_, err := d.run(ctx, bson.D{{Key: "dropIndexes", Value: commonCollection}, {Key: "index", Value: name}, writing(ctx, false)})
-			if err != nil && !hasCode(err, codeIndexNotFound) && !lacks(err) && ctx.Err() == nil {
+			_, err := d.run(ctx, bson.D{{Key: "dropIndexes", Value: commonCollection}, {Key: "index", Value: name}, writeConcern(ctx, false)})
+			if err != nil && !hasCode(err, codeIndexNotFound) && !isUnsupported(err) && ctx.Err() == nil {
 				d.log.WarnContext(ctx, "the index of everything in the documents of tenants' own projections cannot be dropped", "index", name, "error", err)
 			}
 		}
@@ -149,7 +149,7 @@ func (d *Driver) indexCommon(ctx context.Context) {
 	}
 	const everything = data + ".$**"
 	err := d.createIndexes(ctx, commonCollection, index{valuesIndex, bson.D{{Key: "tenant", Value: 1}, {Key: everything, Value: 1}}, nil})
-	if lacks(err) {
+	if isUnsupported(err) {
 		err = d.createIndexes(ctx, commonCollection, index{allValuesIndex, bson.D{{Key: everything, Value: 1}}, nil})
 	}
 	if err != nil && ctx.Err() == nil {
@@ -167,7 +167,7 @@ func (d *Driver) CreateTemporaryTable(ctx context.Context, build domain.Build) e
 }
 
 func (d *Driver) makeTable(ctx context.Context, build domain.Build) error {
-	ctx, cancel := within(ctx, saveTime)
+	ctx, cancel := context.WithTimeout(ctx, saveTime)
 	defer cancel()
 	name := collectionName(build)
 	table, err := d.readMarker(ctx, name)
@@ -178,7 +178,7 @@ func (d *Driver) makeTable(ctx context.Context, build domain.Build) error {
 		return err
 	}
 	if table.layout > 1 {
-		if err := d.refuseEarlier(ctx, name); err != nil {
+		if err := d.refuseEarlierReleases(ctx, name); err != nil {
 			return err
 		}
 	}
@@ -204,7 +204,7 @@ func (d *Driver) shard(ctx context.Context, collection string) error {
 	if err == nil || hasCode(err, codeAlreadyInitialized) {
 		return nil
 	}
-	return fmt.Errorf("shard the collection (the login needs the role clusterManager, or enableSharding on the database): %w", d.mend(ctx, err))
+	return fmt.Errorf("shard the collection (the login needs the role clusterManager, or enableSharding on the database): %w", d.contractError(ctx, err))
 }
 
 func mustMarshal(command bson.D) bson.Raw {
@@ -226,9 +226,9 @@ func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 	if !build.Shared() {
 		return nil
 	}
-	place, err := d.at(ctx, build, domain.Everyone)
+	place, err := d.locate(ctx, build, domain.Everyone)
 	if err == nil {
-		err = d.made(ctx, place)
+		err = d.checkTable(ctx, place)
 	}
 	if err == nil && place.partition != nil {
 		err = d.createIndexes(ctx, place.collection, index{partition, bson.D{{Key: "tenant", Value: 1}, {Key: partition, Value: 1}, {Key: "_id", Value: 1}}, nil})
@@ -236,7 +236,7 @@ func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 	if err == nil && len(place.declared) > 0 {
 		err = d.createIndexes(ctx, place.collection, index{notOrderable, bson.D{{Key: "tenant", Value: 1}, {Key: notOrderable, Value: 1}, {Key: "_id", Value: 1}},
 			bson.D{{Key: "partialFilterExpression", Value: exists(notOrderable, true)}}})
-		if lacks(err) {
+		if isUnsupported(err) {
 			err = nil
 		}
 	}
@@ -244,7 +244,7 @@ func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 		if err != nil {
 			break
 		}
-		err = d.indexPath(ctx, place, strings.Split(path, "."))
+		err = d.indexPath(ctx, place, drivers.DeclaredPath(path))
 	}
 	return drivers.BuildError("index the table of", build, err)
 }
@@ -275,7 +275,7 @@ func (d *Driver) indexPath(ctx context.Context, place place, path domain.Path) e
 	}
 	around := path[:len(path)-1]
 	err = d.indexLists(ctx, collection, around, listOnTheWay(path))
-	if len(around) > 1 && lacks(err) {
+	if len(around) > 1 && isUnsupported(err) {
 		// Before MongoDB 6, an index's condition cannot contain $or. So each step gets a separate index, and the server
 		// combines them.
 		for i := range around {
@@ -284,7 +284,7 @@ func (d *Driver) indexPath(ctx context.Context, place place, path domain.Path) e
 			}
 		}
 	}
-	if lacks(err) {
+	if isUnsupported(err) {
 		return nil
 	}
 	return err
@@ -311,9 +311,9 @@ func (d *Driver) DropTable(ctx context.Context, build domain.Build) error {
 }
 
 func (d *Driver) drop(ctx context.Context, name string) error {
-	ctx, cancel := within(ctx, saveTime)
+	ctx, cancel := context.WithTimeout(ctx, saveTime)
 	defer cancel()
-	_, err := d.run(ctx, bson.D{{Key: "drop", Value: name}, writing(ctx, true)})
+	_, err := d.run(ctx, bson.D{{Key: "drop", Value: name}, writeConcern(ctx, true)})
 	if hasCode(err, codeNamespaceNotFound) {
 		return nil
 	}

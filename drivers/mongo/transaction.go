@@ -27,14 +27,14 @@ const partsTogether = 4
 // saveTogether saves a batch in a transaction. The error has the code of a duplicate key if a stored document is as new
 // as the batch's; then nothing was saved.
 func (d *Driver) saveTogether(ctx context.Context, place place, batch drivers.Batch, parts []part) error {
-	stale := func(ctx context.Context) error {
+	checkStale := func(ctx context.Context) error {
 		at, err := d.checkpoint(ctx, place)
 		if err == nil && at != batch.From {
 			return drivers.ErrStale
 		}
 		return err
 	}
-	return d.transact(ctx, batch.Mends(), stale, func(ctx context.Context) error {
+	return d.transact(ctx, batch.IsRepair(), checkStale, func(ctx context.Context) error {
 		// This comes first: of two savers, the second then conflicts before it has written anything.
 		if err := d.moveCheckpointWithin(ctx, place, batch.From, batch.To); err != nil {
 			return err
@@ -44,7 +44,7 @@ func (d *Driver) saveTogether(ctx context.Context, place place, batch drivers.Ba
 			if batch.From == 0 {
 				var inserts []write
 				if inserts, rest = part.inserts(); len(inserts) > 0 {
-					if err := d.within(ctx, encodeInserts(place, part, inserts, bson.E{})); err != nil {
+					if err := d.runOnce(ctx, encodeInserts(place, part, inserts, bson.E{})); err != nil {
 						return err
 					}
 				}
@@ -52,7 +52,7 @@ func (d *Driver) saveTogether(ctx context.Context, place place, batch drivers.Ba
 			if len(rest) == 0 {
 				continue
 			}
-			if err := d.within(ctx, encodeUpdates(place, part, rest, bson.E{})); err != nil {
+			if err := d.runOnce(ctx, encodeUpdates(place, part, rest, bson.E{})); err != nil {
 				return err
 			}
 		}
@@ -63,7 +63,7 @@ func (d *Driver) saveTogether(ctx context.Context, place place, batch drivers.Ba
 // moveCheckpointWithin is moveCheckpoint within a transaction.
 func (d *Driver) moveCheckpointWithin(ctx context.Context, place place, from, to int64) error {
 	if from == 0 {
-		err := d.within(ctx, encodeCheckpoint(place, to, bson.E{}))
+		err := d.runOnce(ctx, encodeCheckpoint(place, to, bson.E{}))
 		if hasCode(err, codeDuplicateKey) {
 			return drivers.ErrStale
 		}
@@ -73,24 +73,20 @@ func (d *Driver) moveCheckpointWithin(ctx context.Context, place place, from, to
 	if err != nil {
 		return err
 	}
-	if n, ok := answer.Lookup("n").AsInt64OK(); !ok || n == 0 {
-		return drivers.ErrStale
-	}
-	return nil
+	return checkMoved(answer)
 }
 
-// within sends a command of a transaction once: the transaction is retried as a whole.
-func (d *Driver) within(ctx context.Context, command any) error {
+// runOnce sends a command of a transaction once: the transaction is retried as a whole.
+func (d *Driver) runOnce(ctx context.Context, command any) error {
 	return d.db.RunCommand(ctx, command).Err()
 }
 
-// transact runs do in a transaction. It retries while another transaction conflicts, as long as worthwhile returns no
-// error. onDisk: the commit must survive a crash.
-func (d *Driver) transact(ctx context.Context, onDisk bool, worthwhile, do func(ctx context.Context) error) error {
+// transact runs do in a transaction. It retries while another transaction conflicts, as long as check returns no error.
+// onDisk: the commit must survive a crash.
+func (d *Driver) transact(ctx context.Context, onDisk bool, check, do func(ctx context.Context) error) error {
 	concern := writeconcern.Majority()
 	if onDisk {
-		journal := true
-		concern.Journal = &journal
+		concern.Journal = new(true)
 	}
 	for attempt := 1; ; attempt++ {
 		err := d.attempt(ctx, concern, do)
@@ -99,16 +95,16 @@ func (d *Driver) transact(ctx context.Context, onDisk bool, worthwhile, do func(
 		}
 		// If the outcome of a commit is unknown, the next attempt finds out: it is stale if the commit succeeded.
 		transient := hasLabel(err, "TransientTransactionError") || hasLabel(err, "UnknownTransactionCommitResult")
-		if !transient || ctx.Err() != nil || lost(err) && attempt >= attemptsLost {
-			return d.mend(ctx, err)
+		if !transient || ctx.Err() != nil || connectionLost(err) && attempt >= maxConnectionAttempts {
+			return d.contractError(ctx, err)
 		}
 		pause := 10 * time.Millisecond << (2 * min(attempt, 3)) // 40, 160, 640 ms at most
 		select {
 		case <-time.After(rand.N(pause)):
 		case <-ctx.Done():
-			return d.mend(ctx, err)
+			return d.contractError(ctx, err)
 		}
-		if err := worthwhile(ctx); err != nil {
+		if err := check(ctx); err != nil {
 			return err
 		}
 	}
@@ -128,14 +124,14 @@ func (d *Driver) attempt(ctx context.Context, concern *writeconcern.WriteConcern
 		session.EndSession(context.WithoutCancel(ctx))
 		return err
 	}
-	within := mongodb.NewSessionContext(ctx, session)
-	if err = do(within); err == nil {
-		err = session.CommitTransaction(within)
+	inSession := mongodb.NewSessionContext(ctx, session)
+	if err = do(inSession); err == nil {
+		err = session.CommitTransaction(inSession)
 		session.EndSession(context.WithoutCancel(ctx)) // aborts nothing: a commit was sent
 		return err
 	}
 	abort := func() {
-		aborting, cancel := context.WithTimeout(context.WithoutCancel(within), abortTime)
+		aborting, cancel := context.WithTimeout(context.WithoutCancel(inSession), abortTime)
 		defer cancel()
 		_ = session.AbortTransaction(aborting) // otherwise the server aborts later by itself
 		session.EndSession(aborting)
@@ -183,7 +179,7 @@ func (d *Driver) hasTransactions(ctx context.Context) (bool, error) {
 	_, err := d.snapshotTime(ctx)
 	if err == nil {
 		err = d.transact(ctx, false, func(ctx context.Context) error { return ctx.Err() }, func(ctx context.Context) error {
-			return d.within(ctx, checkpointMove(place{collection: commonCollection, prefix: markerKey}, 0, 0))
+			return d.runOnce(ctx, checkpointMove(place{collection: commonCollection, prefix: markerKey}, 0, 0))
 		})
 	}
 	switch _, answered := errors.AsType[mongodb.ServerError](err); {

@@ -9,8 +9,8 @@ import (
 	"github.com/manifold-es/manifold/pg"
 )
 
-// encodeDocuments returns three arrays: ids, versions, data. Arrays of tens of thousands of elements are the hot path, and
-// are written from the documents straight into one buffer each.
+// encodeDocuments returns three arrays: ids, versions, data. Arrays of tens of thousands of elements are the hot path,
+// and are written from the documents straight into one buffer each.
 func encodeDocuments(documents []domain.Document) [][]byte {
 	n, idBytes, dataBytes := len(documents), 0, 0
 	for i := range documents {

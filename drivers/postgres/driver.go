@@ -15,14 +15,13 @@
 package postgres
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -50,14 +49,14 @@ type Config struct {
 
 // Driver stores documents in one PostgreSQL database. It is a drivers.Driver.
 type Driver struct {
-	pool     *pgxpool.Pool
-	queries  *pgxpool.Pool // for queries that filter or order
-	patience time.Duration // time limit of a statement of those queries
-	log      *slog.Logger
-	views    bool // the role manifold_views exists, and the login may make it the owner of views
-	withLog  bool // it is the log's own database
+	pool         *pgxpool.Pool
+	queries      *pgxpool.Pool // for queries that filter or order
+	queryTimeout time.Duration // of a statement of those queries
+	log          *slog.Logger
+	views        bool // the role manifold_views exists, and the login may make it the owner of views
+	withLog      bool // it is the log's own database
 
-	end        context.CancelFunc // ends the background work
+	stop       context.CancelFunc // ends the background work
 	background sync.WaitGroup
 }
 
@@ -93,7 +92,7 @@ var querySettings = map[string]string{
 // Open connects and ensures that the schema and the common table exist. In the log's database the migrations have
 // created the schema; in any other, Open creates it if the login may. The caller must close the driver.
 func Open(ctx context.Context, config Config) (*Driver, error) {
-	d := &Driver{patience: cmp.Or(config.QueryTimeout, 10*time.Second), log: config.Log}
+	d := &Driver{queryTimeout: cmp.Or(config.QueryTimeout, 10*time.Second), log: config.Log}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -102,13 +101,13 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 		return nil, err
 	}
 	limited := maps.Clone(querySettings)
-	limited["statement_timeout"] = strconv.FormatInt(max(d.patience.Milliseconds(), 1), 10)
+	limited["statement_timeout"] = strconv.FormatInt(max(d.queryTimeout.Milliseconds(), 1), 10)
 	if d.queries, err = connect(ctx, config.URL, cmp.Or(config.QueryConns, 4), limited); err != nil {
 		d.pool.Close()
 		return nil, err
 	}
 	var background context.Context
-	background, d.end = context.WithCancel(context.WithoutCancel(ctx))
+	background, d.stop = context.WithCancel(context.WithoutCancel(ctx))
 	if err := d.prepareDatabase(ctx, background); err != nil {
 		d.Close()
 		return nil, fmt.Errorf("prepare the documents' database: %w", dialect.Error(err))
@@ -134,9 +133,9 @@ func connect(ctx context.Context, url string, conns int, settings map[string]str
 	parsed.ConnConfig.ConnectTimeout = cmp.Or(parsed.ConnConfig.ConnectTimeout, connectTimeout)
 	maps.Copy(parsed.ConnConfig.RuntimeParams, settings)
 	// A connection to a server that has become a standby is useless: a new one may lead to the new primary.
-	keep := parsed.ConnConfig.OnPgError
+	keepConnection := parsed.ConnConfig.OnPgError
 	parsed.ConnConfig.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
-		return err.Code != pg.ReadOnly && keep(conn, err)
+		return err.Code != pg.ReadOnly && keepConnection(conn, err)
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, parsed)
 	if err != nil {
@@ -147,7 +146,7 @@ func connect(ctx context.Context, url string, conns int, settings map[string]str
 
 // Close waits for calls in progress and closes all connections.
 func (d *Driver) Close() {
-	d.end()
+	d.stop()
 	d.background.Wait()
 	d.queries.Close()
 	d.pool.Close()
@@ -194,8 +193,8 @@ func (d *Driver) Save(ctx context.Context, build domain.Build, tenant domain.Ten
 func (d *Driver) save(ctx context.Context, table string, build domain.Build, tenant domain.TenantID, batch drivers.Batch) (saved bool, err error) {
 	key := [][]byte{pg.TenantParam(tenant), pg.Int8Param(build.Number)}
 	var steps []statement
-	if !batch.Mends() {
-		steps = append(steps, statement{sql: "set local synchronous_commit = off", once: true}) // see drivers.Driver.Save
+	if !batch.IsRepair() {
+		steps = append(steps, statement{sql: "set local synchronous_commit = off", unprepared: true}) // see drivers.Driver.Save
 	}
 	cas := len(steps)
 	if len(batch.Upserts) == 0 && len(batch.Deletes) == 0 {
@@ -209,7 +208,7 @@ func (d *Driver) save(ctx context.Context, table string, build domain.Build, ten
 				part := documents[:n]
 				documents = documents[n:]
 				steps = append(steps, statement{sql: sql,
-					args: func() [][]byte { return append(key[:2:2], append([][]byte{mark}, encodeDocuments(part)...)...) }})
+					encodeArgs: func() [][]byte { return append(key[:2:2], append([][]byte{mark}, encodeDocuments(part)...)...) }})
 			}
 		}
 		// The select list unnests the arrays. As tables in FROM, all their rows would be materialized in a tuple store
@@ -231,7 +230,7 @@ func (d *Driver) save(ctx context.Context, table string, build domain.Build, ten
 			steps = append(steps, statement{sql: "delete from " + table + ` t
 				where t.tenant_id = $1 and t.build = $2 and t.id = $4 and t.version < $5
 				and exists (select from ` + table + ` c where c.tenant_id = $1 and c.build = $2 and c.id = '' and c.version = $3)`,
-				args: func() [][]byte { return append(key[:2:2], mark, []byte(deletion.ID), pg.Int8Param(deletion.Version)) }})
+				args: append(key[:2:2], mark, []byte(deletion.ID), pg.Int8Param(deletion.Version))})
 		}
 		steps = append(steps, moveCheckpoint(table, key, -batch.To, batch.To))
 	}
@@ -244,12 +243,10 @@ func (d *Driver) save(ctx context.Context, table string, build domain.Build, ten
 func moveCheckpoint(table string, key [][]byte, from, to int64) statement {
 	args := append(key[:2:2], pg.Int8Param(to))
 	if from == 0 {
-		return statement{sql: "insert into " + table + ` (tenant_id, build, id, version) values ($1, $2, '', $3) on conflict do nothing`,
-			args: func() [][]byte { return args }}
+		return statement{sql: "insert into " + table + ` (tenant_id, build, id, version) values ($1, $2, '', $3) on conflict do nothing`, args: args}
 	}
-	args = append(args, pg.Int8Param(from))
 	return statement{sql: "update " + table + ` set version = $3 where tenant_id = $1 and build = $2 and id = '' and version = $4`,
-		args: func() [][]byte { return args }}
+		args: append(args, pg.Int8Param(from))}
 }
 
 // Checkpoint returns the stored checkpoint, or 0 if there is none.
@@ -261,7 +258,7 @@ func (d *Driver) Checkpoint(ctx context.Context, build domain.Build, tenant doma
 	var position int64
 	err = d.read(ctx, tenant, statement{
 		sql:  "select version from " + table + ` where tenant_id = $1 and build = $2 and id = ''`,
-		args: func() [][]byte { return [][]byte{pg.TenantParam(tenant), pg.Int8Param(build.Number)} },
+		args: [][]byte{pg.TenantParam(tenant), pg.Int8Param(build.Number)},
 		row:  func(values [][]byte) { position = pg.Int8Value(values[0]) },
 	})
 	return position, drivers.BuildError("read the checkpoint of", build, err)
@@ -273,7 +270,7 @@ func (d *Driver) Checkpoints(ctx context.Context, build domain.Build) iter.Seq2[
 		// No tenant is set: row-level security then shows the checkpoints of all tenants, but no documents.
 		err = d.read(ctx, domain.Everyone, statement{
 			sql:   "select tenant_id, version from " + dialect.Table(build) + ` where build = $1 and id = ''`,
-			args:  func() [][]byte { return [][]byte{pg.Int8Param(build.Number)} },
+			args:  [][]byte{pg.Int8Param(build.Number)},
 			reset: func() { all = nil },
 			row: func(values [][]byte) {
 				all = append(all, drivers.Checkpoint{Tenant: pg.UUIDValue(values[0]), Position: pg.Int8Value(values[1])})
@@ -303,39 +300,28 @@ const dropSlice = 5000
 
 // DropTenant removes one tenant's documents and checkpoint from the build.
 func (d *Driver) DropTenant(ctx context.Context, build domain.Build, tenant domain.TenantID) error {
-	table, err := tableOf(build, tenant)
-	if err != nil {
-		return err
-	}
-	if err := d.dropRows(ctx, table, build.Number, tenant); !errors.Is(err, drivers.ErrNoTable) {
-		return drivers.BuildError("remove a tenant's documents from", build, err)
-	}
-	return nil
+	return drivers.DropTenant(build, tenant, func() error { return d.dropRows(ctx, build, tenant) })
 }
 
-func (d *Driver) dropRows(ctx context.Context, table string, build int64, tenant domain.TenantID) error {
-	key := [][]byte{pg.TenantParam(tenant), pg.Int8Param(build)}
-	checkpoint := func() error {
+func (d *Driver) dropRows(ctx context.Context, build domain.Build, tenant domain.TenantID) error {
+	table, key := dialect.Table(build), [][]byte{pg.TenantParam(tenant), pg.Int8Param(build.Number)}
+	remove := func(condition string, args ...[]byte) error {
 		_, err := d.transact(ctx, "begin", tenant, []statement{{
-			sql:  "delete from " + table + ` where tenant_id = $1 and build = $2 and id = ''`,
-			args: func() [][]byte { return key },
+			sql:  "delete from " + table + " t where t.tenant_id = $1 and t.build = $2 and " + condition,
+			args: append(key[:2:2], args...),
 		}})
 		return err
 	}
-	return relational.DropRows(checkpoint, func(after []byte) (last []byte, err error) {
+	return drivers.DropRows(func() error { return remove("t.id = ''") }, func(after []byte) (last []byte, err error) {
 		err = d.read(ctx, tenant, statement{
 			sql: `select max(s.id) from (select t.id from ` + table + ` t
 				where t.tenant_id = $1 and t.build = $2 and t.id > $3 order by t.id limit $4) s`,
-			args: func() [][]byte { return append(key[:2:2], after, pg.Int8Param(dropSlice)) },
-			row:  func(values [][]byte) { last = bytes.Clone(values[0]) },
+			args: append(key[:2:2], after, pg.Int8Param(dropSlice)),
+			row:  func(values [][]byte) { last = slices.Clone(values[0]) },
 		})
 		if err != nil || last == nil {
 			return nil, err
 		}
-		_, err = d.transact(ctx, "begin", tenant, []statement{{
-			sql:  "delete from " + table + ` t where t.tenant_id = $1 and t.build = $2 and t.id > $3 and t.id <= $4`,
-			args: func() [][]byte { return append(key[:2:2], after, last) },
-		}})
-		return last, err
+		return last, remove("t.id > $3 and t.id <= $4", after, last)
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,8 +13,8 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// spreadParts is the number of histogram parts that the planner keeps for the values of an indexed path.
-const spreadParts = 1000
+// statisticsTarget is the number of histogram parts that the planner keeps for the values of an indexed path.
+const statisticsTarget = 1000
 
 // IndexTable creates two indexes for each of build.Indexes, paths such as "customer.name", and updates the table's
 // statistics. The first holds sort keys and ids: it finds values, ranges and text prefixes, and has the order that
@@ -33,13 +32,13 @@ func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 		for _, path := range indexedPaths(build) {
 			value := pathExpression(literals(path), false)
 			// The planner can use statistics on an index's expression only if the index has all rows.
-			spread := dialect.InSchema(drivers.TableName(build) + "/" + path + " values")
-			if _, err := tx.Exec(ctx, "create statistics if not exists "+spread+" on ("+keyExpression(value)+") from "+table); err != nil {
+			statistics := dialect.InSchema(drivers.TableName(build) + "/" + path + " values")
+			if _, err := tx.Exec(ctx, "create statistics if not exists "+statistics+" on ("+keyExpression(value)+") from "+table); err != nil {
 				return err
 			}
 			// A page of a narrow range is read either by the index or in the order of ids, whichever reads less. A
 			// histogram with the usual hundred parts is too coarse to decide that.
-			if _, err := tx.Exec(ctx, fmt.Sprintf("alter statistics %s set statistics %d", spread, spreadParts)); err != nil {
+			if _, err := tx.Exec(ctx, fmt.Sprintf("alter statistics %s set statistics %d", statistics, statisticsTarget)); err != nil {
 				return err
 			}
 			for suffix, definition := range indexDefinitions(build, path, value) {
@@ -91,7 +90,7 @@ func indexDefinitions(build domain.Build, path, value string) map[string]string 
 
 // literals returns a declared path's names as constants, because an index takes no parameters.
 func literals(path string) []string {
-	names := strings.Split(path, ".")
+	names := drivers.DeclaredPath(path)
 	for i, name := range names {
 		names[i] = literal(name)
 	}
@@ -111,11 +110,13 @@ func commonIndexes() []commonIndex {
 	}
 }
 
-// with returns the statement that creates the index with the table, whose name is %[1]s there.
-func (i commonIndex) with() string { return "create index " + i.name + " on %[1]s " + i.definition }
+// createSQL returns the statement that creates the index with the table, whose name is %[1]s there.
+func (i commonIndex) createSQL() string {
+	return "create index " + i.name + " on %[1]s " + i.definition
+}
 
-// beside returns the statement that creates the index of a table that is in use.
-func (i commonIndex) beside() string {
+// createConcurrentlySQL returns the statement that creates the index of a table that is in use.
+func (i commonIndex) createConcurrentlySQL() string {
 	return "create index concurrently " + i.name + " on " + commonTable + " " + i.definition
 }
 
@@ -126,39 +127,37 @@ const indexPause = 10 * time.Second
 // then, queries that need the index are correct but slower. If several processes call it, one of them creates the
 // index.
 func (d *Driver) indexInBackground(ctx, background context.Context) error {
-	missing := false
+	complete := true
 	for _, index := range commonIndexes() {
-		made, err := index.made(ctx, d.pool.QueryRow)
+		valid, err := index.isValid(ctx, d.pool.QueryRow)
 		if err != nil {
 			return err
 		}
-		missing = missing || !made
+		complete = complete && valid
 	}
-	if !missing {
+	if complete {
 		return nil
 	}
-	var common domain.Build
-	common.Owner = domain.NewTenantID() // any tenant
 	d.background.Go(func() {
 		for {
 			if d.views {
-				// Before an index is begun: while it is being created, nobody can change the table's policy.
-				if err := d.mendSource(background, common); err != nil && background.Err() == nil {
+				// This precedes the indexes: while it is being created, nobody can change the table's policy.
+				if err := d.ensureTenantView(background, commonBuild()); err != nil && background.Err() == nil {
 					d.log.WarnContext(background, "the views that queries read could not be repaired", "err", err)
 				}
 			}
-			all := true
+			complete := true
 			for _, index := range commonIndexes() {
-				done, err := d.makeBeside(background, index)
+				done, err := d.createConcurrently(background, index)
 				if background.Err() != nil {
 					return
 				}
 				if err != nil {
 					d.log.WarnContext(background, "an index of the tenants' documents could not be created; it is retried", "index", index.name, "err", err)
 				}
-				all = all && done
+				complete = complete && done
 			}
-			if all {
+			if complete {
 				return
 			}
 			select {
@@ -171,19 +170,19 @@ func (d *Driver) indexInBackground(ctx, background context.Context) error {
 	return nil
 }
 
-// made reports whether the index exists and is valid.
-func (i commonIndex) made(ctx context.Context, query func(ctx context.Context, sql string, args ...any) pgx.Row) (valid bool, err error) {
+// isValid reports whether the index exists and is valid.
+func (i commonIndex) isValid(ctx context.Context, query queryRow) (valid bool, err error) {
 	err = query(ctx, "select exists (select from pg_index where indexrelid = to_regclass($1) and indisvalid)", schema+"."+i.name).Scan(&valid)
 	return valid, err
 }
 
-// makeBeside creates the index concurrently with saves. If another process is already creating it, done is false. It
-// first drops an invalid index that a process left when it ended.
+// createConcurrently creates the index concurrently with saves. If another process is already creating it, done is
+// false. It first drops an invalid index that a process left when it ended.
 //
 // It must not wait for the other process's lock: a waiting statement holds a snapshot, and creating an index
 // concurrently waits for all older snapshots.
-func (d *Driver) makeBeside(ctx context.Context, index commonIndex) (done bool, err error) {
-	if done, err := index.made(ctx, d.pool.QueryRow); err != nil || done {
+func (d *Driver) createConcurrently(ctx context.Context, index commonIndex) (done bool, err error) {
+	if done, err := index.isValid(ctx, d.pool.QueryRow); err != nil || done {
 		return done, err
 	}
 	// A separate connection: the session holds the lock, so the lock ends with it in every case.
@@ -192,18 +191,18 @@ func (d *Driver) makeBeside(ctx context.Context, index commonIndex) (done bool, 
 		return false, err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	var alone bool
-	if err := conn.QueryRow(ctx, "select pg_try_advisory_lock(hashtext('manifold documents'), hashtext($1))", schema+"."+index.name).Scan(&alone); err != nil || !alone {
+	var locked bool
+	if err := conn.QueryRow(ctx, "select pg_try_advisory_lock(hashtext('manifold documents'), hashtext($1))", schema+"."+index.name).Scan(&locked); err != nil || !locked {
 		return false, err
 	}
-	if done, err := index.made(ctx, conn.QueryRow); err != nil || done {
+	if done, err := index.isValid(ctx, conn.QueryRow); err != nil || done {
 		return done, err
 	}
-	for _, statement := range []string{"drop index concurrently if exists " + schema + "." + index.name, index.beside()} {
+	for _, statement := range []string{"drop index concurrently if exists " + schema + "." + index.name, index.createConcurrentlySQL()} {
 		if _, err := conn.Exec(ctx, statement); err != nil {
 			return false, err
 		}
 	}
-	d.log.InfoContext(ctx, "the tenants' documents have an index that they lacked", "index", index.name)
+	d.log.InfoContext(ctx, "a missing index of the tenants' documents was created", "index", index.name)
 	return true, nil
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/pg"
@@ -16,44 +18,34 @@ const appRole = "manifold_app"
 
 var _ drivers.Transactional = (*Driver)(nil)
 
-// findLog determines whether this is the log's own database.
-func (d *Driver) findLog(ctx context.Context) error {
+// detectLog determines whether this is the log's own database.
+func (d *Driver) detectLog(ctx context.Context) error {
 	return d.pool.QueryRow(ctx, `select to_regprocedure($1) is not null and exists (select from pg_roles where rolname = $2)`,
 		schema+".lost_attempt()", appRole).Scan(&d.withLog)
 }
 
-// admit grants the appending login access to tables that an older release created.
-func (d *Driver) admit(ctx context.Context) error {
+// grantTables grants the appending login access to tables that an older release created.
+func (d *Driver) grantTables(ctx context.Context) error {
 	if !d.withLog {
 		return nil
 	}
-	rows, err := d.pool.Query(ctx, `select c.oid::regclass::text from pg_class c
+	rows, _ := d.pool.Query(ctx, `select c.oid::regclass::text from pg_class c
 		where c.relnamespace = to_regnamespace($1) and c.relkind = 'r' and c.relowner = (select oid from pg_roles where rolname = current_user)
 			and not has_table_privilege($2, c.oid, 'insert')`, schema, appRole)
+	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return err
 	}
-	var tables []string
-	for rows.Next() {
-		var table string
-		if err := rows.Scan(&table); err != nil {
-			return err
-		}
-		tables = append(tables, table)
-	}
-	if err := rows.Err(); err != nil {
-		return err
-	}
 	for _, table := range tables {
-		if _, err := d.pool.Exec(ctx, fmt.Sprintf(admission, table)); err != nil {
+		if _, err := d.pool.Exec(ctx, fmt.Sprintf(grantToAppRole, table)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// admission grants the appending login access to a table. Row-level security applies to it as to every login.
-const admission = "grant select, insert, update, delete on %[1]s to " + appRole
+// grantToAppRole grants the appending login access to a table. Row-level security applies to it as to every login.
+const grantToAppRole = "grant select, insert, update, delete on %[1]s to " + appRole
 
 // SaveIn is Save within the append's transaction. Except for deletions it is one statement. Its first part moves the
 // checkpoint. Its second part writes the documents only if that row was moved, so that their tenant comes from a row of
@@ -66,8 +58,8 @@ func (d *Driver) SaveIn(build domain.Build, tenant domain.TenantID, batch driver
 	if err := batch.Check(); err != nil {
 		return nil, err
 	}
-	if !d.withLog || batch.From == batch.To {
-		return nil, domain.Errorf(domain.CodeUnsupported, "database", "documents can be saved with an append in the log's own database only, and going forward")
+	if !d.withLog || batch.IsRepair() {
+		return nil, domain.Errorf(domain.CodeUnsupported, "database", "documents can be saved with an append only in the log's own database, and a repair not at all")
 	}
 	name := preparedName(build)
 	params := [][]byte{pg.TenantParam(tenant), pg.Int8Param(build.Number), pg.Int8Param(batch.To)}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
 )
 
 // A page is one statement, so all of it is of one moment. If its order begins with a declared path, it is assembled
@@ -24,80 +25,80 @@ import (
 //   - the documents with that last key, by id.
 
 // page returns the statement for a page of documents: id, version, document.
-func (q *question) page(source string, query domain.DocumentQuery) string {
-	limit := q.int(int64(query.Limit))
-	if len(query.Order) == 0 {
+func (q *query) page(source string, asked domain.DocumentQuery) string {
+	limit := q.int(int64(asked.Limit))
+	if len(asked.Order) == 0 {
 		var after string
-		if query.After != nil {
-			after = query.After.ID
+		if asked.After != nil {
+			after = asked.After.ID
 		}
-		return q.byID(source, query.Where, q.text(after), limit, query.Limit)
+		return q.byID(source, asked.Where, q.text(after), limit, asked.Limit)
 	}
-	p := page{question: q, order: query.Order, limit: limit}
-	for _, part := range query.Order {
+	p := page{query: q, order: asked.Order, limit: limit}
+	for _, part := range asked.Order {
 		q.checkTexts("", part.Path...)
 		p.keys = append(p.keys, q.keyAt(part.Path))
 	}
-	p.from = q.from(source, query.Where)
+	p.from = q.from(source, asked.Where)
 	switch {
-	case !q.indexed(query.Order[0].Path):
-		return p.sorted(query.After)
-	case query.After != nil && query.After.Unordered:
-		p.unordered(query.After.ID)
-	case len(query.Order) == 1 && query.Order[0].Descending:
-		p.backward(query.After)
+	case !q.indexed(asked.Order[0].Path):
+		return p.sorted(asked.After)
+	case asked.After != nil && asked.After.Unordered:
+		p.unordered(asked.After.ID)
+	case len(asked.Order) == 1 && asked.Order[0].Descending:
+		p.backward(asked.After)
 		p.unordered("")
 	default:
-		p.ordered(query.After)
+		p.ordered(asked.After)
 		p.unordered("")
 	}
 	return p.statement()
 }
 
-// walked is how many pages' worth of documents are scanned by id before the general index is used.
-const walked = 20
+// scannedPages is how many pages' worth of documents are scanned by id before the general index is used.
+const scannedPages = 20
 
 // byID is the page of matching documents, by id.
 //
 // The general index returns all matching documents, and their number is unknown. So the next documents by id are
 // scanned first. If too few of those match, probably few documents match in total.
-func (q *question) byID(source string, where domain.Predicate, after, limit string, page int) string {
-	behind := " and id > " + after
-	q.general = false
+func (q *query) byID(source string, where domain.Predicate, after, limit string, page int) string {
+	afterID := " and id > " + after
+	q.useGeneral = false
 	matches := q.where(where)
-	if !q.findable {
+	if !q.generalUsable {
 		// If an equality fixes the key of a declared path, its index leads to the documents, in the order of their ids.
 		order := "id"
 		if key := q.fixedKey(where); key != "" {
 			order = key + ", id"
 		}
 		order = q.before("") + order
-		return "select id, version, document " + q.fromCondition(source, matches) + behind + " order by " + order + " limit " + limit
+		return "select id, version, document " + q.fromCondition(source, matches) + afterID + " order by " + order + " limit " + limit
 	}
-	q.general = true
-	return "with walked as materialized (select id, version, document from (select id, version, document " + q.fromCondition(source, "true") + behind +
-		" order by id limit " + q.int(walked*int64(page)) + ") next where " + matches + " order by id limit " + limit +
-		"), found as materialized (select id, version, document from (select id, version, document " + q.from(source, where) + behind +
-		" and (select count(*) from walked) < " + limit + " offset 0) found order by id limit " + limit +
-		") select id, version, document from (select * from walked where (select count(*) from walked) = " + limit + " union all select * from found) page order by id"
+	q.useGeneral = true
+	return "with scanned as materialized (select id, version, document from (select id, version, document " + q.fromCondition(source, "true") + afterID +
+		" order by id limit " + q.int(scannedPages*int64(page)) + ") next where " + matches + " order by id limit " + limit +
+		"), found as materialized (select id, version, document from (select id, version, document " + q.from(source, where) + afterID +
+		" and (select count(*) from scanned) < " + limit + " offset 0) found order by id limit " + limit +
+		") select id, version, document from (select * from scanned where (select count(*) from scanned) = " + limit + " union all select * from found) page order by id"
 }
 
 // before returns the first expression of an index's order: the partition's sort key, which is equal in all matching
 // documents. The planner does not see that it is equal, because that condition must not be evaluated before the
 // row-level policy's. With the expression in the order, the planner finds the index.
-func (q *question) before(direction string) string {
+func (q *query) before(direction string) string {
 	if q.build.PartitionBy == "" || !q.partitioned || !q.build.Shared() {
 		return ""
 	}
-	return q.keyAt(strings.Split(q.build.PartitionBy, ".")) + direction + ", "
+	return q.keyAt(drivers.DeclaredPath(q.build.PartitionBy)) + direction + ", "
 }
 
 // fixedKey returns the sort key of a declared path that is equal in all matching documents, or an empty string if there
 // is none or only the partition's.
-func (q *question) fixedKey(where domain.Predicate) string {
+func (q *query) fixedKey(where domain.Predicate) string {
 	switch p := where.(type) {
 	case domain.Compare:
-		if p.Comparison == domain.Equal && q.indexed(p.Path) && (q.build.PartitionBy == "" || !slices.Equal(strings.Split(q.build.PartitionBy, "."), p.Path)) {
+		if p.Comparison == domain.Equal && q.indexed(p.Path) && !q.isPartition(p.Path) {
 			return q.keyAt(p.Path)
 		}
 	case domain.And:
@@ -112,7 +113,7 @@ func (q *question) fixedKey(where domain.Predicate) string {
 
 // page is a page that is assembled from slices.
 type page struct {
-	*question
+	*query
 	order  []domain.Order
 	keys   []string // the sort keys of the order's paths
 	from   string   // the source of all pages' documents: "from ... where ..."
@@ -147,7 +148,7 @@ func (p *page) sorted(after *domain.SortKey) string {
 	case after.Unordered:
 		from += " where last and id > " + p.text(after.ID)
 	default:
-		from += " where last or " + p.behind(after)
+		from += " where last or " + p.afterPlace(after)
 	}
 	return "select id, version, document " + from + " order by last, " + p.directed(order) + " limit " + p.limit
 }
@@ -159,16 +160,16 @@ func (p *page) ordered(after *domain.SortKey) {
 		conditions = append(conditions, key+" < "+p.text(keyUnordered))
 	}
 	if after != nil {
-		conditions = append(conditions, p.behind(after))
+		conditions = append(conditions, p.afterPlace(after))
 	}
 	p.add(slice{name: "ordered", part: "true", last: "0"}, p.keys, strings.Join(conditions, " and "), p.directed(p.keys))
 }
 
-// behind is the condition for coming after a place.
-func (p *page) behind(after *domain.SortKey) string {
+// afterPlace is the condition for the documents after a place.
+func (p *page) afterPlace(after *domain.SortKey) string {
 	places := make([]string, len(p.keys))
 	for i, value := range after.Values {
-		places[i] = p.text(wholeKey(value))
+		places[i] = p.text(fullKey(value))
 	}
 	id := p.text(after.ID)
 	if !slices.ContainsFunc(p.order, func(part domain.Order) bool { return part.Descending }) {
@@ -197,7 +198,7 @@ func (p *page) backward(after *domain.SortKey) {
 	if after == nil {
 		before = p.text(keyUnordered)
 	} else {
-		before = p.text(wholeKey(after.Values[0]))
+		before = p.text(fullKey(after.Values[0]))
 		p.add(slice{name: "same", part: "true", last: "0"}, p.keys, key+" = "+before+" and id > "+p.text(after.ID), key+", id")
 	}
 	const end = "(select min(key1) from next)"

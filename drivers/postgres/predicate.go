@@ -12,38 +12,38 @@ import (
 	"github.com/manifold-es/manifold/pg"
 )
 
-// question builds a statement about a build's documents. Values are always parameters, and so are the names of members,
+// query builds a statement about a build's documents. Values are always parameters, and so are the names of members,
 // so statements of one shape have one text. They are planned with their parameters' values, so an expression that
 // contains parameters finds the index whose definition has constants there.
 //
 // Each leaf of a predicate becomes an expression that is true if the leaf matches, and otherwise false or null. That is
 // enough, because only "and" and "or" are applied to it. No expression can fail on any document: a value that is not a
 // number is never cast to one.
-type question struct {
-	build  domain.Build
-	tenant domain.TenantID
-	args   [][]byte
-	shown  []string          // the arguments as text
-	names  map[string]string // the parameters that form a path
+type query struct {
+	build    domain.Build
+	tenant   domain.TenantID
+	args     [][]byte
+	argTexts []string          // the arguments as SQL
+	names    map[string]string // the parameters that form a path
 
-	// If general is set, conditions on the common table are repeated in a form that the general index can look up.
-	// findable is set by a condition for which that is possible.
-	general, findable bool
+	// If useGeneral is set, conditions on the common table are repeated in a form that the general index can look up.
+	// generalUsable is set by a condition for which that is possible.
+	useGeneral, generalUsable bool
 
 	// partitioned is true if indexes can be used: the predicate fixes the value of build.PartitionBy, whose sort key is
 	// partition, or there is no such path.
 	partitioned bool
 	partition   string
 
-	err error // why the question cannot be asked
+	err error // why PostgreSQL cannot express the query
 }
 
-// newQuestion starts with tenant and build as $1 and $2. where is the whole predicate on the documents.
-func newQuestion(build domain.Build, tenant domain.TenantID, where domain.Predicate) *question {
-	q := &question{build: build, tenant: tenant, names: make(map[string]string), general: true, partitioned: true}
+// newQuery starts with tenant and build as $1 and $2. where is the whole predicate on the documents.
+func newQuery(build domain.Build, tenant domain.TenantID, where domain.Predicate) *query {
+	q := &query{build: build, tenant: tenant, names: make(map[string]string), useGeneral: true, partitioned: true}
 	if build.PartitionBy != "" {
 		var value domain.Scalar
-		value, q.partitioned = domain.Fixed(where, strings.Split(build.PartitionBy, "."))
+		value, q.partitioned = domain.Fixed(where, drivers.DeclaredPath(build.PartitionBy))
 		q.partition = sortKey(value)
 	}
 	q.arg("uuid", pg.TenantParam(tenant), literal(tenant.String()))
@@ -55,43 +55,43 @@ func newQuestion(build domain.Build, tenant domain.TenantID, where domain.Predic
 const maxArgs = math.MaxUint16
 
 // arg adds a parameter and returns its reference in the statement.
-func (q *question) arg(kind string, value []byte, shown string) string {
+func (q *query) arg(kind string, value []byte, text string) string {
 	q.args = append(q.args, value)
-	q.shown = append(q.shown, shown)
+	q.argTexts = append(q.argTexts, text)
 	if len(q.args) > maxArgs {
 		q.refuse("", "it has more than %d constants and names", maxArgs)
 	}
 	return "$" + strconv.Itoa(len(q.args)) + "::" + kind
 }
 
-func (q *question) int(n int64) string {
+func (q *query) int(n int64) string {
 	return q.arg("bigint", pg.Int8Param(n), strconv.FormatInt(n, 10))
 }
 
-func (q *question) text(text string) string { return q.arg("text", []byte(text), literal(text)) }
+func (q *query) text(text string) string { return q.arg("text", []byte(text), literal(text)) }
 
-func (q *question) json(text string) string {
+func (q *query) json(text string) string {
 	return q.arg("jsonb", pg.AppendJSON(nil, []byte(text)), literal(text))
 }
 
-func (q *question) texts(texts []string) string {
-	shown := make([]string, len(texts))
-	for i, text := range texts {
-		shown[i] = literal(text)
-	}
-	return q.arg("text[]", pg.TextsParam(texts), "array["+strings.Join(shown, ", ")+"]")
+func (q *query) texts(texts []string) string {
+	return q.arg("text[]", pg.TextsParam(texts), arrayLiteral(texts))
 }
 
-func (q *question) jsons(texts []string) string {
-	shown := make([]string, len(texts))
-	for i, text := range texts {
-		shown[i] = literal(text)
-	}
-	return q.arg("jsonb[]", encodeJSONBs(texts), "array["+strings.Join(shown, ", ")+"]")
+func (q *query) jsons(texts []string) string {
+	return q.arg("jsonb[]", encodeJSONBs(texts), arrayLiteral(texts))
 }
 
-// refuse records the first reason why the question cannot be asked.
-func (q *question) refuse(place domain.Place, format string, args ...any) {
+func arrayLiteral(texts []string) string {
+	literals := make([]string, len(texts))
+	for i, text := range texts {
+		literals[i] = literal(text)
+	}
+	return "array[" + strings.Join(literals, ", ") + "]"
+}
+
+// refuse records the first reason why PostgreSQL cannot express the query.
+func (q *query) refuse(place domain.Place, format string, args ...any) {
 	if q.err != nil {
 		return
 	}
@@ -99,7 +99,7 @@ func (q *question) refuse(place domain.Place, format string, args ...any) {
 }
 
 // checkTexts refuses texts that cannot be sent. No document contains them.
-func (q *question) checkTexts(place domain.Place, texts ...string) {
+func (q *query) checkTexts(place domain.Place, texts ...string) {
 	for _, text := range texts {
 		if !utf8.ValidString(text) || strings.IndexByte(text, 0) >= 0 {
 			q.refuse(place, "%q is not in any document: it is not UTF-8, or has U+0000 in it", text)
@@ -108,15 +108,15 @@ func (q *question) checkTexts(place domain.Place, texts ...string) {
 }
 
 // at returns the value at a path as jsonb, or null if it is missing. With a text operand, "->" looks only into objects.
-func (q *question) at(path domain.Path) string { return pathExpression(q.parameters(path), false) }
+func (q *query) at(path domain.Path) string { return pathExpression(q.parameters(path), false) }
 
 // textAt is at as text: a string's content, and other scalars as JSON.
-func (q *question) textAt(path domain.Path) string { return pathExpression(q.parameters(path), true) }
+func (q *query) textAt(path domain.Path) string { return pathExpression(q.parameters(path), true) }
 
 // keyAt returns the sort key at a path.
-func (q *question) keyAt(path domain.Path) string { return keyExpression(q.at(path)) }
+func (q *query) keyAt(path domain.Path) string { return keyExpression(q.at(path)) }
 
-func (q *question) parameters(path domain.Path) []string {
+func (q *query) parameters(path domain.Path) []string {
 	steps := make([]string, len(path))
 	for i := range path {
 		prefix := strings.Join(path[:i+1], "\x00")
@@ -152,7 +152,7 @@ func keyExpression(value string) string {
 // nested below a name made of tenant, build and the partition's sort key, if there is one, so that an index on it finds
 // only their documents.
 func membersExpression(value, partition string) string {
-	return below("case jsonb_typeof("+value+") when 'array' then "+value+
+	return nested("case jsonb_typeof("+value+") when 'array' then "+value+
 		" when 'object' then jsonb_path_query_array("+value+", '$.keyvalue().key') end", partition)
 }
 
@@ -161,16 +161,16 @@ func membersCondition(value string) string {
 	return "jsonb_typeof(" + value + ") in ('array', 'object')"
 }
 
-// below nests a value below a name made of tenant, build and a partition's sort key; empty: no partition.
-func below(value, partition string) string {
+// nested nests a value below a name made of tenant, build and a partition's sort key; empty: no partition.
+func nested(value, partition string) string {
 	if partition != "" {
 		partition = " || '/' || " + partition
 	}
 	return "jsonb_set('{}'::jsonb, array[tenant_id::text || '/' || build::text" + partition + "], " + value + ")"
 }
 
-// below returns a constant to search for in the results of the function below.
-func (q *question) below(path domain.Path, value, partition string) string {
+// nestedConstant returns a constant to search for in the results of nested.
+func (q *query) nestedConstant(path domain.Path, value, partition string) string {
 	for i := range path {
 		value = "{" + domain.Scalar{Kind: domain.ScalarText, Text: path[len(path)-1-i]}.JSON() + ": " + value + "}"
 	}
@@ -184,22 +184,26 @@ func (q *question) below(path domain.Path, value, partition string) string {
 // indexed reports whether the definition declares an index on the path in a table of one build. If the table has a
 // partition that the predicate does not fix, no index helps. If the index does not exist after all, the query is only
 // slower.
-func (q *question) indexed(path domain.Path) bool {
-	is := func(declared string) bool { return slices.Equal(strings.Split(declared, "."), path) }
-	return q.build.Shared() && q.partitioned && (slices.ContainsFunc(q.build.Indexes, is) || q.build.PartitionBy != "" && is(q.build.PartitionBy))
+func (q *query) indexed(path domain.Path) bool {
+	return q.build.Shared() && q.partitioned && (drivers.Declares(q.build.Indexes, path) || q.isPartition(path))
+}
+
+// isPartition reports whether a path is the table's partition.
+func (q *query) isPartition(path domain.Path) bool {
+	return q.build.PartitionBy != "" && slices.Equal(drivers.DeclaredPath(q.build.PartitionBy), path)
 }
 
 // from returns the part of a statement that selects the matching documents.
-func (q *question) from(source string, where domain.Predicate) string {
+func (q *query) from(source string, where domain.Predicate) string {
 	return q.fromCondition(source, q.where(where))
 }
 
-func (q *question) fromCondition(source, condition string) string {
+func (q *query) fromCondition(source, condition string) string {
 	return "from " + source + " where tenant_id = $1::uuid and build = $2::bigint and id <> '' and (" + condition + ")"
 }
 
 // where returns the condition for a predicate.
-func (q *question) where(predicate domain.Predicate) string {
+func (q *query) where(predicate domain.Predicate) string {
 	switch p := predicate.(type) {
 	case nil:
 		return "true"
@@ -237,7 +241,7 @@ func (q *question) where(predicate domain.Predicate) string {
 	return "false"
 }
 
-func (q *question) each(parts []domain.Predicate) []string {
+func (q *query) each(parts []domain.Predicate) []string {
 	conditions := make([]string, len(parts))
 	for i, part := range parts {
 		conditions[i] = q.where(part)
@@ -254,7 +258,7 @@ func joined(conditions []string, between, none string) string {
 
 // and combines ranges of texts at one declared path into one range, so that an index can find it. Each range alone also
 // includes the texts that are too long for the index, and a range between two such ends cannot be looked up.
-func (q *question) and(parts []domain.Predicate) string {
+func (q *query) and(parts []domain.Predicate) string {
 	var conditions []string
 	var paths []domain.Path
 	ranges := make(map[string][]textRange)
@@ -286,7 +290,7 @@ type textRange struct {
 }
 
 // textRange returns the leaf as a range, if it is one.
-func (q *question) textRange(predicate domain.Predicate) (textRange, bool) {
+func (q *query) textRange(predicate domain.Predicate) (textRange, bool) {
 	switch p := predicate.(type) {
 	case domain.Compare:
 		if p.Value.Kind != domain.ScalarText || !q.indexed(p.Path) {
@@ -296,9 +300,9 @@ func (q *question) textRange(predicate domain.Predicate) (textRange, bool) {
 		leaf := textRange{path: p.Path, from: keyText, to: keyFalse, plain: func() string { return q.compareText(p) }}
 		switch p.Comparison {
 		case domain.Less, domain.LessOrEqual:
-			leaf.to, leaf.toClosed = wholeKey(p.Value), p.Comparison == domain.LessOrEqual
+			leaf.to, leaf.toClosed = fullKey(p.Value), p.Comparison == domain.LessOrEqual
 		case domain.Greater, domain.GreaterOrEqual:
-			leaf.from, leaf.fromOpen = wholeKey(p.Value), p.Comparison == domain.Greater
+			leaf.from, leaf.fromOpen = fullKey(p.Value), p.Comparison == domain.Greater
 		default:
 			return textRange{}, false
 		}
@@ -317,7 +321,7 @@ func (q *question) textRange(predicate domain.Predicate) (textRange, bool) {
 
 // inRanges is true if a text at the path is in all the ranges. It compares the sort key, or the text itself if it is
 // too long to have a distinct sort key.
-func (q *question) inRanges(path domain.Path, ranges []textRange) string {
+func (q *query) inRanges(path domain.Path, ranges []textRange) string {
 	key := q.keyAt(path)
 	var between, plain []string
 	for _, leaf := range ranges {
@@ -334,14 +338,14 @@ func (q *question) inRanges(path domain.Path, ranges []textRange) string {
 	return strings.Join(between, " and ") + " or " + key + " = " + q.text(keyUnordered) + " and " + strings.Join(plain, " and ")
 }
 
-func not(opposite bool, condition string) string {
-	if opposite {
+func not(negated bool, condition string) string {
+	if negated {
 		return "not (" + condition + ")"
 	}
 	return condition
 }
 
-func (q *question) has(p domain.Has) string {
+func (q *query) has(p domain.Has) string {
 	here := q.at(p.Path)
 	around := p.Path[:len(p.Path)-1]
 	switch {
@@ -353,11 +357,11 @@ func (q *question) has(p domain.Has) string {
 	return "jsonb_typeof(" + q.at(around) + ") = 'object' and " + here + " is null or jsonb_typeof(" + q.at(around) + ") = 'null'"
 }
 
-func (q *question) isText(path domain.Path) string {
+func (q *query) isText(path domain.Path) string {
 	return "jsonb_typeof(" + q.at(path) + ") = 'string'"
 }
 
-func (q *question) compare(p domain.Compare) string {
+func (q *query) compare(p domain.Compare) string {
 	switch p.Comparison {
 	case domain.Equal:
 		return q.oneOf(domain.OneOf{Path: p.Path, Values: []domain.Scalar{p.Value}, Place: p.Place})
@@ -390,21 +394,21 @@ func (q *question) compare(p domain.Compare) string {
 		from, to = keyFalse, keyUnordered
 	}
 	key := q.keyAt(p.Path)
-	condition := key + operator + q.text(wholeKey(p.Value)) + " and " + key
+	condition := key + operator + q.text(fullKey(p.Value)) + " and " + key
 	if p.Comparison == domain.Less || p.Comparison == domain.LessOrEqual {
 		return condition + " >= " + q.text(from)
 	}
 	return condition + " < " + q.text(to)
 }
 
-func (q *question) compareText(p domain.Compare) string {
+func (q *query) compareText(p domain.Compare) string {
 	return q.isText(p.Path) + " and " + q.textAt(p.Path) + " " + string(p.Comparison) + " " + q.text(p.Value.Text)
 }
 
 // maxAlternatives is how many values of a list are looked up in the general index one by one.
 const maxAlternatives = 20
 
-func (q *question) oneOf(p domain.OneOf) string {
+func (q *query) oneOf(p domain.OneOf) string {
 	if len(p.Values) == 0 && !p.Not {
 		return "false"
 	}
@@ -426,13 +430,13 @@ func (q *question) oneOf(p domain.OneOf) string {
 	case q.indexed(p.Path):
 		return q.keyOneOf(p, plain)
 	case !q.build.Shared() && len(p.Values) <= maxAlternatives:
-		q.findable = true
-		if !q.general {
+		q.generalUsable = true
+		if !q.useGeneral {
 			return plain()
 		}
 		found := make([]string, len(constants))
 		for i, constant := range constants {
-			found[i] = below("document", "") + " @> " + q.below(p.Path, constant, "")
+			found[i] = nested("document", "") + " @> " + q.nestedConstant(p.Path, constant, "")
 		}
 		return plain() + " and (" + strings.Join(found, " or ") + ")"
 	}
@@ -440,7 +444,7 @@ func (q *question) oneOf(p domain.OneOf) string {
 }
 
 // keyOneOf is oneOf with an index of sort keys. Null and long texts share their keys with other values.
-func (q *question) keyOneOf(p domain.OneOf, plain func() string) string {
+func (q *query) keyOneOf(p domain.OneOf, plain func() string) string {
 	key := q.keyAt(p.Path)
 	var own, common []string
 	for _, value := range p.Values {
@@ -465,14 +469,14 @@ func (q *question) keyOneOf(p domain.OneOf, plain func() string) string {
 	return condition(own) + " or " + condition(common) + " and " + plain()
 }
 
-func (q *question) contains(p domain.Contains) string {
+func (q *query) contains(p domain.Contains) string {
 	here, element := q.at(p.Path), "["+p.Value.JSON()+"]"
 	if !p.Not && q.indexed(p.Path) {
 		expression, key := "", ""
 		if q.build.PartitionBy != "" {
-			expression, key = q.keyAt(strings.Split(q.build.PartitionBy, ".")), q.partition
+			expression, key = q.keyAt(drivers.DeclaredPath(q.build.PartitionBy)), q.partition
 		}
-		return membersCondition(here) + " and " + membersExpression(here, expression) + " @> " + q.below(nil, element, key)
+		return membersCondition(here) + " and " + membersExpression(here, expression) + " @> " + q.nestedConstant(nil, element, key)
 	}
 	// With @>, a list "contains" another if each element of the other equals one of its elements.
 	inObject := "false"
@@ -484,7 +488,7 @@ func (q *question) contains(p domain.Contains) string {
 }
 
 // testText is a Text without an index.
-func (q *question) testText(p domain.Text) string {
+func (q *query) testText(p domain.Text) string {
 	text, wanted := q.textAt(p.Path), q.text(p.Text)
 	var test string
 	switch p.Test {

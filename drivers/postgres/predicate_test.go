@@ -65,7 +65,7 @@ func TestQueriesReadLittle(t *testing.T) {
 	by := func(name string, descending bool) []domain.Order {
 		return []domain.Order{{Path: domain.Path{name}, Descending: descending}}
 	}
-	behind := func(value domain.Scalar, id string) *domain.SortKey {
+	place := func(value domain.Scalar, id string) *domain.SortKey {
 		return &domain.SortKey{Values: []domain.Scalar{value}, ID: id}
 	}
 	for _, question := range []struct {
@@ -76,7 +76,7 @@ func TestQueriesReadLittle(t *testing.T) {
 	}{
 		{"equal, rare", domain.DocumentQuery{Where: compared("total", domain.Equal, number(42))}, true, 30},
 		{"equal, common", domain.DocumentQuery{Where: compared("status", domain.Equal, word("closed"))}, true, 30},
-		{"equal, behind", domain.DocumentQuery{Where: compared("status", domain.Equal, word("closed")), After: &domain.SortKey{ID: "d004000"}}, true, 30},
+		{"equal, next page", domain.DocumentQuery{Where: compared("status", domain.Equal, word("closed")), After: &domain.SortKey{ID: "d004000"}}, true, 30},
 		{"equal, two", domain.DocumentQuery{Where: domain.And{compared("status", domain.Equal, word("closed")), compared("name", domain.Equal, word("name 43"))}}, true, 30},
 		{"equal, nowhere", domain.DocumentQuery{Where: compared("status", domain.Equal, word("lost"))}, true, 30},
 		{"range", domain.DocumentQuery{Where: domain.And{compared("total", domain.GreaterOrEqual, number(30)), compared("total", domain.Less, number(40))}}, false, 0},
@@ -85,13 +85,13 @@ func TestQueriesReadLittle(t *testing.T) {
 		{"one of", domain.DocumentQuery{Where: domain.OneOf{Path: domain.Path{"total"}, Values: []domain.Scalar{number(1), number(50), number(7000)}}}, true, 30},
 		{"in a list", domain.DocumentQuery{Where: domain.Contains{Path: domain.Path{"tags"}, Value: word("tag 33")}}, false, 0},
 		{"ascending", domain.DocumentQuery{Order: by("total", false)}, false, 0},
-		{"ascending, behind", domain.DocumentQuery{Order: by("total", false), After: behind(number(60), "d000050")}, false, 0},
+		{"ascending, next page", domain.DocumentQuery{Order: by("total", false), After: place(number(60), "d000050")}, false, 0},
 		{"descending", domain.DocumentQuery{Order: by("total", true)}, false, 0},
-		{"descending, behind", domain.DocumentQuery{Order: by("total", true), After: behind(number(60), "d000050")}, false, 0},
+		{"descending, next page", domain.DocumentQuery{Order: by("total", true), After: place(number(60), "d000050")}, false, 0},
 		{"descending, alike", domain.DocumentQuery{Order: by("status", true)}, false, 0},
-		{"descending, alike, behind", domain.DocumentQuery{Order: by("status", true), After: behind(word("closed"), "d000050")}, false, 0},
+		{"descending, alike, next page", domain.DocumentQuery{Order: by("status", true), After: place(word("closed"), "d000050")}, false, 0},
 		{"unordered", domain.DocumentQuery{Order: by("tags", true), After: &domain.SortKey{Unordered: true, ID: "d000050"}}, false, 0},
-		{"descending and filtered", domain.DocumentQuery{Where: compared("status", domain.Equal, word("closed")), Order: by("total", true), After: behind(number(60), "")}, false, 0},
+		{"descending and filtered", domain.DocumentQuery{Where: compared("status", domain.Equal, word("closed")), Order: by("total", true), After: place(number(60), "")}, false, 0},
 	} {
 		for _, own := range []bool{false, true} {
 			if own && !question.own {
@@ -181,7 +181,7 @@ func TestQueriesOfAPartitionReadLittle(t *testing.T) {
 		after *domain.SortKey
 	}{
 		{"alone", nil, nil, nil},
-		{"alone, behind", nil, nil, &domain.SortKey{ID: "d001000"}},
+		{"alone, next page", nil, nil, &domain.SortKey{ID: "d001000"}},
 		{"equal, common", compared("status", domain.Equal, word("closed")), nil, nil},
 		{"equal, rare", compared("status", domain.Equal, word("open")), nil, nil},
 		{"equal, nowhere", compared("status", domain.Equal, word("lost")), nil, nil},
@@ -189,9 +189,9 @@ func TestQueriesOfAPartitionReadLittle(t *testing.T) {
 		{"starts with", domain.Text{Path: domain.Path{"name"}, Test: domain.StartsWith, Text: "name 99"}, nil, nil},
 		{"in a list", domain.Contains{Path: domain.Path{"tags"}, Value: word("tag 33")}, nil, nil},
 		{"ascending", nil, by("total", false), nil},
-		{"ascending, behind", nil, by("total", false), &domain.SortKey{Values: []domain.Scalar{number(60)}, ID: "d000050"}},
+		{"ascending, next page", nil, by("total", false), &domain.SortKey{Values: []domain.Scalar{number(60)}, ID: "d000050"}},
 		{"descending", nil, by("total", true), nil},
-		{"descending, behind", nil, by("total", true), &domain.SortKey{Values: []domain.Scalar{number(60)}, ID: "d000050"}},
+		{"descending, next page", nil, by("total", true), &domain.SortKey{Values: []domain.Scalar{number(60)}, ID: "d000050"}},
 	} {
 		before := rowsRead(t, super, table)
 		driver := open(t, db)

@@ -22,13 +22,10 @@ func (d *Driver) Load(ctx context.Context, build domain.Build, tenant domain.Ten
 	if err != nil {
 		return nil, err
 	}
-	possible := drivers.PossibleIDs(ids)
-	return d.documents(ctx, build, tenant, asked{statement: statement{
+	return d.documents(ctx, build, tenant, readStatement{statement: statement{
 		sql: `select t.id, t.version, t.document from unnest($3::text[]) as w (id) cross join lateral (
 			select t.id, t.version, t.document from ` + table + ` t where t.tenant_id = $1 and t.build = $2 and t.id = w.id offset 0) t`,
-		args: func() [][]byte {
-			return [][]byte{pg.TenantParam(tenant), pg.Int8Param(build.Number), pg.TextsParam(possible)}
-		},
+		args: [][]byte{pg.TenantParam(tenant), pg.Int8Param(build.Number), pg.TextsParam(drivers.PossibleIDs(ids))},
 	}})
 }
 
@@ -44,59 +41,54 @@ func (d *Driver) Get(ctx context.Context, build domain.Build, tenant domain.Tena
 // Query returns a page of documents by keyset: the page starts where the last one ended. Without a predicate and an
 // order it follows the primary key.
 func (d *Driver) Query(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) ([]domain.Document, error) {
-	asked, err := d.ask(build, tenant, query)
+	statement, err := d.queryStatement(build, tenant, query)
 	if err != nil {
 		return nil, err
 	}
-	return d.documents(ctx, build, tenant, asked)
+	return d.documents(ctx, build, tenant, statement)
 }
 
-// asked is a statement with what is needed to explain it.
-type asked struct {
+// readStatement is a statement that reads documents, with what is needed to explain it.
+type readStatement struct {
 	statement
-	shown []string // the arguments as text
-	most  int      // maximum total bytes of the documents' data; 0: unlimited
-	costs bool     // its duration is unknown, so it runs on the connections for queries
+	argTexts []string // the arguments as SQL
+	maxBytes int      // maximum total bytes of the documents' data; 0: unlimited
+	slow     bool     // its duration is unknown, so it runs on the connections for queries
 }
 
-func (d *Driver) ask(build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (asked, error) {
+func (d *Driver) queryStatement(build domain.Build, tenant domain.TenantID, asked domain.DocumentQuery) (readStatement, error) {
 	table, err := tableOf(build, tenant)
 	if err != nil {
-		return asked{}, err
+		return readStatement{}, err
 	}
-	if err := query.Check(); err != nil {
-		return asked{}, err
+	if err := asked.Check(); err != nil {
+		return readStatement{}, err
 	}
-	if query.Where != nil || len(query.Order) > 0 {
-		q := newQuestion(build, tenant, query.Where)
-		asked, err := q.asked(q.page(d.source(build), query))
-		asked.most = query.MaxBytes
-		return asked, err
+	if asked.Where != nil || len(asked.Order) > 0 {
+		q := newQuery(build, tenant, asked.Where)
+		read, err := q.statement(q.page(d.readFrom(build), asked))
+		read.maxBytes = asked.MaxBytes
+		return read, err
 	}
 	after := ""
-	if query.After != nil {
-		after = query.After.ID
+	if asked.After != nil {
+		after = asked.After.ID
 	}
 	// Every document's id is greater than the empty one, which is the checkpoint's.
-	return asked{
+	return readStatement{
 		statement: statement{
-			sql: "select id, version, document from " + table + ` where tenant_id = $1 and build = $2 and id > $3 order by id limit $4`,
-			args: func() [][]byte {
-				return [][]byte{pg.TenantParam(tenant), pg.Int8Param(build.Number), []byte(after), pg.Int8Param(int64(query.Limit))}
-			},
+			sql:  "select id, version, document from " + table + ` where tenant_id = $1 and build = $2 and id > $3 order by id limit $4`,
+			args: [][]byte{pg.TenantParam(tenant), pg.Int8Param(build.Number), []byte(after), pg.Int8Param(int64(asked.Limit))},
 		},
-		shown: []string{literal(tenant.String()), strconv.FormatInt(build.Number, 10), literal(after), strconv.Itoa(query.Limit)},
-		most:  query.MaxBytes,
+		argTexts: []string{literal(tenant.String()), strconv.FormatInt(build.Number, 10), literal(after), strconv.Itoa(asked.Limit)},
+		maxBytes: asked.MaxBytes,
 	}, nil
 }
 
-// asked returns the question as a statement, or why it cannot be asked.
-func (q *question) asked(sql string) (asked, error) {
-	if q.err != nil {
-		return asked{}, q.err
-	}
+// statement returns the query's statement with its parameters, or the reason why PostgreSQL cannot express it.
+func (q *query) statement(sql string) (readStatement, error) {
 	// It is not prepared: clients' queries have countless shapes, and each is planned for its values anyway.
-	return asked{statement: statement{sql: sql, once: true, args: func() [][]byte { return q.args }}, shown: q.shown, costs: true}, nil
+	return readStatement{statement: statement{sql: sql, unprepared: true, args: q.args}, argTexts: q.argTexts, slow: true}, q.err
 }
 
 // Count returns how many documents of the tenant match. Without a predicate it reads the tenant's part of the primary
@@ -106,82 +98,82 @@ func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.Te
 	if err != nil {
 		return 0, err
 	}
-	question := asked{statement: statement{
+	read := readStatement{statement: statement{
 		sql:  "select count(*) from " + table + ` where tenant_id = $1 and build = $2 and id > ''`,
-		args: func() [][]byte { return [][]byte{pg.TenantParam(tenant), pg.Int8Param(build.Number)} },
+		args: [][]byte{pg.TenantParam(tenant), pg.Int8Param(build.Number)},
 	}}
 	if where != nil {
-		q := newQuestion(build, tenant, where)
-		if question, err = q.asked("select count(*) " + q.from(d.source(build), where)); err != nil {
+		q := newQuery(build, tenant, where)
+		if read, err = q.statement("select count(*) " + q.from(d.readFrom(build), where)); err != nil {
 			return 0, err
 		}
 	}
 	var count int64
-	question.row = func(values [][]byte) { count = pg.Int8Value(values[0]) }
-	err = d.answer(ctx, build, tenant, question)
+	read.row = func(values [][]byte) { count = pg.Int8Value(values[0]) }
+	err = d.run(ctx, build, tenant, read)
 	return count, drivers.BuildError("count the documents of", build, err)
 }
 
 // Explain reports how the database would execute the query: the statement as it is sent, and its plan, made on the
 // connections that run queries.
 func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (domain.Explanation, error) {
-	question, err := d.ask(build, tenant, query)
+	read, err := d.queryStatement(build, tenant, query)
 	if err != nil {
 		return domain.Explanation{}, err
 	}
-	explanation := domain.Explanation{Statement: question.sql}
-	for i, value := range question.shown {
+	explanation := domain.Explanation{Statement: read.sql}
+	for i, value := range read.argTexts {
 		explanation.Statement += fmt.Sprintf("\n-- $%d = %s", i+1, strings.ReplaceAll(value, "\n", `\n`))
 	}
-	question.sql, question.once = "explain (format json) "+question.sql, true
-	question.row = func(values [][]byte) { explanation.Plan = bytes.Clone(values[0]) }
-	if err := d.answer(ctx, build, tenant, question); err != nil {
+	read.sql, read.unprepared = "explain (format json) "+read.sql, true
+	read.row = func(values [][]byte) { explanation.Plan = bytes.Clone(values[0]) }
+	if err := d.run(ctx, build, tenant, read); err != nil {
 		return domain.Explanation{}, drivers.BuildError("explain a query of", build, err)
 	}
 	return explanation, nil
 }
 
 // documents runs a statement whose rows are id, version and document.
-func (d *Driver) documents(ctx context.Context, build domain.Build, tenant domain.TenantID, question asked) ([]domain.Document, error) {
+func (d *Driver) documents(ctx context.Context, build domain.Build, tenant domain.TenantID, read readStatement) ([]domain.Document, error) {
 	var documents []domain.Document
-	taken := 0
-	question.reset = func() { documents, taken = nil, 0 }
-	question.row = func(values [][]byte) {
-		if question.most > 0 && taken >= question.most {
+	size := 0
+	read.reset = func() { documents, size = nil, 0 }
+	read.row = func(values [][]byte) {
+		if read.maxBytes > 0 && size >= read.maxBytes {
 			return // discard the remaining rows
 		}
 		data := bytes.Clone(pg.JSONValue(values[2]))
-		taken += len(data)
+		size += len(data)
 		documents = append(documents, domain.Document{ID: string(values[0]), Version: pg.Int8Value(values[1]), Data: data})
 	}
-	err := d.answer(ctx, build, tenant, question)
+	err := d.run(ctx, build, tenant, read)
 	return documents, drivers.BuildError("read documents of", build, err)
 }
 
-// answer runs a statement in a read-only transaction of the tenant.
-func (d *Driver) answer(ctx context.Context, build domain.Build, tenant domain.TenantID, question asked) error {
-	if !question.costs {
-		return d.read(ctx, tenant, question.statement)
+// run runs a statement in a read-only transaction of the tenant.
+func (d *Driver) run(ctx context.Context, build domain.Build, tenant domain.TenantID, read readStatement) error {
+	if !read.slow {
+		return d.read(ctx, tenant, read.statement)
 	}
-	ask := func() error {
-		_, err := transact(ctx, d.queries, "begin read only", tenant, []statement{question.statement})
+	try := func() error {
+		_, err := transact(ctx, d.queries, "begin read only", tenant, []statement{read.statement})
 		return err
 	}
-	err := ask()
+	err := try()
 	if d.views && errors.Is(err, drivers.ErrNoTable) {
 		// An older release may have created the table without its view.
-		if err := d.mendSource(ctx, build); err != nil {
+		if err := d.ensureTenantView(ctx, build); err != nil {
 			return err
 		}
-		err = ask()
+		err = try()
 	}
 	if native, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch native.Code {
 		case queryCanceled:
 			return fmt.Errorf("%w: %w", domain.Errorf(domain.CodeTooCostly, "filter",
-				"the documents' database has not answered within %s; ask for less, or for what a declared index can find", d.patience), err)
+				"the documents' database has not answered within %s; ask for less, or for what a declared index can find", d.queryTimeout), err)
 		case "54000", "54001", "54023", "2201B": // a limit on the statement; a pattern that is too complex
-			return fmt.Errorf("%w: %w", domain.Errorf(domain.CodeUnsupported, "filter", "the documents' database cannot ask this: %s", native.Message), err)
+			return fmt.Errorf("%w: %w", domain.Errorf(domain.CodeUnsupported, "filter", "the documents' database cannot run this: %s", native.Message), err)
 		}
 	}
 	return err

@@ -92,7 +92,7 @@ func BenchmarkQuery(b *testing.B) {
 		measure(kind+"/by-id", func(i int) error {
 			_, ok, err := d.Get(b.Context(), build, large, id(i))
 			if !ok {
-				return fmt.Errorf("%s is not there: %w", id(i), err)
+				return fmt.Errorf("%s is missing: %w", id(i), err)
 			}
 			return err
 		})

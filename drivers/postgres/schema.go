@@ -37,7 +37,7 @@ const (
 	keyFunction = schema + ".sort_key"
 )
 
-// source is what queries that filter or order read: the build's table as visible to the tenant in the setting
+// readFrom returns what queries that filter or order read: the build's table as visible to the tenant in the setting
 // manifold.tenant.
 //
 // Under a row-level policy, an index can serve only conditions whose functions PostgreSQL calls leakproof. Other
@@ -45,14 +45,14 @@ const (
 // queries read a view that separates tenants as the policy does: its owner may see all rows, and its condition is the
 // setting's tenant. The view is not a security barrier, because all conditions come from this package. If there is no
 // role to own the view, queries read the table itself, and each scans all of the tenant's documents in the build.
-func (d *Driver) source(build domain.Build) string {
+func (d *Driver) readFrom(build domain.Build) string {
 	if !d.views {
 		return dialect.Table(build)
 	}
-	return sourceName(build)
+	return tenantViewName(build)
 }
 
-func sourceName(build domain.Build) string {
+func tenantViewName(build domain.Build) string {
 	return dialect.InSchema(drivers.TableName(build) + ".tenant")
 }
 
@@ -79,31 +79,37 @@ func (d *Driver) prepareDatabase(ctx, background context.Context) error {
 	} else if !usable {
 		return fmt.Errorf("the login may not make tables in the schema %s: grant all on schema %s to it", schema, schema)
 	}
-	var above bool
+	var bypassesPolicies bool
 	err = d.pool.QueryRow(ctx, `select
 			coalesce((select pg_has_role(oid, 'member') and has_schema_privilege(oid, $2, 'create') from pg_roles where rolname = $1), false),
 			coalesce((select pg_has_role(oid, 'usage') from pg_roles where rolname = $1), false)
-				or (select rolsuper or rolbypassrls from pg_roles where rolname = current_user)`, viewsRole, schema).Scan(&d.views, &above)
+				or (select rolsuper or rolbypassrls from pg_roles where rolname = current_user)`, viewsRole, schema).Scan(&d.views, &bypassesPolicies)
 	if err != nil {
 		return err
 	}
-	if above {
+	if bypassesPolicies {
 		d.log.WarnContext(ctx, "the documents' login is above row-level security, as a superuser or because it inherits "+viewsRole+": tenants are kept apart by Manifold's statements alone")
 	}
 	if !d.views {
 		d.log.WarnContext(ctx, "queries that filter or order use no index, and public views show the documents of the tenant in the setting manifold.tenant only: the documents' login cannot hand views to the role "+viewsRole+
 			"; make that role, grant it to the login, grant it usage and create on the schema "+schema+", and restart")
 	}
-	if err := d.findLog(ctx); err != nil {
+	if err := d.detectLog(ctx); err != nil {
 		return err
 	}
 	if err := d.makeCommonTable(ctx); err != nil {
 		return err
 	}
-	if err := d.admit(ctx); err != nil {
+	if err := d.grantTables(ctx); err != nil {
 		return err
 	}
 	return d.indexInBackground(ctx, background)
+}
+
+// commonBuild returns a build in the common table.
+func commonBuild() (build domain.Build) {
+	build.Owner = domain.NewTenantID() // any tenant
+	return build
 }
 
 // makeCommonTable creates what every build needs in the schema: the common table, and the function of the sort keys.
@@ -111,22 +117,20 @@ func (d *Driver) makeCommonTable(ctx context.Context) error {
 	if err := d.makeKeyFunction(ctx); err != nil {
 		return err
 	}
-	var common domain.Build
-	common.Owner = domain.NewTenantID() // any tenant
 	var indexes []string
 	for _, index := range commonIndexes() {
-		indexes = append(indexes, index.with())
+		indexes = append(indexes, index.createSQL())
 	}
-	return d.makeTable(ctx, common, indexes...)
+	return d.makeTable(ctx, commonBuild(), indexes...)
 }
 
 // restore recreates whatever is missing of what Open created: the database may have come back empty.
 func (d *Driver) restore(ctx context.Context) error {
-	var exists, whole bool
+	var exists, complete bool
 	err := d.pool.QueryRow(ctx, `select to_regnamespace($1) is not null,
 			exists (select from pg_class where oid = to_regclass($2)) and exists (select from pg_proc where oid = to_regprocedure($3))`,
-		schema, commonTable, keyFunction+"(jsonb)").Scan(&exists, &whole)
-	if err != nil || whole {
+		schema, commonTable, keyFunction+"(jsonb)").Scan(&exists, &complete)
+	if err != nil || complete {
 		return err
 	}
 	if !exists {
@@ -150,7 +154,7 @@ func (d *Driver) makeSchema(ctx context.Context) error {
 				if not exists (select from pg_roles where rolname = '`+viewsRole+`') then
 					create role `+viewsRole+` nologin;
 				end if;
-				-- Who was given the role by somebody else may not give it to anybody, nor needs to.
+				-- A login that has the role from somebody else may not grant it, and need not.
 				if current_setting('server_version_num')::int >= 160000 then
 					if not pg_has_role('`+viewsRole+`', 'set') then
 						execute 'grant `+viewsRole+` to current_user with inherit false';
@@ -185,7 +189,7 @@ func (d *Driver) define(ctx context.Context, name string, do func(tx pgx.Tx) err
 
 // makeKeyFunction creates the function that declared indexes and orders use.
 func (d *Driver) makeKeyFunction(ctx context.Context) error {
-	missing := func(query func(ctx context.Context, sql string, args ...any) pgx.Row) (missing bool, err error) {
+	missing := func(query queryRow) (missing bool, err error) {
 		err = query(ctx, "select not exists (select from pg_proc where oid = to_regprocedure($1))", keyFunction+"(jsonb)").Scan(&missing)
 		return missing, err
 	}
@@ -232,7 +236,7 @@ func (d *Driver) makeTable(ctx context.Context, build domain.Build, more ...stri
 		statements = append(statements, viewsPolicy)
 	}
 	if d.withLog {
-		statements = append(statements, admission)
+		statements = append(statements, grantToAppRole)
 	}
 	return d.define(ctx, table, func(tx pgx.Tx) error {
 		if exists, err := relationExists(ctx, tx.QueryRow, table); err != nil || exists {
@@ -246,13 +250,13 @@ func (d *Driver) makeTable(ctx context.Context, build domain.Build, more ...stri
 		if !d.views {
 			return nil
 		}
-		return d.makeSource(ctx, tx, build)
+		return d.createTenantView(ctx, tx, build)
 	})
 }
 
-// makeSource creates the view that queries read, if it does not exist. It does not wait for users of the table.
-func (d *Driver) makeSource(ctx context.Context, tx pgx.Tx, build domain.Build) error {
-	table, view := dialect.Table(build), sourceName(build)
+// createTenantView creates the view that queries read, if it does not exist. It does not wait for users of the table.
+func (d *Driver) createTenantView(ctx context.Context, tx pgx.Tx, build domain.Build) error {
+	table, view := dialect.Table(build), tenantViewName(build)
 	if exists, err := relationExists(ctx, tx.QueryRow, view); err != nil || exists {
 		return err
 	}
@@ -265,7 +269,7 @@ func (d *Driver) makeSource(ctx context.Context, tx pgx.Tx, build domain.Build) 
 		"set local role " + viewsRole,
 		"create view " + view + " as select tenant_id, build, id, version, document from " + table +
 			" where tenant_id = nullif(current_setting('manifold.tenant', true), '')::uuid and id <> ''",
-		"comment on view " + view + " is 'what the tenant in the setting manifold.tenant has, for queries'",
+		"comment on view " + view + " is 'documents of the tenant in the setting manifold.tenant, for queries'",
 		"grant select on " + view + " to " + login,
 		"set local role " + login,
 	} {
@@ -280,9 +284,9 @@ func (d *Driver) makeSource(ctx context.Context, tx pgx.Tx, build domain.Build) 
 // theirs.
 const viewsPolicy = `create policy views on %[1]s for select to ` + viewsRole + ` using (true)`
 
-// mendSource creates what queries read, for a table that an older release created. While others use the table, its
-// policy cannot be changed. Queries are correct all the same, but use no index.
-func (d *Driver) mendSource(ctx context.Context, build domain.Build) error {
+// ensureTenantView creates the view that queries read, for a table that an older release created. While others use the
+// table, its policy cannot be changed. Queries are correct all the same, but use no index.
+func (d *Driver) ensureTenantView(ctx context.Context, build domain.Build) error {
 	table := dialect.Table(build)
 	err := d.define(ctx, table, func(tx pgx.Tx) error {
 		if exists, err := relationExists(ctx, tx.QueryRow, table); err != nil {
@@ -290,12 +294,12 @@ func (d *Driver) mendSource(ctx context.Context, build domain.Build) error {
 		} else if !exists {
 			return drivers.ErrNoTable
 		}
-		return d.makeSource(ctx, tx, build)
+		return d.createTenantView(ctx, tx, build)
 	})
 	if err != nil {
 		return dialect.Error(err)
 	}
-	err = d.shortly(ctx, relational.SwapPatience, table, func(tx pgx.Tx) error {
+	err = d.defineShortly(ctx, relational.SwapPatience, table, func(tx pgx.Tx) error {
 		var done bool
 		err := tx.QueryRow(ctx, "select exists (select from pg_policy where polrelid = to_regclass($1) and polname = 'views' and pg_get_expr(polqual, polrelid) = 'true')", table).Scan(&done)
 		if err != nil || done {
@@ -314,9 +318,12 @@ func (d *Driver) mendSource(ctx context.Context, build domain.Build) error {
 	return dialect.Error(err)
 }
 
+// queryRow is QueryRow of a pool, a connection or a transaction.
+type queryRow = func(ctx context.Context, sql string, args ...any) pgx.Row
+
 // relationExists queries pg_class, not only to_regclass. The latter answers from the session's cache, which may lack
 // what another session created while this one waited for the advisory lock. Reading a table refreshes the cache.
-func relationExists(ctx context.Context, query func(ctx context.Context, sql string, args ...any) pgx.Row, relation string) (exists bool, err error) {
+func relationExists(ctx context.Context, query queryRow, relation string) (exists bool, err error) {
 	err = query(ctx, "select exists (select from pg_class where oid = to_regclass($1))", relation).Scan(&exists)
 	return exists, err
 }
@@ -338,19 +345,19 @@ func (d *Driver) DropTable(ctx context.Context, build domain.Build) error {
 	var err error
 	if build.Shared() {
 		table := dialect.Table(build)
-		err = d.shortly(ctx, relational.DropPatience, table, func(tx pgx.Tx) error {
+		err = d.defineShortly(ctx, relational.DropPatience, table, func(tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, "drop table if exists "+table+" cascade")
 			return err
 		})
 	} else {
-		err = d.dropRows(ctx, dialect.Table(build), build.Number, build.Owner)
+		err = d.dropRows(ctx, build, build.Owner)
 	}
 	return drivers.BuildError("drop", build, dialect.Error(err))
 }
 
-// shortly is define with a short lock timeout. It retries a few times.
-func (d *Driver) shortly(ctx context.Context, patience relational.Patience, name string, do func(tx pgx.Tx) error) error {
-	return dialect.Shortly(ctx, patience, func() error {
+// defineShortly is define with a short lock timeout. It retries a few times.
+func (d *Driver) defineShortly(ctx context.Context, patience relational.Patience, name string, do func(tx pgx.Tx) error) error {
+	return dialect.RetryLocks(ctx, patience, func() error {
 		return d.define(ctx, name, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, fmt.Sprintf("set local lock_timeout = %d", patience.Wait.Milliseconds())); err != nil {
 				return err

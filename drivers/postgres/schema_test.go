@@ -72,7 +72,7 @@ func TestViewIsForPeople(t *testing.T) {
 	}
 	var native *pgconn.PgError
 	if _, err := person.Exec(t.Context(), `select from manifold_documents."order-summary.2"`); !errors.As(err, &native) || native.Code != "42501" {
-		t.Errorf("the view's reader reads the table behind it: %v", err)
+		t.Errorf("the view's reader reads the underlying table: %v", err)
 	}
 }
 

@@ -31,11 +31,11 @@ func sortKey(value domain.Scalar) string {
 	if value.Kind == domain.ScalarText && utf8.RuneCountInString(value.Text) > domain.MaxOrderedCharacters {
 		return keyUnordered
 	}
-	return wholeKey(value)
+	return fullKey(value)
 }
 
-// wholeKey returns the sort key that the scalar would have if texts of any length had distinct sort keys.
-func wholeKey(value domain.Scalar) string {
+// fullKey returns the sort key that the scalar would have if texts of any length had distinct sort keys.
+func fullKey(value domain.Scalar) string {
 	switch value.Kind {
 	case domain.ScalarInt:
 		size := uint64(value.Int)

@@ -14,11 +14,12 @@ import (
 
 // statement is one step of a transaction. It may be sent more than once, if the transaction is retried.
 type statement struct {
-	sql   string
-	once  bool                  // it cannot be prepared, and is parsed each time
-	args  func() [][]byte       // in binary format, encoded when they are sent; nil: none
-	reset func()                // called before each attempt; may be nil
-	row   func(values [][]byte) // for each row, in binary format, valid during the call; nil: rows are ignored
+	sql        string
+	unprepared bool                  // parsed each time
+	args       [][]byte              // in binary format
+	encodeArgs func() [][]byte       // returns large args when they are sent; nil: see args
+	reset      func()                // called before each attempt; may be nil
+	row        func(values [][]byte) // for each row, in binary format, valid during the call; nil: rows are ignored
 }
 
 // read runs one statement in a read-only transaction.
@@ -54,7 +55,7 @@ func tryTransaction(ctx context.Context, pool *pgxpool.Pool, begin string, tenan
 		if step.reset != nil {
 			step.reset()
 		}
-		if step.once {
+		if step.unprepared {
 			continue
 		}
 		// The connection knows the statement already, except the first time.
@@ -87,19 +88,19 @@ func pipeline(ctx context.Context, conn *pgxpool.Conn, begin string, tenant doma
 			err = closing
 		}
 	}()
-	before, unsent := 1, 0
+	skipped, unsent := 1, 0 // results before those of the steps; bytes
 	p.SendQueryParams(begin, nil, nil, nil, nil)
 	if tenant != domain.Everyone {
-		before++
+		skipped++
 		// SET takes no parameters; the canonical form of a UUID is hexadecimal digits and dashes only.
 		p.SendQueryParams("set local manifold.tenant = '"+tenant.String()+"'", nil, nil, nil, nil)
 	}
 	for i, step := range steps {
-		var args [][]byte
-		if step.args != nil {
-			args = step.args()
+		args := step.args
+		if step.encodeArgs != nil {
+			args = step.encodeArgs()
 		}
-		if step.once {
+		if step.unprepared {
 			p.SendQueryParams(step.sql, args, nil, binaryFormat, binaryFormat)
 			continue
 		}
@@ -120,16 +121,16 @@ func pipeline(ctx context.Context, conn *pgxpool.Conn, begin string, tenant doma
 		return nil, err
 	}
 	affected := make([]int64, len(steps))
-	for i := range before + len(steps) + 1 {
+	for i := range skipped + len(steps) + 1 {
 		results, err := p.GetResults()
 		if err != nil {
 			return nil, err
 		}
 		reader, ok := results.(*pgconn.ResultReader)
 		if !ok {
-			return nil, fmt.Errorf("the database answered out of turn: %T", results)
+			return nil, fmt.Errorf("unexpected answer from the database: %T", results)
 		}
-		step := i - before
+		step := i - skipped
 		for reader.NextRow() {
 			if 0 <= step && step < len(steps) && steps[step].row != nil {
 				steps[step].row(reader.Values())

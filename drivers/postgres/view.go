@@ -17,55 +17,49 @@ import (
 // replace" keeps the privileges that were granted on it. A view that is already correct is left alone, so that nobody
 // waits for it. SwapTable recognizes it by its comment, which identifies the overrides, and by its dependencies.
 func (d *Driver) SwapTable(ctx context.Context, build domain.Build, overrides []drivers.Override) error {
-	groups, err := drivers.GroupOverrides(build, overrides)
-	if err != nil || !build.Shared() {
-		return err
-	}
-	view := dialect.ViewName(build.Name)
-	query, tables := dialect.ViewQuery(build, groups)
-	comment := viewComment(build, groups, query)
-	err = d.shortly(ctx, relational.SwapPatience, view, func(tx pgx.Tx) error {
-		var there, shown int
-		var said bool
-		err := tx.QueryRow(ctx, `with tables as (select to_regclass(name) as oid from unnest($2::text[]) as name)
+	return dialect.SwapTable(build, overrides, func(view relational.View) error {
+		return d.defineShortly(ctx, relational.SwapPatience, view.Name, func(tx pgx.Tx) error { return d.swapView(ctx, tx, build, view) })
+	})
+}
+
+func (d *Driver) swapView(ctx context.Context, tx pgx.Tx, build domain.Build, view relational.View) error {
+	comment := viewComment(build, view)
+	var existing, referenced int
+	var commented bool
+	err := tx.QueryRow(ctx, `with tables as (select to_regclass(name) as oid from unnest($2::text[]) as name)
 			select (select count(oid) from tables),
 				(select count(distinct d.refobjid) from pg_rewrite r join pg_depend d on d.classid = 'pg_rewrite'::regclass and d.objid = r.oid
 					where r.ev_class = to_regclass($1) and d.refclassid = 'pg_class'::regclass and d.refobjid in (select oid from tables)),
-				coalesce(obj_description(to_regclass($1), 'pg_class') = $3, false)`, view, tables, comment).Scan(&there, &shown, &said)
-		if err != nil {
-			return err
-		}
-		if there < len(tables) {
-			return drivers.ErrNoTable
-		}
-		if said && shown == len(tables) {
-			return nil
-		}
-		if d.views {
-			// The login does not inherit this role's rights. It creates the view as the role, and only in this
-			// transaction.
-			if _, err := tx.Exec(ctx, "set local role "+viewsRole); err != nil {
-				return err
-			}
-		}
-		if _, err := tx.Exec(ctx, "create or replace view "+view+" as "+query); err != nil {
-			return err
-		}
-		_, err = tx.Exec(ctx, "comment on view "+view+" is "+literal(comment))
-		return err
-	})
+				coalesce(obj_description(to_regclass($1), 'pg_class') = $3, false)`, view.Name, view.Tables, comment).Scan(&existing, &referenced, &commented)
 	if err != nil {
-		return fmt.Errorf("point %s at build %d: %w", build.Name, build.Number, dialect.Error(err))
+		return err
 	}
-	return nil
+	if existing < len(view.Tables) {
+		return drivers.ErrNoTable
+	}
+	if commented && referenced == len(view.Tables) {
+		return nil
+	}
+	if d.views {
+		// The login does not inherit this role's rights. It creates the view as the role, and only in this
+		// transaction.
+		if _, err := tx.Exec(ctx, "set local role "+viewsRole); err != nil {
+			return err
+		}
+	}
+	if _, err := tx.Exec(ctx, "create or replace view "+view.Name+" as "+view.Query); err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, "comment on view "+view.Name+" is "+literal(comment))
+	return err
 }
 
 // viewComment describes a view for people, and contains a hash that identifies the overrides.
-func viewComment(build domain.Build, groups []drivers.Overridden, query string) string {
+func viewComment(build domain.Build, view relational.View) string {
 	comment := "the documents of the shared projection " + build.Name
-	if len(groups) > 0 {
-		hash := sha256.Sum256([]byte(query))
-		comment += fmt.Sprintf("; those of some tenants are from %d other builds (%s)", len(groups), hex.EncodeToString(hash[:8]))
+	if others := len(view.Tables) - 1; others > 0 {
+		hash := sha256.Sum256([]byte(view.Query))
+		comment += fmt.Sprintf("; those of some tenants are from %d other builds (%s)", others, hex.EncodeToString(hash[:8]))
 	}
 	return comment
 }

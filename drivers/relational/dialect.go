@@ -1,6 +1,10 @@
 // Package relational is what the drivers of relational databases have in common: names of tables and views, public
-// views, retries, errors, drops, and how a batch is cut into statements. A Dialect holds the differences between the
-// databases. Statements on documents are not in common: each database reads JSON and uses its indexes in its own way.
+// views, retries, errors, and how a batch is cut into statements. Start with Dialect, which holds the differences
+// between the databases.
+//
+// Statements on documents, and the code that builds them from predicates and orders, are deliberately not shared. Each
+// database reads JSON, compares values, separates tenants and uses its indexes in its own way, so a common form would
+// have an option for nearly every line. Files, types and functions that do the same have equal names in both drivers.
 package relational
 
 import (

@@ -1,7 +1,6 @@
 package relational_test
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -35,35 +34,15 @@ func TestViewsShowOverriddenTenantsFromTheirBuilds(t *testing.T) {
 	other, one, two := build, domain.TenantID{1}, domain.TenantID{2}
 	other.Number = 2
 	const all, others = `select * from manifold_documents."p.1" where x`, ` union select * from manifold_documents."p.2" where x`
-	if query, _ := dialect.ViewQuery(build, nil); query != all {
+	if query := dialect.PublicView(build, nil).Query; query != all {
 		t.Errorf("without overrides: %s", query)
 	}
-	query, tables := dialect.ViewQuery(build, []drivers.Overridden{{Build: other, Tenants: []domain.TenantID{one, two}}})
+	overridden := dialect.PublicView(build, []drivers.Overridden{{Build: other, Tenants: []domain.TenantID{one, two}}})
 	list := one.String() + ", " + two.String()
-	if want := all + " and t not in (" + list + ")" + others + " and t in (" + list + ")"; query != want {
-		t.Errorf("with overrides: %s, want %s", query, want)
+	if want := all + " and t not in (" + list + ")" + others + " and t in (" + list + ")"; overridden.Query != want {
+		t.Errorf("with overrides: %s, want %s", overridden.Query, want)
 	}
-	if !slices.Equal(tables, []string{`manifold_documents."p.1"`, `manifold_documents."p.2"`}) {
-		t.Errorf("the view reads %q", tables)
-	}
-}
-
-func TestDropRowsGoesForward(t *testing.T) {
-	t.Parallel()
-	ends := []string{"b", "d", ""}
-	var from []string
-	err := relational.DropRows(func() error { return nil }, func(after []byte) ([]byte, error) {
-		from = append(from, string(after))
-		return []byte(ends[len(from)-1]), nil
-	})
-	if err != nil || !slices.Equal(from, []string{"", "b", "d"}) {
-		t.Errorf("slices begin after %q: %v", from, err)
-	}
-	if err := relational.DropRows(func() error { return nil }, func([]byte) ([]byte, error) { return []byte("a"), nil }); err == nil {
-		t.Error("a slice that ends where it begins is repeated without end")
-	}
-	failed := errors.New("x")
-	if err := relational.DropRows(func() error { return failed }, nil); !errors.Is(err, failed) {
-		t.Errorf("DropRows continues after %v", err)
+	if !slices.Equal(overridden.Tables, []string{`manifold_documents."p.1"`, `manifold_documents."p.2"`}) {
+		t.Errorf("the view reads %q", overridden.Tables)
 	}
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// Retry runs a transaction. It retries what the database rolled back because of others, and what failed because the
-// connection was lost. The caller ensures that a retry is safe. The error is one of the contract.
+// Retry runs a transaction. It retries if the database rolled it back in favor of another, or if the connection was
+// lost. The caller ensures that a retry is safe. The error is one of the contract.
 func (d *Dialect) Retry(ctx context.Context, do func() error) error {
-	again := func(err error, attempt int) bool { return attempt < drivers.Attempts && d.Transient(err) }
-	return d.Error(drivers.Retry(ctx, again, do))
+	retryable := func(err error, attempt int) bool { return attempt < drivers.Attempts && d.Transient(err) }
+	return d.Error(drivers.Retry(ctx, retryable, do))
 }
 
 // Error converts native errors to the errors of the contract, and wraps the native error.
@@ -48,8 +48,8 @@ var (
 	DropPatience = Patience{2 * time.Second, 3} // at most the database itself uses a table that is to be dropped
 )
 
-// Shortly runs do, which must wait for locks no longer than p.Wait, until it gets them.
-func (d *Dialect) Shortly(ctx context.Context, p Patience, do func() error) error {
+// RetryLocks runs do, which must wait for locks no longer than p.Wait, until it gets them.
+func (d *Dialect) RetryLocks(ctx context.Context, p Patience, do func() error) error {
 	for try := 1; ; try++ {
 		err := do()
 		if err == nil || !d.LockTimeout(err) || try == p.Tries {

@@ -17,22 +17,41 @@ type ViewParts struct {
 	Union   string // between two tables
 }
 
-// ViewQuery returns the query of a projection's public view, and the tables that it reads. It shows the documents of
-// the build, except that those of the overridden tenants come from their builds.
-func (d *Dialect) ViewQuery(build domain.Build, groups []drivers.Overridden) (query string, tables []string) {
-	tables = []string{d.Table(build)}
-	var all []domain.TenantID
+// View is the public view of a shared projection.
+type View struct {
+	Name   string // as it is written in statements
+	Query  string
+	Tables []string // that the query reads: the build's, then the overrides'
+}
+
+// SwapTable is Driver.SwapTable for a driver whose swap makes the view show the query.
+func (d *Dialect) SwapTable(build domain.Build, overrides []drivers.Override, swap func(view View) error) error {
+	groups, err := drivers.GroupOverrides(build, overrides)
+	if err != nil || !build.Shared() {
+		return err
+	}
+	if err := swap(d.PublicView(build, groups)); err != nil {
+		return fmt.Errorf("point %s at build %d: %w", build.Name, build.Number, d.Error(err))
+	}
+	return nil
+}
+
+// PublicView returns the view that shows the documents of the build, except that those of the overridden tenants come
+// from their builds.
+func (d *Dialect) PublicView(build domain.Build, groups []drivers.Overridden) View {
+	tables := []string{d.Table(build)}
+	var overridden []domain.TenantID
 	var others strings.Builder
 	for _, group := range groups {
 		table := d.Table(group.Build)
-		tables, all = append(tables, table), append(all, group.Tenants...)
+		tables, overridden = append(tables, table), append(overridden, group.Tenants...)
 		others.WriteString(d.View.Union + fmt.Sprintf(d.View.Rows, table) + fmt.Sprintf(d.View.Of, d.tenants(group.Tenants)))
 	}
-	query = fmt.Sprintf(d.View.Rows, tables[0])
-	if len(all) > 0 {
-		query += fmt.Sprintf(d.View.Without, d.tenants(all))
+	query := fmt.Sprintf(d.View.Rows, tables[0])
+	if len(overridden) > 0 {
+		query += fmt.Sprintf(d.View.Without, d.tenants(overridden))
 	}
-	return query + others.String(), tables
+	return View{Name: d.ViewName(build.Name), Query: query + others.String(), Tables: tables}
 }
 
 // tenants returns a list of tenants. The canonical form of a UUID needs no escapes.

@@ -204,56 +204,49 @@ func (n *normalizer) list() {
 	})
 }
 
-// manyMembers is the number of members from which on they are looked up in a map.
-const manyMembers = 16
-
 func (n *normalizer) object() {
 	var members []member
-	var byName map[string]int
 	n.separated(func() {
-		this := member{start: len(n.to)}
-		raw := n.token(n.stringEnd())
-		this.name = domain.UnquoteJSON(raw)
-		n.to = append(n.to, raw...)
+		start := len(n.to)
+		name := n.token(n.stringEnd())
+		n.to = append(n.to, name...)
 		n.space()
 		n.pos++ // the colon
 		n.to = append(n.to, ':')
 		n.value()
 		n.to = append(n.to, ',')
-		this.end = len(n.to)
-
-		earlier := -1
-		if byName != nil {
-			if i, ok := byName[this.name]; ok {
-				earlier = i
-			}
-		} else {
-			earlier = slices.IndexFunc(members, func(m member) bool { return m.name == this.name })
-		}
-		if earlier >= 0 {
-			gone := members[earlier]
-			n.to = append(n.to[:gone.start], n.to[gone.end:]...)
-			members = slices.Delete(members, earlier, earlier+1)
-			size := gone.end - gone.start
-			for i := earlier; i < len(members); i++ {
-				members[i].start -= size
-				members[i].end -= size
-			}
-			this.start -= size
-			this.end -= size
-			byName = nil
-		}
-		members = append(members, this)
-		switch {
-		case byName != nil:
-			byName[this.name] = len(members) - 1
-		case len(members) >= manyMembers && earlier < 0:
-			byName = make(map[string]int, 2*len(members))
-			for i, m := range members {
-				byName[m.name] = i
-			}
-		}
+		members = append(members, member{domain.UnquoteJSON(name), start, len(n.to)})
 	})
+	n.dropRepeated(members)
+}
+
+// dropRepeated keeps the last of the members that share a name. The members are the last part of the output. The last
+// member of all always stays, and with it the bracket that has replaced its comma.
+func (n *normalizer) dropRepeated(members []member) {
+	const few = 16 // up to this number, comparing all pairs is faster than a map
+	if len(members) <= few {
+		distinct := true
+		for i, m := range members {
+			distinct = distinct && !slices.ContainsFunc(members[i+1:], func(later member) bool { return later.name == m.name })
+		}
+		if distinct {
+			return
+		}
+	}
+	last := make(map[string]int, len(members))
+	for i, m := range members {
+		last[m.name] = i
+	}
+	if len(last) == len(members) {
+		return
+	}
+	end := members[0].start
+	for i, m := range members {
+		if last[m.name] == i {
+			end += copy(n.to[end:], n.to[m.start:m.end])
+		}
+	}
+	n.to = n.to[:end]
 }
 
 // part is one statement's share of a batch, as rows.

@@ -294,8 +294,8 @@ func TestIdentifiers(t *testing.T) {
 	if one == two || len(one) != maxName+2 {
 		t.Errorf("long names become %s and %s", one, two)
 	}
-	if odd := dialect.Shorten(strings.Repeat("\U0001f600", 100)); units(odd) > maxName || !utf8.ValidString(odd) {
-		t.Errorf("%q has %d units", odd, units(odd))
+	if odd := dialect.Shorten(strings.Repeat("\U0001f600", 100)); utf16Length(odd) > maxName || !utf8.ValidString(odd) {
+		t.Errorf("%q has %d units", odd, utf16Length(odd))
 	}
 	if cmp.Compare(len(dialect.ViewName("documents")), len(tableOf(domain.Build{ProjectionID: domain.ProjectionID{Owner: domain.NewTenantID()}}).name)) == 0 {
 		t.Error("the projection named documents has the common table's name")

@@ -61,6 +61,7 @@
 package sqlserver
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -76,7 +77,6 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
-	"github.com/manifold-es/manifold/drivers/relational"
 )
 
 // Config says how to reach the database.
@@ -113,10 +113,7 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 		config.Log.WarnContext(ctx, "the connection to the documents' database does not verify the server's certificate: anyone on the network path can read and change everything; add encrypt=true and TrustServerCertificate=false to its URL", "host", parsed.Host)
 	}
 	db := sql.OpenDB(mssql.NewConnectorConfig(parsed))
-	conns := config.MaxConns
-	if conns == 0 {
-		conns = 8
-	}
+	conns := cmp.Or(config.MaxConns, 8)
 	db.SetMaxOpenConns(conns)
 	db.SetMaxIdleConns(conns)
 	db.SetConnMaxIdleTime(5 * time.Minute)
@@ -171,17 +168,19 @@ func (d *Driver) Save(ctx context.Context, build domain.Build, tenant domain.Ten
 			return domain.Errorf(domain.CodeInvalidJSON, "document "+batch.Upserts[i].ID, "its data cannot be kept: %s", err)
 		}
 	}
-	ours := &lent{batch: batch}
-	defer ours.takeBack()
+	borrowed := &borrowedBatch{batch: batch}
+	defer borrowed.revoke()
 	stale, err := withColumns(ctx, d, build, func(table table) (bool, error) {
-		return try(ctx, d, func(ctx context.Context, conn *sql.Conn) (bool, error) { return save(ctx, conn, table, tenant, ours) })
+		return try(ctx, d, func(ctx context.Context, conn *sql.Conn) (bool, error) {
+			return save(ctx, conn, table, tenant, borrowed)
+		})
 	})
 	switch number := numberOf(err); {
 	case batch.From == 0 && (number == errorDuplicateKey || number == errorDuplicateRow):
 		// Another first save was faster.
 		return drivers.ErrStale
 	case number == errorCheck || number == errorNestedTooDeep:
-		err = fmt.Errorf("%w: %w", domain.Errorf(domain.CodeInvalidJSON, "batch", "the database does not take a document's data for JSON; is it nested too deep?"), err)
+		err = fmt.Errorf("%w: %w", domain.Errorf(domain.CodeInvalidJSON, "batch", "the database refuses a document's data as JSON; it may be nested too deep"), err)
 	}
 	if err == nil && stale {
 		return drivers.ErrStale
@@ -189,41 +188,41 @@ func (d *Driver) Save(ctx context.Context, build domain.Build, tenant domain.Ten
 	return drivers.BuildError("save to", build, err)
 }
 
-// lent is a batch that belongs to the caller again when Save returns. A cancelled save may then still be waiting for
-// the server, and must no longer read the batch.
-type lent struct {
-	mutex sync.Mutex
-	batch drivers.Batch
-	gone  bool
+// borrowedBatch is a batch that belongs to the caller again when Save returns. A cancelled save may then still be
+// waiting for the server, and must no longer read the batch.
+type borrowedBatch struct {
+	mutex   sync.Mutex
+	batch   drivers.Batch
+	revoked bool
 }
 
-// takeBack waits until nobody reads the batch.
-func (l *lent) takeBack() {
-	l.mutex.Lock()
-	defer l.mutex.Unlock()
-	l.gone = true
+// revoke waits until nobody reads the batch.
+func (b *borrowedBatch) revoke() {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	b.revoked = true
 }
 
-// use lets look read the batch. It returns an error if the batch was taken back.
-func (l *lent) use(look func(batch drivers.Batch) error) error {
-	l.mutex.Lock()
-	defer l.mutex.Unlock()
-	if l.gone {
+// use lets read examine the batch. It returns an error if the batch was revoked.
+func (b *borrowedBatch) use(read func(batch drivers.Batch) error) error {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	if b.revoked {
 		return context.Canceled
 	}
-	return look(l.batch)
+	return read(b.batch)
 }
 
 // save reports whether the batch is stale. It builds each part's statement, which shares no memory with the batch,
 // before it sends it.
-func save(ctx context.Context, conn *sql.Conn, table table, tenant domain.TenantID, batch *lent) (stale bool, err error) {
-	var whole *statement
+func save(ctx context.Context, conn *sql.Conn, table table, tenant domain.TenantID, batch *borrowedBatch) (stale bool, err error) {
+	var single *statement // saves the whole batch
 	var move statement
 	err = batch.use(func(batch drivers.Batch) error {
 		if part, rest := nextPart(batch); len(rest.Upserts)+len(rest.Deletes) == 0 {
 			rows, err := encodePart(part, table)
-			all := table.saveWhole(tenant, batch, rows)
-			whole = &all
+			all := table.saveInOneTrip(tenant, batch, rows)
+			single = &all
 			return err
 		}
 		move = table.moveCheckpoint(tenant, batch)
@@ -232,8 +231,8 @@ func save(ctx context.Context, conn *sql.Conn, table table, tenant domain.Tenant
 	if err != nil {
 		return false, err
 	}
-	if whole != nil {
-		moved, err := number(ctx, conn, *whole)
+	if single != nil {
+		moved, err := number(ctx, conn, *single)
 		return moved == 0, err
 	}
 	tx, err := conn.BeginTx(ctx, nil)
@@ -250,16 +249,16 @@ func save(ctx context.Context, conn *sql.Conn, table table, tenant domain.Tenant
 		return moved == 0, err
 	}
 	staged := false
-	var left drivers.Batch
-	for first := true; first || len(left.Upserts)+len(left.Deletes) > 0; first = false {
+	var remaining drivers.Batch
+	for first := true; first || len(remaining.Upserts)+len(remaining.Deletes) > 0; first = false {
 		var rows part
 		err := batch.use(func(batch drivers.Batch) (err error) {
 			if first {
-				left = batch
+				remaining = batch
 			}
-			now, rest := nextPart(left)
-			left = rest
-			rows, err = encodePart(now, table)
+			part, rest := nextPart(remaining)
+			remaining = rest
+			rows, err = encodePart(part, table)
 			return err
 		})
 		if err == nil && len(rows.upserts) > 0 {
@@ -342,13 +341,7 @@ func (d *Driver) OwnCheckpoints(ctx context.Context) iter.Seq2[drivers.OwnCheckp
 
 // DropTenant removes one tenant's documents and checkpoint from the build.
 func (d *Driver) DropTenant(ctx context.Context, build domain.Build, tenant domain.TenantID) error {
-	if err := drivers.CheckTenant(build, tenant); err != nil {
-		return err
-	}
-	if err := d.dropRows(ctx, tableOf(build), tenant); !errors.Is(err, drivers.ErrNoTable) {
-		return drivers.BuildError("remove a tenant's documents from", build, err)
-	}
-	return nil
+	return drivers.DropTenant(build, tenant, func() error { return d.dropRows(ctx, tableOf(build), tenant) })
 }
 
 func (d *Driver) dropRows(ctx context.Context, table table, tenant domain.TenantID) error {
@@ -359,7 +352,7 @@ func (d *Driver) dropRows(ctx context.Context, table table, tenant domain.Tenant
 		})
 		return err
 	}
-	return relational.DropRows(checkpoint, func(after []byte) (last []byte, err error) {
+	return drivers.DropRows(checkpoint, func(after []byte) (last []byte, err error) {
 		found, err := read(ctx, d, table.dropSlice(tenant, after), func(rows *sql.Rows) (last []byte, err error) {
 			err = rows.Scan(&last)
 			return last, err

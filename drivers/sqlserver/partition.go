@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
 )
 
 // If a build has a partition, its table has a column for it: 16 bytes of a hash of the sort key at the path. It
@@ -41,7 +42,7 @@ func partitionHash(key []byte) []byte {
 // partition returns a condition on the partition's column that is true wherever a path's value is the scalar. It is
 // empty if the path is not the partition's.
 func (q *query) partition(path domain.Path, value domain.Scalar) string {
-	if q.table.partition == "" || !slices.Equal(strings.Split(q.table.partition, "."), path) {
+	if q.table.partition == "" || !slices.Equal(drivers.DeclaredPath(q.table.partition), path) {
 		return ""
 	}
 	return "t." + partitionColumn(q.table.partition) + " = convert(binary(16), " + q.param(hexadecimal(partitionHash(columnKey(value)))) + ", 2)"

@@ -34,8 +34,8 @@ func TestPartitionsOfEqualValues(t *testing.T) {
 			t.Error("another path is taken for the partition's")
 		}
 		condition := q.partition(domain.Path{"customer", "id"}, equal.value)
-		asked, ok := q.args[len(q.args)-1].(sql.NamedArg)
-		if !ok || !strings.Contains(condition, "@"+asked.Name+",") {
+		param, ok := q.args[len(q.args)-1].(sql.NamedArg)
+		if !ok || !strings.Contains(condition, "@"+param.Name+",") {
 			t.Fatalf("the condition %s has no parameter", condition)
 		}
 		saved := func(value string) mssql.VarCharMax {
@@ -47,12 +47,12 @@ func TestPartitionsOfEqualValues(t *testing.T) {
 			return hexadecimal(rows.upserts[0].partition)
 		}
 		for _, value := range equal.saved {
-			if saved(value) != asked.Value {
-				t.Errorf("%.40s is saved in the partition %s, and asked for in %s", value, saved(value), asked.Value)
+			if saved(value) != param.Value {
+				t.Errorf("%.40s is saved in the partition %s, and asked for in %s", value, saved(value), param.Value)
 			}
 		}
 		for _, value := range equal.others {
-			if saved(value) == asked.Value {
+			if saved(value) == param.Value {
 				t.Errorf("%.40s is saved in the partition of %.40s", value, equal.value.JSON())
 			}
 		}
@@ -64,7 +64,7 @@ func TestColumnsAreKnownByTheirNames(t *testing.T) {
 	for _, path := range []string{"customer.id", "Key a", "partition b", "é.\U0001f600"} {
 		name, ok := partitionName(path)
 		key, _ := keyName(path)
-		found := columnsNamed([]string{key, name})
+		found := parseColumns([]string{key, name})
 		if !ok || found.partition != path || len(found.keys) != 1 || found.keys[0] != path {
 			t.Errorf("the columns %q and %q are taken for %+v", key, name, found)
 		}

@@ -12,6 +12,7 @@ import (
 	mssql "github.com/microsoft/go-mssqldb"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
 )
 
 // query builds the parts of a select on documents' content: sources for the values at paths, conditions on them, and
@@ -119,7 +120,7 @@ func (q *query) sortKey(path domain.Path) string {
 // keyColumn returns the key column of a path, if there is one. A declared path consists of names with dots between
 // them, so a path with a dot within a name is a different path.
 func (q *query) keyColumn(path domain.Path) (column string, ok bool) {
-	i := slices.IndexFunc(q.table.keys, func(key string) bool { return slices.Equal(strings.Split(key, "."), path) })
+	i := slices.IndexFunc(q.table.keys, func(key string) bool { return slices.Equal(drivers.DeclaredPath(key), path) })
 	if i < 0 {
 		return "", false
 	}
@@ -243,10 +244,8 @@ func (q *query) compare(p domain.Compare) (exact, narrow string) {
 	switch p.Comparison {
 	case domain.Equal:
 		narrow = q.narrow(p.Path, func(column string) string { return column + " = " + q.key(columnKey(p.Value)) })
-		if partition := q.partition(p.Path, p.Value); partition != "" && narrow != "" {
-			narrow = partition + " and " + narrow
-		} else if partition != "" {
-			narrow = partition
+		if partition := q.partition(p.Path, p.Value); partition != "" {
+			narrow = strings.TrimSuffix(partition+" and "+narrow, " and ")
 		}
 		return q.equals(q.value(p.Path), p.Value), narrow
 	case domain.NotEqual:
@@ -403,7 +402,7 @@ func (q *query) textTest(p domain.Text) (exact, narrow string, err error) {
 		}
 		return exact, narrow, nil
 	case domain.Includes:
-		if units(p.Text) > maxSearched {
+		if utf16Length(p.Text) > maxSearched {
 			return "", "", domain.Errorf(domain.CodeUnsupported, p.Place.Where(), "SQL Server looks for texts of at most %d characters within others", maxSearched)
 		}
 		comparison := " > 0"
@@ -421,11 +420,11 @@ const maxPattern = 4000
 // matches uses REGEXP_LIKE, whose patterns are RE2's, like this package's. "case" applies it only to texts.
 func (q *query) matches(p domain.Matches) (string, error) {
 	if !q.table.server.patterns {
-		return "", domain.Errorf(domain.CodeUnsupported, p.Place.Where(), "SQL Server has regular expressions from version 2025 on, at compatibility level 170: here matches() cannot be asked; startsWith(), endsWith() and contains() can")
+		return "", domain.Errorf(domain.CodeUnsupported, p.Place.Where(), "matches() needs SQL Server 2025 and compatibility level 170; use startsWith(), endsWith() or contains() here")
 	}
 	pattern := p.Pattern.Portable(`\A`, `\z`)
-	if units(pattern) > maxPattern {
-		return "", domain.Errorf(domain.CodeUnsupported, p.Place.Where(), "the pattern becomes too long for SQL Server: %d characters, where %d are allowed", units(pattern), maxPattern)
+	if utf16Length(pattern) > maxPattern {
+		return "", domain.Errorf(domain.CodeUnsupported, p.Place.Where(), "the pattern becomes too long for SQL Server: %d characters, where %d are allowed", utf16Length(pattern), maxPattern)
 	}
 	value := q.value(p.Path)
 	wanted := "1"

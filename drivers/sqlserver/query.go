@@ -58,7 +58,7 @@ func (d *Driver) Query(ctx context.Context, build domain.Build, tenant domain.Te
 	if err := errors.Join(drivers.CheckTenant(build, tenant), query.Check()); err != nil {
 		return nil, err
 	}
-	documents, err := withinTime(ctx, func(ctx context.Context) ([]domain.Document, error) {
+	documents, err := withQueryTimeout(ctx, func(ctx context.Context) ([]domain.Document, error) {
 		return withColumns(ctx, d, build, func(table table) ([]domain.Document, error) {
 			statement, err := table.query(d.server.locking, tenant, query)
 			if err != nil {
@@ -81,7 +81,7 @@ func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.Te
 	if err := drivers.CheckTenant(build, tenant); err != nil {
 		return 0, err
 	}
-	count, err := withinTime(ctx, func(ctx context.Context) (int64, error) {
+	count, err := withQueryTimeout(ctx, func(ctx context.Context) (int64, error) {
 		return withColumns(ctx, d, build, func(table table) (int64, error) {
 			statement, err := table.count(d.server.locking, tenant, where)
 			if err != nil {
@@ -93,8 +93,8 @@ func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.Te
 	return count, drivers.BuildError("count the documents of", build, err)
 }
 
-// withinTime runs do with a time limit.
-func withinTime[T any](ctx context.Context, do func(ctx context.Context) (T, error)) (T, error) {
+// withQueryTimeout runs do with a time limit.
+func withQueryTimeout[T any](ctx context.Context, do func(ctx context.Context) (T, error)) (T, error) {
 	bounded, cancel := context.WithTimeout(ctx, queryTime)
 	defer cancel()
 	value, err := do(bounded)
@@ -102,7 +102,7 @@ func withinTime[T any](ctx context.Context, do func(ctx context.Context) (T, err
 	case err != nil && bounded.Err() != nil && ctx.Err() == nil:
 		err = domain.Errorf(domain.CodeTooCostly, "", "the query took longer than %s; ask for less, or filter and order by a path that the definition declares in indexes", queryTime)
 	case tooComplex(numberOf(err)):
-		err = fmt.Errorf("%w: %w", domain.Errorf(domain.CodeTooCostly, "filter", "it has more parts than SQL Server can make a plan for"), err)
+		err = fmt.Errorf("%w: %w", domain.Errorf(domain.CodeTooCostly, "filter", "it is too complex: SQL Server cannot make a plan for it"), err)
 	}
 	return value, err
 }
@@ -120,9 +120,9 @@ const orderedRecompile = "option (recompile, loop join, force order, " + bounds 
 
 // query builds the select of a page. A page with an order first finds its ids, so that whole documents are not moved
 // while they are sorted.
-func (t table) query(locking bool, tenant domain.TenantID, asked domain.DocumentQuery) (statement, error) {
+func (t table) query(locking bool, tenant domain.TenantID, request domain.DocumentQuery) (statement, error) {
 	q := newQuery(t, tenant)
-	text, err := q.page(asked)
+	text, err := q.page(request)
 	if err != nil {
 		return statement{}, err
 	}
@@ -130,47 +130,47 @@ func (t table) query(locking bool, tenant domain.TenantID, asked domain.Document
 }
 
 // page builds the select without settings.
-func (q *query) page(asked domain.DocumentQuery) (string, error) {
-	asked = decisive(asked)
-	q.args = append(q.args, sql.Named("limit", int64(asked.Limit)))
+func (q *query) page(request domain.DocumentQuery) (string, error) {
+	request = withoutRepetitions(request)
+	q.args = append(q.args, sql.Named("limit", int64(request.Limit)))
 	conditions := where
-	if len(asked.Order) == 0 {
+	if len(request.Order) == 0 {
 		after := "0x" // the checkpoint's id
-		if asked.After != nil {
-			after = q.id(asked.After.ID)
+		if request.After != nil {
+			after = q.id(request.After.ID)
 		}
 		conditions += " and t.id_bytes > " + after
 	} else {
 		conditions += " and t.id_bytes > 0x"
 	}
-	if asked.Where != nil {
-		condition, err := q.condition(asked.Where)
+	if request.Where != nil {
+		condition, err := q.condition(request.Where)
 		if err != nil {
 			return "", err
 		}
 		conditions += "\nand " + condition
 	}
-	if len(asked.Order) == 0 {
+	if len(request.Order) == 0 {
 		text := "select top (@limit) " + documentColumns + "\nfrom " + q.table.name + " as t\n" + q.sources.String() +
 			"where " + conditions + "\norder by t.id_bytes\n"
-		if asked.Where != nil {
+		if request.Where != nil {
 			return text + recompile, nil
 		}
 		return strings.TrimSuffix(text, "\n") + ";\n", nil
 	}
-	if len(asked.Order) == 1 && asked.Order[0].Descending {
-		if column, ok := q.keyColumn(asked.Order[0].Path); ok {
-			return q.descending(asked, column, conditions), nil
+	if len(request.Order) == 1 && request.Order[0].Descending {
+		if column, ok := q.keyColumn(request.Order[0].Path); ok {
+			return q.descending(request, column, conditions), nil
 		}
 	}
-	keys := make([]string, len(asked.Order))
-	for i, part := range asked.Order {
+	keys := make([]string, len(request.Order))
+	for i, part := range request.Order {
 		keys[i] = q.sortKey(part.Path)
 	}
-	if asked.After != nil {
-		conditions += "\nand (" + q.behind(asked, keys) + ")"
+	if request.After != nil {
+		conditions += "\nand (" + q.afterPlace(request, keys) + ")"
 	}
-	columns, inner, outer := orderTerms(keys, asked.Order)
+	columns, inner, outer := orderTerms(keys, request.Order)
 	return "select " + documentColumns + "\nfrom (\n" +
 		"select top (@limit) t.id_bytes" + columns + "\nfrom " + q.table.name + " as t\n" + q.sources.String() +
 		"where " + conditions + "\norder by " + inner + ", t.id_bytes\n) as o\n" +
@@ -180,14 +180,14 @@ func (q *query) page(asked domain.DocumentQuery) (string, error) {
 
 // descending builds the page that descends by one key column. Documents that can be ordered are read from the
 // descending index. The others, which come last, are read separately by their ids.
-func (q *query) descending(asked domain.DocumentQuery, column, conditions string) string {
+func (q *query) descending(request domain.DocumentQuery, column, conditions string) string {
 	part := func(last, condition, order string) string {
 		return "select s.id_bytes, s.s0, s.s1 from (\nselect top (@limit) t.id_bytes, " + last + " as s0, " + column + " as s1\nfrom " + q.table.name + " as t\n" + q.sources.String() +
 			"where " + conditions + "\nand " + condition + "\norder by " + order + "t.id_bytes\n) as s\n"
 	}
 	unordered := column + " = 0xff"
 	ordered := part("0", column+" < 0xff", column+" desc, ") + "union all\n"
-	if after := asked.After; after != nil && after.Unordered {
+	if after := request.After; after != nil && after.Unordered {
 		ordered, unordered = "", unordered+" and t.id_bytes > "+q.id(after.ID)
 	} else if after != nil {
 		place := q.key(columnKey(after.Values[0]))
@@ -200,25 +200,25 @@ func (q *query) descending(asked domain.DocumentQuery, column, conditions string
 		"order by o.s0, o.s1 desc, o.id_bytes\n" + orderedRecompile
 }
 
-// decisive removes from a query's order every repetition of an earlier path. A repetition does not affect the order,
-// and the server refuses to order by the same expression twice (169).
-func decisive(asked domain.DocumentQuery) domain.DocumentQuery {
+// withoutRepetitions removes from a query's order every repetition of an earlier path. A repetition does not affect the
+// order, and the server refuses to order by the same expression twice (169).
+func withoutRepetitions(request domain.DocumentQuery) domain.DocumentQuery {
 	var order []domain.Order
 	var values []domain.Scalar
-	for i, part := range asked.Order {
+	for i, part := range request.Order {
 		if slices.ContainsFunc(order, func(earlier domain.Order) bool { return slices.Equal(earlier.Path, part.Path) }) {
 			continue
 		}
 		order = append(order, part)
-		if asked.After != nil && !asked.After.Unordered {
-			values = append(values, asked.After.Values[i])
+		if request.After != nil && !request.After.Unordered {
+			values = append(values, request.After.Values[i])
 		}
 	}
-	asked.Order = order
-	if asked.After != nil {
-		asked.After = &domain.SortKey{Unordered: asked.After.Unordered, Values: values, ID: asked.After.ID}
+	request.Order = order
+	if request.After != nil {
+		request.After = &domain.SortKey{Unordered: request.After.Unordered, Values: values, ID: request.After.ID}
 	}
-	return asked
+	return request
 }
 
 // orderTerms returns the order of a page's ids, as columns to select, and as terms within and outside. The documents
@@ -245,28 +245,28 @@ func orderTerms(keys []string, order []domain.Order) (columns, inner, outer stri
 
 func unordered(keys []string) string { return "0xff in (" + strings.Join(keys, ", ") + ")" }
 
-// behind is true for the documents that come after a place.
-func (q *query) behind(asked domain.DocumentQuery, keys []string) string {
-	id := "t.id_bytes > " + q.id(asked.After.ID)
-	if asked.After.Unordered {
+// afterPlace is true for the documents that come after a place.
+func (q *query) afterPlace(request domain.DocumentQuery, keys []string) string {
+	id := "t.id_bytes > " + q.id(request.After.ID)
+	if request.After.Unordered {
 		return unordered(keys) + " and " + id
 	}
 	var alternatives []string
 	same := ""
 	for i, key := range keys {
-		place := q.key(columnKey(asked.After.Values[i]))
+		place := q.key(columnKey(request.After.Values[i]))
 		operator := " > "
-		if asked.Order[i].Descending {
+		if request.Order[i].Descending {
 			operator = " < "
 		}
 		alternatives = append(alternatives, same+key+operator+place)
 		same += key + " = " + place + " and "
 	}
 	alternatives = append(alternatives, same+id)
-	if len(keys) == 1 && !asked.Order[0].Descending {
+	if len(keys) == 1 && !request.Order[0].Descending {
 		// 0xff, the key of documents that cannot be ordered, is after every place already. The bound only serves the
 		// index.
-		return keys[0] + " >= " + q.key(columnKey(asked.After.Values[0])) + " and (" + strings.Join(alternatives, " or ") + ")"
+		return keys[0] + " >= " + q.key(columnKey(request.After.Values[0])) + " and (" + strings.Join(alternatives, " or ") + ")"
 	}
 	return unordered(keys) + "\nor not " + unordered(keys) + " and (" + strings.Join(alternatives, "\nor ") + ")"
 }
@@ -295,7 +295,7 @@ func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.
 	if err := errors.Join(drivers.CheckTenant(build, tenant), query.Check()); err != nil {
 		return domain.Explanation{}, err
 	}
-	explanation, err := withinTime(ctx, func(ctx context.Context) (domain.Explanation, error) {
+	explanation, err := withQueryTimeout(ctx, func(ctx context.Context) (domain.Explanation, error) {
 		return withColumns(ctx, d, build, func(table table) (domain.Explanation, error) {
 			q := newQuery(table, tenant)
 			text, err := q.page(query)
@@ -320,7 +320,7 @@ func (d *Driver) plan(ctx context.Context, table table, text string) (json.RawMe
 			return nil, err
 		}
 		if _, err := conn.ExecContext(ctx, "set showplan_xml on"); err != nil {
-			return nil, unlessRefused(err)
+			return nil, ignoreRefusal(err)
 		}
 		plans, err := collect(ctx, conn, statement{sql: text}, func(rows *sql.Rows) (plan string, err error) {
 			if columns, err := rows.Columns(); err != nil || len(columns) != 1 {
@@ -335,15 +335,15 @@ func (d *Driver) plan(ctx context.Context, table table, text string) (json.RawMe
 		}
 		plan := strings.TrimSpace(strings.Join(plans, "\n"))
 		if err != nil || plan == "" {
-			return nil, unlessRefused(err)
+			return nil, ignoreRefusal(err)
 		}
 		return json.Marshal(plan)
 	})
 }
 
-// unlessRefused returns nil for an error by which the server reports that it returns no plan.
-func unlessRefused(err error) error {
-	if number := numberOf(err); number != 0 && !away(number) {
+// ignoreRefusal returns nil for an error by which the server reports that it returns no plan.
+func ignoreRefusal(err error) error {
+	if number := numberOf(err); number != 0 && !cannotServe(number) {
 		return nil
 	}
 	return err

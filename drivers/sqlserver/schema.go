@@ -17,7 +17,7 @@ import (
 
 // dialect is SQL Server.
 var dialect = relational.Dialect{
-	Quotes: "[]", MaxName: maxName, NameLength: units,
+	Quotes: "[]", MaxName: maxName, NameLength: utf16Length,
 	View: relational.ViewParts{
 		Rows:    "select t.tenant_id, t.id, t.version, t.document from %s as t where t.id_bytes > 0x",
 		Of:      " and t.tenant_id in ('%s')",
@@ -36,8 +36,8 @@ const (
 	maxName = 128 // of a table, column, view or index, in UTF-16 code units
 )
 
-// units returns the length in UTF-16 code units, as SQL Server counts.
-func units(text string) (n int) {
+// utf16Length returns the length in UTF-16 code units, as SQL Server counts.
+func utf16Length(text string) (n int) {
 	for _, r := range text {
 		n++
 		if r > 0xffff {
@@ -204,7 +204,7 @@ func (d *Driver) define(ctx context.Context, name string, do func(tx *sql.Tx) er
 			return struct{}{}, err
 		}
 		if got < 0 {
-			return struct{}{}, fmt.Errorf("another process has been at %s for long (sp_getapplock: %d)", name, got)
+			return struct{}{}, fmt.Errorf("another process has locked %s for too long (sp_getapplock: %d)", name, got)
 		}
 		if err := do(tx); err != nil {
 			return struct{}{}, err
@@ -275,7 +275,7 @@ func (t table) checkpointsSQL() string {
 // makeTable creates a table of documents, completely or not at all; an existing one stays as it is.
 func (d *Driver) makeTable(ctx context.Context, table table) error {
 	return d.define(ctx, table.name, func(tx *sql.Tx) error {
-		if there, err := number(ctx, tx, exists(table.name)); err != nil || there == 1 {
+		if found, err := number(ctx, tx, exists(table.name)); err != nil || found == 1 {
 			return err
 		}
 		for _, sql := range table.createSQL() {
@@ -320,8 +320,8 @@ type columns struct {
 	partition string // empty: none
 }
 
-// columnsNamed returns the columns with these names.
-func columnsNamed(names []string) (found columns) {
+// parseColumns returns the columns with these names.
+func parseColumns(names []string) (found columns) {
 	for _, name := range names {
 		if path, ok := strings.CutPrefix(name, partitionPrefix); ok {
 			found.partition = pathOfKey(path)
@@ -345,28 +345,28 @@ func (d *Driver) columnsOf(ctx context.Context, build domain.Build) (columns, er
 		err = rows.Scan(&name)
 		return name, err
 	})
-	return columnsNamed(names), err
+	return parseColumns(names), err
 }
 
 // withColumns runs do with the build's table and its columns. The columns are read once and cached. If the database
 // reports that they differ, because the table was dropped and created again, withColumns reads them again.
 func withColumns[T any](ctx context.Context, d *Driver, build domain.Build, do func(table table) (T, error)) (value T, err error) {
-	for fresh := false; ; fresh = true {
+	for retried := false; ; retried = true {
 		table := tableOf(build)
-		there, err := d.columnsOf(ctx, build)
+		columns, err := d.columnsOf(ctx, build)
 		if err != nil {
 			return value, err
 		}
-		table.keys, table.partition, table.server = there.keys, there.partition, d.server
+		table.keys, table.partition, table.server = columns.keys, columns.partition, d.server
 		value, err = do(table)
 		if err == nil {
 			if build.Shared() {
-				d.columns.Store(table.name, there)
+				d.columns.Store(table.name, columns)
 			}
 			return value, nil
 		}
 		d.columns.Delete(table.name)
-		if number := numberOf(err); fresh || number != errorNoColumn && number != errorNull {
+		if number := numberOf(err); retried || number != errorNoColumn && number != errorNull {
 			return value, err
 		}
 	}
@@ -456,12 +456,12 @@ func (d *Driver) DropTable(ctx context.Context, build domain.Build) error {
 	if build.Shared() {
 		view, table := dialect.ViewName(build.Name), dialect.Table(build)
 		d.columns.Delete(table)
-		err = d.shortly(ctx, relational.DropPatience, view, func(tx *sql.Tx) error {
-			shown, err := number(ctx, tx, shows(view, table))
+		err = d.defineShortly(ctx, relational.DropPatience, view, func(tx *sql.Tx) error {
+			shows, err := number(ctx, tx, viewShows(view, table))
 			if err != nil {
 				return err
 			}
-			if shown == 1 {
+			if shows == 1 {
 				if _, err := tx.ExecContext(ctx, "drop view "+view+";\n"); err != nil {
 					return err
 				}
@@ -475,9 +475,9 @@ func (d *Driver) DropTable(ctx context.Context, build domain.Build) error {
 	return drivers.BuildError("drop", build, dialect.Error(err))
 }
 
-// shortly is define with a short lock timeout. It retries a few times.
-func (d *Driver) shortly(ctx context.Context, patience relational.Patience, name string, do func(tx *sql.Tx) error) error {
-	return dialect.Shortly(ctx, patience, func() error {
+// defineShortly is define with a short lock timeout. It retries a few times.
+func (d *Driver) defineShortly(ctx context.Context, patience relational.Patience, name string, do func(tx *sql.Tx) error) error {
+	return dialect.RetryLocks(ctx, patience, func() error {
 		return d.define(ctx, name, func(tx *sql.Tx) error {
 			if _, err := tx.ExecContext(ctx, "set lock_timeout "+strconv.FormatInt(patience.Wait.Milliseconds(), 10)+";\n"); err != nil {
 				return err

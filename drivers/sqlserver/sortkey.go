@@ -88,11 +88,11 @@ func numberKey(s domain.Scalar) string {
 	case !negative:
 		return fmt.Sprintf("2%04d%s", 5000+magnitude, digits)
 	}
-	turned := []byte(digits)
-	for i := range turned {
-		turned[i] = '0' + '9' - turned[i]
+	complement := []byte(digits)
+	for i := range complement {
+		complement[i] = '0' + '9' - complement[i]
 	}
-	return fmt.Sprintf("0%04d%s~", 5000-magnitude, turned)
+	return fmt.Sprintf("0%04d%s~", 5000-magnitude, complement)
 }
 
 // columnKeys returns a document's sort keys at the paths.

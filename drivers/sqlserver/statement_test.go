@@ -86,20 +86,20 @@ func TestSaveStatements(t *testing.T) {
 	first := batch
 	first.From = 0
 	part := rowsOf(t, batch, indexed())
-	golden(t, "save", indexed().saveWhole(tenant, batch, part))
-	golden(t, "save_partitioned", partitioned().saveWhole(tenant, first, rowsOf(t, batch, partitioned())))
+	golden(t, "save", indexed().saveInOneTrip(tenant, batch, part))
+	golden(t, "save_partitioned", partitioned().saveInOneTrip(tenant, first, rowsOf(t, batch, partitioned())))
 	deletes := part
 	deletes.upserts = nil
 	golden(t, "save_parts", indexed().moveCheckpoint(tenant, batch), indexed().createStage(), indexed().saveStage(tenant), indexed().savePart(tenant, deletes))
 	golden(t, "save_parts_partitioned", partitioned().createStage(), partitioned().saveStage(tenant))
-	golden(t, "save_first", indexed().saveWhole(tenant, first, part))
-	mending := batch
-	mending.From = 9
-	golden(t, "save_mending", indexed().saveWhole(tenant, mending, part))
+	golden(t, "save_first", indexed().saveInOneTrip(tenant, first, part))
+	repair := batch
+	repair.From = 9
+	golden(t, "save_repair", indexed().saveInOneTrip(tenant, repair, part))
 	empty := drivers.Batch{From: 5, To: 9}
-	golden(t, "save_checkpoint", tableOf(own).saveWhole(tenant, empty, rowsOf(t, empty, tableOf(own))))
+	golden(t, "save_checkpoint", tableOf(own).saveInOneTrip(tenant, empty, rowsOf(t, empty, tableOf(own))))
 	one := drivers.Batch{From: 5, To: 9, Upserts: []domain.Document{document("a", `{}`)}}
-	golden(t, "save_own", tableOf(own).saveWhole(tenant, one, rowsOf(t, one, tableOf(own))))
+	golden(t, "save_own", tableOf(own).saveInOneTrip(tenant, one, rowsOf(t, one, tableOf(own))))
 }
 
 // rowsOf returns a batch that is one part, encoded for a table.
@@ -145,22 +145,22 @@ func TestSchemaStatements(t *testing.T) {
 	online := indexed()
 	online.server.online = true
 	golden(t, "index_table_online", statement{sql: online.indexSQL("status")}, statement{sql: online.descendingIndexSQL("status")})
-	plain, _ := dialect.ViewQuery(shared, nil)
+	plain := dialect.PublicView(shared, nil).Query
 	golden(t, "swap_table", viewText(dialect.ViewName(shared.Name)),
 		statement{sql: viewSQL(dialect.ViewName(shared.Name), plain, false)}, statement{sql: viewSQL(dialect.ViewName(shared.Name), plain, true)})
-	golden(t, "drop_table", shows(dialect.ViewName(shared.Name), indexed().name))
+	golden(t, "drop_table", viewShows(dialect.ViewName(shared.Name), indexed().name))
 	other, another, second := shared, shared, tenant
 	other.Number, another.Number, second[15] = 13, 14, 0
 	groups, err := drivers.GroupOverrides(shared, []drivers.Override{{Tenant: tenant, Build: other}, {Tenant: second, Build: other}, {Tenant: domain.TenantID{1}, Build: another}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	overridden, _ := dialect.ViewQuery(shared, groups)
+	overridden := dialect.PublicView(shared, groups).Query
 	golden(t, "swap_table_overrides", statement{sql: viewSQL(dialect.ViewName(shared.Name), overridden, true)})
 	// The server stores the text, with the verb that creates a view.
 	for _, query := range []string{plain, overridden} {
 		for _, text := range []string{viewSQL(dialect.ViewName(shared.Name), plain, false), viewSQL(dialect.ViewName(shared.Name), overridden, false)} {
-			if made := text == viewSQL(dialect.ViewName(shared.Name), query, false); shown(text, query) != made {
+			if made := text == viewSQL(dialect.ViewName(shared.Name), query, false); showsQuery(text, query) != made {
 				t.Errorf("a view made by %q is taken for showing %q: %t", text, query, !made)
 			}
 		}
@@ -421,16 +421,16 @@ func TestErrorsAreSortedByNumber(t *testing.T) {
 		if got := transient(c.err); got != c.transient {
 			t.Errorf("%v: transient is %t", c.err, got)
 		}
-		mended := dialect.Error(c.err)
-		if !errors.Is(mended, c.err) {
-			t.Errorf("%v became %v, which does not hold it", c.err, mended)
+		converted := dialect.Error(c.err)
+		if !errors.Is(converted, c.err) {
+			t.Errorf("%v became %v, which does not hold it", c.err, converted)
 		}
-		if c.is != nil && !errors.Is(mended, c.is) {
-			t.Errorf("%v became %v, want %v", c.err, mended, c.is)
+		if c.is != nil && !errors.Is(converted, c.is) {
+			t.Errorf("%v became %v, want %v", c.err, converted, c.is)
 		}
-		sorted, ok := errors.AsType[*domain.Error](mended)
+		sorted, ok := errors.AsType[*domain.Error](converted)
 		if ok != (c.code != "") || ok && sorted.Code != c.code {
-			t.Errorf("%v became %v, want the code %q", c.err, mended, c.code)
+			t.Errorf("%v became %v, want the code %q", c.err, converted, c.code)
 		}
 	}
 }

@@ -30,10 +30,10 @@ func tableOf(build domain.Build) table { return table{name: dialect.Table(build)
 func (t table) paths() []domain.Path {
 	paths := make([]domain.Path, len(t.keys), len(t.keys)+1)
 	for i, key := range t.keys {
-		paths[i] = strings.Split(key, ".")
+		paths[i] = drivers.DeclaredPath(key)
 	}
 	if t.partition != "" {
-		paths = append(paths, strings.Split(t.partition, "."))
+		paths = append(paths, drivers.DeclaredPath(t.partition))
 	}
 	return paths
 }
@@ -97,8 +97,8 @@ func (t table) moveArgs(tenant domain.TenantID, batch drivers.Batch) []any {
 	return args
 }
 
-// saveWhole saves in one round trip. The result is 1, or 0 if the batch is stale.
-func (t table) saveWhole(tenant domain.TenantID, batch drivers.Batch, part part) statement {
+// saveInOneTrip saves in one round trip. The result is 1, or 0 if the batch is stale.
+func (t table) saveInOneTrip(tenant domain.TenantID, batch drivers.Batch, part part) statement {
 	partSQL, partArgs := t.partSQL(part)
 	return statement{
 		sql: writeSettings +

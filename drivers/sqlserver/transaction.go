@@ -20,9 +20,9 @@ type statement struct {
 	args []any // sql.NamedArg
 }
 
-// grace is how long a cancelled call may still take to report its result before it is left to end by itself. The client
-// waits up to ten seconds for a server to confirm a cancellation, and a hanging server never does.
-const grace = time.Second
+// cancelGrace is how long a cancelled call may still take to report its result before it is left to end by itself. The
+// client waits up to ten seconds for a server to confirm a cancellation, and a hanging server never does.
+const cancelGrace = time.Second
 
 // try runs do on a separate connection, and may retry: see relational.Dialect. It returns when ctx ends, but do may
 // continue for some seconds. So do must not write to anything that the caller reads, nor read anything that the caller
@@ -44,7 +44,7 @@ func try[T any](ctx context.Context, d *Driver, do func(ctx context.Context, con
 		case <-ctx.Done():
 			select {
 			case end = <-done:
-			case <-time.After(grace):
+			case <-time.After(cancelGrace):
 				end.err = ctx.Err()
 			}
 		}
@@ -66,12 +66,12 @@ func onConnection[T any](ctx context.Context, db *sql.DB, do func(ctx context.Co
 		return value, err
 	}
 	value, err = do(ctx, conn)
-	spoilt := err != nil && unavailable(err)
-	if !spoilt && numberOf(err) != 0 {
-		_, left := conn.ExecContext(ctx, "if @@trancount > 0 rollback transaction;\n")
-		spoilt = left != nil
+	unusable := err != nil && unavailable(err)
+	if !unusable && numberOf(err) != 0 {
+		_, failed := conn.ExecContext(ctx, "if @@trancount > 0 rollback transaction;\n")
+		unusable = failed != nil
 	}
-	if spoilt {
+	if unusable {
 		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // this error discards the connection
 	}
 	if closing := conn.Close(); err == nil && closing != nil && !errors.Is(closing, sql.ErrConnDone) {
@@ -161,8 +161,8 @@ func numberOf(err error) int32 {
 	return native.Number
 }
 
-// away reports whether the error says that the server cannot serve for now.
-func away(number int32) bool {
+// cannotServe reports whether the error says that the server cannot serve for now.
+func cannotServe(number int32) bool {
 	switch number {
 	case 40197, 40501, 40613, 40143, 49918, 49919, 49920, 4221, // Azure SQL: reconfigured, busy, moving
 		10928, 10929, 10936, // Azure SQL: at its limit of workers, sessions or requests
@@ -186,8 +186,8 @@ func tooComplex(number int32) bool {
 	return false
 }
 
-// broken reports whether the connection was lost or never established.
-func broken(err error) bool {
+// connectionLost reports whether the connection was lost or never established.
+func connectionLost(err error) bool {
 	if _, ok := errors.AsType[net.Error](err); ok {
 		return true
 	}
@@ -201,7 +201,7 @@ func broken(err error) bool {
 }
 
 // unavailable reports whether the database cannot be reached or cannot serve.
-func unavailable(err error) bool { return away(numberOf(err)) || broken(err) }
+func unavailable(err error) bool { return cannotServe(numberOf(err)) || connectionLost(err) }
 
 // transient reports whether the same may well succeed when it is retried at once.
 func transient(err error) bool {

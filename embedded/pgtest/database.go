@@ -108,7 +108,7 @@ type template struct {
 
 const templateName = "template"
 
-func (tm *template) make(server *embedded.Server) {
+func (tm *template) create(server *embedded.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	if tm.passwords, tm.err = migrate(ctx, server, templateName); tm.err != nil {
@@ -125,7 +125,7 @@ func (tm *template) make(server *embedded.Server) {
 
 func (tm *template) clone(t testing.TB, server *embedded.Server) DB {
 	t.Helper()
-	tm.once.Do(func() { tm.make(server) })
+	tm.once.Do(func() { tm.create(server) })
 	if tm.err != nil {
 		t.Fatalf("pgtest: make the template: %v", tm.err)
 	}
@@ -149,11 +149,11 @@ func (tm *template) clone(t testing.TB, server *embedded.Server) DB {
 // migrate creates a database owned by the migrator, and runs the migrations in it as the migrator.
 func migrate(ctx context.Context, server *embedded.Server, name string) (_ map[migrations.Role]string, err error) {
 	passwords := map[migrations.Role]string{RoleMigrator: "migrator's"}
-	ours := make(map[migrations.Role]string)
+	rolePasswords := make(map[migrations.Role]string)
 	for _, role := range migrations.Roles {
-		ours[role] = strings.TrimPrefix(string(role), "manifold_") + "'s"
+		rolePasswords[role] = strings.TrimPrefix(string(role), "manifold_") + "'s"
 	}
-	maps.Copy(passwords, ours)
+	maps.Copy(passwords, rolePasswords)
 	conn, err := pgx.Connect(ctx, server.URL("postgres"))
 	if err != nil {
 		return nil, err
@@ -167,6 +167,6 @@ func migrate(ctx context.Context, server *embedded.Server, name string) (_ map[m
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	err = migrations.Up(ctx, server.URLAs(name, string(RoleMigrator), passwords[RoleMigrator]), ours)
+	err = migrations.Up(ctx, server.URLAs(name, string(RoleMigrator), passwords[RoleMigrator]), rolePasswords)
 	return passwords, err
 }

@@ -29,7 +29,7 @@ type Network struct {
 	dead     chan struct{} // closed when it is cut
 
 	mu          sync.Mutex
-	left        int // requests of the process until it is cut; negative: no limit
+	requests    int // of the process until it is cut; negative: no limit
 	connections map[net.Conn]bool
 	faults      []*Fault
 	held        chan struct{} // new connections wait until it is closed; nil: they do not
@@ -89,7 +89,7 @@ func NewNetwork(t testing.TB, db DB) *Network {
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
-	n := &Network{listener: listener, server: at.Host, dead: make(chan struct{}), left: -1, connections: make(map[net.Conn]bool)}
+	n := &Network{listener: listener, server: at.Host, dead: make(chan struct{}), requests: -1, connections: make(map[net.Conn]bool)}
 	n.serving.Go(n.accept)
 	t.Cleanup(n.End)
 	return n
@@ -138,7 +138,7 @@ func (n *Network) Dead() <-chan struct{} { return n.dead }
 func (n *Network) CutAfter(requests int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.left = requests
+	n.requests = requests
 }
 
 // CutAt cuts the network at an execution of a statement, counting from 1. At random, it does so before the statement
@@ -180,7 +180,7 @@ func (n *Network) Cut() {
 	if n.IsDead() {
 		return
 	}
-	n.left = 0
+	n.requests = 0
 	close(n.dead)
 	n.listener.Close()
 	for conn := range n.connections {
@@ -194,12 +194,12 @@ func (n *Network) End() {
 	n.serving.Wait()
 }
 
-// requested counts a request of the process; false if the network is now cut.
-func (n *Network) requested() bool {
+// countRequest counts a request of the process; false if the network is now cut.
+func (n *Network) countRequest() bool {
 	n.mu.Lock()
-	last := n.left == 1
-	if n.left > 1 {
-		n.left--
+	last := n.requests == 1
+	if n.requests > 1 {
+		n.requests--
 	}
 	n.mu.Unlock()
 	if last {
@@ -239,8 +239,8 @@ func (n *Network) remove(conn net.Conn) {
 	delete(n.connections, conn)
 }
 
-// of returns the faults of a statement.
-func (n *Network) of(s Statement) (found []*Statement) {
+// faultsOf returns the faults of a statement.
+func (n *Network) faultsOf(s Statement) (found []*Statement) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for i := range n.faults {
@@ -314,8 +314,8 @@ type connection struct {
 }
 
 // end ends one direction. Unless the network has cut the connection, the server completes what it was sent.
-func (c *connection) end(why error) {
-	if errors.Is(why, errCut) {
+func (c *connection) end(err error) {
+	if errors.Is(err, errCut) {
 		c.network.hangUp()
 		c.client.Close()
 		c.server.Close()
@@ -341,21 +341,21 @@ func (c *connection) statements() error {
 			if err := out.Flush(); err != nil {
 				return err
 			}
-			if isRequest && !c.network.requested() {
+			if isRequest && !c.network.countRequest() {
 				return errCut
 			}
 		}
 		if message, err = readMessage(in, 1); err != nil {
 			return err
 		}
-		if err := c.pass(message, out.Flush); err != nil {
+		if err := c.applyFaults(message, out.Flush); err != nil {
 			return err
 		}
 	}
 }
 
-// pass applies the faults of a message. flush sends what comes before it.
-func (c *connection) pass(message []byte, flush func() error) error {
+// applyFaults applies the faults of a message. flush sends what comes before it.
+func (c *connection) applyFaults(message []byte, flush func() error) error {
 	var s Statement
 	switch body := message[5:]; message[0] {
 	case 'P':
@@ -405,7 +405,7 @@ func (c *connection) pass(message []byte, flush func() error) error {
 			}
 		}
 	}
-	for _, found := range c.network.of(s) {
+	for _, found := range c.network.faultsOf(s) {
 		if err := run(found.fault.Before, found); err != nil {
 			return err
 		}

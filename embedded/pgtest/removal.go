@@ -28,11 +28,11 @@ func (db DB) Remove(t testing.TB, tenant fmt.Stringer, category string, upTo int
 		if _, err := tx.Exec(ctx, "set local manifold.tenant = '"+tenant.String()+"'"); err != nil {
 			return err
 		}
-		const gone = `e.tenant_id = $1 and e.category = $2 and e.position <= $3 and not (e.position = any($4::bigint[]))`
+		const removable = `e.tenant_id = $1 and e.category = $2 and e.position <= $3 and not (e.position = any($4::bigint[]))`
 		if _, err := tx.Exec(ctx, `
 			insert into manifold.stream_floors as f (tenant_id, stream_id, version)
 			select e.tenant_id, e.stream_id, max(e.stream_version) from manifold.events e
-			where `+gone+` and not exists (
+			where `+removable+` and not exists (
 			  select from manifold.events n where n.tenant_id = e.tenant_id and n.stream_id = e.stream_id and n.stream_version > e.stream_version)
 			group by e.tenant_id, e.stream_id
 			on conflict (tenant_id, stream_id) do update set version = greatest(f.version, excluded.version)`, tenant.String(), category, upTo, keep); err != nil {
@@ -40,8 +40,8 @@ func (db DB) Remove(t testing.TB, tenant fmt.Stringer, category string, upTo int
 		}
 		var removed, highest int64
 		if err := tx.QueryRow(ctx, `
-			with gone as (delete from manifold.events e where `+gone+` returning e.position as position)
-			select count(*), coalesce(max(g.position), 0) from gone g`, tenant.String(), category, upTo, keep).Scan(&removed, &highest); err != nil {
+			with removed as (delete from manifold.events e where `+removable+` returning e.position as position)
+			select count(*), coalesce(max(g.position), 0) from removed g`, tenant.String(), category, upTo, keep).Scan(&removed, &highest); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, `

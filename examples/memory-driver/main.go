@@ -1,5 +1,5 @@
-// Command memory-driver is Manifold with one more driver: "memory", which keeps documents in this process. It is there
-// to be read and copied: docs/guides/write-a-driver.md says how.
+// Command memory-driver is Manifold with one more driver: "memory", which keeps documents in this process. Copy it to
+// start a driver: docs/guides/write-a-driver.md explains it.
 package main
 
 import (
@@ -10,7 +10,7 @@ import (
 )
 
 func main() {
-	// One memory for all databases of this driver: builds are told apart all the same.
+	// One memory for all databases of this driver, since builds have different names.
 	memory := newMemory()
 	manifold.Main(manifold.WithDriver("memory", func(context.Context, manifold.DriverConfig) (drivers.Driver, error) {
 		return memory, nil

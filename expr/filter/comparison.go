@@ -41,12 +41,11 @@ func (f *translator) relation(e, left, right ast.Expr) (condition, *expr.Compile
 	out := condition{never, never}
 	for _, a := range lefts {
 		for _, b := range rights {
-			c, err := f.leaf(e, a, b)
+			c, err := f.compareOperands(e, a, b)
 			if err != nil {
 				return condition{}, err
 			}
-			guard := allOf(a.guard, b.guard)
-			out = condition{anyOf(out.holds, allOf(guard, c.holds)), anyOf(out.fails, allOf(guard, c.fails))}
+			out = out.orWhere(allOf(a.guard, b.guard), c)
 			if err := f.bounded(e, out.holds, out.fails); err != nil {
 				return condition{}, err
 			}
@@ -55,8 +54,8 @@ func (f *translator) relation(e, left, right ast.Expr) (condition, *expr.Compile
 	return out, nil
 }
 
-// leaf translates a comparison of two operands, each a field or a constant.
-func (f *translator) leaf(e ast.Expr, a, b operand) (condition, *expr.CompileError) {
+// compareOperands translates a comparison of two operands, each a field or a constant.
+func (f *translator) compareOperands(e ast.Expr, a, b operand) (condition, *expr.CompileError) {
 	function := e.AsCall().FunctionName()
 	switch {
 	case !a.isField() && !b.isField():
@@ -73,7 +72,9 @@ func (f *translator) leaf(e ast.Expr, a, b operand) (condition, *expr.CompileErr
 		return f.oneOf(e, a, b)
 	case function == operators.In:
 		value, err := f.scalar(a)
-		return condition{domain.Contains{Path: b.path, Value: value, Place: f.place(e)}, domain.Contains{Path: b.path, Value: value, Not: true, Place: f.place(e)}}, err
+		return leaf(func(not bool) domain.Predicate {
+			return domain.Contains{Path: b.path, Value: value, Not: not, Place: f.place(e)}
+		}), err
 	case function == operators.Equals:
 		return f.equal(e, a, b)
 	case function == operators.NotEquals:
@@ -96,11 +97,13 @@ func (f *translator) leaf(e ast.Expr, a, b operand) (condition, *expr.CompileErr
 		if err != nil {
 			return condition{}, f.Fail(b.at, "", "%s", err.Error())
 		}
-		return condition{domain.Matches{Path: a.path, Pattern: pattern, Place: f.place(e)}, domain.Matches{Path: a.path, Pattern: pattern, Not: true, Place: f.place(e)}}, nil
+		return leaf(func(not bool) domain.Predicate {
+			return domain.Matches{Path: a.path, Pattern: pattern, Not: not, Place: f.place(e)}
+		}), nil
 	}
-	test := textTests[function]
-	return condition{domain.Text{Path: a.path, Test: test, Text: string(text), Place: f.place(e)},
-		domain.Text{Path: a.path, Test: test, Text: string(text), Not: true, Place: f.place(e)}}, nil
+	return leaf(func(not bool) domain.Predicate {
+		return domain.Text{Path: a.path, Test: textTests[function], Text: string(text), Not: not, Place: f.place(e)}
+	}), nil
 }
 
 // fold evaluates a comparison with constants on both sides.
@@ -174,7 +177,9 @@ func (f *translator) oneOf(e ast.Expr, field, constants operand) (condition, *ex
 			return condition{}, err
 		}
 	}
-	return condition{domain.OneOf{Path: field.path, Values: values, Place: f.place(e)}, domain.OneOf{Path: field.path, Values: values, Not: true, Place: f.place(e)}}, nil
+	return leaf(func(not bool) domain.Predicate {
+		return domain.OneOf{Path: field.path, Values: values, Not: not, Place: f.place(e)}
+	}), nil
 }
 
 // memberOfDocument translates "name" in doc.
@@ -186,8 +191,7 @@ func (f *translator) memberOfDocument(e ast.Expr, name operand) (condition, *exp
 	if !isText {
 		return known(false), nil
 	}
-	path := domain.Path{string(text)}
-	return condition{domain.Has{Path: path, Place: f.place(e)}, domain.Has{Path: path, Not: true, Place: f.place(e)}}, f.checkString(name.at, string(text))
+	return f.hasMember(e, domain.Path{string(text)}), f.checkString(name.at, string(text))
 }
 
 // scalar converts a constant that a field is compared with.

@@ -76,64 +76,71 @@ func known(holds bool) condition {
 	return condition{never, always}
 }
 
+// leaf returns the condition of a test: predicate returns the test, or its opposite.
+func leaf(predicate func(not bool) domain.Predicate) condition {
+	return condition{predicate(false), predicate(true)}
+}
+
+// orWhere adds a condition that applies to the documents of a guard.
+func (c condition) orWhere(guard domain.Predicate, other condition) condition {
+	return condition{anyOf(c.holds, allOf(guard, other.holds)), anyOf(c.fails, allOf(guard, other.fails))}
+}
+
 // allOf matches what all parts match. Its result has no And directly within another, and no And with a single part.
 func allOf(parts ...domain.Predicate) domain.Predicate {
-	kept := domain.And{}
+	flat := domain.And{}
 	for _, part := range parts {
-		switch part := part.(type) {
-		case domain.And:
-			kept = append(kept, part...)
-		case domain.Or:
-			if len(part) == 0 {
-				return never
-			}
-			kept = append(kept, part)
+		and, isAnd := part.(domain.And)
+		or, isOr := part.(domain.Or)
+		switch {
+		case isAnd:
+			flat = append(flat, and...)
+		case isOr && len(or) == 0:
+			return never
 		default:
-			kept = append(kept, part)
+			flat = append(flat, part)
 		}
 	}
-	if len(kept) == 1 {
-		return kept[0]
+	if len(flat) == 1 {
+		return flat[0]
 	}
-	return kept
+	return flat
 }
 
 // anyOf matches what one of the parts matches, in the same form.
 func anyOf(parts ...domain.Predicate) domain.Predicate {
-	kept := domain.Or{}
+	flat := domain.Or{}
 	for _, part := range parts {
-		switch part := part.(type) {
-		case domain.Or:
-			kept = append(kept, part...)
-		case domain.And:
-			if len(part) == 0 {
-				return always
-			}
-			kept = append(kept, part)
+		and, isAnd := part.(domain.And)
+		or, isOr := part.(domain.Or)
+		switch {
+		case isOr:
+			flat = append(flat, or...)
+		case isAnd && len(and) == 0:
+			return always
 		default:
-			kept = append(kept, part)
+			flat = append(flat, part)
 		}
 	}
-	if len(kept) == 1 {
-		return kept[0]
+	if len(flat) == 1 {
+		return flat[0]
 	}
-	return kept
+	return flat
 }
 
 // leaves counts the parts that are neither And nor Or.
-func leaves(p domain.Predicate) int {
-	n := 0
+func leaves(p domain.Predicate) (n int) {
+	var parts []domain.Predicate
 	switch p := p.(type) {
 	case domain.And:
-		for _, part := range p {
-			n += leaves(part)
-		}
+		parts = p
 	case domain.Or:
-		for _, part := range p {
-			n += leaves(part)
-		}
+		parts = p
 	default:
-		n = 1
+		return 1
+	}
+	for _, part := range parts {
+		n += leaves(part)
 	}
 	return n
 }
@@ -151,14 +158,14 @@ func (f *translator) bounded(e ast.Expr, parts ...domain.Predicate) *expr.Compil
 
 // condition translates a part that returns a bool.
 func (f *translator) condition(e ast.Expr) (condition, *expr.CompileError) {
-	c, err := f.unbounded(e)
+	c, err := f.translate(e)
 	if err != nil {
 		return condition{}, err
 	}
 	return c, f.bounded(e, c.holds, c.fails)
 }
 
-func (f *translator) unbounded(e ast.Expr) (condition, *expr.CompileError) {
+func (f *translator) translate(e ast.Expr) (condition, *expr.CompileError) {
 	switch {
 	case !mentionsDocument(e):
 		return f.truth(e)
@@ -172,36 +179,27 @@ func (f *translator) unbounded(e ast.Expr) (condition, *expr.CompileError) {
 	case operators.LogicalNot:
 		c, err := f.condition(args[0])
 		return c.not(), err
-	case operators.LogicalAnd:
+	case operators.LogicalAnd, operators.LogicalOr, operators.Conditional:
 		c, err := f.conditions(args)
 		if err != nil {
 			return condition{}, err
 		}
-		out := known(true)
-		for _, part := range c {
-			out = condition{allOf(out.holds, part.holds), anyOf(out.fails, part.fails)}
-		}
-		return out, nil
-	case operators.LogicalOr:
-		c, err := f.conditions(args)
-		if err != nil {
-			return condition{}, err
-		}
-		out := known(false)
-		for _, part := range c {
-			out = condition{anyOf(out.holds, part.holds), allOf(out.fails, part.fails)}
-		}
-		return out, nil
-	case operators.Conditional:
-		c, err := f.conditions(args)
-		if err != nil {
-			return condition{}, err
+		switch e.AsCall().FunctionName() {
+		case operators.LogicalAnd:
+			out := known(true)
+			for _, part := range c {
+				out = condition{allOf(out.holds, part.holds), anyOf(out.fails, part.fails)}
+			}
+			return out, nil
+		case operators.LogicalOr:
+			out := known(false)
+			for _, part := range c {
+				out = condition{anyOf(out.holds, part.holds), allOf(out.fails, part.fails)}
+			}
+			return out, nil
 		}
 		when, yes, no := c[0], c[1], c[2]
-		return condition{
-			anyOf(allOf(when.holds, yes.holds), allOf(when.fails, no.holds)),
-			anyOf(allOf(when.holds, yes.fails), allOf(when.fails, no.fails)),
-		}, nil
+		return condition{never, never}.orWhere(when.holds, yes).orWhere(when.fails, no), nil
 	case operators.Equals, operators.NotEquals, operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals,
 		operators.In, "startsWith", "endsWith", "contains", "matches":
 		return f.relation(e, args[0], args[1])
@@ -242,7 +240,7 @@ func (f *translator) truth(e ast.Expr) (condition, *expr.CompileError) {
 		default:
 			return condition{}, f.Fail(v.at, "compare it: x != null, x > 0, x != ''", "a filter gives true or false, and this is %s", expr.Describe(v.value))
 		}
-		out = condition{anyOf(out.holds, allOf(v.guard, c.holds)), anyOf(out.fails, allOf(v.guard, c.fails))}
+		out = out.orWhere(v.guard, c)
 		if err := f.bounded(e, out.holds, out.fails); err != nil {
 			return condition{}, err
 		}
@@ -272,7 +270,12 @@ func (f *translator) has(e ast.Expr) (condition, *expr.CompileError) {
 		return condition{}, f.refuse(around)
 	}
 	path = append(path, name)
-	return condition{domain.Has{Path: path, Place: f.place(e)}, domain.Has{Path: path, Not: true, Place: f.place(e)}}, nil
+	return f.hasMember(e, path), nil
+}
+
+// hasMember tests whether there is a member at a path.
+func (f *translator) hasMember(e ast.Expr, path domain.Path) condition {
+	return leaf(func(not bool) domain.Predicate { return domain.Has{Path: path, Not: not, Place: f.place(e)} })
 }
 
 // hasValue translates x.hasValue() and x.hasValue(constant).
@@ -297,7 +300,7 @@ func (f *translator) hasValue(e ast.Expr, args []ast.Expr) (condition, *expr.Com
 		if err != nil {
 			return condition{}, err
 		}
-		out = condition{anyOf(out.holds, allOf(v.guard, c.holds)), anyOf(out.fails, allOf(v.guard, c.fails))}
+		out = out.orWhere(v.guard, c)
 	}
 	return out, nil
 }
@@ -306,11 +309,11 @@ func (f *translator) hasValue(e ast.Expr, args []ast.Expr) (condition, *expr.Com
 func (f *translator) present(e ast.Expr, o optional) condition {
 	out := condition{never, o.none}
 	for _, v := range o.values {
-		there := v.guard
+		holds := v.guard
 		if v.isField() && len(v.path) > 0 {
-			there = allOf(there, domain.Has{Path: v.path, Place: f.place(e)})
+			holds = allOf(holds, domain.Has{Path: v.path, Place: f.place(e)})
 		}
-		out.holds = anyOf(out.holds, there)
+		out.holds = anyOf(out.holds, holds)
 	}
 	return out
 }

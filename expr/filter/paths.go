@@ -51,7 +51,7 @@ func CompileOrder(source string) ([]domain.Order, error) {
 		case slices.ContainsFunc(orders, func(other domain.Order) bool { return slices.Equal(other.Path, path) }):
 			return l.fail(start, "", "the path %s is listed twice", scan.Clip(l.between(start, at)))
 		case len(orders) == domain.MaxOrderTerms:
-			return l.fail(start, "what is alike in them is ordered by the document's id", "an order has at most %d paths", domain.MaxOrderTerms)
+			return l.fail(start, "ties are ordered by the document's id", "an order has at most %d paths", domain.MaxOrderTerms)
 		}
 		orders = append(orders, order)
 		return nil
@@ -73,7 +73,7 @@ func CompileFields(source string) ([]domain.Path, error) {
 			return err
 		}
 		if len(paths) == MaxFields {
-			return l.fail(start, "a path that ends earlier takes all that is after it", "there are more than %d paths", MaxFields)
+			return l.fail(start, "a shorter path includes everything below it", "there are more than %d paths", MaxFields)
 		}
 		paths = append(paths, path)
 		return nil

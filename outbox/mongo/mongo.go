@@ -17,6 +17,7 @@
 package mongo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,14 +48,12 @@ var _ outbox.Store = (*Box)(nil)
 // New returns the outbox of that name in a database. It consists of the collection with this name, and two more whose
 // names end with _streams and _leases. An empty name is DefaultName. New sends nothing to the server.
 func New(database *mongo.Database, name string) *Box {
-	if name == "" {
-		name = DefaultName
-	}
+	name = cmp.Or(name, DefaultName)
 	// Leases are read where they were just taken, and rows are published only when they can no longer be rolled back,
 	// whatever else the client is set to read.
 	primary := options.Collection().SetReadPreference(readpref.Primary())
-	stays := options.Collection().SetReadPreference(readpref.Primary()).SetReadConcern(readconcern.Majority())
-	return &Box{events: database.Collection(name, stays), streams: database.Collection(name+"_streams", primary), leases: database.Collection(name+"_leases", primary)}
+	durable := options.Collection().SetReadPreference(readpref.Primary()).SetReadConcern(readconcern.Majority())
+	return &Box{events: database.Collection(name, durable), streams: database.Collection(name+"_streams", primary), leases: database.Collection(name+"_leases", primary)}
 }
 
 // row is a row as it is stored.
@@ -83,15 +82,15 @@ func (b *Box) Prepare(ctx context.Context) error {
 		}
 	}
 	for _, collection := range []*mongo.Collection{b.streams, b.leases} {
-		if err := collection.Database().CreateCollection(ctx, collection.Name()); err != nil && !alreadyThere(err) {
+		if err := collection.Database().CreateCollection(ctx, collection.Name()); err != nil && !isNamespaceExists(err) {
 			return fmt.Errorf("make the outbox's collections: %w", err)
 		}
 	}
 	return nil
 }
 
-// alreadyThere reports MongoDB's NamespaceExists.
-func alreadyThere(err error) bool {
+// isNamespaceExists reports whether a collection already exists.
+func isNamespaceExists(err error) bool {
 	command, ok := errors.AsType[mongo.CommandError](err)
 	return ok && command.Code == 48
 }
@@ -112,7 +111,7 @@ func (b *Box) Add(ctx context.Context, events ...outbox.Event) error {
 }
 
 func (b *Box) add(ctx context.Context, added outbox.Row, ordered bool) error {
-	new := row{ID: added.ID, Stream: added.Stream, Number: 1, Message: string(added.Message), AddedAt: time.Now(), Waiting: true}
+	stored := row{ID: added.ID, Stream: added.Stream, Number: 1, Message: string(added.Message), AddedAt: time.Now(), Waiting: true}
 	if ordered {
 		// Rows are sorted by the time when they were added, then by number. So that time must not be before that of the
 		// previous row of the stream, whichever machine's clock gave it.
@@ -122,14 +121,14 @@ func (b *Box) add(ctx context.Context, added outbox.Row, ordered bool) error {
 		}
 		err := b.streams.FindOneAndUpdate(ctx,
 			bson.D{{Key: "_id", Value: added.Stream}},
-			bson.D{{Key: "$inc", Value: bson.D{{Key: "number", Value: int64(1)}}}, {Key: "$max", Value: bson.D{{Key: "addedAt", Value: new.AddedAt}}}},
+			bson.D{{Key: "$inc", Value: bson.D{{Key: "number", Value: int64(1)}}}, {Key: "$max", Value: bson.D{{Key: "addedAt", Value: stored.AddedAt}}}},
 			options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)).Decode(&last)
 		if err != nil {
 			return err
 		}
-		new.Number, new.AddedAt = last.Number, last.AddedAt
+		stored.Number, stored.AddedAt = last.Number, last.AddedAt
 	}
-	_, err := b.events.InsertOne(ctx, new)
+	_, err := b.events.InsertOne(ctx, stored)
 	return err
 }
 

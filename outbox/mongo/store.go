@@ -32,15 +32,15 @@ func (b *Box) Claim(ctx context.Context, limit int, lease time.Duration) (outbox
 		return outbox.Claim{}, err
 	}
 	claim := outbox.Claim{ID: outbox.NewID()}
-	mine, err := b.lease(ctx, claim.ID, streamsOf(candidates), lease)
+	leased, err := b.lease(ctx, claim.ID, streamsOf(candidates), lease)
 	if err != nil {
 		return outbox.Claim{}, fmt.Errorf("lease streams: %w", err)
 	}
-	if len(mine) == 0 {
+	if len(leased) == 0 {
 		return outbox.Claim{}, nil
 	}
 	// Now nobody else changes these rows. Those read before may have been published meanwhile.
-	rows, err := b.waiting(ctx, "$in", mine, limit)
+	rows, err := b.waiting(ctx, "$in", leased, limit)
 	if err != nil {
 		return outbox.Claim{}, errors.Join(err, b.release(ctx, claim.ID))
 	}
@@ -136,12 +136,12 @@ func (b *Box) Settle(ctx context.Context, claim outbox.Claim, outcome outbox.Out
 		return fmt.Errorf("mark published rows: %w", err)
 	}
 	for _, refusal := range outcome.Refused {
-		rest, err := b.leases.UpdateOne(ctx, bson.D{{Key: "_id", Value: refusal.Row.Stream}, {Key: "claim", Value: claim.ID}},
+		postponed, err := b.leases.UpdateOne(ctx, bson.D{{Key: "_id", Value: refusal.Row.Stream}, {Key: "claim", Value: claim.ID}},
 			bson.D{{Key: "$set", Value: bson.D{{Key: "claim", Value: ""}, {Key: "until", Value: time.Now().Add(refusal.Pause)}}}})
 		if err != nil {
 			return fmt.Errorf("postpone a refused row: %w", err)
 		}
-		if rest.MatchedCount == 0 {
+		if postponed.MatchedCount == 0 {
 			continue // its lease has expired, and another claim handles it
 		}
 		_, err = b.events.UpdateOne(ctx, bson.D{{Key: "_id", Value: refusal.Row.ID}},
@@ -164,12 +164,12 @@ func (b *Box) published(ctx context.Context, rows []outbox.Row, keep bool) error
 	for i, r := range rows {
 		ids[i] = r.ID
 	}
-	these := bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}
+	filter := bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}
 	if !keep {
-		_, err := b.events.DeleteMany(ctx, these)
+		_, err := b.events.DeleteMany(ctx, filter)
 		return err
 	}
-	_, err := b.events.UpdateMany(ctx, these, bson.D{{Key: "$set", Value: bson.D{{Key: "waiting", Value: false}, {Key: "publishedAt", Value: time.Now()}}}})
+	_, err := b.events.UpdateMany(ctx, filter, bson.D{{Key: "$set", Value: bson.D{{Key: "waiting", Value: false}, {Key: "publishedAt", Value: time.Now()}}}})
 	return err
 }
 
@@ -188,8 +188,8 @@ func (b *Box) Lag(ctx context.Context) (outbox.Lag, error) {
 	return outbox.Lag{Waiting: int(count), Oldest: max(0, time.Since(first.AddedAt))}, err
 }
 
-// forgotten is how long an expired lease is kept that nobody has renewed: its stream no longer has rows.
-const forgotten = time.Hour
+// idleLeaseLife is how long an expired lease is kept that nobody renews, because its stream no longer has rows.
+const idleLeaseLife = time.Hour
 
 // Sweep implements outbox.Store.
 func (b *Box) Sweep(ctx context.Context, keep time.Duration, limit int) (int, error) {
@@ -201,7 +201,7 @@ func (b *Box) Sweep(ctx context.Context, keep time.Duration, limit int) (int, er
 		return 0, err
 	}
 	if len(ids) < limit { // otherwise it is called again
-		if _, err := b.leases.DeleteMany(ctx, bson.D{{Key: "until", Value: bson.D{{Key: "$lt", Value: time.Now().Add(-forgotten)}}}}); err != nil {
+		if _, err := b.leases.DeleteMany(ctx, bson.D{{Key: "until", Value: bson.D{{Key: "$lt", Value: time.Now().Add(-idleLeaseLife)}}}}); err != nil {
 			return 0, err
 		}
 	}

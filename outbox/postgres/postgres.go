@@ -96,7 +96,7 @@ func (t Table) Schema() string {
 	message      json not null,                                   -- as POST /v1/publish takes it
 	added_at     timestamptz not null default now(),
 	due_at       timestamptz not null default now(),              -- not before this; while claimed, when the lease ends
-	claim        uuid,                                            -- who has it, or zeros where it rests since it was refused; null: nobody
+	claim        uuid,                                            -- who has leased it; zeros: it rests after a refusal; null: nobody
 	attempts     int not null default 0,                          -- how often it was refused
 	reason       text,                                            -- why, the last time
 	published_at timestamptz

@@ -80,7 +80,7 @@ func (s *Store) Claim(ctx context.Context, limit int, lease time.Duration) (outb
 		outbox.Row
 		sequence int64
 	}
-	taken, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (n numbered, err error) {
+	claimed, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (n numbered, err error) {
 		var message string
 		err = row.Scan(&n.sequence, &n.ID, &n.Stream, &message, &n.Attempts, &n.AddedAt)
 		n.Message = []byte(message)
@@ -89,8 +89,8 @@ func (s *Store) Claim(ctx context.Context, limit int, lease time.Duration) (outb
 	if err != nil {
 		return outbox.Claim{}, err
 	}
-	slices.SortFunc(taken, func(a, b numbered) int { return int(a.sequence - b.sequence) })
-	for _, row := range taken {
+	slices.SortFunc(claimed, func(a, b numbered) int { return int(a.sequence - b.sequence) })
+	for _, row := range claimed {
 		claim.Rows = append(claim.Rows, row.Row)
 	}
 	return claim, nil

@@ -1,10 +1,10 @@
 package folding
 
 import (
-	"container/list"
 	"crypto/sha256"
 	"encoding/json"
-	"sync"
+
+	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/manifold-es/manifold/domain"
 )
@@ -24,47 +24,13 @@ func SumOf(definition *domain.Definition) Sum {
 
 // Cache keeps the most recently used folds, by definition, since compiling one takes milliseconds. It is safe for
 // concurrent use.
-type Cache struct {
-	most int
+type Cache = lru.Cache[Sum, *Fold]
 
-	mu    sync.Mutex
-	order list.List // of *compiled, the last used in front
-	bySum map[Sum]*list.Element
-}
-
-type compiled struct {
-	sum  Sum
-	fold *Fold
-}
-
-// NewCache returns a cache of at most that many folds.
+// NewCache returns a cache of at most that many folds, at least one.
 func NewCache(most int) *Cache {
-	return &Cache{most: most, bySum: make(map[Sum]*list.Element)}
-}
-
-// Get returns the fold of a definition; nil if it is not kept.
-func (m *Cache) Get(sum Sum) *Fold {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	e := m.bySum[sum]
-	if e == nil {
-		return nil
+	kept, err := lru.New[Sum, *Fold](max(1, most))
+	if err != nil {
+		panic(err) // impossible: the size is positive
 	}
-	m.order.MoveToFront(e)
-	return e.Value.(*compiled).fold
-}
-
-// Put keeps a fold. If there are too many, it drops the least recently used.
-func (m *Cache) Put(sum Sum, fold *Fold) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if e := m.bySum[sum]; e != nil {
-		m.order.Remove(e)
-	}
-	m.bySum[sum] = m.order.PushFront(&compiled{sum, fold})
-	for m.order.Len() > m.most {
-		oldest := m.order.Back()
-		m.order.Remove(oldest)
-		delete(m.bySum, oldest.Value.(*compiled).sum)
-	}
+	return kept
 }

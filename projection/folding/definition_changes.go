@@ -67,22 +67,22 @@ func SameDocuments(a, b domain.Definition) bool {
 	return SameDefinition(a, b)
 }
 
-// part is a piece of a definition that changes as a whole.
-type part struct {
+// definitionPart is a piece of a definition that changes as a whole.
+type definitionPart struct {
 	name  string
 	value json.RawMessage
 	rule  bool // an entry of On or Map
 }
 
-func (f part) named(other part) bool { return f.name == other.name }
+func (f definitionPart) named(other definitionPart) bool { return f.name == other.name }
 
-func (f part) same(other part) bool {
+func (f definitionPart) same(other definitionPart) bool {
 	return f.name == other.name && bytes.Equal(f.value, other.value)
 }
 
 // fieldsOf returns the nonempty fields of a definition with its defaults filled in, in the form in which they are
 // compared.
-func fieldsOf(d domain.Definition) (fields []part) {
+func fieldsOf(d domain.Definition) (fields []definitionPart) {
 	d = WithDefaults(d)
 	add := func(name string, value any, empty, rule bool) {
 		if empty {
@@ -94,7 +94,7 @@ func fieldsOf(d domain.Definition) (fields []part) {
 		if err := encoder.Encode(value); err != nil {
 			return // impossible: these are texts and lists of texts
 		}
-		fields = append(fields, part{name, bytes.TrimSpace(text.Bytes()), rule})
+		fields = append(fields, definitionPart{name, bytes.TrimSpace(text.Bytes()), rule})
 	}
 	one := func(name, value string) { add(name, value, value == "", false) }
 	list := func(name string, values []string) { add(name, values, len(values) == 0, false) }
@@ -107,7 +107,7 @@ func fieldsOf(d domain.Definition) (fields []part) {
 	list("source.categories", sortedTexts(d.Source.Categories))
 	one("key", d.Key)
 	if len(d.Initial) > 0 {
-		fields = append(fields, part{name: "initial", value: canonical(d.Initial)})
+		fields = append(fields, definitionPart{name: "initial", value: canonical(d.Initial)})
 	}
 	rules("on", d.On)
 	rules("map", d.Map)

@@ -90,7 +90,7 @@ func TestChangesKnowEveryField(t *testing.T) {
 			t.Fatalf("this test does not know how to change %s, a %T", of.Name, value)
 		}
 		if len(folding.Changes(&before, &after)) == 0 {
-			t.Errorf("a change of %s is not told of", of.Name)
+			t.Errorf("a change of %s is not reported", of.Name)
 		}
 		if folding.SameDefinition(before, after) {
 			t.Errorf("with another %s definitions are said to be the same", of.Name)

@@ -20,9 +20,9 @@ const (
 
 // Rules are what a definition is checked against.
 type Rules struct {
-	Databases []string           // the names of the configured databases
-	LogIn     string             // the name of the database that also holds the log; empty: none does
-	Handlers  map[string]Handler // Go handlers that the program has registered, by name
+	Databases   []string           // the names of the configured databases
+	LogDatabase string             // the name of the database that also holds the log; empty: none does
+	Handlers    map[string]Handler // Go handlers that the program has registered, by name
 }
 
 // Check returns everything that keeps a definition from working, each problem with its place, as one *domain.Error. The
@@ -137,11 +137,11 @@ func (r Rules) checkModes(d domain.Definition, found *problems) {
 	case domain.ModeAsync:
 	case domain.ModeInline:
 		switch {
-		case d.Database == r.LogIn:
-		case r.LogIn == "":
+		case d.Database == r.LogDatabase:
+		case r.LogDatabase == "":
 			found.unsupported("mode", "mode inline folds in the append's transaction, so its documents must be in the log's database, which is not configured for documents; use async")
 		default:
-			found.unsupported("mode", "mode inline folds in the append's transaction, so its documents must be in the log's database, %q, not in %q; use async", r.LogIn, Clip(d.Database))
+			found.unsupported("mode", "mode inline folds in the append's transaction, so its documents must be in the log's database, %q, not in %q; use async", r.LogDatabase, Clip(d.Database))
 		}
 		if parks {
 			found.add("onError", "in mode inline an event that cannot be folded is refused, so nothing is ever parked; leave onError out")
@@ -163,7 +163,7 @@ func (r Rules) checkModes(d domain.Definition, found *problems) {
 // checkInline refuses expressions that use values unknown before the append commits: the time of recording, and the
 // time of occurrence, which defaults to it.
 func checkInline(f *Fold, found *problems) {
-	look := func(where string, program interface{ Uses(field string) bool }) {
+	check := func(where string, program interface{ Uses(field string) bool }) {
 		for _, field := range []string{"recordedAt", "occurredAt"} {
 			if program.Uses(field) {
 				found.add(where, "with mode inline it cannot use event.%s, which is not known before the append is committed; put the time into the event's data, or use async", field)
@@ -172,20 +172,14 @@ func checkInline(f *Fold, found *problems) {
 	}
 	switch h := f.handler.(type) {
 	case *expressions:
-		look("key", h.key)
-		for _, eventType := range h.types {
-			look("on."+eventType, h.on[eventType])
-		}
-		if h.other != nil {
-			look("on.*", h.other)
+		check("key", h.key)
+		for where, rule := range h.all {
+			check(where, rule)
 		}
 	case *mapExpressions:
-		look("key", h.key)
-		for _, eventType := range h.types {
-			look("map."+eventType, h.on[eventType])
-		}
-		if h.other != nil {
-			look("map.*", h.other)
+		check("key", h.key)
+		for where, rule := range h.all {
+			check(where, rule)
 		}
 	}
 }

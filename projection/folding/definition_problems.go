@@ -35,8 +35,8 @@ func (p *problems) adopt(err error) {
 	}
 }
 
-// maxNamed is how many problems one error spells out.
-const maxNamed = 20
+// maxListedProblems is how many problems one error spells out.
+const maxListedProblems = 20
 
 // err returns all problems as one error, with its Parts if there are several; nil if there are none. An invalid part
 // takes precedence over an unsupported one.
@@ -51,7 +51,7 @@ func (p problems) err() error {
 	if slices.ContainsFunc(p, func(one problem) bool { return one.code == domain.CodeInvalidDefinition }) {
 		code = domain.CodeInvalidDefinition
 	}
-	lines := make([]string, min(len(p), maxNamed))
+	lines := make([]string, min(len(p), maxListedProblems))
 	parts := make([]*domain.Error, len(p))
 	for i := range p {
 		parts[i] = domain.Errorf(p[i].code, p[i].where, "%s", p[i].message)

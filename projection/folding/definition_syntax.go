@@ -241,7 +241,7 @@ func yamlObject(v tree, entries []*ast.MappingValueNode, depth int) (tree, error
 
 func place(line int) string { return fmt.Sprintf("line %d", line) }
 
-func (t tree) wrong(found *problems, where, wanted string) {
+func (t tree) addWrongType(found *problems, where, wanted string) {
 	what := ""
 	switch v := t.value.(type) {
 	case nil:
@@ -278,7 +278,7 @@ func (t tree) object(found *problems, where string, known map[string]func(tree))
 func (t tree) fields(found *problems, where string) []field {
 	fields, ok := t.value.([]field)
 	if !ok {
-		t.wrong(found, where, "an object")
+		t.addWrongType(found, where, "an object")
 	}
 	seen := make(map[string]bool, len(fields))
 	for _, f := range fields {
@@ -293,7 +293,7 @@ func (t tree) fields(found *problems, where string) []field {
 func (t tree) text(found *problems, where string) string {
 	text, ok := t.value.(string)
 	if !ok || text == "" {
-		t.wrong(found, where, "a non-empty string")
+		t.addWrongType(found, where, "a non-empty string")
 	}
 	return text
 }
@@ -301,7 +301,7 @@ func (t tree) text(found *problems, where string) string {
 func (t tree) boolean(found *problems, where string) bool {
 	value, ok := t.value.(bool)
 	if !ok {
-		t.wrong(found, where, "true or false")
+		t.addWrongType(found, where, "true or false")
 	}
 	return value
 }
@@ -311,14 +311,14 @@ func (t tree) expression(found *problems, where string) string {
 	if text, ok := t.value.(string); ok && text != "" {
 		return text
 	}
-	t.wrong(found, where, "an expression as a string (in YAML, quote it: 'null', '{\"a\": 1}')")
+	t.addWrongType(found, where, "an expression as a string (in YAML, quote it: 'null', '{\"a\": 1}')")
 	return ""
 }
 
 func (t tree) texts(found *problems, where string) []string {
 	items, ok := t.value.([]tree)
 	if !ok {
-		t.wrong(found, where, "a list of strings")
+		t.addWrongType(found, where, "a list of strings")
 	}
 	texts := make([]string, len(items))
 	for i, item := range items {

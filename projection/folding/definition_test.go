@@ -81,7 +81,7 @@ func TestParseDefinitionKeepsValues(t *testing.T) {
 	}
 }
 
-// Each problem is named with its place and, where there is one, what to do about it.
+// Each problem is reported with its place and, where possible, a remedy.
 func TestParseDefinitionRefuses(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]string{
@@ -118,7 +118,7 @@ func TestParseDefinitionRefuses(t *testing.T) {
 	}
 }
 
-var rules = folding.Rules{Databases: []string{"default", "reports"}, LogIn: "default", Handlers: map[string]folding.Handler{"counter": folding.UsageHandler()}}
+var rules = folding.Rules{Databases: []string{"default", "reports"}, LogDatabase: "default", Handlers: map[string]folding.Handler{"counter": folding.UsageHandler()}}
 
 func TestCheckRefuses(t *testing.T) {
 	t.Parallel()
@@ -275,11 +275,11 @@ func TestReadDefinitions(t *testing.T) {
 		t.Errorf("two files with one name, and a broken one: %v", err)
 	}
 	if _, err := folding.ReadDefinitions(filepath.Join(folder, "nowhere")); err == nil {
-		t.Error("a folder that is not there has definitions")
+		t.Error("a folder that does not exist has definitions")
 	}
 }
 
-// Whatever text comes: no panic, and what is accepted compiles or is refused with a code, and reads back as itself.
+// No text causes a panic. An accepted definition compiles or is refused with a code, and round-trips.
 func FuzzParseDefinition(f *testing.F) {
 	f.Add([]byte(exampleYAML))
 	f.Add([]byte(exampleJSON))

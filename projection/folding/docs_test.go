@@ -10,7 +10,7 @@ import (
 	"github.com/manifold-es/manifold/projection/folding"
 )
 
-// The examples of docs/explanation/projections.md: each definition is one that works, and does what the cases behind it say.
+// The definitions in docs/explanation/projections.md work, and pass their examples.
 func TestExamplesInTheDocumentation(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/explanation/projections.md")

@@ -124,17 +124,17 @@ func (f *ExampleFile) parse(text []byte) error {
 func (t tree) items(found *problems, where, wanted string) []tree {
 	items, ok := t.value.([]tree)
 	if !ok {
-		t.wrong(found, where, wanted)
+		t.addWrongType(found, where, wanted)
 	}
 	return items
 }
 
-// whole reads a whole number of at least 1.
-func (t tree) whole(found *problems, where string) int64 {
+// positive reads a whole number of at least 1.
+func (t tree) positive(found *problems, where string) int64 {
 	text, _ := t.value.(number)
 	n, err := strconv.ParseInt(string(text), 10, 64)
 	if err != nil || n < 1 {
-		t.wrong(found, where, "a whole number of at least 1")
+		t.addWrongType(found, where, "a whole number of at least 1")
 	}
 	return n
 }
@@ -151,7 +151,7 @@ func (t tree) ids(found *problems, where string) []wantedID {
 func readUpcaster(t tree, found *problems, where string) (u domain.Upcaster) {
 	t.object(found, where, map[string]func(tree){
 		"type":       func(v tree) { u.Type = v.text(found, where+".type") },
-		"version":    func(v tree) { u.Version = v.whole(found, where+".version") },
+		"version":    func(v tree) { u.Version = v.positive(found, where+".version") },
 		"expression": func(v tree) { u.Expression = v.expression(found, where+".expression") },
 	})
 	return u
@@ -188,7 +188,7 @@ func readExample(t tree, found *problems, where string) Example {
 			w := &wantedFault{line: v.line}
 			e.want.fault = w
 			v.object(found, where+".fault", map[string]func(tree){
-				"event":   func(v tree) { w.event = v.whole(found, where+".fault.event") },
+				"event":   func(v tree) { w.event = v.positive(found, where+".fault.event") },
 				"where":   func(v tree) { w.where = v.text(found, where+".fault.where") },
 				"message": func(v tree) { w.message = v.text(found, where+".fault.message") },
 			})
@@ -217,7 +217,7 @@ func readGiven(t tree, found *problems, where string) GivenEvent {
 	moment := func(v tree, name string) time.Time {
 		at, err := time.Parse(time.RFC3339Nano, v.text(found, where+"."+name))
 		if err != nil {
-			v.wrong(found, where+"."+name, "a time such as 2026-03-01T10:00:00Z")
+			v.addWrongType(found, where+"."+name, "a time such as 2026-03-01T10:00:00Z")
 		}
 		return at.UTC()
 	}
@@ -231,7 +231,7 @@ func readGiven(t tree, found *problems, where string) GivenEvent {
 		"id": func(v tree) {
 			var err error
 			if g.ID, err = domain.ParseEventID(v.text(found, where+".id")); err != nil {
-				v.wrong(found, where+".id", "a UUID of 36 characters")
+				v.addWrongType(found, where+".id", "a UUID of 36 characters")
 			}
 		},
 	})
@@ -265,7 +265,7 @@ func (e *Example) compare(p Preview, fail func(line int, format string, args ...
 	for _, w := range e.want.documents {
 		i := slices.IndexFunc(p.Documents, func(d domain.Document) bool { return d.ID == w.id })
 		if i < 0 {
-			fail(w.line, "document %q is missing%s", w.id, others(p))
+			fail(w.line, "document %q is missing%s", w.id, existingIDs(p))
 			continue
 		}
 		for _, difference := range differences(p.Documents[i].Data, w.data) {
@@ -335,8 +335,8 @@ func (e *Example) compareFaults(p Preview, fail func(line int, format string, ar
 	}
 }
 
-// others names the documents that exist instead.
-func others(p Preview) string {
+// existingIDs names the documents that exist instead.
+func existingIDs(p Preview) string {
 	ids := make([]string, 0, 5)
 	for _, d := range p.Documents[:min(len(p.Documents), cap(ids))] {
 		ids = append(ids, fmt.Sprintf("%q", d.ID))

@@ -50,7 +50,7 @@ func compare(is, want expr.Value, path string, all *[]string) {
 			return
 		}
 	}
-	*all = append(*all, fmt.Sprintf("%sis %s, want %s", named(path), shown(is), shown(want)))
+	*all = append(*all, fmt.Sprintf("%sis %s, want %s", subject(path), format(is), format(want)))
 }
 
 func compareObjects(is, want *expr.Object, path string, all *[]string) {
@@ -63,13 +63,13 @@ func compareObjects(is, want *expr.Object, path string, all *[]string) {
 		if there, ok := is.Get(name); ok {
 			compare(there, value, prefix+name, all)
 		} else {
-			*all = append(*all, fmt.Sprintf("%sis missing, want %s", named(prefix+name), shown(value)))
+			*all = append(*all, fmt.Sprintf("%sis missing, want %s", subject(prefix+name), format(value)))
 		}
 	}
 	for i := range is.Len() {
 		name, value := is.Entry(i)
 		if _, ok := want.Get(name); !ok {
-			*all = append(*all, fmt.Sprintf("%sis %s, want no such field", named(prefix+name), shown(value)))
+			*all = append(*all, fmt.Sprintf("%sis %s, want no such field", subject(prefix+name), format(value)))
 		}
 	}
 }
@@ -83,16 +83,16 @@ func same(a, b expr.Value) bool {
 	return err == nil && bytes.Equal(one, other)
 }
 
-// named returns a path followed by a space; for the document itself it returns "it ".
-func named(path string) string {
+// subject returns a path followed by a space; for the document itself it returns "it ".
+func subject(path string) string {
 	if path == "" {
 		return "it "
 	}
 	return path + " "
 }
 
-// shown formats a value as JSON, always in the same form.
-func shown(v expr.Value) string {
+// format formats a value as JSON, always in the same form.
+func format(v expr.Value) string {
 	text, err := expr.AppendJSON(nil, v)
 	if err != nil {
 		return err.Error()

@@ -9,7 +9,7 @@ import (
 	"github.com/manifold-es/manifold/projection/folding"
 )
 
-// write puts a file into a folder.
+// write writes a file into a folder.
 func write(t *testing.T, folder, name, text string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
@@ -54,7 +54,7 @@ cases:
 		"an unwanted fault": {"", `{"cases": [
   {"name": "sums", "given": [{"type": "Added", "stream": "order-1"}], "documents": {"order-1": {"n": 0}}}]}`,
 			[]string{":2: event 1 (Added) cannot be folded: on.Added: ", ":2: document \"order-1\" is missing; there is none"}},
-		"a fault that is not there": {"", `cases:
+		"a fault that does not exist": {"", `cases:
   - name: sums
     given: [{stream: order-1, type: Added, data: {n: 1}}]
     fault: {event: 1}
@@ -141,7 +141,7 @@ func TestReadExamplesRefuses(t *testing.T) {
 	}
 }
 
-// Whatever text examples are: no panic.
+// No text of examples causes a panic.
 func FuzzReadExamples(f *testing.F) {
 	f.Add("cases:\n - name: a\n   fault: {event: 1, where: key}\n   given: [{type: A, data: [1, {a: null}]}]\n   documents: {a: {b: 1}}")
 	f.Add(`{"upcasters": [{"type": "A", "version": 1, "expression": "event.data"}], "cases": [{"name": "a", "parked": [], "given": [{"type": "A", "stream": "order-1"}]}]}`)

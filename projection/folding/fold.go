@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -253,16 +252,14 @@ func (f *Fold) checkDocument(data json.RawMessage) error {
 
 // expressions is the handler built from a definition's expressions.
 type expressions struct {
-	types   []string
+	rules[expr.Fold]
 	key     *expr.Key
 	stream  bool // the key is event.stream: no need to evaluate
 	initial *expr.Object
-	on      map[string]*expr.Fold
-	other   *expr.Fold // "*"; nil where there is none
 }
 
 func compileExpressions(meter *expr.Meter, d domain.Definition, found *problems) *expressions {
-	h := &expressions{on: make(map[string]*expr.Fold, len(d.On)), stream: d.Key == DefaultKey}
+	h := &expressions{stream: d.Key == DefaultKey}
 	var err error
 	if h.key, err = expr.CompileKey(d.Key); err != nil {
 		found.add("key", "%s", err)
@@ -270,30 +267,10 @@ func compileExpressions(meter *expr.Meter, d domain.Definition, found *problems)
 	if h.initial, err = expr.ParseDocument(d.Initial); err != nil {
 		found.add("initial", "%s", err)
 	}
-	for _, eventType := range slices.Sorted(maps.Keys(d.On)) {
-		if !meter.SpendSource(len(d.On[eventType])) {
-			break
-		}
-		fold, err := expr.CompileFold(expr.ScopeProjection, d.On[eventType])
-		if err != nil {
-			found.add("on."+eventType, "%s", err)
-			continue
-		}
-		if eventType == "*" {
-			h.other = fold
-		} else {
-			h.on[eventType] = fold
-			h.types = append(h.types, eventType)
-		}
-	}
+	h.rules = compileRules(meter, "on", d.On, func(source string) (*expr.Fold, error) {
+		return expr.CompileFold(expr.ScopeProjection, source)
+	}, found)
 	return h
-}
-
-func (h *expressions) Types() []string {
-	if h.other != nil {
-		return nil
-	}
-	return slices.Clone(h.types)
 }
 
 func (h *expressions) Key(event *Event) (string, bool, error) {
@@ -311,11 +288,9 @@ func (h *expressions) Decode(data json.RawMessage) (Value, error) {
 }
 
 func (h *expressions) Fold(doc Value, event *Event) (Value, error) {
-	fold := h.on[event.Type]
+	fold := h.of(event.Type)
 	if fold == nil {
-		if fold = h.other; fold == nil {
-			return doc, nil // an event type that was not requested, but harmless
-		}
+		return doc, nil // an event type that was not requested, but harmless
 	}
 	after, err := fold.Eval(doc.(*expr.Object), event.expression())
 	if err != nil || after == nil {

@@ -15,18 +15,12 @@ func (f *Fold) Shape() *expr.Shape {
 		if len(f.definition.Initial) > 0 {
 			shape.AddJSON(bytes.TrimSpace(f.definition.Initial))
 		}
-		for _, fold := range h.on {
-			shape.Add(fold.Shape())
-		}
-		if h.other != nil {
-			shape.Add(h.other.Shape())
+		for _, rule := range h.all {
+			shape.Add(rule.Shape())
 		}
 	case *mapExpressions:
-		for _, made := range h.on {
-			shape.Add(made.Shape())
-		}
-		if h.other != nil {
-			shape.Add(h.other.Shape())
+		for _, rule := range h.all {
+			shape.Add(rule.Shape())
 		}
 	default:
 		return nil

@@ -3,7 +3,6 @@ package folding
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
@@ -24,7 +23,7 @@ func NewEvent(event *domain.Event, meter *expr.Meter) Event { return Event{Event
 func (e *Event) Within(meter *expr.Meter) *Event {
 	e.meter = meter
 	if e.bound != nil {
-		e.bound.Within(meter)
+		e.bound.WithMeter(meter)
 	}
 	return e
 }
@@ -32,7 +31,7 @@ func (e *Event) Within(meter *expr.Meter) *Event {
 // expression returns the event as expressions see it. It is parsed once, however many expressions read it.
 func (e *Event) expression() *expr.Event {
 	if e.bound == nil {
-		e.bound = expr.NewEvent(*e.Event).Within(e.meter)
+		e.bound = expr.NewEvent(*e.Event).WithMeter(e.meter)
 	}
 	return e.bound
 }
@@ -92,14 +91,11 @@ func HandlerOf[T any](rule Rule[T]) Handler { return typed[T]{rule} }
 type typed[T any] struct{ rule Rule[T] }
 
 func (h typed[T]) Types() []string {
-	if len(h.rule.Types) == 0 {
-		return nil
-	}
-	return slices.Clone(h.rule.Types)
+	return append([]string(nil), h.rule.Types...) // nil if there are none
 }
 
 func (h typed[T]) Key(event *Event) (id string, ok bool, err error) {
-	defer caught(&err)
+	defer recoverPanic(&err)
 	id, err = h.rule.Key(*event.Event)
 	return id, id != "", err
 }
@@ -116,7 +112,7 @@ func (h typed[T]) Decode(data json.RawMessage) (Value, error) {
 }
 
 func (h typed[T]) Fold(value Value, event *Event) (_ Value, err error) {
-	defer caught(&err)
+	defer recoverPanic(&err)
 	doc := value.(*T)
 	keep, err := h.rule.Fold(doc, *event.Event)
 	if err != nil || !keep {
@@ -126,12 +122,12 @@ func (h typed[T]) Fold(value Value, event *Event) (_ Value, err error) {
 }
 
 func (h typed[T]) Encode(value Value) (data json.RawMessage, err error) {
-	defer caught(&err)
+	defer recoverPanic(&err)
 	return json.Marshal(value.(*T))
 }
 
-// caught turns a panic of an embedding program's code into an error.
-func caught(err *error) {
+// recoverPanic turns a panic of an embedding program's code into an error.
+func recoverPanic(err *error) {
 	if r := recover(); r != nil {
 		*err = fmt.Errorf("the handler panicked: %v", r)
 	}

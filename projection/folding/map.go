@@ -3,8 +3,6 @@ package folding
 import (
 	"encoding/json"
 	"errors"
-	"maps"
-	"slices"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/expr"
@@ -32,43 +30,19 @@ func (notFolded) Fold(Value, *Event) (Value, error)     { return nil, errNotFold
 // mapExpressions is the handler built from the expressions of a definition's map.
 type mapExpressions struct {
 	notFolded
-	types []string
-	key   *expr.Key
-	id    bool // the key is event.id: no need to evaluate
-	on    map[string]*expr.Map
-	other *expr.Map // "*"; nil where there is none
+	rules[expr.Map]
+	key *expr.Key
+	id  bool // the key is event.id: no need to evaluate
 }
 
 func compileMap(meter *expr.Meter, d domain.Definition, found *problems) *mapExpressions {
-	h := &mapExpressions{on: make(map[string]*expr.Map, len(d.Map)), id: d.Key == DefaultMapKey}
+	h := &mapExpressions{id: d.Key == DefaultMapKey}
 	var err error
 	if h.key, err = expr.CompileKey(d.Key); err != nil {
 		found.add("key", "%s", err)
 	}
-	for _, eventType := range slices.Sorted(maps.Keys(d.Map)) {
-		if !meter.SpendSource(len(d.Map[eventType])) {
-			break
-		}
-		program, err := expr.CompileMap(d.Map[eventType])
-		if err != nil {
-			found.add("map."+eventType, "%s", err)
-			continue
-		}
-		if eventType == "*" {
-			h.other = program
-		} else {
-			h.on[eventType] = program
-			h.types = append(h.types, eventType)
-		}
-	}
+	h.rules = compileRules(meter, "map", d.Map, expr.CompileMap, found)
 	return h
-}
-
-func (h *mapExpressions) Types() []string {
-	if h.other != nil {
-		return nil
-	}
-	return slices.Clone(h.types)
 }
 
 func (h *mapExpressions) Key(event *Event) (string, bool, error) {
@@ -81,11 +55,9 @@ func (h *mapExpressions) Key(event *Event) (string, bool, error) {
 func (h *mapExpressions) distinct() bool { return h.id }
 
 func (h *mapExpressions) record(event *Event) (Value, error) {
-	program := h.on[event.Type]
+	program := h.of(event.Type)
 	if program == nil {
-		if program = h.other; program == nil {
-			return nil, nil // an event type that was not requested, but harmless
-		}
+		return nil, nil // an event type that was not requested, but harmless
 	}
 	record, err := program.Eval(event.expression())
 	if err != nil || record == nil {
@@ -117,17 +89,14 @@ type typedMap[T any] struct {
 }
 
 func (h typedMap[T]) Types() []string {
-	if len(h.rule.Types) == 0 {
-		return nil
-	}
-	return slices.Clone(h.rule.Types)
+	return append([]string(nil), h.rule.Types...) // nil if there are none
 }
 
 func (h typedMap[T]) Key(event *Event) (id string, ok bool, err error) {
 	if h.rule.Key == nil {
 		return event.ID.String(), true, nil
 	}
-	defer caught(&err)
+	defer recoverPanic(&err)
 	id, err = h.rule.Key(*event.Event)
 	return id, id != "", err
 }
@@ -135,7 +104,7 @@ func (h typedMap[T]) Key(event *Event) (id string, ok bool, err error) {
 func (h typedMap[T]) distinct() bool { return h.rule.Key == nil }
 
 func (h typedMap[T]) record(event *Event) (_ Value, err error) {
-	defer caught(&err)
+	defer recoverPanic(&err)
 	record, err := h.rule.Map(*event.Event)
 	if err != nil || record == nil {
 		return nil, err
@@ -144,6 +113,6 @@ func (h typedMap[T]) record(event *Event) (_ Value, err error) {
 }
 
 func (h typedMap[T]) Encode(record Value) (data json.RawMessage, err error) {
-	defer caught(&err)
+	defer recoverPanic(&err)
 	return json.Marshal(record.(*T))
 }

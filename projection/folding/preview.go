@@ -110,7 +110,7 @@ func (f *Fold) try(meter *expr.Meter, events []domain.Event, upcasters *upcastin
 	if _, raw := f.handler.(asRecorded); raw {
 		upcasters = nil
 	}
-	t := trial{fold: f, meter: meter, upcasters: upcasters, documents: make(map[string]*tried)}
+	t := previewRun{fold: f, meter: meter, upcasters: upcasters, documents: make(map[string]*previewDocument)}
 	for i := range events {
 		if !meter.SpendBytes(len(events[i].Data) + len(events[i].Metadata)) {
 			break
@@ -136,24 +136,24 @@ func (f *Fold) try(meter *expr.Meter, events []domain.Event, upcasters *upcastin
 	return p, nil
 }
 
-// trial is a preview in progress.
-type trial struct {
+// previewRun is a preview in progress.
+type previewRun struct {
 	fold      *Fold
 	meter     *expr.Meter
 	upcasters *upcasting.Set
-	documents map[string]*tried
+	documents map[string]*previewDocument
 	steps     []PreviewStep
 	bytes     int
 }
 
-// tried is a document of a trial.
-type tried struct {
+// previewDocument is a document of a previewRun.
+type previewDocument struct {
 	data    json.RawMessage // nil: it does not exist
 	version int64
 	parked  bool
 }
 
-func (t *trial) step(event domain.Event) PreviewStep {
+func (t *previewRun) step(event domain.Event) PreviewStep {
 	step := PreviewStep{Event: event}
 	if !t.fold.Sees(&event) {
 		return step
@@ -170,7 +170,7 @@ func (t *trial) step(event domain.Event) PreviewStep {
 	step.DocumentID = id
 	document := t.documents[id]
 	if document == nil {
-		document = &tried{}
+		document = &previewDocument{}
 		t.documents[id] = document
 	}
 	if step.Parked = document.parked; step.Parked {

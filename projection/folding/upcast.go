@@ -8,9 +8,9 @@ import (
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// Through returns the fold with upcasters that are applied to events before the definition sees them; nil: none.
+// WithUpcasters returns the fold with upcasters that are applied to events before the definition sees them; nil: none.
 // Handlers that need the events as recorded (asRecorded) still get those.
-func (f *Fold) Through(upcasters *upcasting.Upcasters) *Fold {
+func (f *Fold) WithUpcasters(upcasters *upcasting.Upcasters) *Fold {
 	if _, raw := f.handler.(asRecorded); raw {
 		return f
 	}
@@ -21,11 +21,11 @@ func (f *Fold) Through(upcasters *upcasting.Upcasters) *Fold {
 
 // Upcast converts an event to the form that expressions are written for. With a fault the event is unchanged.
 func Upcast(meter *expr.Meter, set *upcasting.Set, event *domain.Event) *EventError {
-	return notUpcast(set.Upcast(meter, event), event)
+	return upcastError(set.Upcast(meter, event), event)
 }
 
-// notUpcast converts an upcaster's fault of an event to an EventError; nil for nil.
-func notUpcast(fault *upcasting.Fault, event *domain.Event) *EventError {
+// upcastError converts an upcaster's fault of an event to an EventError; nil for nil.
+func upcastError(fault *upcasting.Fault, event *domain.Event) *EventError {
 	if fault == nil {
 		return nil
 	}
@@ -45,7 +45,7 @@ func UpcastCopies(meter *expr.Meter, set *upcasting.Set, events []Event) (newest
 		}
 		event := *events[i].Event
 		newest[i] = Event{Event: &event, meter: meter}
-		if fault := notUpcast(set.UpcastUnrecorded(meter, &event), &event); fault != nil {
+		if fault := upcastError(set.UpcastUnrecorded(meter, &event), &event); fault != nil {
 			if faults == nil {
 				faults = make(map[int]*EventError)
 			}

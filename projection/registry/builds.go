@@ -14,45 +14,36 @@ import (
 
 // retire puts a build that is no longer read on the list of builds to drop.
 func retire(ctx context.Context, tx pgx.Tx, build domain.Build, dropAt time.Time) error {
-	_, err := tx.Exec(ctx, `
+	_, err := pg.Exec(ctx, tx, "retire a build", `
 		insert into retired_builds (tenant_id, name, build, database, drop_at) values ($1, $2, $3, $4, $5)
 		on conflict (tenant_id, name, build) do nothing`,
 		build.Owner, build.Name, build.Number, build.Database, dropAt)
-	if err != nil {
-		return fmt.Errorf("retire build %d: %w", build.Number, err)
-	}
-	return nil
+	return err
 }
 
 // RetiredBuilds returns the builds of all owners that may be dropped at before, the longest overdue first, without
 // their indexes. It leaves out builds without a date, which are live for some tenants.
 func (s *Registry) RetiredBuilds(ctx context.Context, before time.Time) ([]domain.RetiredBuild, error) {
-	rows, _ := s.db.System.Query(ctx, `
+	return pg.Select(ctx, s.db.System, "list the retired builds", func(row pgx.CollectableRow) (build domain.RetiredBuild, err error) {
+		return build, row.Scan(&build.Owner, &build.Name, &build.Number, &build.Database, (*pg.Moment)(&build.DropAt))
+	}, `
 		select b.tenant_id, b.name, b.build, b.database, b.drop_at from retired_builds b
 		where b.drop_at <= $1 order by b.drop_at`, before)
-	builds, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (domain.RetiredBuild, error) {
-		var build domain.RetiredBuild
-		return build, row.Scan(&build.Owner, &build.Name, &build.Number, &build.Database, (*pg.Moment)(&build.DropAt))
-	})
-	if err != nil {
-		return nil, pg.Unavailable(fmt.Errorf("list the retired builds: %w", err))
-	}
-	return builds, nil
 }
 
-// announced is how long an announced build may wait for its projection.
-const announced = time.Hour
+// announcedFor is how long an announced build may wait for its projection.
+const announcedFor = time.Hour
 
 // AnnounceBuild says that the table of a build is about to be created, for a projection that is created or reset. It
 // puts the build on the list of builds to drop; CreateProjection and ResetProjection take it off again. So the table is
 // found and dropped even if its creator dies in between.
 func (s *Registry) AnnounceBuild(ctx context.Context, build domain.Build) error {
-	return pg.Under(ctx, s.db.App, build.Owner, func(tx pgx.Tx) error { return retire(ctx, tx, build, time.Now().Add(announced)) })
+	return pg.Under(ctx, s.db.App, build.Owner, func(tx pgx.Tx) error { return retire(ctx, tx, build, time.Now().Add(announcedFor)) })
 }
 
-// takeAnnounced takes a build that goes live off the list. A build that was not announced is no error. It returns an
+// removeAnnounced takes a build that goes live off the list. A build that was not announced is no error. It returns an
 // error if the build is already being dropped.
-func takeAnnounced(ctx context.Context, tx pgx.Tx, id domain.ProjectionID, build int64) error {
+func removeAnnounced(ctx context.Context, tx pgx.Tx, id domain.ProjectionID, build int64) error {
 	var dropping bool
 	err := tx.QueryRow(ctx, "delete from retired_builds d where d.tenant_id = $1 and d.name = $2 and d.build = $3 returning d.dropping",
 		id.Owner, id.Name, build).Scan(&dropping)
@@ -67,51 +58,38 @@ func takeAnnounced(ctx context.Context, tx pgx.Tx, id domain.ProjectionID, build
 	return nil
 }
 
-// keepUndated keeps a build that is live only for some tenants on the list of builds to drop, without a date.
-func keepUndated(ctx context.Context, tx pgx.Tx, build domain.Build) error {
-	_, err := tx.Exec(ctx, `
+// retireUndated keeps a build that is live only for some tenants on the list of builds to drop, without a date.
+func retireUndated(ctx context.Context, tx pgx.Tx, build domain.Build) error {
+	_, err := pg.Exec(ctx, tx, "keep a build", `
 		insert into retired_builds as d (tenant_id, name, build, database, drop_at) values ($1, $2, $3, $4, 'infinity')
 		on conflict (tenant_id, name, build) do update set drop_at = 'infinity' where not d.dropping`,
 		build.Owner, build.Name, build.Number, build.Database)
-	if err != nil {
-		return fmt.Errorf("keep build %d: %w", build.Number, err)
-	}
-	return nil
+	return err
 }
 
-// dateBuild gives a build without a date a date, unless a running rebuild uses it.
-func (s *Registry) dateBuild(ctx context.Context, build domain.Build, dropAt time.Time) error {
+// scheduleDrop gives a build without a date a date, unless a running rebuild uses it.
+func (s *Registry) scheduleDrop(ctx context.Context, build domain.Build, dropAt time.Time) error {
 	return pg.Under(ctx, s.db.App, build.Owner, func(tx pgx.Tx) error {
 		if _, err := lockProjection(ctx, tx, build.ProjectionID); err != nil && !domain.IsCode(err, domain.CodeNotFound) {
 			return err
 		}
-		_, err := tx.Exec(ctx, `
+		_, err := pg.Exec(ctx, tx, "retire a build", `
 			update retired_builds d set drop_at = $4
 			where d.tenant_id = $1 and d.name = $2 and d.build = $3 and d.drop_at = 'infinity'
 			  and not exists (select from rebuilds r where r.tenant_id = $1 and r.name = $2 and r.build = $3 and `+running+")",
 			build.Owner, build.Name, build.Number, dropAt)
-		if err != nil {
-			return fmt.Errorf("retire build %d: %w", build.Number, err)
-		}
-		return nil
+		return err
 	})
 }
 
-// TakeRetired marks a retired build as being dropped and reports whether it may be dropped. After that, no rollback can
-// return to it. It must not be dropped if it was taken off the list, got a later date, or is still live for a tenant.
-// TakeRetired may be repeated and called by several processes.
-func (s *Registry) TakeRetired(ctx context.Context, build domain.Build) (bool, error) {
+// MarkDropping marks a retired build as being dropped and reports whether it may be dropped. After that, no rollback
+// can return to it. It must not be dropped if it was taken off the list, got a later date, or is still live for a
+// tenant. MarkDropping may be repeated and called by several processes.
+func (s *Registry) MarkDropping(ctx context.Context, build domain.Build) (bool, error) {
 	mark := func(set string) (marked bool, err error) {
-		err = pg.Under(ctx, s.db.App, build.Owner, func(tx pgx.Tx) error {
-			done, err := tx.Exec(ctx, "update retired_builds d set "+set+`
-				where d.tenant_id = $1 and d.name = $2 and d.build = $3 and d.drop_at <= now()`, build.Owner, build.Name, build.Number)
-			if err != nil {
-				return fmt.Errorf("mark build %d: %w", build.Number, err)
-			}
-			marked = done.RowsAffected() > 0
-			return nil
-		})
-		return marked, err
+		changed, err := pg.ExecUnder(ctx, s.db.App, build.Owner, "mark a retired build", "update retired_builds d set "+set+`
+			where d.tenant_id = $1 and d.name = $2 and d.build = $3 and d.drop_at <= now()`, build.Owner, build.Name, build.Number)
+		return changed > 0, err
 	}
 	marked, err := mark("dropping = true")
 	if err != nil || !marked {
@@ -144,36 +122,21 @@ func (s *Registry) ForgetBuild(ctx context.Context, build domain.Build) error {
 	if err := s.deleteLosses(ctx, build); err != nil {
 		return err
 	}
-	return pg.Under(ctx, s.db.App, build.Owner, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, "delete from retired_builds b where b.tenant_id = $1 and b.name = $2 and b.build = $3",
-			build.Owner, build.Name, build.Number)
-		if err != nil {
-			return fmt.Errorf("forget build %d: %w", build.Number, err)
-		}
-		return nil
-	})
+	_, err := pg.ExecUnder(ctx, s.db.App, build.Owner, "forget a build",
+		"delete from retired_builds b where b.tenant_id = $1 and b.name = $2 and b.build = $3", build.Owner, build.Name, build.Number)
+	return err
 }
 
 // Builds returns every build of an owner that may hold documents: live builds, those of running rebuilds, and retired
 // ones. They come without their indexes and in no order.
 func (s *Registry) Builds(ctx context.Context, owner domain.TenantID) ([]domain.Build, error) {
-	var builds []domain.Build
-	err := pg.Under(ctx, s.db.App, owner, func(tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, `
-			select p.name, p.build, coalesce(p.definition->>'database', '') from projections p where p.tenant_id = $1
-			union
-			select r.name, r.build, coalesce(r.definition->>'database', '') from rebuilds r where r.tenant_id = $1 and `+running+`
-			union
-			select b.name, b.build, b.database from retired_builds b where b.tenant_id = $1`, owner)
-		var err error
-		builds, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (domain.Build, error) {
-			build := domain.Build{ProjectionID: domain.ProjectionID{Owner: owner}}
-			return build, row.Scan(&build.Name, &build.Number, &build.Database)
-		})
-		if err != nil {
-			return fmt.Errorf("list the builds: %w", err)
-		}
-		return nil
-	})
-	return builds, err
+	return pg.SelectUnder(ctx, s.db.App, owner, "list the builds", func(row pgx.CollectableRow) (domain.Build, error) {
+		build := domain.Build{ProjectionID: domain.ProjectionID{Owner: owner}}
+		return build, row.Scan(&build.Name, &build.Number, &build.Database)
+	}, `
+		select p.name, p.build, coalesce(p.definition->>'database', '') from projections p where p.tenant_id = $1
+		union
+		select r.name, r.build, coalesce(r.definition->>'database', '') from rebuilds r where r.tenant_id = $1 and `+running+`
+		union
+		select b.name, b.build, b.database from retired_builds b where b.tenant_id = $1`, owner)
 }

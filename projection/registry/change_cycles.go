@@ -17,9 +17,9 @@ import (
 // would close a cycle, since all of the owner's definitions are visible there. A shared projection is checked only
 // against other shared ones, so that a tenant's own projections cannot stop the operator from deploying.
 
-// feeding returns the projections whose changes a definition folds, if the definition publishes its own changes;
+// foldedChanges returns the projections whose changes a definition folds, if the definition publishes its own changes;
 // otherwise none.
-func feeding(definition domain.Definition) (names []string) {
+func foldedChanges(definition domain.Definition) (names []string) {
 	if !definition.PublishChanges {
 		return nil
 	}
@@ -34,50 +34,51 @@ func feeding(definition domain.Definition) (names []string) {
 	return names
 }
 
-// circle returns the cycle from a projection back to itself, or nil if there is none. The first element feeds the last,
-// and each other element feeds the one before it.
-func circle(of string, feeding []string, others map[string][]string) []string {
-	from := map[string]string{} // the projection through which each one was reached
-	next := []string{}
-	come := func(by string, names []string) {
+// findCycle returns the cycle from a projection back to itself, or nil if there is none. The first element feeds the
+// last, and each other element feeds the one before it. folded are the projections whose changes this one folds, and
+// others those of the others.
+func findCycle(projection string, folded []string, others map[string][]string) []string {
+	via := map[string]string{} // the projection through which each one was reached
+	var next []string
+	visit := func(from string, names []string) {
 		for _, name := range names {
-			if _, seen := from[name]; !seen {
-				from[name] = by
+			if _, seen := via[name]; !seen {
+				via[name] = from
 				next = append(next, name)
 			}
 		}
 	}
-	for come(of, feeding); len(next) > 0; {
+	for visit(projection, folded); len(next) > 0; {
 		name := next[0]
-		if next = next[1:]; name == of {
-			way := []string{of}
-			for by := from[of]; by != of; by = from[by] {
-				way = append(way, by)
+		if next = next[1:]; name == projection {
+			cycle := []string{projection}
+			for from := via[projection]; from != projection; from = via[from] {
+				cycle = append(cycle, from)
 			}
-			return way
+			return cycle
 		}
-		come(name, others[name])
+		visit(name, others[name])
 	}
 	return nil
 }
 
-// mustEnd refuses a definition that was just written for a projection if its changes would come back to it. If one
-// owner writes several at the same time, the last one sees the others.
-func mustEnd(ctx context.Context, tx pgx.Tx, id domain.ProjectionID, definition domain.Definition) error {
-	start := feeding(definition)
-	if len(start) == 0 {
+// requireNoCycle refuses a definition that was just written for a projection if its changes would come back to it. If
+// one owner writes several at the same time, the last one sees the others.
+func requireNoCycle(ctx context.Context, tx pgx.Tx, id domain.ProjectionID, definition domain.Definition) error {
+	folded := foldedChanges(definition)
+	if len(folded) == 0 {
 		return nil
 	}
 	// Each owner of a projection has a row here, because it has taken a build number.
 	if _, err := tx.Exec(ctx, "select from build_numbers b where b.tenant_id = $1 for update", id.Owner); err != nil {
 		return fmt.Errorf("wait for other definitions: %w", err)
 	}
-	const some = `(d.definition->>'publishChanges')::boolean and d.definition->'source'->>'categories' like '%.changed"%'`
+	const publishers = `(d.definition->>'publishChanges')::boolean and d.definition->'source'->>'categories' like '%.changed"%'`
 	rows, _ := tx.Query(ctx, `
-		select d.name, d.definition from projections d where d.tenant_id in ($1, $2) and d.name <> $3 and `+some+`
+		select d.name, d.definition from projections d where d.tenant_id in ($1, $2) and d.name <> $3 and `+publishers+`
 		union all
 		select r.name, r.definition from rebuilds r cross join lateral (select r.name, r.definition) as d
-		where r.tenant_id = $1 and r.name <> $3 and `+running+` and not coalesce((r.options->>'dryRun')::boolean, false) and `+some,
+		where r.tenant_id = $1 and r.name <> $3 and `+running+` and not coalesce((r.options->>'dryRun')::boolean, false) and `+publishers,
 		id.Owner, domain.Everyone, id.Name)
 	others := make(map[string][]string)
 	var name string
@@ -87,24 +88,24 @@ func mustEnd(ctx context.Context, tx pgx.Tx, id domain.ProjectionID, definition 
 		if err := pg.DecodeStrictly(text, &other); err != nil {
 			return err
 		}
-		others[name] = append(others[name], feeding(other)...)
+		others[name] = append(others[name], foldedChanges(other)...)
 		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("read which changes the projections fold: %w", err)
 	}
-	way := circle(id.Name, start, others)
-	if way == nil {
+	cycle := findCycle(id.Name, folded, others)
+	if cycle == nil {
 		return nil
 	}
-	const most = 10
+	const maxSteps = 10
 	var steps []string
-	for i, name := range way {
-		if i == most {
-			steps = append(steps, fmt.Sprintf("and so on by %d more", len(way)-most))
+	for i, name := range cycle {
+		if i == maxSteps {
+			steps = append(steps, fmt.Sprintf("and so on by %d more", len(cycle)-maxSteps))
 			break
 		}
-		steps = append(steps, fmt.Sprintf("%q is folded by %s", domain.ChangesCategory(name), way[(i+1)%len(way)]))
+		steps = append(steps, fmt.Sprintf("%q is folded by %s", domain.ChangesCategory(name), cycle[(i+1)%len(cycle)]))
 	}
 	return domain.Errorf(domain.CodeInvalidDefinition, "source.categories", "the changes would form a cycle: %s; leave out one of these categories, or publishChanges of one of the projections",
 		strings.Join(steps, ", "))

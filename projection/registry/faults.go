@@ -3,7 +3,6 @@ package registry
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -29,21 +28,16 @@ func scanFault(row pgx.CollectableRow) (domain.Fault, error) {
 // PutFault stores the event at which a build has stopped for a tenant, and replaces an earlier fault. At is the
 // database's current time.
 func (s *Registry) PutFault(ctx context.Context, fault domain.Fault) error {
-	return pg.Under(ctx, s.db.App, fault.Tenant, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `
-			insert into faults as f (tenant_id, owner, name, build, position, event_id, stream, event_type, document_id, place, expression, message, before)
-			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
-			on conflict (tenant_id, owner, name, build) do update
-			  set position = excluded.position, event_id = excluded.event_id, stream = excluded.stream, event_type = excluded.event_type,
-			    document_id = excluded.document_id, place = excluded.place, expression = excluded.expression,
-			    message = excluded.message, before = excluded.before, at = now()`,
-			fault.Tenant, fault.Owner, fault.Name, fault.Build, fault.Position, fault.EventID, fault.Stream, fault.EventType,
-			fault.DocumentID, fault.Where, fault.Expression, fault.Message, jsonOrNull(fault.Before))
-		if err != nil {
-			return fmt.Errorf("keep a fault: %w", err)
-		}
-		return nil
-	})
+	_, err := pg.ExecUnder(ctx, s.db.App, fault.Tenant, "keep a fault", `
+		insert into faults as f (tenant_id, owner, name, build, position, event_id, stream, event_type, document_id, place, expression, message, before)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+		on conflict (tenant_id, owner, name, build) do update
+		  set position = excluded.position, event_id = excluded.event_id, stream = excluded.stream, event_type = excluded.event_type,
+		    document_id = excluded.document_id, place = excluded.place, expression = excluded.expression,
+		    message = excluded.message, before = excluded.before, at = now()`,
+		fault.Tenant, fault.Owner, fault.Name, fault.Build, fault.Position, fault.EventID, fault.Stream, fault.EventType,
+		fault.DocumentID, fault.Where, fault.Expression, fault.Message, jsonOrNull(fault.Before))
+	return err
 }
 
 // jsonOrNull returns a parameter for a jsonb column.
@@ -56,32 +50,14 @@ func jsonOrNull(raw json.RawMessage) *string {
 
 // Fault returns the event at which a build has stopped for a tenant; ok is false if it has not stopped.
 func (s *Registry) Fault(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) (fault domain.Fault, ok bool, err error) {
-	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, "select "+faultColumns+` from faults f
-			where f.tenant_id = $1 and f.owner = $2 and f.name = $3 and f.build = $4`, tenant, id.Owner, id.Name, build)
-		var err error
-		fault, err = pgx.CollectExactlyOneRow(rows, scanFault)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("read a fault: %w", err)
-		}
-		ok = true
-		return nil
-	})
-	return fault, ok, err
+	return pg.SelectOneUnder(ctx, s.db.App, tenant, "read a fault", scanFault, "select "+faultColumns+` from faults f
+		where f.tenant_id = $1 and f.owner = $2 and f.name = $3 and f.build = $4`, tenant, id.Owner, id.Name, build)
 }
 
 // Faults returns the faults of a build for all tenants, in no order.
 func (s *Registry) Faults(ctx context.Context, id domain.ProjectionID, build int64) ([]domain.Fault, error) {
-	rows, _ := s.db.System.Query(ctx, "select "+faultColumns+` from faults f
+	return pg.Select(ctx, s.db.System, "list the faults", scanFault, "select "+faultColumns+` from faults f
 		where f.owner = $1 and f.name = $2 and f.build = $3 and ($4 or f.tenant_id = $1)`, id.Owner, id.Name, build, id.Shared())
-	faults, err := pgx.CollectRows(rows, scanFault)
-	if err != nil {
-		return nil, pg.Unavailable(fmt.Errorf("list the faults: %w", err))
-	}
-	return faults, nil
 }
 
 // DeleteFault removes one tenant's fault of a build, if it has one.
@@ -117,7 +93,7 @@ func (s *Registry) retry(ctx context.Context, tenant domain.TenantID, id domain.
 	if err != nil {
 		return err
 	}
-	s.retries.Tell(Retry{tenant, id})
+	s.retries.Notify(Retry{tenant, id})
 	return nil
 }
 
@@ -171,10 +147,7 @@ func deleteOwnFaults(ctx context.Context, tx pgx.Tx, build domain.Build) error {
 }
 
 func deleteFault(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id domain.ProjectionID, build int64) error {
-	_, err := tx.Exec(ctx, "delete from faults f where f.tenant_id = $1 and f.owner = $2 and f.name = $3 and f.build = $4",
+	_, err := pg.Exec(ctx, tx, "delete a fault", "delete from faults f where f.tenant_id = $1 and f.owner = $2 and f.name = $3 and f.build = $4",
 		tenant, id.Owner, id.Name, build)
-	if err != nil {
-		return fmt.Errorf("delete a fault: %w", err)
-	}
-	return nil
+	return err
 }

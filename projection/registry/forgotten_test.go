@@ -5,10 +5,11 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/projection/registry"
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
 
-// A projection that is changed and rebuilt over and over keeps the newest versions and rebuilds.
+// A projection that is changed and rebuilt repeatedly keeps only the newest versions and rebuilds.
 func TestOldVersionsAndRebuildsAreForgotten(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
@@ -19,7 +20,7 @@ func TestOldVersionsAndRebuildsAreForgotten(t *testing.T) {
 		`insert into manifold.rebuilds (tenant_id, name, rebuild_id, build, definition, state, events_total, by, created_at, ended_at)
 			select $1, 'busy', gen_random_uuid(), n, '{}', 'swapped', 0, 'test', now() - interval '1 day' + n * interval '1 second', now() from generate_series(1, $2::int) n`,
 	} {
-		if _, err := super.Exec(t.Context(), statement, id.Owner, domain.MaxVersions+50); err != nil {
+		if _, err := super.Exec(t.Context(), statement, id.Owner, registry.MaxVersions+50); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -30,13 +31,13 @@ func TestOldVersionsAndRebuildsAreForgotten(t *testing.T) {
 	tablestest.Must(t, super.QueryRow(t.Context(), `
 		select (select count(*) from manifold.projection_versions where tenant_id = $1), count(*), min(build) from manifold.rebuilds where tenant_id = $1`,
 		id.Owner).Scan(&versions, &rebuilds, &oldest))
-	if versions != domain.MaxVersions || rebuilds != domain.MaxRebuilds+1 || oldest != domain.MaxVersions+50-domain.MaxRebuilds+1 {
+	if versions != registry.MaxVersions || rebuilds != registry.MaxRebuilds+1 || oldest != registry.MaxVersions+50-registry.MaxRebuilds+1 {
 		t.Errorf("%d versions and %d rebuilds are left, from build %d on", versions, rebuilds, oldest)
 	}
 }
 
-// Many rebuilds that failed do not push out those that swapped, which a rollback needs.
-func TestFailedRebuildsPushOutNoneThatSwapped(t *testing.T) {
+// Many failed rebuilds do not push out the swapped ones, which a rollback needs.
+func TestFailedRebuildsPushOutNoSwappedOnes(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	super := db.Pool(t, pgtest.RoleSuperuser, 1)
@@ -44,7 +45,7 @@ func TestFailedRebuildsPushOutNoneThatSwapped(t *testing.T) {
 	_, err := super.Exec(t.Context(), `
 		insert into manifold.rebuilds (tenant_id, name, rebuild_id, build, definition, state, events_total, by, created_at, ended_at)
 		select $1, 'busy', gen_random_uuid(), n, '{}', case when n <= 2 then 'swapped' else 'failed' end, 0, 'test', now() - interval '1 day' + n * interval '1 second', now()
-		from generate_series(1, $2::int) n`, id.Owner, domain.MaxRebuilds+50)
+		from generate_series(1, $2::int) n`, id.Owner, registry.MaxRebuilds+50)
 	tablestest.Must(t, err)
 	definition := domain.Definition{Name: id.Name}
 	tablestest.Must(t, s.CreateProjection(t.Context(), domain.Projection{ProjectionID: id, Definition: definition, Build: 5000}, "test"))
@@ -53,7 +54,7 @@ func TestFailedRebuildsPushOutNoneThatSwapped(t *testing.T) {
 	tablestest.Must(t, super.QueryRow(t.Context(), `
 		select count(*) filter (where state = 'swapped'), count(*) filter (where state = 'failed') from manifold.rebuilds where tenant_id = $1`,
 		id.Owner).Scan(&swapped, &failed))
-	if swapped != 2 || failed != domain.MaxRebuilds {
-		t.Errorf("%d rebuilds that swapped and %d that failed are left; want 2 and %d", swapped, failed, domain.MaxRebuilds)
+	if swapped != 2 || failed != registry.MaxRebuilds {
+		t.Errorf("%d rebuilds that swapped and %d that failed are left; want 2 and %d", swapped, failed, registry.MaxRebuilds)
 	}
 }

@@ -15,22 +15,15 @@ import (
 
 // InlineBuilds returns every tenant's inline build of a projection, with its Definition.
 func (s *Registry) InlineBuilds(ctx context.Context, id domain.ProjectionID) ([]domain.TenantBuild, error) {
-	rows, _ := s.db.System.Query(ctx, `
-		select b.tenant_id, b.owner, b.name, b.build, coalesce(b.base, 0), b.definition, coalesce(b.pinned_to, 0) from tenant_builds b
+	return pg.Select(ctx, s.db.System, "list a projection's inline builds", scanTenantBuild, "select "+tenantBuildColumns+` from tenant_builds b
 		where b.owner = $1 and b.name = $2 and b.base is null and ($3 or b.tenant_id = $1) order by b.tenant_id`, id.Owner, id.Name, id.Shared())
-	builds, err := pgx.CollectRows(rows, scanInline)
-	if err != nil {
-		return nil, pg.Unavailable(fmt.Errorf("list a projection's inline builds: %w", err))
-	}
-	return builds, nil
 }
 
 // StrayInlineBuilds returns the inline builds that no longer match their projection: it was deleted, is not inline, or
 // has another definition, or the build was retired. Builds made by a running rebuild do match. The result includes
 // builds, with their Base, that a rebuild away from inline has left unfinished. It leaves out pinned builds.
 func (s *Registry) StrayInlineBuilds(ctx context.Context) ([]domain.TenantBuild, error) {
-	rows, _ := s.db.System.Query(ctx, `
-		select b.tenant_id, b.owner, b.name, b.build, coalesce(b.base, 0), b.definition, coalesce(b.pinned_to, 0)
+	return pg.Select(ctx, s.db.System, "list the stray inline builds", scanTenantBuild, "select "+tenantBuildColumns+`
 		from tenant_builds b left join projections p on p.tenant_id = b.owner and p.name = b.name
 		where (b.base is null
 			and (p.definition ->> 'mode' is distinct from 'inline' or b.definition is distinct from p.definition
@@ -39,22 +32,6 @@ func (s *Registry) StrayInlineBuilds(ctx context.Context) ([]domain.TenantBuild,
 			and (b.pinned_to is null or b.pinned_to is distinct from p.build)
 			and not exists (select from rebuilds r where r.tenant_id = b.owner and r.name = b.name and r.build = b.build and `+running+`)
 		order by b.tenant_id, b.owner, b.name`)
-	builds, err := pgx.CollectRows(rows, scanInline)
-	if err != nil {
-		return nil, pg.Unavailable(fmt.Errorf("list the stray inline builds: %w", err))
-	}
-	return builds, nil
-}
-
-func scanInline(row pgx.CollectableRow) (domain.TenantBuild, error) {
-	var b domain.TenantBuild
-	var definition []byte
-	err := row.Scan(&b.Tenant, &b.Owner, &b.Name, &b.Build, &b.Base, &definition, &b.PinnedTo)
-	if err == nil && definition != nil {
-		b.Definition = new(domain.Definition)
-		err = pg.DecodeStrictly(definition, b.Definition)
-	}
-	return b, err
 }
 
 // BeginInline makes the tenant's appends fold into the build that is live for it, as returned by LiveProjection, if
@@ -69,7 +46,7 @@ func (s *Registry) BeginInline(ctx context.Context, tenant domain.TenantID, live
 		if ok, err := ready(ctx, head); err != nil || !ok {
 			return false, err
 		}
-		made, err := tx.Exec(ctx, `
+		made, err := pg.Exec(ctx, tx, "begin an inline build", `
 			insert into tenant_builds as t (tenant_id, owner, name, build, definition, pinned_to, fault, fault_position)
 			select l.tenant_id, p.tenant_id, p.name, coalesce(b.build, p.build), coalesce(b.definition, p.definition),
 				b.pinned_to, b.fault, b.fault_position
@@ -80,11 +57,8 @@ func (s *Registry) BeginInline(ctx context.Context, tenant domain.TenantID, live
 			  set build = excluded.build, base = null, definition = excluded.definition, held_by = null, pinned_to = excluded.pinned_to,
 			    fault = excluded.fault, fault_position = excluded.fault_position, updated_at = now()
 			  where t.base is not null`, tenant, live.Owner, live.Name, live.Build)
-		if err != nil {
-			return false, fmt.Errorf("begin an inline build: %w", err)
-		}
-		begun = made.RowsAffected() > 0
-		return begun, nil
+		begun = made > 0
+		return begun, err
 	})
 	return begun && err == nil, err
 }
@@ -111,7 +85,7 @@ func (s *Registry) MoveInline(ctx context.Context, from, to domain.TenantBuild, 
 				return false, err
 			}
 		}
-		done, err := tx.Exec(ctx, `
+		changed, err := pg.Exec(ctx, tx, "move a tenant to another build", `
 			update tenant_builds b set build = @to, base = nullif(@toBase::bigint, 0), definition = @definition, held_by = null, pinned_to = @pinned,
 			  fault = case when @pinned::bigint is not null then b.fault end, updated_at = now()
 			where b.tenant_id = @tenant and b.owner = @owner and b.name = @name and b.build = @from
@@ -122,8 +96,8 @@ func (s *Registry) MoveInline(ctx context.Context, from, to domain.TenantBuild, 
 			})
 		switch {
 		case err != nil:
-			return false, fmt.Errorf("move a tenant to another build: %w", err)
-		case done.RowsAffected() == 0:
+			return false, err
+		case changed == 0:
 			return false, domain.Errorf(domain.CodeConflict, "", "build %d of projection %q is no longer tenant %s's", from.Build, from.Name, from.Tenant)
 		}
 		moved = true
@@ -136,14 +110,11 @@ func (s *Registry) MoveInline(ctx context.Context, from, to domain.TenantBuild, 
 // live for the tenant and follows after the appends. If the build is not the tenant's, EndInline does nothing.
 func (s *Registry) EndInline(ctx context.Context, build domain.TenantBuild) error {
 	return s.changeInline(ctx, build.Tenant, func(tx pgx.Tx, _ int64, _ bool) (bool, error) {
-		done, err := tx.Exec(ctx, `
+		ended, err := pg.Exec(ctx, tx, "end an inline build", `
 			update tenant_builds b set base = $5, held_by = null, pinned_to = null, fault = null, updated_at = now()
 			where b.tenant_id = $1 and b.owner = $2 and b.name = $3 and b.build = $4 and b.base is null`,
 			build.Tenant, build.Owner, build.Name, build.Build, eventlog.EndedBase)
-		if err != nil {
-			return false, fmt.Errorf("end an inline build: %w", err)
-		}
-		return done.RowsAffected() > 0, nil
+		return ended > 0, err
 	})
 }
 
@@ -190,7 +161,7 @@ func (s *Registry) changeInline(ctx context.Context, tenant domain.TenantID, cha
 		return pg.Notify(ctx, tx, pg.ProjectionsChannel, "")
 	})
 	if err == nil && changed {
-		s.db.ProjectionsChanged.Tell(struct{}{})
+		s.db.ProjectionsChanged.Notify(struct{}{})
 	}
 	return err
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
 
-// opening is what folds into inline builds; it counts how often they are opened, and folds nothing.
+// opening counts how often inline builds are opened, and folds nothing.
 type opening struct {
 	opened int
 	before func() // called while they are opened, the first time
@@ -42,9 +42,9 @@ func (o *opening) Save(int64) ([]domain.Statement, error)             { return n
 func (o *opening) Committed()                                         {}
 func (o *opening) Forget()                                            {}
 
-// An upcaster that changes while a log's first append is under way does not find its inline builds, which nobody sees
-// before the commit. They are opened again after it, exactly once.
-func TestUpcastersBesideAFirstAppend(t *testing.T) {
+// An upcaster that changes during a log's first append does not see its inline builds, which are invisible before the
+// commit. They are opened again after it, exactly once.
+func TestUpcastersChangeDuringAFirstAppend(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
 	folds := &opening{}
@@ -67,13 +67,13 @@ func TestUpcastersBesideAFirstAppend(t *testing.T) {
 	for i, opened := range []int{1, 2, 2} {
 		tablestest.Append(t, s, tenant, tablestest.Counted("order-1", domain.Any, 1))
 		if folds.opened != opened {
-			t.Errorf("behind append %d the builds were opened %d times, want %d", i+1, folds.opened, opened)
+			t.Errorf("after append %d the builds were opened %d times, want %d", i+1, folds.opened, opened)
 		}
 	}
 }
 
-// The definition of an inline build may be one of the next release, whose process works beside this one: the build is given
-// up, and appends continue.
+// An inline build may have a definition of the next release, whose process runs beside this one. The build is given up,
+// and appends continue.
 func TestAnInlineBuildOfAnotherRelease(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -98,8 +98,8 @@ func TestAnInlineBuildOfAnotherRelease(t *testing.T) {
 	}
 }
 
-// Whoever changes a tenant's inline builds holds a connection while it reads the log by another one. Many at once leave
-// some for that, and for appends.
+// A change of inline builds holds one connection and reads the log with another. Many concurrent changes leave
+// connections for that, and for appends.
 func TestManyInlineBuildsBeginAtOnce(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t) // with 8 connections
@@ -137,7 +137,7 @@ func TestManyInlineBuildsBeginAtOnce(t *testing.T) {
 	all.Wait()
 }
 
-// A build that a rebuild has left its tenant on may have to be ended like any other: the append that finds that out goes through.
+// A build on which a rebuild has left its tenant can be ended like any other, and the append that ends it succeeds.
 func TestAPinnedInlineBuildIsEnded(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)

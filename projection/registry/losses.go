@@ -2,7 +2,6 @@ package registry
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -20,60 +19,44 @@ func (s *Registry) PutLosses(ctx context.Context, tenant domain.TenantID, id dom
 	for i, loss := range losses {
 		categories[i], positions[i] = loss.Category, loss.RemovedTo
 	}
-	return pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
-		// The tenant comes from its log's row: every tenant that has lost events has one.
-		_, err := tx.Exec(ctx, `
-			insert into build_losses as b (tenant_id, owner, name, build, category, removed_to)
-			select g.tenant_id, $2, $3, $4, n.category, n.removed_to
-			from logs g, unnest($5::text[], $6::bigint[]) as n(category, removed_to) where g.tenant_id = $1
-			on conflict (tenant_id, owner, name, build, category) do update
-			  set removed_to = excluded.removed_to, at = now() where b.removed_to < excluded.removed_to`,
-			tenant, id.Owner, id.Name, build, categories, positions)
-		if err != nil {
-			return fmt.Errorf("record a build's losses: %w", err)
-		}
-		return nil
-	})
+	// The tenant comes from its log's row: every tenant that has lost events has one.
+	_, err := pg.ExecUnder(ctx, s.db.App, tenant, "record a build's losses", `
+		insert into build_losses as b (tenant_id, owner, name, build, category, removed_to)
+		select g.tenant_id, $2, $3, $4, n.category, n.removed_to
+		from logs g, unnest($5::text[], $6::bigint[]) as n(category, removed_to) where g.tenant_id = $1
+		on conflict (tenant_id, owner, name, build, category) do update
+		  set removed_to = excluded.removed_to, at = now() where b.removed_to < excluded.removed_to`,
+		tenant, id.Owner, id.Name, build, categories, positions)
+	return err
 }
 
 // Losses returns what a tenant's documents of a build lack, by category: at most domain.GapCategories, those with the
 // highest positions.
 func (s *Registry) Losses(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) ([]domain.Loss, error) {
-	var losses []domain.Loss
-	err := pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, `
-			select b.category, b.removed_to from build_losses b
-			where b.tenant_id = $1 and b.owner = $2 and b.name = $3 and b.build = $4 order by b.removed_to desc limit $5`,
-			tenant, id.Owner, id.Name, build, domain.GapCategories)
-		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[domain.Loss])
-		if err != nil {
-			return fmt.Errorf("read a build's losses: %w", err)
-		}
-		losses = domain.MergeLosses(nil, found)
-		return nil
-	})
-	return losses, err
+	found, err := pg.SelectUnder(ctx, s.db.App, tenant, "read a build's losses", pgx.RowToStructByPos[domain.Loss], `
+		select b.category, b.removed_to from build_losses b
+		where b.tenant_id = $1 and b.owner = $2 and b.name = $3 and b.build = $4 order by b.removed_to desc limit $5`,
+		tenant, id.Owner, id.Name, build, domain.GapCategories)
+	if err != nil {
+		return nil, err
+	}
+	return domain.MergeLosses(nil, found), nil
 }
 
 // deleteLosses removes a build's losses for all tenants, tenant by tenant.
 func (s *Registry) deleteLosses(ctx context.Context, build domain.Build) error {
-	rows, _ := s.db.System.Query(ctx, `
+	tenants, err := pg.Select(ctx, s.db.System, "list the tenants that lack events in a build", pgx.RowTo[domain.TenantID], `
 		select distinct b.tenant_id from build_losses b
 		where b.owner = $1 and b.name = $2 and b.build = $3 and ($4 or b.tenant_id = $1)`, build.Owner, build.Name, build.Number, build.Shared())
-	tenants, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (tenant domain.TenantID, err error) {
-		return tenant, row.Scan((*[16]byte)(&tenant))
-	})
 	if err != nil {
-		return pg.Unavailable(fmt.Errorf("list the tenants that lack events in a build: %w", err))
+		return err
 	}
 	for _, tenant := range tenants {
-		err := pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, "delete from build_losses b where b.tenant_id = $1 and b.owner = $2 and b.name = $3 and b.build = $4",
-				tenant, build.Owner, build.Name, build.Number)
-			return err
-		})
+		_, err := pg.ExecUnder(ctx, s.db.App, tenant, "remove a build's losses",
+			"delete from build_losses b where b.tenant_id = $1 and b.owner = $2 and b.name = $3 and b.build = $4",
+			tenant, build.Owner, build.Name, build.Number)
 		if err != nil {
-			return fmt.Errorf("remove a build's losses: %w", err)
+			return err
 		}
 	}
 	return nil

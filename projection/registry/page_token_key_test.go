@@ -7,7 +7,7 @@ import (
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
 
-// All processes have one key of page tokens, and one that is too short is refused.
+// All processes share one key of page tokens. A key that is too short is refused.
 func TestPageTokenKey(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -17,12 +18,12 @@ import (
 // A transaction that touches events waiting for a parked document locks the document's row: for share to park events,
 // for update to remove them. So a document is never released while another transaction parks events for it.
 
-// Aside returns what a build, made by a version of the projection's definition, leaves out for a tenant. Version 0
+// Exclusions returns what a build, made by a version of the projection's definition, leaves out for a tenant. Version 0
 // represents a definition that is no version yet: only lasting skips apply to it. Both parts come from one snapshot.
-func (s *Registry) Aside(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build, version int64) (domain.Aside, error) {
-	var aside domain.Aside
+func (s *Registry) Exclusions(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build, version int64) (domain.Exclusions, error) {
+	var exclusions domain.Exclusions
 	err := pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
-		aside = domain.Aside{Parked: make(map[string]int64)}
+		exclusions = domain.Exclusions{Parked: make(map[string]int64)}
 		var document *string
 		var position int64
 		rows, _ := tx.Query(ctx, `
@@ -34,25 +35,25 @@ func (s *Registry) Aside(ctx context.Context, tenant domain.TenantID, id domain.
 			tenant, id.Owner, id.Name, build, version)
 		_, err := pgx.ForEachRow(rows, []any{&document, &position}, func() error {
 			if document != nil {
-				aside.Parked[*document] = position
+				exclusions.Parked[*document] = position
 			} else {
-				aside.Skipped = append(aside.Skipped, position)
+				exclusions.Skipped = append(exclusions.Skipped, position)
 			}
 			return nil
 		})
 		if err != nil {
-			return fmt.Errorf("read what is set aside: %w", err)
+			return fmt.Errorf("read what a build leaves out: %w", err)
 		}
-		slices.Sort(aside.Skipped)
-		aside.Skipped = slices.Compact(aside.Skipped)
+		slices.Sort(exclusions.Skipped)
+		exclusions.Skipped = slices.Compact(exclusions.Skipped)
 		return nil
 	})
-	return aside, err
+	return exclusions, err
 }
 
-// Park sets documents aside, and events for these and for already parked documents. It may be repeated. ok is false if
+// Park parks documents, and events for these and for already parked documents. It may be repeated. ok is false if
 // an event's document is no longer parked and not among documents. Nothing was stored then, and the caller's knowledge
-// of what is set aside is outdated.
+// of the exclusions is outdated.
 //
 // A document that is already parked from an earlier position keeps that position.
 func (s *Registry) Park(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, documents []domain.ParkedDocument, events []domain.ParkedEvent) (ok bool, err error) {
@@ -63,7 +64,7 @@ func (s *Registry) Park(ctx context.Context, tenant domain.TenantID, id domain.P
 		waiting[event.DocumentID] = struct{}{}
 	}
 	all := slices.Sorted(maps.Keys(waiting)) // a fixed order avoids deadlocks
-	documents = slices.SortedFunc(slices.Values(documents), func(a, b domain.ParkedDocument) int { return compareText(a.ID, b.ID) })
+	documents = slices.SortedFunc(slices.Values(documents), func(a, b domain.ParkedDocument) int { return strings.Compare(a.ID, b.ID) })
 	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
 		if len(documents) > 0 {
 			if err := parkDocuments(ctx, tx, tenant, id, build, documents); err != nil {
@@ -79,37 +80,24 @@ func (s *Registry) Park(ctx context.Context, tenant domain.TenantID, id domain.P
 			return fmt.Errorf("lock parked documents: %w", err)
 		}
 		if len(there) < len(all) {
-			return errLeft
+			return errNotParked
 		}
-		_, err = tx.Exec(ctx, `
+		_, err = pg.Exec(ctx, tx, "park events", `
 			insert into parked_events (tenant_id, owner, name, build, document_id, position)
 			select d.tenant_id, d.owner, d.name, d.build, d.document_id, e.position
 			from parked_documents d join unnest($5::text[], $6::bigint[]) as e (document_id, position) on e.document_id = d.document_id
 			where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4
 			on conflict do nothing`, tenant, id.Owner, id.Name, build, ids, positions)
-		if err != nil {
-			return fmt.Errorf("park events: %w", err)
-		}
-		return nil
+		return err
 	})
-	if errors.Is(err, errLeft) {
+	if errors.Is(err, errNotParked) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-// errLeft aborts a transaction that finds a document no longer parked.
-var errLeft = errors.New("a document is parked no more")
-
-func compareText(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
-}
+// errNotParked aborts a transaction that finds a document no longer parked.
+var errNotParked = errors.New("the document is no longer parked")
 
 func parkDocuments(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id domain.ProjectionID, build int64, documents []domain.ParkedDocument) error {
 	var batch pgx.Batch
@@ -149,61 +137,32 @@ func scanParked(row pgx.CollectableRow) (domain.ParkedDocument, error) {
 // ParkedDocuments returns the first limit documents after the id after (empty: from the first) that a build has parked
 // for a tenant, ordered by id.
 func (s *Registry) ParkedDocuments(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, after string, limit int) ([]domain.ParkedDocument, error) {
-	var documents []domain.ParkedDocument
-	err := pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, "select "+parkedColumns+` from parked_documents d
-			where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.document_id > $5
-			order by d.document_id limit $6`, tenant, id.Owner, id.Name, build, after, limit)
-		var err error
-		if documents, err = pgx.CollectRows(rows, scanParked); err != nil {
-			return fmt.Errorf("list the parked documents: %w", err)
-		}
-		return nil
-	})
-	return documents, err
+	return pg.SelectUnder(ctx, s.db.App, tenant, "list the parked documents", scanParked, "select "+parkedColumns+` from parked_documents d
+		where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.document_id > $5
+		order by d.document_id limit $6`, tenant, id.Owner, id.Name, build, after, limit)
 }
 
 // CountParked returns how many documents a build has parked for a tenant.
 func (s *Registry) CountParked(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) (count int64, err error) {
-	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, "select count(*) from parked_documents where tenant_id = $1 and owner = $2 and name = $3 and build = $4",
-			tenant, id.Owner, id.Name, build).Scan(&count)
-		if err != nil {
-			return fmt.Errorf("count the parked documents: %w", err)
-		}
-		return nil
-	})
+	count, _, err = pg.SelectOneUnder(ctx, s.db.App, tenant, "count the parked documents", pgx.RowTo[int64],
+		"select count(*) from parked_documents where tenant_id = $1 and owner = $2 and name = $3 and build = $4", tenant, id.Owner, id.Name, build)
 	return count, err
 }
 
 // ParkedDocument returns one parked document; ok is false if it is not parked.
 func (s *Registry) ParkedDocument(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string) (parked domain.ParkedDocument, ok bool, err error) {
-	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, "select "+parkedColumns+` from parked_documents d
-			where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.document_id = $5`, tenant, id.Owner, id.Name, build, document)
-		var err error
-		parked, err = pgx.CollectExactlyOneRow(rows, scanParked)
-		if ok = err == nil; !ok && !errors.Is(err, pgx.ErrNoRows) {
-			return fmt.Errorf("read a parked document: %w", err)
-		}
-		return nil
-	})
-	return parked, ok, err
+	return pg.SelectOneUnder(ctx, s.db.App, tenant, "read a parked document", scanParked, "select "+parkedColumns+` from parked_documents d
+		where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.document_id = $5`, tenant, id.Owner, id.Name, build, document)
 }
 
 // RemoveParked records that a waiting event, at a position, is about to remove a parked document. For a document that
 // is not parked it records nothing.
 func (s *Registry) RemoveParked(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, position int64) error {
-	return pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `
-			update parked_documents d set removed_at = $6
-			where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.document_id = $5`,
-			tenant, id.Owner, id.Name, build, document, position)
-		if err != nil {
-			return fmt.Errorf("record the removal of a parked document: %w", err)
-		}
-		return nil
-	})
+	_, err := pg.ExecUnder(ctx, s.db.App, tenant, "record the removal of a parked document", `
+		update parked_documents d set removed_at = $6
+		where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.document_id = $5`,
+		tenant, id.Owner, id.Name, build, document, position)
+	return err
 }
 
 // ParkedEvents returns the first limit events after position after that wait for a build's parked document, in order.
@@ -240,18 +199,19 @@ func scanEvent(row pgx.CollectableRow) (domain.Event, error) {
 }
 
 // Unpark removes waiting events, at the given positions, of a build's parked document, because they have taken effect.
-// If no events are left, the document is released and left is true; events parked meanwhile keep it parked. With a
-// failure, which must be that of the first event still waiting, the document stays in any case. left is also true for a
-// document that is not parked.
-func (s *Registry) Unpark(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, done []int64, failure *domain.ParkedDocument) (left bool, err error) {
+// If no event waits any longer, the document is unparked and unparked is true; events parked meanwhile keep it parked.
+// With a failure, which must be that of the first event still waiting, the document stays parked. unparked is also true
+// for a document that was not parked.
+func (s *Registry) Unpark(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, done []int64, failure *domain.ParkedDocument) (unparked bool, err error) {
 	err = s.retry(ctx, tenant, id, func(tx pgx.Tx) error {
-		if left, _, err = lockParked(ctx, tx, tenant, id, build, document); left || err != nil {
+		parked, _, err := lockParked(ctx, tx, tenant, id, build, document)
+		if unparked = !parked; unparked || err != nil {
 			return err
 		}
-		left, err = unpark(ctx, tx, tenant, id, build, document, done, failure)
+		unparked, err = unpark(ctx, tx, tenant, id, build, document, done, failure)
 		return err
 	})
-	return left && err == nil, err
+	return unparked && err == nil, err
 }
 
 // UnparkHeld is Unpark with the result of fold. While fold runs, no event can be parked for the document: an attempt to
@@ -264,11 +224,11 @@ func (s *Registry) Unpark(ctx context.Context, tenant domain.TenantID, id domain
 // no other connection may be left. So the caller must allow only a few of these at a time in a process.
 func (s *Registry) UnparkHeld(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string,
 	fold func(ctx context.Context, removedAt int64, waiting func(ctx context.Context, after int64, limit int) ([]domain.Event, error)) (done []int64, failure *domain.ParkedDocument, err error),
-) (left bool, err error) {
+) (unparked bool, err error) {
 	var foldErr error
 	err = s.retry(ctx, tenant, id, func(tx pgx.Tx) error {
-		var removedAt int64
-		if left, removedAt, err = lockParked(ctx, tx, tenant, id, build, document); left || err != nil {
+		parked, removedAt, err := lockParked(ctx, tx, tenant, id, build, document)
+		if unparked = !parked; unparked || err != nil {
 			return err
 		}
 		waiting := func(ctx context.Context, after int64, limit int) ([]domain.Event, error) {
@@ -279,28 +239,28 @@ func (s *Registry) UnparkHeld(ctx context.Context, tenant domain.TenantID, id do
 		if done, failure, foldErr = fold(ctx, removedAt, waiting); foldErr != nil {
 			return foldErr
 		}
-		left, err = unpark(ctx, tx, tenant, id, build, document, done, failure)
+		unparked, err = unpark(ctx, tx, tenant, id, build, document, done, failure)
 		return err
 	})
 	if foldErr != nil {
 		err = pg.Unavailable(foldErr)
 	}
-	return left && err == nil, err
+	return unparked && err == nil, err
 }
 
 // unpark does the work of Unpark in a transaction that has locked the document's row.
-func unpark(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, done []int64, failure *domain.ParkedDocument) (left bool, err error) {
-	_, err = tx.Exec(ctx, `
+func unpark(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, done []int64, failure *domain.ParkedDocument) (unparked bool, err error) {
+	_, err = pg.Exec(ctx, tx, "remove waiting events", `
 		delete from parked_events e
 		where e.tenant_id = $1 and e.owner = $2 and e.name = $3 and e.build = $4 and e.document_id = $5
 		  and (e.position = any($6)
 		    or not exists (select from events l where l.tenant_id = e.tenant_id and l.position = e.position))`, // removed from the log
 		tenant, id.Owner, id.Name, build, document, done)
 	if err != nil {
-		return false, fmt.Errorf("take parked events away: %w", err)
+		return false, err
 	}
 	if failure != nil {
-		_, err := tx.Exec(ctx, `
+		_, err := pg.Exec(ctx, tx, "change a parked document", `
 			update parked_documents d set position = @position, event_id = @event, stream = @stream, event_type = @type, place = @place,
 			  expression = @expression, message = @message, before = @before
 			where d.tenant_id = @tenant and d.owner = @owner and d.name = @name and d.build = @build and d.document_id = @document`,
@@ -309,36 +269,24 @@ func unpark(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id domain.Pr
 				"event": failure.EventID, "stream": failure.Stream, "type": failure.EventType, "place": failure.Where,
 				"expression": failure.Expression, "message": failure.Message, "before": jsonOrNull(failure.Before),
 			})
-		if err != nil {
-			return false, fmt.Errorf("change a parked document: %w", err)
-		}
-		return false, nil
+		return false, err
 	}
-	gone, err := tx.Exec(ctx, `
+	deleted, err := pg.Exec(ctx, tx, "unpark a document", `
 		delete from parked_documents d
 		where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.document_id = $5
 		  and not exists (select from parked_events e where e.tenant_id = d.tenant_id and e.owner = d.owner and e.name = d.name
 		    and e.build = d.build and e.document_id = d.document_id)`, tenant, id.Owner, id.Name, build, document)
-	if err != nil {
-		return false, fmt.Errorf("leave a parked document: %w", err)
-	}
-	return gone.RowsAffected() > 0, nil
+	return deleted > 0, err
 }
 
 // lockParked locks a parked document's row and returns the position of the event that removed the document (0: none).
-// left is true if there is no row.
-func lockParked(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id domain.ProjectionID, build int64, document string) (left bool, removedAt int64, err error) {
-	err = tx.QueryRow(ctx, `
+// parked is false if there is no row.
+func lockParked(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id domain.ProjectionID, build int64, document string) (parked bool, removedAt int64, err error) {
+	removedAt, parked, err = pg.SelectOne(ctx, tx, "lock a parked document", pgx.RowTo[int64], `
 		select coalesce(d.removed_at, 0) from parked_documents d
 		where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.document_id = $5 for update`,
-		tenant, id.Owner, id.Name, build, document).Scan(&removedAt)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return true, 0, nil
-	case err != nil:
-		return false, 0, fmt.Errorf("lock a parked document: %w", err)
-	}
-	return false, removedAt, nil
+		tenant, id.Owner, id.Name, build, document)
+	return parked, removedAt, err
 }
 
 // DiscardParked gives up the events that wait for a build's parked document. Each becomes a skipped event of the
@@ -347,14 +295,14 @@ func lockParked(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id domai
 // not parked.
 func (s *Registry) DiscardParked(ctx context.Context, skip domain.SkippedEvent, build int64, document string, folded int64) error {
 	return s.retry(ctx, skip.Tenant, skip.ProjectionID, func(tx pgx.Tx) error {
-		left, _, err := lockParked(ctx, tx, skip.Tenant, skip.ProjectionID, build, document)
+		parked, _, err := lockParked(ctx, tx, skip.Tenant, skip.ProjectionID, build, document)
 		if err != nil {
 			return err
 		}
-		if left {
+		if !parked {
 			return domain.Errorf(domain.CodeNotFound, "documentId", "projection %q has no parked document %q", skip.Name, document)
 		}
-		_, err = tx.Exec(ctx, `
+		_, err = pg.Exec(ctx, tx, "record discarded events", `
 			insert into skipped_events (tenant_id, owner, name, version, position, event_id, message, reason, by, lasting)
 			select p.tenant_id, p.owner, p.name, @version::bigint, p.position, e.event_id, d.message, @reason::text, @by::text, true
 			from parked_documents d
@@ -368,7 +316,7 @@ func (s *Registry) DiscardParked(ctx context.Context, skip domain.SkippedEvent, 
 				"version": skip.Version, "reason": skip.Reason, "by": skip.By,
 			})
 		if err != nil {
-			return fmt.Errorf("record discarded events: %w", err)
+			return err
 		}
 		return deleteParked(ctx, tx, skip.Tenant, skip.ProjectionID, build, &document)
 	})
@@ -377,11 +325,11 @@ func (s *Registry) DiscardParked(ctx context.Context, skip domain.SkippedEvent, 
 // deleteParked removes what a build has parked for a tenant: one document with its events; nil: all.
 func deleteParked(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id domain.ProjectionID, build int64, document *string) error {
 	for _, table := range []string{"parked_events", "parked_documents"} {
-		_, err := tx.Exec(ctx, "delete from "+table+` t
+		_, err := pg.Exec(ctx, tx, "delete "+table, "delete from "+table+` t
 			where t.tenant_id = $1 and t.owner = $2 and t.name = $3 and t.build = $4 and ($5::text is null or t.document_id = $5)`,
 			tenant, id.Owner, id.Name, build, document)
 		if err != nil {
-			return fmt.Errorf("remove what was parked: %w", err)
+			return err
 		}
 	}
 	return nil

@@ -57,10 +57,10 @@ func TestParkedDocuments(t *testing.T) {
 	// Who was earlier at it stays; who found an earlier event takes its place.
 	park(tenant, true, []domain.ParkedDocument{parked(tenant, "a", 5)}, domain.ParkedEvent{DocumentID: "a", Position: 5})
 	park(tenant, true, []domain.ParkedDocument{parked(tenant, "b", 1)}, domain.ParkedEvent{DocumentID: "b", Position: 1})
-	aside, err := s.Aside(t.Context(), tenant, id, 1, 7)
+	exclusions, err := s.Exclusions(t.Context(), tenant, id, 1, 7)
 	tablestest.Must(t, err)
-	if len(aside.Parked) != 2 || aside.Parked["a"] != 2 || aside.Parked["b"] != 1 || len(aside.Skipped) != 0 {
-		t.Errorf("set aside is %+v", aside)
+	if len(exclusions.Parked) != 2 || exclusions.Parked["a"] != 2 || exclusions.Parked["b"] != 1 || len(exclusions.Skipped) != 0 {
+		t.Errorf("the exclusions are %+v", exclusions)
 	}
 	list, err := s.ParkedDocuments(t.Context(), tenant, id, 1, "", 10)
 	tablestest.Must(t, err)
@@ -74,7 +74,7 @@ func TestParkedDocuments(t *testing.T) {
 		}
 	}
 	if page, err := s.ParkedDocuments(t.Context(), tenant, id, 1, "a", 10); err != nil || len(page) != 1 || page[0].ID != "b" {
-		t.Errorf("behind a: %+v, %v", page, err)
+		t.Errorf("after a: %+v, %v", page, err)
 	}
 	// Some of a's events take effect; one stands in the way.
 	failure := parked(tenant, "a", 5)
@@ -106,8 +106,8 @@ func TestParkedDocuments(t *testing.T) {
 	tablestest.Must(t, s.DiscardParked(t.Context(), skip, 1, "b", 0))
 	tablestest.WantCode(t, s.DiscardParked(t.Context(), skip, 1, "b", 0), domain.CodeNotFound)
 	for version, want := range map[int64][]int64{7: {1, 4}, 8: {1, 4}, 0: {1, 4}} {
-		if aside, err := s.Aside(t.Context(), tenant, id, 1, version); err != nil || len(aside.Parked) != 0 || !slices.Equal(aside.Skipped, want) {
-			t.Errorf("version %d: set aside is %+v, %v", version, aside, err)
+		if exclusions, err := s.Exclusions(t.Context(), tenant, id, 1, version); err != nil || len(exclusions.Parked) != 0 || !slices.Equal(exclusions.Skipped, want) {
+			t.Errorf("version %d: the exclusions are %+v, %v", version, exclusions, err)
 		}
 	}
 	skipped, err := s.SkippedEvents(t.Context(), tenant, id, 10)
@@ -116,8 +116,8 @@ func TestParkedDocuments(t *testing.T) {
 		t.Errorf("skipped are %+v", skipped)
 	}
 	// The other tenant has seen nothing of all this, and goes when the build does.
-	if aside, err := s.Aside(t.Context(), other, id, 1, 7); err != nil || aside.Parked["a"] != 2 || aside.Parked["b"] != 4 || len(aside.Skipped) != 0 {
-		t.Errorf("the other's: %+v, %v", aside, err)
+	if exclusions, err := s.Exclusions(t.Context(), other, id, 1, 7); err != nil || exclusions.Parked["a"] != 2 || exclusions.Parked["b"] != 4 || len(exclusions.Skipped) != 0 {
+		t.Errorf("the other's: %+v, %v", exclusions, err)
 	}
 	ids, err := s.ParkedIDs(t.Context(), id, 1)
 	tablestest.Must(t, err)
@@ -129,12 +129,12 @@ func TestParkedDocuments(t *testing.T) {
 	park(other, true, nil, domain.ParkedEvent{DocumentID: "b", Position: there[len(there)-1] + 1})
 	skip.Tenant = other
 	tablestest.Must(t, s.DiscardParked(t.Context(), skip, 1, "b", there[len(there)-1]))
-	if aside, err := s.Aside(t.Context(), other, id, 1, 7); err != nil || !slices.Equal(aside.Skipped, []int64{there[len(there)-1] + 1}) {
-		t.Errorf("discarded behind position %d: %+v, %v", there[len(there)-1], aside, err)
+	if exclusions, err := s.Exclusions(t.Context(), other, id, 1, 7); err != nil || !slices.Equal(exclusions.Skipped, []int64{there[len(there)-1] + 1}) {
+		t.Errorf("discarded after position %d: %+v, %v", there[len(there)-1], exclusions, err)
 	}
 	tablestest.Must(t, s.DeleteParked(t.Context(), id, 1))
-	if aside, err := s.Aside(t.Context(), other, id, 1, 7); err != nil || len(aside.Parked) != 0 {
-		t.Errorf("after the build: %+v, %v", aside, err)
+	if exclusions, err := s.Exclusions(t.Context(), other, id, 1, 7); err != nil || len(exclusions.Parked) != 0 {
+		t.Errorf("after the build: %+v, %v", exclusions, err)
 	}
 }
 
@@ -180,17 +180,17 @@ func TestSkippedEvents(t *testing.T) {
 		t.Errorf("skipped is %+v", skipped)
 	}
 	if got := <-heard; got != id {
-		t.Errorf("told of %v", got)
+		t.Errorf("reported %v", got)
 	}
 	_, err = s.SkipEvent(t.Context(), skip, 3)
 	tablestest.WantCode(t, err, domain.CodeConflict)
-	if aside, err := s.Aside(t.Context(), tenant, id, 3, 2); err != nil || !slices.Equal(aside.Skipped, []int64{4}) {
-		t.Errorf("set aside is %+v, %v", aside, err)
+	if exclusions, err := s.Exclusions(t.Context(), tenant, id, 3, 2); err != nil || !slices.Equal(exclusions.Skipped, []int64{4}) {
+		t.Errorf("the exclusions are %+v, %v", exclusions, err)
 	}
 	passedOver := func(version int64, want ...int64) {
 		t.Helper()
-		if aside, err := s.Aside(t.Context(), tenant, id, 3, version); err != nil || !slices.Equal(aside.Skipped, want) {
-			t.Errorf("version %d passes over %v, %v; want %v", version, aside.Skipped, err, want)
+		if exclusions, err := s.Exclusions(t.Context(), tenant, id, 3, version); err != nil || !slices.Equal(exclusions.Skipped, want) {
+			t.Errorf("version %d skips %v, %v; want %v", version, exclusions.Skipped, err, want)
 		}
 	}
 	passedOver(3, 4)
@@ -221,9 +221,9 @@ func TestSkippedEvents(t *testing.T) {
 	}
 }
 
-// While a document is held nothing comes to wait for it: whoever tries does so behind it, and finds out that the document is
-// parked no more. Where the lock is lost in between nothing is taken away.
-func TestParkedDocumentIsHeld(t *testing.T) {
+// While a document is locked, no event can start to wait for it: the attempt waits for the lock, and then finds that
+// the document is no longer parked. If the lock is lost, no event is removed.
+func TestUnparkHeldLocksTheDocument(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	super := db.Pool(t, pgtest.RoleSuperuser, 1)

@@ -11,9 +11,12 @@ import (
 	"github.com/manifold-es/manifold/pg"
 )
 
+// MaxVersions is how many versions of a definition are kept.
+const MaxVersions = 1000
+
 // insertVersion stores a projection's new definition as its next version, and returns the version's number. Version and
 // At are the database's. It must run in the transaction that changes the projection's row and has locked or just
-// created it, so that nobody else takes the same number. The newest domain.MaxVersions of a projection are kept.
+// created it, so that nobody else takes the same number. The newest MaxVersions of a projection are kept.
 func insertVersion(ctx context.Context, tx pgx.Tx, v domain.ProjectionVersion) (version int64, err error) {
 	definition, err := json.Marshal(v.Definition)
 	if err != nil {
@@ -32,36 +35,22 @@ func insertVersion(ctx context.Context, tx pgx.Tx, v domain.ProjectionVersion) (
 	if err != nil {
 		return 0, fmt.Errorf("keep a projection's version: %w", err)
 	}
-	_, err = tx.Exec(ctx, "delete from projection_versions v where v.tenant_id = $1 and v.name = $2 and v.version <= $3",
-		v.Owner, v.Name, version-domain.MaxVersions)
-	if err != nil {
-		return 0, fmt.Errorf("forget a projection's oldest version: %w", err)
-	}
-	return version, nil
+	_, err = pg.Exec(ctx, tx, "forget a projection's oldest version",
+		"delete from projection_versions v where v.tenant_id = $1 and v.name = $2 and v.version <= $3", v.Owner, v.Name, version-MaxVersions)
+	return version, err
 }
 
 // ProjectionVersions returns the versions of a projection's definition, newest first and at most limit. It returns none
 // if there never was such a projection.
 func (s *Registry) ProjectionVersions(ctx context.Context, id domain.ProjectionID, limit int) ([]domain.ProjectionVersion, error) {
-	var versions []domain.ProjectionVersion
-	err := pg.Under(ctx, s.db.App, id.Owner, func(tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, `
-			select v.version, v.definition, v.cause, v.by, coalesce(v.rebuild_id, '00000000-0000-0000-0000-000000000000'), v.at
-			from projection_versions v where v.tenant_id = $1 and v.name = $2 order by v.version desc limit $3`,
-			id.Owner, id.Name, limit)
-		var err error
-		versions, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (domain.ProjectionVersion, error) {
-			v := domain.ProjectionVersion{ProjectionID: id}
-			var definition []byte
-			if err := row.Scan(&v.Version, &definition, &v.Cause, &v.By, &v.Rebuild, (*pg.Moment)(&v.At)); err != nil {
-				return v, err
-			}
-			return v, pg.DecodeStrictly(definition, &v.Definition)
-		})
-		if err != nil {
-			return fmt.Errorf("list a projection's versions: %w", err)
+	return pg.SelectUnder(ctx, s.db.App, id.Owner, "list a projection's versions", func(row pgx.CollectableRow) (domain.ProjectionVersion, error) {
+		v := domain.ProjectionVersion{ProjectionID: id}
+		var definition []byte
+		if err := row.Scan(&v.Version, &definition, &v.Cause, &v.By, &v.Rebuild, (*pg.Moment)(&v.At)); err != nil {
+			return v, err
 		}
-		return nil
-	})
-	return versions, err
+		return v, pg.DecodeStrictly(definition, &v.Definition)
+	}, `
+		select v.version, v.definition, v.cause, v.by, coalesce(v.rebuild_id, '00000000-0000-0000-0000-000000000000'), v.at
+		from projection_versions v where v.tenant_id = $1 and v.name = $2 order by v.version desc limit $3`, id.Owner, id.Name, limit)
 }

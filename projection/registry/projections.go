@@ -14,7 +14,10 @@ import (
 	"github.com/manifold-es/manifold/pg"
 )
 
-var projectionQuota = pg.Quota{Things: "projections", Table: "projections", Most: domain.MaxProjections}
+// MaxProjections is how many unshared projections a tenant may have. Concurrent creation may exceed it slightly.
+const MaxProjections = 1000
+
+var projectionQuota = pg.Quota{Items: "projections", Table: "projections", Max: MaxProjections}
 
 // Shared projections are rows of domain.Everyone, which no tenant's key can ever select.
 //
@@ -41,7 +44,7 @@ func scanProjectionAnd(row pgx.CollectableRow, more ...any) (domain.Projection, 
 
 // CreateProjection creates a projection with its first build, whose number comes from NextBuild. It stores the
 // definition as a version made by by. Version, Revision and times are the database's. If the owner already has the
-// name, the error is domain.CodeAlreadyExists. A tenant may have domain.MaxProjections; beyond that the error is
+// name, the error is domain.CodeAlreadyExists. A tenant may have MaxProjections; beyond that the error is
 // domain.CodeQuotaExceeded.
 func (s *Registry) CreateProjection(ctx context.Context, projection domain.Projection, by string) error {
 	definition, err := json.Marshal(projection.Definition)
@@ -60,10 +63,10 @@ func (s *Registry) CreateProjection(ctx context.Context, projection domain.Proje
 		if err := projectionQuota.Check(ctx, tx, projection.Owner); err != nil {
 			return err
 		}
-		if err := mustEnd(ctx, tx, projection.ProjectionID, projection.Definition); err != nil {
+		if err := requireNoCycle(ctx, tx, projection.ProjectionID, projection.Definition); err != nil {
 			return err
 		}
-		if err := takeAnnounced(ctx, tx, projection.ProjectionID, projection.Build); err != nil {
+		if err := removeAnnounced(ctx, tx, projection.ProjectionID, projection.Build); err != nil {
 			return err
 		}
 		// If the name was used before, its versions continue.
@@ -73,44 +76,26 @@ func (s *Registry) CreateProjection(ctx context.Context, projection domain.Proje
 		if err != nil || version == 1 {
 			return err
 		}
-		_, err = tx.Exec(ctx, "update projections p set version = $3 where p.tenant_id = $1 and p.name = $2", projection.Owner, projection.Name, version)
-		if err != nil {
-			return fmt.Errorf("set the version of a projection: %w", err)
-		}
-		return nil
+		_, err = pg.Exec(ctx, tx, "set the version of a projection",
+			"update projections p set version = $3 where p.tenant_id = $1 and p.name = $2", projection.Owner, projection.Name, version)
+		return err
 	})
 }
 
 // Projection returns a projection, or domain.CodeNotFound if there is none.
 func (s *Registry) Projection(ctx context.Context, id domain.ProjectionID) (domain.Projection, error) {
-	var projection domain.Projection
-	err := pg.Under(ctx, s.db.App, id.Owner, func(tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, "select "+projectionColumns+" from projections p where p.tenant_id = $1 and p.name = $2", id.Owner, id.Name)
-		var err error
-		projection, err = pgx.CollectExactlyOneRow(rows, scanProjection)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return noProjection(id)
-		}
-		if err != nil {
-			return fmt.Errorf("read a projection: %w", err)
-		}
-		return nil
-	})
+	projection, ok, err := pg.SelectOneUnder(ctx, s.db.App, id.Owner, "read a projection", scanProjection,
+		"select "+projectionColumns+" from projections p where p.tenant_id = $1 and p.name = $2", id.Owner, id.Name)
+	if err == nil && !ok {
+		err = noProjection(id)
+	}
 	return projection, err
 }
 
 // Projections returns an owner's projections, ordered by name.
 func (s *Registry) Projections(ctx context.Context, owner domain.TenantID) ([]domain.Projection, error) {
-	var projections []domain.Projection
-	err := pg.Under(ctx, s.db.App, owner, func(tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, "select "+projectionColumns+" from projections p where p.tenant_id = $1 order by p.name", owner)
-		var err error
-		if projections, err = pgx.CollectRows(rows, scanProjection); err != nil {
-			return fmt.Errorf("list the projections: %w", err)
-		}
-		return nil
-	})
-	return projections, err
+	return pg.SelectUnder(ctx, s.db.App, owner, "list the projections", scanProjection,
+		"select "+projectionColumns+" from projections p where p.tenant_id = $1 order by p.name", owner)
 }
 
 // AllProjections returns the projections of all owners that were changed after since, the greatest UpdatedAt that the
@@ -119,28 +104,16 @@ func (s *Registry) Projections(ctx context.Context, owner domain.TenantID) ([]do
 // UpdatedAt is when the change's transaction began, but others see the change only after its end. So recent changes are
 // returned repeatedly if they are at most 10 s older than since, which is the longest that a transaction may be idle.
 func (s *Registry) AllProjections(ctx context.Context, since time.Time) ([]domain.Projection, error) {
-	rows, _ := s.db.System.Query(ctx, "select "+projectionColumns+` from projections p
+	return pg.Select(ctx, s.db.System, "list all projections", scanProjection, "select "+projectionColumns+` from projections p
 		where p.updated_at > $1
 		  or p.updated_at > $1 - interval '10 seconds' and p.updated_at > now() - interval '30 seconds'`, since)
-	projections, err := pgx.CollectRows(rows, scanProjection)
-	if err != nil {
-		return nil, pg.Unavailable(fmt.Errorf("list all projections: %w", err))
-	}
-	return projections, nil
 }
 
 // NextBuild takes the owner's next build number, which is above all numbers taken before.
 func (s *Registry) NextBuild(ctx context.Context, owner domain.TenantID) (int64, error) {
-	var number int64
-	err := pg.Under(ctx, s.db.App, owner, func(tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, `
-			insert into build_numbers as b (tenant_id, last) values ($1, 1)
-			on conflict (tenant_id) do update set last = b.last + 1 returning b.last`, owner).Scan(&number)
-		if err != nil {
-			return fmt.Errorf("take a build number: %w", err)
-		}
-		return nil
-	})
+	number, _, err := pg.SelectOneUnder(ctx, s.db.App, owner, "take a build number", pgx.RowTo[int64], `
+		insert into build_numbers as b (tenant_id, last) values ($1, 1)
+		on conflict (tenant_id) do update set last = b.last + 1 returning b.last`, owner)
 	return number, err
 }
 
@@ -199,20 +172,20 @@ func (s *Registry) ResetProjection(ctx context.Context, id domain.ProjectionID, 
 		if err != nil {
 			return err
 		}
-		held, err := takeReset(ctx, tx, domain.Build{ProjectionID: id, Number: build})
+		held, err := removeReset(ctx, tx, domain.Build{ProjectionID: id, Number: build})
 		switch {
 		case err != nil:
 			return err
 		case !held:
 			return domain.Errorf(domain.CodeUnavailable, "", "resetting projection %q took too long, and was abandoned; try again", id.Name)
 		}
-		_, err = tx.Exec(ctx, `
+		_, err = pg.Exec(ctx, tx, "reset a projection", `
 			update projections p set build = $3, revision = p.revision + 1, updated_at = now()
 			where p.tenant_id = $1 and p.name = $2`, id.Owner, id.Name, build)
 		if err != nil {
-			return fmt.Errorf("reset a projection: %w", err)
+			return err
 		}
-		if err := takeAnnounced(ctx, tx, id, build); err != nil {
+		if err := removeAnnounced(ctx, tx, id, build); err != nil {
 			return err
 		}
 		if err := retire(ctx, tx, live, dropAt); err != nil {
@@ -233,7 +206,7 @@ func (s *Registry) changeProjection(ctx context.Context, id domain.ProjectionID,
 	if err != nil {
 		return err
 	}
-	s.db.ProjectionsChanged.Tell(struct{}{})
+	s.db.ProjectionsChanged.Notify(struct{}{})
 	return nil
 }
 

@@ -49,7 +49,7 @@ func TestProjectionNamesAreUniqueForTheirOwner(t *testing.T) {
 	}
 }
 
-func TestProjectionsAreTheirOwners(t *testing.T) {
+func TestProjectionsBelongToTheirOwner(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
 	mine, other := tablestest.NewTenant(t, s), tablestest.NewTenant(t, s)
@@ -93,7 +93,7 @@ func ended(t *testing.T, s *tables.Tables, id domain.ProjectionID) domain.Projec
 	return id
 }
 
-func TestBuildNumbersAreNeverTakenTwice(t *testing.T) {
+func TestBuildNumbersAreUnique(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
 	owner := tablestest.NewTenant(t, s)
@@ -316,7 +316,7 @@ func TestCancelledRebuildDoesNotSwap(t *testing.T) {
 	saved, err := s.SaveRebuild(t.Context(), mine)
 	tablestest.Must(t, err)
 	if !saved.Cancel {
-		t.Fatal("the worker was not told")
+		t.Fatal("the worker was not notified")
 	}
 	mine.State = domain.RebuildCancelled
 	tablestest.Must(t, s.EndRebuild(t.Context(), mine, time.Now()))
@@ -370,7 +370,7 @@ func TestDeletingAProjectionEndsItsRebuild(t *testing.T) {
 	}
 }
 
-func TestFaultsAreTheirTenants(t *testing.T) {
+func TestFaultsBelongToTheirTenant(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
 	shared := domain.ProjectionID{Owner: domain.Everyone, Name: "same"}
@@ -434,9 +434,9 @@ func TestProjectionChangesReachEveryProcess(t *testing.T) {
 	wg.Wait()
 }
 
-// However creating, claiming, holding, swapping, cancelling, ending, resetting and deleting meet, every build number ends
-// up in one place, and nothing waits endlessly.
-func TestChangesOfAProjectionMeet(t *testing.T) {
+// However creating, claiming, holding, swapping, cancelling, ending, resetting and deleting interleave, every build
+// number ends up in one place, and nothing blocks forever.
+func TestConcurrentChangesOfAProjection(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	owner := tablestest.NewTenant(t, s)
@@ -539,7 +539,7 @@ func TestChangesOfAProjectionMeet(t *testing.T) {
 	}
 }
 
-func TestReleasedRebuildIsNobodys(t *testing.T) {
+func TestReleasedRebuildCanBeClaimed(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
 	id := domain.ProjectionID{Owner: tablestest.NewTenant(t, s), Name: "same"}
@@ -562,7 +562,7 @@ func TestReleasedRebuildIsNobodys(t *testing.T) {
 	tablestest.Must(t, s.SwapProjection(t.Context(), next, nil, time.Now()))
 }
 
-// A change that was under way while others were listed is found by the next list.
+// A change that was under way during one list is returned by the next.
 func TestLateChangesAreListed(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
@@ -592,6 +592,6 @@ func TestLateChangesAreListed(t *testing.T) {
 	_, err = super.Exec(t.Context(), "update manifold.projections set updated_at = updated_at - interval '1 hour'")
 	tablestest.Must(t, err)
 	if again, err = s.AllProjections(t.Context(), newest.Add(-time.Hour)); err != nil || len(again) != 0 {
-		t.Errorf("what has not changed for long is listed again: %+v, %v", again, err)
+		t.Errorf("an old change is listed again: %+v, %v", again, err)
 	}
 }

@@ -14,6 +14,9 @@ import (
 	"github.com/manifold-es/manifold/pg"
 )
 
+// MaxRebuilds is how many ended rebuilds of a projection are kept, swapped and others counted apart.
+const MaxRebuilds = 100
+
 // running is the condition for a rebuild that has not ended. It equals that of the index which allows a projection only
 // one such rebuild.
 const running = "r.state in ('queued', 'building', 'catching-up', 'validating', 'awaiting-approval')"
@@ -34,58 +37,31 @@ func scanRebuild(row pgx.CollectableRow) (domain.Rebuild, error) {
 	if err != nil {
 		return domain.Rebuild{}, err
 	}
-	if err := pg.DecodeStrictly(definition, &r.Definition); err != nil {
-		return domain.Rebuild{}, err
-	}
-	if err := pg.DecodeStrictly(options, &r.RebuildOptions); err != nil {
-		return domain.Rebuild{}, err
-	}
-	if difference != nil {
-		r.Difference = new(domain.Difference)
-		if err := pg.DecodeStrictly(difference, r.Difference); err != nil {
-			return domain.Rebuild{}, err
+	for _, column := range []struct {
+		text  []byte // nil: the value is missing
+		value any
+	}{
+		{definition, &r.Definition}, {options, &r.RebuildOptions}, {difference, &r.Difference},
+		{loss, &r.Loss}, {faulted, &r.Faulted}, {previous, &r.Previous},
+	} {
+		if column.text == nil {
+			continue
 		}
-	}
-	if loss != nil {
-		if err := pg.DecodeStrictly(loss, &r.Loss); err != nil {
-			return domain.Rebuild{}, err
-		}
-	}
-	if faulted != nil {
-		r.Faulted = new(domain.FaultedTenants)
-		if err := pg.DecodeStrictly(faulted, r.Faulted); err != nil {
-			return domain.Rebuild{}, err
-		}
-	}
-	if previous != nil {
-		r.Previous = new(domain.Previous)
-		if err := pg.DecodeStrictly(previous, r.Previous); err != nil {
+		if err := pg.DecodeStrictly(column.text, column.value); err != nil {
 			return domain.Rebuild{}, err
 		}
 	}
 	return r, nil
 }
 
-// encodeDifference encodes a rebuild's difference; nil if there is none.
-func encodeDifference(rebuild domain.Rebuild) ([]byte, error) {
-	if rebuild.Difference == nil {
+// encodeOrNull encodes the value of a jsonb column as JSON; nil if there is none.
+func encodeOrNull[T any](value *T) ([]byte, error) {
+	if value == nil {
 		return nil, nil
 	}
-	text, err := json.Marshal(rebuild.Difference)
+	text, err := json.Marshal(value)
 	if err != nil {
-		return nil, fmt.Errorf("write a rebuild's difference: %w", err)
-	}
-	return text, nil
-}
-
-// encodeFaulted encodes the tenants that a rebuild leaves on their old build; nil if there are none.
-func encodeFaulted(rebuild domain.Rebuild) ([]byte, error) {
-	if rebuild.Faulted == nil {
-		return nil, nil
-	}
-	text, err := json.Marshal(rebuild.Faulted)
-	if err != nil {
-		return nil, fmt.Errorf("write a rebuild's faulted tenants: %w", err)
+		return nil, fmt.Errorf("encode a %T: %w", value, err)
 	}
 	return text, nil
 }
@@ -126,61 +102,38 @@ func insertRebuild(ctx context.Context, tx pgx.Tx, rebuild domain.Rebuild) error
 		return fmt.Errorf("create a rebuild: %w", err)
 	}
 	// Swapped rebuilds are counted separately, so that many failed ones do not push out the one that a rollback needs.
-	_, err = tx.Exec(ctx, `
+	_, err = pg.Exec(ctx, tx, "forget a projection's oldest rebuilds", `
 		delete from rebuilds r where r.tenant_id = $1 and r.name = $2 and r.rebuild_id in (
 			select o.rebuild_id from (
 				select o.rebuild_id, row_number() over (partition by o.state = 'swapped' order by o.created_at desc, o.rebuild_id desc) as place
 				from rebuilds o where o.tenant_id = $1 and o.name = $2 and o.ended_at is not null) as o
-			where o.place > $3)`, rebuild.Owner, rebuild.Name, domain.MaxRebuilds)
+			where o.place > $3)`, rebuild.Owner, rebuild.Name, MaxRebuilds)
 	if err != nil {
-		return fmt.Errorf("forget a projection's oldest rebuilds: %w", err)
+		return err
 	}
-	return mustEnd(ctx, tx, rebuild.ProjectionID, rebuild.Definition)
+	return requireNoCycle(ctx, tx, rebuild.ProjectionID, rebuild.Definition)
 }
 
 // Rebuild returns a rebuild, or domain.CodeNotFound if there is none.
 func (s *Registry) Rebuild(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) (domain.Rebuild, error) {
-	var found domain.Rebuild
-	err := pg.Under(ctx, s.db.App, id.Owner, func(tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, "select "+rebuildColumns+` from rebuilds r
-			where r.tenant_id = $1 and r.name = $2 and r.rebuild_id = $3`, id.Owner, id.Name, rebuild)
-		var err error
-		found, err = pgx.CollectExactlyOneRow(rows, scanRebuild)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return noRebuild(id, rebuild)
-		}
-		if err != nil {
-			return fmt.Errorf("read a rebuild: %w", err)
-		}
-		return nil
-	})
+	found, ok, err := pg.SelectOneUnder(ctx, s.db.App, id.Owner, "read a rebuild", scanRebuild, "select "+rebuildColumns+` from rebuilds r
+		where r.tenant_id = $1 and r.name = $2 and r.rebuild_id = $3`, id.Owner, id.Name, rebuild)
+	if err == nil && !ok {
+		err = noRebuild(id, rebuild)
+	}
 	return found, err
 }
 
-// Rebuilds returns a projection's last domain.MaxRebuilds rebuilds, newest first.
+// Rebuilds returns a projection's last MaxRebuilds rebuilds, newest first.
 func (s *Registry) Rebuilds(ctx context.Context, id domain.ProjectionID) ([]domain.Rebuild, error) {
-	var rebuilds []domain.Rebuild
-	err := pg.Under(ctx, s.db.App, id.Owner, func(tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, "select "+rebuildColumns+` from rebuilds r
-			where r.tenant_id = $1 and r.name = $2 order by r.created_at desc, r.rebuild_id desc limit $3`,
-			id.Owner, id.Name, domain.MaxRebuilds)
-		var err error
-		if rebuilds, err = pgx.CollectRows(rows, scanRebuild); err != nil {
-			return fmt.Errorf("list the rebuilds: %w", err)
-		}
-		return nil
-	})
-	return rebuilds, err
+	return pg.SelectUnder(ctx, s.db.App, id.Owner, "list the rebuilds", scanRebuild, "select "+rebuildColumns+` from rebuilds r
+		where r.tenant_id = $1 and r.name = $2 order by r.created_at desc, r.rebuild_id desc limit $3`, id.Owner, id.Name, MaxRebuilds)
 }
 
 // RunningRebuilds returns the rebuilds of all owners that have not ended, including queued ones, oldest first.
 func (s *Registry) RunningRebuilds(ctx context.Context) ([]domain.Rebuild, error) {
-	rows, _ := s.db.System.Query(ctx, "select "+rebuildColumns+" from rebuilds r where "+running+" order by r.created_at")
-	rebuilds, err := pgx.CollectRows(rows, scanRebuild)
-	if err != nil {
-		return nil, pg.Unavailable(fmt.Errorf("list the running rebuilds: %w", err))
-	}
-	return rebuilds, nil
+	return pg.Select(ctx, s.db.System, "list the running rebuilds", scanRebuild,
+		"select "+rebuildColumns+" from rebuilds r where "+running+" order by r.created_at")
 }
 
 // ClaimRebuild assigns a rebuild to worker (a UUID) if it has no worker, or if its worker has not saved for staleAfter
@@ -188,32 +141,19 @@ func (s *Registry) RunningRebuilds(ctx context.Context) ([]domain.Rebuild, error
 // returns false if the rebuild has ended, is paused without a cancellation, or has a worker, even if that is worker
 // itself. Of several concurrent claims, exactly one wins.
 func (s *Registry) ClaimRebuild(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID, worker string, staleAfter time.Duration) (claimed domain.Rebuild, ok bool, err error) {
-	err = pg.Under(ctx, s.db.App, id.Owner, func(tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, `
-			update rebuilds r set worker = $4, alive_at = now(), started_at = coalesce(r.started_at, now()), updated_at = now(),
-			  state = case r.state when 'queued' then 'building' else r.state end
-			where r.tenant_id = $1 and r.name = $2 and r.rebuild_id = $3 and `+running+`
-			  and (r.worker is null or r.alive_at < now() - $5::interval) and (r.cancel or not r.paused)
-			returning `+rebuildColumns, id.Owner, id.Name, rebuild, worker, staleAfter)
-		var err error
-		claimed, err = pgx.CollectExactlyOneRow(rows, scanRebuild)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("claim a rebuild: %w", err)
-		}
-		ok = true
-		return nil
-	})
-	return claimed, ok && err == nil, err
+	return pg.SelectOneUnder(ctx, s.db.App, id.Owner, "claim a rebuild", scanRebuild, `
+		update rebuilds r set worker = $4, alive_at = now(), started_at = coalesce(r.started_at, now()), updated_at = now(),
+		  state = case r.state when 'queued' then 'building' else r.state end
+		where r.tenant_id = $1 and r.name = $2 and r.rebuild_id = $3 and `+running+`
+		  and (r.worker is null or r.alive_at < now() - $5::interval) and (r.cancel or not r.paused)
+		returning `+rebuildColumns, id.Owner, id.Name, rebuild, worker, staleAfter)
 }
 
 // SaveRebuild stores state, progress and sign of life of the rebuild's worker. It returns the rebuild with the requests
 // made meanwhile: Cancel, Paused, Approved. It returns domain.CodeConflict if the rebuild has ended or has another
 // worker; the caller must then stop. It does not accept a final state: see EndRebuild and SwapProjection.
 func (s *Registry) SaveRebuild(ctx context.Context, rebuild domain.Rebuild) (saved domain.Rebuild, err error) {
-	difference, err := encodeDifference(rebuild)
+	difference, err := encodeOrNull(rebuild.Difference)
 	if err != nil {
 		return domain.Rebuild{}, err
 	}
@@ -223,7 +163,7 @@ func (s *Registry) SaveRebuild(ctx context.Context, rebuild domain.Rebuild) (sav
 			return domain.Rebuild{}, fmt.Errorf("write a rebuild's loss: %w", err)
 		}
 	}
-	faulted, err := encodeFaulted(rebuild)
+	faulted, err := encodeOrNull(rebuild.Faulted)
 	if err != nil {
 		return domain.Rebuild{}, err
 	}
@@ -264,7 +204,7 @@ func (s *Registry) saveRebuild(ctx context.Context, rebuild domain.Rebuild, set 
 			Scan(&rebuild.Cancel, &rebuild.Paused, &rebuild.Approved)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
-			return notMine(rebuild)
+			return notOwned(rebuild)
 		case err != nil:
 			return fmt.Errorf("save a rebuild: %w", err)
 		}
@@ -277,14 +217,11 @@ func (s *Registry) saveRebuild(ctx context.Context, rebuild domain.Rebuild, set 
 // It does nothing if another worker has the rebuild.
 func (s *Registry) ReleaseRebuild(ctx context.Context, rebuild domain.Rebuild) error {
 	return s.changeProjection(ctx, rebuild.ProjectionID, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `
+		_, err := pg.Exec(ctx, tx, "release a rebuild", `
 			update rebuilds r set worker = null, updated_at = now()
 			where r.tenant_id = $1 and r.name = $2 and r.rebuild_id = $3 and r.worker = $4 and `+running,
 			rebuild.Owner, rebuild.Name, rebuild.ID, pg.TextOrNull(rebuild.Worker))
-		if err != nil {
-			return fmt.Errorf("release a rebuild: %w", err)
-		}
-		return nil
+		return err
 	})
 }
 
@@ -303,16 +240,13 @@ func (s *Registry) EndRebuild(ctx context.Context, rebuild domain.Rebuild, dropA
 		// Lock the projection's row first, as everywhere. It exists, since deleting it ends the rebuild.
 		live, err := lockProjection(ctx, tx, rebuild.ProjectionID)
 		if domain.IsCode(err, domain.CodeNotFound) {
-			return notMine(rebuild)
+			return notOwned(rebuild)
 		}
 		if err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, `
-			update projections p set held_by = null, revision = p.revision + 1, updated_at = now()
-			where p.tenant_id = $1 and p.name = $2 and p.held_by = $3`, rebuild.Owner, rebuild.Name, rebuild.ID)
-		if err != nil {
-			return fmt.Errorf("let go of the projection: %w", err)
+		if err := releaseHold(ctx, tx, rebuild); err != nil {
+			return err
 		}
 		if err := s.finishRebuild(ctx, tx, rebuild, running); err != nil {
 			return err
@@ -326,50 +260,44 @@ func (s *Registry) EndRebuild(ctx context.Context, rebuild domain.Rebuild, dropA
 
 // finishRebuild stores a rebuild's final state if it still has the same worker and the condition holds.
 func (s *Registry) finishRebuild(ctx context.Context, tx pgx.Tx, rebuild domain.Rebuild, condition string) error {
-	difference, err := encodeDifference(rebuild)
+	difference, err := encodeOrNull(rebuild.Difference)
 	if err != nil {
 		return err
 	}
-	faulted, err := encodeFaulted(rebuild)
+	faulted, err := encodeOrNull(rebuild.Faulted)
 	if err != nil {
 		return err
 	}
-	done, err := tx.Exec(ctx, `
+	changed, err := pg.Exec(ctx, tx, "end a rebuild", `
 		update rebuilds r set `+progressColumns+`difference = @difference, faulted = @faulted, worker = null, ended_at = now(), updated_at = now()
 		where r.tenant_id = @owner and r.name = @name and r.rebuild_id = @id and r.worker is not distinct from @worker and `+condition,
 		progressArgs(rebuild, pgx.NamedArgs{"difference": difference, "faulted": faulted}))
-	switch {
-	case err != nil:
-		return fmt.Errorf("end a rebuild: %w", err)
-	case done.RowsAffected() == 0:
-		return notMine(rebuild)
+	if err == nil && changed == 0 {
+		err = notOwned(rebuild)
 	}
-	return nil
+	return err
 }
 
 // ForgetExamples removes a tenant's documents from the examples of differences in rebuilds of shared projections, and
 // its faults from their lists of faulted tenants.
 func (s *Registry) ForgetExamples(ctx context.Context, tenant domain.TenantID) error {
 	return pg.Under(ctx, s.db.App, domain.Everyone, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `
+		_, err := pg.Exec(ctx, tx, "remove a tenant's documents from rebuilds' examples", `
 			update rebuilds r set difference = jsonb_set(r.difference, '{examples}', coalesce((
 			  select jsonb_agg(e.example) from jsonb_array_elements(r.difference->'examples') as e (example)
 			  where e.example->>'tenant' <> $2), '[]'))
 			where r.tenant_id = $1 and r.difference->'examples' @> jsonb_build_array(jsonb_build_object('tenant', $2::text))`,
 			domain.Everyone, tenant.String())
 		if err != nil {
-			return fmt.Errorf("remove a tenant's documents from rebuilds' examples: %w", err)
+			return err
 		}
-		_, err = tx.Exec(ctx, `
+		_, err = pg.Exec(ctx, tx, "remove a tenant's faults from rebuilds", `
 			update rebuilds r set faulted = jsonb_set(r.faulted, '{first}', coalesce((
 			  select jsonb_agg(f.fault) from jsonb_array_elements(r.faulted->'first') as f (fault)
 			  where f.fault->>'tenant' <> $2), '[]'))
 			where r.tenant_id = $1 and r.faulted->'first' @> jsonb_build_array(jsonb_build_object('tenant', $2::text))`,
 			domain.Everyone, tenant.String())
-		if err != nil {
-			return fmt.Errorf("remove a tenant's faults from rebuilds: %w", err)
-		}
-		return nil
+		return err
 	})
 }
 
@@ -381,6 +309,6 @@ func noRebuild(id domain.ProjectionID, rebuild domain.RebuildID) error {
 	return domain.Errorf(domain.CodeNotFound, "", "projection %q has no rebuild %s", id.Name, rebuild)
 }
 
-func notMine(rebuild domain.Rebuild) error {
+func notOwned(rebuild domain.Rebuild) error {
 	return domain.Errorf(domain.CodeConflict, "", "rebuild %s has ended, is being cancelled, is in another phase, or is run by another process", rebuild.ID)
 }

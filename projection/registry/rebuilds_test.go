@@ -8,8 +8,8 @@ import (
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
 
-// What a rebuild of a shared projection has shown of a tenant's documents goes with the tenant; other tenants' stays.
-func TestErasedTenantsAreInNoExamples(t *testing.T) {
+// The examples of a rebuild of a shared projection lose an erased tenant's documents, and keep those of other tenants.
+func TestForgetExamplesOfErasedTenants(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
 	gone, kept := tablestest.NewTenant(t, s), tablestest.NewTenant(t, s)
@@ -37,8 +37,8 @@ func TestErasedTenantsAreInNoExamples(t *testing.T) {
 	}
 }
 
-// A worker's sign of life leaves the difference as it was, and brings back what people have asked for.
-func TestBeatBringsOrders(t *testing.T) {
+// A worker's beat does not change the difference, and returns the requests made meanwhile.
+func TestBeatReturnsRequests(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
 	for _, owner := range owners(t, s) {

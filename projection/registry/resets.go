@@ -27,7 +27,7 @@ func (s *Registry) BeginReset(ctx context.Context, build domain.Build, definitio
 		return fmt.Errorf("write the definition of a projection that is reset: %w", err)
 	}
 	return pg.Under(ctx, s.db.App, build.Owner, func(tx pgx.Tx) error {
-		live, err := lockWhole(ctx, tx, build.ProjectionID)
+		live, err := lockAndReadProjection(ctx, tx, build.ProjectionID)
 		if err != nil {
 			return err
 		}
@@ -55,19 +55,15 @@ func (s *Registry) BeginReset(ctx context.Context, build domain.Build, definitio
 // AbandonReset undoes BeginReset. It may be repeated.
 func (s *Registry) AbandonReset(ctx context.Context, build domain.Build) error {
 	return pg.Under(ctx, s.db.App, build.Owner, func(tx pgx.Tx) error {
-		_, err := takeReset(ctx, tx, build)
+		_, err := removeReset(ctx, tx, build)
 		return err
 	})
 }
 
-// takeReset removes a reset's row. It returns false if another process has ended the reset, which then holds nothing.
-func takeReset(ctx context.Context, tx pgx.Tx, build domain.Build) (held bool, err error) {
-	rows, _ := tx.Query(ctx, `
-		delete from rebuilds r where r.tenant_id = $1 and r.name = $2 and r.build = $3 and r.worker = r.rebuild_id and `+running+`
-		returning true`, build.Owner, build.Name, build.Number)
-	taken, err := pgx.CollectRows(rows, pgx.RowTo[bool])
-	if err != nil {
-		return false, fmt.Errorf("take a reset: %w", err)
-	}
-	return len(taken) > 0, nil
+// removeReset removes a reset's row. It returns false if another process has ended the reset, which then holds nothing.
+func removeReset(ctx context.Context, tx pgx.Tx, build domain.Build) (held bool, err error) {
+	deleted, err := pg.Exec(ctx, tx, "remove a reset", `
+		delete from rebuilds r where r.tenant_id = $1 and r.name = $2 and r.build = $3 and r.worker = r.rebuild_id and `+running,
+		build.Owner, build.Name, build.Number)
+	return deleted > 0, err
 }

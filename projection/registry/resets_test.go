@@ -21,8 +21,8 @@ func reset(t *testing.T, s *tables.Tables, id domain.ProjectionID, build int64) 
 	return s.ResetProjection(t.Context(), id, build, time.Now())
 }
 
-// A reset that is registered holds what it is about to read, is the only thing that is made of the projection, and leaves nothing
-// of itself behind. One that somebody takes for dead does not come through.
+// A registered reset holds the events that it is about to read, excludes other changes of the projection, and leaves
+// nothing behind. A reset that another process took for dead does not succeed.
 func TestResetsAreRegistered(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
@@ -93,9 +93,9 @@ func TestResetsAreRegistered(t *testing.T) {
 	}
 }
 
-// A reset is of the definition that was looked at: where another one is there by now, with another source or another database, nothing
-// would hold what the new build reads, and its table would be elsewhere.
-func TestAResetIsOfTheDefinitionThatWasLookedAt(t *testing.T) {
+// A reset applies to the definition that was read. If the definition has changed meanwhile, nothing would hold the
+// events that the new build reads, and its table would be in another database.
+func TestResetRefusesAChangedDefinition(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
 	ctx := t.Context()

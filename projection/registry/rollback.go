@@ -2,12 +2,12 @@ package registry
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/pg"
 )
 
 // CreateRollback queues the rebuild that undoes another one by continuing with the build that was live before it. It
@@ -20,30 +20,30 @@ import (
 // domain.CodeRebuildRunning if the projection has a rebuild that has not ended.
 func (s *Registry) CreateRollback(ctx context.Context, undone domain.RebuildID, rebuild domain.Rebuild) (domain.Rebuild, error) {
 	err := s.changeProjection(ctx, rebuild.ProjectionID, func(tx pgx.Tx) error {
-		live, err := lockWhole(ctx, tx, rebuild.ProjectionID)
+		live, err := lockAndReadProjection(ctx, tx, rebuild.ProjectionID)
 		if err != nil {
 			return err
 		}
-		rows, _ := tx.Query(ctx, "select "+rebuildColumns+" from rebuilds r where r.tenant_id = $1 and r.name = $2 and r.rebuild_id = $3 for update",
+		old, ok, err := pg.SelectOne(ctx, tx, "lock a rebuild", scanRebuild,
+			"select "+rebuildColumns+" from rebuilds r where r.tenant_id = $1 and r.name = $2 and r.rebuild_id = $3 for update",
 			rebuild.Owner, rebuild.Name, undone)
-		old, err := pgx.CollectExactlyOneRow(rows, scanRebuild)
 		switch {
-		case errors.Is(err, pgx.ErrNoRows):
-			return noRebuild(rebuild.ProjectionID, undone)
 		case err != nil:
-			return fmt.Errorf("lock a rebuild: %w", err)
+			return err
+		case !ok:
+			return noRebuild(rebuild.ProjectionID, undone)
 		case old.State != domain.RebuildSwapped || old.Previous == nil:
 			return domain.Errorf(domain.CodeConflict, "", "rebuild %s cannot be rolled back: it is %s", undone, old.State)
 		}
-		if err := mustRest(ctx, tx, rebuild.ProjectionID); err != nil {
+		if err := requireNoRebuild(ctx, tx, rebuild.ProjectionID); err != nil {
 			return err
 		}
 		rebuild.RollbackOf, rebuild.Build, rebuild.Definition = undone, old.Previous.Build, old.Previous.Definition
 		rebuild.Tenants = old.Tenants
 		if len(old.Tenants) > 0 {
-			err = takeBackForTenants(ctx, tx, live, old, &rebuild)
+			err = restorePreviousForTenants(ctx, tx, live, old, &rebuild)
 		} else {
-			err = takeBack(ctx, tx, live, old)
+			err = restorePrevious(ctx, tx, live, old)
 		}
 		if err != nil {
 			return err
@@ -56,25 +56,23 @@ func (s *Registry) CreateRollback(ctx context.Context, undone domain.RebuildID, 
 	return s.Rebuild(ctx, rebuild.ProjectionID, rebuild.ID)
 }
 
-// takeBack takes the build that was live before a swap for all tenants off the list of retired ones.
-func takeBack(ctx context.Context, tx pgx.Tx, live domain.Projection, old domain.Rebuild) error {
+// restorePrevious takes the build that was live before a swap for all tenants off the list of retired ones.
+func restorePrevious(ctx context.Context, tx pgx.Tx, live domain.Projection, old domain.Rebuild) error {
 	if live.Build != old.Build {
-		return goneOn(old)
+		return superseded(old)
 	}
-	taken, err := tx.Exec(ctx, "delete from retired_builds d where d.tenant_id = $1 and d.name = $2 and d.build = $3 and not d.dropping",
+	restored, err := pg.Exec(ctx, tx, "restore a retired build",
+		"delete from retired_builds d where d.tenant_id = $1 and d.name = $2 and d.build = $3 and not d.dropping",
 		old.Owner, old.Name, old.Previous.Build)
-	switch {
-	case err != nil:
-		return fmt.Errorf("take build %d back: %w", old.Previous.Build, err)
-	case taken.RowsAffected() == 0:
-		return notKept(old)
+	if err == nil && restored == 0 {
+		err = previousDropped(old)
 	}
-	return nil
+	return err
 }
 
-// takeBackForTenants keeps the build that was live for some tenants before a swap. These tenants must still have the
-// build that was swapped in.
-func takeBackForTenants(ctx context.Context, tx pgx.Tx, live domain.Projection, old domain.Rebuild, rebuild *domain.Rebuild) error {
+// restorePreviousForTenants keeps the build that was live for some tenants before a swap. These tenants must still have
+// the build that was swapped in.
+func restorePreviousForTenants(ctx context.Context, tx pgx.Tx, live domain.Projection, old domain.Rebuild, rebuild *domain.Rebuild) error {
 	if old.Previous.Build == 0 {
 		return domain.Errorf(domain.CodeConflict, "", "rebuild %s cannot be rolled back: its tenants came from different builds; rebuild them instead", old.ID)
 	}
@@ -91,17 +89,17 @@ func takeBackForTenants(ctx context.Context, tx pgx.Tx, live domain.Projection, 
 			select exists (select from tenant_builds b where b.tenant_id = $1 and b.owner = $2 and b.name = $3 and b.build = $4 and b.base = $5)`,
 			tenant, old.Owner, old.Name, old.Build, live.Build).Scan(&there)
 		if err != nil {
-			return fmt.Errorf("look a tenant's build up: %w", err)
+			return fmt.Errorf("look up a tenant's build: %w", err)
 		}
 		switch {
 		case there:
 			rebuild.Tenants = append(rebuild.Tenants, tenant)
 		case old.Faulted == nil: // otherwise the tenant may have been left on its old build
-			return goneOn(old)
+			return superseded(old)
 		}
 	}
 	if len(rebuild.Tenants) == 0 {
-		return goneOn(old)
+		return superseded(old)
 	}
 	if err := actAs(ctx, tx, old.Owner); err != nil {
 		return err
@@ -109,22 +107,19 @@ func takeBackForTenants(ctx context.Context, tx pgx.Tx, live domain.Projection, 
 	if old.Previous.Build == live.Build {
 		return nil // it serves all other tenants
 	}
-	kept, err := tx.Exec(ctx, `
+	restored, err := pg.Exec(ctx, tx, "restore a retired build", `
 		update retired_builds d set drop_at = 'infinity'
 		where d.tenant_id = $1 and d.name = $2 and d.build = $3 and not d.dropping`, old.Owner, old.Name, old.Previous.Build)
-	switch {
-	case err != nil:
-		return fmt.Errorf("take build %d back: %w", old.Previous.Build, err)
-	case kept.RowsAffected() == 0:
-		return notKept(old)
+	if err == nil && restored == 0 {
+		err = previousDropped(old)
 	}
-	return nil
+	return err
 }
 
-func goneOn(old domain.Rebuild) error {
+func superseded(old domain.Rebuild) error {
 	return domain.Errorf(domain.CodeConflict, "", "rebuild %s cannot be rolled back: another build has gone live since", old.ID)
 }
 
-func notKept(old domain.Rebuild) error {
+func previousDropped(old domain.Rebuild) error {
 	return domain.Errorf(domain.CodeConflict, "", "rebuild %s cannot be rolled back: the previous documents have been dropped", old.ID)
 }

@@ -45,17 +45,13 @@ func (s *Registry) PutSkipped(ctx context.Context, skip domain.SkippedEvent) (do
 }
 
 func putSkipped(ctx context.Context, tx pgx.Tx, skip domain.SkippedEvent) (domain.SkippedEvent, error) {
-	rows, _ := tx.Query(ctx, `
+	skipped, _, err := pg.SelectOne(ctx, tx, "record a skipped event", scanSkipped, `
 		insert into skipped_events as e (tenant_id, owner, name, version, position, event_id, message, reason, by, lasting)
 		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, true)
 		on conflict (tenant_id, owner, name, version, position) do update set lasting = true
 		returning `+skippedColumns,
 		skip.Tenant, skip.Owner, skip.Name, skip.Version, skip.Position, skip.EventID, skip.Message, skip.Reason, skip.By)
-	skipped, err := pgx.CollectExactlyOneRow(rows, scanSkipped)
-	if err != nil {
-		return skipped, fmt.Errorf("record a skipped event: %w", err)
-	}
-	return skipped, nil
+	return skipped, err
 }
 
 const skippedColumns = "e.tenant_id, e.owner, e.name, e.version, e.lasting, e.position, e.event_id, e.message, e.reason, e.by, e.at"
@@ -71,31 +67,19 @@ func scanSkipped(row pgx.CollectableRow) (domain.SkippedEvent, error) {
 // if the event is not skipped.
 func (s *Registry) WithdrawSkip(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, position int64) error {
 	return s.retry(ctx, tenant, id, func(tx pgx.Tx) error {
-		gone, err := tx.Exec(ctx, `
-			delete from skipped_events e where e.tenant_id = $1 and e.owner = $2 and e.name = $3 and e.position = $4`,
+		deleted, err := pg.Exec(ctx, tx, "withdraw a skip",
+			"delete from skipped_events e where e.tenant_id = $1 and e.owner = $2 and e.name = $3 and e.position = $4",
 			tenant, id.Owner, id.Name, position)
-		switch {
-		case err != nil:
-			return fmt.Errorf("withdraw a skip: %w", err)
-		case gone.RowsAffected() == 0:
-			return domain.Errorf(domain.CodeNotFound, "position", "projection %q skips no event at position %d", id.Name, position)
+		if err == nil && deleted == 0 {
+			err = domain.Errorf(domain.CodeNotFound, "position", "projection %q skips no event at position %d", id.Name, position)
 		}
-		return nil
+		return err
 	})
 }
 
 // SkippedEvents returns the first limit events that a projection skips for a tenant, for all versions of its
 // definition, ordered by position and version.
 func (s *Registry) SkippedEvents(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, limit int) ([]domain.SkippedEvent, error) {
-	var events []domain.SkippedEvent
-	err := pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, "select "+skippedColumns+` from skipped_events e
-			where e.tenant_id = $1 and e.owner = $2 and e.name = $3 order by e.position, e.version limit $4`, tenant, id.Owner, id.Name, limit)
-		var err error
-		if events, err = pgx.CollectRows(rows, scanSkipped); err != nil {
-			return fmt.Errorf("list the skipped events: %w", err)
-		}
-		return nil
-	})
-	return events, err
+	return pg.SelectUnder(ctx, s.db.App, tenant, "list the skipped events", scanSkipped, "select "+skippedColumns+` from skipped_events e
+		where e.tenant_id = $1 and e.owner = $2 and e.name = $3 order by e.position, e.version limit $4`, tenant, id.Owner, id.Name, limit)
 }

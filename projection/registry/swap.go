@@ -3,7 +3,6 @@ package registry
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -17,7 +16,7 @@ import (
 // no cancellation request, and has a worker.
 const swappable = "r.state in ('validating', 'awaiting-approval') and not r.cancel and r.worker is not null"
 
-// HoldProjection makes the live build stand still: from now on, readings of the projection's log (domain.Reading) say
+// HoldProjection holds the live build: from now on, readings of the projection's log (domain.Reading) say
 // so. The rebuild must be validating or awaiting approval, without a cancellation request, and its Worker must be the
 // current one. Otherwise the error is domain.CodeConflict. It may be repeated.
 func (s *Registry) HoldProjection(ctx context.Context, rebuild domain.Rebuild) error {
@@ -25,20 +24,17 @@ func (s *Registry) HoldProjection(ctx context.Context, rebuild domain.Rebuild) e
 		if _, err := lockProjection(ctx, tx, rebuild.ProjectionID); err != nil {
 			return err
 		}
-		if err := lockMine(ctx, tx, rebuild, swappable); err != nil {
+		if err := lockRebuild(ctx, tx, rebuild, swappable); err != nil {
 			return err
 		}
-		held, err := tx.Exec(ctx, `
+		held, err := pg.Exec(ctx, tx, "hold a projection", `
 			update projections p set held_by = $3, revision = p.revision + 1, updated_at = now()
 			where p.tenant_id = $1 and p.name = $2 and (p.held_by is null or p.held_by = $3)`,
 			rebuild.Owner, rebuild.Name, rebuild.ID)
-		switch {
-		case err != nil:
-			return fmt.Errorf("hold a projection: %w", err)
-		case held.RowsAffected() == 0:
-			return notHeld(rebuild)
+		if err == nil && held == 0 {
+			err = notHeld(rebuild)
 		}
-		return nil
+		return err
 	})
 }
 
@@ -50,17 +46,19 @@ func (s *Registry) ReleaseProjection(ctx context.Context, rebuild domain.Rebuild
 		if _, err := lockProjection(ctx, tx, rebuild.ProjectionID); err != nil {
 			return err
 		}
-		if err := lockMine(ctx, tx, rebuild, running); err != nil {
+		if err := lockRebuild(ctx, tx, rebuild, running); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, `
-			update projections p set held_by = null, revision = p.revision + 1, updated_at = now()
-			where p.tenant_id = $1 and p.name = $2 and p.held_by = $3`, rebuild.Owner, rebuild.Name, rebuild.ID)
-		if err != nil {
-			return fmt.Errorf("release a projection: %w", err)
-		}
-		return nil
+		return releaseHold(ctx, tx, rebuild)
 	})
+}
+
+// releaseHold removes a rebuild's hold from the projection's row.
+func releaseHold(ctx context.Context, tx pgx.Tx, rebuild domain.Rebuild) error {
+	_, err := pg.Exec(ctx, tx, "release a projection", `
+		update projections p set held_by = null, revision = p.revision + 1, updated_at = now()
+		where p.tenant_id = $1 and p.name = $2 and p.held_by = $3`, rebuild.Owner, rebuild.Name, rebuild.ID)
+	return err
 }
 
 // SwapProjection is the commit point of a rebuild for all tenants. In one transaction, the projection gets the new
@@ -79,7 +77,7 @@ func (s *Registry) SwapProjection(ctx context.Context, rebuild domain.Rebuild, l
 		return fmt.Errorf("write the rebuild's definition: %w", err)
 	}
 	return s.changeProjection(ctx, rebuild.ProjectionID, func(tx pgx.Tx) error {
-		old, err := lockWhole(ctx, tx, rebuild.ProjectionID)
+		old, err := lockAndReadProjection(ctx, tx, rebuild.ProjectionID)
 		if err != nil {
 			return err
 		}
@@ -93,11 +91,11 @@ func (s *Registry) SwapProjection(ctx context.Context, rebuild domain.Rebuild, l
 		if err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, `
+		_, err = pg.Exec(ctx, tx, "swap a projection", `
 			update projections p set build = $3, definition = $4, version = $5, held_by = null, revision = p.revision + 1, updated_at = now()
 			where p.tenant_id = $1 and p.name = $2`, rebuild.Owner, rebuild.Name, rebuild.Build, definition, version)
 		if err != nil {
-			return fmt.Errorf("swap a projection: %w", err)
+			return err
 		}
 		live := old.LiveBuild()
 		if err := retire(ctx, tx, live, dropAt); err != nil {
@@ -159,7 +157,7 @@ func leaveBehind(ctx context.Context, tx pgx.Tx, old domain.Projection, rebuild 
 		return err
 	}
 	for build, database := range kept {
-		if err := keepUndated(ctx, tx, domain.Build{ProjectionID: rebuild.ProjectionID, Number: build, Database: database}); err != nil {
+		if err := retireUndated(ctx, tx, domain.Build{ProjectionID: rebuild.ProjectionID, Number: build, Database: database}); err != nil {
 			return err
 		}
 	}
@@ -178,23 +176,21 @@ func (s *Registry) finishSwapped(ctx context.Context, tx pgx.Tx, rebuild domain.
 		if err != nil {
 			return fmt.Errorf("write what was live before: %w", err)
 		}
-		_, err = tx.Exec(ctx, "update rebuilds r set previous = $4 where r.tenant_id = $1 and r.name = $2 and r.rebuild_id = $3",
+		_, err = pg.Exec(ctx, tx, "keep what was live before a swap",
+			"update rebuilds r set previous = $4 where r.tenant_id = $1 and r.name = $2 and r.rebuild_id = $3",
 			rebuild.Owner, rebuild.Name, rebuild.ID, text)
 		if err != nil {
-			return fmt.Errorf("keep what was live before a swap: %w", err)
+			return err
 		}
 	}
 	if rebuild.RollbackOf == (domain.RebuildID{}) {
 		return nil
 	}
-	_, err := tx.Exec(ctx, `
+	_, err := pg.Exec(ctx, tx, "mark a rebuild rolled back", `
 		update rebuilds r set state = 'rolled-back', updated_at = now()
 		where r.tenant_id = $1 and r.name = $2 and r.rebuild_id = $3 and r.state = 'swapped'`,
 		rebuild.Owner, rebuild.Name, rebuild.RollbackOf)
-	if err != nil {
-		return fmt.Errorf("mark a rebuild rolled back: %w", err)
-	}
-	return nil
+	return err
 }
 
 // nextVersion stores a rebuild's definition as the projection's next version, if it differs from the current one. It
@@ -236,7 +232,7 @@ func (s *Registry) ChangeDefinition(ctx context.Context, id domain.ProjectionID,
 		return domain.Projection{}, fmt.Errorf("write the definition: %w", err)
 	}
 	err = s.changeProjection(ctx, id, func(tx pgx.Tx) error {
-		old, err := lockWhole(ctx, tx, id)
+		old, err := lockAndReadProjection(ctx, tx, id)
 		if err != nil {
 			return err
 		}
@@ -246,20 +242,20 @@ func (s *Registry) ChangeDefinition(ctx context.Context, id domain.ProjectionID,
 			}
 			return err
 		}
-		if err := mustRest(ctx, tx, id); err != nil {
+		if err := requireNoRebuild(ctx, tx, id); err != nil {
 			return err
 		}
 		version, err := insertVersion(ctx, tx, domain.ProjectionVersion{ProjectionID: id, Definition: definition, Cause: domain.VersionChanged, By: by})
 		if err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, `
+		_, err = pg.Exec(ctx, tx, "change the definition of a projection", `
 			update projections p set definition = $3, version = $4, revision = p.revision + 1, updated_at = now()
 			where p.tenant_id = $1 and p.name = $2`, id.Owner, id.Name, text, version)
 		if err != nil {
-			return fmt.Errorf("change the definition of a projection: %w", err)
+			return err
 		}
-		return mustEnd(ctx, tx, id, definition)
+		return requireNoCycle(ctx, tx, id, definition)
 	})
 	if err != nil {
 		return domain.Projection{}, err
@@ -267,8 +263,8 @@ func (s *Registry) ChangeDefinition(ctx context.Context, id domain.ProjectionID,
 	return s.Projection(ctx, id)
 }
 
-// mustRest returns domain.CodeRebuildRunning while a rebuild of the projection is running.
-func mustRest(ctx context.Context, tx pgx.Tx, id domain.ProjectionID) error {
+// requireNoRebuild returns domain.CodeRebuildRunning while a rebuild of the projection is running.
+func requireNoRebuild(ctx context.Context, tx pgx.Tx, id domain.ProjectionID) error {
 	var busy bool
 	err := tx.QueryRow(ctx, "select exists (select from rebuilds r where r.tenant_id = $1 and r.name = $2 and "+running+")", id.Owner, id.Name).Scan(&busy)
 	switch {
@@ -280,33 +276,26 @@ func mustRest(ctx context.Context, tx pgx.Tx, id domain.ProjectionID) error {
 	return nil
 }
 
-// lockWhole locks a projection's row and returns the projection, or domain.CodeNotFound if there is none.
-func lockWhole(ctx context.Context, tx pgx.Tx, id domain.ProjectionID) (domain.Projection, error) {
-	rows, _ := tx.Query(ctx, "select "+projectionColumns+" from projections p where p.tenant_id = $1 and p.name = $2 for update", id.Owner, id.Name)
-	p, err := pgx.CollectExactlyOneRow(rows, scanProjection)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return domain.Projection{}, noProjection(id)
-	case err != nil:
-		return domain.Projection{}, fmt.Errorf("lock a projection: %w", err)
+// lockAndReadProjection locks a projection's row and returns the projection, or domain.CodeNotFound if there is none.
+func lockAndReadProjection(ctx context.Context, tx pgx.Tx, id domain.ProjectionID) (domain.Projection, error) {
+	p, ok, err := pg.SelectOne(ctx, tx, "lock a projection", scanProjection,
+		"select "+projectionColumns+" from projections p where p.tenant_id = $1 and p.name = $2 for update", id.Owner, id.Name)
+	if err == nil && !ok {
+		err = noProjection(id)
 	}
-	return p, nil
+	return p, err
 }
 
-// lockMine locks a rebuild's row if it still has the same worker and the condition holds.
-func lockMine(ctx context.Context, tx pgx.Tx, rebuild domain.Rebuild, condition string) error {
-	var build int64
-	err := tx.QueryRow(ctx, `
+// lockRebuild locks a rebuild's row if it still has the same worker and the condition holds.
+func lockRebuild(ctx context.Context, tx pgx.Tx, rebuild domain.Rebuild, condition string) error {
+	_, ok, err := pg.SelectOne(ctx, tx, "lock a rebuild", pgx.RowTo[int64], `
 		select r.build from rebuilds r
 		where r.tenant_id = $1 and r.name = $2 and r.rebuild_id = $3 and r.worker = $4 and `+condition+" for update",
-		rebuild.Owner, rebuild.Name, rebuild.ID, pg.TextOrNull(rebuild.Worker)).Scan(&build)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return notMine(rebuild)
-	case err != nil:
-		return fmt.Errorf("lock a rebuild: %w", err)
+		rebuild.Owner, rebuild.Name, rebuild.ID, pg.TextOrNull(rebuild.Worker))
+	if err == nil && !ok {
+		err = notOwned(rebuild)
 	}
-	return nil
+	return err
 }
 
 func definitionChanged(id domain.ProjectionID) error {

@@ -3,8 +3,6 @@ package registry
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,21 +21,13 @@ func inForce(tenant string) string {
 // tenant. HeldBy is the rebuild, for all tenants or for this one, that holds that build still. Inline says whether the
 // tenant's appends fold into it. It returns domain.CodeNotFound if there is none that the tenant may see.
 func (s *Registry) LiveProjection(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID) (domain.Projection, error) {
-	var projection domain.Projection
-	err := pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, "select "+projectionColumns+`, b.build, b.definition, b.held_by::text, b.build is not null and b.base is null, `+leftBehind+`
-			from projections p left join tenant_builds b on `+inForce("$3")+`
-			where p.tenant_id = $1 and p.name = $2`, id.Owner, id.Name, tenant)
-		var err error
-		projection, err = pgx.CollectExactlyOneRow(rows, scanLive)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return noProjection(id)
-		}
-		if err != nil {
-			return fmt.Errorf("read a projection as a tenant sees it: %w", err)
-		}
-		return nil
-	})
+	projection, ok, err := pg.SelectOneUnder(ctx, s.db.App, tenant, "read a projection as a tenant sees it", scanLive,
+		"select "+projectionColumns+`, b.build, b.definition, b.held_by::text, b.build is not null and b.base is null, `+leftBehind+`
+		from projections p left join tenant_builds b on `+inForce("$3")+`
+		where p.tenant_id = $1 and p.name = $2`, id.Owner, id.Name, tenant)
+	if err == nil && !ok {
+		err = noProjection(id)
+	}
 	return projection, err
 }
 
@@ -70,15 +60,10 @@ func scanLive(row pgx.CollectableRow) (domain.Projection, error) {
 // seen; zero: all. It includes builds that are no longer in force while their rows exist, but never removed ones.
 // Changes from shortly before since are returned again, as by AllProjections.
 func (s *Registry) TenantBuilds(ctx context.Context, since time.Time) ([]domain.TenantBuild, error) {
-	rows, _ := s.db.System.Query(ctx, "select "+tenantBuildColumns+`
+	return pg.Select(ctx, s.db.System, "list the tenants' builds", scanTenantBuild, "select "+tenantBuildColumns+`
 		from tenant_builds b
 		where b.updated_at > $1
 		  or b.updated_at > $1 - interval '10 seconds' and b.updated_at > now() - interval '30 seconds'`, since)
-	builds, err := pgx.CollectRows(rows, scanTenantBuild)
-	if err != nil {
-		return nil, pg.Unavailable(fmt.Errorf("list the tenants' builds: %w", err))
-	}
-	return builds, nil
 }
 
 // leftBehind returns why a rebuild of the projection p left the tenant on its build b, if it did, and at which event.

@@ -11,9 +11,9 @@ import (
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
 
-// What is live for a tenant is the projection's own build, unless a row of the tenant's own says otherwise and stands in
-// for the build that is the projection's now; a row without a base does in any case.
-func TestTheBuildThatIsLiveForATenant(t *testing.T) {
+// The live build of a tenant is the projection's own, unless the tenant has a row whose base is the projection's live
+// build, or a row without a base.
+func TestLiveBuildOfATenant(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	one, other := domain.NewTenantID(), domain.NewTenantID()
@@ -85,7 +85,7 @@ func TestTheBuildThatIsLiveForATenant(t *testing.T) {
 	}
 }
 
-// A hold for all tenants holds a tenant's own build as well: it must not pass what the new build has caught up with.
+// A hold for all tenants also holds a tenant's own build, which must not pass what the new build has caught up with.
 func TestAHoldForAllHoldsTenantsBuilds(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)

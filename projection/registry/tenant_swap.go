@@ -3,7 +3,6 @@ package registry
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -20,7 +19,7 @@ import (
 // From the first swap on, builds of single tenants are on the list of retired builds, without a date. So every build
 // with documents is in one list or the other. A build gets its date when tenants' rows no longer name it.
 
-// HoldTenant makes the build that is live for a tenant stand still, as HoldProjection does for all. It returns
+// HoldTenant holds the build that is live for a tenant, as HoldProjection does for all. It returns
 // domain.CodeConflict unless the rebuild may swap and its Worker is the current one. It may be repeated.
 func (s *Registry) HoldTenant(ctx context.Context, tenant domain.TenantID, rebuild domain.Rebuild) error {
 	return s.changeProjection(ctx, rebuild.ProjectionID, func(tx pgx.Tx) error {
@@ -31,7 +30,7 @@ func (s *Registry) HoldTenant(ctx context.Context, tenant domain.TenantID, rebui
 		if err := actAs(ctx, tx, tenant); err != nil {
 			return err
 		}
-		held, err := tx.Exec(ctx, `
+		held, err := pg.Exec(ctx, tx, "hold a tenant's build", `
 			insert into tenant_builds as b (tenant_id, owner, name, build, base, held_by) values ($1, $2, $3, $4, $4, $5)
 			on conflict (tenant_id, owner, name) do update
 			  set build = case when b.base = excluded.base then b.build else excluded.build end, base = excluded.base,
@@ -42,13 +41,10 @@ func (s *Registry) HoldTenant(ctx context.Context, tenant domain.TenantID, rebui
 			    and (b.definition is null or b.base <> excluded.base or b.pinned_to = excluded.base or b.definition = (
 			      select p.definition from projections p where p.tenant_id = b.owner and p.name = b.name))`,
 			tenant, rebuild.Owner, rebuild.Name, live.Build, rebuild.ID)
-		switch {
-		case err != nil:
-			return fmt.Errorf("hold a tenant's build: %w", err)
-		case held.RowsAffected() == 0:
-			return notHeld(rebuild)
+		if err == nil && held == 0 {
+			err = notHeld(rebuild)
 		}
-		return nil
+		return err
 	})
 }
 
@@ -60,18 +56,18 @@ func (s *Registry) ReleaseTenant(ctx context.Context, tenant domain.TenantID, re
 		if _, err := lockProjection(ctx, tx, rebuild.ProjectionID); err != nil && !domain.IsCode(err, domain.CodeNotFound) {
 			return err
 		}
-		if err := lockMine(ctx, tx, rebuild, running); err != nil {
+		if err := lockRebuild(ctx, tx, rebuild, running); err != nil {
 			return err
 		}
 		if err := actAs(ctx, tx, tenant); err != nil {
 			return err
 		}
-		return letGo(ctx, tx, tenant, rebuild.ProjectionID, rebuild.ID)
+		return releaseTenantHold(ctx, tx, tenant, rebuild.ProjectionID, rebuild.ID)
 	})
 }
 
-// letGo removes a rebuild's hold from a tenant's row. It deletes a row that was created only for the hold.
-func letGo(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id domain.ProjectionID, rebuild domain.RebuildID) error {
+// releaseTenantHold removes a rebuild's hold from a tenant's row. It deletes a row that was created only for the hold.
+func releaseTenantHold(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id domain.ProjectionID, rebuild domain.RebuildID) error {
 	_, err := tx.Exec(ctx, `
 		delete from tenant_builds b where b.tenant_id = $1 and b.owner = $2 and b.name = $3 and b.held_by = $4 and b.build = b.base`,
 		tenant, id.Owner, id.Name, rebuild)
@@ -112,33 +108,22 @@ func (s *Registry) SwapTenant(ctx context.Context, tenant domain.TenantID, rebui
 			}
 			pinned = &live.Build
 		}
-		was := domain.Previous{Definition: live.Definition}
-		var own []byte
-		err = tx.QueryRow(ctx, `
-			select b.build, b.definition from tenant_builds b
-			where b.tenant_id = $1 and b.owner = $2 and b.name = $3 and b.held_by = $4 and b.base = $5 for update`,
-			tenant, rebuild.Owner, rebuild.Name, rebuild.ID, live.Build).Scan(&was.Build, &own)
-		if err == nil && own != nil {
-			was.Definition = domain.Definition{}
-			err = pg.DecodeStrictly(own, &was.Definition)
-		}
-		if errors.Is(err, pgx.ErrNoRows) {
-			return notHeld(rebuild)
-		}
-		if err == nil {
-			_, err = tx.Exec(ctx, `
-				update tenant_builds b set build = $4, definition = $5, pinned_to = $6, fault = null, held_by = null, updated_at = now()
-				where b.tenant_id = $1 and b.owner = $2 and b.name = $3`,
-				tenant, rebuild.Owner, rebuild.Name, rebuild.Build, definition, pinned)
-		}
+		was, err := lockHeldBuild(ctx, tx, tenant, live, rebuild)
 		if err != nil {
-			return fmt.Errorf("swap a tenant's build: %w", err)
+			return err
+		}
+		_, err = pg.Exec(ctx, tx, "swap a tenant's build", `
+			update tenant_builds b set build = $4, definition = $5, pinned_to = $6, fault = null, held_by = null, updated_at = now()
+			where b.tenant_id = $1 and b.owner = $2 and b.name = $3`,
+			tenant, rebuild.Owner, rebuild.Name, rebuild.Build, definition, pinned)
+		if err != nil {
+			return err
 		}
 		if err := actAs(ctx, tx, rebuild.Owner); err != nil {
 			return err
 		}
 		if rebuild.Build != live.Build {
-			if err := keepUndated(ctx, tx, rebuild.NewBuild()); err != nil {
+			if err := retireUndated(ctx, tx, rebuild.NewBuild()); err != nil {
 				return err
 			}
 		}
@@ -147,15 +132,32 @@ func (s *Registry) SwapTenant(ctx context.Context, tenant domain.TenantID, rebui
 			return fmt.Errorf("write what was live before: %w", err)
 		}
 		// Tenants that come from different builds cannot be rolled back by one rebuild.
-		_, err = tx.Exec(ctx, `
+		_, err = pg.Exec(ctx, tx, "keep what was live before a swap", `
 			update rebuilds r set previous = case
 			    when r.previous is null or (r.previous->>'build')::bigint = $4 then $5::jsonb else r.previous || '{"build": 0}' end
 			where r.tenant_id = $1 and r.name = $2 and r.rebuild_id = $3`, rebuild.Owner, rebuild.Name, rebuild.ID, was.Build, previous)
-		if err != nil {
-			return fmt.Errorf("keep what was live before a swap: %w", err)
-		}
-		return nil
+		return err
 	})
+}
+
+// lockHeldBuild locks the row of the tenant's build that the rebuild holds, and returns what is live for the tenant.
+func lockHeldBuild(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, live domain.Projection, rebuild domain.Rebuild) (domain.Previous, error) {
+	held, ok, err := pg.SelectOne(ctx, tx, "lock a tenant's build", func(row pgx.CollectableRow) (domain.Previous, error) {
+		was := domain.Previous{Definition: live.Definition}
+		var own []byte
+		if err := row.Scan(&was.Build, &own); err != nil || own == nil {
+			return was, err
+		}
+		was.Definition = domain.Definition{}
+		return was, pg.DecodeStrictly(own, &was.Definition)
+	}, `
+		select b.build, b.definition from tenant_builds b
+		where b.tenant_id = $1 and b.owner = $2 and b.name = $3 and b.held_by = $4 and b.base = $5 for update`,
+		tenant, rebuild.Owner, rebuild.Name, rebuild.ID, live.Build)
+	if err == nil && !ok {
+		err = notHeld(rebuild)
+	}
+	return held, err
 }
 
 // FinishTenants ends a rebuild for some tenants as swapped, after SwapTenant for each, under the same conditions.
@@ -170,11 +172,11 @@ func (s *Registry) FinishTenants(ctx context.Context, rebuild domain.Rebuild) er
 
 // lockForTenants locks the rows of the projection and the rebuild for a step of one tenant.
 func lockForTenants(ctx context.Context, tx pgx.Tx, rebuild domain.Rebuild) (domain.Projection, error) {
-	live, err := lockWhole(ctx, tx, rebuild.ProjectionID)
+	live, err := lockAndReadProjection(ctx, tx, rebuild.ProjectionID)
 	if err != nil {
 		return live, err
 	}
-	return live, lockMine(ctx, tx, rebuild, swappable)
+	return live, lockRebuild(ctx, tx, rebuild, swappable)
 }
 
 // actAs sets another tenant in a transaction.
@@ -189,46 +191,39 @@ func actAs(ctx context.Context, tx pgx.Tx, tenant domain.TenantID) error {
 // TenantBuildsOf returns the rows of all tenants with a separate build of a projection, in force or not, ordered by
 // tenant.
 func (s *Registry) TenantBuildsOf(ctx context.Context, id domain.ProjectionID) ([]domain.TenantBuild, error) {
-	rows, _ := s.db.System.Query(ctx, "select "+tenantBuildColumns+`
+	return pg.Select(ctx, s.db.System, "list the tenants' builds of a projection", scanTenantBuild, "select "+tenantBuildColumns+`
 		from tenant_builds b where b.owner = $1 and b.name = $2 order by b.tenant_id`, id.Owner, id.Name)
-	builds, err := pgx.CollectRows(rows, scanTenantBuild)
-	if err != nil {
-		return nil, pg.Unavailable(fmt.Errorf("list the tenants' builds of a projection: %w", err))
-	}
-	return builds, nil
 }
 
 // SettleTenantBuilds cleans up after swaps. It removes tenants' rows whose base is no longer live or whose projection
 // is gone. It removes the holds of ended rebuilds. And it sets a date for dropping the builds that tenants' rows
 // no longer name. It may be repeated, and several processes may run it at once.
 func (s *Registry) SettleTenantBuilds(ctx context.Context, dropAt time.Time) error {
-	rows, _ := s.db.System.Query(ctx, "select "+tenantBuildColumns+`
+	ended, err := pg.Select(ctx, s.db.System, "list the tenants' builds that have ended", scanTenantBuild, "select "+tenantBuildColumns+`
 		from tenant_builds b left join projections p on p.tenant_id = b.owner and p.name = b.name
 		where b.base is not null and (b.base <> -1 or b.updated_at < now() - interval '1 minute')
 		  and (p.build is null or p.build <> b.base or b.held_by is not null and not exists (
 		  select from rebuilds r where r.tenant_id = b.owner and r.name = b.name and r.rebuild_id = b.held_by and `+running+"))")
-	over, err := pgx.CollectRows(rows, scanTenantBuild)
 	if err != nil {
-		return pg.Unavailable(fmt.Errorf("list the tenants' builds that have ended: %w", err))
+		return err
 	}
-	for _, b := range over {
+	for _, b := range ended {
 		if err := s.settleTenantBuild(ctx, b); err != nil {
 			return err
 		}
 	}
-	rows, _ = s.db.System.Query(ctx, `
+	unnamed, err := pg.Select(ctx, s.db.System, "list the builds that no tenant uses", func(row pgx.CollectableRow) (build domain.Build, err error) {
+		return build, row.Scan(&build.Owner, &build.Name, &build.Number, &build.Database)
+	}, `
 		select d.tenant_id, d.name, d.build, d.database from retired_builds d
 		where d.drop_at = 'infinity'
 		  and not exists (select from tenant_builds b where b.owner = d.tenant_id and b.name = d.name and b.build = d.build)
 		  and not exists (select from rebuilds r where r.tenant_id = d.tenant_id and r.name = d.name and r.build = d.build and `+running+")")
-	unnamed, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (build domain.Build, err error) {
-		return build, row.Scan(&build.Owner, &build.Name, &build.Number, &build.Database)
-	})
 	if err != nil {
-		return pg.Unavailable(fmt.Errorf("list the builds that no tenant uses: %w", err))
+		return err
 	}
 	for _, build := range unnamed {
-		if err := s.dateBuild(ctx, build, dropAt); err != nil {
+		if err := s.scheduleDrop(ctx, build, dropAt); err != nil {
 			return err
 		}
 	}
@@ -257,14 +252,14 @@ func (s *Registry) settleTenantBuild(ctx context.Context, b domain.TenantBuild) 
 		if err := actAs(ctx, tx, b.Tenant); err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, `
-			delete from tenant_builds b where b.tenant_id = $1 and b.owner = $2 and b.name = $3 and b.base is not null and b.base <> $4`,
+		_, err = pg.Exec(ctx, tx, "remove a tenant's build that is no longer in force",
+			"delete from tenant_builds b where b.tenant_id = $1 and b.owner = $2 and b.name = $3 and b.base is not null and b.base <> $4",
 			b.Tenant, b.Owner, b.Name, live.Number)
 		if err != nil {
-			return fmt.Errorf("remove a tenant's build that is in force no more: %w", err)
+			return err
 		}
 		if ended {
-			return letGo(ctx, tx, b.Tenant, b.ProjectionID, held)
+			return releaseTenantHold(ctx, tx, b.Tenant, b.ProjectionID, held)
 		}
 		return nil
 	})

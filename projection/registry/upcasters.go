@@ -2,13 +2,19 @@ package registry
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/pg"
+)
+
+// Limits of upcasters.
+const (
+	maxUpcasters        = 1000    // of one owner
+	maxUpcasterBytes    = 1 << 20 // of all expressions of one owner
+	MaxUpcastersPerType = 30      // of one owner and event type; shared ones can add as many steps to an event's chain
 )
 
 // The upcasters of an owner share one revision, in upcaster_sets, so that removals are noticed as well. A change of an
@@ -95,7 +101,6 @@ func (s *Registry) Upcaster(ctx context.Context, owner domain.TenantID, eventTyp
 func (s *Registry) PutUpcaster(ctx context.Context, upcaster domain.Upcaster) (kept domain.Upcaster, before *domain.Upcaster, err error) {
 	err = s.changeUpcasters(ctx, upcaster.Owner, func(tx pgx.Tx, next int64) (changed bool, err error) {
 		there, err := readUpcaster(ctx, tx, upcaster.Owner, upcaster.Type, upcaster.Version)
-		problem, ok := errors.AsType[*domain.Error](err)
 		switch {
 		case err == nil:
 			before = &there
@@ -103,22 +108,19 @@ func (s *Registry) PutUpcaster(ctx context.Context, upcaster domain.Upcaster) (k
 				kept = there
 				return false, nil
 			}
-		case !ok || problem.Code != domain.CodeNotFound:
+		case !domain.IsCode(err, domain.CodeNotFound):
 			return false, err
 		}
 		if err := checkUpcasterRoom(ctx, tx, upcaster); err != nil {
 			return false, err
 		}
-		rows, _ := tx.Query(ctx, `
+		kept, changed, err = pg.SelectOne(ctx, tx, "keep an upcaster", scanUpcaster(upcaster.Owner), `
 			insert into upcasters as u (tenant_id, event_type, version, expression, revision, by) values ($1, $2, $3, $4, $5, $6)
 			on conflict (tenant_id, event_type, version) do update
 			set expression = excluded.expression, revision = excluded.revision, by = excluded.by, updated_at = now()
 			returning `+upcasterColumns,
 			upcaster.Owner, upcaster.Type, upcaster.Version, upcaster.Expression, next, upcaster.By)
-		if kept, err = pgx.CollectExactlyOneRow(rows, scanUpcaster(upcaster.Owner)); err != nil {
-			return false, fmt.Errorf("keep an upcaster: %w", err)
-		}
-		return true, nil
+		return changed, err
 	})
 	return kept, before, err
 }
@@ -126,14 +128,12 @@ func (s *Registry) PutUpcaster(ctx context.Context, upcaster domain.Upcaster) (k
 // DeleteUpcaster removes an owner's upcaster, or returns domain.CodeNotFound if there is none.
 func (s *Registry) DeleteUpcaster(ctx context.Context, owner domain.TenantID, eventType string, version int64) error {
 	return s.changeUpcasters(ctx, owner, func(tx pgx.Tx, _ int64) (changed bool, err error) {
-		gone, err := tx.Exec(ctx, "delete from upcasters u where u.tenant_id = $1 and u.event_type = $2 and u.version = $3", owner, eventType, version)
-		switch {
-		case err != nil:
-			return false, fmt.Errorf("delete an upcaster: %w", err)
-		case gone.RowsAffected() == 0:
-			return false, noUpcaster(eventType, version)
+		deleted, err := pg.Exec(ctx, tx, "delete an upcaster",
+			"delete from upcasters u where u.tenant_id = $1 and u.event_type = $2 and u.version = $3", owner, eventType, version)
+		if err == nil && deleted == 0 {
+			err = noUpcaster(eventType, version)
 		}
-		return true, nil
+		return err == nil, err
 	})
 }
 
@@ -153,10 +153,8 @@ func (s *Registry) changeUpcasters(ctx context.Context, owner domain.TenantID, d
 		if err != nil || !changed {
 			return err
 		}
-		if _, err := tx.Exec(ctx, "update upcaster_sets set revision = $2 where tenant_id = $1", owner, revision+1); err != nil {
-			return fmt.Errorf("raise the upcasters' revision: %w", err)
-		}
-		return nil
+		_, err = pg.Exec(ctx, tx, "raise the upcasters' revision", "update upcaster_sets set revision = $2 where tenant_id = $1", owner, revision+1)
+		return err
 	})
 	if err != nil {
 		return err
@@ -166,19 +164,16 @@ func (s *Registry) changeUpcasters(ctx context.Context, owner domain.TenantID, d
 
 // reopenInline makes the writers of a tenant, or of every tenant, reopen the inline builds that appends fold into.
 func (s *Registry) reopenInline(ctx context.Context, owner domain.TenantID) error {
-	rows, _ := s.db.System.Query(ctx, "select distinct b.tenant_id from tenant_builds b where b.base is null and (b.tenant_id = $1 or $2)",
-		owner, owner == domain.Everyone)
-	tenants, err := pgx.CollectRows(rows, pgx.RowTo[domain.TenantID])
+	tenants, err := pg.Select(ctx, s.db.System, "list the tenants with inline builds", pgx.RowTo[domain.TenantID],
+		"select distinct b.tenant_id from tenant_builds b where b.base is null and (b.tenant_id = $1 or $2)", owner, owner == domain.Everyone)
 	if err != nil {
-		return pg.Unavailable(fmt.Errorf("list the tenants with inline builds: %w", err))
+		return err
 	}
 	for _, tenant := range tenants {
-		err := pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, "update logs l set inline_revision = l.inline_revision + 1 where l.tenant_id = $1", tenant)
-			return err
-		})
+		_, err := pg.ExecUnder(ctx, s.db.App, tenant, "reopen the inline builds of a tenant",
+			"update logs l set inline_revision = l.inline_revision + 1 where l.tenant_id = $1", tenant)
 		if err != nil {
-			return fmt.Errorf("reopen the inline builds of tenant %s: %w", tenant, err)
+			return err
 		}
 	}
 	return nil
@@ -194,27 +189,23 @@ func checkUpcasterRoom(ctx context.Context, tx pgx.Tx, upcaster domain.Upcaster)
 	switch {
 	case err != nil:
 		return fmt.Errorf("count the upcasters: %w", err)
-	case all >= domain.MaxUpcasters:
+	case all >= maxUpcasters:
 		return domain.Errorf(domain.CodeInvalidRequest, "", "there are %d upcasters, the most allowed; remove some", all)
-	case ofType >= domain.MaxUpcastersPerType:
+	case ofType >= MaxUpcastersPerType:
 		return domain.Errorf(domain.CodeInvalidRequest, "", "%s has %d upcasters, the most an event type may have; combine several steps", upcaster.Type, ofType)
-	case bytes+len(upcaster.Expression) > domain.MaxUpcasterBytes:
-		return domain.Errorf(domain.CodeInvalidRequest, "expression", "with this one the upcasters would have %d bytes; at most %d are allowed in total", bytes+len(upcaster.Expression), domain.MaxUpcasterBytes)
+	case bytes+len(upcaster.Expression) > maxUpcasterBytes:
+		return domain.Errorf(domain.CodeInvalidRequest, "expression", "with this one the upcasters would have %d bytes; at most %d are allowed in total", bytes+len(upcaster.Expression), maxUpcasterBytes)
 	}
 	return nil
 }
 
 func readUpcaster(ctx context.Context, tx pgx.Tx, owner domain.TenantID, eventType string, version int64) (domain.Upcaster, error) {
-	rows, _ := tx.Query(ctx, "select "+upcasterColumns+" from upcasters u where u.tenant_id = $1 and u.event_type = $2 and u.version = $3",
-		owner, eventType, version)
-	upcaster, err := pgx.CollectExactlyOneRow(rows, scanUpcaster(owner))
-	if errors.Is(err, pgx.ErrNoRows) {
-		return upcaster, noUpcaster(eventType, version)
+	upcaster, ok, err := pg.SelectOne(ctx, tx, "read an upcaster", scanUpcaster(owner),
+		"select "+upcasterColumns+" from upcasters u where u.tenant_id = $1 and u.event_type = $2 and u.version = $3", owner, eventType, version)
+	if err == nil && !ok {
+		err = noUpcaster(eventType, version)
 	}
-	if err != nil {
-		return upcaster, fmt.Errorf("read an upcaster: %w", err)
-	}
-	return upcaster, nil
+	return upcaster, err
 }
 
 func scanUpcaster(owner domain.TenantID) pgx.RowToFunc[domain.Upcaster] {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection/registry"
 	"github.com/manifold-es/manifold/tables"
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
@@ -14,7 +15,7 @@ func upcaster(owner domain.TenantID, eventType string, version int64, expression
 	return domain.Upcaster{Owner: owner, Type: eventType, Version: version, Expression: expression, By: "key 1 (test)"}
 }
 
-// expressionsOf are an owner's upcasters by name, and their revision.
+// expressionsOf returns an owner's upcasters by name, and their revision.
 func expressionsOf(t *testing.T, s *tables.Tables, owner domain.TenantID) (map[string]string, int64) {
 	t.Helper()
 	all, revision, err := s.Upcasters(t.Context(), owner)
@@ -29,7 +30,7 @@ func expressionsOf(t *testing.T, s *tables.Tables, owner domain.TenantID) (map[s
 	return expressions, revision
 }
 
-func TestUpcastersAreKeptByOwner(t *testing.T) {
+func TestUpcastersBelongToTheirOwner(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
 	ctx := t.Context()
@@ -56,7 +57,7 @@ func TestUpcastersAreKeptByOwner(t *testing.T) {
 	again, before, err := s.PutUpcaster(ctx, upcaster(tenant, "Placed", 1, "event.data"))
 	tablestest.Must(t, err)
 	if again != kept || before == nil || *before != kept {
-		t.Errorf("the same once more gives %+v, before %+v; want %+v", again, before, kept)
+		t.Errorf("a second time it returns %+v, before %+v; want %+v", again, before, kept)
 	}
 	wantRevision(tenant, 1, 1)
 	changed, before, err := s.PutUpcaster(ctx, upcaster(tenant, "Placed", 1, "null"))
@@ -81,7 +82,7 @@ func TestUpcastersAreKeptByOwner(t *testing.T) {
 	back, _, err := s.PutUpcaster(ctx, upcaster(tenant, "Placed", 1, "event.data"))
 	tablestest.Must(t, err)
 	if back.Revision != 5 {
-		t.Errorf("made again, it is %+v", back)
+		t.Errorf("created again, it is %+v", back)
 	}
 
 	for owner, want := range map[domain.TenantID]string{
@@ -108,7 +109,7 @@ func TestUpcastersAreKeptByOwner(t *testing.T) {
 
 // If many processes change an owner's upcasters at the same time, each change gets a distinct revision, and none
 // exceeds the limits.
-func TestUpcastersAreChangedOneAfterTheOther(t *testing.T) {
+func TestConcurrentChangesOfUpcasters(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
 	tenant := tablestest.NewTenant(t, s)
@@ -116,7 +117,7 @@ func TestUpcastersAreChangedOneAfterTheOther(t *testing.T) {
 	var mu sync.Mutex
 	revisions := map[int64]bool{}
 	refused := 0
-	for i := range domain.MaxUpcastersPerType + 6 {
+	for i := range registry.MaxUpcastersPerType + 6 {
 		all.Go(func() {
 			kept, _, err := s.PutUpcaster(t.Context(), upcaster(tenant, "Placed", int64(i+1), "{}"))
 			mu.Lock()
@@ -133,7 +134,7 @@ func TestUpcastersAreChangedOneAfterTheOther(t *testing.T) {
 	}
 	all.Wait()
 	kept, revision := expressionsOf(t, s, tenant)
-	if len(revisions) != domain.MaxUpcastersPerType || len(kept) != domain.MaxUpcastersPerType || revision != domain.MaxUpcastersPerType || refused != 6 {
+	if len(revisions) != registry.MaxUpcastersPerType || len(kept) != registry.MaxUpcastersPerType || revision != registry.MaxUpcastersPerType || refused != 6 {
 		t.Errorf("%d are kept, with %d revisions up to %d; %d were refused", len(kept), len(revisions), revision, refused)
 	}
 	// One that is there can be changed all the same.

@@ -59,9 +59,9 @@ func Check(t *testing.T, role migrations.Role, fill []string, statements []State
 	id := "'" + domain.NewTenantID().String() + "'"
 	named := func(sql string) string { return strings.ReplaceAll(sql, "$TENANT", id) }
 
-	// all runs every statement in one transaction, and passes the plans to look.
+	// explainAll runs every statement in one transaction, and passes the plans to examine.
 	prepared := make(map[string]bool)
-	all := func(rounds int, look func(Statement, node)) {
+	explainAll := func(rounds int, examine func(Statement, node)) {
 		t.Helper()
 		tx, err := conn.Begin(ctx)
 		must(t, err)
@@ -75,23 +75,23 @@ func Check(t *testing.T, role migrations.Role, fill []string, statements []State
 					must(t, err)
 					prepared[s.SQL.Name] = true
 				}
-				again, err := tx.Begin(ctx) // what it writes is not kept
+				savepoint, err := tx.Begin(ctx) // its writes are rolled back
 				must(t, err)
 				var raw []byte
-				err = again.QueryRow(ctx, fmt.Sprintf("explain (analyze, buffers, format json) execute %s(%s)", s.SQL.Name, named(s.Args))).Scan(&raw)
+				err = savepoint.QueryRow(ctx, fmt.Sprintf("explain (analyze, buffers, format json) execute %s(%s)", s.SQL.Name, named(s.Args))).Scan(&raw)
 				if err != nil {
 					t.Fatalf("%s: %v", s.SQL.Name, err)
 				}
-				must(t, again.Rollback(ctx))
+				must(t, savepoint.Rollback(ctx))
 				var plans []struct{ Plan node }
 				must(t, json.Unmarshal(raw, &plans))
-				look(s, plans[0].Plan)
+				examine(s, plans[0].Plan)
 			}
 		}
 	}
 	check := func(when string) {
 		t.Helper()
-		all(1, func(s Statement, plan node) {
+		explainAll(1, func(s Statement, plan node) {
 			if pages := plan.Hit + plan.Read; pages > s.Pages {
 				t.Errorf("%s, %s: it touches %d pages, more than %d", s.SQL.Name, when, pages, s.Pages)
 			}
@@ -100,18 +100,18 @@ func Check(t *testing.T, role migrations.Role, fill []string, statements []State
 					t.Errorf("%s, %s: it has a %s in its plan", s.SQL.Name, when, n.Type)
 				}
 				if n.Removed > 1000 {
-					t.Errorf("%s, %s: it reads %d rows that it does not want", s.SQL.Name, when, n.Removed)
+					t.Errorf("%s, %s: it reads %d rows and discards them", s.SQL.Name, when, n.Removed)
 				}
 			})
 		})
 	}
-	all(7, func(Statement, node) {}) // from the sixth time on a prepared statement's plan may be kept for good
+	explainAll(7, func(Statement, node) {}) // from the sixth time on a prepared statement's plan may be kept for good
 	admin := db.Pool(t, pgtest.RoleSuperuser, 1)
 	for _, sql := range fill {
 		_, err := admin.Exec(ctx, named(sql))
 		must(t, err)
 	}
-	check("before the planner knows of the rows")
+	check("before analyze")
 	_, err = admin.Exec(ctx, "analyze")
 	must(t, err)
 	check("with statistics")
@@ -145,8 +145,8 @@ var Projections = []string{
 			from generate_series(1, 10000) as n`,
 }
 
-// Groups are 500 groups with 8 partitions each. The group mail has 20,000 retries in partition 0 and 100 in each other one,
-// and 60,000 dead letters, half of them to be replayed.
+// Groups are 500 groups with 8 partitions each. The group mail has 20,000 retries in partition 0 and 100 in each other
+// one, and 60,000 dead letters, half of them to be replayed.
 var Groups = []string{
 	`insert into manifold.subscriptions (tenant_id, name, definition, revision)
 			select $TENANT, case n when 0 then 'mail' else 'group-' || n end, '{}', 1 from generate_series(0, 500) as n`,

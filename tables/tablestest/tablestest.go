@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
@@ -27,7 +28,7 @@ func Open(t *testing.T) (*tables.Tables, pgtest.DB) {
 	return OpenAgain(t, db), db
 }
 
-// OpenAgain opens one more store on a database, as another process has it.
+// OpenAgain opens the tables of a database once more, as another process does.
 func OpenAgain(t testing.TB, db pgtest.DB) *tables.Tables {
 	t.Helper()
 	s, err := tables.Open(t.Context(), tables.Config{
@@ -37,9 +38,7 @@ func OpenAgain(t testing.TB, db pgtest.DB) *tables.Tables {
 		MaxConns:     8,
 		Log:          slog.New(slog.DiscardHandler),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -48,9 +47,7 @@ func OpenAgain(t testing.TB, db pgtest.DB) *tables.Tables {
 func NewTenant(t *testing.T, s *tables.Tables) domain.TenantID {
 	t.Helper()
 	id := domain.NewTenantID()
-	if err := s.CreateTenant(t.Context(), domain.Tenant{ID: id, Name: id.String()}); err != nil {
-		t.Fatal(err)
-	}
+	Must(t, s.CreateTenant(t.Context(), domain.Tenant{ID: id, Name: id.String()}))
 	return id
 }
 
@@ -110,9 +107,7 @@ func WithIDs(a domain.Append) domain.Append {
 func Append(t testing.TB, s *tables.Tables, tenant domain.TenantID, a domain.Append) domain.Appended {
 	t.Helper()
 	appended, err := s.Append(t.Context(), tenant, a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	return appended
 }
 
@@ -126,17 +121,13 @@ func Problem(t testing.TB, err error, code domain.Code) *domain.Error {
 	return e
 }
 
-// WholeLog reads a log from its start, and checks that positions have no gap, versions neither.
+// WholeLog reads a log from its start, and checks that neither positions nor versions have gaps.
 func WholeLog(t testing.TB, s *tables.Tables, tenant domain.TenantID) []domain.Event {
 	t.Helper()
 	events, err := s.ReadLog(t.Context(), tenant, domain.LogQuery{Limit: 1 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	head, err := s.Head(t.Context(), tenant)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	if int(head.Position) != len(events) {
 		t.Errorf("the head is at %d, and there are %d events", head.Position, len(events))
 	}
@@ -150,11 +141,11 @@ func WholeLog(t testing.TB, s *tables.Tables, tenant domain.TenantID) []domain.E
 			t.Fatalf("position %d: %s has version %d, want %d", e.Position, e.Stream, e.Version, versions[e.Stream])
 		}
 		if ids[e.ID] {
-			t.Fatalf("position %d: id %s is there twice", e.Position, e.ID)
+			t.Fatalf("position %d: id %s occurs twice", e.Position, e.ID)
 		}
 		ids[e.ID] = true
 		if i > 0 && e.RecordedAt.Before(events[i-1].RecordedAt) {
-			t.Fatalf("recorded time runs backwards at position %d", e.Position)
+			t.Fatalf("recorded time decreases at position %d", e.Position)
 		}
 	}
 	return events
@@ -191,7 +182,7 @@ func PutGroup(t *testing.T, s *tables.Tables, tenant domain.TenantID, name strin
 	group, created, err := s.PutGroup(t.Context(), tenant, name, GroupDefinition(partitions), 1)
 	Must(t, err)
 	if !created {
-		t.Fatalf("group %q was there already", name)
+		t.Fatalf("group %q already exists", name)
 	}
 	return group
 }
@@ -222,10 +213,10 @@ func HoldLog(t *testing.T, db pgtest.DB, tenant domain.TenantID) (release func()
 }
 
 // NewKey returns a key with two scopes.
-func NewKey(tenant domain.TenantID, name string) domain.APIKey {
-	return domain.APIKey{
-		Tenant: tenant, ID: domain.NewKeyID(), Name: name, Hash: sha256.Sum256([]byte(name)),
-		Grants: domain.GrantsOf(domain.ScopeEventsRead, domain.ScopeTenantAdmin),
+func NewKey(tenant domain.TenantID, name string) auth.APIKey {
+	return auth.APIKey{
+		Tenant: tenant, ID: auth.NewKeyID(), Name: name, Hash: sha256.Sum256([]byte(name)),
+		Grants: auth.GrantsOf(auth.ScopeEventsRead, auth.ScopeTenantAdmin),
 	}
 }
 
@@ -273,18 +264,18 @@ func Queue(t *testing.T, s *tables.Tables, projection domain.Projection) domain.
 // Claim makes a new worker the rebuild's and brings it to validating.
 func Claim(t *testing.T, s *tables.Tables, rebuild domain.Rebuild) domain.Rebuild {
 	t.Helper()
-	mine, ok, err := s.ClaimRebuild(t.Context(), rebuild.ProjectionID, rebuild.ID, domain.NewRebuildID().String(), time.Hour)
+	claimed, ok, err := s.ClaimRebuild(t.Context(), rebuild.ProjectionID, rebuild.ID, domain.NewRebuildID().String(), time.Hour)
 	Must(t, err)
 	if !ok {
 		t.Fatal("the rebuild cannot be claimed")
 	}
-	mine.State = domain.RebuildValidating
-	_, err = s.SaveRebuild(t.Context(), mine)
+	claimed.State = domain.RebuildValidating
+	_, err = s.SaveRebuild(t.Context(), claimed)
 	Must(t, err)
-	return mine
+	return claimed
 }
 
-// OpenWith opens a store with a changed configuration.
+// OpenWith opens the tables with a changed configuration.
 func OpenWith(t testing.TB, db pgtest.DB, change func(*tables.Config)) *tables.Tables {
 	t.Helper()
 	config := tables.Config{

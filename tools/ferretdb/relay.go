@@ -77,7 +77,7 @@ func (r *relay) connection(client net.Conn) error {
 		if err != nil {
 			return err
 		}
-		reply, err := r.deployed(client, server, request)
+		reply, err := r.reply(client, server, request)
 		if err != nil {
 			return err
 		}
@@ -131,8 +131,8 @@ func command(message []byte) []byte {
 	return document
 }
 
-// with returns the message with another command in it.
-func with(message, document []byte) []byte {
+// withCommand returns the message with another command in it.
+func withCommand(message, document []byte) []byte {
 	message = append(append(make([]byte, 0, sectionStart+1+len(document)), message[:sectionStart+1]...), document...)
 	binary.LittleEndian.PutUint32(message, uint32(len(message)))
 	return message
@@ -151,7 +151,7 @@ func (r *relay) answer(server net.Conn, request []byte) ([]byte, error) {
 	document := command(request)
 	switch name(document) {
 	case "insert":
-		request = with(request, rewriteLists(nil, document, false, wrapList))
+		request = withCommand(request, rewriteLists(nil, document, false, wrapList))
 	case "update":
 		return r.updates(server, request, rewriteLists(nil, document, false, wrapList))
 	case "drop", "dropDatabase":
@@ -237,7 +237,7 @@ func (r *relay) updates(server net.Conn, request, document []byte) ([]byte, erro
 	if err != nil {
 		return nil, err
 	}
-	return with(last, raws), nil
+	return withCommand(last, raws), nil
 }
 
 // update sends one update of a command; an upsert in its two steps.
@@ -273,11 +273,11 @@ func (r *relay) update(server net.Conn, request []byte, whole *wirebson.Document
 	runtime.Gosched() // a writer that waits for the lock may write now
 	defer r.lock(key)()
 	if key != nil { // otherwise the server generates a key
-		there, err := exists(server, request, whole, key)
+		found, err := exists(server, request, whole, key)
 		if err != nil {
 			return nil, err
 		}
-		if there {
+		if found {
 			return duplicateKey(request)
 		}
 	}
@@ -302,7 +302,7 @@ func send(server net.Conn, request []byte, whole, one *wirebson.Document) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	return exchange(server, with(request, raw))
+	return exchange(server, withCommand(request, raw))
 }
 
 // exists reports whether the collection has a document with the key.
@@ -311,7 +311,7 @@ func exists(server net.Conn, request []byte, whole *wirebson.Document, key any) 
 	if err != nil {
 		return false, err
 	}
-	reply, err := exchange(server, with(request, find))
+	reply, err := exchange(server, withCommand(request, find))
 	if err != nil {
 		return false, err
 	}
@@ -330,7 +330,7 @@ func exists(server net.Conn, request []byte, whole *wirebson.Document, key any) 
 // duplicateKey replies to a command whose single update failed on its key.
 func duplicateKey(request []byte) ([]byte, error) {
 	failed := wirebson.MustDocument("index", int32(0), "code", int32(11000), "errmsg", "E11000 duplicate key error")
-	return answered(request, wirebson.MustDocument("n", int32(0), "nModified", int32(0), "writeErrors", wirebson.MustArray(failed), "ok", float64(1)))
+	return ownReply(request, wirebson.MustDocument("n", int32(0), "nModified", int32(0), "writeErrors", wirebson.MustArray(failed), "ok", float64(1)))
 }
 
 // listName is the member that stores a list within a list. The driver writes no such name: it writes digits after a
@@ -343,7 +343,7 @@ func unwrap(reply []byte) []byte {
 	if document == nil || !bytes.Contains(document, []byte(listName+"\x00")) {
 		return reply
 	}
-	return with(reply, rewriteLists(nil, document, false, unwrapList))
+	return withCommand(reply, rewriteLists(nil, document, false, unwrapList))
 }
 
 // rewriter returns the replacement for an element of a list, and its kind; ok is false if the element stays.

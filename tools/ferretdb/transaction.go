@@ -122,8 +122,8 @@ func (t *transactions) begin(id string, raw []byte, client net.Conn) *transactio
 // sessionFields have no meaning to FerretDB.
 var sessionFields = []string{"lsid", "txnNumber", "startTransaction", "autocommit", "readConcern", "$clusterTime", "recoveryToken"}
 
-// deployed replies to a request as the deployment does.
-func (r *relay) deployed(client, server net.Conn, request []byte) ([]byte, error) {
+// reply replies to a request as the deployment does.
+func (r *relay) reply(client, server net.Conn, request []byte) ([]byte, error) {
 	raw := command(request)
 	if raw == nil {
 		reply, err := r.answer(server, request)
@@ -160,7 +160,7 @@ func (r *relay) deployed(client, server net.Conn, request []byte) ([]byte, error
 	if err != nil {
 		return nil, err
 	}
-	request = with(request, encoded)
+	request = withCommand(request, encoded)
 	switch name(raw) {
 	case "hello", "isMaster", "ismaster":
 		reply, err := r.answer(server, request)
@@ -169,7 +169,7 @@ func (r *relay) deployed(client, server net.Conn, request []byte) ([]byte, error
 		}
 		return r.hello(reply, client)
 	case "endSessions", "killSessions":
-		return answered(request, wirebson.MustDocument("ok", float64(1)))
+		return ownReply(request, wirebson.MustDocument("ok", float64(1)))
 	case "shardCollection":
 		return r.shard(server, request, plain)
 	case "commitTransaction", "abortTransaction":
@@ -180,10 +180,10 @@ func (r *relay) deployed(client, server net.Conn, request []byte) ([]byte, error
 		if !r.finish(one, server, name(raw) == "commitTransaction") {
 			return failure(request, 251, "NoSuchTransaction", "TransientTransactionError")
 		}
-		return answered(request, wirebson.MustDocument("ok", float64(1)))
+		return ownReply(request, wirebson.MustDocument("ok", float64(1)))
 	}
 	if inTransaction {
-		return r.within(client, server, request, plain, id, database, starts, concerned)
+		return r.replyInTransaction(client, server, request, plain, id, database, starts, concerned)
 	}
 	if name(raw) != "getMore" {
 		lock := running.lock(raw)
@@ -194,11 +194,11 @@ func (r *relay) deployed(client, server net.Conn, request []byte) ([]byte, error
 	if err != nil || !snapshot {
 		return reply, err
 	}
-	return stamped(reply)
+	return withSnapshotTime(reply)
 }
 
-// within replies to a command of a transaction.
-func (r *relay) within(client, server net.Conn, request []byte, document *wirebson.Document, id, database string, starts, concerned bool) ([]byte, error) {
+// replyInTransaction replies to a command of a transaction.
+func (r *relay) replyInTransaction(client, server net.Conn, request []byte, document *wirebson.Document, id, database string, starts, concerned bool) ([]byte, error) {
 	one := running.get(id)
 	switch {
 	case concerned:
@@ -249,9 +249,9 @@ func (r *relay) finish(one *transaction, server net.Conn, commit bool) bool {
 		return false
 	}
 	defer running.end(one)
-	whole := !one.failed
+	succeeded := !one.failed
 	one.failed = true
-	if commit && whole {
+	if commit && succeeded {
 		return true
 	}
 	if err := r.rollback(one, server); err != nil {
@@ -336,14 +336,14 @@ func (r *relay) rollback(one *transaction, server net.Conn) error {
 // abandon aborts the transactions of a connection that has ended.
 func (r *relay) abandon(client, server net.Conn) {
 	running.mu.Lock()
-	var left []*transaction
+	var abandoned []*transaction
 	for _, one := range running.open {
 		if one.client == client {
-			left = append(left, one)
+			abandoned = append(abandoned, one)
 		}
 	}
 	running.mu.Unlock()
-	for _, one := range left {
+	for _, one := range abandoned {
 		r.finish(one, server, false)
 	}
 }
@@ -363,14 +363,14 @@ func (r *relay) shard(server net.Conn, request []byte, document *wirebson.Docume
 		return nil, err
 	}
 	if batch, ok := cursor.Get("firstBatch").(wirebson.RawArray); ok && len(batch) > 5 { // it is not empty
-		return answered(request, wirebson.MustDocument("ok", float64(1)))
+		return ownReply(request, wirebson.MustDocument("ok", float64(1)))
 	}
 	insert := wirebson.MustDocument("insert", "collections", "documents",
 		wirebson.MustArray(wirebson.MustDocument("_id", document.Get("shardCollection"), "key", document.Get("key"))), "$db", "config")
 	if _, err := ask(server, request, insert); err != nil {
 		return nil, err
 	}
-	return answered(request, wirebson.MustDocument("ok", float64(1)))
+	return ownReply(request, wirebson.MustDocument("ok", float64(1)))
 }
 
 // hello adds to the reply to a hello what the deployment is.
@@ -384,12 +384,12 @@ func (r *relay) hello(reply []byte, client net.Conn) ([]byte, error) {
 		return reply, nil // it is the reply to something else
 	}
 	address := client.LocalAddr().String()
-	said := wirebson.MakeDocument(document.Len() + 6)
+	changedReply := wirebson.MakeDocument(document.Len() + 6)
 	for name, value := range document.All() {
 		if name == "msg" || name == "setName" || name == "hosts" || name == "me" || name == "logicalSessionTimeoutMinutes" {
 			continue
 		}
-		if err := said.Add(name, value); err != nil {
+		if err := changedReply.Add(name, value); err != nil {
 			return nil, err
 		}
 	}
@@ -400,11 +400,11 @@ func (r *relay) hello(reply []byte, client net.Conn) ([]byte, error) {
 		add["setName"], add["hosts"], add["me"], add["primary"], add["setVersion"] = "rs0", wirebson.MustArray(address), address, address, int32(1)
 	}
 	for name, value := range add {
-		if err := said.Add(name, value); err != nil {
+		if err := changedReply.Add(name, value); err != nil {
 			return nil, err
 		}
 	}
-	raw, err := said.Encode()
+	raw, err := changedReply.Encode()
 	if err != nil {
 		return nil, err
 	}
@@ -413,8 +413,8 @@ func (r *relay) hello(reply []byte, client net.Conn) ([]byte, error) {
 	return changed, nil
 }
 
-// stamped returns the reply with the time of its snapshot.
-func stamped(reply []byte) ([]byte, error) {
+// withSnapshotTime returns the reply with the time of its snapshot.
+func withSnapshotTime(reply []byte) ([]byte, error) {
 	answer, err := wirebson.RawDocument(command(reply)).Decode()
 	if err != nil {
 		return nil, err
@@ -437,7 +437,7 @@ func stamped(reply []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return with(reply, raw), nil
+	return withCommand(reply, raw), nil
 }
 
 // decoded returns a document within another.
@@ -455,7 +455,7 @@ func ask(server net.Conn, request []byte, document *wirebson.Document) (*wirebso
 	if err != nil {
 		return nil, err
 	}
-	reply, err := exchange(server, with(request, raw))
+	reply, err := exchange(server, withCommand(request, raw))
 	if err != nil {
 		return nil, err
 	}
@@ -469,13 +469,13 @@ func ask(server net.Conn, request []byte, document *wirebson.Document) (*wirebso
 	return answer, nil
 }
 
-// answered returns the relay's own reply to a request.
-func answered(request []byte, document *wirebson.Document) ([]byte, error) {
+// ownReply returns the relay's own reply to a request.
+func ownReply(request []byte, document *wirebson.Document) ([]byte, error) {
 	raw, err := document.Encode()
 	if err != nil {
 		return nil, err
 	}
-	reply := with(request, raw)
+	reply := withCommand(request, raw)
 	copy(reply[8:12], request[4:8]) // the id of the request
 	return reply, nil
 }
@@ -494,5 +494,5 @@ func failure(request []byte, code int32, message string, labels ...string) ([]by
 			return nil, err
 		}
 	}
-	return answered(request, document)
+	return ownReply(request, document)
 }

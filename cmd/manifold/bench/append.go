@@ -4,54 +4,62 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/migrations"
-	"github.com/manifold-es/manifold/tables"
 )
 
 func appendCommand() *cobra.Command {
 	f := &flags{}
-	command := newCommand(f, "append", "Append events: over HTTP, or to the store itself", func(ctx context.Context, f *flags, progress io.Writer) (Result, error) {
-		switch {
-		case f.role == roleAppend:
-			return Result{}, appendChild(ctx, f)
-		case f.direct:
-			return appendDirect(ctx, f, progress)
-		default:
-			return appendHTTP(ctx, f, progress)
-		}
-	})
-	command.Long = `Append events of some 200 to 300 bytes from closed-loop clients, each to separate streams.
+	command := newCommand(f, "append", "Append events: over HTTP, or directly to the log",
+		`Append events of some 200 to 300 bytes from closed-loop clients, each to separate streams.
 
-The limit is COPY of the same rows into a table like the log's, with its indexes, without row-level security.`
-	command.Flags().IntVar(&f.clients, "clients", 64, "clients at the same time, over all processes")
-	command.Flags().IntVar(&f.batch, "batch", 1, "events in a request")
-	command.Flags().DurationVar(&f.duration, "duration", 10*time.Second, "how long to measure")
-	command.Flags().DurationVar(&f.warmUp, "warm-up", time.Second, "how long to run before measuring")
-	command.Flags().IntVar(&f.events, "events", 0, "end after this many events instead of after the duration")
-	command.Flags().IntVar(&f.tenants, "tenants", 1, "tenants that the clients are spread over")
-	command.Flags().IntVar(&f.preload, "preload", 0, "events that are in the first tenant's log before")
-	command.Flags().BoolVar(&f.direct, "direct", false, "append to the store, without HTTP")
-	command.Flags().IntVar(&f.processes, "processes", 1, "with --direct: processes that the clients are spread over")
-	command.Flags().IntVar(&f.inline, "inline", 0, "with --direct: inline projections, each with a document for each stream, that the appends fold into")
-	serviceFlags(f, command, "append over HTTP to this running service")
-	command.Flags().StringVar(&f.role, "child", "", "")
+The limit is COPY of the same rows into a table like the log's, with its indexes, without row-level security.`,
+		func(ctx context.Context, r *run) error {
+			switch {
+			case f.child:
+				return appendAsChild(ctx, f)
+			case f.direct:
+				return appendDirect(ctx, r)
+			default:
+				return appendHTTP(ctx, r)
+			}
+		}, "clients", "batch", "tenants", "processes")
+	command.Flags().IntVar(&f.clients, "clients", 64, "concurrent clients, over all processes")
+	f.requestFlags(command)
+	command.Flags().IntVar(&f.tenants, "tenants", 1, "with --direct: number of tenants, which share the clients")
+	command.Flags().IntVar(&f.preload, "preload", 0, "events already in the first tenant's log")
+	command.Flags().BoolVar(&f.direct, "direct", false, "append to the log without HTTP")
+	command.Flags().IntVar(&f.processes, "processes", 1, "with --direct: number of processes, which share the clients")
+	command.Flags().IntVar(&f.inline, "inline", 0, "with --direct: number of inline projections to fold into, each with a document per stream")
+	f.serviceFlags(command, "append over HTTP to this running service")
+	command.Flags().BoolVar(&f.child, "child", false, "")
 	command.Flags().MarkHidden("child")
 	return command
 }
 
-func (f *flags) appendName() string {
-	if f.direct {
-		return f.loadName("append --direct")
-	}
-	return f.loadName("append")
+func publishCommand() *cobra.Command {
+	f := &flags{}
+	command := newCommand(f, "publish", "Publish messages over HTTP",
+		`Publish messages of some 200 to 300 bytes over HTTP from closed-loop clients, each under separate keys. The events are those of
+"manifold bench append", for comparison.
+
+The limit is COPY of the same rows into a table like the log's, with its indexes, without row-level security.`,
+		publish, "clients", "batch")
+	command.Flags().IntVar(&f.clients, "clients", 64, "concurrent clients")
+	f.requestFlags(command)
+	f.serviceFlags(command, "publish to this running service")
+	return command
+}
+
+// requestFlags adds the flags about requests with events.
+func (f *flags) requestFlags(command *cobra.Command) {
+	command.Flags().IntVar(&f.batch, "batch", 1, "events per request")
+	f.durationFlags(command, 10*time.Second, time.Second, "")
+	command.Flags().IntVar(&f.events, "events", 0, "stop after this many events instead of after the duration")
 }
 
 // loadName returns the command with the flags that distinguish its runs.
@@ -68,48 +76,6 @@ func (f *flags) loadName(name string) string {
 	return name
 }
 
-func appendDirect(ctx context.Context, f *flags, progress io.Writer) (_ Result, err error) {
-	if f.clients < 1 || f.batch < 1 || f.tenants < 1 || f.processes < 1 {
-		return Result{}, errors.New("--clients, --batch, --tenants and --processes must be at least 1")
-	}
-	if f.processes > 1 && f.inline > 0 {
-		return Result{}, errors.New("--inline is measured in one process")
-	}
-	if f.processes > f.clients {
-		return Result{}, fmt.Errorf("--processes %d needs as many clients, and there are %d", f.processes, f.clients)
-	}
-	db, err := openDatabase(ctx, f.databaseURL, progress)
-	if err != nil {
-		return Result{}, err
-	}
-	defer func() { err = errors.Join(err, db.close()) }()
-	tenants, err := db.makeTenants(ctx, f.tenants)
-	if err != nil {
-		return Result{}, err
-	}
-	if f.preload > 0 {
-		if err := db.preload(ctx, tenants[0], f.preload, f.preload/10, progress); err != nil {
-			return Result{}, err
-		}
-	}
-	if err := execute(ctx, db.super, "checkpoint"); err != nil {
-		return Result{}, err
-	}
-	fmt.Fprintf(progress, "appending for %s ...\n", f.length())
-	result := Result{Name: f.appendName(), Clients: f.clients, what: "append"}
-	var measured load
-	if f.processes > 1 {
-		measured, err = appendProcesses(ctx, f, db, tenants)
-	} else {
-		measured, err = appendStore(ctx, f, db.super, tenants, f.clients, func() error { return nil })
-		result.RSS = peakMemory(os.Getpid())
-	}
-	if err != nil {
-		return Result{}, err
-	}
-	return result.finish(ctx, measured, db.super, progress)
-}
-
 // length describes, for people, how long a run is.
 func (f *flags) length() string {
 	if f.events > 0 {
@@ -118,59 +84,116 @@ func (f *flags) length() string {
 	return f.duration.String()
 }
 
-// finish fills in the measurements, and the limit of appending.
-func (r Result) finish(ctx context.Context, measured load, super string, progress io.Writer) (Result, error) {
-	r.take(measured)
-	var err error
-	if r.SyncedCommits, err = synced(ctx, super); err != nil {
-		return Result{}, err
-	}
-	limit, err := copyLimit(ctx, super, progress)
-	if err != nil {
-		return Result{}, err
-	}
-	r.hold("COPY of the same rows", limit)
-	return r, nil
+func publish(ctx context.Context, r *run) error {
+	r.Name, r.latencyName = r.loadName("publish"), "publish"
+	return r.send(ctx, (*sender).publish)
 }
 
-// appendStore runs clients on a separate store. It calls begin when everything is ready.
-func appendStore(ctx context.Context, f *flags, super string, tenants []domain.TenantID, clients int, begin func() error) (load, error) {
-	open := func() (*tables.Tables, func(), error) { return openInline(ctx, f, super) }
-	if f.inline == 0 {
-		open = func() (*tables.Tables, func(), error) {
-			opened, err := openStore(ctx, super)
-			return opened, opened.Close, err
+func appendHTTP(ctx context.Context, r *run) error {
+	if r.tenants > 1 {
+		return errors.New("--tenants needs --direct")
+	}
+	r.Name, r.latencyName = r.loadName("append"), "append"
+	return r.send(ctx, func(s *sender) error {
+		_, err := s.append()
+		return err
+	})
+}
+
+// send measures requests over HTTP.
+func (r *run) send(ctx context.Context, request func(*sender) error) error {
+	s, err := r.startService(ctx)
+	if err != nil {
+		return err
+	}
+	if r.db != nil && r.preload > 0 {
+		if err := r.fillLogs(ctx, history{events: r.preload, streams: r.preload / 10}, s.tenant); err != nil {
+			return err
 		}
 	}
-	opened, closeAll, err := open()
+	wires, err := r.connect(r.clients)
+	if err != nil {
+		return err
+	}
+	clients := make([]client, r.clients)
+	for i, w := range wires {
+		sender := newSender(w, i, streamLength, r.batch)
+		clients[i] = func(context.Context) (int, error) { return r.batch, request(sender) }
+	}
+	r.log("sending for %s", r.length())
+	measured, err := drive(ctx, clients, r.warmUp, r.duration, r.events)
+	if err != nil {
+		return err
+	}
+	r.Clients = r.clients
+	return r.finish(ctx, measured, copyLimit)
+}
+
+func appendDirect(ctx context.Context, r *run) error {
+	if r.processes > 1 && r.inline > 0 {
+		return errors.New("--inline needs --processes 1")
+	}
+	if r.processes > r.clients {
+		return fmt.Errorf("--processes %d needs at least as many clients, and there are %d", r.processes, r.clients)
+	}
+	db, err := r.createDatabase(ctx)
+	if err != nil {
+		return err
+	}
+	tenants, err := db.createTenants(ctx, r.tenants)
+	if err != nil {
+		return err
+	}
+	if r.preload > 0 {
+		if err := r.fillLogs(ctx, history{events: r.preload, streams: r.preload / 10}, tenants[0]); err != nil {
+			return err
+		}
+	}
+	if err := execute(ctx, db.super, "checkpoint"); err != nil {
+		return err
+	}
+	r.log("appending for %s", r.length())
+	var measured load
+	if r.processes > 1 {
+		measured, err = appendInProcesses(ctx, r, tenants)
+	} else {
+		measured, err = r.appendToLogs(ctx, db, tenants, func() error { return nil })
+		r.RSS = peakMemory(os.Getpid())
+	}
+	if err != nil {
+		return err
+	}
+	r.Name, r.latencyName, r.Clients = r.loadName("append --direct"), "append", r.clients
+	return r.finish(ctx, measured, copyLimit)
+}
+
+// appendToLogs runs clients in this process. It calls begin when everything is ready.
+func (f *flags) appendToLogs(ctx context.Context, db *database, tenants []domain.TenantID, begin func() error) (load, error) {
+	e, err := db.openEngine(ctx)
 	if err != nil {
 		return load{}, err
 	}
-	defer closeAll()
-	run := os.Getpid() // the streams of two processes must differ
-	all := make([]client, clients)
-	for i := range all {
-		tenant, goods, at := tenants[i%len(tenants)], newSales(i), newCursor(run, i, streamLength)
-		all[i] = func(ctx context.Context) (int, error) {
-			_, err := opened.Append(ctx, tenant, at.request(goods, f.batch))
+	defer e.close()
+	for n := range f.inline {
+		definition := domain.Definition{
+			Name: fmt.Sprintf("orders-%d", n+1), Mode: domain.ModeInline,
+			On: map[string]string{"*": `{"customer": event.data.customer, "events": doc.?events.orValue(0) + 1,
+				"total": doc.?total.orValue(0) + event.data.price * event.data.quantity, "city": event.data.address.city}`},
+		}
+		if _, err := e.catalog.Create(ctx, domain.Everyone, definition, "benchmark"); err != nil {
+			return load{}, err
+		}
+	}
+	clients := make([]client, f.clients)
+	for i := range clients {
+		tenant, g := tenants[i%len(tenants)], newGenerator(i, streamLength)
+		clients[i] = func(ctx context.Context) (int, error) {
+			_, err := e.Append(ctx, tenant, g.append(f.batch))
 			return f.batch, err
 		}
 	}
 	if err := begin(); err != nil {
 		return load{}, err
 	}
-	return drive(ctx, all, f.warmUp, f.duration, f.events)
-}
-
-func openStore(ctx context.Context, super string) (*tables.Tables, error) {
-	return tables.Open(ctx, storeConfig(super))
-}
-
-func storeConfig(super string) tables.Config {
-	return tables.Config{
-		AppURL:       asRole(super, migrations.RoleApp),
-		SystemURL:    asRole(super, migrations.RoleSystem),
-		RetentionURL: asRole(super, migrations.RoleRetention),
-		Log:          slog.New(slog.DiscardHandler),
-	}
+	return drive(ctx, clients, f.warmUp, f.duration, f.events)
 }

@@ -18,9 +18,6 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// roleAppend is the child process of `bench append --direct --processes`.
-const roleAppend = "append"
-
 // These environment variables pass a child what must not be in its arguments, such as a password.
 const (
 	childDatabase = "MANIFOLD_BENCH_DATABASE"
@@ -34,62 +31,40 @@ type report struct {
 	Latencies []byte        `json:"latencies"` // in HdrHistogram's compressed form
 }
 
-// appendProcesses starts the children, lets them begin at the same time, and adds up their reports.
-func appendProcesses(ctx context.Context, f *flags, db *database, tenants []domain.TenantID) (load, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return load{}, err
-	}
+// child is a process that appends with a part of the clients. It prints a line when it is ready, waits for a line, and
+// reports.
+type child struct {
+	process *exec.Cmd
+	in      io.WriteCloser
+	out     *bufio.Reader
+}
+
+// appendInProcesses starts the children, lets them begin at the same time, and adds up their reports.
+func appendInProcesses(ctx context.Context, r *run, tenants []domain.TenantID) (load, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends children that still run
-	type child struct {
-		cmd *exec.Cmd
-		in  io.WriteCloser
-		out *bufio.Reader
-	}
-	names := make([]string, len(tenants))
-	for i, tenant := range tenants {
-		names[i] = tenant.String()
-	}
-	var children []child
-	for i := range f.processes {
-		clients := f.clients / f.processes
-		if i < f.clients%f.processes {
-			clients++
+	children := make([]*child, r.processes)
+	for i := range children {
+		var err error
+		if children[i], err = r.startChild(ctx, partOf(r.clients, i, r.processes), tenants); err != nil {
+			return load{}, fmt.Errorf("start a child process: %w", err)
 		}
-		cmd := exec.CommandContext(ctx, self, "bench", "append", "--direct", "--child", roleAppend,
-			"--clients", strconv.Itoa(clients), "--batch", strconv.Itoa(f.batch),
-			"--duration", f.duration.String(), "--warm-up", f.warmUp.String(), "--events", strconv.Itoa(f.events/f.processes))
-		cmd.Env = append(os.Environ(), childDatabase+"="+db.super, childTenants+"="+strings.Join(names, ","))
-		cmd.Stderr = os.Stderr
-		in, err := cmd.StdinPipe()
-		if err != nil {
-			return load{}, err
-		}
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			return load{}, err
-		}
-		if err := cmd.Start(); err != nil {
-			return load{}, fmt.Errorf("start a child: %w", err)
-		}
-		children = append(children, child{cmd, in, bufio.NewReader(out)})
 	}
 	for _, c := range children {
 		if line, err := c.out.ReadString('\n'); err != nil || line != "ready\n" {
-			return load{}, fmt.Errorf("a child process did not get ready: %q, %w", line, errors.Join(err, c.cmd.Wait()))
+			return load{}, fmt.Errorf("a child process did not get ready: %q, %w", line, errors.Join(err, c.process.Wait()))
 		}
 	}
 	for _, c := range children {
 		if _, err := io.WriteString(c.in, "go\n"); err != nil {
-			return load{}, fmt.Errorf("a child process has gone: %w", err)
+			return load{}, fmt.Errorf("a child process has exited: %w", err)
 		}
 	}
 	total := load{latencies: newHistogram()}
 	for _, c := range children {
 		var r report
 		err := json.NewDecoder(c.out).Decode(&r)
-		if err := errors.Join(err, c.cmd.Wait()); err != nil {
+		if err := errors.Join(err, c.process.Wait()); err != nil {
 			return load{}, fmt.Errorf("a child process failed: %w", err)
 		}
 		h, err := hdrhistogram.Decode(r.Latencies)
@@ -103,8 +78,33 @@ func appendProcesses(ctx context.Context, f *flags, db *database, tenants []doma
 	return total, nil
 }
 
-// appendChild is such a child. It reports that it is ready, waits for a line, measures and reports.
-func appendChild(ctx context.Context, f *flags) error {
+func (r *run) startChild(ctx context.Context, clients int, tenants []domain.TenantID) (*child, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(tenants))
+	for i, tenant := range tenants {
+		names[i] = tenant.String()
+	}
+	process := exec.CommandContext(ctx, self, "bench", "append", "--direct", "--child",
+		"--clients", strconv.Itoa(clients), "--batch", strconv.Itoa(r.batch),
+		"--duration", r.duration.String(), "--warm-up", r.warmUp.String(), "--events", strconv.Itoa(r.events/r.processes))
+	process.Env = append(os.Environ(), childDatabase+"="+r.db.super, childTenants+"="+strings.Join(names, ","))
+	process.Stderr = os.Stderr
+	in, err := process.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := process.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	return &child{process, in, bufio.NewReader(out)}, process.Start()
+}
+
+// appendAsChild is what a child does.
+func appendAsChild(ctx context.Context, f *flags) error {
 	var tenants []domain.TenantID
 	for name := range strings.SplitSeq(os.Getenv(childTenants), ",") {
 		tenant, err := domain.ParseTenantID(name)
@@ -113,7 +113,7 @@ func appendChild(ctx context.Context, f *flags) error {
 		}
 		tenants = append(tenants, tenant)
 	}
-	measured, err := appendStore(ctx, f, os.Getenv(childDatabase), tenants, f.clients, func() error {
+	measured, err := f.appendToLogs(ctx, &database{os.Getenv(childDatabase)}, tenants, func() error {
 		fmt.Println("ready")
 		_, err := bufio.NewReader(os.Stdin).ReadString('\n')
 		return err

@@ -1,5 +1,5 @@
 // Package bench is `manifold bench`: commands with which users measure how fast Manifold is on their machine. Start
-// with Command and Result.
+// with run, which every benchmark gets, and Result.
 //
 // Each command starts a private PostgreSQL with synced commits and removes it afterwards, unless a flag names a
 // server or a service. In the same run and on the same rows, each command also measures the limit for comparison:
@@ -13,10 +13,27 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
+
+// Command returns `manifold bench`.
+func Command() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure how fast Manifold is on this machine",
+		Long: `Measure how fast Manifold is on this machine.
+
+Each benchmark starts a private PostgreSQL with synced commits and removes it afterwards, unless --database-url names a
+server or --url a running service. For comparison, the same run measures what PostgreSQL alone achieves with the same rows.`,
+		Args: cobra.NoArgs,
+	}
+	command.AddCommand(appendCommand(), publishCommand(), readCommand(), projectCommand(), rebuildCommand(), queryCommand(), lagCommand(), isolationCommand(), growthCommand(), stateCommand(), subscribeCommand(), webhookCommand())
+	return command
+}
 
 // flags are the flags of all commands. Each command has those that apply to it.
 type flags struct {
@@ -37,65 +54,81 @@ type flags struct {
 	scenario, transport, ordering      string // of followers and groups
 	subscribers, consumers, streams    int
 	reading                            string // what to read
-	role                               string // "" for the command that a user runs; else what a child of it does
+	child                              bool   // this process is a child of `bench append --processes`
 }
 
-// Command returns `manifold bench`.
-func Command() *cobra.Command {
-	command := &cobra.Command{
-		Use:   "bench",
-		Short: "Measure this machine with Manifold",
-		Long: `Measure this machine with Manifold.
+// run is one run of a benchmark.
+type run struct {
+	*flags
+	Result
+	progress io.Writer
+	db       *database // nil: the service was already running, and its database is unknown
+	service  *service  // nil until startService
+	closers  []func() error
+}
 
-Each benchmark works on a private PostgreSQL that it starts itself and removes again, and whose commits are synced, unless
---database-url names a server or --url a running service. In the same run it measures the limit that the result is held
-against: what PostgreSQL alone does with the same rows.`,
-		Args: cobra.NoArgs,
+// newCommand creates a benchmark's command. The benchmark fills in the result. It is not called unless all flags named
+// by positive are.
+func newCommand(f *flags, use, short, long string, benchmark func(ctx context.Context, r *run) error, positive ...string) *cobra.Command {
+	command := &cobra.Command{
+		Use:   use,
+		Short: short,
+		Long:  long,
+		Args:  cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			if err := f.check(command.Flags(), positive); err != nil {
+				return err
+			}
+			r := &run{flags: f, progress: command.ErrOrStderr()}
+			err := benchmark(command.Context(), r)
+			if err := errors.Join(err, r.close()); err != nil || f.child {
+				return err
+			}
+			if f.json {
+				return r.writeJSON(command.OutOrStdout())
+			}
+			return r.writeTable(command.OutOrStdout())
+		},
 	}
-	command.AddCommand(appendCommand(), publishCommand(), readCommand(), projectCommand(), rebuildCommand(), queryCommand(), lagCommand(), isolationCommand(), growthCommand(), stateCommand(), subscribeCommand(), webhookCommand())
+	command.Flags().BoolVar(&f.json, "json", false, "print one JSON object instead of a table")
+	command.Flags().StringVar(&f.databaseURL, "database-url", "", "use this PostgreSQL server (a superuser's URL), in a database that is created and dropped; default: a private server")
 	return command
 }
 
+// durationFlags adds the flags for how long to measure.
+func (f *flags) durationFlags(command *cobra.Command, duration, warmUp time.Duration, prefix string) {
+	command.Flags().DurationVar(&f.duration, "duration", duration, prefix+"how long to measure")
+	command.Flags().DurationVar(&f.warmUp, "warm-up", warmUp, prefix+"how long to run before measuring")
+}
+
 // serviceFlags adds the flags of benchmarks that can use a running service. use says what they do with it.
-func serviceFlags(f *flags, command *cobra.Command, use string) {
+func (f *flags) serviceFlags(command *cobra.Command, use string) {
 	command.Flags().StringVar(&f.url, "url", "", use)
 	command.Flags().StringVar(&f.key, "key", os.Getenv("MANIFOLD_KEY"), "with --url: the tenant's key (MANIFOLD_KEY)")
 	command.Flags().Lookup("key").DefValue = "" // --help must not show values from the environment
 }
 
-// newCommand creates a benchmark's command. run returns the result to print, and writes progress to standard error.
-func newCommand(f *flags, use, short string, run func(ctx context.Context, f *flags, progress io.Writer) (Result, error)) *cobra.Command {
-	command := &cobra.Command{
-		Use:   use,
-		Short: short,
-		Args:  cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error {
-			if err := f.check(); err != nil {
-				return err
+func (f *flags) check(all *pflag.FlagSet, positive []string) error {
+	var wrong error
+	all.VisitAll(func(flag *pflag.Flag) {
+		value, least := flag.Value.String(), 0
+		if slices.Contains(positive, flag.Name) {
+			least = 1
+		}
+		if flag.Value.Type() == "int" {
+			if number, _ := all.GetInt(flag.Name); number < least {
+				wrong = fmt.Errorf("--%s %s: must be at least %d", flag.Name, value, least)
 			}
-			result, err := run(command.Context(), f, command.ErrOrStderr())
-			if err != nil {
-				return err
+		}
+		if flag.Value.Type() == "float64" {
+			if number, _ := all.GetFloat64(flag.Name); number < 0 || least > 0 && number == 0 {
+				wrong = fmt.Errorf("--%s %s: must be more than 0", flag.Name, value)
 			}
-			if f.role != "" {
-				return nil // a child has already answered its parent
-			}
-			if f.json {
-				return result.writeJSON(command.OutOrStdout())
-			}
-			return result.writeTable(command.OutOrStdout())
-		},
-	}
-	command.Flags().BoolVar(&f.json, "json", false, "print one JSON object instead of a table")
-	command.Flags().StringVar(&f.databaseURL, "database-url", "", "work on this PostgreSQL server, in a database that is made and dropped again (a superuser's URL); default: a private server")
-	return command
-}
-
-func (f *flags) check() error {
+		}
+	})
 	switch {
-	case f.clients < 0, f.batch < 0, f.tenants < 0, f.processes < 0, f.events < 0, f.documents < 0, f.preload < 0, f.inline < 0, f.backlog < 0,
-		f.subscribers < 0, f.consumers < 0, f.streams < 0, f.dead < 0, f.rate < 0:
-		return errors.New("numbers must not be negative")
+	case wrong != nil:
+		return wrong
 	case f.batch > 1000:
 		return fmt.Errorf("--batch %d: a request has at most 1000 events", f.batch)
 	case f.url != "" && f.direct:
@@ -110,4 +143,44 @@ func (f *flags) check() error {
 		return errors.New("--config needs --database, the name of one of its databases")
 	}
 	return nil
+}
+
+// log reports progress to the user.
+func (r *run) log(format string, args ...any) { fmt.Fprintf(r.progress, format+" ...\n", args...) }
+
+// onClose adds a function to call at the end of the run. The last one is called first.
+func (r *run) onClose(close func() error) { r.closers = append(r.closers, close) }
+
+func (r *run) close() error {
+	var err error
+	for _, close := range slices.Backward(r.closers) {
+		err = errors.Join(err, close())
+	}
+	r.closers = nil
+	return err
+}
+
+// poll calls done in each interval until it returns true or an error. It returns the context's cause if that ends
+// first.
+func poll(ctx context.Context, interval time.Duration, done func() (bool, error)) error {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		if ok, err := done(); ok || err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// pause waits for a duration, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
 }

@@ -1,82 +1,86 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
 
+	"github.com/manifold-es/manifold/config"
 	"github.com/manifold-es/manifold/embedded"
 	"github.com/manifold-es/manifold/migrations"
 )
 
 // database is a database with Manifold's schema that only one benchmark uses.
-type database struct {
-	super string // the superuser's URL
-	close func() error
-}
+type database struct{ super string } // the superuser's URL
 
-// openDatabase creates a database on the server at serverURL (a superuser's URL), or on a private server if serverURL
-// is empty. Closing it drops the database.
-func openDatabase(ctx context.Context, serverURL string, progress io.Writer) (*database, error) {
-	var undo []func() error
-	closeAll := func() error {
+// createDatabase creates a database on the server that --database-url names, or on a private server. The run drops it
+// at its end.
+func (r *run) createDatabase(ctx context.Context) (*database, error) {
+	server := r.databaseURL
+	if server == "" {
 		var err error
-		for i := range undo {
-			err = errors.Join(err, undo[len(undo)-1-i]())
-		}
-		return err
-	}
-	if serverURL == "" {
-		folder, err := os.MkdirTemp("", "manifold-bench-")
-		if err != nil {
+		if server, err = r.startPostgres(ctx); err != nil {
 			return nil, err
 		}
-		undo = append(undo, func() error { return os.RemoveAll(folder) })
-		fmt.Fprintln(progress, "starting a private PostgreSQL ...")
-		server, err := embedded.Start(ctx, embedded.Config{Dir: folder})
-		if err != nil {
-			return nil, errors.Join(err, closeAll())
-		}
-		undo = append(undo, func() error {
-			// The data is no longer needed, so the server need not write it to disk.
-			now, cancel := context.WithCancel(context.Background())
-			cancel()
-			err := server.Stop(now)
-			if server.Dir != folder {
-				err = errors.Join(err, os.RemoveAll(server.Dir))
-			}
-			return err
-		})
-		serverURL = server.URL("postgres")
 	}
 	name := "manifold_bench_" + strings.ToLower(rand.Text()[:10])
-	if err := execute(ctx, serverURL, "create database "+name); err != nil {
-		return nil, errors.Join(fmt.Errorf("make the benchmark's database: %w", err), closeAll())
+	if err := execute(ctx, server, "create database "+name); err != nil {
+		return nil, fmt.Errorf("create the benchmark's database: %w", err)
 	}
-	undo = append(undo, func() error {
+	r.onClose(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		return execute(ctx, serverURL, "drop database "+name+" with (force)")
+		return execute(ctx, server, "drop database "+name+" with (force)")
 	})
-	u, err := url.Parse(serverURL)
+	u, err := url.Parse(server)
 	if err != nil {
-		return nil, errors.Join(errors.New("--database-url is not a URL such as postgres://postgres@host:5432/postgres"), closeAll())
+		return nil, errors.New("--database-url is not a URL such as postgres://postgres@host:5432/postgres")
 	}
 	u.Path = "/" + name
 	if err := migrations.Up(ctx, u.String(), nil); err != nil {
-		return nil, errors.Join(err, closeAll())
+		return nil, err
 	}
-	return &database{super: u.String(), close: closeAll}, nil
+	r.db = &database{u.String()}
+	return r.db, nil
 }
 
+// startPostgres starts a private server and returns its superuser's URL.
+func (r *run) startPostgres(ctx context.Context) (string, error) {
+	folder, err := os.MkdirTemp("", "manifold-bench-")
+	if err != nil {
+		return "", err
+	}
+	r.onClose(func() error { return os.RemoveAll(folder) })
+	r.log("starting a private PostgreSQL")
+	server, err := embedded.Start(ctx, embedded.Config{Dir: folder})
+	if err != nil {
+		return "", err
+	}
+	r.onClose(func() error {
+		// The data is no longer needed, so the server need not write it to disk.
+		now, cancel := context.WithCancel(context.Background())
+		cancel()
+		err := server.Stop(now)
+		if server.Dir != folder {
+			err = errors.Join(err, os.RemoveAll(server.Dir))
+		}
+		return err
+	})
+	return server.URL("postgres"), nil
+}
+
+// execute runs statements over a separate connection.
 func execute(ctx context.Context, url string, statements ...string) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -93,19 +97,17 @@ func execute(ctx context.Context, url string, statements ...string) error {
 
 // as returns the URL under which the superuser acts with a role's privileges and row-level security. It needs no
 // login's password, so it does not change the passwords shared with the server's other databases.
-func (db *database) as(role migrations.Role) string { return asRole(db.super, role) }
-
-func asRole(super string, role migrations.Role) string {
+func (db *database) as(role migrations.Role) string {
 	separator := "?"
-	if strings.Contains(super, "?") {
+	if strings.Contains(db.super, "?") {
 		separator = "&"
 	}
-	return super + separator + "role=" + string(role)
+	return db.super + separator + "role=" + string(role)
 }
 
 // synced reports whether the server writes a commit to disk before it answers.
-func synced(ctx context.Context, url string) (bool, error) {
-	conn, err := pgx.Connect(ctx, url)
+func (db *database) synced(ctx context.Context) (bool, error) {
+	conn, err := pgx.Connect(ctx, db.super)
 	if err != nil {
 		return false, err
 	}
@@ -113,4 +115,38 @@ func synced(ctx context.Context, url string) (bool, error) {
 	var fsync, commit string
 	err = conn.QueryRow(ctx, "select current_setting('fsync'), current_setting('synchronous_commit')").Scan(&fsync, &commit)
 	return fsync == "on" && commit != "off", err
+}
+
+// defaultDatabase is the name of the log's own database in definitions.
+const defaultDatabase = "default"
+
+// databaseFlags adds the flags that say where documents are kept.
+func (f *flags) databaseFlags(command *cobra.Command) {
+	command.Flags().StringVar(&f.config, "config", "", "the configuration file that has the database of --database")
+	command.Flags().StringVar(&f.database, "database", "", `where to keep documents: one of the file's databases, or "default", the benchmark's own`)
+}
+
+func (f *flags) databaseName() string { return cmp.Or(f.database, defaultDatabase) }
+
+// documentsDatabase returns the settings of the database for the documents, or none for the benchmark's own database.
+func (f *flags) documentsDatabase() (map[string]config.DocumentsDatabase, error) {
+	if f.config == "" {
+		if f.databaseName() != defaultDatabase {
+			return nil, fmt.Errorf("--database %s needs --config, the file that says where it is", f.database)
+		}
+		return nil, nil
+	}
+	c, err := config.Load(f.config, os.Environ())
+	if err != nil {
+		return nil, err
+	}
+	database, ok := c.Databases[f.database]
+	if !ok {
+		return nil, fmt.Errorf("%s has no database %q; it has %s", f.config, f.database, strings.Join(slices.Sorted(maps.Keys(c.Databases)), ", "))
+	}
+	url, err := database.Address()
+	if err != nil {
+		return nil, fmt.Errorf("databases.%s.url: %w", f.database, err)
+	}
+	return map[string]config.DocumentsDatabase{f.database: {Driver: database.Driver, URL: url, MaxConns: database.MaxConns}}, nil
 }

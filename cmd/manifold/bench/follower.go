@@ -3,11 +3,13 @@ package bench
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"syscall"
 )
 
@@ -16,7 +18,7 @@ import (
 type follower struct {
 	wire *wire
 	in   *bufio.Reader
-	next func() (what frameKind, frame []byte, err error) // the frame is valid until the next call
+	next func() (kind frameKind, frame []byte, err error) // the frame is valid until the next call
 	at   int64                                            // the last position; -1: nothing has arrived
 }
 
@@ -39,55 +41,53 @@ const (
 // upgradeHeaders request a WebSocket.
 const upgradeHeaders = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: bWFuaWZvbGQgYmVuY2htYQ==\r\n"
 
-// errNothing is the error of a reader that does not wait when no data has arrived.
-var errNothing = errors.New("nothing has come")
+// errNoData is the error of a reader that does not wait when no data has arrived.
+var errNoData = errors.New("no data has arrived")
 
 // mostFrame is the largest size of a frame, in bytes.
 const mostFrame = 64 << 10
 
-// follow starts to follow the whole log from the given place.
-func (s *service) follow(transport, from string) (*follower, error) {
-	w, err := dial(s.url, s.key)
+// follow starts to follow the whole log from the given place. The run closes the follower at its end.
+func (r *run) follow(transport, from string) (*follower, error) {
+	w, err := r.dial(r.service.key)
 	if err != nil {
 		return nil, err
 	}
-	f := &follower{wire: w, at: -1}
-	headers, expected := map[string]string{
-		transportSocket: upgradeHeaders,
-		transportEvents: "Accept: text/event-stream\r\n",
-		transportLines:  "Accept: application/x-ndjson\r\n",
-	}[transport], 200
-	if transport == transportSocket {
-		expected = 101
-	}
-	err = w.send("GET", "/v1/subscribe/$all?from="+from, headers, nil)
-	status, length := 0, 0
-	if err == nil {
-		status, length, err = w.header()
-	}
-	if err == nil && status != expected {
-		answer := make([]byte, max(length, 0))
-		_, err = io.ReadFull(w.in, answer)
-		err = want(status, expected, answer, err)
-	}
-	if err != nil {
-		w.close()
-		return nil, fmt.Errorf("follow the log: %w", err)
-	}
+	path, f := "/v1/subscribe/$all?from="+from, &follower{wire: w, at: -1}
 	switch transport {
 	case transportSocket:
+		err = w.open(path, upgradeHeaders, http.StatusSwitchingProtocols)
 		f.in, f.next = bufio.NewReaderSize(w.in, mostFrame), f.message
 	case transportEvents:
+		err = w.open(path, "Accept: text/event-stream\r\n", http.StatusOK)
 		f.in, f.next = bufio.NewReaderSize(w.chunks(), mostFrame), f.serverSent
 	default:
+		err = w.open(path, "Accept: application/x-ndjson\r\n", http.StatusOK)
 		f.in, f.next = bufio.NewReaderSize(w.chunks(), mostFrame), f.line
+	}
+	if err != nil {
+		return nil, fmt.Errorf("follow the log: %w", err)
 	}
 	return f, nil
 }
 
+// open sends a request whose answer does not end, and reads the answer's headers.
+func (w *wire) open(path, headers string, expected int) error {
+	if err := w.send("GET", path, headers, nil); err != nil {
+		return err
+	}
+	status, length, err := w.header()
+	if err != nil || status == expected {
+		return err
+	}
+	answer := make([]byte, max(length, 0))
+	_, err = io.ReadFull(w.in, answer)
+	return cmp.Or(err, error(&statusError{status, string(answer)}))
+}
+
 // step reads the next frame. Events must arrive in order.
-func (f *follower) step() (what frameKind, frame []byte, err error) {
-	if what, frame, err = f.next(); err != nil {
+func (f *follower) step() (kind frameKind, frame []byte, err error) {
+	if kind, frame, err = f.next(); err != nil {
 		return 0, nil, err
 	}
 	position, ok := numberIn(frame, `"position":`)
@@ -95,13 +95,13 @@ func (f *follower) step() (what frameKind, frame []byte, err error) {
 	case !ok:
 		return 0, nil, fmt.Errorf("a frame has no position: %.200q", frame)
 	case f.at < 0:
-	case what == eventFrame && position != f.at+1:
-		return 0, nil, fmt.Errorf("behind position %d there came position %d", f.at, position)
-	case what != eventFrame && position != f.at:
-		return 0, nil, fmt.Errorf("behind position %d it is said that everything up to %d has come", f.at, position)
+	case kind == eventFrame && position != f.at+1:
+		return 0, nil, fmt.Errorf("position %d is followed by position %d", f.at, position)
+	case kind != eventFrame && position != f.at:
+		return 0, nil, fmt.Errorf("after position %d the service says that everything up to %d was sent", f.at, position)
 	}
 	f.at = position
-	return what, frame, nil
+	return kind, frame, nil
 }
 
 // numberIn returns the number after the first occurrence of a name in JSON.
@@ -135,20 +135,20 @@ func objectKind(frame []byte) (frameKind, error) {
 	case bytes.HasPrefix(frame, []byte(`{"checkpoint":`)):
 		return checkpointFrame, nil
 	}
-	return 0, fmt.Errorf("there came %.200q, which is no frame", frame)
+	return 0, fmt.Errorf("unknown frame: %.200q", frame)
 }
 
 // line reads a frame that is a line.
-func (f *follower) line() (what frameKind, frame []byte, err error) {
+func (f *follower) line() (kind frameKind, frame []byte, err error) {
 	if frame, err = f.in.ReadSlice('\n'); err != nil {
 		return 0, nil, err
 	}
-	what, err = objectKind(frame)
-	return what, frame, err
+	kind, err = objectKind(frame)
+	return kind, frame, err
 }
 
 // serverSent reads a frame that is a server-sent event.
-func (f *follower) serverSent() (what frameKind, frame []byte, err error) {
+func (f *follower) serverSent() (kind frameKind, frame []byte, err error) {
 	for {
 		line, err := f.in.ReadSlice('\n')
 		if err != nil {
@@ -157,25 +157,25 @@ func (f *follower) serverSent() (what frameKind, frame []byte, err error) {
 		name, value, _ := bytes.Cut(bytes.TrimSuffix(line, []byte("\n")), []byte(": "))
 		switch {
 		case string(name) == "event" && string(value) == "caught-up":
-			what = caughtUpFrame
+			kind = caughtUpFrame
 		case string(name) == "event" && string(value) == "checkpoint":
-			what = checkpointFrame
+			kind = checkpointFrame
 		case string(name) == "event":
-			what = eventFrame
+			kind = eventFrame
 		case string(name) == "data":
-			return what, value, nil
+			return kind, value, nil
 		}
 	}
 }
 
 // message reads a frame that is a WebSocket message. The service sends each message as one frame, without a mask.
-func (f *follower) message() (what frameKind, frame []byte, err error) {
+func (f *follower) message() (kind frameKind, frame []byte, err error) {
 	payload, err := f.text()
 	if err != nil {
 		return 0, nil, err
 	}
-	what, err = objectKind(payload)
-	return what, payload, err
+	kind, err = objectKind(payload)
+	return kind, payload, err
 }
 
 // text returns the next WebSocket message, and answers control frames.
@@ -201,12 +201,12 @@ func (f *follower) text() ([]byte, error) {
 			}
 		case 10:
 		default:
-			return nil, fmt.Errorf("a WebSocket's frame has opcode %d", opcode)
+			return nil, fmt.Errorf("a WebSocket frame has opcode %d", opcode)
 		}
 	}
 }
 
-// socketFrame reads a whole WebSocket frame. If the frame is incomplete and the reader does not wait, it reads
+// socketFrame reads a WebSocket frame. If the frame is incomplete and the reader does not wait, it reads
 // nothing.
 func (f *follower) socketFrame() (opcode byte, payload []byte, err error) {
 	head, err := f.in.Peek(2)
@@ -214,7 +214,7 @@ func (f *follower) socketFrame() (opcode byte, payload []byte, err error) {
 		return 0, nil, err
 	}
 	if head[0]&0xf0 != 0x80 || head[1]&0x80 != 0 {
-		return 0, nil, fmt.Errorf("a WebSocket's frame begins with % x", head)
+		return 0, nil, fmt.Errorf("a WebSocket frame begins with % x", head)
 	}
 	opcode = head[0] & 0x0f
 	begin, size := 2, int(head[1])
@@ -236,21 +236,21 @@ func (f *follower) socketFrame() (opcode byte, payload []byte, err error) {
 	if size > mostFrame-begin {
 		return 0, nil, fmt.Errorf("a message has %d bytes", size)
 	}
-	whole, err := f.in.Peek(begin + size)
+	frame, err := f.in.Peek(begin + size)
 	if err != nil {
 		return 0, nil, err
 	}
 	// Peeked bytes stay valid until the next read.
 	_, err = f.in.Discard(begin + size)
-	return opcode, whole[begin:], err
+	return opcode, frame[begin:], err
 }
 
-// unwaiting makes a WebSocket follower non-blocking. If no data is buffered, step fails with errNothing. It looks for
-// more data only after a call of the returned function.
-func (f *follower) unwaiting() (look func(), err error) {
+// makeNonBlocking makes a WebSocket follower non-blocking. If no data is buffered, step fails with errNoData. It looks
+// for more data only after a call of the returned function.
+func (f *follower) makeNonBlocking() (look func(), err error) {
 	conn, ok := f.wire.conn.(*net.TCPConn)
 	if !ok {
-		return nil, errors.New("the connection is no TCP connection")
+		return nil, errors.New("not a TCP connection")
 	}
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -258,34 +258,34 @@ func (f *follower) unwaiting() (look func(), err error) {
 	}
 	var rest []byte // bytes that were already read
 	for _, in := range []*bufio.Reader{f.in, f.wire.in} {
-		there, err := in.Peek(in.Buffered())
+		buffered, err := in.Peek(in.Buffered())
 		if err != nil {
 			return nil, err
 		}
-		rest = append(rest, there...)
+		rest = append(rest, buffered...)
 	}
-	source := &unwaitingReader{raw: raw, rest: rest}
+	source := &nonBlockingReader{raw: raw, rest: rest}
 	f.wire.in = nil
 	f.in = bufio.NewReaderSize(source, mostFrame/4)
 	return func() { source.looked = false }, nil
 }
 
-// unwaitingReader reads what a connection has received. It fails with errNothing if there is nothing.
-type unwaitingReader struct {
+// nonBlockingReader reads what a connection has received. It fails with errNoData if there is nothing.
+type nonBlockingReader struct {
 	raw    syscall.RawConn
 	rest   []byte
 	looked bool // nothing more has arrived
 }
 
 // Read implements io.Reader.
-func (r *unwaitingReader) Read(p []byte) (n int, err error) {
+func (r *nonBlockingReader) Read(p []byte) (n int, err error) {
 	if len(r.rest) > 0 {
 		n = copy(p, r.rest)
 		r.rest = r.rest[n:]
 		return n, nil
 	}
 	if r.looked {
-		return 0, errNothing
+		return 0, errNoData
 	}
 	if err := r.raw.Read(func(fd uintptr) bool {
 		for {
@@ -299,7 +299,7 @@ func (r *unwaitingReader) Read(p []byte) (n int, err error) {
 	r.looked = n < len(p)
 	switch {
 	case errors.Is(err, syscall.EAGAIN):
-		return 0, errNothing
+		return 0, errNoData
 	case err != nil:
 		return 0, err
 	case n == 0:
@@ -308,23 +308,21 @@ func (r *unwaitingReader) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// awaitEnd steps until it reaches the log's head.
-func (f *follower) awaitEnd() error {
+// readToHead steps until it reaches the log's head.
+func (f *follower) readToHead() error {
 	for {
-		if what, _, err := f.step(); err != nil || what == caughtUpFrame {
+		if kind, _, err := f.step(); err != nil || kind == caughtUpFrame {
 			return err
 		}
 	}
 }
 
-func (f *follower) close() { f.wire.close() }
-
 // textIn returns the text after a name in JSON, and the rest after that text. The text must not contain escaped
 // characters.
 func textIn(text []byte, name string) (value, rest []byte, ok bool) {
-	_, behind, found := bytes.Cut(text, []byte(name))
+	_, after, found := bytes.Cut(text, []byte(name))
 	if !found {
 		return nil, nil, false
 	}
-	return bytes.Cut(behind, []byte(`"`))
+	return bytes.Cut(after, []byte(`"`))
 }

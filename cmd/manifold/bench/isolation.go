@@ -2,10 +2,8 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -20,17 +18,18 @@ import (
 
 func isolationCommand() *cobra.Command {
 	f := &flags{}
-	command := newCommand(f, "isolation", "Measure a quiet tenant's lag beside a backlog and a fault", isolation)
-	command.Long = `Measure a quiet tenant's lag beside a backlog and a fault.
+	command := newCommand(f, "isolation", "Measure a quiet tenant's lag beside a backlog and a fault",
+		`Measure a quiet tenant's lag beside a backlog and a fault.
 
-Three tenants have a shared projection: one whose log is suddenly a backlog ahead of its documents, one whose projection
-stands before an event that cannot be folded and whose log keeps growing, and a quiet one. What is measured is the quiet
-tenant's lag, from an append's answer until a read with minPosition gives the document with it: first alone, then for as
-long as there is a backlog. Every append is read.`
-	command.Flags().IntVar(&f.backlog, "backlog", 2_000_000, "events that one tenant is behind")
-	command.Flags().IntVar(&f.documents, "documents", 100_000, "documents that they are of")
-	command.Flags().Float64Var(&f.rate, "rate", 50, "events that the quiet tenant appends a second, one a request")
-	command.Flags().DurationVar(&f.duration, "duration", 20*time.Second, "how long to measure, at the most; half of it for the quiet tenant alone")
+Three tenants share a projection: one whose log is suddenly far ahead of its documents, one whose projection is stopped at an
+event that cannot be folded while its log keeps growing, and a quiet one. The benchmark measures the quiet tenant's lag, from
+the answer to an append until a read with minPosition returns the document: first alone, then for as long as there is a
+backlog. Every append is read.`,
+		isolation, "backlog", "documents", "rate")
+	command.Flags().IntVar(&f.backlog, "backlog", 2_000_000, "events of the tenant that lags behind")
+	command.Flags().IntVar(&f.documents, "documents", 100_000, "documents of these events")
+	command.Flags().Float64Var(&f.rate, "rate", 50, "events that the quiet tenant appends per second, one per request")
+	command.Flags().DurationVar(&f.duration, "duration", 20*time.Second, "how long to measure at most; half as long for the quiet tenant alone")
 	command.Flags().DurationVar(&f.warmUp, "warm-up", 2*time.Second, "how long to run before measuring")
 	return command
 }
@@ -38,165 +37,133 @@ long as there is a backlog. Every append is read.`
 // brokenOrders is orders with an event type that cannot be folded.
 var brokenOrders = strings.Replace(orders, `"on":{`, `"on":{"Broken":"merge(doc, {\"events\": doc.nothing + 1})",`, 1)
 
-func isolation(ctx context.Context, f *flags, progress io.Writer) (_ Result, err error) {
-	if f.backlog < 1 || f.documents < 1 || f.rate <= 0 {
-		return Result{}, errors.New("--backlog and --documents must be at least 1, --rate more than 0")
-	}
-	s, err := startService(ctx, f, progress, nil)
+func isolation(ctx context.Context, r *run) error {
+	s, err := r.startService(ctx)
 	if err != nil {
-		return Result{}, err
+		return err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
-	operator, err := dial(s.url, s.operator)
+	operator, err := r.dial(s.operator)
 	if err != nil {
-		return Result{}, err
+		return err
 	}
-	defer operator.close()
-	status, answer, err := operator.do("POST", "/v1/projections", "", fmt.Appendf(nil, brokenOrders, defaultDatabase))
-	if err := want(status, http.StatusCreated, answer, err); err != nil {
-		return Result{}, err
+	if err := operator.createProjection(brokenOrders, defaultDatabase); err != nil {
+		return err
 	}
-	const appenders, quietReaders = 4, 32
-	wires, err := s.connect(appenders + quietReaders)
+	const appenders, readers = 4, 32
+	wires, err := r.connect(appenders + readers)
 	if err != nil {
-		return Result{}, err
+		return err
 	}
-	defer disconnect(wires)
-	quiet := lagLoad{appenders: wires[:appenders], readers: wires[appenders:], path: ordersPath, rate: f.rate, every: true}
-	var alone, lags samples
-	quiet.record = alone.add
-	begin := time.Now().Add(f.warmUp)
-	fmt.Fprintf(progress, "appending %.0f events/s for %s, alone ...\n", f.rate, f.duration/2)
-	if _, err := quiet.drive(ctx, f.warmUp, f.duration/2); err != nil {
-		return Result{}, err
+	var alone, beside samples
+	quiet := lagLoad{appenders: wires[:appenders], readers: wires[appenders:], rate: r.rate, readAll: true, record: alone.add}
+	begin := time.Now().Add(r.warmUp)
+	r.log("appending %.0f events/s for %s, alone", r.rate, r.duration/2)
+	if _, err := quiet.drive(ctx, r.warmUp, r.duration/2); err != nil {
+		return err
 	}
-	faulty, err := s.breakTenant(ctx)
+	before := alone.since(begin)
+
+	faulty, err := r.createFaultyTenant(ctx)
 	if err != nil {
-		return Result{}, fmt.Errorf("make a tenant whose projection faults: %w", err)
+		return fmt.Errorf("create a tenant whose projection faults: %w", err)
 	}
-	defer faulty.close()
-	behind, err := s.fillBacklog(ctx, f, progress)
+	lagging, err := r.createBacklog(ctx)
 	if err != nil {
-		return Result{}, fmt.Errorf("make a backlog: %w", err)
+		return fmt.Errorf("create a backlog: %w", err)
 	}
-	defer behind.close(ctx)
-	fmt.Fprintf(progress, "appending %.0f events/s for %s at the most, beside the backlog ...\n", f.rate, f.duration)
-	if err := behind.begun(ctx); err != nil {
-		return Result{}, err
+	r.log("appending %.0f events/s for at most %s, beside the backlog", r.rate, r.duration)
+	if err := lagging.await(ctx, 1); err != nil {
+		return err
 	}
-	from, began := behind.checkpoint.Load(), time.Now()
+	from, began := lagging.checkpoint.Load(), time.Now()
 	running, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	var beside sync.WaitGroup
-	beside.Go(func() { stop(behind.follow(running)) })
-	beside.Go(func() {
-		if err := faulty.appendOn(running, f.rate); err != nil {
-			stop(err)
+	var others sync.WaitGroup
+	others.Go(func() {
+		err := lagging.await(running, lagging.events)
+		if err == nil || running.Err() != nil {
+			err = errEnough
+		}
+		stop(err)
+	})
+	grow := func(context.Context) (int, error) {
+		_, err := faulty.append()
+		return 1, err
+	}
+	others.Go(func() {
+		if _, err := drive(running, paced([]client{grow}, r.rate), 0, time.Hour, 0); err != nil {
+			stop(fmt.Errorf("append to the faulty tenant's log: %w", err))
 		}
 	})
 	quiet.run = 1
 	quiet.record = func(at time.Time, lag time.Duration) {
-		if behind.left() {
-			lags.add(at, lag)
+		if lagging.left() > 0 {
+			beside.add(at, lag)
 		}
 	}
-	beganBeside := time.Now().Add(f.warmUp)
-	appended, err := quiet.drive(running, f.warmUp, f.duration)
-	folded, took, left := behind.checkpoint.Load()-from, time.Since(began), int64(f.backlog)-behind.checkpoint.Load()
+	begin = time.Now().Add(r.warmUp)
+	measured, err := quiet.drive(running, r.warmUp, r.duration)
+	folded, took, left := lagging.checkpoint.Load()-from, time.Since(began), lagging.left()
 	stop(errEnough)
-	beside.Wait()
+	others.Wait()
 	if err == nil {
-		err = faulty.stillStands()
+		err = faulty.checkFaulted()
 	}
 	if err != nil {
-		return Result{}, err
-	}
-	before, measured := alone.between(begin, time.Time{}), lags.between(beganBeside, time.Time{})
-	if before.latencies == nil || measured.latencies == nil {
-		return Result{}, errors.New("nothing was measured while there was a backlog: take a larger --backlog, or a longer --duration")
-	}
-	result := Result{Name: fmt.Sprintf("isolation --backlog %d --rate %.0f", f.backlog, f.rate), Clients: appenders, what: "quiet tenant's lag"}
-	appended.latencies = measured.latencies
-	result.take(appended)
-	result.tellLatencies(before, "quiet tenant's lag, alone")
-	result.tell(float64(measured.events), "", "appends read while there was a backlog")
-	result.tell(float64(measured.latencies.Max())/1000, "ms", "the longest lag among them")
-	result.tell(float64(folded)/took.Seconds(), "events/s", "folded of the backlog meanwhile")
-	result.tell(float64(left), "events", "left of it in the end")
-	result.GeneratorCPU = generatorShare(appended)
-	err = s.finish(ctx, &result, "", nil, progress)
-	return result, err
-}
-
-// brokenTenant is a tenant whose projection is stopped at its first event.
-type brokenTenant struct {
-	wire *wire
-	post func() (string, []byte, error)
-}
-
-func (s *service) breakTenant(ctx context.Context) (*brokenTenant, error) {
-	_, key, err := makeTenant(s.url, s.operator, "broken")
-	if err != nil {
-		return nil, err
-	}
-	w, err := dial(s.url, key)
-	if err != nil {
-		return nil, err
-	}
-	b := &brokenTenant{w, appender(w, 0, streamLength, 1)}
-	status, answer, err := w.do("POST", "/v1/streams/order-broken/events", "", []byte(`[{"type":"Broken","data":{}}]`))
-	err = want(status, http.StatusCreated, answer, err)
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	for tick := time.NewTicker(50 * time.Millisecond); err == nil; {
-		if err = b.stillStands(); err == nil {
-			return b, nil
-		}
-		if !errors.Is(err, errNotFaulted) {
-			break
-		}
-		select {
-		case <-tick.C:
-			err = nil
-		case <-ctx.Done():
-			return nil, errors.Join(err, context.Cause(ctx))
-		}
-	}
-	w.close()
-	return nil, err
-}
-
-var errNotFaulted = errors.New("the projection of the broken tenant does not stand still")
-
-func (b *brokenTenant) stillStands() error {
-	status, answer, err := b.wire.do("GET", ordersPath+"/state", "", nil)
-	var is struct{ State string }
-	if err := errors.Join(want(status, http.StatusOK, answer, err), json.Unmarshal(answer, &is)); err != nil {
 		return err
 	}
-	if is.State != "faulted" {
-		return fmt.Errorf("%w: it is %s", errNotFaulted, is.State)
+	measured.latencies = beside.since(begin)
+	if before == nil || measured.latencies == nil {
+		return errors.New("nothing was measured while there was a backlog: increase --backlog or --duration")
+	}
+	r.Name, r.Clients, r.latencyName = fmt.Sprintf("isolation --backlog %d --rate %.0f", r.backlog, r.rate), appenders, "quiet tenant's lag"
+	r.addLatencies(before, "quiet tenant's lag, alone")
+	r.addFigure(float64(measured.latencies.TotalCount()), "", "appends read while there was a backlog")
+	r.addFigure(float64(measured.latencies.Max())/1000, "ms", "the longest lag among them")
+	r.addFigure(float64(folded)/took.Seconds(), "events/s", "folded of the backlog meanwhile")
+	r.addFigure(float64(left), "events", "left of it in the end")
+	return r.finish(ctx, measured, nil)
+}
+
+// faultyTenant is a tenant whose projection is stopped at its first event.
+type faultyTenant struct{ *sender }
+
+func (r *run) createFaultyTenant(ctx context.Context) (*faultyTenant, error) {
+	_, key, err := r.service.createTenant("faulty")
+	if err != nil {
+		return nil, err
+	}
+	w, err := r.dial(key)
+	if err != nil {
+		return nil, err
+	}
+	t := &faultyTenant{newSender(w, 0, streamLength, 1)}
+	if _, err := w.do("POST", "/v1/streams/order-broken/events", "", []byte(`[{"type":"Broken","data":{}}]`), http.StatusCreated); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, 30*time.Second, errNotFaulted)
+	defer cancel()
+	return t, poll(ctx, 50*time.Millisecond, func() (bool, error) {
+		err := t.checkFaulted()
+		if errors.Is(err, errNotFaulted) {
+			return false, nil
+		}
+		return err == nil, err
+	})
+}
+
+var errNotFaulted = errors.New("the projection of the faulty tenant is not stopped")
+
+func (t *faultyTenant) checkFaulted() error {
+	var answer struct{ State string }
+	if err := t.json("GET", ordersPath+"/state", nil, http.StatusOK, &answer); err != nil {
+		return err
+	}
+	if answer.State != "faulted" {
+		return fmt.Errorf("%w: its state is %s", errNotFaulted, answer.State)
 	}
 	return nil
 }
-
-// appendOn appends to the log until ctx ends.
-func (b *brokenTenant) appendOn(ctx context.Context, rate float64) error {
-	tick := time.NewTicker(time.Duration(float64(time.Second) / rate))
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			if _, _, err := b.post(); err != nil {
-				return fmt.Errorf("append to the broken tenant's log: %w", err)
-			}
-		}
-	}
-}
-
-func (b *brokenTenant) close() { b.wire.close() }
 
 // backlog is the progress of the documents of a tenant that lags behind.
 type backlog struct {
@@ -207,76 +174,46 @@ type backlog struct {
 	checkpoint atomic.Int64
 }
 
-// fillBacklog creates a tenant with many events, which become visible to the service all at once at the end.
-func (s *service) fillBacklog(ctx context.Context, f *flags, progress io.Writer) (*backlog, error) {
-	fmt.Fprintf(progress, "loading a backlog of %d events ...\n", f.backlog)
-	tenants, err := s.db.makeTenants(ctx, 1)
+// createBacklog creates a tenant with many events, which become visible to the service all at once at the end.
+func (r *run) createBacklog(ctx context.Context) (*backlog, error) {
+	r.log("loading a backlog of %d events", r.backlog)
+	tenants, err := r.db.createTenants(ctx, 1)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := pgx.Connect(ctx, s.db.super)
+	table, err := r.db.liveTable(ctx)
 	if err != nil {
 		return nil, err
 	}
-	b := &backlog{conn: conn, tenant: tenants[0], events: int64(f.backlog)}
-	table, err := liveTable(ctx, conn)
-	if err == nil {
-		b.query = "select coalesce(max(version), 0) from " + table + " where tenant_id = $1 and id = ''"
-		err = fillEvents(ctx, conn, newSales(0), b.tenant, f.backlog, f.documents, time.Now())
-	}
-	for _, statement := range []string{"vacuum analyze manifold.events", "checkpoint"} {
-		if err == nil {
-			_, err = conn.Exec(ctx, statement)
-		}
-	}
-	if err == nil {
-		_, err = conn.Exec(ctx, setHead, b.tenant.String(), f.backlog, time.Now())
-	}
+	conn, err := pgx.Connect(ctx, r.db.super)
 	if err != nil {
-		b.close(ctx)
 		return nil, err
 	}
-	return b, nil
-}
-
-func (b *backlog) close(ctx context.Context) { b.conn.Close(context.WithoutCancel(ctx)) }
-
-func (b *backlog) look(ctx context.Context) error {
-	var checkpoint int64
-	if err := b.conn.QueryRow(ctx, b.query, b.tenant.String()).Scan(&checkpoint); err != nil {
-		return fmt.Errorf("look at the backlog's checkpoint: %w", err)
+	r.onClose(func() error { return conn.Close(context.WithoutCancel(ctx)) })
+	h := history{events: r.backlog, streams: r.documents}
+	if err := h.copyTo(ctx, conn, tenants[0]); err != nil {
+		return nil, err
 	}
-	b.checkpoint.Store(checkpoint)
-	return nil
-}
-
-// begun returns when the service has started to process the backlog.
-func (b *backlog) begun(ctx context.Context) error {
-	return b.until(ctx, func() bool { return b.checkpoint.Load() > 0 })
-}
-
-// follow returns errEnough when the backlog is empty or ctx has ended.
-func (b *backlog) follow(ctx context.Context) error {
-	if err := b.until(ctx, func() bool { return !b.left() }); err != nil && ctx.Err() == nil {
-		return err
+	if err := execute(ctx, r.db.super, "vacuum analyze manifold.events", "checkpoint"); err != nil {
+		return nil, err
 	}
-	return errEnough
+	return &backlog{
+		conn: conn, tenant: tenants[0], events: int64(r.backlog),
+		query: "select coalesce(max(version), 0) from " + table + " where tenant_id = $1 and id = ''",
+	}, h.show(ctx, conn, tenants[0])
 }
 
-// left reports whether there was still a backlog at the last check.
-func (b *backlog) left() bool { return b.checkpoint.Load() < b.events }
+// left returns how many events were left at the last check.
+func (b *backlog) left() int64 { return b.events - b.checkpoint.Load() }
 
-func (b *backlog) until(ctx context.Context, done func() bool) error {
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if err := b.look(ctx); err != nil || done() {
-			return err
+// await waits until the documents have reached a position.
+func (b *backlog) await(ctx context.Context, position int64) error {
+	return poll(ctx, 50*time.Millisecond, func() (bool, error) {
+		var checkpoint int64
+		if err := b.conn.QueryRow(ctx, b.query, b.tenant.String()).Scan(&checkpoint); err != nil {
+			return false, fmt.Errorf("look at the backlog's checkpoint: %w", err)
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
+		b.checkpoint.Store(checkpoint)
+		return checkpoint >= position, nil
+	})
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,12 +14,14 @@ const copied = "tenant_id, position, event_id, stream_id, stream_version, event_
 // mostCopied bounds the memory for the rows during the copy.
 const mostCopied = 500_000
 
-// copyLimit returns how many rows per second COPY writes into a table like events, with its indexes and constraints
+// copyLimit is how many rows per second COPY writes into a table like events, with its indexes and constraints
 // but without row-level security. It copies the log's own rows in the order of appending, at most mostCopied, already
 // in COPY's format, over one connection in one transaction.
-func copyLimit(ctx context.Context, super string, progress io.Writer) (perSecond float64, err error) {
-	fmt.Fprintln(progress, "measuring the limit: COPY of the same rows ...")
-	conn, err := pgx.Connect(ctx, super)
+var copyLimit = &limit{"COPY of the same rows", measureCopy}
+
+func measureCopy(ctx context.Context, r *run) (perSecond float64, err error) {
+	r.log("measuring the limit: COPY of the same rows")
+	conn, err := pgx.Connect(ctx, r.db.super)
 	if err != nil {
 		return 0, err
 	}
@@ -32,7 +33,7 @@ func copyLimit(ctx context.Context, super string, progress io.Writer) (perSecond
 	}
 	for _, statement := range []string{"drop table if exists manifold.bench_copy", "create table manifold.bench_copy (like manifold.events including all)", "checkpoint"} {
 		if _, err := conn.Exec(ctx, statement); err != nil {
-			return 0, fmt.Errorf("make a table for COPY: %w", err)
+			return 0, fmt.Errorf("create a table for COPY: %w", err)
 		}
 	}
 	start := time.Now()
@@ -45,11 +46,13 @@ func copyLimit(ctx context.Context, super string, progress io.Writer) (perSecond
 	return float64(tag.RowsAffected()) / took.Seconds(), err
 }
 
-// selectLimit returns how many rows per second a plain select reads from the log. It reads all columns that a reader
+// selectLimit is how many rows per second a plain select reads from the log. It reads all columns that a reader
 // needs, as text over one connection, and ignores their content.
-func selectLimit(ctx context.Context, super string, progress io.Writer) (perSecond float64, err error) {
-	fmt.Fprintln(progress, "measuring the limit: SELECT of the same rows ...")
-	conn, err := pgx.Connect(ctx, super)
+var selectLimit = &limit{"SELECT of the same rows", measureSelect}
+
+func measureSelect(ctx context.Context, r *run) (perSecond float64, err error) {
+	r.log("measuring the limit: SELECT of the same rows")
+	conn, err := pgx.Connect(ctx, r.db.super)
 	if err != nil {
 		return 0, err
 	}

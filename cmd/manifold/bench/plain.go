@@ -29,16 +29,16 @@ type plainDocument struct {
 	Document json.RawMessage `json:"document"`
 }
 
-// openPlain opens the database selected by f. super is the URL of the benchmark's own database. It returns nil for a
-// driver that does not come with Manifold, since its client is unknown.
-func openPlain(ctx context.Context, f *flags, super string) (plain, error) {
-	databases, err := f.documentsDatabase()
+// openPlain opens the database that the flags select. It returns nil for a driver that does not come with Manifold,
+// since its client is unknown.
+func (r *run) openPlain(ctx context.Context) (plain, error) {
+	databases, err := r.documentsDatabase()
 	if err != nil {
 		return nil, err
 	}
-	database, ok := databases[f.database]
+	database, ok := databases[r.database]
 	if !ok {
-		return openPlainPostgres(ctx, super)
+		return openPlainPostgres(ctx, r.db.super)
 	}
 	switch database.Driver {
 	case "postgres":
@@ -54,22 +54,24 @@ func openPlain(ctx context.Context, f *flags, super string) (plain, error) {
 // leastInserted is the least number of documents in a bulk insert, so that it takes long enough to measure.
 const leastInserted = 100_000
 
-// insertLimit returns how many documents per second the database accepts in its bulk insert. It inserts the
-// projection's documents, repeated with other ids if they are few.
-func insertLimit(ctx context.Context, f *flags, s *service, progress io.Writer) (perSecond float64, err error) {
-	database, err := openPlain(ctx, f, s.db.super)
+// insertLimit is how many documents per second the database accepts in its bulk insert. It inserts the projection's
+// documents, repeated with other ids if they are few.
+var insertLimit = &limit{"bulk insert of such documents", measureInsert}
+
+func measureInsert(ctx context.Context, r *run) (perSecond float64, err error) {
+	database, err := r.openPlain(ctx)
 	if err != nil || database == nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, database.close(context.WithoutCancel(ctx))) }()
-	all, err := documents(ctx, s, ordersPath)
+	all, err := r.readDocuments(ctx, ordersPath)
 	if err != nil {
 		return 0, err
 	}
 	for i, few := 0, len(all); len(all) < leastInserted && few > 0; i++ {
-		all = append(all, plainDocument{ID: fmt.Sprintf("%s again %d", all[i%few].ID, i/few), Document: all[i%few].Document})
+		all = append(all, plainDocument{ID: fmt.Sprintf("%s copy %d", all[i%few].ID, i/few), Document: all[i%few].Document})
 	}
-	fmt.Fprintf(progress, "measuring the limit: bulk insert of %d documents ...\n", len(all))
+	r.log("measuring the limit: bulk insert of %d documents", len(all))
 	took, err := database.insert(ctx, all)
 	if err != nil {
 		return 0, fmt.Errorf("measure the bulk insert: %w", err)
@@ -77,15 +79,14 @@ func insertLimit(ctx context.Context, f *flags, s *service, progress io.Writer) 
 	return float64(len(all)) / took.Seconds(), nil
 }
 
-// documents reads all documents of a projection, page by page.
-func documents(ctx context.Context, s *service, path string) ([]plainDocument, error) {
-	var all []plainDocument
+// readDocuments reads all documents of a projection, page by page.
+func (r *run) readDocuments(ctx context.Context, path string) (all []plainDocument, err error) {
 	for next := path + "/documents?pageSize=1000"; next != ""; {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+next, nil)
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.service.url+next, nil)
 		if err != nil {
 			return nil, err
 		}
-		request.Header.Set("Authorization", "Bearer "+s.key)
+		request.Header.Set("Authorization", "Bearer "+r.service.key)
 		answer, err := http.DefaultClient.Do(request)
 		if err != nil {
 			return nil, err
@@ -93,10 +94,13 @@ func documents(ctx context.Context, s *service, path string) ([]plainDocument, e
 		var page struct{ Documents []plainDocument }
 		body, err := io.ReadAll(answer.Body)
 		answer.Body.Close()
-		if err := want(answer.StatusCode, http.StatusOK, body, err); err != nil {
-			return nil, err
+		if err == nil && answer.StatusCode != http.StatusOK {
+			err = &statusError{answer.StatusCode, string(body)}
 		}
-		if err := json.Unmarshal(body, &page); err != nil {
+		if err == nil {
+			err = json.Unmarshal(body, &page)
+		}
+		if err != nil {
 			return nil, err
 		}
 		all = append(all, page.Documents...)

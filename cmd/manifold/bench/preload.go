@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,105 +10,96 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// makeTenants creates tenants directly in the database.
-func (db *database) makeTenants(ctx context.Context, count int) ([]domain.TenantID, error) {
-	conn, err := pgx.Connect(ctx, db.super)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	tenants := make([]domain.TenantID, count)
+// createTenants creates tenants directly in the database.
+func (db *database) createTenants(ctx context.Context, count int) ([]domain.TenantID, error) {
+	tenants, statements := make([]domain.TenantID, count), make([]string, count)
 	for i := range tenants {
 		tenants[i] = domain.NewTenantID()
-		_, err := conn.Exec(ctx, "insert into manifold.tenants (tenant_id, name, state) values ($1, $2, 'active')", tenants[i].String(), fmt.Sprintf("bench-%d", i+1))
-		if err != nil {
-			return nil, fmt.Errorf("make a tenant: %w", err)
-		}
+		statements[i] = fmt.Sprintf("insert into manifold.tenants (tenant_id, name, state) values ('%s', 'bench-%d', 'active')", tenants[i], i+1)
+	}
+	if err := execute(ctx, db.super, statements...); err != nil {
+		return nil, fmt.Errorf("create tenants: %w", err)
 	}
 	return tenants, nil
 }
 
-// preload fills an empty log with events over a number of streams with COPY: one event per stream if there are as
-// many streams. Then it lets the database update its statistics and visibility, as it would later by itself.
-func (db *database) preload(ctx context.Context, tenant domain.TenantID, events, streams int, progress io.Writer) error {
-	fmt.Fprintf(progress, "loading %d events of %d streams ...\n", events, max(streams, 1))
-	return db.fill(ctx, newSales(0), []domain.TenantID{tenant}, events, streams)
+// history is what is in the log of one or several tenants before a benchmark starts. Events and streams are spread
+// evenly over tenants. If there are as many streams as events, each stream has one event.
+type history struct {
+	events, streams int
+	front           int // this many events of slowStream come first
+	rare            int // one event in this many is of rareType; 0: none
 }
 
-// preloadBehind is preload with additional events of the stream slowStream before all others.
-func (db *database) preloadBehind(ctx context.Context, tenant domain.TenantID, front, events, streams int, progress io.Writer) error {
-	fmt.Fprintf(progress, "loading %d events of one stream, and behind them %d of %d streams ...\n", front, events, max(streams, 1))
-	goods := newSales(0)
-	goods.front = front
-	return db.fill(ctx, goods, []domain.TenantID{tenant}, front+events, streams)
-}
+const (
+	slowStream = "slow-1"
+	rareType   = "OrderDisputed"
+)
 
-// slowStream is the stream whose events preloadBehind puts first.
-const slowStream = "slow-1"
-
-// preloadAll is preload for several logs, which share the events and the streams evenly.
-func (db *database) preloadAll(ctx context.Context, tenants []domain.TenantID, events, streams int, progress io.Writer) error {
-	fmt.Fprintf(progress, "loading %d events of %d streams of %d tenants ...\n", events, max(streams, len(tenants)), len(tenants))
-	return db.fill(ctx, newSales(0), tenants, events, streams)
-}
-
-func (db *database) fill(ctx context.Context, goods *sales, tenants []domain.TenantID, events, streams int) error {
-	conn, err := pgx.Connect(ctx, db.super)
+// fillLogs writes events into empty logs with COPY. Then it lets the database update its statistics and visibility, as
+// it would later by itself.
+func (r *run) fillLogs(ctx context.Context, h history, tenants ...domain.TenantID) error {
+	r.log("loading %d events of %d streams of %s", h.front+h.events, max(h.streams, len(tenants)), count(len(tenants), "tenant"))
+	conn, err := pgx.Connect(ctx, r.db.super)
 	if err != nil {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	for i, tenant := range tenants {
-		if err := fillLog(ctx, conn, goods, tenant, shareOf(events, i, len(tenants)), shareOf(streams, i, len(tenants))); err != nil {
+		part := h
+		part.events, part.streams = partOf(h.events, i, len(tenants)), partOf(h.streams, i, len(tenants))
+		if err := part.copyTo(ctx, conn, tenant); err != nil {
+			return fmt.Errorf("load events: %w", err)
+		}
+		if err := part.show(ctx, conn, tenant); err != nil {
 			return fmt.Errorf("load events: %w", err)
 		}
 	}
-	_, err = conn.Exec(ctx, "vacuum analyze manifold.events")
-	return err
+	return execute(ctx, r.db.super, "vacuum analyze manifold.events", "checkpoint")
 }
 
-// shareOf returns part i when whole is divided into even parts.
-func shareOf(whole, i, parts int) int { return whole*(i+1)/parts - whole*i/parts }
+// partOf returns part i when total is divided into even parts.
+func partOf(total, i, parts int) int { return total*(i+1)/parts - total*i/parts }
 
-func fillLog(ctx context.Context, conn *pgx.Conn, goods *sales, tenant domain.TenantID, events, streams int) error {
-	now := time.Now()
-	if err := fillEvents(ctx, conn, goods, tenant, events, streams, now); err != nil {
-		return err
+// count formats a number of things: 1 tenant, 2 tenants.
+func count(number int, thing string) string {
+	if number != 1 {
+		thing += "s"
 	}
-	_, err := conn.Exec(ctx, setHead, tenant.String(), events, now)
+	return fmt.Sprintf("%d %s", number, thing)
+}
+
+// show makes the events visible that copyTo has written.
+func (h history) show(ctx context.Context, conn *pgx.Conn, tenant domain.TenantID) error {
+	_, err := conn.Exec(ctx, "insert into manifold.logs (tenant_id, head, last_at) values ($1, $2, now())", tenant.String(), h.front+h.events)
 	return err
 }
 
-// setHead makes the preloaded events of a log visible.
-const setHead = "insert into manifold.logs (tenant_id, head, last_at) values ($1, $2, $3)"
-
-// fillEvents writes the events of a log. They are invisible until the log has its head.
-func fillEvents(ctx context.Context, conn *pgx.Conn, goods *sales, tenant domain.TenantID, events, streams int, now time.Time) error {
-	versions := make([]int64, max(streams, 1))
-	var position int64
+// copyTo writes the events of a log. They are invisible until show.
+func (h history) copyTo(ctx context.Context, conn *pgx.Conn, tenant domain.TenantID) error {
+	g, now := newGenerator(0, 0), time.Now()
+	versions := make([]int64, max(h.streams, 1))
+	position := 0
 	rows := pgx.CopyFromFunc(func() ([]any, error) {
-		if position == int64(events) {
+		if position == h.front+h.events {
 			return nil, nil
 		}
 		position++
-		name, version := slowStream, position
-		if position > int64(goods.front) {
+		name, version := slowStream, int64(position)
+		if position > h.front {
 			// Adjacent events are of different streams, as in a busy log.
-			stream := int(position-1) - goods.front
-			if len(versions) < events-goods.front {
-				stream = goods.random.IntN(len(versions))
+			stream := position - 1 - h.front
+			if len(versions) < h.events {
+				stream = g.random.IntN(len(versions))
 			}
 			versions[stream]++
 			name, version = fmt.Sprintf("order-%d", stream), versions[stream]
 		}
-		eventType := kind(version)
-		if goods.rare > 0 && position%int64(goods.rare) == 0 {
-			eventType = rareType
+		kind := eventType(version)
+		if h.rare > 0 && position%h.rare == 0 {
+			kind = rareType
 		}
-		return []any{
-			tenant.String(), position, domain.NewEventID().String(), name, version,
-			eventType, goods.data(nil), nil, nil, now,
-		}, nil
+		return []any{tenant.String(), int64(position), domain.NewEventID().String(), name, version, kind, g.data(nil), nil, nil, now}, nil
 	})
 	_, err := conn.CopyFrom(ctx, pgx.Identifier{"manifold", "events"},
 		[]string{"tenant_id", "position", "event_id", "stream_id", "stream_version", "event_type", "event_data", "metadata", "occurred_at", "created_at"}, rows)

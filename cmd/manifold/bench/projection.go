@@ -2,11 +2,10 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,26 +22,27 @@ const orders = `{"name":"bench-orders","database":%q,"source":{"categories":["or
 
 const ordersPath = "/v1/projections/bench-orders"
 
-func projectionFlags(f *flags, command *cobra.Command) *cobra.Command {
-	command.Flags().IntVar(&f.events, "events", 500_000, "events in the log")
-	command.Flags().IntVar(&f.documents, "documents", 10_000, "streams that they are of, and so documents; as many as events: each event has a document of its own")
-	command.Flags().IntVar(&f.tenants, "tenants", 1, "tenants that events and documents are spread over; more than one: the projection is shared")
-	databaseFlags(f, command)
-	return command
+func (f *flags) projectionFlags(command *cobra.Command) {
+	command.Flags().IntVar(&f.events, "events", 1_000_000, "events in the log")
+	command.Flags().IntVar(&f.documents, "documents", 100_000, "streams, and so documents; if there are as many as events, each event has a separate document")
+	command.Flags().IntVar(&f.tenants, "tenants", 1, "number of tenants, which share events and documents; with more than one the projection is shared")
+	f.databaseFlags(command)
 }
 
 func projectCommand() *cobra.Command {
 	f := &flags{}
-	command := newCommand(f, "project", "Let a new projection catch up with a log", project)
-	command.Long = `Let a new projection catch up with a log, from its creation until its documents are as far as the log's head.
+	command := newCommand(f, "project", "Let a new projection catch up with a log",
+		`Measure a new projection from its creation until its documents have reached the log's head.
 
 The limit is a plain SELECT of the same rows over one connection. With --database, documents are kept in that database of
-the configuration file, and the limit is the database's own bulk insert of such documents, over one connection.`
-	return projectionFlags(f, command)
+the configuration file, and the limit is its bulk insert of such documents, over one connection.`,
+		project, "events", "documents")
+	f.projectionFlags(command)
+	return command
 }
 
-// named returns a benchmark's name with its numbers of events, documents and tenants.
-func (f *flags) named(command string) string {
+// projectionName returns a benchmark's name with its numbers of events, documents and tenants.
+func (f *flags) projectionName(command string) string {
 	name := fmt.Sprintf("%s --events %d --documents %d", command, f.events, f.documents)
 	if f.tenants > 1 {
 		name += fmt.Sprintf(" --tenants %d", f.tenants)
@@ -50,167 +50,116 @@ func (f *flags) named(command string) string {
 	return name
 }
 
-// loaded starts a service with f.events events of f.documents streams, in one log or evenly in the logs of f.tenants
-// tenants. The returned wire acts as the owner of the projection: the tenant, or the operator if there are several
-// tenants.
-func loaded(ctx context.Context, f *flags, progress io.Writer) (*service, *wire, error) {
+// startLoaded starts a service with events of as many streams as documents, in the logs of all tenants. The returned
+// connection acts as the owner of the projection: the tenant, or the operator if there are several tenants.
+func (r *run) startLoaded(ctx context.Context) (*wire, error) {
 	switch {
-	case f.events < 1 || f.documents < 1:
-		return nil, nil, errors.New("--events and --documents must be at least 1")
-	case f.tenants > 1 && f.config != "":
-		return nil, nil, errors.New("--tenants looks at the checkpoints of all tenants, which only the benchmark's own database shows: leave --config out")
-	case f.events < f.tenants:
-		return nil, nil, errors.New("there must be an event for each tenant: fewer --tenants, or more --events")
+	case r.tenants > 1 && r.config != "":
+		return nil, errors.New("--tenants and --config cannot be combined: only the benchmark's own database shows the checkpoints of all tenants")
+	case r.events < r.tenants:
+		return nil, errors.New("--tenants must not be more than --events")
 	}
-	s, err := startService(ctx, f, progress, func(db *database, tenant domain.TenantID) error {
-		fill := func() error { return db.preload(ctx, tenant, f.events, f.documents, progress) }
-		if f.tenants > 1 {
-			fill = func() error {
-				others, err := db.makeTenants(ctx, f.tenants-1)
-				if err != nil {
-					return err
-				}
-				return db.preloadAll(ctx, append(others, tenant), f.events, f.documents, progress)
-			}
-		}
-		if err := fill(); err != nil {
-			return err
-		}
-		return execute(ctx, db.super, "checkpoint")
-	})
+	s, err := r.startService(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	key := s.key
-	if f.tenants > 1 {
-		key = s.operator
+	tenants, key := []domain.TenantID{s.tenant}, s.key
+	if r.tenants > 1 {
+		others, err := r.db.createTenants(ctx, r.tenants-1)
+		if err != nil {
+			return nil, err
+		}
+		tenants, key = append(others, s.tenant), s.operator
 	}
-	w, err := dial(s.url, key)
-	if err != nil {
-		return nil, nil, errors.Join(err, s.close())
+	if err := r.fillLogs(ctx, history{events: r.events, streams: r.documents}, tenants...); err != nil {
+		return nil, err
 	}
-	return s, w, nil
+	return r.dial(key)
 }
 
-func project(ctx context.Context, f *flags, progress io.Writer) (_ Result, err error) {
-	s, w, err := loaded(ctx, f, progress)
+func project(ctx context.Context, r *run) error {
+	w, err := r.startLoaded(ctx)
 	if err != nil {
-		return Result{}, err
+		return err
 	}
-	defer func() {
-		err = errors.Join(err, s.drop(ctx, f, w, ordersPath))
-		w.close()
-		err = errors.Join(err, s.close())
-	}()
-	fmt.Fprintln(progress, "projecting ...")
+	r.log("projecting")
 	start := time.Now()
-	if err := s.catchUp(ctx, f, w); err != nil {
-		return Result{}, err
+	if err := r.catchUp(ctx, w, w, orders, ordersPath); err != nil {
+		return err
 	}
-	result := Result{Name: f.named("project"), Clients: 1}
-	result.take(load{events: int64(f.events), took: time.Since(start)})
-	if f.database == "" {
-		err = s.finish(ctx, &result, "SELECT of the same rows", selectLimit, progress)
-		return result, err
+	measured := load{events: int64(r.events), took: time.Since(start)}
+	r.Name, r.Clients = r.projectionName("project"), 1
+	if r.database == "" {
+		return r.finish(ctx, measured, selectLimit)
 	}
-	result.Name += " --database " + f.database
-	err = s.finish(ctx, &result, "bulk insert of such documents", func(ctx context.Context, _ string, progress io.Writer) (float64, error) {
-		return insertLimit(ctx, f, s, progress)
-	}, progress)
-	return result, err
+	r.Name += " --database " + r.database
+	return r.finish(ctx, measured, insertLimit)
 }
 
-// drop deletes a projection through one of the service's connections. If its documents are not in the benchmark's own
-// database, it waits until they are gone.
-func (s *service) drop(ctx context.Context, f *flags, w *wire, path string) error {
-	status, answer, err := w.do("DELETE", path, "", nil)
-	if err := want(status, http.StatusNoContent, answer, err); err != nil || f.config == "" {
+// createProjection creates a projection. The definition has a %q for the name of its database.
+func (w *wire) createProjection(definition, database string) error {
+	_, err := w.do("POST", "/v1/projections", "", fmt.Appendf(nil, definition, database), http.StatusCreated)
+	return err
+}
+
+// catchUp creates a projection for its owner, and waits until it has caught up with all logs. reader is the connection
+// of the tenant, if there is one tenant. The run deletes it at its end. If its documents are not in the benchmark's own
+// database, the run then waits until they are gone.
+func (r *run) catchUp(ctx context.Context, owner, reader *wire, definition, path string) error {
+	if err := owner.createProjection(definition, r.databaseName()); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-	defer cancel()
-	conn, err := pgx.Connect(ctx, s.db.super)
-	if err != nil {
-		return err
-	}
-	defer conn.Close(ctx)
-	for tick := time.NewTicker(50 * time.Millisecond); ; {
-		var left int
-		if err := conn.QueryRow(ctx, "select count(*) from manifold.retired_builds").Scan(&left); err != nil || left == 0 {
+	r.onClose(func() error {
+		if _, err := owner.do("DELETE", path, "", nil, http.StatusNoContent); err != nil || r.config == "" {
 			return err
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("the documents of %s are still in the database %s", path, f.database)
+		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), time.Minute,
+			fmt.Errorf("the documents of %s are still in the database %s", path, r.database))
+		defer cancel()
+		return r.db.await(ctx, "select count(*) = 0 from manifold.retired_builds")
+	})
+	if r.tenants > 1 {
+		// A request to the service for each of a thousand tenants would add load.
+		table, err := r.db.liveTable(ctx)
+		if err != nil {
+			return err
 		}
+		return r.db.await(ctx, fmt.Sprintf("select coalesce(sum(version), 0) >= %d from %s where id = ''", r.events, table))
 	}
-}
-
-// catchUp creates the projection and waits until it has caught up with the log, or with all logs.
-func (s *service) catchUp(ctx context.Context, f *flags, w *wire) error {
-	status, answer, err := w.do("POST", "/v1/projections", "", fmt.Appendf(nil, orders, f.databaseName()))
-	if err := want(status, http.StatusCreated, answer, err); err != nil {
-		return err
-	}
-	if f.tenants > 1 {
-		return s.awaitCheckpoints(ctx, f.events)
-	}
-	return w.awaitPosition(ctx, ordersPath, f.events)
-}
-
-// awaitCheckpoints waits until the checkpoints of all tenants in the live build reach a sum. It reads the database,
-// since a request to the service for each of a thousand tenants would add load.
-func (s *service) awaitCheckpoints(ctx context.Context, sum int) error {
-	conn, err := pgx.Connect(ctx, s.db.super)
-	if err != nil {
-		return err
-	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	table, err := liveTable(ctx, conn)
-	if err != nil {
-		return err
-	}
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
 	for {
-		var reached int
-		if err := conn.QueryRow(ctx, "select coalesce(sum(version), 0) from "+table+" where id = ''").Scan(&reached); err != nil {
-			return fmt.Errorf("look at the checkpoints: %w", err)
-		}
-		if reached >= sum {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// liveTable returns the table of the shared projection's live build.
-func liveTable(ctx context.Context, conn *pgx.Conn) (string, error) {
-	var build int64
-	if err := conn.QueryRow(ctx, "select build from manifold.projections where name = 'bench-orders'").Scan(&build); err != nil {
-		return "", fmt.Errorf("look for the live build: %w", err)
-	}
-	return pgx.Identifier{"manifold_documents", fmt.Sprintf("bench-orders.%d", build)}.Sanitize(), nil
-}
-
-// awaitPosition waits until a projection has reached a position.
-func (w *wire) awaitPosition(ctx context.Context, path string, position int) error {
-	for {
-		status, answer, err := w.do("GET", fmt.Sprintf("%s/documents?timeout=30&minPosition=%d", path, position), "", nil)
-		if err == nil && status == http.StatusOK {
-			return nil
-		}
-		var problem struct{ Code string }
-		if err != nil || json.Unmarshal(answer, &problem) != nil || problem.Code != string(domain.CodeNotCaughtUp) {
-			return want(status, http.StatusOK, answer, err)
+		_, err := reader.do("GET", fmt.Sprintf("%s/documents?timeout=30&minPosition=%d", path, r.events), "", nil, http.StatusOK)
+		if err == nil || !strings.Contains(err.Error(), string(domain.CodeNotCaughtUp)) {
+			return err
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// await waits until a query returns true.
+func (db *database) await(ctx context.Context, query string) error {
+	conn, err := pgx.Connect(ctx, db.super)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	return poll(ctx, 20*time.Millisecond, func() (reached bool, err error) {
+		err = conn.QueryRow(ctx, query).Scan(&reached)
+		return reached, err
+	})
+}
+
+// liveTable returns the table of the shared projection's live build.
+func (db *database) liveTable(ctx context.Context) (string, error) {
+	conn, err := pgx.Connect(ctx, db.super)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	var build int64
+	if err := conn.QueryRow(ctx, "select build from manifold.projections where name = 'bench-orders'").Scan(&build); err != nil {
+		return "", fmt.Errorf("look for the live build: %w", err)
+	}
+	return pgx.Identifier{"manifold_documents", fmt.Sprintf("bench-orders.%d", build)}.Sanitize(), nil
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -24,16 +23,17 @@ const soldPath = "/v1/projections/bench-sold"
 
 func queryCommand() *cobra.Command {
 	f := &flags{}
-	command := newCommand(f, "query", "Ask for documents: by id, filtered, in an order, counted", query)
-	command.Long = `Ask for documents over HTTP: by id, filtered, in an order, counted, one kind after the other. They are of a shared
-projection with indexes on customer (next to no two are alike), total and city (six different ones).
+	command := newCommand(f, "query", "Query documents: by id, filtered, sorted, counted",
+		`Query documents over HTTP: by id, filtered, sorted, counted, one kind after another. They are of a shared projection with
+indexes on customer (almost all differ), total, and city (six different ones).
 
-The same question by id is put to the database itself, too, to a table with the same documents, over one connection.`
-	command.Flags().IntVar(&f.documents, "documents", 1_000_000, "documents that there are")
-	command.Flags().IntVar(&f.clients, "clients", 1, "clients at the same time")
-	command.Flags().DurationVar(&f.duration, "duration", 5*time.Second, "how long to ask each kind")
-	command.Flags().DurationVar(&f.warmUp, "warm-up", time.Second, "how long each kind is asked before")
-	databaseFlags(f, command)
+For comparison, the database itself is also queried by id: a table with the same documents, over one connection.`,
+		query, "documents", "clients")
+	command.Flags().IntVar(&f.documents, "documents", 1_000_000, "number of documents")
+	command.Flags().IntVar(&f.clients, "clients", 1, "concurrent clients")
+	command.Flags().DurationVar(&f.duration, "duration", 5*time.Second, "how long to measure each kind")
+	command.Flags().DurationVar(&f.warmUp, "warm-up", time.Second, "how long to run each kind before measuring")
+	f.databaseFlags(command)
 	return command
 }
 
@@ -76,75 +76,65 @@ func questions(count int) []question {
 	}
 }
 
-func query(ctx context.Context, f *flags, progress io.Writer) (_ Result, err error) {
-	if f.documents < 1 || f.clients < 1 {
-		return Result{}, errors.New("--documents and --clients must be at least 1")
-	}
-	f.events = f.documents
-	s, w, err := loaded(ctx, f, progress)
+func query(ctx context.Context, r *run) error {
+	r.events = r.documents
+	w, err := r.startLoaded(ctx)
 	if err != nil {
-		return Result{}, err
+		return err
 	}
-	defer func() { w.close(); err = errors.Join(err, s.close()) }()
-	operator, err := dial(s.url, s.operator)
+	operator, err := r.dial(r.service.operator)
 	if err != nil {
-		return Result{}, err
+		return err
 	}
-	defer operator.close()
-	fmt.Fprintln(progress, "projecting ...")
-	status, answer, err := operator.do("POST", "/v1/projections", "", fmt.Appendf(nil, sold, f.databaseName()))
-	if err := want(status, http.StatusCreated, answer, err); err != nil {
-		return Result{}, err
-	}
-	defer func() { err = errors.Join(err, s.drop(ctx, f, operator, soldPath)) }()
-	if err := w.awaitPosition(ctx, soldPath, f.events); err != nil {
-		return Result{}, err
+	r.log("projecting")
+	if err := r.catchUp(ctx, operator, w, sold, soldPath); err != nil {
+		return err
 	}
 	// Statistics would be updated automatically, but only about a minute after so many writes.
-	if err := execute(ctx, s.db.super, "vacuum analyze"); err != nil {
-		return Result{}, err
+	if err := execute(ctx, r.db.super, "vacuum analyze"); err != nil {
+		return err
 	}
-	result := Result{Name: fmt.Sprintf("query --documents %d", f.documents), Clients: f.clients}
-	if f.database != "" {
-		result.Name += " --database " + f.database
+	r.Name, r.Clients = fmt.Sprintf("query --documents %d", r.documents), r.clients
+	if r.database != "" {
+		r.Name += " --database " + r.database
 	}
-	for _, q := range questions(f.documents) {
-		fmt.Fprintf(progress, "asking %s ...\n", q.name)
-		measured, err := s.ask(ctx, f, q)
+	var total load
+	for _, q := range questions(r.documents) {
+		r.log("querying %s", q.name)
+		measured, err := r.ask(ctx, q)
 		if err != nil {
-			return Result{}, fmt.Errorf("%s: %w", q.name, err)
+			return fmt.Errorf("%s: %w", q.name, err)
 		}
 		if measured.events == 0 {
-			return Result{}, fmt.Errorf("%s: no question was answered within %s; give more --duration", q.name, f.duration)
+			return fmt.Errorf("%s: no query was answered within %s; increase --duration", q.name, r.duration)
 		}
-		result.Events += measured.events
-		result.Queries = append(result.Queries, Query{
+		total.events += measured.events
+		r.Queries = append(r.Queries, Query{
 			Name: q.name, Asked: measured.events, P50: milliseconds(measured.latencies, 50), P99: milliseconds(measured.latencies, 99),
 		})
 	}
-	if result.Queries[0].Plain, err = plainByID(ctx, f, s, progress); err != nil {
-		return Result{}, err
+	if r.Queries[0].Plain, err = r.plainByID(ctx); err != nil {
+		return err
 	}
-	err = s.finish(ctx, &result, "", nil, progress)
-	return result, err
+	return r.finish(ctx, total, nil)
 }
 
 // ask sends queries of one kind until the duration is over. Each query counts as one event.
-func (s *service) ask(ctx context.Context, f *flags, q question) (load, error) {
-	wires, err := s.connect(f.clients)
-	if err != nil {
-		return load{}, err
-	}
-	defer disconnect(wires)
-	clients := make([]client, f.clients)
-	for i, w := range wires {
+func (r *run) ask(ctx context.Context, q question) (load, error) {
+	clients := make([]client, r.clients)
+	for i := range clients {
+		w, err := dial(r.service.url, r.service.key)
+		if err != nil {
+			return load{}, err
+		}
+		defer w.close()
 		random := rand.New(rand.NewPCG(uint64(i), 21))
 		clients[i] = func(context.Context) (int, error) {
-			status, answer, err := w.do("GET", q.path(random), "", nil)
-			return 1, want(status, http.StatusOK, answer, err)
+			_, err := w.do("GET", q.path(random), "", nil, http.StatusOK)
+			return 1, err
 		}
 	}
-	return drive(ctx, clients, f.warmUp, f.duration, 0)
+	return drive(ctx, clients, r.warmUp, r.duration, 0)
 }
 
 // plainRows bounds the table for queries to the database itself. An index with that many rows is as deep as one with
@@ -153,25 +143,25 @@ const plainRows = 100_000
 
 // plainByID returns the median time in milliseconds of reading a document by id from the database itself. It returns
 // 0 if the database's client is unknown.
-func plainByID(ctx context.Context, f *flags, s *service, progress io.Writer) (p50 float64, err error) {
-	database, err := openPlain(ctx, f, s.db.super)
+func (r *run) plainByID(ctx context.Context) (p50 float64, err error) {
+	database, err := r.openPlain(ctx)
 	if err != nil || database == nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, database.close(context.WithoutCancel(ctx))) }()
-	fmt.Fprintln(progress, "asking the database itself by id ...")
-	goods := newSales(0)
-	all := make([]plainDocument, min(f.documents, plainRows))
+	r.log("querying the database itself by id")
+	g := newGenerator(0, 0)
+	all := make([]plainDocument, min(r.documents, plainRows))
 	for i := range all {
-		all[i] = plainDocument{ID: fmt.Sprintf("order-%d", i), Document: json.RawMessage(goods.data(nil))}
+		all[i] = plainDocument{ID: fmt.Sprintf("order-%d", i), Document: json.RawMessage(g.data(nil))}
 	}
 	if _, err := database.insert(ctx, slices.Clone(all)); err != nil {
 		return 0, fmt.Errorf("fill the database's own table: %w", err)
 	}
 	// Let the last query finish: a connection that was cut off cannot be used afterwards.
 	measured, err := drive(ctx, []client{func(context.Context) (int, error) {
-		return 1, database.get(ctx, all[goods.random.IntN(len(all))].ID)
-	}}, f.warmUp, f.duration, 0)
+		return 1, database.get(ctx, all[g.random.IntN(len(all))].ID)
+	}}, r.warmUp, r.duration, 0)
 	if err != nil {
 		return 0, err
 	}

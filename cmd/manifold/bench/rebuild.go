@@ -2,10 +2,8 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"sync"
@@ -18,58 +16,51 @@ import (
 
 func rebuildCommand() *cobra.Command {
 	f := &flags{}
-	command := newCommand(f, "rebuild", "Rebuild a projection", rebuild)
-	command.Long = `Rebuild a projection over HTTP, from the request until the new build is swapped in. The limit is a plain SELECT of the same
+	command := newCommand(f, "rebuild", "Rebuild a projection",
+		`Rebuild a projection over HTTP, from the request until the new build is swapped in. The limit is a plain SELECT of the same
 rows over one connection.
 
-With --rate, one tenant's log grows meanwhile, and its documents are read: by id at twice the rate, and as soon as each append is in
-them. What readers wait is then shown before the rebuild, while it builds, and from its validation until a second behind its
-swap; and the live lag, from an append's answer until a read with minPosition gives the document with it.`
-	command.Flags().Float64Var(&f.rate, "rate", 0, "events appended a second beside the rebuild")
-	command.Flags().DurationVar(&f.warmUp, "warm-up", time.Second, "with --rate: how long the load runs before it is measured")
-	command.Flags().DurationVar(&f.duration, "duration", 4*time.Second, "with --rate: how long it is measured before the rebuild")
-	return projectionFlags(f, command)
+With --rate, one tenant's log grows meanwhile, and its documents are read: by id at twice the rate, and as soon as they contain
+an append. The figures are the latencies of reads before the rebuild, while it builds, and from its validation until a second
+after its swap; and the live lag, from the answer to an append until a read with minPosition returns the document.`,
+		rebuild, "events", "documents")
+	command.Flags().Float64Var(&f.rate, "rate", 0, "events appended per second during the rebuild")
+	command.Flags().DurationVar(&f.warmUp, "warm-up", time.Second, "with --rate: how long to run before measuring")
+	command.Flags().DurationVar(&f.duration, "duration", 4*time.Second, "with --rate: how long to measure before the rebuild")
+	f.projectionFlags(command)
+	return command
 }
 
-func rebuild(ctx context.Context, f *flags, progress io.Writer) (_ Result, err error) {
-	s, w, err := loaded(ctx, f, progress)
+func rebuild(ctx context.Context, r *run) error {
+	w, err := r.startLoaded(ctx)
 	if err != nil {
-		return Result{}, err
+		return err
 	}
-	defer func() {
-		err = errors.Join(err, s.drop(ctx, f, w, ordersPath))
-		w.close()
-		err = errors.Join(err, s.close())
-	}()
-	fmt.Fprintln(progress, "projecting ...")
-	if err := s.catchUp(ctx, f, w); err != nil {
-		return Result{}, err
+	r.log("projecting")
+	if err := r.catchUp(ctx, w, w, orders, ordersPath); err != nil {
+		return err
 	}
-	if err := execute(ctx, s.db.super, "checkpoint"); err != nil {
-		return Result{}, err
+	if err := execute(ctx, r.db.super, "checkpoint"); err != nil {
+		return err
 	}
-	live, err := s.beside(ctx, f)
+	live, err := r.startRebuildLoad(ctx)
 	if err != nil {
-		return Result{}, err
+		return err
 	}
-	fmt.Fprintln(progress, "rebuilding ...")
-	if s.process != nil {
-		resetPeakMemory(s.process.Process.Pid)
-	}
-	cpu := s.watch(ctx)
+	r.log("rebuilding")
+	resetPeakMemory(r.service.process.Process.Pid)
+	usage := r.watchUsage(ctx)
 	times, err := runRebuild(ctx, w)
-	if err := errors.Join(err, live.end(ctx, err == nil)); err != nil {
-		return Result{}, err
+	if err := errors.Join(err, live.stop(ctx, err == nil)); err != nil {
+		return err
 	}
-	result := Result{Name: f.named("rebuild"), Clients: 1}
-	if f.rate > 0 {
-		result.Name += fmt.Sprintf(" --rate %.0f", f.rate)
+	r.Name, r.Clients = r.projectionName("rebuild"), 1
+	if r.rate > 0 {
+		r.Name += fmt.Sprintf(" --rate %.0f", r.rate)
 	}
-	result.take(load{events: int64(f.events), took: times.ended.Sub(times.asked)})
-	result.tellUsageOf(cpu, int64(f.events))
-	live.tell(&result, times)
-	err = s.finish(ctx, &result, "SELECT of the same rows", selectLimit, progress)
-	return result, err
+	r.addUsagePerEvent(usage, int64(r.events))
+	live.addFigures(&r.Result, times)
+	return r.finish(ctx, load{events: int64(r.events), took: times.ended.Sub(times.asked)}, selectLimit)
 }
 
 // rebuildTimes are the times of a rebuild as its caller sees them.
@@ -78,136 +69,119 @@ type rebuildTimes struct{ asked, built, ended time.Time }
 // runRebuild rebuilds the projection and returns when the new build is live.
 func runRebuild(ctx context.Context, w *wire) (times rebuildTimes, err error) {
 	times.asked = time.Now()
-	status, answer, err := w.do("POST", ordersPath+"/rebuilds", "", nil)
-	var r struct {
-		ID, State, Error string
-		Documents        int
+	var state struct {
+		ID, Error string
+		State     domain.RebuildState
 	}
-	if err := errors.Join(want(status, http.StatusAccepted, answer, err), json.Unmarshal(answer, &r)); err != nil {
+	if err := w.json("POST", ordersPath+"/rebuilds", nil, http.StatusAccepted, &state); err != nil {
 		return times, err
 	}
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !domain.RebuildState(r.State).Ended() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return times, context.Cause(ctx)
-		}
-		status, answer, err := w.do("GET", ordersPath+"/rebuilds/"+r.ID, "", nil)
-		if err := errors.Join(want(status, http.StatusOK, answer, err), json.Unmarshal(answer, &r)); err != nil {
-			return times, err
-		}
-		if domain.RebuildState(r.State) == domain.RebuildValidating && times.built.IsZero() {
+	err = poll(ctx, 20*time.Millisecond, func() (ended bool, err error) {
+		err = w.json("GET", ordersPath+"/rebuilds/"+state.ID, nil, http.StatusOK, &state)
+		if state.State == domain.RebuildValidating && times.built.IsZero() {
 			times.built = time.Now()
 		}
+		return state.State.Ended(), err
+	})
+	if err != nil {
+		return times, err
 	}
 	times.ended = time.Now()
 	if times.built.IsZero() {
 		times.built = times.ended // it ended between two polls
 	}
-	if domain.RebuildState(r.State) != domain.RebuildSwapped {
-		return times, fmt.Errorf("the rebuild %s: %s", r.State, r.Error)
+	if state.State != domain.RebuildSwapped {
+		return times, fmt.Errorf("the rebuild is %s: %s", state.State, state.Error)
 	}
 	return times, nil
 }
 
-// besideRebuild is the load of a live tenant during a rebuild. Without --rate there is none.
-type besideRebuild struct {
+// rebuildLoad is the load of a live tenant during a rebuild. Without --rate there is none.
+type rebuildLoad struct {
 	began       time.Time // after the warm-up
 	lags, reads samples
-	stop        context.CancelCauseFunc
 	running     context.Context
-	done        sync.WaitGroup
-	wires       []*wire
+	cancel      context.CancelCauseFunc
+	clients     sync.WaitGroup
 }
 
-// behindSwap is how long the load continues after the swap.
-const behindSwap = time.Second
+// afterSwap is how long the load continues after the swap.
+const afterSwap = time.Second
 
-// beside starts the load, and returns when there are enough measurements for comparison.
-func (s *service) beside(ctx context.Context, f *flags) (*besideRebuild, error) {
-	b := &besideRebuild{}
-	b.running, b.stop = context.WithCancelCause(ctx)
-	if f.rate <= 0 {
-		return b, nil
+// startRebuildLoad returns when there are enough measurements from before the rebuild.
+func (r *run) startRebuildLoad(ctx context.Context) (*rebuildLoad, error) {
+	l := &rebuildLoad{began: time.Now().Add(r.warmUp)}
+	l.running, l.cancel = context.WithCancelCause(ctx)
+	if r.rate <= 0 {
+		return l, nil
 	}
 	const appenders, waiting, reading = 2, 16, 4
-	var err error
-	if b.wires, err = s.connect(appenders + waiting + reading); err != nil {
-		b.stop(err)
+	wires, err := r.connect(appenders + waiting + reading)
+	if err != nil {
 		return nil, err
 	}
-	live := lagLoad{
-		appenders: b.wires[:appenders], readers: b.wires[appenders : appenders+waiting], path: ordersPath,
-		rate: f.rate, every: true, record: b.lags.add,
-	}
-	b.began = time.Now().Add(f.warmUp)
-	b.done.Go(func() {
-		if _, err := live.drive(b.running, 0, time.Hour); err != nil {
-			b.stop(err)
+	live := lagLoad{appenders: wires[:appenders], readers: wires[appenders : appenders+waiting], rate: r.rate, readAll: true, record: l.lags.add}
+	l.clients.Go(func() {
+		if _, err := live.drive(l.running, 0, time.Hour); err != nil {
+			l.cancel(err)
 		}
 	})
-	documents := max(1, f.documents/max(1, f.tenants)) // of this tenant, as they were preloaded
-	for i, w := range b.wires[appenders+waiting:] {
-		b.done.Go(func() {
-			if err := b.read(w, i, documents, time.Duration(reading/(2*f.rate)*float64(time.Second))); err != nil {
-				b.stop(err)
+	documents := max(1, r.documents/max(1, r.tenants)) // of this tenant, as they were preloaded
+	for i, w := range wires[appenders+waiting:] {
+		l.clients.Go(func() {
+			if err := l.read(w, i, documents, time.Duration(reading/(2*r.rate)*float64(time.Second))); err != nil {
+				l.cancel(err)
 			}
 		})
 	}
-	pause(b.running, f.warmUp+f.duration)
-	if b.running.Err() != nil {
-		return nil, errors.Join(context.Cause(b.running), b.end(ctx, false))
+	pause(l.running, r.warmUp+r.duration)
+	if l.running.Err() != nil {
+		return nil, errors.Join(context.Cause(l.running), l.stop(ctx, false))
 	}
-	return b, nil
+	return l, nil
 }
 
 // read reads a document in each interval. Its latency counts from the time when the read should have begun.
-func (b *besideRebuild) read(w *wire, seed, documents int, interval time.Duration) error {
+func (l *rebuildLoad) read(w *wire, seed, documents int, interval time.Duration) error {
 	random := rand.New(rand.NewPCG(uint64(seed), 21))
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		select {
-		case <-b.running.Done():
+		case <-l.running.Done():
 			return nil
 		case due := <-tick.C:
-			status, answer, err := w.do("GET", fmt.Sprintf("%s/documents/order-%d", ordersPath, random.IntN(documents)), "", nil)
-			if status == http.StatusNotFound {
-				status = http.StatusOK // streams are chosen at random, so some have no event
-			}
-			if err := want(status, http.StatusOK, answer, err); err != nil {
+			_, err := w.do("GET", fmt.Sprintf("%s/documents/order-%d", ordersPath, random.IntN(documents)), "", nil, http.StatusOK)
+			if err != nil && !hasStatus(err, http.StatusNotFound) { // the events are of random streams, so some have none
 				return err
 			}
-			b.reads.add(due, time.Since(due))
+			l.reads.add(due, time.Since(due))
 		}
 	}
 }
 
-// end ends the load, after observing the time after the swap if there was one. It returns the error that stopped the
-// load, if any.
-func (b *besideRebuild) end(ctx context.Context, swapped bool) error {
-	if swapped && len(b.wires) > 0 {
-		pause(b.running, behindSwap)
+// stop ends the load, some time after the swap if there was one. It returns the error that stopped the load earlier, if
+// any.
+func (l *rebuildLoad) stop(ctx context.Context, swapped bool) error {
+	if swapped {
+		pause(l.running, afterSwap)
 	}
-	err := context.Cause(b.running)
-	b.stop(errEnough)
-	b.done.Wait()
-	disconnect(b.wires)
+	err := context.Cause(l.running)
+	l.cancel(errEnough)
+	l.clients.Wait()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return err
 }
 
-func (b *besideRebuild) tell(r *Result, t rebuildTimes) {
-	end := t.ended.Add(behindSwap)
-	r.tell(t.built.Sub(t.asked).Seconds(), "s", "from the request until the new build is validated")
-	r.tell(t.ended.Sub(t.built).Seconds(), "s", "from then until it is live")
-	r.tellLatencies(b.lags.between(b.began, t.asked), "live lag before")
-	r.tellLatencies(b.lags.between(t.asked, end), "live lag meanwhile")
-	r.tellLatencies(b.reads.between(b.began, t.asked), "readers before")
-	r.tellLatencies(b.reads.between(t.asked, t.built), "readers while it builds")
-	r.tellLatencies(b.reads.between(t.built, end), "readers during the swap")
+func (l *rebuildLoad) addFigures(r *Result, t rebuildTimes) {
+	end := t.ended.Add(afterSwap)
+	r.addFigure(t.built.Sub(t.asked).Seconds(), "s", "from the request until the new build is validated")
+	r.addFigure(t.ended.Sub(t.built).Seconds(), "s", "from then until it is live")
+	r.addLatencies(l.lags.between(l.began, t.asked), "live lag before")
+	r.addLatencies(l.lags.between(t.asked, end), "live lag meanwhile")
+	r.addLatencies(l.reads.between(l.began, t.asked), "readers before")
+	r.addLatencies(l.reads.between(t.asked, t.built), "readers while it builds")
+	r.addLatencies(l.reads.between(t.built, end), "readers during the swap")
 }

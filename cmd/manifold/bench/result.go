@@ -1,12 +1,16 @@
 package bench
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"math"
+	"runtime"
 	"strconv"
 	"text/tabwriter"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
 // Result is what a benchmark found. --json prints it as JSON.
@@ -29,8 +33,8 @@ type Result struct {
 	// Figures are all other measurements.
 	Figures []Figure `json:"figures,omitempty"`
 
-	limit string // what the limit measures
-	what  string // what P50 and P99 measure
+	limitName   string
+	latencyName string // what P50 and P99 measure
 	// unknown means that the database belongs to a service that was already running, so its properties are not known.
 	unknown bool
 }
@@ -51,24 +55,61 @@ type Figure struct {
 	Unit  string  `json:"unit"`
 }
 
-// tell adds a figure.
-func (r *Result) tell(value float64, unit, name string, args ...any) {
-	r.Figures = append(r.Figures, Figure{fmt.Sprintf(name, args...), round(value, 3), unit})
+// limit is what PostgreSQL alone achieves, in rows per second.
+type limit struct {
+	name    string
+	measure func(ctx context.Context, r *run) (perSecond float64, err error)
 }
 
-// take fills in the counts.
-func (r *Result) take(measured load) {
+// finish fills in the measured load, what is known about the service and its database, and the limit. limit may be
+// nil.
+func (r *run) finish(ctx context.Context, measured load, limit *limit) error {
 	r.Events, r.EventsPerSecond = measured.events, measured.perSecond()
 	if measured.latencies != nil {
 		r.P50, r.P99 = milliseconds(measured.latencies, 50), milliseconds(measured.latencies, 99)
 	}
-}
-
-func (r *Result) hold(limit string, perSecond float64) {
-	r.limit, r.LimitPerSecond = limit, round(perSecond, 0)
+	if measured.took > 0 {
+		r.GeneratorCPU = round(measured.processor.Seconds()/measured.took.Seconds()/float64(runtime.NumCPU()), 3)
+	}
+	if r.service != nil {
+		r.RSS = r.service.peakMemory()
+	}
+	if r.db == nil {
+		r.unknown = true
+		return nil
+	}
+	var err error
+	if r.SyncedCommits, err = r.db.synced(ctx); err != nil || limit == nil {
+		return err
+	}
+	perSecond, err := limit.measure(ctx, r)
+	if err != nil {
+		return err
+	}
+	r.limitName, r.LimitPerSecond = limit.name, round(perSecond, 0)
 	if perSecond > 0 {
 		r.Ratio = round(r.EventsPerSecond/perSecond, 3)
 	}
+	return nil
+}
+
+// addFigure adds a measurement.
+func (r *Result) addFigure(value float64, unit, name string, args ...any) {
+	r.Figures = append(r.Figures, Figure{fmt.Sprintf(name, args...), round(value, 3), unit})
+}
+
+// addLatencies adds the median and the 99th percentile. latencies may be nil.
+func (r *Result) addLatencies(latencies *hdrhistogram.Histogram, name string) {
+	if latencies == nil {
+		return
+	}
+	r.addFigure(milliseconds(latencies, 50), "ms", "%s, p50", name)
+	r.addFigure(milliseconds(latencies, 99), "ms", "%s, p99", name)
+}
+
+// milliseconds returns a percentile in milliseconds.
+func milliseconds(h *hdrhistogram.Histogram, percent float64) float64 {
+	return round(float64(h.ValueAtPercentile(percent))/1000, 3)
 }
 
 func round(x float64, digits int) float64 {
@@ -101,12 +142,12 @@ func (r *Result) writeTable(w io.Writer) error {
 	for _, f := range r.Figures {
 		row(f.Name, "%s %s", strconv.FormatFloat(f.Value, 'f', -1, 64), f.Unit)
 	}
-	if r.what != "" {
-		row(r.what+" p50", "%.3f ms", r.P50)
-		row(r.what+" p99", "%.3f ms", r.P99)
+	if r.latencyName != "" {
+		row(r.latencyName+" p50", "%.3f ms", r.P50)
+		row(r.latencyName+" p99", "%.3f ms", r.P99)
 	}
-	if r.limit != "" {
-		row("limit: "+r.limit, "%.0f/s", r.LimitPerSecond)
+	if r.limitName != "" {
+		row("limit: "+r.limitName, "%.0f/s", r.LimitPerSecond)
 		row("share of the limit", "%.2f", r.Ratio)
 	}
 	if r.RSS > 0 {
@@ -116,11 +157,11 @@ func (r *Result) writeTable(w io.Writer) error {
 		return t.Flush()
 	}
 	if r.GeneratorCPU > 0 {
-		row("processors taken by the load generator", "%.0f %%", 100*r.GeneratorCPU)
+		row("processor time of the load generator", "%.0f %%", 100*r.GeneratorCPU)
 	}
 	synced := "the database syncs its commits"
 	if !r.SyncedCommits {
-		synced = "the database does NOT sync its commits: a crash may lose what was acknowledged"
+		synced = "the database does NOT sync its commits: a crash may lose acknowledged events"
 	}
 	row("durability", "%s", synced)
 	return t.Flush()

@@ -8,14 +8,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
-	"github.com/manifold-es/manifold/config"
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/migrations"
 )
@@ -26,234 +28,179 @@ type service struct {
 	url, key string // the key of a tenant, with every scope
 	operator string // the operator's key; empty if the service was already running
 	tenant   domain.TenantID
-	db       *database // nil: the service was already running, and its database is unknown
-	quiet    bool      // no projections except those of the benchmark
-	settings []string  // additional environment variables
-	process  *exec.Cmd
-	said     *tail
-	close    func() error
+	process  *exec.Cmd // nil if the service was already running
 }
 
-// startService starts a service for a benchmark, or uses the one named by --url. It calls prepare with the database
-// and a new tenant before the service starts, but not for a running service.
-func startService(ctx context.Context, f *flags, progress io.Writer, prepare func(*database, domain.TenantID) error) (*service, error) {
-	if f.url != "" {
-		return &service{url: strings.TrimSuffix(f.url, "/"), key: f.key, close: func() error { return nil }}, nil
+// withoutUsage is the setting for a service without any projection, so that the measured work has the machine to
+// itself.
+const withoutUsage = "MANIFOLD_USAGE=false"
+
+// startService uses the service that --url names, or starts one with a new database, a tenant and additional settings.
+// The run stops it at its end.
+func (r *run) startService(ctx context.Context, settings ...string) (*service, error) {
+	if r.url != "" {
+		r.service = &service{url: strings.TrimSuffix(r.url, "/"), key: r.key}
+		return r.service, nil
 	}
-	db, err := openDatabase(ctx, f.databaseURL, progress)
+	documents, err := r.documentsDatabase()
 	if err != nil {
 		return nil, err
 	}
-	s := &service{db: db, close: db.close}
-	documents, err := f.documentsDatabase()
-	if err == nil {
-		err = s.start(ctx, documents, progress, prepare)
+	if len(documents) > 0 {
+		databases, err := json.Marshal(documents)
+		if err != nil {
+			return nil, err
+		}
+		// Remove deleted builds at once, so that nothing stays in a database that is not the benchmark's own.
+		settings = append(settings, "MANIFOLD_DATABASES="+string(databases), "MANIFOLD_REBUILD_KEEP=0s")
 	}
+	db, err := r.createDatabase(ctx)
 	if err != nil {
-		return nil, errors.Join(err, s.close())
+		return nil, err
 	}
-	return s, nil
-}
-
-// start starts the service as a child process. documents are its settings for databases of documents, and may be nil.
-func (s *service) start(ctx context.Context, documents map[string]config.DocumentsDatabase, progress io.Writer, prepare func(*database, domain.TenantID) error) error {
 	self, err := os.Executable()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	fmt.Fprintln(progress, "starting the service ...")
-	databases, err := json.Marshal(documents)
-	if err != nil {
-		return err
-	}
-	s.operator = rand.Text() + rand.Text()
+	r.log("starting the service")
+	s := &service{operator: rand.Text() + rand.Text()}
 	s.process = exec.Command(self, "serve")
-	s.process.Env = s.environ()
-	if len(documents) > 0 {
-		// Remove deleted builds at once, so that nothing stays in a database that is not the benchmark's own.
-		s.process.Env = append(s.process.Env, "MANIFOLD_DATABASES="+string(databases), "MANIFOLD_REBUILD_KEEP=0s")
-	}
+	s.process.Env = append(s.environ(db), settings...)
 	// A Ctrl-C must reach only this process, which stops the service itself.
 	s.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	output, err := s.process.StderrPipe()
+	stderr, err := s.process.StderrPipe()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := s.process.Start(); err != nil {
-		return fmt.Errorf("start the service: %w", err)
+		return nil, fmt.Errorf("start the service: %w", err)
 	}
-	s.said = &tail{}
+	output := &outputReader{}
 	listening := make(chan string, 1)
 	var reading sync.WaitGroup
-	reading.Go(func() { s.said.follow(output, listening) })
-	drop := s.close
-	s.close = sync.OnceValue(func() error {
+	reading.Go(func() { output.read(stderr, listening) })
+	r.onClose(func() error {
 		err := s.process.Process.Signal(syscall.SIGTERM)
-		patience := time.AfterFunc(20*time.Second, func() { _ = s.process.Process.Kill() })
+		kill := time.AfterFunc(20*time.Second, func() { _ = s.process.Process.Kill() })
 		reading.Wait()
-		// How the process exits does not affect the measurements.
-		_ = s.process.Wait()
-		patience.Stop()
+		_ = s.process.Wait() // how the process exits does not affect the measurements
+		kill.Stop()
 		if errors.Is(err, os.ErrProcessDone) {
-			err = nil
+			return nil
 		}
-		return errors.Join(err, drop())
+		return err
 	})
 	select {
 	case address, ok := <-listening:
 		if !ok {
-			return fmt.Errorf("the service ended; it said:\n%s", s.said)
+			return nil, fmt.Errorf("the service exited; its last output:\n%s", output)
 		}
 		s.url = "http://" + address
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
-	if s.tenant, s.key, err = makeTenant(s.url, s.operator, "bench"); err != nil {
-		return fmt.Errorf("make a tenant: %w", err)
+	if s.tenant, s.key, err = s.createTenant("bench"); err != nil {
+		return nil, fmt.Errorf("create a tenant: %w", err)
 	}
-	if prepare == nil {
-		return nil
-	}
-	return prepare(s.db, s.tenant)
+	r.service = s
+	return s, nil
 }
 
-// environ returns the environment of a process of the service.
-func (s *service) environ() []string {
-	own := withoutSettings(os.Environ())
-	if s.quiet {
-		own = append(own, "MANIFOLD_USAGE=false")
-	}
-	own = append(own, s.settings...)
-	return append(own,
+// environ returns the environment of the service's process.
+func (s *service) environ(db *database) []string {
+	return append(withoutSettings(os.Environ()),
 		"MANIFOLD_LISTEN=127.0.0.1:0",
 		"MANIFOLD_LOG_FORMAT=json",
 		"MANIFOLD_OPERATOR_KEY="+s.operator,
-		"MANIFOLD_DATABASE_URL="+s.db.super,
-		"MANIFOLD_DATABASE_APP_URL="+s.db.as(migrations.RoleApp),
-		"MANIFOLD_DATABASE_SYSTEM_URL="+s.db.as(migrations.RoleSystem),
-		"MANIFOLD_DATABASE_DOCUMENTS_URL="+s.db.as(migrations.RoleDocuments),
-		"MANIFOLD_DATABASE_RETENTION_URL="+s.db.as(migrations.RoleRetention),
+		"MANIFOLD_DATABASE_URL="+db.super,
+		"MANIFOLD_DATABASE_APP_URL="+db.as(migrations.RoleApp),
+		"MANIFOLD_DATABASE_SYSTEM_URL="+db.as(migrations.RoleSystem),
+		"MANIFOLD_DATABASE_DOCUMENTS_URL="+db.as(migrations.RoleDocuments),
+		"MANIFOLD_DATABASE_RETENTION_URL="+db.as(migrations.RoleRetention),
 	)
 }
 
 // withoutSettings removes the variables that are settings of the service.
 func withoutSettings(environ []string) []string {
-	var others []string
-	for _, entry := range environ {
-		if !strings.HasPrefix(entry, "MANIFOLD_") {
-			others = append(others, entry)
-		}
-	}
-	return others
+	return slices.DeleteFunc(environ, func(entry string) bool { return strings.HasPrefix(entry, "MANIFOLD_") })
 }
 
-func makeTenant(service, operator, name string) (tenant domain.TenantID, key string, err error) {
-	w, err := dial(service, operator)
+// createTenant creates a tenant and a key with every scope.
+func (s *service) createTenant(name string) (tenant domain.TenantID, key string, err error) {
+	w, err := dial(s.url, s.operator)
 	if err != nil {
 		return tenant, "", err
 	}
 	defer w.close()
-	var made struct{ ID, Key string }
-	status, answer, err := w.do("POST", "/v1/tenants", "", fmt.Appendf(nil, `{"name":%q}`, name))
-	if err := errors.Join(want(status, 201, answer, err), json.Unmarshal(answer, &made)); err != nil {
+	var created struct{ ID, Key string }
+	if err := w.json("POST", "/v1/tenants", map[string]string{"name": name}, http.StatusCreated, &created); err != nil {
 		return tenant, "", err
 	}
-	if tenant, err = domain.ParseTenantID(made.ID); err != nil {
-		return tenant, "", errNoTenant
+	scopes := map[string]any{"name": "bench", "scopes": auth.TenantScopes}
+	tenant, err = domain.ParseTenantID(created.ID)
+	if err == nil {
+		err = w.json("POST", "/v1/tenants/"+created.ID+"/keys", scopes, http.StatusCreated, &created)
 	}
-	scopes, err := json.Marshal(map[string]any{"name": "bench", "scopes": domain.TenantScopes})
-	if err != nil {
-		return tenant, "", err
-	}
-	status, answer, err = w.do("POST", "/v1/tenants/"+made.ID+"/keys", "", scopes)
-	if err := errors.Join(want(status, 201, answer, err), json.Unmarshal(answer, &made)); err != nil {
-		return tenant, "", err
-	}
-	if made.Key == "" {
-		return tenant, "", errNoTenant
-	}
-	return tenant, made.Key, nil
+	return tenant, created.Key, err
 }
 
-// connect opens a connection for each client.
-func (s *service) connect(clients int) ([]*wire, error) {
-	all := make([]*wire, clients)
+// connect opens connections as the tenant, which the run closes at its end.
+func (r *run) connect(count int) ([]*wire, error) {
+	all := make([]*wire, count)
 	for i := range all {
 		var err error
-		if all[i], err = dial(s.url, s.key); err != nil {
-			disconnect(all[:i])
+		if all[i], err = r.dial(r.service.key); err != nil {
 			return nil, err
 		}
 	}
 	return all, nil
 }
 
-func disconnect(wires []*wire) {
-	for _, w := range wires {
-		w.close()
+// dial opens a connection as the holder of key, which the run closes at its end.
+func (r *run) dial(key string) (*wire, error) {
+	w, err := dial(r.service.url, key)
+	if err != nil {
+		return nil, err
 	}
+	r.onClose(func() error { w.close(); return nil })
+	return w, nil
 }
 
-// rss returns the service's peak memory, or 0 if it is not a child of this process.
-func (s *service) rss() float64 {
+// peakMemory returns the service's peak memory, or 0 if it is not a child of this process.
+func (s *service) peakMemory() float64 {
 	if s.process == nil {
 		return 0
 	}
 	return peakMemory(s.process.Process.Pid)
 }
 
-// finish fills in what only the database knows, or nothing if the database is unknown.
-func (s *service) finish(ctx context.Context, r *Result, what string, limit func(ctx context.Context, super string, progress io.Writer) (float64, error), progress io.Writer) error {
-	r.RSS = s.rss()
-	if s.db == nil {
-		r.unknown = true
-		return nil
-	}
-	var err error
-	if r.SyncedCommits, err = synced(ctx, s.db.super); err != nil || limit == nil {
-		return err
-	}
-	perSecond, err := limit(ctx, s.db.super, progress)
-	if err != nil {
-		return err
-	}
-	r.hold(what, perSecond)
-	return nil
-}
-
-// tail keeps the last output of a service, and finds out where the service listens.
-type tail struct {
+// outputReader keeps the last lines of a service's output, and finds out where the service listens.
+type outputReader struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-func (t *tail) follow(r io.Reader, listening chan<- string) {
+func (o *outputReader) read(r io.Reader, listening chan<- string) {
 	defer close(listening)
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 1<<20)
 	found := false
 	for lines.Scan() {
-		var entry struct {
-			Msg     string `json:"msg"`
-			Address string `json:"address"`
-		}
+		var entry struct{ Msg, Address string }
 		if !found && json.Unmarshal(lines.Bytes(), &entry) == nil && entry.Msg == "listening" {
 			found = true
 			listening <- entry.Address
 		}
-		t.mu.Lock()
-		t.lines = append(t.lines, lines.Text())
-		if len(t.lines) > 40 {
-			t.lines = t.lines[1:]
-		}
-		t.mu.Unlock()
+		o.mu.Lock()
+		o.lines = append(o.lines[max(0, len(o.lines)-39):], lines.Text())
+		o.mu.Unlock()
 	}
 	// A line that is too long ends the scanner. Keep reading, so that a full pipe does not block the service.
 	_, _ = io.Copy(io.Discard, r)
 }
 
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.Join(t.lines, "\n")
+func (o *outputReader) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return strings.Join(o.lines, "\n")
 }

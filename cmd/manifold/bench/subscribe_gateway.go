@@ -6,9 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
+	"net/http"
 	"os"
-	"strconv"
 	"time"
 )
 
@@ -22,46 +21,32 @@ const (
 
 // gatewayConsumer is one gateway connection that consumes a group. Only one goroutine may use it.
 type gatewayConsumer struct {
-	socket *follower
-	check  *groupCheck
-	batch  int // events acknowledged together
-
-	acks    []byte
+	socket  *follower
+	batch   int // events acknowledged together
+	acks    ackBatch
 	frame   []byte
-	pending int // events in acks
-	events  []settled
-	waiting []acknowledging // in the order in which they were sent
+	waiting []sentAck // in the order in which they were sent
 }
 
-// acknowledging is an ACK that is not answered yet.
-type acknowledging struct {
+// sentAck is an ACK that is not answered yet.
+type sentAck struct {
 	events, measured int
-	sent             time.Time
+	at               time.Time
 }
 
 // consumeOverGateway upgrades a connection to the gateway, and subscribes it to the group.
-func (s *service) consumeOverGateway(w *wire, batch int, check *groupCheck) (*gatewayConsumer, error) {
-	err := w.send("GET", "/v1/ws", upgradeHeaders, nil)
-	status, length := 0, 0
-	if err == nil {
-		status, length, err = w.header()
-	}
-	if err == nil && status != 101 {
-		answer := make([]byte, max(length, 0))
-		_, err = io.ReadFull(w.in, answer)
-		err = want(status, 101, answer, err)
-	}
-	if err != nil {
+func consumeOverGateway(w *wire, batch int, check *groupCheck) (*gatewayConsumer, error) {
+	if err := w.open("/v1/ws", upgradeHeaders, http.StatusSwitchingProtocols); err != nil {
 		return nil, fmt.Errorf("open the gateway: %w", err)
 	}
 	c := &gatewayConsumer{
-		socket: &follower{wire: w, in: bufio.NewReaderSize(w.in, mostFrame)}, check: check, batch: max(1, min(batch, gatewayFlight)/2),
+		socket: &follower{wire: w, in: bufio.NewReaderSize(w.in, mostFrame)}, batch: max(1, min(batch, gatewayFlight)/2), acks: ackBatch{check: check},
 	}
-	return c, c.say([]byte(`{"op":"SUBSCRIBE","id":"s","subscription":"bench","group":"bench"}`))
+	return c, c.send([]byte(`{"op":"SUBSCRIBE","id":"s","subscription":"bench","group":"bench"}`))
 }
 
-// say sends a message, masked with zeroes.
-func (c *gatewayConsumer) say(text []byte) error {
+// send sends a message, masked with zeroes.
+func (c *gatewayConsumer) send(text []byte) error {
 	c.frame = append(c.frame[:0], 0x81)
 	switch n := len(text); {
 	case n < 126:
@@ -76,80 +61,59 @@ func (c *gatewayConsumer) say(text []byte) error {
 
 // turn reads a message. If there is none, it acknowledges the events received so far.
 func (c *gatewayConsumer) turn() error {
-	patience := gatewayLook
-	if c.pending > 0 {
-		patience = gatewayLinger
+	wait := gatewayLook
+	if c.acks.count > 0 {
+		wait = gatewayLinger
 	}
 	if c.socket.in.Buffered() == 0 && c.socket.wire.in.Buffered() == 0 {
-		if err := c.socket.wire.conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		if err := c.socket.wire.conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
 			return err
 		}
 	}
 	text, err := c.socket.text()
 	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded) && c.acks.count > 0:
+		return c.acknowledge()
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		if c.pending > 0 {
-			return c.acknowledge()
-		}
-		return c.check.count(0, 0, 0)
+		return c.acks.check.count(0, 0, 0)
 	case err != nil:
 		return err
 	case bytes.HasPrefix(text, []byte(`{"op":"EVENT"`)):
-		return c.take(text)
-	case bytes.HasPrefix(text, []byte(`{"op":"OK"`)):
-		return c.answered(text)
-	default:
-		return fmt.Errorf("the gateway says %.300s", text)
-	}
-}
-
-// take records an event, and acknowledges the received events if there are enough.
-func (c *gatewayConsumer) take(text []byte) error {
-	event, _, found, err := nextDelivery(text)
-	if err != nil || !found {
-		return errors.Join(err, fmt.Errorf("an event is %.300s", text))
-	}
-	if err := c.check.take(event.stream, event.position, event.version, event.attempt); err != nil {
-		return err
-	}
-	if event.position == 1 && c.check.front > 0 {
-		return nil // the event that is never acknowledged
-	}
-	if c.pending > 0 {
-		c.acks = append(c.acks, ',')
-	}
-	c.acks = append(append(append(c.acks, `{"id":"`...), event.id...), `","attempt":1}`...)
-	c.pending++
-	if event.position > c.check.front {
-		number, _ := strconv.Atoi(string(bytes.TrimPrefix(event.stream, []byte("order-")))) // take has checked it
-		c.events = append(c.events, settled{number, event.version})
-	}
-	if c.pending >= c.batch {
+		d, _, found, err := nextDelivery(text)
+		if err != nil || !found {
+			return errors.Join(err, fmt.Errorf("an event is %.300s", text))
+		}
+		if err := c.acks.add(d); err != nil || c.acks.count < c.batch {
+			return err
+		}
 		return c.acknowledge()
+	case bytes.HasPrefix(text, []byte(`{"op":"OK"`)):
+		return c.handleOK(text)
+	default:
+		return fmt.Errorf("unexpected message from the gateway: %.300s", text)
 	}
-	return nil
 }
 
 func (c *gatewayConsumer) acknowledge() error {
-	c.check.settle(c.events)
-	c.waiting = append(c.waiting, acknowledging{c.pending, len(c.events), time.Now()})
-	text := append(append([]byte(`{"op":"ACK","id":"a","subscription":"bench","ids":[`), c.acks...), "]}"...)
-	c.acks, c.pending, c.events = c.acks[:0], 0, c.events[:0]
-	return c.say(text)
+	c.acks.check.settle(c.acks.measured)
+	c.waiting = append(c.waiting, sentAck{c.acks.count, len(c.acks.measured), time.Now()})
+	text := fmt.Appendf(nil, `{"op":"ACK","id":"a","subscription":"bench","ids":[%s]}`, c.acks.ids)
+	c.acks.clear()
+	return c.send(text)
 }
 
-// answered records the answer to the oldest ACK.
-func (c *gatewayConsumer) answered(text []byte) error {
+// handleOK records the answer to the oldest ACK.
+func (c *gatewayConsumer) handleOK(text []byte) error {
 	if !bytes.Contains(text, []byte(`"results"`)) {
 		return nil // the subscription has begun
 	}
 	if len(c.waiting) == 0 {
-		return fmt.Errorf("the gateway answers what was not asked: %.300s", text)
+		return fmt.Errorf("the gateway answered what was not asked: %.300s", text)
 	}
-	a := c.waiting[0]
+	ack := c.waiting[0]
 	c.waiting = c.waiting[1:]
-	if done := bytes.Count(text, []byte(`"outcome":"done"`)); done != a.events {
-		return fmt.Errorf("%d of %d events could be acknowledged: %.400s", done, a.events, text)
+	if err := checkDone(text, ack.events); err != nil {
+		return err
 	}
-	return c.check.count(a.events, a.measured, time.Since(a.sent))
+	return c.acks.check.count(ack.events, ack.measured, time.Since(ack.at))
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"sync"
@@ -19,63 +18,45 @@ const groupPath = "/v1/subscriptions/bench"
 // stalled is how long a run may continue without any delivery before it is given up.
 const stalled = time.Minute
 
-func consume(ctx context.Context, f *flags, progress io.Writer) (_ Result, err error) {
-	if f.consumers < 1 || f.batch < 1 || f.streams < 1 {
-		return Result{}, errors.New("--consumers, --batch and --streams must be at least 1")
-	}
-	s, err := quietService(ctx, f, progress)
+func consumeGroup(ctx context.Context, r *run) error {
+	wires, err := r.connect(r.consumers + 1)
 	if err != nil {
-		return Result{}, err
+		return err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
-	if err := s.db.preloadBehind(ctx, s.tenant, f.backlog, f.events, f.streams, progress); err != nil {
-		return Result{}, err
+	owner, wires := wires[0], wires[1:]
+	definition := map[string]any{"ordering": r.ordering, "ackTimeout": 3600} // no redelivery during the measurement
+	name := fmt.Sprintf("--consumers %d --batch %d --ordering %s --events %d", r.consumers, r.batch, r.ordering, r.events)
+	r.latencyName = "receive and acknowledge"
+	if r.backlog > 0 {
+		name += fmt.Sprintf(" --backlog %d", r.backlog)
 	}
-	if err := execute(ctx, s.db.super, "checkpoint"); err != nil {
-		return Result{}, err
+	if r.partitions > 0 {
+		name += fmt.Sprintf(" --partitions %d", r.partitions)
+		definition["partitions"] = r.partitions
 	}
-	wires, err := s.connect(f.consumers + 1)
-	if err != nil {
-		return Result{}, err
+	if r.gateway {
+		name, r.latencyName = name+" --gateway", "acknowledge"
 	}
-	defer disconnect(wires)
-	operator, wires := wires[0], wires[1:]
-	// Nothing may be redelivered automatically during the measurement.
-	definition := fmt.Appendf(nil, `{"ordering":%q,"ackTimeout":3600}`, f.ordering)
-	if f.partitions > 0 {
-		definition = fmt.Appendf(nil, `{"ordering":%q,"ackTimeout":3600,"partitions":%d}`, f.ordering, f.partitions)
+	if err := owner.json("PUT", groupPath, definition, http.StatusCreated, nil); err != nil {
+		return err
 	}
-	status, answer, err := operator.do("PUT", groupPath, "", definition)
-	if err := want(status, http.StatusCreated, answer, err); err != nil {
-		return Result{}, err
-	}
-	fmt.Fprintf(progress, "consuming, with %d consumers ...\n", f.consumers)
-	name := fmt.Sprintf("--consumers %d --batch %d --ordering %s --events %d", f.consumers, f.batch, f.ordering, f.events)
-	if f.backlog > 0 {
-		name += fmt.Sprintf(" --backlog %d", f.backlog)
-	}
-	if f.partitions > 0 {
-		name += fmt.Sprintf(" --partitions %d", f.partitions)
-	}
-	what := "receive and acknowledge"
-	if f.gateway {
-		name, what = name+" --gateway", "acknowledge"
-	}
-	result := Result{Name: f.subscribeName(name), Clients: f.consumers, what: what}
 	g := &groupCheck{
-		front: int64(f.backlog), ordered: f.ordering == "stream",
-		delivered: make([]bool, f.backlog+f.events+1), versions: make([]int64, f.streams), left: int64(f.events), moved: time.Now(),
+		front: int64(r.backlog), ordered: r.ordering == "stream",
+		delivered: make([]bool, r.backlog+r.events+1), versions: make([]int64, r.streams), left: int64(r.events), moved: time.Now(),
 	}
-	turns, err := s.consumers(f, wires, g)
-	if err != nil {
-		return Result{}, err
+	turns := make([]func() error, len(wires))
+	for i, w := range wires {
+		if turns[i], err = r.consumer(w, g); err != nil {
+			return err
+		}
 	}
-	cpu, used, begin := s.watch(ctx), processorTime(), time.Now()
+	r.log("consuming with %d consumers", r.consumers)
+	usage := r.watchUsage(ctx)
 	running, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	var done sync.WaitGroup
+	var consumers sync.WaitGroup
 	for i, turn := range turns {
-		done.Go(func() {
+		consumers.Go(func() {
 			for running.Err() == nil {
 				err := turn()
 				switch {
@@ -87,67 +68,62 @@ func consume(ctx context.Context, f *flags, progress io.Writer) (_ Result, err e
 			}
 		})
 	}
-	done.Wait()
+	consumers.Wait()
 	if cause := context.Cause(running); !errors.Is(cause, errEnough) {
-		return Result{}, cause
+		return cause
 	}
 	measured := g.measured
-	measured.took, measured.processor = g.moved.Sub(g.began), processorTime()-used
-	result.tellUsageOf(cpu, g.acknowledged)
-	if f.backlog > 0 {
-		result.tell(g.began.Sub(begin).Seconds(), "s", "until %d events at the front were behind it", f.backlog)
+	measured.took = g.moved.Sub(g.began)
+	// The generator has also processed the front.
+	measured.processor = time.Duration(float64(usage.load(0).processor) * measured.took.Seconds() / g.moved.Sub(usage.began).Seconds())
+	r.addUsagePerEvent(usage, g.acknowledged)
+	if r.backlog > 0 {
+		r.addFigure(g.began.Sub(usage.began).Seconds(), "s", "until %d events at the front were delivered", r.backlog)
 	}
-	if err := operator.checkGroup(f); err != nil {
-		return Result{}, err
+	if err := checkGroup(owner, r.flags); err != nil {
+		return err
 	}
-	result.take(measured)
-	measured.took = g.moved.Sub(begin) // the generator has processed the front, too
-	result.GeneratorCPU = generatorShare(measured)
-	err = s.finish(ctx, &result, "", nil, progress)
-	return result, err
+	r.Name, r.Clients = r.subscribeName(name), r.consumers
+	return r.finish(ctx, measured, nil)
 }
 
-// consumers returns a function for each consumer of a group, which the consumer repeats. Over HTTP, consumers join if
-// the group has partitions. Over the gateway, the gateway joins for them.
-func (s *service) consumers(f *flags, wires []*wire, check *groupCheck) (turns []func() error, err error) {
-	for _, w := range wires {
-		if f.gateway {
-			c, err := s.consumeOverGateway(w, f.batch, check)
-			if err != nil {
-				return nil, err
-			}
-			turns = append(turns, c.turn)
-			continue
+// consumer returns the function that a consumer of the group repeats. Over HTTP, the consumer joins if the group has
+// partitions.
+func (r *run) consumer(w *wire, check *groupCheck) (turn func() error, err error) {
+	if r.gateway {
+		c, err := consumeOverGateway(w, r.batch, check)
+		if err != nil {
+			return nil, err
 		}
-		c := &consumer{wire: w, check: check, wanted: fmt.Appendf(nil, `{"batch":%d,"wait":2}`, f.batch)}
-		if f.partitions > 0 {
-			status, answer, err := w.do("POST", groupPath+"/members", "", []byte(`{}`))
-			if err := want(status, http.StatusCreated, answer, err); err != nil {
-				return nil, err
-			}
-			member, _, _ := textIn(answer, `"memberId":"`)
-			c.wanted = fmt.Appendf(nil, `{"batch":%d,"wait":2,"memberId":%q}`, f.batch, member)
-		}
-		turns = append(turns, c.turn)
+		return c.turn, nil
 	}
-	return turns, nil
+	request := map[string]any{"batch": r.batch, "wait": 2}
+	if r.partitions > 0 {
+		var member struct{ MemberID string }
+		if err := w.json("POST", groupPath+"/members", struct{}{}, http.StatusCreated, &member); err != nil {
+			return nil, err
+		}
+		request["memberId"] = member.MemberID
+	}
+	c := &consumer{wire: w, acks: ackBatch{check: check}}
+	c.request, err = json.Marshal(request)
+	return c.turn, err
 }
 
 // checkGroup checks that the service also considers everything acknowledged, except what is never acknowledged.
-func (w *wire) checkGroup(f *flags) error {
-	status, answer, err := w.do("GET", groupPath, "", nil)
+func checkGroup(w *wire, f *flags) error {
 	var group struct {
 		Progress []struct{ Checkpoint, ReadTo, Oldest, InFlight, Retrying, DeadLetters int64 }
 	}
-	if err := errors.Join(want(status, http.StatusOK, answer, err), json.Unmarshal(answer, &group)); err != nil {
+	if err := w.json("GET", groupPath, nil, http.StatusOK, &group); err != nil {
 		return err
 	}
 	if len(group.Progress) != max(1, f.partitions) {
 		return fmt.Errorf("the group has %d partitions", len(group.Progress))
 	}
-	end, held := int64(f.backlog+f.events), int64(0)
+	checkpoint, held := int64(f.events), int64(0)
 	if f.backlog > 0 {
-		held = 1
+		checkpoint, held = 0, 1
 	}
 	for _, p := range group.Progress {
 		held -= p.InFlight
@@ -155,12 +131,8 @@ func (w *wire) checkGroup(f *flags) error {
 			return fmt.Errorf("a partition of the group ends with %+v", p)
 		}
 	}
-	p, checkpoint := group.Progress[0], end
-	if f.backlog > 0 {
-		checkpoint = 0
-	}
 	// A partition may not have stored yet how far it has read after its last event.
-	if held != 0 || f.partitions == 0 && p.Checkpoint != checkpoint {
+	if held != 0 || f.partitions == 0 && group.Progress[0].Checkpoint != checkpoint {
 		return fmt.Errorf("the group ends with %+v; its checkpoint should be %d", group.Progress, checkpoint)
 	}
 	return nil
@@ -188,46 +160,44 @@ func (g *groupCheck) isDone() bool {
 	return g.left == 0
 }
 
-// take records a delivery, and returns an error if the delivery is not permitted.
-func (g *groupCheck) take(stream []byte, position, version, attempt int64) error {
+// accept records a delivery, and returns an error if the delivery is not permitted.
+func (g *groupCheck) accept(d delivery) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
-	case position < 1 || position >= int64(len(g.delivered)):
-		return fmt.Errorf("position %d was delivered, which is not there", position)
-	case g.delivered[position] || attempt != 1:
-		return fmt.Errorf("position %d was delivered again, as attempt %d", position, attempt)
+	case d.position < 1 || d.position >= int64(len(g.delivered)):
+		return fmt.Errorf("position %d was delivered, which does not exist", d.position)
+	case g.delivered[d.position] || d.attempt != 1:
+		return fmt.Errorf("position %d was delivered again, as attempt %d", d.position, d.attempt)
 	}
-	g.delivered[position] = true
-	if position <= g.front {
-		if g.ordered && position > 1 {
-			return fmt.Errorf("position %d was delivered, whose stream is held", position)
+	g.delivered[d.position] = true
+	if d.position <= g.front {
+		if g.ordered && d.position > 1 {
+			return fmt.Errorf("position %d was delivered, whose stream is held", d.position)
 		}
 		return nil
 	}
 	if g.began.IsZero() {
 		g.began = time.Now()
 	}
-	number, err := strconv.Atoi(string(bytes.TrimPrefix(stream, []byte("order-"))))
-	if err != nil || number >= len(g.versions) {
-		return fmt.Errorf("an event is of the stream %s", stream)
+	if d.stream < 0 || d.stream >= len(g.versions) {
+		return fmt.Errorf("position %d is of an unknown stream", d.position)
 	}
-	if last := g.versions[number]; g.ordered && version != last+1 {
-		return fmt.Errorf("of %s version %d was delivered when version %d was acknowledged", stream, version, last)
+	if last := g.versions[d.stream]; g.ordered && d.version != last+1 {
+		return fmt.Errorf("of stream %d version %d was delivered when version %d was acknowledged", d.stream, d.version, last)
 	}
-	// The event counts as settled when its answer is sent, which this consumer does next.
 	return nil
 }
 
 // settle records that answers are about to be sent.
-func (g *groupCheck) settle(all []settled) {
+func (g *groupCheck) settle(all []delivery) {
 	if !g.ordered {
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, one := range all {
-		g.versions[one.stream] = one.version
+	for _, d := range all {
+		g.versions[d.stream] = d.version
 	}
 }
 
@@ -240,7 +210,7 @@ func (g *groupCheck) count(acknowledged, measured int, took time.Duration) error
 		g.acknowledged += int64(acknowledged)
 	}
 	if measured > 0 {
-		g.measured.count(measured, took)
+		g.measured.add(measured, took)
 		g.left -= int64(measured)
 	}
 	if time.Since(g.moved) > stalled {
@@ -249,84 +219,101 @@ func (g *groupCheck) count(acknowledged, measured int, took time.Duration) error
 	return nil
 }
 
-// settled is an event of a benchmark stream, identified by the stream's number.
-type settled struct {
-	stream  int
-	version int64
+// ackBatch collects deliveries that are acknowledged together.
+type ackBatch struct {
+	check    *groupCheck
+	ids      []byte // elements of a JSON array
+	count    int
+	measured []delivery // those after the front
 }
+
+func (b *ackBatch) add(d delivery) error {
+	if err := b.check.accept(d); err != nil {
+		return err
+	}
+	if d.position == 1 && b.check.front > 0 {
+		return nil // the event that is never acknowledged
+	}
+	if b.count > 0 {
+		b.ids = append(b.ids, ',')
+	}
+	b.ids = fmt.Appendf(b.ids, `{"id":"%s","attempt":1}`, d.id)
+	b.count++
+	if d.position > b.check.front {
+		b.measured = append(b.measured, d)
+	}
+	return nil
+}
+
+// checkDone returns an error if an answer does not say that count events are acknowledged.
+func checkDone(answer []byte, count int) error {
+	if done := bytes.Count(answer, []byte(`"outcome":"done"`)); done != count {
+		return fmt.Errorf("%d of %d events were acknowledged: %.400s", done, count, answer)
+	}
+	return nil
+}
+
+func (b *ackBatch) clear() { b.ids, b.count, b.measured = b.ids[:0], 0, b.measured[:0] }
 
 // consumer is one connection that receives and acknowledges. Only one goroutine may use it.
 type consumer struct {
-	wire   *wire
-	check  *groupCheck
-	wanted []byte // the body of its receives
-	acks   []byte
-	events []settled
+	wire    *wire
+	request []byte // the body of its receives
+	acks    ackBatch
 }
 
 // turn receives once, and acknowledges the received events.
 func (c *consumer) turn() error {
 	begin := time.Now()
-	status, answer, err := c.wire.do("POST", groupPath+"/receive", "", c.wanted)
-	if err := want(status, http.StatusOK, answer, err); err != nil {
+	answer, err := c.wire.do("POST", groupPath+"/receive", "", c.request, http.StatusOK)
+	if err != nil {
 		return err
 	}
-	acknowledged, measured := 0, 0
-	c.acks, c.events = append(c.acks[:0], `{"ids":[`...), c.events[:0]
+	c.acks.clear()
 	for rest := answer; ; {
-		var event delivered
+		var d delivery
 		var found bool
-		if event, rest, found, err = nextDelivery(rest); err != nil {
+		if d, rest, found, err = nextDelivery(rest); err != nil {
 			return err
 		}
 		if !found {
 			break
 		}
-		if err := c.check.take(event.stream, event.position, event.version, event.attempt); err != nil {
+		if err := c.acks.add(d); err != nil {
 			return err
 		}
-		if event.position == 1 && c.check.front > 0 {
-			continue // the event that is never acknowledged
-		}
-		if acknowledged > 0 {
-			c.acks = append(c.acks, ',')
-		}
-		c.acks = append(c.acks, `{"id":"`...)
-		c.acks = append(c.acks, event.id...)
-		c.acks = append(c.acks, `","attempt":1}`...)
-		acknowledged++
-		if event.position > c.check.front {
-			measured++
-			number, _ := strconv.Atoi(string(bytes.TrimPrefix(event.stream, []byte("order-")))) // take has checked it
-			c.events = append(c.events, settled{number, event.version})
-		}
 	}
-	if acknowledged > 0 {
-		c.check.settle(c.events)
-		status, answer, err := c.wire.do("POST", groupPath+"/ack", "", append(c.acks, "]}"...))
-		if err := want(status, http.StatusOK, answer, err); err != nil {
+	if c.acks.count > 0 {
+		c.acks.check.settle(c.acks.measured)
+		answer, err := c.wire.do("POST", groupPath+"/ack", "", fmt.Appendf(nil, `{"ids":[%s]}`, c.acks.ids), http.StatusOK)
+		if err != nil {
 			return err
 		}
-		if done := bytes.Count(answer, []byte(`"outcome":"done"`)); done != acknowledged {
-			return fmt.Errorf("%d of %d events could be acknowledged: %.400s", done, acknowledged, answer)
+		if err := checkDone(answer, c.acks.count); err != nil {
+			return err
 		}
 	}
-	return c.check.count(acknowledged, measured, time.Since(begin))
+	return c.acks.check.count(c.acks.count, len(c.acks.measured), time.Since(begin))
 }
 
-// delivered is the part of a delivery that a consumer reads. Its texts are slices of the answer.
-type delivered struct {
-	id, stream                 []byte
+// delivery is the part of a delivery that a consumer reads.
+type delivery struct {
+	id                         []byte // a part of the answer
+	stream                     int    // its number; -1 before the measured events
 	version, position, attempt int64
 }
 
 // nextDelivery finds the next delivery in an answer without decoding it, and returns the rest after it.
-func nextDelivery(answer []byte) (d delivered, rest []byte, found bool, err error) {
+func nextDelivery(answer []byte) (d delivery, rest []byte, found bool, err error) {
 	if d.id, rest, found = textIn(answer, `"event":{"id":"`); !found {
 		return d, nil, false, nil
 	}
 	var ok [4]bool
-	d.stream, rest, ok[0] = textIn(rest, `"stream":"`)
+	var stream []byte
+	stream, rest, ok[0] = textIn(rest, `"stream":"`)
+	if d.stream, err = strconv.Atoi(string(bytes.TrimPrefix(stream, []byte("order-")))); err != nil {
+		d.stream = -1
+	}
 	d.version, ok[1] = numberIn(rest, `"version":`)
 	d.position, ok[2] = numberIn(rest, `"position":`)
 	// The attempt follows the event, whose data has no such field.

@@ -1,17 +1,15 @@
 package bench
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/procfs"
 )
 
 // processorTime returns how much processor time this process has used.
@@ -23,23 +21,17 @@ func processorTime() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// peakMemory returns a process's peak resident memory in megabytes (a million bytes). It reads /proc, and returns 0
-// if the system has none.
+// peakMemory returns a process's peak resident memory in megabytes (a million bytes), or 0 on a system without /proc.
 func peakMemory(pid int) float64 {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	process, err := procfs.NewProc(pid)
 	if err != nil {
 		return 0
 	}
-	for line := range strings.Lines(string(status)) {
-		if rest, found := strings.CutPrefix(line, "VmHWM:"); found {
-			kib, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 64)
-			if err != nil {
-				return 0
-			}
-			return round(kib*1024/1e6, 1)
-		}
+	status, err := process.NewStatus()
+	if err != nil {
+		return 0
 	}
-	return 0
+	return round(float64(status.VmHWM)/1e6, 1)
 }
 
 // resetPeakMemory makes peakMemory count from now on, where the system can.
@@ -47,64 +39,88 @@ func resetPeakMemory(pid int) {
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0) // Linux: resets VmHWM
 }
 
-// stat is what /proc reports for a process.
-type stat struct {
-	parent int
-	own    time.Duration // processor time
-	ended  time.Duration // processor time of its children that have ended
-}
-
-// readStat reads /proc. ok is false if there is no such process or no /proc.
-func readStat(pid int) (s stat, ok bool) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+// stat returns what /proc reports for a process, or zeroes if there is no such process or no /proc.
+func stat(pid int) procfs.ProcStat {
+	process, err := procfs.NewProc(pid)
 	if err != nil {
-		return stat{}, false
+		return procfs.ProcStat{}
 	}
-	// The second field, a name in parentheses, may contain blanks and parentheses.
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	if len(fields) < 15 {
-		return stat{}, false
+	s, err := process.Stat()
+	if err != nil {
+		return procfs.ProcStat{}
 	}
-	ticks := func(i int) time.Duration {
-		n, err := strconv.ParseInt(fields[i], 10, 64)
-		if err != nil {
-			return 0
-		}
-		return time.Duration(n) * (time.Second / 100) // USER_HZ in /proc is always 100 on Linux
-	}
-	if s.parent, err = strconv.Atoi(fields[1]); err != nil {
-		return stat{}, false
-	}
-	s.own, s.ended = ticks(11)+ticks(12), ticks(13)+ticks(14)
-	return s, true
-}
-
-// processTime returns the processor time of a process, or 0 if it is unknown.
-func processTime(pid int) time.Duration {
-	s, _ := readStat(pid)
-	return s.own
+	return s
 }
 
 // familyTime returns the processor time of a process and its children, including those that have ended.
 func familyTime(pid int) time.Duration {
 	for {
-		s, _ := readStat(pid)
-		total := s.own + s.ended
-		entries, err := os.ReadDir("/proc")
+		parent := stat(pid)
+		total := parent.CPUTime() + float64(parent.CUTime+parent.CSTime)/100 // /proc always counts 100 ticks per second
+		all, err := procfs.AllProcs()
 		if err != nil {
-			return total
+			return time.Duration(total * float64(time.Second))
 		}
-		for _, entry := range entries {
-			if child, err := strconv.Atoi(entry.Name()); err == nil {
-				if s, ok := readStat(child); ok && s.parent == pid {
-					total += s.own
-				}
+		for _, process := range all {
+			if s := stat(process.PID); s.PPID == pid {
+				total += s.CPUTime()
 			}
 		}
 		// A child that has ended meanwhile may have been counted in neither place.
-		if again, _ := readStat(pid); again.ended == s.ended {
-			return total
+		if now := stat(pid); now.CUTime == parent.CUTime && now.CSTime == parent.CSTime {
+			return time.Duration(total * float64(time.Second))
 		}
+	}
+}
+
+// usage measures the processor time of the service, the database and this process.
+type usage struct {
+	service, server   int // process ids; 0: unknown
+	began             time.Time
+	atService, atBase time.Duration
+	own               time.Duration
+}
+
+// watchUsage starts to measure processor time.
+func (r *run) watchUsage(ctx context.Context) *usage {
+	u := &usage{}
+	if r.service.process != nil {
+		u.service = r.service.process.Process.Pid
+		u.atService = serviceTime(u.service)
+		if server, err := r.db.postmaster(ctx); err == nil { // the server may be on another machine
+			u.server = server
+			u.atBase = familyTime(server)
+		}
+	}
+	u.began, u.own = time.Now(), processorTime()
+	return u
+}
+
+func serviceTime(pid int) time.Duration {
+	return time.Duration(stat(pid).CPUTime() * float64(time.Second))
+}
+
+// load returns the load of events since the start.
+func (u *usage) load(events int64) load {
+	return load{events: events, took: time.Since(u.began), processor: processorTime() - u.own}
+}
+
+// addUsage adds the usage since the start, in processors.
+func (r *Result) addUsage(u *usage) {
+	r.addScaledUsage(u, 100/time.Since(u.began).Seconds(), "% of a processor", "")
+}
+
+// addUsagePerEvent adds the usage since the start per event.
+func (r *Result) addUsagePerEvent(u *usage, events int64) {
+	r.addScaledUsage(u, 1e6/float64(max(events, 1)), "µs", ", processor time for each event")
+}
+
+func (r *Result) addScaledUsage(u *usage, scale float64, unit, suffix string) {
+	if u.service != 0 {
+		r.addFigure((serviceTime(u.service)-u.atService).Seconds()*scale, unit, "service%s", suffix)
+	}
+	if u.server != 0 {
+		r.addFigure((familyTime(u.server)-u.atBase).Seconds()*scale, unit, "database%s", suffix)
 	}
 }
 
@@ -114,14 +130,13 @@ func (db *database) postmaster(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer conn.Close(context.WithoutCancel(ctx))
+	defer conn.Close(context.WithoutCancel(ctx)) // while it is open, its process exists
 	var pid int
 	if err := conn.QueryRow(ctx, "select pg_backend_pid()").Scan(&pid); err != nil {
 		return 0, err
 	}
-	stat, ok := readStat(pid)
-	if !ok {
-		return 0, errors.New("the database's server is not a process of this machine")
+	if parent := stat(pid).PPID; parent != 0 {
+		return parent, nil
 	}
-	return stat.parent, nil
+	return 0, errors.New("the database's server is not a process of this machine")
 }

@@ -2,10 +2,8 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -14,66 +12,43 @@ import (
 )
 
 func webhookCommand() *cobra.Command {
-	f := &flags{}
-	command := newCommand(f, "webhook", "Send events to webhooks", webhook)
-	command.Long = `Send events to webhooks whose URLs are this process's. What comes is checked meanwhile: an event that is missing is an error.
+	f := &flags{batch: 1}
+	command := newCommand(f, "webhook", "Send events to webhooks",
+		`Send events to webhooks at this process. The benchmark also checks what is delivered: a missing event is an error.
 
-deliver   --events that are there already are sent to one webhook, as fast as that goes.
-latency   Events are appended over HTTP at a steady --rate. The latency is from the moment before an append is sent until the
-          event has come to the webhook.
+deliver   Send --events to one webhook as fast as possible.
+latency   Append events over HTTP at a steady --rate. The latency is from the moment before an append is sent until the event
+          has reached the webhook.
 
-With --dead there are so many further webhooks for the same events whose URLs hang, fail with 500, refuse the connection, or
-redirect: a quarter each. They should change nothing for the good one.`
+With --dead there are so many other webhooks for the same events. A quarter of their URLs each hang, fail with 500, refuse the
+connection, or redirect. They should not affect the good webhook.`,
+		webhook, "events", "streams", "clients", "rate")
 	flags := command.Flags()
 	flags.StringVar(&f.scenario, "scenario", "deliver", "deliver or latency")
 	flags.IntVar(&f.dead, "dead", 0, "webhooks whose URLs are dead")
-	flags.IntVar(&f.events, "events", 50_000, "deliver: events that are there")
-	flags.IntVar(&f.streams, "streams", 5000, "deliver: streams that they are of")
-	flags.StringVar(&f.ordering, "ordering", "none", "none, or stream")
-	flags.DurationVar(&f.answerAfter, "answer-after", 0, "how long the good URL takes for its answer")
-	flags.Float64Var(&f.rate, "rate", 500, "latency: events appended a second")
+	flags.IntVar(&f.events, "events", 50_000, "deliver: events in the log")
+	flags.IntVar(&f.streams, "streams", 5000, "deliver: streams in the log")
+	flags.StringVar(&f.ordering, "ordering", "none", "none or stream")
+	flags.DurationVar(&f.answerAfter, "answer-after", 0, "how long the good URL takes to answer")
+	flags.Float64Var(&f.rate, "rate", 500, "latency: events appended per second")
 	flags.IntVar(&f.clients, "clients", 16, "latency: clients that append")
-	flags.DurationVar(&f.duration, "duration", 20*time.Second, "latency: how long to measure")
-	flags.DurationVar(&f.warmUp, "warm-up", 5*time.Second, "latency: how long to run before measuring")
-	serviceFlags(f, command, "latency: use this running service, which must allow webhooks to this machine")
-	f.batch = 1
+	f.durationFlags(command, 20*time.Second, 5*time.Second, "latency: ")
+	f.serviceFlags(command, "latency: use this running service, which must allow webhooks to this machine")
 	return command
 }
 
-func webhook(ctx context.Context, f *flags, progress io.Writer) (_ Result, err error) {
+func webhook(ctx context.Context, r *run) error {
+	scenario, ok := map[string]func(context.Context, *run) error{"deliver": deliver, "latency": deliverLatency}[r.scenario]
 	switch {
-	case f.scenario != "deliver" && f.scenario != "latency":
-		return Result{}, fmt.Errorf("--scenario %s: say deliver or latency", f.scenario)
-	case f.url != "" && f.scenario == "deliver":
-		return Result{}, errors.New("--url goes with the scenario latency: the other needs a log of its own")
-	case f.events < 1 || f.streams < 1 || f.clients < 1 || f.rate <= 0:
-		return Result{}, errors.New("--events, --streams, --clients and --rate must be at least 1")
+	case !ok:
+		return fmt.Errorf("--scenario %s: expected deliver or latency", r.scenario)
+	case r.url != "" && r.scenario == "deliver":
+		return errors.New("--url goes with the scenario latency: the other loads a new log")
 	}
-	s, err := webhookService(ctx, f, progress)
-	if err != nil {
-		return Result{}, err
+	if _, err := r.startService(ctx, withoutUsage, "MANIFOLD_WEBHOOKS_ALLOW=127.0.0.0/8", "MANIFOLD_WEBHOOKS_ALLOW_HTTP=true"); err != nil {
+		return err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
-	if f.scenario == "deliver" {
-		return deliverAll(ctx, f, s, progress)
-	}
-	return deliverLatency(ctx, f, s, progress)
-}
-
-// webhookService starts a quiet service that may send to this machine.
-func webhookService(ctx context.Context, f *flags, progress io.Writer) (*service, error) {
-	if f.url != "" {
-		return startService(ctx, f, progress, nil)
-	}
-	db, err := openDatabase(ctx, f.databaseURL, progress)
-	if err != nil {
-		return nil, err
-	}
-	s := &service{db: db, quiet: true, close: db.close, settings: []string{"MANIFOLD_WEBHOOKS_ALLOW=127.0.0.0/8", "MANIFOLD_WEBHOOKS_ALLOW_HTTP=true"}}
-	if err := s.start(ctx, nil, progress, nil); err != nil {
-		return nil, errors.Join(err, s.close())
-	}
-	return s, nil
+	return scenario(ctx, r)
 }
 
 func (f *flags) webhookName(parts string) string {
@@ -87,168 +62,121 @@ func (f *flags) webhookName(parts string) string {
 	return name
 }
 
-// putWebhook creates a webhook that begins at the given place.
-func (w *wire) putWebhook(name, url, from, ordering string) error {
-	status, answer, err := w.do("PUT", "/v1/webhooks/"+name, "", fmt.Appendf(nil, `{"url":%q,"from":%q,"ordering":%q}`, url, from, ordering))
-	return want(status, http.StatusCreated, answer, err)
+// webhooks are the good webhook, and those whose URLs are dead.
+type webhooks struct {
+	owner *wire
+	dead  *deadURLs
+	good  *receiver
+	from  string // where the webhooks begin
 }
 
-// putDead creates the webhooks whose URLs are dead.
-func putDead(w *wire, dead *deadURLs, f *flags, from string, progress io.Writer) error {
-	if f.dead > 0 {
-		fmt.Fprintf(progress, "making %d webhooks that are dead ...\n", f.dead)
+// startWebhooks creates the webhooks with dead URLs, and the receiver of the good one.
+func (r *run) startWebhooks(from string, receive func(body []byte, now time.Time) error) (*webhooks, error) {
+	h := &webhooks{from: from}
+	var err error
+	if h.owner, err = r.dial(r.service.key); err != nil {
+		return nil, err
 	}
-	for i := range f.dead {
-		if err := w.putWebhook(fmt.Sprintf("dead-%d", i), dead.urls[i%len(dead.urls)], from, f.ordering); err != nil {
-			return err
+	if h.dead, err = r.startDead(); err != nil {
+		return nil, err
+	}
+	if h.good, err = r.startReceiver(receive); err != nil {
+		return nil, err
+	}
+	if r.dead > 0 {
+		r.log("creating %d webhooks that are dead", r.dead)
+	}
+	for i := range r.dead {
+		if err := h.put(fmt.Sprintf("dead-%d", i), h.dead.urls[i%len(h.dead.urls)], r.ordering); err != nil {
+			return nil, err
 		}
+	}
+	return h, nil
+}
+
+func (h *webhooks) put(name, url, ordering string) error {
+	definition := map[string]string{"url": url, "from": h.from, "ordering": ordering}
+	return h.owner.json("PUT", "/v1/webhooks/"+name, definition, http.StatusCreated, nil)
+}
+
+// awaitSettled waits until the service also reports that the good webhook has received everything up to a position.
+func (h *webhooks) awaitSettled(ctx context.Context, position int64) error {
+	var found struct {
+		Progress struct{ Checkpoint, InFlight, Retrying, DeadLetters int64 }
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errLate)
+	defer cancel()
+	err := poll(ctx, 50*time.Millisecond, func() (bool, error) {
+		err := h.owner.json("GET", "/v1/webhooks/good", nil, http.StatusOK, &found)
+		p := found.Progress
+		return p.Checkpoint >= position && p.InFlight == 0 && p.Retrying == 0 && p.DeadLetters == 0, err
+	})
+	if err != nil {
+		return fmt.Errorf("the webhook ends with %+v; everything up to %d should be settled: %w", found.Progress, position, err)
 	}
 	return nil
 }
 
-func deliverAll(ctx context.Context, f *flags, s *service, progress io.Writer) (Result, error) {
-	if err := s.db.preload(ctx, s.tenant, f.events, f.streams, progress); err != nil {
-		return Result{}, err
+func deliver(ctx context.Context, r *run) error {
+	if err := r.fillLogs(ctx, history{events: r.events, streams: r.streams}, r.service.tenant); err != nil {
+		return err
 	}
-	if err := execute(ctx, s.db.super, "checkpoint"); err != nil {
-		return Result{}, err
-	}
-	dead, err := startDead()
+	check := &webhookCheck{arrived: make([]atomic.Int32, r.events+1), done: make(chan struct{})}
+	check.left.Store(int64(r.events))
+	h, err := r.startWebhooks("start", check.record)
 	if err != nil {
-		return Result{}, err
+		return err
 	}
-	defer dead.close()
-	check := &webhookCheck{arrived: make([]atomic.Int32, f.events+1), left: int64(f.events), done: make(chan struct{})}
-	good, err := startReceiver(f.answerAfter, check.take)
-	if err != nil {
-		return Result{}, err
+	r.log("delivering")
+	usage := r.watchUsage(ctx)
+	if err := h.put("good", h.good.url, r.ordering); err != nil {
+		return err
 	}
-	defer good.close()
-	wires, err := s.connect(1)
-	if err != nil {
-		return Result{}, err
+	if err := check.wait(ctx); err != nil {
+		return err
 	}
-	defer disconnect(wires)
-	if err := putDead(wires[0], dead, f, "start", progress); err != nil {
-		return Result{}, err
+	measured := usage.load(int64(r.events))
+	r.addUsagePerEvent(usage, measured.events)
+	r.addFigure(float64(check.requests.Load()-measured.events), "", "requests beyond one for each event")
+	if err := h.awaitSettled(ctx, measured.events); err != nil {
+		return err
 	}
-	fmt.Fprintln(progress, "delivering ...")
-	result := Result{Name: f.webhookName(fmt.Sprintf("--events %d", f.events)), Clients: 1}
-	cpu, used, begin := s.watch(ctx), processorTime(), time.Now()
-	if err := wires[0].putWebhook("good", good.url, "start", f.ordering); err != nil {
-		return Result{}, err
-	}
-	for before := int64(-1); ; {
-		select {
-		case <-check.done:
-		case <-time.After(stalled):
-			now := check.requests()
-			if now != before {
-				before = now
-				continue
-			}
-			return Result{}, fmt.Errorf("nothing has come for %s; %d events are missing", stalled, check.missing())
-		case <-ctx.Done():
-			return Result{}, context.Cause(ctx)
-		}
-		break
-	}
-	measured := load{events: int64(f.events), took: time.Since(begin), processor: processorTime() - used}
-	result.tellUsageOf(cpu, measured.events)
-	result.tell(float64(check.requests()-measured.events), "", "requests beyond one for each event")
-	if err := awaitWebhook(ctx, wires[0], int64(f.events)); err != nil {
-		return Result{}, err
-	}
-	result.take(measured)
-	result.GeneratorCPU = generatorShare(measured)
-	err = s.finish(ctx, &result, "", nil, progress)
-	return result, err
+	r.Name, r.Clients = r.webhookName(fmt.Sprintf("--events %d", r.events)), 1
+	return r.finish(ctx, measured, nil)
 }
 
-// awaitWebhook waits until the service also reports that the good webhook has received everything up to a position.
-func awaitWebhook(ctx context.Context, w *wire, position int64) error {
-	over := time.After(patience)
-	for {
-		status, answer, err := w.do("GET", "/v1/webhooks/good", "", nil)
-		var found struct {
-			Progress struct{ Checkpoint, InFlight, Retrying, DeadLetters int64 }
-		}
-		if err := errors.Join(want(status, http.StatusOK, answer, err), json.Unmarshal(answer, &found)); err != nil {
-			return err
-		}
-		p := found.Progress
-		if p.Checkpoint >= position && p.InFlight == 0 && p.Retrying == 0 && p.DeadLetters == 0 {
-			return nil
-		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-over:
-			return fmt.Errorf("the webhook ends with %+v, %s behind the last request; everything up to %d should be settled", p, patience, position)
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-func deliverLatency(ctx context.Context, f *flags, s *service, progress io.Writer) (Result, error) {
-	appenders, err := s.connect(f.clients)
-	if err != nil {
-		return Result{}, err
-	}
-	defer disconnect(appenders)
-	dead, err := startDead()
-	if err != nil {
-		return Result{}, err
-	}
-	defer dead.close()
-	var came samples
-	var highest atomic.Int64
-	good, err := startReceiver(f.answerAfter, func(body []byte, now time.Time) error {
+func deliverLatency(ctx context.Context, r *run) error {
+	var arrivals samples
+	var highest maxValue
+	h, err := r.startWebhooks("end", func(body []byte, now time.Time) error {
 		sent, err := sentAt(body)
 		if err != nil {
 			return err
 		}
-		came.add(sent, now.Sub(sent))
+		arrivals.add(sent, now.Sub(sent))
 		position, _ := numberIn(body, `"position":`)
-		for last := highest.Load(); last < position && !highest.CompareAndSwap(last, position); {
-			last = highest.Load()
-		}
+		highest.raise(position)
 		return nil
 	})
 	if err != nil {
-		return Result{}, err
+		return err
 	}
-	defer good.close()
-	if err := putDead(appenders[0], dead, f, "end", progress); err != nil {
-		return Result{}, err
+	if err := h.put("good", h.good.url, r.ordering); err != nil {
+		return err
 	}
-	if err := appenders[0].putWebhook("good", good.url, "end", f.ordering); err != nil {
-		return Result{}, err
-	}
-	begin := time.Now().Add(f.warmUp)
-	fmt.Fprintf(progress, "appending %.0f events/s for %s ...\n", f.rate, f.duration)
-	l := &stampedLoad{appenders: appenders, rate: f.rate, batch: 1}
-	result := Result{Name: f.webhookName(fmt.Sprintf("--rate %.0f", f.rate)), Clients: f.clients, what: "append to arrival"}
-	cpu := s.watch(ctx)
-	measured, err := l.drive(ctx, f.warmUp, f.duration)
-	result.tellUsage(cpu)
-	if err == nil {
-		err = l.awaitLast(ctx, func(last int64) bool { return highest.Load() >= last })
-	}
-	if err == nil {
-		err = awaitWebhook(ctx, appenders[0], l.last.Load())
-	}
+	begin := time.Now().Add(r.warmUp)
+	stamped, err := r.appendStamped(ctx, func(position int64) bool { return highest.Load() >= position })
 	if err != nil {
-		return Result{}, err
+		return err
 	}
-	result.tellLatencies(l.took.between(begin, time.Time{}), "append")
-	if f.dead > 0 {
-		result.tell(float64(dead.requests.Load()), "", "requests to the dead")
+	if err := h.awaitSettled(ctx, stamped.last.Load()); err != nil {
+		return err
 	}
-	all := came.between(begin, time.Time{})
-	measured.latencies = all.latencies
-	result.take(measured)
-	result.GeneratorCPU = generatorShare(measured)
-	err = s.finish(ctx, &result, "", nil, progress)
-	return result, err
+	r.addLatencies(stamped.appends.since(begin), "append")
+	if r.dead > 0 {
+		r.addFigure(float64(h.dead.requests.Load()), "", "requests to dead webhooks")
+	}
+	r.Name, r.Clients, r.latencyName = r.webhookName(fmt.Sprintf("--rate %.0f", r.rate)), r.clients, "append to arrival"
+	stamped.latencies = arrivals.since(begin)
+	return r.finish(ctx, stamped.load, nil)
 }

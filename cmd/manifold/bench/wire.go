@@ -3,12 +3,14 @@ package bench
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strconv"
 )
 
@@ -19,7 +21,7 @@ type wire struct {
 	in   *bufio.Reader
 	out  []byte
 	body []byte
-	head string // the lines of every request
+	head string // the header lines of every request
 }
 
 // dial connects to a service (http:// only) as the holder of key.
@@ -45,29 +47,68 @@ func dial(service, key string) (*wire, error) {
 
 func (w *wire) close() { w.conn.Close() }
 
-// do sends a request and reads its answer. headers are whole lines, each ended by CRLF. The returned body is valid
-// until the next call.
-func (w *wire) do(method, path, headers string, body []byte) (status int, answer []byte, err error) {
+// do sends a request and reads its answer, which must have a status. headers are whole lines, each ended by CRLF. The
+// returned body is valid until the next call.
+func (w *wire) do(method, path, headers string, body []byte, expected int) (answer []byte, err error) {
 	if err := w.send(method, path, headers, body); err != nil {
-		return 0, nil, err
+		return nil, err
 	}
+	return w.receive(expected)
+}
+
+// json sends a value as JSON, or no body if it is nil, and decodes the answer into another value unless that is nil.
+func (w *wire) json(method, path string, value any, expected int, into any) error {
+	var body []byte
+	var err error
+	if value != nil {
+		if body, err = json.Marshal(value); err != nil {
+			return err
+		}
+	}
+	answer, err := w.do(method, path, "", body, expected)
+	if err != nil || into == nil {
+		return err
+	}
+	return json.Unmarshal(answer, into)
+}
+
+// receive reads an answer with the expected status. Its body is valid until the next call. An answer with another
+// status is a *statusError.
+func (w *wire) receive(expected int) ([]byte, error) {
 	status, length, err := w.header()
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
+	var answer []byte
 	if length < 0 {
-		var all bytes.Buffer
-		if _, err := all.ReadFrom(w.chunks()); err != nil {
-			return 0, nil, err
+		if answer, err = io.ReadAll(w.chunks()); err == nil {
+			err = w.trailer()
 		}
-		return status, all.Bytes(), w.trailer()
+	} else {
+		w.body = slices.Grow(w.body[:0], length)[:length]
+		_, err = io.ReadFull(w.in, w.body)
+		answer = w.body
 	}
-	if cap(w.body) < length {
-		w.body = make([]byte, length)
+	if err == nil && status != expected {
+		err = &statusError{status, string(bytes.TrimSpace(answer))}
 	}
-	w.body = w.body[:length]
-	_, err = io.ReadFull(w.in, w.body)
-	return status, w.body, err
+	return answer, err
+}
+
+// statusError is an answer with an unexpected status.
+type statusError struct {
+	status int
+	body   string
+}
+
+func (e *statusError) Error() string {
+	return fmt.Sprintf("the service answered %d: %s", e.status, e.body)
+}
+
+// hasStatus reports whether the service answered with the status.
+func hasStatus(err error, status int) bool {
+	answered, ok := errors.AsType[*statusError](err)
+	return ok && answered.status == status
 }
 
 func (w *wire) send(method, path, headers string, body []byte) error {
@@ -95,7 +136,7 @@ func (w *wire) header() (status, length int, err error) {
 		return 0, 0, err
 	}
 	if len(line) < 12 || !bytes.HasPrefix(line, []byte("HTTP/1.1 ")) {
-		return 0, 0, fmt.Errorf("this is not an HTTP/1.1 service: it answers %q", line)
+		return 0, 0, fmt.Errorf("this is not an HTTP/1.1 service: it answered %q", line)
 	}
 	if status, err = strconv.Atoi(string(line[9:12])); err != nil {
 		return 0, 0, fmt.Errorf("the status line is %q", line)
@@ -135,16 +176,3 @@ func (w *wire) trailer() error {
 		}
 	}
 }
-
-// want turns an answer with an unexpected status into an error with the service's message.
-func want(status, expected int, answer []byte, err error) error {
-	switch {
-	case err != nil:
-		return err
-	case status != expected:
-		return fmt.Errorf("the service answered %d: %s", status, bytes.TrimSpace(answer))
-	}
-	return nil
-}
-
-var errNoTenant = errors.New("the answer lacks the tenant's id or key")

@@ -83,7 +83,7 @@ func TestManyMessagesKeepTheirOrder(t *testing.T) {
 
 // A message that is too large is refused, whether the client or the broker says so. If only the batch is too large for
 // the broker, its messages are not refused.
-func TestWhatIsTooLargeIsRefused(t *testing.T) {
+func TestTooLargeMessageIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, limits := range map[string]struct {
 		client int
@@ -138,7 +138,7 @@ func random(size int) string {
 	return string(b)
 }
 
-func TestATopicThatIsNotThere(t *testing.T) {
+func TestMissingTopic(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	b := s.open(t, func(c *kafka.Config) { c.Timeout = 20 * time.Second })
@@ -154,7 +154,7 @@ func TestATopicThatIsNotThere(t *testing.T) {
 	}
 }
 
-func TestABrokerThatIsAway(t *testing.T) {
+func TestUnreachableBroker(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	s.Kill(t)

@@ -62,7 +62,7 @@ func TestMessagesAreCloudEvents(t *testing.T) {
 	}
 }
 
-func TestWhatIsTooLargeIsRefused(t *testing.T) {
+func TestTooLargeMessageIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, func(s *natsServer) { s.options.MaxPayload = 20_000 }, jetstream.StreamConfig{MaxMsgSize: 10_000})
 	b := s.Open(t)
@@ -83,7 +83,7 @@ func TestWhatIsTooLargeIsRefused(t *testing.T) {
 }
 
 // A subject without a stream affects only its messages and later ones with the same keys.
-func TestASubjectThatNoStreamHas(t *testing.T) {
+func TestSubjectWithoutStream(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, nil, jetstream.StreamConfig{})
 	b := s.Open(t)
@@ -100,7 +100,7 @@ func TestASubjectThatNoStreamHas(t *testing.T) {
 }
 
 // A full stream affects its messages temporarily.
-func TestAStreamThatIsFull(t *testing.T) {
+func TestFullStream(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, nil, jetstream.StreamConfig{MaxMsgs: 1, Discard: jetstream.DiscardNew})
 	b := s.Open(t)
@@ -111,7 +111,7 @@ func TestAStreamThatIsFull(t *testing.T) {
 	}
 }
 
-func TestAServerThatIsAway(t *testing.T) {
+func TestUnreachableServer(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, nil, jetstream.StreamConfig{})
 	s.Kill(t)
@@ -179,7 +179,7 @@ type strict struct{ refusals atomic.Int32 }
 func (s *strict) Check(server.ClientAuthentication) bool { return s.refusals.Add(-1) < 0 }
 
 // A login that is refused for a while, because it does not exist yet or is being changed, is retried.
-func TestALoginThatIsRefusedForAWhile(t *testing.T) {
+func TestTemporarilyRefusedLogin(t *testing.T) {
 	t.Parallel()
 	door := &strict{}
 	s := newServer(t, func(s *natsServer) { s.options.CustomClientAuthentication = door }, jetstream.StreamConfig{})
@@ -190,7 +190,7 @@ func TestALoginThatIsRefusedForAWhile(t *testing.T) {
 }
 
 // A subject with a subscriber that is not a stream affects only its messages.
-func TestASubjectThatNobodyAnswersFor(t *testing.T) {
+func TestSubjectWithoutResponder(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, nil, jetstream.StreamConfig{})
 	listener, err := natsgo.Connect(s.url())

@@ -1,0 +1,185 @@
+package aggregate
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"sync"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/manifold-es/manifold/budget"
+	"github.com/manifold-es/manifold/domain"
+)
+
+// snapshotter takes snapshots in the background. Its queue has the streams that wait for one. The append path only
+// reads its memory.
+type snapshotter struct {
+	workers  int
+	queue    *tenantQueue[streamKey] // streams that wait for a snapshot; each is in appended as well
+	cadences *lru.Cache[categoryKey, cadence]
+
+	mu       sync.Mutex
+	appended map[streamKey]versionRange
+}
+
+// streamKey identifies a tenant's stream.
+type streamKey struct {
+	tenant domain.TenantID
+	stream string
+}
+
+// versionRange is what was appended to a stream: the versions after from, up to to.
+type versionRange struct{ from, to int64 }
+
+// allVersions represents a stream that must have a snapshot however many events were appended to it.
+var allVersions = versionRange{0, math.MaxInt64}
+
+// passes reports whether a multiple of every lies in the range.
+func (r versionRange) passes(every int64) bool { return r.to/every > r.from/every }
+
+// cadence is how many events lie between a category's snapshots, and until when that value is trusted.
+type cadence struct {
+	every int64 // 0: the category has no definition
+	until time.Time
+}
+
+const (
+	maxCadences = 10_000
+	// cadenceTTL is how late this process may notice a definition put by another one: a snapshot then comes slightly
+	// early or late.
+	cadenceTTL = 30 * time.Second
+)
+
+func newSnapshotter(workers, waiting int) (*snapshotter, error) {
+	every, err := lru.New[categoryKey, cadence](maxCadences)
+	if err != nil {
+		return nil, err
+	}
+	return &snapshotter{workers: workers, queue: newTenantQueue[streamKey](waiting, max(1, workers-1)), cadences: every, appended: make(map[streamKey]versionRange)}, nil
+}
+
+// forget makes the snapshotter read again how often a category needs snapshots.
+func (t *snapshotter) forget(tenant domain.TenantID, category string) {
+	t.cadences.Remove(categoryKey{tenant, category})
+}
+
+// add queues a stream if it has passed a multiple, or if that is unknown. With allVersions it always queues it: that
+// caller has folded the stream with a definition that may be newer than the remembered cadence. A stream is queued
+// once. If the queue is full, the stream waits for its next multiple or for the sweep.
+func (t *snapshotter) add(tenant domain.TenantID, stream string, appended versionRange) {
+	known, ok := t.cadences.Get(categoryKey{tenant, domain.Category(stream)})
+	if ok && appended != allVersions && time.Now().Before(known.until) && (known.every == 0 || !appended.passes(known.every)) {
+		return
+	}
+	key := streamKey{tenant, stream}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if waiting, ok := t.appended[key]; ok {
+		t.appended[key] = versionRange{min(waiting.from, appended.from), max(waiting.to, appended.to)}
+		return
+	}
+	if t.queue.push(tenant, key) {
+		t.appended[key] = appended
+	}
+}
+
+// dequeue removes a stream from appended, and returns what was appended to it since it was queued.
+func (t *snapshotter) dequeue(key streamKey) versionRange {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	appended := t.appended[key]
+	delete(t.appended, key)
+	return appended
+}
+
+// Appended must be called after each append. It only remembers the streams that need a snapshot.
+func (s *States) Appended(tenant domain.TenantID, appended domain.Appended) {
+	if appended.Duplicate {
+		return
+	}
+	for _, stream := range appended.Streams {
+		s.snapshotter.add(tenant, stream.Stream, versionRange{stream.Version - int64(len(stream.Events)), stream.Version})
+	}
+}
+
+// Run takes snapshots of queued streams and renewed categories, and sweeps, until ctx ends. It waits for work under
+// way, and returns nil.
+func (s *States) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	for range s.snapshotter.workers {
+		running.Go(func() { s.takeSnapshots(ctx) })
+	}
+	running.Go(func() { s.sweepDaily(ctx) })
+	running.Go(func() { s.renew(ctx) })
+	running.Wait()
+	return nil
+}
+
+// takeSnapshots takes the snapshots of queued streams, one after the other.
+func (s *States) takeSnapshots(ctx context.Context) {
+	for {
+		key, done, ok := s.snapshotter.queue.next(ctx)
+		if !ok {
+			return
+		}
+		if err := s.takeIfDue(ctx, key, s.snapshotter.dequeue(key)); err != nil && ctx.Err() == nil {
+			s.logFailure(ctx, key, err)
+		}
+		done()
+	}
+}
+
+// takeIfDue takes a stream's snapshot if the appended events pass a multiple of the category's current setting.
+func (s *States) takeIfDue(ctx context.Context, key streamKey, appended versionRange) error {
+	category := domain.Category(key.stream)
+	f, definition, err := s.fold(ctx, key.tenant, category)
+	if domain.IsCode(err, domain.CodeNotFound) {
+		s.snapshotter.cadences.Add(categoryKey{key.tenant, category}, cadence{until: time.Now().Add(cadenceTTL)})
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	every := int64(cmp.Or(definition.SnapshotEvery, DefaultSnapshotEvery))
+	s.snapshotter.cadences.Add(categoryKey{key.tenant, category}, cadence{every: every, until: time.Now().Add(cadenceTTL)})
+	if !appended.passes(every) {
+		return nil
+	}
+	return s.takeNewest(ctx, key, f)
+}
+
+// maxRefreshTime is how long one stream is folded in the background before others get their turn.
+const maxRefreshTime = 2 * time.Second
+
+// takeNewest folds a stream up to its newest event and stores a snapshot. If that takes long, it stores one of its
+// progress and queues the stream again. So every stream's state is eventually folded to its end.
+func (s *States) takeNewest(ctx context.Context, key streamKey, f *fold) error {
+	state, err := s.load(budget.OfTenant(ctx, key.tenant), key.tenant, key.stream, f, At{until: time.Now().Add(maxRefreshTime)})
+	if err != nil {
+		return err
+	}
+	if state.Snapshot == state.Version {
+		return nil
+	}
+	if state.partial {
+		defer s.snapshotter.add(key.tenant, key.stream, allVersions)
+	}
+	snapshot := Snapshot{Stream: state.Stream, Version: state.Version, Tag: state.tag, State: state.Data}
+	if err := s.store.PutSnapshot(ctx, key.tenant, snapshot); err != nil {
+		return fmt.Errorf("save the snapshot: %w", err)
+	}
+	return nil
+}
+
+// logFailure logs that a snapshot could not be taken. Clients see the errors they cause when they load the state.
+func (s *States) logFailure(ctx context.Context, key streamKey, err error) {
+	level := slog.LevelWarn
+	if isClientError(err) {
+		level = slog.LevelDebug
+	}
+	s.log.Log(ctx, level, "could not take a snapshot", "tenant", key.tenant.String(), "stream", key.stream, "error", err)
+}

@@ -1,0 +1,62 @@
+package group_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold/delivery/group"
+	"github.com/manifold-es/manifold/domain"
+)
+
+// deaf is a process that receives no notices of others.
+func (b groupBench) deaf(t testing.TB) *group.Groups {
+	return groupsOf(b.open(t))
+}
+
+// A receive without events was checked against the newest ledger of each of its partitions, not only one.
+func TestMembersReceiveReadsEachLedgerAnew(t *testing.T) {
+	t.Parallel()
+	b, _ := partitioned(t, 16, nil)
+	b.append(t, streamNames(64)...)
+	member := b.join(t, b.groups)
+	deaf := b.deaf(t)
+	taken := b.all(t, deaf, member)
+	for i, d := range taken {
+		mustOutcomes(t, domain.OutcomeDone)(b.groups.Nack(t.Context(), b.tenant, "g", attempts(d), domain.Nack{}))
+		deliveries, err := deaf.Receive(t.Context(), b.tenant, "g", group.Receive{Member: member})
+		if err != nil || len(deliveries) != 1 || deliveries[0].Event.ID != d.Event.ID {
+			t.Fatalf("event %d, which is due, is not delivered: %+v, %v", i, deliveries, err)
+		}
+	}
+}
+
+// However often others ask, a waiting receive looks again after a while, even without a notice.
+func TestWaitingReceiveReadsTheLedgerAgain(t *testing.T) {
+	t.Parallel()
+	b, _ := partitioned(t, 16, nil)
+	b.append(t, streamNames(64)...)
+	member := b.join(t, b.groups)
+	deaf := b.deaf(t)
+	deaf.AssignmentFor(200 * time.Millisecond) // after which a member's receive asks again
+	taken := b.all(t, deaf, member)
+	for i, d := range taken[:2] {
+		answer := make(chan []domain.Delivery)
+		go func() {
+			deliveries, err := deaf.Receive(t.Context(), b.tenant, "g", group.Receive{Member: member, Wait: 30 * time.Second})
+			if err != nil {
+				t.Error(err)
+			}
+			answer <- deliveries
+		}()
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		<-ctx.Done()
+		cancel()
+		began := time.Now()
+		mustOutcomes(t, domain.OutcomeDone)(b.groups.Nack(t.Context(), b.tenant, "g", attempts(d), domain.Nack{}))
+		mustPositions(t, <-answer, d.Event.Position)
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("event %d was delivered after %s", i, took)
+		}
+	}
+}
