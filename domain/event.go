@@ -164,6 +164,18 @@ type LogQuery struct {
 	Types      []string  // none: all
 }
 
+// ByStreamQuery says which events of a log to read in the order of their streams' names, compared as bytes, and within a
+// stream by version.
+type ByStreamQuery struct {
+	AfterStream  string   // with AfterVersion: begin after this event; empty: with the first stream
+	AfterVersion int64    // 0: with the first event of AfterStream
+	Category     string   // only streams of this category; empty: all
+	To           int64    // only events at or before this position
+	Types        []string // none: all
+	Limit        int      // at most this many events; at least 1
+	MaxBytes     int      // as in LogQuery
+}
+
 // StreamQuery says which events of a stream to read.
 type StreamQuery struct {
 	From      int64 // the first version to read, inclusive; 0: the stream's end where the direction starts

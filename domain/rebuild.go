@@ -73,13 +73,24 @@ type Rebuild struct {
 	// events cannot be folded or their documents fail validation. The rebuild fails if there are more, or if no
 	// tenant is left to swap.
 	MaxFaulted int
-	Faulted    *FaultedTenants // those found so far; nil: none
+	Faulted    *FaultedTenants   // those found so far; nil: none
+	Fills      map[TenantID]Fill // by tenant, while its documents are made stream by stream
 	Error      string
 	Previous   *Previous // what was live before the swap; nil before the swap
 	CreatedAt  time.Time
 	StartedAt  time.Time // zero while queued
 	UpdatedAt  time.Time
 	EndedAt    time.Time // zero until State.Ended
+}
+
+// Fill is how far a new build's documents of one tenant are made stream by stream, in the order of the streams' names.
+// The documents of all streams up to and including that of Document are saved. Each is the result of all its events up
+// to position To.
+type Fill struct {
+	To       int64  `json:"to"`
+	Document string `json:"document,omitempty"` // the id, which is the stream's name; empty: none is saved yet
+	Version  int64  `json:"version,omitempty"`  // the saved document's
+	Events   int64  `json:"events,omitempty"`   // folded into the saved documents
 }
 
 // NewBuild returns the build that the rebuild creates.

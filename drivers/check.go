@@ -2,6 +2,7 @@ package drivers
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/manifold-es/manifold/domain"
 )
@@ -10,12 +11,15 @@ import (
 // *domain.Error, as Save returns it. Check does not examine whether the documents' data is JSON: the database or
 // domain.CheckJSON does.
 func (b Batch) Check() error {
-	if b.From < 0 || b.To < b.From || b.To == 0 {
-		return domain.Errorf(domain.CodeInvalidRequest, "batch", "it goes from %d to %d; it must move the checkpoint forward, or repair documents at a checkpoint above 0", b.From, b.To)
+	if b.From < 0 || b.To < b.From {
+		return domain.Errorf(domain.CodeInvalidRequest, "batch", "it goes from %d to %d; it must not move the checkpoint back", b.From, b.To)
 	}
-	above := b.From
+	above, most := b.From, b.To
 	if b.IsRepair() {
 		above = 0
+	}
+	if b.To == 0 {
+		most = math.MaxInt64
 	}
 	if b.New < 0 || b.New > len(b.Upserts) {
 		return domain.Errorf(domain.CodeInvalidRequest, "batch", "New is %d, and it has %d documents", b.New, len(b.Upserts))
@@ -25,9 +29,9 @@ func (b Batch) Check() error {
 		if err := domain.CheckDocumentID("batch", id); err != nil {
 			return err
 		}
-		if version <= above || version > b.To {
+		if version <= above || version > most {
 			return domain.Errorf(domain.CodeInvalidRequest, "batch", "document %q has version %d, which is not in the batch: above %d, at most %d",
-				id, version, above, b.To)
+				id, version, above, most)
 		}
 		seen[id] = struct{}{}
 		return nil

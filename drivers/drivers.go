@@ -35,15 +35,17 @@ var ErrTimedOut = errors.New("the database did not finish in time")
 // the number of documents does not matter. New is a hint that may make a save cheaper: if a document exists after all,
 // it is upserted.
 //
-// A batch with From == To > 0 is a repair. It writes documents that were skipped while the checkpoint advanced, such as
-// one whose event could not be folded for a time. The stored checkpoint must be From, and does not change. Versions may
-// be anywhere in (0, To] and may be older than what is stored. The usual rule still holds: a document is written only
-// over an older version of itself, and removed only if it is older. A missing document is written. However, a driver
-// that keeps the version of a removed document may use it to reject an older version.
+// A batch with From == To is a repair. It writes documents that were skipped while the checkpoint advanced, such as one
+// whose event could not be folded for a time. With From == To == 0 it writes documents into a build that has no
+// checkpoint yet, in any order. The stored checkpoint must be From (for 0: there must be none), and does not change.
+// Versions may be anywhere in (0, To], for 0 anywhere above 0, and may be older than what is stored. The usual rule
+// still holds: a document is written only over an older version of itself, and removed only if it is older. A missing
+// document is written. However, a driver that keeps the version of a removed document may use it to reject an older
+// version.
 type Batch struct {
 	From    int64             // the checkpoint that must be stored; 0: none is stored
-	To      int64             // the checkpoint to store; From < To, or From == To > 0 for a repair
-	Upserts []domain.Document // whole; Version in (From, To], or (0, To] in a repair; ids distinct, also from Deletes
+	To      int64             // the checkpoint to store; From < To, or From == To for a repair
+	Upserts []domain.Document // whole; Version in (From, To], or as a repair allows; ids distinct, also from Deletes
 	New     int               // so many of the first Upserts did not exist at From, as Load reported; see above
 	Deletes []Deletion        // documents to remove; they need not exist
 }
@@ -51,7 +53,7 @@ type Batch struct {
 // Deletion removes one document.
 type Deletion struct {
 	ID      string
-	Version int64 // the position of the event that removed it, in (From, To], or (0, To] in a repair
+	Version int64 // the position of the event that removed it, in (From, To], or as a repair allows
 }
 
 // IsRepair reports whether the batch is a repair, which leaves the checkpoint where it is.

@@ -42,6 +42,33 @@ func (s *Log) readStream(ctx context.Context, tenant domain.TenantID, stream str
 	return s.readPages(ctx, tenant, q.Limit, q.MaxBytes, q.From, q.Direction, page, func(e *domain.Event) int64 { return e.Version }, others)
 }
 
+// ReadByStream returns events of a tenant's log in the order of their streams.
+func (s *Log) ReadByStream(ctx context.Context, tenant domain.TenantID, q domain.ByStreamQuery) ([]domain.Event, error) {
+	page := func(_ int64, limit int, events *eventReader) pg.Query {
+		next := q
+		if n := len(events.events); n > 0 {
+			next.AfterStream, next.AfterVersion = events.events[n-1].Stream, events.events[n-1].Version
+		}
+		return byStreamQuery(tenant, next, limit, events)
+	}
+	return s.readPages(ctx, tenant, q.Limit, q.MaxBytes, 0, domain.Forward, page, func(*domain.Event) int64 { return 0 }, nil)
+}
+
+// FitsInCache reports whether the events of all tenants are likely to stay in memory while they are read in an order
+// other than that of the log: they take no more space than PostgreSQL's effective_cache_size.
+func (s *Log) FitsInCache(ctx context.Context, tenant domain.TenantID) (fits bool, err error) {
+	err = s.db.Read(ctx, tenant, nil, pg.Query{Statement: &fitsInCache, Row: func(values [][]byte) error {
+		fits = pg.BoolValue(values[0])
+		return nil
+	}})
+	return fits, err
+}
+
+var fitsInCache = pg.Statement{
+	Name: "manifold_events_fit_in_cache",
+	SQL:  "select pg_relation_size('events') <= pg_size_bytes(current_setting('effective_cache_size'))",
+}
+
 // firstPage is how many events are read first if the result is limited by bytes, because their size is not known yet.
 const firstPage = 500
 
@@ -115,6 +142,11 @@ var (
 	categoriesTypesForward  = pg.Statement{Name: "manifold_categories_types_forward", SQL: categoriesSQL("and c.event_type = any($6::text[])", "asc")}
 	categoriesTypesBackward = pg.Statement{Name: "manifold_categories_types_backward", SQL: categoriesSQL("and c.event_type = any($6::text[])", "desc")}
 
+	byStream              = pg.Statement{Name: "manifold_by_stream", SQL: byStreamSQL("")}
+	byStreamTypes         = pg.Statement{Name: "manifold_by_stream_types", SQL: byStreamSQL("and e.event_type = any($6::text[])")}
+	byStreamCategory      = pg.Statement{Name: "manifold_by_stream_category", SQL: byStreamSQL(ofCategory)}
+	byStreamCategoryTypes = pg.Statement{Name: "manifold_by_stream_category_types", SQL: byStreamSQL(ofCategory + " and e.event_type = any($8::text[])")}
+
 	streamForward  = pg.Statement{Name: "manifold_stream_forward", SQL: streamSQL("asc")}
 	streamBackward = pg.Statement{Name: "manifold_stream_backward", SQL: streamSQL("desc")}
 )
@@ -148,6 +180,34 @@ func categoriesSQL(and, order string) string {
 			select * from events as e where e.tenant_id = $1::uuid and e.position = p.position limit 1
 		) as e
 		order by p.position ` + order
+}
+
+// ofCategory ends the reading of the index where the category's streams end.
+const ofCategory = "and e.stream_id < $6::text and e.category = $7::text"
+
+func byStreamSQL(and string) string {
+	return `select ` + EventColumns + ` from events as e
+		where e.tenant_id = $1::uuid and (e.stream_id, e.stream_version) > ($2::text, $3::bigint) and e.position <= $4::bigint ` + and + `
+		order by e.stream_id, e.stream_version limit $5::bigint`
+}
+
+func byStreamQuery(tenant domain.TenantID, q domain.ByStreamQuery, limit int, events *eventReader) pg.Query {
+	after, version := q.AfterStream, q.AfterVersion
+	if after < q.Category {
+		after, version = q.Category, 0 // the first that can be of the category: its name alone
+	}
+	params := [][]byte{pg.TenantParam(tenant), []byte(after), pg.Int8Param(version), pg.Int8Param(q.To), pg.Int8Param(int64(limit))}
+	st, ofTypes := &byStream, &byStreamTypes
+	if q.Category != "" {
+		st, ofTypes = &byStreamCategory, &byStreamCategoryTypes
+		// All streams of a category are its name alone, or begin with it and "-", which is the byte before ".".
+		params = append(params, []byte(q.Category+"."), []byte(q.Category))
+	}
+	if len(q.Types) > 0 {
+		st = ofTypes
+		params = append(params, pg.TextsParam(q.Types))
+	}
+	return pg.Query{Statement: st, Params: params, Row: events.row}
 }
 
 func streamSQL(order string) string {

@@ -1,6 +1,7 @@
 package eventlog_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -130,6 +131,72 @@ func TestQueriesAgainstAFilter(t *testing.T) {
 			t.Fatalf("AnyEvent(%v, %v, %d, %d) = %v, %v; there are %d", source, q.Types, after, upTo, there, err, count)
 		}
 	})
+}
+
+// Reading by stream, page by page, gives the matching events in the order of streams, each once.
+func TestReadByStreamAgainstAFilter(t *testing.T) {
+	t.Parallel()
+	s, _ := tablestest.Open(t)
+	tenant := domain.NewTenantID()
+	mixedLog(t, s, tenant, 150)
+	for _, stream := range []string{"order", "order!-1", "order.-1", "orders-1"} { // beside the category's end
+		tablestest.AppendTo(t, s, tenant, stream, "Added", `{}`, `{}`)
+	}
+	log := tablestest.WholeLog(t, s, tenant)
+	rapid.Check(t, func(t *rapid.T) {
+		q := domain.ByStreamQuery{
+			Category: rapid.SampledFrom([]string{"", "order", "order!", "invoice", "none"}).Draw(t, "category"),
+			Types:    rapid.SliceOfN(rapid.SampledFrom([]string{"Added", "Removed", "Rare", "None"}), 0, 2).Draw(t, "types"),
+			To:       rapid.Int64Range(0, int64(len(log))).Draw(t, "to"),
+			Limit:    rapid.IntRange(1, len(log)).Draw(t, "limit"),
+			MaxBytes: rapid.SampledFrom([]int{0, 1, 1000, 20_000}).Draw(t, "maxBytes"),
+		}
+		var got []domain.Event
+		for {
+			page, err := s.ReadByStream(t.Context(), tenant, q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(page) == 0 {
+				break
+			}
+			if len(page) > q.Limit {
+				t.Fatalf("a page has %d events, and the limit is %d", len(page), q.Limit)
+			}
+			got = append(got, page...)
+			q.AfterStream, q.AfterVersion = page[len(page)-1].Stream, page[len(page)-1].Version
+		}
+		var want []domain.Event
+		for _, e := range log {
+			if e.Position <= q.To && (q.Category == "" || domain.Category(e.Stream) == q.Category) && (len(q.Types) == 0 || slices.Contains(q.Types, e.Type)) {
+				want = append(want, e)
+			}
+		}
+		slices.SortFunc(want, func(a, b domain.Event) int {
+			return cmp.Or(strings.Compare(a.Stream, b.Stream), cmp.Compare(a.Version, b.Version))
+		})
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("%+v gives %d events, want %d", q, len(got), len(want))
+		}
+	})
+}
+
+// The log fits into the cache if PostgreSQL is configured with a cache of its size.
+func TestFitsInCache(t *testing.T) {
+	t.Parallel()
+	for size, want := range map[string]bool{"1GB": true, "64kB": false} {
+		db := pgtest.Database(t)
+		super := db.Pool(t, pgtest.RoleSuperuser, 1)
+		if _, err := super.Exec(t.Context(), "alter role manifold_app in database "+super.Config().ConnConfig.Database+" set effective_cache_size = '"+size+"'"); err != nil {
+			t.Fatal(err)
+		}
+		s := tablestest.OpenAgain(t, db)
+		tenant := domain.NewTenantID()
+		mixedLog(t, s, tenant, 500)
+		if fits, err := s.FitsInCache(t.Context(), tenant); err != nil || fits != want {
+			t.Errorf("with a cache of %s: %t, %v", size, fits, err)
+		}
+	}
 }
 
 func inDirection(events []domain.Event, direction domain.Direction) []domain.Event {

@@ -16,6 +16,8 @@ import (
 // Log is what a Replay reads: an eventlog.Log, or a rebuild's, which waits for its turn before each reading.
 type Log interface {
 	ReadLog(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) ([]domain.Event, error)
+	ReadByStream(ctx context.Context, tenant domain.TenantID, q domain.ByStreamQuery) ([]domain.Event, error)
+	FitsInCache(ctx context.Context, tenant domain.TenantID) (bool, error)
 }
 
 // Replay folds the events of one tenant into one build, from the build's own checkpoint on. It may be stopped at any
@@ -30,6 +32,8 @@ type Replay struct {
 	// Unread means that nobody reads the build before it is complete. Its documents are then saved only every half
 	// minute, or when they take too much memory, so that few saves write a document that many events change.
 	Unread bool
+	Fill   domain.Fill                       // of an unread build without a checkpoint: how far it was filled before; zero: not at all
+	Filled func(domain.Fill)                 // called after each save of a fill; may be nil
 	Folded func(events, documents int)       // called with the numbers of applied events and changed documents; may be nil
 	Saved  func(documents []domain.Document) // called with the documents of each save, without removed ones; may be nil
 	// Counted is called with the number of events folded, before they are saved. The number is negative if that many
@@ -42,6 +46,10 @@ type Replay struct {
 	at            position
 	documentBytes int // recent size of a document; 0: unknown
 	eventBytes    int // recent size of an event; 0: unknown
+
+	log        Log   // of this Run
+	to         int64 // of this Run
+	neverFills bool  // a fill has met a fault
 
 	memory     documentMemory     // documents in memory, including unsaved ones
 	pending    pendingSave        // folded, to be saved together
@@ -84,11 +92,16 @@ func (r *Replay) Run(ctx context.Context, log Log, to int64) error {
 		if r.at.seen >= to {
 			return nil
 		}
-		err := r.run(ctx, log, to)
-		if err == nil {
-			return r.saveCheckpoint(ctx)
+		r.log, r.to = log, to
+		var err error
+		if filling, fillErr := r.continuesFill(ctx); filling {
+			err = r.fill(ctx)
+		} else if err = fillErr; err == nil {
+			if err = r.run(ctx, log, to); err == nil {
+				return r.saveCheckpoint(ctx)
+			}
 		}
-		if !errors.Is(err, drivers.ErrStale) && !errors.Is(err, errRefold) {
+		if err != nil && !errors.Is(err, drivers.ErrStale) && !errors.Is(err, errRefold) {
 			return err
 		}
 	}
@@ -97,7 +110,7 @@ func (r *Replay) Run(ctx context.Context, log Log, to int64) error {
 // readCheckpoint reads the build's checkpoint, unless it is known.
 func (r *Replay) readCheckpoint(ctx context.Context) error {
 	if r.at.known {
-		r.memory.complete = r.memory.complete || r.at.stored == 0
+		r.memory.complete = r.memory.complete || r.at.stored == 0 && !r.neverFills
 		return nil
 	}
 	checkpoint, err := r.Driver.Checkpoint(ctx, r.Build, r.Tenant)
@@ -106,7 +119,7 @@ func (r *Replay) readCheckpoint(ctx context.Context) error {
 	}
 	r.at = position{known: true, stored: checkpoint, seen: checkpoint, savedAt: time.Now(), maxPerSave: r.at.maxPerSave, refused: r.at.refused}
 	r.forgetUnsaved()
-	r.memory.complete = checkpoint == 0
+	r.memory.complete = checkpoint == 0 && !r.neverFills
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -150,6 +151,9 @@ func (r *Replay) foldSlice(ctx context.Context, s slice) error {
 	}
 	r.addPending(s, chains, before, outcomes)
 	if r.saveIsDue() {
+		if begins, err := r.beginsFill(ctx); begins || err != nil {
+			return cmp.Or(err, errRefold)
+		}
 		if err := r.startSave(ctx); err != nil {
 			return err
 		}

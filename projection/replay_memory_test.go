@@ -112,7 +112,8 @@ func TestReplaySavesSeveralReadingsTogether(t *testing.T) {
 }
 
 // While nobody reads a build, its intermediate states need not be stored. If the documents fit into memory, in stored
-// form if necessary, each is written once. Otherwise they are written more often, with the same result.
+// form if necessary, each is written once. So is each otherwise, by a fill, if it is folded from one stream. Others are
+// written more often, with the same result.
 func TestUnreadBuildsAreWrittenOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -124,10 +125,8 @@ func TestUnreadBuildsAreWrittenOnce(t *testing.T) {
 	definition := domain.Definition{Name: "p", On: map[string]string{
 		"A": "{'n': doc.?n.orValue(0) + 1, 'last': event.data.n, 'all': doc.?all.orValue([]) + [event.position]}",
 	}}
-	fold, err := folding.Compile(definition)
-	if err != nil {
-		t.Fatal(err)
-	}
+	otherKey := definition
+	otherKey.Key = "event.stream + ''"
 	want := fromScratch(t, definition, b.log(t, tenant))
 	var values, texts int // what the documents weigh at the end
 	for id, document := range want {
@@ -137,12 +136,18 @@ func TestUnreadBuildsAreWrittenOnce(t *testing.T) {
 	for number, c := range []struct {
 		name  string
 		bytes int
+		folds domain.Definition
 		once  bool
 	}{
-		{"the documents fit", 4 * values, true},
-		{"only their stored form fits", 3 * texts, true},
-		{"nor does that", texts, false},
+		{"the documents fit", 4 * values, otherKey, true},
+		{"only their stored form fits", 3 * texts, otherKey, true},
+		{"nor does that", texts, otherKey, false},
+		{"a stream's documents do not fit", texts, definition, true},
 	} {
+		fold, err := folding.Compile(c.folds)
+		if err != nil {
+			t.Fatal(err)
+		}
 		driver := &tallying{Driver: b.driver}
 		build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "p"}, Number: int64(number + 1), Database: "default"}
 		replay := &projection.Replay{Driver: driver, Build: build, Tenant: tenant, Fold: fold, Unread: true, Limits: projection.Limits{

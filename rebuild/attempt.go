@@ -364,6 +364,7 @@ func (a *attempt) foldTenant(ctx context.Context, log projection.Log, tenant dom
 	replay := &projection.Replay{
 		Driver: a.driver, Build: a.build, Tenant: tenant, Fold: a.fold, Limits: limits, Unread: true,
 		Registry: a.r.config.Store.Registry, Version: a.version,
+		Fill: a.row.Fills[tenant], Filled: func(fill domain.Fill) { a.setFill(tenant, fill) },
 		Counted: func(events int) {
 			folded.Add(int64(events))
 			a.progress.done.Add(int64(events))
@@ -380,6 +381,20 @@ func (a *attempt) foldTenant(ctx context.Context, log projection.Log, tenant dom
 	defer a.mu.Unlock()
 	a.positions[tenant] = replay.Position()
 	return nil
+}
+
+// setFill records how far a tenant's fill is, to be saved with the rebuild's progress. The zero Fill ends it.
+func (a *attempt) setFill(tenant domain.TenantID, fill domain.Fill) {
+	a.work.mu.Lock()
+	defer a.work.mu.Unlock()
+	fills := maps.Clone(a.work.row.Fills) // a save may be reading the map
+	if fills == nil {
+		fills = make(map[domain.TenantID]domain.Fill)
+	}
+	if fills[tenant] = fill; fill == (domain.Fill{}) {
+		delete(fills, tenant)
+	}
+	a.work.row.Fills = fills
 }
 
 // position returns how far a tenant's log is folded.

@@ -19,18 +19,27 @@ type pacedLog struct {
 
 // ReadLog is projection.Log's, after the wait.
 func (l pacedLog) ReadLog(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) ([]domain.Event, error) {
+	return l.paced(ctx, func() ([]domain.Event, error) { return l.Log.ReadLog(ctx, tenant, q) })
+}
+
+// ReadByStream is projection.Log's, after the wait.
+func (l pacedLog) ReadByStream(ctx context.Context, tenant domain.TenantID, q domain.ByStreamQuery) ([]domain.Event, error) {
+	return l.paced(ctx, func() ([]domain.Event, error) { return l.Log.ReadByStream(ctx, tenant, q) })
+}
+
+func (l pacedLog) paced(ctx context.Context, read func() ([]domain.Event, error)) ([]domain.Event, error) {
 	if l.pace != nil {
 		if err := l.pace(ctx); err != nil {
 			return nil, err
 		}
 	}
 	if l.rate == nil {
-		return l.Log.ReadLog(ctx, tenant, q)
+		return read()
 	}
 	if err := l.rate.wait(ctx); err != nil {
 		return nil, err
 	}
-	events, err := l.Log.ReadLog(ctx, tenant, q)
+	events, err := read()
 	l.rate.spend(len(events))
 	return events, err
 }

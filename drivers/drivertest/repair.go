@@ -37,6 +37,29 @@ func (s *suite) repair(t *testing.T) {
 		s.wantCheckpoint(t, build, tenant, 12)
 	})
 
+	s.each(t, "into a build without a checkpoint, in any order", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
+		late, early, newer := document("late", 90, `{"n": 1}`), document("early", 2, `{"n": 2}`), document("newer", 8, `{"n": 3}`)
+		for range 2 { // also if they exist, although they are called new
+			s.save(t, build, tenant, drivers.Batch{New: 1, Upserts: []domain.Document{late}})
+			s.save(t, build, tenant, drivers.Batch{New: 2, Upserts: []domain.Document{early, newer}, Deletes: []drivers.Deletion{{ID: "never there", Version: 7}}})
+			s.save(t, build, tenant, drivers.Batch{})
+			s.wantDocuments(t, build, tenant, late, early, newer)
+			s.wantCheckpoint(t, build, tenant, 0)
+		}
+		for checkpoint, err := range s.driver.Checkpoints(t.Context(), build) {
+			if err != nil || checkpoint.Tenant == tenant {
+				t.Errorf("Checkpoints yields %v, %v for a build without a checkpoint", checkpoint, err)
+			}
+		}
+		s.save(t, build, tenant, drivers.Batch{Upserts: []domain.Document{document("newer", 7, `{"stale": true}`)}, Deletes: []drivers.Deletion{{ID: "late", Version: 89}, {ID: "early", Version: 3}}})
+		s.wantDocuments(t, build, tenant, late, newer)
+		// The first checkpoint may be anywhere, and ends it.
+		s.save(t, build, tenant, drivers.Batch{To: 90})
+		s.wantCheckpoint(t, build, tenant, 90)
+		wantError(t, s.driver.Save(t.Context(), build, tenant, drivers.Batch{Upserts: []domain.Document{document("newer", 91, `{}`)}}), drivers.ErrStale)
+		s.wantDocuments(t, build, tenant, late, newer)
+	})
+
 	s.each(t, "only at the checkpoint, or nothing is kept", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
 		stale := func(at int64) {
 			t.Helper()
@@ -65,7 +88,7 @@ func (s *suite) repair(t *testing.T) {
 		kept := document("kept", 5, `{"kept": true}`)
 		s.save(t, build, tenant, drivers.Batch{To: 5, Upserts: []domain.Document{kept}})
 		for name, batch := range map[string]drivers.Batch{
-			"at no checkpoint":    {},
+			"back to none":        {From: 5},
 			"version 0":           {From: 5, To: 5, Upserts: []domain.Document{document("x", 0, `{}`)}},
 			"version too new":     {From: 5, To: 5, Upserts: []domain.Document{document("x", 6, `{}`)}},
 			"deletion of nothing": {From: 5, To: 5, Deletes: []drivers.Deletion{{ID: "kept"}}},

@@ -239,7 +239,7 @@ func (d *Driver) save(ctx context.Context, place place, batch drivers.Batch, par
 	if at != batch.From {
 		return drivers.ErrStale
 	}
-	if d.transactions && len(parts) <= partsTogether {
+	if d.transactions && len(parts) <= partsTogether && batch.To > 0 {
 		if err := d.saveTogether(ctx, place, batch, parts); !hasCode(err, codeDuplicateKey) {
 			return err
 		}
@@ -251,6 +251,12 @@ func (d *Driver) save(ctx context.Context, place place, batch drivers.Batch, par
 		group.Go(func() error { return d.write(grouped, place, part, batch.From == 0, batch.IsRepair()) })
 	}
 	if err := group.Wait(); err != nil {
+		return err
+	}
+	if batch.To == 0 {
+		if at, err = d.checkpoint(ctx, place); err == nil && at != 0 {
+			err = drivers.ErrStale
+		}
 		return err
 	}
 	return d.moveCheckpoint(ctx, place, batch.From, batch.To)

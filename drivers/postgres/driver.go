@@ -197,7 +197,7 @@ func (d *Driver) save(ctx context.Context, table string, build domain.Build, ten
 		steps = append(steps, statement{sql: "set local synchronous_commit = off", unprepared: true}) // see drivers.Driver.Save
 	}
 	cas := len(steps)
-	if len(batch.Upserts) == 0 && len(batch.Deletes) == 0 {
+	if len(batch.Upserts) == 0 && len(batch.Deletes) == 0 && batch.To > 0 {
 		steps = append(steps, moveCheckpoint(table, key, batch.From, batch.To))
 	} else {
 		steps = append(steps, moveCheckpoint(table, key, batch.From, -batch.To))
@@ -232,7 +232,12 @@ func (d *Driver) save(ctx context.Context, table string, build domain.Build, ten
 				and exists (select from ` + table + ` c where c.tenant_id = $1 and c.build = $2 and c.id = '' and c.version = $3)`,
 				args: append(key[:2:2], mark, []byte(deletion.ID), pg.Int8Param(deletion.Version))})
 		}
-		steps = append(steps, moveCheckpoint(table, key, -batch.To, batch.To))
+		if batch.To == 0 {
+			// The row has served as the transaction's mark.
+			steps = append(steps, statement{sql: "delete from " + table + ` where tenant_id = $1 and build = $2 and id = '' and version = $3`, args: append(key[:2:2], mark)})
+		} else {
+			steps = append(steps, moveCheckpoint(table, key, -batch.To, batch.To))
+		}
 	}
 	affected, err := d.transact(ctx, "begin", tenant, steps)
 	return err == nil && affected[cas] > 0, err

@@ -218,6 +218,7 @@ func (b *borrowedBatch) use(read func(batch drivers.Batch) error) error {
 func save(ctx context.Context, conn *sql.Conn, table table, tenant domain.TenantID, batch *borrowedBatch) (stale bool, err error) {
 	var single *statement // saves the whole batch
 	var move statement
+	var end *statement // of a save in parts that leaves no checkpoint
 	err = batch.use(func(batch drivers.Batch) error {
 		if part, rest := nextPart(batch); len(rest.Upserts)+len(rest.Deletes) == 0 {
 			rows, err := encodePart(part, table)
@@ -226,6 +227,10 @@ func save(ctx context.Context, conn *sql.Conn, table table, tenant domain.Tenant
 			return err
 		}
 		move = table.moveCheckpoint(tenant, batch)
+		if batch.To == 0 {
+			unmark := table.removeMark(tenant)
+			end = &unmark
+		}
 		return nil
 	})
 	if err != nil {
@@ -270,6 +275,11 @@ func save(ctx context.Context, conn *sql.Conn, table table, tenant domain.Tenant
 			_, err = tx.ExecContext(ctx, deletes.sql, deletes.args...)
 		}
 		if err != nil {
+			return false, err
+		}
+	}
+	if end != nil {
+		if _, err := tx.ExecContext(ctx, end.sql, end.args...); err != nil {
 			return false, err
 		}
 	}

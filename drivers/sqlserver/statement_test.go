@@ -96,6 +96,8 @@ func TestSaveStatements(t *testing.T) {
 	repair := batch
 	repair.From = 9
 	golden(t, "save_repair", indexed().saveInOneTrip(tenant, repair, part))
+	repair.From, repair.To = 0, 0
+	golden(t, "save_without_checkpoint", indexed().saveInOneTrip(tenant, repair, part), indexed().removeMark(tenant))
 	empty := drivers.Batch{From: 5, To: 9}
 	golden(t, "save_checkpoint", tableOf(own).saveInOneTrip(tenant, empty, rowsOf(t, empty, tableOf(own))))
 	one := drivers.Batch{From: 5, To: 9, Upserts: []domain.Document{document("a", `{}`)}}

@@ -100,6 +100,9 @@ func (t table) moveArgs(tenant domain.TenantID, batch drivers.Batch) []any {
 // saveInOneTrip saves in one round trip. The result is 1, or 0 if the batch is stale.
 func (t table) saveInOneTrip(tenant domain.TenantID, batch drivers.Batch, part part) statement {
 	partSQL, partArgs := t.partSQL(part)
+	if batch.To == 0 {
+		partSQL += t.removeMarkSQL()
+	}
 	return statement{
 		sql: writeSettings +
 			"begin transaction;\n" +
@@ -108,6 +111,16 @@ func (t table) saveInOneTrip(tenant domain.TenantID, batch drivers.Batch, part p
 			"else\nbegin\nrollback transaction;\nselect 0;\nend;\n",
 		args: append(t.moveArgs(tenant, batch), partArgs...),
 	}
+}
+
+// removeMarkSQL removes the row that moveSQL has inserted for a batch that leaves the build without a checkpoint.
+func (t table) removeMarkSQL() string {
+	return "delete t from " + t.name + " as t with (rowlock) where " + where + " and t.id_bytes = 0x;\n"
+}
+
+// removeMark is the last statement of such a save in parts.
+func (t table) removeMark(tenant domain.TenantID) statement {
+	return statement{sql: writeSettings + t.removeMarkSQL(), args: t.of(tenant)}
 }
 
 // moveCheckpoint is the first statement of a save in parts. The result is 1, or 0 if the batch is stale.

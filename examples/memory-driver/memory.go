@@ -152,7 +152,7 @@ func each[T any](ctx context.Context, m *memory, pick func(at place, checkpoint 
 			yield(*new(T), err)
 		}
 		for at, all := range found {
-			if one, ok := pick(at, all.checkpoint); ok && !yield(one, nil) {
+			if one, ok := pick(at, all.checkpoint); ok && all.checkpoint > 0 && !yield(one, nil) {
 				break
 			}
 		}

@@ -24,15 +24,15 @@ const running = "r.state in ('queued', 'building', 'catching-up', 'validating', 
 const rebuildColumns = `r.tenant_id, r.name, r.rebuild_id, r.build, r.definition, r.options,
 	coalesce(r.rollback_of, '00000000-0000-0000-0000-000000000000'), r.by, r.state, r.cancel, r.paused, r.approved, r.worker::text,
 	r.events_done, r.events_total, r.events_per_second, r.documents, r.live_before, r.difference, r.loss, r.max_faulted, r.faulted,
-	r.error, r.previous,
+	r.fills, r.error, r.previous,
 	r.created_at, r.started_at, r.updated_at, r.ended_at`
 
 func scanRebuild(row pgx.CollectableRow) (domain.Rebuild, error) {
 	var r domain.Rebuild
-	var definition, options, difference, loss, faulted, previous []byte
+	var definition, options, difference, loss, faulted, fills, previous []byte
 	err := row.Scan(&r.Owner, &r.Name, &r.ID, &r.Build, &definition, &options,
 		&r.RollbackOf, &r.By, &r.State, &r.Cancel, &r.Paused, &r.Approved, (*pg.NullText)(&r.Worker),
-		&r.EventsDone, &r.EventsTotal, &r.EventsPerSecond, &r.Documents, &r.LiveBefore, &difference, &loss, &r.MaxFaulted, &faulted, (*pg.NullText)(&r.Error), &previous,
+		&r.EventsDone, &r.EventsTotal, &r.EventsPerSecond, &r.Documents, &r.LiveBefore, &difference, &loss, &r.MaxFaulted, &faulted, &fills, (*pg.NullText)(&r.Error), &previous,
 		(*pg.Moment)(&r.CreatedAt), (*pg.Moment)(&r.StartedAt), (*pg.Moment)(&r.UpdatedAt), (*pg.Moment)(&r.EndedAt))
 	if err != nil {
 		return domain.Rebuild{}, err
@@ -42,7 +42,7 @@ func scanRebuild(row pgx.CollectableRow) (domain.Rebuild, error) {
 		value any
 	}{
 		{definition, &r.Definition}, {options, &r.RebuildOptions}, {difference, &r.Difference},
-		{loss, &r.Loss}, {faulted, &r.Faulted}, {previous, &r.Previous},
+		{loss, &r.Loss}, {faulted, &r.Faulted}, {fills, &r.Fills}, {previous, &r.Previous},
 	} {
 		if column.text == nil {
 			continue
@@ -167,13 +167,29 @@ func (s *Registry) SaveRebuild(ctx context.Context, rebuild domain.Rebuild) (sav
 	if err != nil {
 		return domain.Rebuild{}, err
 	}
-	return s.saveRebuild(ctx, rebuild, "difference = @difference, loss = @loss, faulted = @faulted,",
-		pgx.NamedArgs{"difference": difference, "loss": loss, "faulted": faulted})
+	fills, err := encodeFills(rebuild)
+	if err != nil {
+		return domain.Rebuild{}, err
+	}
+	return s.saveRebuild(ctx, rebuild, "difference = @difference, loss = @loss, faulted = @faulted, fills = @fills,",
+		pgx.NamedArgs{"difference": difference, "loss": loss, "faulted": faulted, "fills": fills})
 }
 
 // BeatRebuild is SaveRebuild without difference, loss and faulted tenants, which are found once and may be long.
 func (s *Registry) BeatRebuild(ctx context.Context, rebuild domain.Rebuild) (saved domain.Rebuild, err error) {
-	return s.saveRebuild(ctx, rebuild, "", nil)
+	fills, err := encodeFills(rebuild)
+	if err != nil {
+		return domain.Rebuild{}, err
+	}
+	return s.saveRebuild(ctx, rebuild, "fills = @fills,", pgx.NamedArgs{"fills": fills})
+}
+
+// encodeFills encodes how far a rebuild's fills are; nil if there are none.
+func encodeFills(rebuild domain.Rebuild) ([]byte, error) {
+	if len(rebuild.Fills) == 0 {
+		return nil, nil
+	}
+	return encodeOrNull(&rebuild.Fills)
 }
 
 // progressColumns are assigned from progressArgs.
@@ -269,7 +285,7 @@ func (s *Registry) finishRebuild(ctx context.Context, tx pgx.Tx, rebuild domain.
 		return err
 	}
 	changed, err := pg.Exec(ctx, tx, "end a rebuild", `
-		update rebuilds r set `+progressColumns+`difference = @difference, faulted = @faulted, worker = null, ended_at = now(), updated_at = now()
+		update rebuilds r set `+progressColumns+`difference = @difference, faulted = @faulted, fills = null, worker = null, ended_at = now(), updated_at = now()
 		where r.tenant_id = @owner and r.name = @name and r.rebuild_id = @id and r.worker is not distinct from @worker and `+condition,
 		progressArgs(rebuild, pgx.NamedArgs{"difference": difference, "faulted": faulted}))
 	if err == nil && changed == 0 {
