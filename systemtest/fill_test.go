@@ -2,7 +2,6 @@ package systemtest
 
 import (
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -61,10 +60,12 @@ func TestKillDuringAFill(t *testing.T) {
 		}
 		s.start()
 	}
-	for started.EndedAt == nil {
-		time.Sleep(20 * time.Millisecond) // between two looks
-		u.must(t, 200, &started, "GET", "/v1/projections/notes/rebuilds/"+started.Id, nil)
+	for ended := false; !ended; {
+		if err := super.QueryRow(t.Context(), "select ended_at is not null, pg_sleep(0.02)::text from manifold.rebuilds").Scan(&ended, new(string)); err != nil {
+			t.Fatal(err)
+		}
 	}
+	u.must(t, 200, &started, "GET", "/v1/projections/notes/rebuilds/"+started.Id, nil)
 	if started.State != "swapped" || started.EventsDone != events || started.Documents != streams {
 		t.Fatalf("the rebuild is %+v", started)
 	}
