@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 
 	"github.com/spf13/cobra"
 
@@ -27,6 +28,8 @@ database is unreachable or lacks the schema (see manifold migrate), the service 
 				return err
 			}
 			log := telemetry.NewLogger(command.ErrOrStderr(), c.Log.Level, c.Log.Format)
+			headroom := reserveHeadroom()
+			defer runtime.KeepAlive(headroom)
 			process, err := service.Start(command.Context(), c, log, extensions)
 			if cause := context.Cause(command.Context()); err != nil && cause != nil {
 				log.Info(fmt.Sprint(cause), "while", "the process was starting")
