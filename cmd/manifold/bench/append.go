@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,9 @@ func appendCommand() *cobra.Command {
 	f := &flags{}
 	command := newCommand(f, "append", "Append events: over HTTP, or directly to the log",
 		`Append events of some 200 to 300 bytes from closed-loop clients, each to separate streams.
+
+With --catch-up, a new projection catches up with the preloaded events while clients append. The benchmark ends when it has,
+or after the duration. The clients append alone first, half as long, for comparison.
 
 The limit is COPY of the same rows into a table like the log's, with its indexes, without row-level security.`,
 		func(ctx context.Context, r *run) error {
@@ -32,6 +36,7 @@ The limit is COPY of the same rows into a table like the log's, with its indexes
 	f.requestFlags(command)
 	command.Flags().IntVar(&f.tenants, "tenants", 1, "with --direct: number of tenants, which share the clients")
 	command.Flags().IntVar(&f.preload, "preload", 0, "events already in the first tenant's log")
+	command.Flags().BoolVar(&f.catchingUp, "catch-up", false, "with --preload: append while a new projection catches up with these events")
 	command.Flags().BoolVar(&f.direct, "direct", false, "append to the log without HTTP")
 	command.Flags().IntVar(&f.processes, "processes", 1, "with --direct: number of processes, which share the clients")
 	command.Flags().IntVar(&f.inline, "inline", 0, "with --direct: number of inline projections to fold into, each with a document per stream")
@@ -120,13 +125,62 @@ func (r *run) send(ctx context.Context, request func(*sender) error) error {
 		sender := newSender(w, i, streamLength, r.batch)
 		clients[i] = func(context.Context) (int, error) { return r.batch, request(sender) }
 	}
+	send := drive
+	if r.catchingUp {
+		r.Name += " --catch-up"
+		send = r.driveDuringCatchUp
+	}
 	r.log("sending for %s", r.length())
-	measured, err := drive(ctx, clients, r.warmUp, r.duration, r.events)
+	measured, err := send(ctx, clients, r.warmUp, r.duration, r.events)
 	if err != nil {
 		return err
 	}
 	r.Clients = r.clients
 	return r.finish(ctx, measured, copyLimit)
+}
+
+// driveDuringCatchUp is drive, first alone and then while a new projection catches up with the preloaded events.
+func (r *run) driveDuringCatchUp(ctx context.Context, clients []client, warmUp, duration time.Duration, most int) (load, error) {
+	alone, err := drive(ctx, clients, warmUp, duration/2, 0)
+	if err != nil {
+		return load{}, err
+	}
+	operator, err := r.dial(r.service.operator)
+	if err != nil {
+		return load{}, err
+	}
+	if err := operator.createProjection(orders, defaultDatabase); err != nil {
+		return load{}, err
+	}
+	behind, err := r.watchBacklog(ctx, r.service.tenant, r.preload)
+	if err != nil {
+		return load{}, err
+	}
+	running, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		err := behind.await(running, behind.events)
+		if err == nil || running.Err() != nil {
+			err = errEnough
+		}
+		stop(err)
+	})
+	r.log("sending for at most %s, while the projection catches up", duration)
+	usage := r.watchUsage(ctx)
+	measured, err := drive(running, clients, 0, duration, most)
+	r.addUsage(usage)
+	stop(errEnough)
+	watching.Wait()
+	if err != nil {
+		return load{}, err
+	}
+	r.addLatencies(alone.latencies, "append alone")
+	r.addFigure(alone.perSecond(), "events/s", "appended without the projection")
+	r.addFigure(measured.perSecond()/alone.perSecond(), "", "share of it while the projection catches up")
+	r.addFigure(float64(behind.checkpoint.Load())/measured.took.Seconds(), "events/s", "folded meanwhile")
+	r.addFigure(float64(max(0, behind.left())), "events", "left of the preloaded events in the end")
+	return measured, nil
 }
 
 func appendDirect(ctx context.Context, r *run) error {

@@ -49,6 +49,7 @@ type flags struct {
 	duration, warmUp                   time.Duration
 	answerAfter                        time.Duration // of a webhook
 	direct, json                       bool
+	catchingUp                         bool // append while a projection catches up
 	url, key, databaseURL              string
 	config, database                   string // a configuration file, and its database for the documents
 	scenario, transport, ordering      string // of followers and groups
@@ -139,6 +140,8 @@ func (f *flags) check(all *pflag.FlagSet, positive []string) error {
 		return errors.New("--inline needs --direct")
 	case f.processes > 1 && !f.direct:
 		return errors.New("--processes needs --direct")
+	case f.catchingUp && (f.preload == 0 || f.direct || f.url != ""):
+		return errors.New("--catch-up needs --preload, and cannot be combined with --direct or --url")
 	case f.config != "" && f.database == "":
 		return errors.New("--config needs --database, the name of one of its databases")
 	}

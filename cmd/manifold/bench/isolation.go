@@ -181,6 +181,26 @@ func (r *run) createBacklog(ctx context.Context) (*backlog, error) {
 	if err != nil {
 		return nil, err
 	}
+	conn, err := pgx.Connect(ctx, r.db.super)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	h := history{events: r.backlog, streams: r.documents}
+	if err := h.copyTo(ctx, conn, tenants[0]); err != nil {
+		return nil, err
+	}
+	if err := execute(ctx, r.db.super, "vacuum analyze manifold.events", "checkpoint"); err != nil {
+		return nil, err
+	}
+	if err := h.show(ctx, conn, tenants[0]); err != nil {
+		return nil, err
+	}
+	return r.watchBacklog(ctx, tenants[0], r.backlog)
+}
+
+// watchBacklog returns the progress of a tenant's documents, of the projection orders, up to a number of events.
+func (r *run) watchBacklog(ctx context.Context, tenant domain.TenantID, events int) (*backlog, error) {
 	table, err := r.db.liveTable(ctx)
 	if err != nil {
 		return nil, err
@@ -190,17 +210,10 @@ func (r *run) createBacklog(ctx context.Context) (*backlog, error) {
 		return nil, err
 	}
 	r.onClose(func() error { return conn.Close(context.WithoutCancel(ctx)) })
-	h := history{events: r.backlog, streams: r.documents}
-	if err := h.copyTo(ctx, conn, tenants[0]); err != nil {
-		return nil, err
-	}
-	if err := execute(ctx, r.db.super, "vacuum analyze manifold.events", "checkpoint"); err != nil {
-		return nil, err
-	}
 	return &backlog{
-		conn: conn, tenant: tenants[0], events: int64(r.backlog),
+		conn: conn, tenant: tenant, events: int64(events),
 		query: "select coalesce(max(version), 0) from " + table + " where tenant_id = $1 and id = ''",
-	}, h.show(ctx, conn, tenants[0])
+	}, nil
 }
 
 // left returns how many events were left at the last check.
