@@ -23,7 +23,8 @@ type writers struct {
 	sweeper *time.Timer // nil if there is no writer
 
 	running sync.WaitGroup // the writers' goroutines
-	bytes   atomic.Int64   // waiting or being written, for all tenants
+	busy    busyTime
+	bytes   atomic.Int64 // waiting or being written, for all tenants
 }
 
 // writer appends to one tenant's log. It owns no connection, and has a goroutine only while there is something to
@@ -198,6 +199,8 @@ func (w *writer) expire(err error) {
 // log that others append to, only when the log's row is locked. So a batch contains as many requests as possible.
 func (w *writer) run() {
 	defer w.store.writers.running.Done()
+	w.store.writers.busy.begin()
+	defer w.store.writers.busy.end()
 	b, next := new(batch), new(batch)
 	for {
 		w.gather()

@@ -53,6 +53,25 @@ func (r *Runner) Idle() bool {
 	return r.projectionReads > 0 && len(r.unchecked) == 0
 }
 
+// PauseFor makes each pause so long, from the first reading of a backlog on.
+func (r *Runner) PauseFor(d time.Duration) {
+	r.pacing.perWork, r.pacing.longest, r.pacing.at = 1e6, d, time.Now().Add(-time.Hour)
+}
+
+// Pausing reports whether a worker of a database pauses.
+func (r *Runner) Pausing(database string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.pool(database).needed != nil
+}
+
+// HasPaused reports whether a worker has paused.
+func (r *Runner) HasPaused() bool {
+	r.pacing.mu.Lock()
+	defer r.pacing.mu.Unlock()
+	return !r.pacing.free.IsZero()
+}
+
 // AgePending makes the documents that wait for a save older. Only the goroutine that runs the Replay may call it.
 func (r *Replay) AgePending(by time.Duration) { r.pending.since = r.pending.since.Add(-by) }
 

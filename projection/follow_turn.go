@@ -17,7 +17,7 @@ import (
 //
 //	end           | next state  | unless
 //	turnCaughtUp  | pairIdle    | another build is live or the log has grown: pairReady
-//	turnMore      | pairReady   |
+//	turnMore      | pairReady   | a pause is left: pairDelayed
 //	turnReplaced  | pairReady   |
 //	turnGone      | (forgotten) | the projection was created again meanwhile: pairReady
 //	turnInline    | pairInline  | projections were read meanwhile: pairReady
@@ -37,6 +37,8 @@ type turn struct {
 
 	seen              int64 // with turnCaughtUp: the head that the last reading has shown
 	events, documents int   // of the batch that is being folded
+
+	pause time.Duration // of a paced pair: how long its next reading still has to wait
 }
 
 // turnEnd is how a turn ends.
@@ -150,7 +152,11 @@ func (t *turn) end(end turnEnd, err error) {
 	case turnCaughtUp:
 		t.endCaughtUp()
 	case turnMore, turnReplaced:
-		t.enqueue(p)
+		if t.pause > 0 {
+			t.enqueueAfter(p, t.pause)
+		} else {
+			t.enqueue(p)
+		}
 	case turnGone:
 		t.endGone()
 	case turnInline:

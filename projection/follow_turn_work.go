@@ -53,6 +53,9 @@ func (t *turn) foldBatches(ctx context.Context, replay *Replay) (turnEnd, error)
 		return t.config.Store.ReadFor(ctx, p.tenant.id, p.followed.id, q)
 	}
 	limits, ahead := t.limits(replay)
+	between := ahead // pauses
+	between.Events = min(between.Events, pacedEvents)
+	began := time.Now()
 	for next := replay.fetch(reading, read, replay.at.seen+1, 0, limits); ; {
 		batch, err := next.wait()
 		if err != nil {
@@ -64,21 +67,25 @@ func (t *turn) foldBatches(ctx context.Context, replay *Replay) (turnEnd, error)
 		if err := t.recordLosses(ctx, replay.Fold, batch.from, batch.reading.RemovedTo); err != nil {
 			return turnUnderWay, err
 		}
-		began := time.Now()
+		arrived := time.Now()
 		replay.recordEventSize(batch)
-		if next = nil; batch.more && !t.pairsWait() {
+		paced, goesOn := batch.more && t.isPaced(batch), batch.more && !t.pairsWait()
+		if next = nil; goesOn && !paced {
 			// Read the next batch and compute its keys while this one is folded and saved.
 			next = replay.fetch(reading, read, batch.upTo+1, 0, ahead)
 		}
 		t.events, t.documents = 0, 0
-		if next != nil {
+		if goesOn {
 			// Its results may be saved together with those of the next batch; endForReading explains why that is as
 			// safe.
 			err = replay.foldReading(ctx, batch)
 		} else {
 			err = replay.foldLastReading(ctx, batch)
 		}
-		t.reportBatch(batch, time.Since(began))
+		if err == nil && paced {
+			err = replay.awaitSave() // nothing goes on during a pause
+		}
+		t.reportBatch(batch, time.Since(arrived))
 		if err == nil && !p.faultChecked {
 			p.faultChecked, err = t.clearOldFault(ctx, replay.at.seen)
 		}
@@ -90,6 +97,15 @@ func (t *turn) foldBatches(ctx context.Context, replay *Replay) (turnEnd, error)
 			}
 			return turnUnderWay, err
 		case next != nil:
+			began = time.Now()
+			continue
+		case paced:
+			t.recordPause(batch, time.Since(began))
+			if !t.sleep(ctx, replay) {
+				return turnMore, nil
+			}
+			began = time.Now()
+			next = replay.fetch(reading, read, batch.upTo+1, 0, between)
 			continue
 		case batch.more:
 			return turnMore, nil

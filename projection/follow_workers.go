@@ -13,6 +13,7 @@ type workerPool struct {
 	workers   int
 	suspended bool          // the database does not answer: no pair gets a turn until it does
 	idle      chan struct{} // closed when no pair waits for a turn; nil: nobody listens
+	needed    chan struct{} // closed when a pair waits for a turn and none begins; nil: no worker pauses
 	surveys   []*survey     // to be made when the database answers
 }
 
@@ -28,6 +29,7 @@ func (r *Runner) pool(database string) *workerPool {
 // dispatch starts a worker if a pair waits in the pool. The caller holds the lock.
 func (r *Runner) dispatch(pool *workerPool) {
 	if r.start == nil || r.ended || pool.suspended || pool.workers == r.config.Workers || !pool.ready.hasReady() {
+		pool.notifyNeeded()
 		return
 	}
 	pool.workers++

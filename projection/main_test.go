@@ -94,8 +94,10 @@ type options struct {
 	observer projection.Observer
 	catchUp  projection.Limits
 	folds    int
+	workers  int
 
-	upcasters *upcasting.Upcasters
+	upcasters    *upcasting.Upcasters
+	appendingFor func() time.Duration
 }
 
 func (b bench) process(o options) process {
@@ -109,7 +111,7 @@ func (b bench) process(o options) process {
 	})
 	p.runner = projection.NewRunner(projection.RunnerConfig{
 		Store: storeOf(b.store), Drivers: byName, Handlers: o.handlers, Progress: p.progress, Observer: o.observer, CatchUp: o.catchUp, Folds: o.folds,
-		Poll: 100 * time.Millisecond, Log: quiet, Upcasters: o.upcasters,
+		Poll: 100 * time.Millisecond, Log: quiet, Upcasters: o.upcasters, Workers: o.workers, AppendingFor: o.appendingFor,
 	})
 	return p
 }
