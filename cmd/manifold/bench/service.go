@@ -163,7 +163,9 @@ func (r *run) dial(key string) (*wire, error) {
 		return nil, err
 	}
 	r.onClose(func() error { w.close(); return nil })
-	return w, nil
+	// A service closes a connection that sends nothing for ten seconds. After its first request it may wait longer.
+	_, err = w.do("GET", "/livez", "", nil, http.StatusOK)
+	return w, err
 }
 
 // peakMemory returns the service's peak memory, or 0 if it is not a child of this process.
