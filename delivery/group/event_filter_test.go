@@ -15,9 +15,9 @@ import (
 func TestAGroupsFilterTakesTurns(t *testing.T) {
 	t.Parallel()
 	const events = 5
-	log, tenant := &sharedReads{Log: openLog(t), groups: func() int { return 1 }}, domain.NewTenantID()
+	log, tenant := &sharedReads{log: openLog(t), groups: func() int { return 1 }}, domain.NewTenantID()
 	for range events {
-		if _, err := log.Append(t.Context(), tenant, domain.Append{Streams: []domain.StreamAppend{
+		if _, err := log.log.Append(t.Context(), tenant, domain.Append{Streams: []domain.StreamAppend{
 			{Stream: "order-1", Expected: domain.Any, Events: []domain.NewEvent{{Type: "Happened", Data: []byte("1")}}},
 		}}); err != nil {
 			t.Fatal(err)

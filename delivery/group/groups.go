@@ -46,7 +46,7 @@ type Groups struct {
 	closed   bool
 
 	running sync.WaitGroup // the partitions' goroutines
-	memory  atomic.Int64   // bytes of events in the partitions' memory
+	memory  memoryBudget
 
 	peeking chan struct{} // one entry for each peek
 
@@ -98,9 +98,11 @@ func New(config Config) *Groups {
 		config.Log = slog.New(slog.DiscardHandler)
 	}
 	config.Bytes = cmp.Or(config.Bytes, DefaultBytes)
-	return &Groups{
+	g := &Groups{
 		config: config, byTenant: make(map[domain.TenantID]map[string]*group), peeking: make(chan struct{}, peeks), assignmentFor: assignmentFor, topUpFor: topUpFor,
 	}
+	g.memory.bound = int64(config.Bytes)
+	return g
 }
 
 // Run handles timeouts until ctx ends, and then waits for saves in progress. From then on, receives and answers fail.
@@ -139,20 +141,31 @@ func (g *Groups) close() {
 func (g *Groups) sweep(now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for tenant, groups := range g.byTenant {
-		for name, gr := range groups {
+	for _, groups := range g.byTenant {
+		for _, gr := range groups {
 			for number, p := range gr.parts {
 				if p.sweepOrClose(now) {
 					delete(gr.parts, number)
 				}
 			}
+			gr.sharedReads.dropUnused(now)
 			if len(gr.parts) == 0 && gr.waiting.Load() == 0 {
-				delete(groups, name)
+				g.forget(gr)
 			}
 		}
-		if len(groups) == 0 {
-			delete(g.byTenant, tenant)
-		}
+	}
+}
+
+// forget removes a group from the map. g.mu must be held.
+func (g *Groups) forget(gr *group) {
+	groups := g.byTenant[gr.tenant]
+	if groups[gr.name] != gr {
+		return
+	}
+	delete(groups, gr.name)
+	if len(groups) == 0 {
+		delete(g.byTenant, gr.tenant)
+		gr.sharedReads.close()
 	}
 }
 
@@ -178,12 +191,7 @@ func (p *partition) sweepOrClose(now time.Time) bool {
 // drop removes a group from memory. Waiting receives fail with err.
 func (g *Groups) drop(gr *group, err error) {
 	g.mu.Lock()
-	if groups := g.byTenant[gr.tenant]; groups[gr.name] == gr {
-		delete(groups, gr.name)
-		if len(groups) == 0 {
-			delete(g.byTenant, gr.tenant)
-		}
-	}
+	g.forget(gr)
 	parts := make([]*partition, 0, len(gr.parts))
 	for _, p := range gr.parts {
 		parts = append(parts, p)
@@ -228,7 +236,7 @@ func (g *Groups) use(ctx context.Context, tenant domain.TenantID, name string) (
 		break
 	}
 	if gr.sharedReads == nil {
-		gr.sharedReads = &sharedReads{Log: g.config.Events, groups: func() int { return g.inUse(tenant) }}
+		gr.sharedReads = &sharedReads{log: g.config.Events, groups: func() int { return g.inUse(tenant) }, memory: &g.memory, events: sharedEvents}
 	}
 	if g.byTenant[tenant] == nil {
 		g.byTenant[tenant] = make(map[string]*group)

@@ -212,29 +212,26 @@ func (a *lookahead) read(ctx context.Context, from, head, version int64, limit, 
 	to := min(head, from+aheadWindow)
 	q := domain.LogQuery{From: from + 1, To: to, Limit: limit, MaxBytes: bytes}
 	a.selection.Narrow(&q)
-	slice, err := a.log.LogSlice(ctx, a.tenant, q)
-	found, events := logRead{from: from, to: to, version: -1, err: err}, slice.Events
+	slice, upTo, err := a.log.read(ctx, a.tenant, q, a.partition, a.partitions, head)
+	found := logRead{from: from, to: upTo, version: -1, err: err}
 	if err == nil {
-		found.gap, found.err = selection.GapOf(ctx, a.log.Log, a.tenant, a.selection, from, nil, slice.RemovedTo)
+		found.gap, found.err = selection.GapOf(ctx, a.log.log, a.tenant, a.selection, from, nil, slice.RemovedTo)
 	}
-	if n := len(events); n > 0 && wasCut(events, limit, bytes) {
-		found.to = events[n-1].Position
-	}
-	return a.selectEvents(ctx, found, events)
+	return a.selectEvents(ctx, found, slice.Events)
 }
 
 // readStream implements read for a group of one stream. It reads by versions, so other events in the log do not matter.
 func (a *lookahead) readStream(ctx context.Context, from, head, version int64, limit, bytes int) logRead {
 	found := logRead{from: from, to: head, version: version}
 	if found.version < 0 {
-		if found.version, found.err = a.log.VersionBefore(ctx, a.tenant, a.selection.Stream, from+1); found.err != nil {
+		if found.version, found.err = a.log.log.VersionBefore(ctx, a.tenant, a.selection.Stream, from+1); found.err != nil {
 			return found
 		}
 	}
-	slice, err := a.log.StreamSlice(ctx, a.tenant, a.selection.Stream, domain.StreamQuery{From: found.version + 1, Limit: limit, MaxBytes: bytes})
+	slice, err := a.log.log.StreamSlice(ctx, a.tenant, a.selection.Stream, domain.StreamQuery{From: found.version + 1, Limit: limit, MaxBytes: bytes})
 	events := slice.Events
 	if found.err = err; err == nil {
-		found.gap, found.err = selection.GapOf(ctx, a.log.Log, a.tenant, a.selection, from, nil, slice.RemovedTo)
+		found.gap, found.err = selection.GapOf(ctx, a.log.log, a.tenant, a.selection, from, nil, slice.RemovedTo)
 	}
 	if n := len(events); n > 0 {
 		found.version = events[n-1].Version

@@ -70,13 +70,18 @@ func TestLookaheadGivesTheSelectedEvents(t *testing.T) {
 			t.Fatal(err)
 		}
 		inUse := rapid.SampledFrom([]int{1, sharedFromGroups}).Draw(t, "groups")
+		shared := &sharedReads{
+			log: log, groups: func() int { return inUse }, memory: &memoryBudget{bound: rapid.Int64Range(-1, 5000).Draw(t, "memory")}, events: rapid.IntRange(1, 30).Draw(t, "events per shared read"),
+		}
 		a := &lookahead{
-			log: &sharedReads{Log: log, groups: func() int { return inUse }}, tenant: tenant, selection: sel, version: -1, maxBytes: rapid.IntRange(1, 400).Draw(t, "bytes"),
+			log: shared, tenant: tenant, selection: sel, version: -1, maxBytes: rapid.IntRange(1, 400).Draw(t, "bytes"),
 			filterTurn: make(chan struct{}, 1), filterTime: time.Duration(rapid.SampledFrom([]int64{0, 1000, 1e9}).Draw(t, "time for the filter")),
 		}
 		if rapid.Bool().Draw(t, "partitioned") {
 			a.partitions, a.partition = 2, rapid.IntRange(0, 1).Draw(t, "partition")
 		}
+		another := *a
+		another.partition = max(0, a.partitions-1)
 		readTo, saved := int64(0), int64(0)
 		var running sync.WaitGroup
 		want := func() *domain.Event {
@@ -111,7 +116,14 @@ func TestLookaheadGivesTheSelectedEvents(t *testing.T) {
 				a.advance()
 				readTo = e.Position
 			},
-			"begin":  func(*rapid.T) { a.startRead(&running, int64(len(events))) },
+			"begin": func(*rapid.T) { a.startRead(&running, int64(len(events))) },
+			"another reads": func(t *rapid.T) {
+				elsewhere := another
+				elsewhere.seekTo(rapid.Int64Range(0, int64(len(events))).Draw(t, "position"))
+				if _, err := elsewhere.readMore(t.Context(), int64(len(events))); err != nil {
+					t.Fatal(err)
+				}
+			},
 			"append": func(t *rapid.T) { add(rapid.IntRange(1, 5).Draw(t, "more")) },
 			"save": func(*rapid.T) {
 				a.saved(readTo)
@@ -140,6 +152,17 @@ func TestLookaheadGivesTheSelectedEvents(t *testing.T) {
 			t.Fatal(err)
 		}
 		running.Wait()
+		kept := 0
+		for _, read := range shared.reads {
+			kept += read.bytes
+		}
+		if used := shared.memory.used.Load(); kept != shared.bytes || int64(kept) != used {
+			t.Fatalf("shared reads have %d bytes; they count %d and, for the process, %d", kept, shared.bytes, used)
+		}
+		shared.close()
+		if used := shared.memory.used.Load(); used != 0 {
+			t.Fatalf("after closing, %d bytes are counted", used)
+		}
 	})
 }
 

@@ -66,7 +66,7 @@ type partition struct {
 	savedAt      time.Time     // by the local clock
 	delayedUntil int64         // when the next new event has waited for the group's delay; 0: none waits
 	upTo         int64         // bound of the receives served last; 0: none
-	memory       int           // bytes of events in memory, as counted in groups.held
+	memory       int           // bytes of events in memory, as counted in groups.memory
 
 	deliveredHere map[domain.EventID]int // attempts delivered here and not settled, as far as known
 }
@@ -201,7 +201,7 @@ func (p *partition) close() {
 // drop ends the use of the partition's memory.
 func (p *partition) drop() {
 	p.state = partitionDropped
-	p.groups.memory.Add(-int64(p.memory))
+	p.groups.memory.used.Add(-int64(p.memory))
 	p.memory = 0
 }
 
@@ -220,10 +220,10 @@ func (p *partition) forgetLedger(err error) {
 // must.
 func (p *partition) countMemory() {
 	held := p.ahead.memory() + p.streams.bytes
-	all := p.groups.memory.Add(int64(held - p.memory))
+	p.groups.memory.used.Add(int64(held - p.memory))
 	p.memory = held
 	p.ahead.maxBytes, p.streams.maxBytes = aheadBytes, streamsAheadBytes
-	if all > int64(p.groups.config.Bytes) {
+	if p.groups.memory.scarce() {
 		p.ahead.maxBytes, p.streams.maxBytes = scarceBytes, scarceBytes
 	}
 }

@@ -14,5 +14,5 @@ func (g *Groups) InUse() (partitions int, bytes int64) {
 			partitions += len(gr.parts)
 		}
 	}
-	return partitions, g.memory.Load()
+	return partitions, g.memory.used.Load()
 }
