@@ -138,8 +138,8 @@ func completeTo(events []domain.Event, q domain.LogQuery) int64 {
 	return q.To
 }
 
-// findOrAdd returns an existing read that begins at or before q and goes on after that, or a new one. If mine is set,
-// the caller must make the new read.
+// findOrAdd returns an existing read that has the first position of q, or a new one. If mine is set, the caller must make
+// the new read.
 func (r *sharedReads) findOrAdd(kind readKind, q domain.LogQuery) (read *sharedRead, mine bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
