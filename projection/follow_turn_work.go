@@ -69,13 +69,13 @@ func (t *turn) foldBatches(ctx context.Context, replay *Replay) (turnEnd, error)
 		}
 		arrived := time.Now()
 		replay.recordEventSize(batch)
-		paced, goesOn := batch.more && t.isPaced(batch), batch.more && !t.pairsWait()
-		if next = nil; goesOn && !paced {
+		paced, continues := batch.more && t.isPaced(batch), batch.more && !t.pairsWait()
+		if next = nil; continues && !paced {
 			// Read the next batch and compute its keys while this one is folded and saved.
 			next = replay.fetch(reading, read, batch.upTo+1, 0, ahead)
 		}
 		t.events, t.documents = 0, 0
-		if goesOn {
+		if continues {
 			// Its results may be saved together with those of the next batch; endForReading explains why that is as
 			// safe.
 			err = replay.foldReading(ctx, batch)
@@ -83,7 +83,7 @@ func (t *turn) foldBatches(ctx context.Context, replay *Replay) (turnEnd, error)
 			err = replay.foldLastReading(ctx, batch)
 		}
 		if err == nil && paced {
-			err = replay.awaitSave() // nothing goes on during a pause
+			err = replay.awaitSave() // nothing runs during a pause
 		}
 		t.reportBatch(batch, time.Since(arrived))
 		if err == nil && !p.faultChecked {
