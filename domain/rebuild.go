@@ -87,10 +87,11 @@ type Rebuild struct {
 // The documents of all streams up to and including that of Document are saved. Each is the result of all its events up
 // to position To.
 type Fill struct {
-	To       int64  `json:"to"`
-	Document string `json:"document,omitempty"` // the id, which is the stream's name; empty: none is saved yet
-	Version  int64  `json:"version,omitempty"`  // the saved document's
-	Events   int64  `json:"events,omitempty"`   // folded into the saved documents
+	To        int64  `json:"to"`
+	Abandoned bool   `json:"abandoned,omitempty"` // the rest is made in the order of the log
+	Document  string `json:"document,omitempty"`  // the id, which is the stream's name; empty: none is saved yet
+	Version   int64  `json:"version,omitempty"`   // the saved document's
+	Events    int64  `json:"events,omitempty"`    // folded into the saved documents
 }
 
 // NewBuild returns the build that the rebuild creates.

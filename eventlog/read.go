@@ -66,7 +66,7 @@ func (s *Log) FitsInCache(ctx context.Context, tenant domain.TenantID) (fits boo
 
 var fitsInCache = pg.Statement{
 	Name: "manifold_events_fit_in_cache",
-	SQL:  "select pg_relation_size('events') <= pg_size_bytes(current_setting('effective_cache_size'))",
+	SQL:  "select pg_table_size('events') <= pg_size_bytes(current_setting('effective_cache_size'))",
 }
 
 // firstPage is how many events are read first if the result is limited by bytes, because their size is not known yet.

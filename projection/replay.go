@@ -32,8 +32,10 @@ type Replay struct {
 	// Unread means that nobody reads the build before it is complete. Its documents are then saved only every half
 	// minute, or when they take too much memory, so that few saves write a document that many events change.
 	Unread bool
-	Fill   domain.Fill                       // of an unread build without a checkpoint: how far it was filled before; zero: not at all
-	Filled func(domain.Fill)                 // called after each save of a fill; may be nil
+	Fill   domain.Fill // of an unread build without a checkpoint: how far it was filled before; zero: not at all
+	// Filled is called before the first save of a fill, after each, and if it is abandoned. It must store a Fill without
+	// a Document before it returns, unless another worker has the build. May be nil.
+	Filled func(ctx context.Context, fill domain.Fill) error
 	Folded func(events, documents int)       // called with the numbers of applied events and changed documents; may be nil
 	Saved  func(documents []domain.Document) // called with the documents of each save, without removed ones; may be nil
 	// Counted is called with the number of events folded, before they are saved. The number is negative if that many
@@ -93,10 +95,12 @@ func (r *Replay) Run(ctx context.Context, log Log, to int64) error {
 			return nil
 		}
 		r.log, r.to = log, to
-		var err error
-		if filling, fillErr := r.continuesFill(ctx); filling {
+		filling, err := r.continuesFill(ctx)
+		switch {
+		case err != nil:
+		case filling:
 			err = r.fill(ctx)
-		} else if err = fillErr; err == nil {
+		default:
 			if err = r.run(ctx, log, to); err == nil {
 				return r.saveCheckpoint(ctx)
 			}
@@ -110,7 +114,7 @@ func (r *Replay) Run(ctx context.Context, log Log, to int64) error {
 // readCheckpoint reads the build's checkpoint, unless it is known.
 func (r *Replay) readCheckpoint(ctx context.Context) error {
 	if r.at.known {
-		r.memory.complete = r.memory.complete || r.at.stored == 0 && !r.neverFills
+		r.memory.complete = r.memory.complete || r.at.stored == 0 && r.Fill.To == 0
 		return nil
 	}
 	checkpoint, err := r.Driver.Checkpoint(ctx, r.Build, r.Tenant)
@@ -119,7 +123,7 @@ func (r *Replay) readCheckpoint(ctx context.Context) error {
 	}
 	r.at = position{known: true, stored: checkpoint, seen: checkpoint, savedAt: time.Now(), maxPerSave: r.at.maxPerSave, refused: r.at.refused}
 	r.forgetUnsaved()
-	r.memory.complete = checkpoint == 0 && !r.neverFills
+	r.memory.complete = checkpoint == 0 && r.Fill.To == 0
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/expr"
@@ -21,17 +23,19 @@ import (
 //
 // The build has no checkpoint while it is filled. A worker that continues a fill makes the documents again that were
 // saved after the last Fill that it knows of, with the same result. Several workers may fill the same build, until one
-// of them saves the checkpoint. A fill leaves faults to the replay in the order of the log: it saves no document that
-// has one, and ends.
+// of them saves the checkpoint. All fill it up to the same position, so the position is stored before the first document
+// is saved: otherwise a late worker could bring a document back that a later event has removed. A fill leaves faults to
+// the replay in the order of the log: it saves no document that has one, and is abandoned.
 type fill struct {
 	*Replay
 	exclusions *domain.Exclusions
-	cut        unsavedDocument // of the last stream of the previous reading, which may have cut the stream off
+	cut        unsavedDocument // of the last stream of the previous slice, which may have cut the stream off
 	pending    []unsavedDocument
 	weight     int // of pending
 	events     int // folded into these
 	cutEvents  int // folded into cut
 	counted    int // reported, including those of an earlier fill that this one continues
+	unrecorded int // folded into saved documents since Fill.Document
 	documents  int // saved
 	saving     *saving
 }
@@ -41,7 +45,7 @@ var errUnfillable = errors.New("the build cannot be filled stream by stream")
 
 // fillable reports whether a build of this kind can be filled.
 func (r *Replay) fillable() bool {
-	return r.Unread && r.at.stored == 0 && !r.neverFills && r.Fold.OwnStream()
+	return r.Unread && r.at.stored == 0 && r.Fold.OwnStream()
 }
 
 // beginsFill reports whether to forget what was folded, and to make all documents by a fill: they do not fit into
@@ -58,60 +62,76 @@ func (r *Replay) beginsFill(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	r.forgetUnsaved()
-	r.Fill = domain.Fill{To: r.to}
-	return true, nil
+	return true, r.setFill(ctx, domain.Fill{To: r.to})
 }
 
 // continuesFill reports whether the build is to be filled.
 func (r *Replay) continuesFill(ctx context.Context) (bool, error) {
-	if !r.fillable() || r.Fill.To == 0 {
+	if !r.fillable() || r.Fill.To == 0 || r.Fill.Abandoned {
 		return false, nil
 	}
+	return true, r.checkFill(ctx)
+}
+
+// checkFill begins the fill again if the documents' database no longer has the last saved document, as after it was
+// restored or has failed over.
+func (r *Replay) checkFill(ctx context.Context) error {
 	if r.Fill.Document == "" {
-		return true, nil
+		return nil
 	}
-	// The documents' database may have been restored to a state before that save.
 	found, err := r.Driver.Load(ctx, r.Build, r.Tenant, []string{r.Fill.Document})
 	if err != nil {
-		return false, fmt.Errorf("load a document of build %d of projection %q: %w", r.Build.Number, r.Build.Name, err)
+		return fmt.Errorf("load a document of build %d of projection %q: %w", r.Build.Number, r.Build.Name, err)
 	}
-	if len(found) == 0 || found[0].Version != r.Fill.Version {
-		r.Fill = domain.Fill{To: r.to}
+	if len(found) > 0 && found[0].Version >= r.Fill.Version {
+		return nil
 	}
-	return true, nil
+	if err := r.setFill(ctx, domain.Fill{To: r.Fill.To}); err != nil {
+		return err
+	}
+	return errRefold
 }
 
 // fill makes the remaining documents and saves the checkpoint. After a fault it returns errRefold, and the documents
 // are made in the order of the log.
 func (r *Replay) fill(ctx context.Context) error {
+	ctx = budget.OfTenant(ctx, r.Tenant)
 	f := &fill{Replay: r}
 	f.count(int(r.Fill.Events))
 	err := f.run(ctx)
 	if err == nil {
 		err = f.startSave(ctx)
 	}
-	if saveErr := f.awaitSave(); err == nil {
+	if saveErr := f.awaitSave(ctx); err == nil {
 		err = saveErr
+	}
+	if err == nil {
+		err = r.checkFill(ctx)
 	}
 	if err == nil {
 		if err = r.Driver.Save(ctx, r.Build, r.Tenant, drivers.Batch{To: r.Fill.To}); err == nil {
 			r.at.saved(r.Fill.To)
 			r.memory.complete = false
 			r.reportFolded(f.counted, f.documents)
-			r.setFill(domain.Fill{})
 			return nil
 		}
 	}
 	r.reportCounted(-f.counted)
 	r.exclusions = nil
+	if errors.Is(err, drivers.ErrStale) {
+		checkpoint, checkErr := r.Driver.Checkpoint(ctx, r.Build, r.Tenant)
+		if checkErr != nil || checkpoint > 0 {
+			r.at.known = false
+			return cmp.Or(checkErr, err)
+		}
+		err = errUnfillable // another worker is filling, or the driver does not allow it
+	}
 	switch {
-	case errors.Is(err, drivers.ErrStale):
-		r.at.known = false
+	case errors.Is(err, errRefold):
 		return err
 	case errors.Is(err, errUnfillable):
-		r.neverFills, r.memory.complete = true, false
-		r.setFill(domain.Fill{})
-		return errRefold
+		r.memory.complete = false
+		return cmp.Or(r.setFill(ctx, domain.Fill{To: r.Fill.To, Abandoned: true}), errRefold)
 	}
 	return fmt.Errorf("make the documents of build %d of projection %q: %w", r.Build.Number, r.Build.Name, err)
 }
@@ -121,11 +141,12 @@ func (f *fill) count(events int) {
 	f.reportCounted(events)
 }
 
-func (r *Replay) setFill(to domain.Fill) {
-	r.Fill = to
-	if r.Filled != nil {
-		r.Filled(to)
+func (r *Replay) setFill(ctx context.Context, fill domain.Fill) error {
+	r.Fill = fill
+	if r.Filled == nil {
+		return nil
 	}
+	return r.Filled(ctx, fill)
 }
 
 // run makes the documents of each category.
@@ -201,61 +222,97 @@ func (f *fill) fillCategory(ctx context.Context, category, after string, upcaste
 	return nil
 }
 
-// foldReading folds a reading, and saves if enough is pending.
+// foldReading folds a reading in slices, and saves whenever enough is pending.
 func (f *fill) foldReading(ctx context.Context, p *prepared) error {
-	if len(p.faults) > 0 {
-		return errUnfillable
+	skipped := func(position int64) bool {
+		_, found := slices.BinarySearch(f.exclusions.Skipped, position)
+		return found
+	}
+	for _, fault := range p.faults {
+		if !skipped(fault.Event.Position) {
+			return errUnfillable
+		}
 	}
 	for i := range p.events {
-		if _, skipped := slices.BinarySearch(f.exclusions.Skipped, p.events[i].Position); skipped {
+		if skipped(p.events[i].Position) {
 			p.keys[i] = ""
 		}
 	}
-	cut := "" // the stream that the reading may have cut off
-	if p.more {
-		cut = p.events[len(p.events)-1].Stream
+	if len(p.events) == 0 { // the one before was cut off at the end of its stream
+		f.endCut()
 	}
-	chains, next := chainsOf(f.Fold, p.keys)
+	for start := 0; start < len(p.events); {
+		end := start + f.countFitting(p.keys[start:])
+		if err := f.foldSlice(ctx, p.events[start:end], p.keys[start:end], p.more || end < len(p.events)); err != nil {
+			return err
+		}
+		start = end
+	}
+	return nil
+}
+
+// foldSlice folds events of one or several streams. more: the last stream may continue.
+func (f *fill) foldSlice(ctx context.Context, events []folding.Event, keys []string, more bool) error {
+	carried, last := f.cut, events[len(events)-1].Stream
+	continues := func(c chain) bool { return c.id == carried.id }
+	chains, next := chainsOf(f.Fold, keys)
 	before := make([]cachedDocument, len(chains))
-	if i := slices.IndexFunc(chains, func(c chain) bool { return c.id == f.cut.id }); i >= 0 {
-		before[i], f.cut = f.cut.cachedDocument, unsavedDocument{}
-	} else if f.cut.id != cut {
-		f.add(f.cut)
-		f.cut = unsavedDocument{}
+	if i := slices.IndexFunc(chains, continues); i >= 0 {
+		before[i] = carried.cachedDocument
 	}
-	outcomes, err := foldChains(ctx, f.Fold, expr.MeterOf(ctx), p.events, chains, next, before)
+	outcomes, err := foldChains(ctx, f.Fold, expr.MeterOf(ctx), events, chains, next, before)
 	if err != nil {
 		return err
 	}
-	for i := range outcomes {
-		o := &outcomes[i]
-		if o.fault != nil || o.unwritable != nil {
-			return errUnfillable
-		}
-		document := unsavedDocument{chains[i].id, cachedDocument{version: o.version, value: o.value, data: o.data}}
-		if !o.touched {
-			document.cachedDocument = before[i]
-		}
-		if document.id == cut {
+	f.cut = unsavedDocument{}
+	whole := len(events) // so many are of streams that have ended
+	if more {
+		f.cut.id = last
+		whole = slices.IndexFunc(events, func(e folding.Event) bool { return e.Stream == last })
+	}
+	keep := func(document unsavedDocument) {
+		if more && document.id == last {
 			f.cut = document
 		} else {
 			f.add(document)
 		}
 	}
-	n := len(p.events)
-	if p.more {
-		n = slices.IndexFunc(p.events, func(e folding.Event) bool { return e.Stream == cut })
+	if !slices.ContainsFunc(chains, continues) { // it has ended, or goes on with skipped events
+		keep(carried)
 	}
-	if n > 0 || !p.more {
-		f.events, f.cutEvents = f.events+f.cutEvents, 0
+	touched, bytes := 0, 0
+	for i := range outcomes {
+		o, document := &outcomes[i], unsavedDocument{chains[i].id, before[i]}
+		if o.fault != nil || o.unwritable != nil {
+			return errUnfillable
+		}
+		if o.touched {
+			document.cachedDocument = cachedDocument{version: o.version, value: o.value, data: o.data}
+			touched, bytes = touched+1, bytes+document.size()
+		}
+		keep(document)
 	}
-	f.events += n
-	f.cutEvents += len(p.events) - n
-	f.count(len(p.events))
+	if f.documentBytes == 0 && touched > 0 {
+		f.documentBytes = max(1, bytes/touched) // until they are written
+	}
+	if whole == 0 && carried.id == last {
+		f.cutEvents += len(events)
+	} else {
+		f.events += f.cutEvents + whole
+		f.cutEvents = len(events) - whole
+	}
+	f.count(len(events))
 	if f.weight >= f.Limits.DocumentBytes/4 {
 		return f.startSave(ctx)
 	}
 	return nil
+}
+
+// endCut takes the stream that was cut off as ended.
+func (f *fill) endCut() {
+	f.add(f.cut)
+	f.events += f.cutEvents
+	f.cut, f.cutEvents = unsavedDocument{}, 0
 }
 
 // add adds a whole document to what is saved next.
@@ -268,7 +325,7 @@ func (f *fill) add(document unsavedDocument) {
 
 // startSave starts to save what is pending, after the previous save has ended.
 func (f *fill) startSave(ctx context.Context) error {
-	if err := f.awaitSave(); err != nil || len(f.pending) == 0 {
+	if err := f.awaitSave(ctx); err != nil || len(f.pending) == 0 {
 		return err
 	}
 	s := &saving{done: make(chan struct{}), documents: f.pending, events: f.events}
@@ -283,7 +340,7 @@ func (f *fill) startSave(ctx context.Context) error {
 }
 
 // awaitSave waits for the running save, and records how far the fill is.
-func (f *fill) awaitSave() error {
+func (f *fill) awaitSave(ctx context.Context) error {
 	s := f.saving
 	if s == nil {
 		return nil
@@ -291,22 +348,26 @@ func (f *fill) awaitSave() error {
 	<-s.done
 	f.saving = nil
 	switch {
-	case unstorable(s.err), errors.Is(s.err, drivers.ErrTimedOut):
+	case unstorable(s.err), errors.Is(s.err, drivers.ErrTimedOut), domain.IsCode(s.err, domain.CodeInvalidRequest):
 		return errUnfillable
 	case s.err != nil:
 		return s.err
 	}
 	f.at.savedAt = time.Now()
 	f.documents += len(s.batch.Upserts)
-	to := f.Fill
-	to.Events += int64(s.events)
-	if n := len(s.batch.Upserts); n > 0 {
-		if f.Saved != nil {
-			f.Saved(s.batch.Upserts)
-		}
-		last := &s.batch.Upserts[n-1] // toBatch has sorted them
-		to.Document, to.Version = last.ID, last.Version
+	f.unrecorded += s.events
+	if len(s.batch.Upserts) == 0 {
+		return nil
 	}
-	f.setFill(to)
-	return nil
+	if err := f.checkFill(ctx); err != nil { // of the save before
+		return err
+	}
+	f.recordDocumentSize(s.batch.Upserts)
+	if f.Saved != nil {
+		f.Saved(s.batch.Upserts)
+	}
+	last := &s.batch.Upserts[len(s.batch.Upserts)-1] // toBatch has sorted them
+	events := f.Fill.Events + int64(f.unrecorded)
+	f.unrecorded = 0
+	return f.setFill(ctx, domain.Fill{To: f.Fill.To, Document: last.ID, Version: last.Version, Events: events})
 }

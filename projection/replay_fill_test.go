@@ -1,8 +1,10 @@
 package projection_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -43,7 +45,7 @@ func TestAFillContinues(t *testing.T) {
 			counting := &tallying{Driver: b.driver}
 			driver := &faulty{Driver: counting}
 			replay := b.filler(t, driver, tenant, int64(number+1), tallied)
-			replay.Fill, replay.Filled = last, func(fill domain.Fill) { last = fill }
+			replay.Fill, replay.Filled = last, func(_ context.Context, fill domain.Fill) error { last = fill; return nil }
 			return replay, driver, counting
 		}
 		replay, driver, counting := fill()
@@ -78,7 +80,7 @@ func TestAFillContinues(t *testing.T) {
 		if n := counting.written.Load(); n != streams-saved {
 			t.Errorf("restored %t: %d documents are written, want %d", restored, n, streams-saved)
 		}
-		if last != (domain.Fill{}) || replay.Position() != 2*streams || counted != 2*streams {
+		if last.To != 2*streams || last.Events != 2*streams || replay.Position() != 2*streams || counted != 2*streams {
 			t.Errorf("in the end the fill is %+v, the position %d, and %d events count", last, replay.Position(), counted)
 		}
 		mustEqual(t, stored(t, t, b, replay.Build, tenant), want)
@@ -100,7 +102,7 @@ func TestAFillStopsBeforeTheLogsFirstFault(t *testing.T) {
 	definition.On = map[string]string{"A": tallied.On["A"], "Wrong": "doc.missing"}
 	var fills []domain.Fill
 	replay := b.filler(t, b.driver, tenant, 1, definition)
-	replay.Filled = func(fill domain.Fill) { fills = append(fills, fill) }
+	replay.Filled = func(_ context.Context, fill domain.Fill) error { fills = append(fills, fill); return nil }
 	counted := 0
 	replay.Counted = func(events int) { counted += events }
 	err := replay.Run(t.Context(), b.store, int64(len(log)))
@@ -111,7 +113,7 @@ func TestAFillStopsBeforeTheLogsFirstFault(t *testing.T) {
 	if replay.Position() != first-1 || int64(counted) != first-1 {
 		t.Errorf("it is at %d, and %d events count; the fault is at %d", replay.Position(), counted, first)
 	}
-	if len(fills) < 2 || fills[len(fills)-1] != (domain.Fill{}) {
+	if len(fills) < 3 || fills[0] != (domain.Fill{To: int64(len(log))}) || fills[len(fills)-1] != (domain.Fill{To: int64(len(log)), Abandoned: true}) {
 		t.Errorf("the fills were %+v", fills)
 	}
 }
@@ -128,7 +130,7 @@ func TestFewEventsAmongManyAreNotFilled(t *testing.T) {
 	definition := tallied
 	definition.On = map[string]string{"Rare": tallied.On["A"]}
 	replay := b.filler(t, b.driver, tenant, 1, definition)
-	replay.Filled = func(fill domain.Fill) { t.Errorf("there is a fill: %+v", fill) }
+	replay.Filled = func(_ context.Context, fill domain.Fill) error { return fmt.Errorf("there is a fill: %+v", fill) }
 	if err := replay.Run(t.Context(), b.store, 400); err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +163,7 @@ func TestAFillSkipsEvents(t *testing.T) {
 	}
 	replay.Registry, replay.Version = b.store.Registry, 1
 	filled := false
-	replay.Filled = func(fill domain.Fill) { filled = filled || fill.Document != "" }
+	replay.Filled = func(_ context.Context, fill domain.Fill) error { filled = filled || fill.Document != ""; return nil }
 	log := b.log(t, tenant)
 	if err := replay.Run(t.Context(), b.store, int64(len(log))); err != nil {
 		t.Fatal(err)
@@ -171,4 +173,98 @@ func TestAFillSkipsEvents(t *testing.T) {
 	}
 	log = slices.DeleteFunc(log, func(e domain.Event) bool { return e.Position >= from && e.Position <= to })
 	mustEqual(t, stored(t, t, b, replay.Build, tenant), fromScratch(t, tallied, log))
+}
+
+// Before a fill saves its first document, the position up to which all workers fill the build is stored: otherwise a late
+// worker could bring a document back that a later event has removed.
+func TestAFillSavesNothingBeforeItsPositionIsStored(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	b.appendMany(t, tenant, 200)
+	driver := &tallying{Driver: b.driver}
+	replay := b.filler(t, driver, tenant, 1, tallied)
+	replay.Filled = func(context.Context, domain.Fill) error { return errInjected }
+	if err := replay.Run(t.Context(), b.store, 200); !errors.Is(err, errInjected) || driver.saves.Load() > 0 {
+		t.Errorf("%d saves, %v", driver.saves.Load(), err)
+	}
+}
+
+// If the documents' database loses saves while a fill runs, as when it fails over, the fill begins again.
+func TestAFillNoticesLostSaves(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	const streams = 200
+	b.appendMany(t, tenant, streams)
+	saves := 0
+	driver := &faulty{Driver: b.driver}
+	replay := b.filler(t, driver, tenant, 1, tallied)
+	driver.rule(func(call string) verdict {
+		if call == "save" {
+			if saves++; saves == 5 {
+				if err := b.driver.DropTenant(t.Context(), replay.Build, tenant); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		return works
+	})
+	if err := replay.Run(t.Context(), b.store, streams); err != nil {
+		t.Fatal(err)
+	}
+	if saves < 10 {
+		t.Errorf("only %d saves", saves)
+	}
+	mustEqual(t, stored(t, t, b, replay.Build, tenant), fromScratch(t, tallied, b.log(t, tenant)))
+}
+
+// A driver of the contract before fills refuses their saves. The documents are then made in the order of the log.
+func TestAFillThatTheDriverRefuses(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	const streams = 200
+	b.appendMany(t, tenant, streams)
+	for number, refusal := range []error{drivers.ErrStale, domain.Errorf(domain.CodeInvalidRequest, "batch", "it stays at 0")} {
+		replay := b.filler(t, earlier{b.driver, refusal}, tenant, int64(number+1), tallied)
+		if err := replay.Run(t.Context(), b.store, streams); err != nil {
+			t.Fatal(err)
+		}
+		mustEqual(t, stored(t, t, b, replay.Build, tenant), fromScratch(t, tallied, b.log(t, tenant)))
+	}
+}
+
+// earlier is a driver that refuses repairs at checkpoint 0.
+type earlier struct {
+	drivers.Driver
+	refusal error
+}
+
+func (e earlier) Save(ctx context.Context, build domain.Build, tenant domain.TenantID, batch drivers.Batch) error {
+	if batch.To == 0 {
+		return e.refusal
+	}
+	return e.Driver.Save(ctx, build, tenant, batch)
+}
+
+// A fill saves in parts, however many documents a reading has.
+func TestAFillsSavesAreLimited(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	const streams = 400
+	b.appendMany(t, tenant, streams)
+	largest := 0
+	driver := &faulty{Driver: b.driver, check: func(batch drivers.Batch) { largest = max(largest, len(batch.Upserts)) }}
+	replay := b.filler(t, driver, tenant, 1, tallied)
+	replay.Limits.Events = streams / 2
+	replay.Limits.DocumentBytes = 40_000 // of some 400 bytes each while values are in memory
+	if err := replay.Run(t.Context(), b.store, streams); err != nil {
+		t.Fatal(err)
+	}
+	if largest == 0 || largest > streams/4 {
+		t.Errorf("the largest save has %d documents", largest)
+	}
+	mustEqual(t, stored(t, t, b, replay.Build, tenant), fromScratch(t, tallied, b.log(t, tenant)))
 }

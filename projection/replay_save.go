@@ -227,17 +227,22 @@ func (r *Replay) wasSaved(s *saving) {
 		most /= 2 // the other half is for unsaved ones, which are held until it is full
 	}
 	r.memory.shrink(most, r.numbered)
-	bytes := 0
-	for i := range s.batch.Upserts {
-		bytes += len(s.batch.Upserts[i].Data)
-	}
-	if n := len(s.batch.Upserts); n > 0 {
-		r.documentBytes = max(1, bytes/n, (r.documentBytes+bytes/n)/2) // it grows at once and shrinks slowly
-	}
+	r.recordDocumentSize(s.batch.Upserts)
 	if r.Saved != nil {
 		r.Saved(s.batch.Upserts)
 	}
 	r.reportFolded(s.events, len(s.batch.Upserts)+len(s.batch.Deletes))
+}
+
+// recordDocumentSize records how large documents are.
+func (r *Replay) recordDocumentSize(saved []domain.Document) {
+	bytes := 0
+	for i := range saved {
+		bytes += len(saved[i].Data)
+	}
+	if n := len(saved); n > 0 {
+		r.documentBytes = max(1, bytes/n, (r.documentBytes+bytes/n)/2) // it grows at once and shrinks slowly
+	}
 }
 
 // fastSave is the duration below which a save with a limited number of events may be followed by one of twice as

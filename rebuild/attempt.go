@@ -182,6 +182,7 @@ func (a *attempt) buildUp(ctx context.Context) error {
 	if err := a.foldUpTo(ctx, a.log, heads); err != nil {
 		return err
 	}
+	a.forgetFills()
 	if err := a.driver.IndexTable(ctx, a.build); err != nil {
 		return fmt.Errorf("index the temporary table: %w", err)
 	}
@@ -364,7 +365,7 @@ func (a *attempt) foldTenant(ctx context.Context, log projection.Log, tenant dom
 	replay := &projection.Replay{
 		Driver: a.driver, Build: a.build, Tenant: tenant, Fold: a.fold, Limits: limits, Unread: true,
 		Registry: a.r.config.Store.Registry, Version: a.version,
-		Fill: a.row.Fills[tenant], Filled: func(fill domain.Fill) { a.setFill(tenant, fill) },
+		Fill: a.row.Fills[tenant], Filled: func(ctx context.Context, fill domain.Fill) error { return a.setFill(ctx, tenant, fill) },
 		Counted: func(events int) {
 			folded.Add(int64(events))
 			a.progress.done.Add(int64(events))
@@ -383,18 +384,28 @@ func (a *attempt) foldTenant(ctx context.Context, log projection.Log, tenant dom
 	return nil
 }
 
-// setFill records how far a tenant's fill is, to be saved with the rebuild's progress. The zero Fill ends it.
-func (a *attempt) setFill(tenant domain.TenantID, fill domain.Fill) {
+// setFill records how far a tenant's fill is. Its beginning and its being abandoned are stored at once, the rest with the
+// rebuild's progress.
+func (a *attempt) setFill(ctx context.Context, tenant domain.TenantID, fill domain.Fill) error {
 	a.work.mu.Lock()
 	defer a.work.mu.Unlock()
-	fills := maps.Clone(a.work.row.Fills) // a save may be reading the map
+	fills := maps.Clone(a.work.row.Fills) // a copy of the row may have the map
 	if fills == nil {
 		fills = make(map[domain.TenantID]domain.Fill)
 	}
-	if fills[tenant] = fill; fill == (domain.Fill{}) {
-		delete(fills, tenant)
-	}
+	fills[tenant] = fill
 	a.work.row.Fills = fills
+	if fill.Document != "" {
+		return nil
+	}
+	return a.saveRow(ctx)
+}
+
+// forgetFills forgets the fills when all tenants have checkpoints.
+func (a *attempt) forgetFills() {
+	a.work.mu.Lock()
+	defer a.work.mu.Unlock()
+	a.work.row.Fills = nil
 }
 
 // position returns how far a tenant's log is folded.
