@@ -49,9 +49,8 @@ type Replay struct {
 	documentBytes int // recent size of a document; 0: unknown
 	eventBytes    int // recent size of an event; 0: unknown
 
-	log        Log   // of this Run
-	to         int64 // of this Run
-	neverFills bool  // a fill has met a fault
+	log Log   // of this Run
+	to  int64 // of this Run
 
 	memory     documentMemory     // documents in memory, including unsaved ones
 	pending    pendingSave        // folded, to be saved together

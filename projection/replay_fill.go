@@ -53,7 +53,7 @@ func (r *Replay) fillable() bool {
 // are those of a log that does not fit into the database's memory.
 func (r *Replay) beginsFill(ctx context.Context) (bool, error) {
 	g := &r.pending
-	if !r.fillable() || r.Fill.To > 0 || r.saving != nil || g.weight < r.Limits.DocumentBytes/4 ||
+	if !r.fillable() || r.Fill.To > 0 || r.saving != nil || g.weight < r.unsavedLimit() ||
 		g.upTo > r.to/2 || int64(g.events) < g.upTo/2 || len(g.waiting) > 0 || r.at.maxPerSave > 0 || r.at.refused != nil {
 		return false, nil
 	}
@@ -277,7 +277,7 @@ func (f *fill) foldSlice(ctx context.Context, events []folding.Event, keys []str
 			f.add(document)
 		}
 	}
-	if !slices.ContainsFunc(chains, continues) { // it has ended, or goes on with skipped events
+	if !slices.ContainsFunc(chains, continues) { // it has ended, or continues with skipped events
 		keep(carried)
 	}
 	touched, bytes := 0, 0

@@ -89,11 +89,14 @@ func (r *Replay) saveIsDue() bool {
 			return time.Since(g.since) >= unreadInterval
 		}
 		r.compact()
-		return g.weight >= most/8*7 // less: compacting has made room
+		return g.weight >= r.unsavedLimit() // less: compacting has made room
 	}
 	return g.weight >= most || g.events >= readingsPerSave*r.Limits.Events ||
 		time.Since(g.since) >= min(max(saveInterval, foldingPerSave*r.saveTook), longestInterval)
 }
+
+// unsavedLimit is how much unsaved documents of an unread build may weigh in their stored form.
+func (r *Replay) unsavedLimit() int { return r.Limits.DocumentBytes / 2 / 8 * 7 }
 
 // compact turns the documents in memory into their stored form, which takes a fraction of the memory and is what a save
 // needs. One that has no stored form stays as it is: its save finds the event responsible.
