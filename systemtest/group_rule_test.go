@@ -153,9 +153,23 @@ func (g *groupRule) again(o *observed, n int, earlier *observedAttempt, d *clien
 			given = true
 		}
 	}
-	if !given && n < d.Attempt && got.Before(earlier.deadline) {
-		g.broken("event %s: attempt %d comes %s before the deadline of attempt %d, which nobody gave back", d.Event.Id, d.Attempt, earlier.deadline.Sub(got), n)
+	if until := earlier.leasedUntil(); !given && n < d.Attempt && got.Before(until) {
+		g.broken("event %s: attempt %d comes %s before the deadline of attempt %d, which nobody gave back", d.Event.Id, d.Attempt, until.Sub(got), n)
 	}
+}
+
+// leasedUntil returns the earliest time at which the lease can end. After slow saves a lease is granted for longer than
+// an extension asks for. So an extension may bring the deadline forward, also one whose answer was lost.
+func (a *observedAttempt) leasedUntil() time.Time {
+	until := a.deadline
+	for _, answer := range a.answers {
+		if answer.kind == "extend" {
+			if until = a.deadline; answer.sent.Add(extendBy).Before(until) {
+				until = answer.sent.Add(extendBy)
+			}
+		}
+	}
+	return until
 }
 
 // alone checks that no other member works on the partition of a delivery.
@@ -166,8 +180,8 @@ func (g *groupRule) alone(now *observedAttempt) {
 			for _, answer := range other.answers {
 				answered = answered || answer.kind != "extend"
 			}
-			if other.partition == now.partition && other.member != now.member && !g.gone[other.member] && !answered && now.got.Before(other.deadline) {
-				g.broken("partition %d goes to another member while attempt %d of event %s is in flight for %s", now.partition, n, o.event.Id, other.deadline.Sub(now.got))
+			if other.partition == now.partition && other.member != now.member && !g.gone[other.member] && !answered && now.got.Before(other.leasedUntil()) {
+				g.broken("partition %d goes to another member while attempt %d of event %s is in flight for %s", now.partition, n, o.event.Id, other.leasedUntil().Sub(now.got))
 			}
 		}
 	}
@@ -187,9 +201,9 @@ func (g *groupRule) inOrder(o *observed, got time.Time) {
 				answered = answered || answer.kind != "extend"
 			}
 			settled = settled || n >= g.maxAttempts
-			if !answered && !g.gone[a.member] && got.Before(a.deadline) {
+			if !answered && !g.gone[a.member] && got.Before(a.leasedUntil()) {
 				g.broken("stream %s: version %d is delivered while attempt %d of version %d is in flight for another %s",
-					o.event.Stream, o.event.Version, n, other.event.Version, a.deadline.Sub(got))
+					o.event.Stream, o.event.Version, n, other.event.Version, a.leasedUntil().Sub(got))
 			}
 		}
 		if other.event.Version < o.event.Version && !settled && other.overtaken == "" {
