@@ -1,0 +1,55 @@
+package migrations
+
+// Kind says where a table's rows are if the database is sharded.
+type Kind int
+
+const (
+	// Distributed tables have each tenant's rows on one node, together with those of manifold.logs. A statement on one
+	// names the tenant.
+	Distributed Kind = iota + 1
+	// Reference tables are small and have all rows on every node, so that any statement can join them. To write one
+	// locks it for all tenants: no append, read, query or delivery does.
+	Reference
+)
+
+// Tables classifies every table of the schema manifold. The column by which a table is distributed is tenant_id.
+var Tables = map[string]Kind{
+	"aggregates":           Distributed,
+	"build_losses":         Distributed,
+	"build_numbers":        Distributed,
+	"dead_letters":         Distributed,
+	"events":               Distributed,
+	"faults":               Distributed,
+	"keys":                 Distributed,
+	"logs":                 Distributed,
+	"parked_documents":     Distributed,
+	"parked_events":        Distributed,
+	"projection_versions":  Distributed,
+	"replays":              Distributed,
+	"retention_floors":     Distributed,
+	"retention_policies":   Distributed,
+	"retention_spared":     Distributed,
+	"skipped_events":       Distributed,
+	"snapshots":            Distributed,
+	"stream_floors":        Distributed,
+	"subscription_ledgers": Distributed,
+	"subscription_members": Distributed,
+	"subscription_retries": Distributed,
+	"subscriptions":        Distributed,
+	"tenant_builds":        Distributed,
+	"tickets":              Distributed,
+	"webhook_attempts":     Distributed,
+	"webhook_claims":       Distributed,
+	"webhook_secrets":      Distributed,
+	"webhooks":             Distributed,
+
+	"members":           Reference,
+	"projections":       Reference, // shared ones belong to no tenant, and statements join them with tenants' rows
+	"rebuilds":          Reference,
+	"retired_builds":    Reference,
+	"service_consumers": Reference,
+	"service_secrets":   Reference,
+	"tenants":           Reference,
+	"upcaster_sets":     Reference,
+	"upcasters":         Reference,
+}
