@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,12 +60,14 @@ type group struct {
 	tenant domain.TenantID
 	name   string
 
-	known       atomic.Pointer[domain.Group] // as last read
-	head        atomic.Int64                 // of the tenant's log, as far as known
-	filterTurn  chan struct{}                // one entry while a filter of the tenant's groups runs
-	peeking     chan struct{}                // one entry while a peek at one of the tenant's groups runs
-	sharedReads *sharedReads                 // reads the log for the tenant's groups
-	waiting     atomic.Int64                 // receives
+	known      atomic.Pointer[domain.Group] // as last read
+	head       atomic.Int64                 // of the tenant's log, as far as known
+	filterTurn chan struct{}                // one entry while a filter of the tenant's groups runs
+	peeking    chan struct{}                // one entry while a peek at one of the tenant's groups runs
+	waiting    atomic.Int64                 // receives
+
+	sharedReads    *sharedReads    // reads the log for the tenant's groups
+	sharedRechecks *sharedRechecks // reads revisions for them
 
 	members  membership     // of a group with partitions
 	rotation atomic.Uint64  // the partition that the next receive of a member starts with
@@ -232,11 +236,12 @@ func (g *Groups) use(ctx context.Context, tenant domain.TenantID, name string) (
 	gr = &group{tenant: tenant, name: name, parts: make(map[int]*partition), filterTurn: make(chan struct{}, 1), peeking: make(chan struct{}, 1)}
 	gr.setKnown(found)
 	for _, other := range g.byTenant[tenant] {
-		gr.filterTurn, gr.peeking, gr.sharedReads = other.filterTurn, other.peeking, other.sharedReads
+		gr.filterTurn, gr.peeking, gr.sharedReads, gr.sharedRechecks = other.filterTurn, other.peeking, other.sharedReads, other.sharedRechecks
 		break
 	}
 	if gr.sharedReads == nil {
 		gr.sharedReads = &sharedReads{log: g.config.Events, groups: func() int { return g.inUse(tenant) }, memory: &g.memory, events: sharedEvents}
+		gr.sharedRechecks = &sharedRechecks{store: g.config.Store, tenant: tenant, names: func() []string { return g.namesInUse(tenant) }}
 	}
 	if g.byTenant[tenant] == nil {
 		g.byTenant[tenant] = make(map[string]*group)
@@ -250,6 +255,13 @@ func (g *Groups) inUse(tenant domain.TenantID) int {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	return len(g.byTenant[tenant])
+}
+
+// namesInUse returns the names of a tenant's groups in use.
+func (g *Groups) namesInUse(tenant domain.TenantID) []string {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return slices.Collect(maps.Keys(g.byTenant[tenant]))
 }
 
 // partition returns a partition of a group that is in use.

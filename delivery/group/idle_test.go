@@ -3,6 +3,7 @@ package group_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -156,4 +157,48 @@ func TestReceivesThatWaitAreBounded(t *testing.T) {
 	}
 	b.append(t, "order-1")
 	mustPositions(t, b.wait(t, "g", 1, 10*time.Second), 1)
+}
+
+// Waiting groups of one tenant have their ledgers checked together, and still find what another process has changed
+// without a notice.
+func TestWaitingGroupsRecheckTogether(t *testing.T) {
+	t.Parallel()
+	const groups = 15
+	b := newGroupBench(t)
+	b.append(t, "order-1")
+	s, network := b.through(t)
+	var ledgers, together atomic.Int64
+	count(network, "manifold_ledger", &ledgers)
+	count(network, "manifold_ledger_revisions", &together)
+	waiting := groupsOf(s) // it does not listen for notices
+	name := func(i int) string { return fmt.Sprint("g", i) }
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	found := make(chan int, groups)
+	var receives sync.WaitGroup
+	for i := range groups {
+		b.put(t, name(i), domain.GroupDefinition{AckTimeout: time.Hour})
+		mustPositions(t, b.receive(t, name(i), 1), 1)
+		receives.Go(func() {
+			deliveries, err := waiting.Receive(ctx, b.tenant, name(i), group.Receive{Wait: 30 * time.Second})
+			if err == nil && len(deliveries) == 1 {
+				found <- i
+			}
+		})
+	}
+	// Each reads its ledger when it begins.
+	for ledgers.Load() < groups {
+		pause(t)
+	}
+	if _, err := b.groups.Seek(t.Context(), b.tenant, name(3), domain.From{Position: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if i := <-found; i != 3 {
+		t.Errorf("group %d was given an event; want 3", i)
+	}
+	if ledgers, together := ledgers.Load(), together.Load(); together == 0 || together > groups/3 || ledgers > groups+groups/3 {
+		t.Errorf("%d groups read %d ledgers one by one, and revisions %d times", groups, ledgers, together)
+	}
+	cancel()
+	receives.Wait()
 }

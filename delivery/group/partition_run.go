@@ -255,11 +255,12 @@ func (p *partition) readLedger(ctx context.Context, wait bool) error {
 		}
 	}
 	p.group.setKnown(row.Group)
-	same := p.ledgerKnown && row.Revision == p.row.Revision && row.Group.Revision == p.row.Group.Revision
-	if p.recheckAfter = lookAgain; same && asked.Sub(p.checkedAt) >= lookAgain {
-		p.recheckAfter = lookSeldom
+	if p.ledgerKnown && row.Revision == p.row.Revision && row.Group.Revision == p.row.Group.Revision {
+		p.noteUnchanged(asked)
+	} else {
+		p.recheckAfter, p.checkedAt = lookAgain, asked
 	}
-	p.row, p.ledger, p.ledgerKnown, p.checkedAt = row, l, true, asked
+	p.row, p.ledger, p.ledgerKnown = row, l, true
 	p.row.Ledger, p.row.Retries, p.row.Replays = nil, nil, nil // the ledger has them
 	p.ahead.seekTo(l.readTo)
 	p.streams.clear()

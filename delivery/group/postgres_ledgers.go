@@ -100,6 +100,24 @@ func (s *Postgres) Ledger(ctx context.Context, tenant domain.TenantID, name stri
 	return row, nil
 }
 
+var readRevisions = pg.Statement{Name: "manifold_ledger_revisions", SQL: `
+	select s.name, l.partition::bigint, s.revision, l.revision, clock_timestamp()
+	from subscriptions as s
+	join subscription_ledgers as l on l.tenant_id = s.tenant_id and l.name = s.name
+	where s.tenant_id = $1::uuid and s.name = any($2::text[])`}
+
+// LedgerRevisions returns the revisions of the ledgers of a tenant's groups with these names, and the database's clock.
+func (s *Postgres) LedgerRevisions(ctx context.Context, tenant domain.TenantID, names []string) (now time.Time, revisions map[ledgerKey]ledgerRevisions, err error) {
+	err = s.db.Read(ctx, tenant, func() { revisions = make(map[ledgerKey]ledgerRevisions) }, pg.Query{
+		Statement: &readRevisions, Params: [][]byte{pg.TenantParam(tenant), pg.TextsParam(names)}, Row: func(values [][]byte) error {
+			revisions[ledgerKey{string(values[0]), int(pg.Int8Value(values[1]))}] = ledgerRevisions{pg.Int8Value(values[2]), pg.Int8Value(values[3])}
+			now = pg.TimeValue(values[4])
+			return nil
+		},
+	})
+	return now, revisions, err
+}
+
 func ledgerParams(tenant domain.TenantID, name string, partition int) [][]byte {
 	return [][]byte{pg.TenantParam(tenant), []byte(name), pg.Int4Param(partition)}
 }

@@ -18,6 +18,7 @@ type step struct {
 	dueRequests []*dueRequest
 	sweepDue    bool
 	outdated    bool
+	recheckDue  bool // the known ledger may be outdated
 	ledgerRead  bool // the ledger was read in this step
 	began       time.Time
 
@@ -54,7 +55,7 @@ func (p *partition) newStep() *step {
 		}
 	}
 	// A notice may be lost. So waiting receives look again in time, however often others ask meanwhile.
-	s.outdated = s.outdated || len(s.receives) > 0 && time.Since(p.checkedAt) >= p.recheckAfter
+	s.recheckDue = len(s.receives) > 0 && time.Since(p.checkedAt) >= p.recheckAfter
 	p.sweepDue, p.outdated, p.mayDeliver = false, false, false
 	return s
 }
@@ -101,6 +102,9 @@ const (
 // repeatTries makes tries until one is done or the step fails.
 func (s *step) repeatTries(ctx context.Context) error {
 	p := s.p
+	if p.ledgerKnown && s.recheckDue && !s.outdated {
+		s.outdated = !p.recheck(ctx)
+	}
 	for try := 0; try < stepTries; try++ {
 		if try > 1 {
 			if err := pause(ctx, conflictPause*time.Duration(try)); err != nil {

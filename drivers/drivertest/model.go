@@ -73,7 +73,7 @@ func drawBatch(t *rapid.T, label string, from int64) drivers.Batch {
 func drawRepair(t *rapid.T, label string, c *contents) drivers.Batch {
 	batch := drivers.Batch{From: c.checkpoint, To: c.checkpoint}
 	if c.checkpoint == 0 {
-		batch.To = 8 // as versions are concerned
+		batch.To = 8 // bounds the versions that are drawn
 		drawChanges(t, label, &batch, 0)
 		batch.To, batch.Deletes = 0, nil
 		return batch
