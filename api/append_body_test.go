@@ -54,6 +54,10 @@ func TestAppendBodyIsAlikeToTheContract(t *testing.T) {
 		request := drawRequest(t)
 		agree(t, request, "AppendRequest", func(text []byte) error { _, err := wire.DecodeAppend(text); return err })
 	})
+	rapid.Check(t, func(t *rapid.T) {
+		attempts := drawAttempts(t)
+		agree(t, attempts, "Attempts", func(text []byte) error { _, err := wire.DecodeAttempts(text); return err })
+	})
 }
 
 // strange are values of every kind, for a place that requires another kind.
@@ -126,6 +130,38 @@ func drawRequest(t *rapid.T) any {
 		request["colour"] = 1
 	case 2:
 		request["streams"] = strange.Draw(t, "streams")
+	case 3:
+		return strange.Draw(t, "request")
+	}
+	return request
+}
+
+func drawAttempts(t *rapid.T) any {
+	ids := []any{}
+	for range rapid.SampledFrom([]int{0, 1, 2, 3, 1000, 1001}).Draw(t, "ids") {
+		ids = append(ids, map[string]any{"id": "0190d3a4-5b6c-7DEF-8123-456789abcde0", "attempt": len(ids) + 1})
+	}
+	if len(ids) > 0 && rapid.Bool().Draw(t, "change of an attempt") {
+		changed := ids[rapid.IntRange(0, len(ids)-1).Draw(t, "attempt")].(map[string]any)
+		switch field := rapid.SampledFrom([]string{"id", "attempt"}).Draw(t, "field"); rapid.IntRange(0, 3).Draw(t, "change") {
+		case 0:
+			delete(changed, field)
+		case 1:
+			changed[field] = strange.Draw(t, "value")
+		case 2:
+			changed[rapid.StringMatching(`[a-z]{1,3}`).Draw(t, "unknown")] = 1
+		case 3:
+			changed["id"] = rapid.SampledFrom([]string{"0190d3a45b6c7def8123456789abcde0", "{0190d3a4-5b6c-7def-8123-456789abcde0}", "00000000-0000-0000-0000-000000000000"}).Draw(t, "id")
+		}
+	}
+	request := map[string]any{"ids": ids}
+	switch rapid.IntRange(0, 9).Draw(t, "change of the request") {
+	case 0:
+		delete(request, "ids")
+	case 1:
+		request["colour"] = 1
+	case 2:
+		request["ids"] = strange.Draw(t, "ids")
 	case 3:
 		return strange.Draw(t, "request")
 	}

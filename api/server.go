@@ -202,6 +202,7 @@ func (s *Server) routes() error {
 	add("GET", "/v1/subscribe/categories/{category}", following, s.followCategory)
 	add("GET", "/v1/ws", following, s.gateway)
 	add("POST", "/v1/subscriptions/{name}/receive", plain, s.receive)
+	add("POST", "/v1/subscriptions/{name}/ack", plain, s.ackEvents)
 	add("GET", "/v1/subscriptions/{name}/peek", plain, s.peekSubscription)
 	add("GET", "/v1/subscriptions/{name}/dead-letters", plain, s.listDeadLetters)
 	add("GET", "/asyncapi.yaml", plain, s.serveAsyncContract)

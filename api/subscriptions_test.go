@@ -491,7 +491,7 @@ func TestProblemsOfGroups(t *testing.T) {
 		{post("ack", `{`+ids(1001)+`}`), 400, domain.CodeInvalidRequest, "ids", "1 to 1000"},
 		{post("ack", `{"ids":["`+id+`"]}`), 400, domain.CodeInvalidRequest, "ids[0]", "object"},
 		{post("ack", `{"ids":[{"id":"`+id+`"}]}`), 400, domain.CodeInvalidRequest, "ids[0]", "required field missing: attempt"},
-		{post("ack", `{"ids":[{"id":"7","attempt":1}]}`), 400, domain.CodeInvalidRequest, "ids[0].id", "must look like"},
+		{post("ack", `{"ids":[{"id":"7","attempt":1}]}`), 400, domain.CodeInvalidRequest, "ids[0].id", "not a UUID such as"},
 		{post("ack", `{"ids":[{"id":"`+id+`","attempt":0}]}`), 400, domain.CodeInvalidRequest, "ids[0].attempt", "at least 1"},
 		{post("ack/"+id, ``), 400, domain.CodeInvalidRequest, "query attempt", "required, but missing"},
 		{post("ack/"+id+"?attempt=x", ``), 400, domain.CodeInvalidRequest, "query attempt", "whole number"},

@@ -2481,9 +2481,6 @@ type TakeSnapshotJSONRequestBody = NewSnapshot
 // PutSubscriptionJSONRequestBody defines body for PutSubscription for application/json ContentType.
 type PutSubscriptionJSONRequestBody = NewSubscription
 
-// AckEventsJSONRequestBody defines body for AckEvents for application/json ContentType.
-type AckEventsJSONRequestBody = Attempts
-
 // ExtendEventsJSONRequestBody defines body for ExtendEvents for application/json ContentType.
 type ExtendEventsJSONRequestBody = Extend
 
@@ -2871,9 +2868,6 @@ func Register[C any](operations Operations[C], add func(method, path string, han
 	})
 	add("PUT", "/v1/subscriptions/{name}", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodePutSubscription, operations.PutSubscription)
-	})
-	add("POST", "/v1/subscriptions/{name}/ack", func(ctx echo.Context, caller C) error {
-		return answer(ctx, caller, decodeAckEvents, operations.AckEvents)
 	})
 	add("POST", "/v1/subscriptions/{name}/ack/{eventId}", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodeAckEvent, operations.AckEvent)
@@ -3321,12 +3315,6 @@ type PutSubscriptionRequest struct {
 	Body PutSubscriptionJSONRequestBody
 }
 
-// AckEventsRequest is the decoded request of an operation.
-type AckEventsRequest struct {
-	Name GroupName
-	Body AckEventsJSONRequestBody
-}
-
 // AckEventRequest is the decoded request of an operation.
 type AckEventRequest struct {
 	Name    GroupName
@@ -3729,9 +3717,6 @@ type Operations[C any] interface {
 	// PutSubscription Create or change a group
 	// (PUT /v1/subscriptions/{name})
 	PutSubscription(ctx context.Context, caller C, request PutSubscriptionRequest) (*Response, error)
-	// AckEvents Acknowledge events
-	// (POST /v1/subscriptions/{name}/ack)
-	AckEvents(ctx context.Context, caller C, request AckEventsRequest) (*Response, error)
 	// AckEvent Acknowledge one event
 	// (POST /v1/subscriptions/{name}/ack/{eventId})
 	AckEvent(ctx context.Context, caller C, request AckEventRequest) (*Response, error)
@@ -4592,17 +4577,6 @@ func decodeGetSubscription(ctx echo.Context) (request GetSubscriptionRequest, er
 }
 
 func decodePutSubscription(ctx echo.Context) (request PutSubscriptionRequest, err error) {
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
-		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
-	})
-	if err != nil {
-		return request, invalidParameter("name", err)
-	}
-	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
-	return request, err
-}
-
-func decodeAckEvents(ctx echo.Context) (request AckEventsRequest, err error) {
 	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
 		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
 	})

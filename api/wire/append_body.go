@@ -9,12 +9,12 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// bodyReader decodes the bodies of append requests in one pass. It keeps data and metadata as the bytes that came in,
-// and checks every limit on the way. It implements the schemas NewEvents and AppendRequest of openapi.yaml, and a test
-// checks that they agree. It is stricter where a schema cannot express a rule: sizes, nesting, what JSONB can store,
-// and duplicate ids in a request.
+// bodyReader decodes the bodies of frequent requests in one pass. It keeps data and metadata as the bytes that came in,
+// and checks every limit on the way. It implements the schemas NewEvents, AppendRequest and Attempts of openapi.yaml,
+// and a test checks that they agree. It is stricter where a schema cannot express a rule: sizes, nesting, what JSONB can
+// store, and duplicate ids in a request.
 //
-// A decoder is for one body.
+// A bodyReader is for one body.
 type bodyReader struct {
 	text   []byte
 	scan   *domain.JSONScanner
@@ -201,7 +201,7 @@ func (d *bodyReader) readEventFields() (event domain.NewEvent, at string, err er
 	given, at, err := d.readObject(eventFields, func(name string) (err error) {
 		switch name {
 		case "id":
-			event.ID, err = d.readID()
+			event.ID, err = d.readNewID()
 		case "type":
 			if event.Type, err = d.readString(""); err == nil {
 				err = domain.CheckType("", event.Type)
@@ -241,6 +241,15 @@ func (d *bodyReader) readString(where string) (string, error) {
 	return domain.UnquoteJSON(raw), nil
 }
 
+// readNewID reads the id that a new event gets.
+func (d *bodyReader) readNewID() (domain.EventID, error) {
+	id, err := d.readID()
+	if err == nil && id.IsZero() {
+		err = domain.Errorf(domain.CodeInvalidRequest, "", "the nil UUID is no event's id")
+	}
+	return id, err
+}
+
 func (d *bodyReader) readID() (domain.EventID, error) {
 	text, err := d.readString("")
 	if err != nil {
@@ -249,9 +258,6 @@ func (d *bodyReader) readID() (domain.EventID, error) {
 	id, err := domain.ParseEventID(text)
 	if err != nil {
 		return id, domain.Errorf(domain.CodeInvalidRequest, "", "%s", err)
-	}
-	if id.IsZero() {
-		return id, domain.Errorf(domain.CodeInvalidRequest, "", "the nil UUID is no event's id")
 	}
 	return id, nil
 }
