@@ -117,6 +117,42 @@ func TestKillPostgreSQL(t *testing.T) {
 	})
 }
 
+// Tenants that share transactions lose nothing, and append nothing twice, when the service is killed, and when it and
+// PostgreSQL are killed together.
+func TestKillDuringSharedCommits(t *testing.T) {
+	t.Parallel()
+	r := chance(t)
+	server := pgtest.Private(t, pgtest.Options{})
+	db := pgtest.Migrated(t, server)
+	s := serve(t, db)
+	w := newAppends(t, services{s}, "a", "b", "c", "d", "e", "f", "g", "h")
+	w.load(2, r.Uint64())
+	for round := range 4 {
+		if w.await(r.IntN(len(w.tenants)), 20+r.IntN(40)); w.quit.Err() != nil {
+			break
+		}
+		s.kill()
+		if round%2 == 1 {
+			server.Kill()
+			if err := server.Restart(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.start()
+	}
+	w.await(0, 20)
+	w.finish()
+	var shared int
+	err := db.Pool(t, pgtest.RoleSuperuser, 1).QueryRow(t.Context(), `
+		select count(*) from (select xmin::text from manifold.events group by 1 having count(distinct tenant_id) > 1) as t`).Scan(&shared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if t.Logf("%d transactions were shared", shared); shared < 10 {
+		t.Errorf("only %d transactions were shared", shared)
+	}
+}
+
 // Document saves that a database crash has reverted are repeated automatically, even if nothing more is appended: a
 // read with the acknowledged position returns them.
 func TestSavesLostInACrash(t *testing.T) {

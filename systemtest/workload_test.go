@@ -61,19 +61,10 @@ type target struct {
 // newWorkload makes tenants, with events, and projections: one of each tenant's own, and a shared one.
 func newWorkload(t *testing.T, at site) *workload {
 	t.Helper()
-	w := &workload{t: t, operator: newUser(t, at, operatorKey)}
-	w.quit, w.end = context.WithCancel(t.Context())
-	w.calm, w.calmDown = context.WithCancel(w.quit)
-	t.Cleanup(func() {
-		w.end()
-		w.all.Wait()
-	})
+	w := newAppends(t, at, "acme", "umbrella")
 	shared := &target{by: w.operator, name: "shared-sums", edition: 1}
-	for _, name := range []string{"acme", "umbrella"} {
-		_, u := newTenant(t, w.operator, name)
-		p := &tenantLoad{user: u, name: name, history: newHistory()}
-		w.tenants = append(w.tenants, p)
-		w.targets = append(w.targets, &target{by: u, name: "own-sums", tenants: []*tenantLoad{p}, edition: int64(len(w.tenants))})
+	for i, p := range w.tenants {
+		w.targets = append(w.targets, &target{by: p.user, name: "own-sums", tenants: []*tenantLoad{p}, edition: int64(i + 1)})
 		p.fill(t)
 	}
 	shared.tenants = w.tenants
@@ -85,6 +76,23 @@ func newWorkload(t *testing.T, at site) *workload {
 				t.Fatal(err)
 			}
 		}
+	}
+	return w
+}
+
+// newAppends makes tenants with empty logs, and no projections.
+func newAppends(t *testing.T, at site, tenants ...string) *workload {
+	t.Helper()
+	w := &workload{t: t, operator: newUser(t, at, operatorKey)}
+	w.quit, w.end = context.WithCancel(t.Context())
+	w.calm, w.calmDown = context.WithCancel(w.quit)
+	t.Cleanup(func() {
+		w.end()
+		w.all.Wait()
+	})
+	for _, name := range tenants {
+		_, u := newTenant(t, w.operator, name)
+		w.tenants = append(w.tenants, &tenantLoad{user: u, name: name, history: newHistory()})
 	}
 	return w
 }
