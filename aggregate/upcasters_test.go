@@ -85,6 +85,7 @@ func TestSnapshotsAreRenewed(t *testing.T) {
 	definition := adding("sum")
 	definition.SnapshotEvery = 1000 // so that none is due by itself
 	must(t, states.Put(t.Context(), tenant, definition))
+	waitForRenewals(t, states) // Put's own, which would take a snapshot of these events as well
 	add(t, s, states, tenant, "sum-1", 1, 20)
 	_, err := states.TakeSnapshot(t.Context(), tenant, "sum-1", false)
 	must(t, err)
