@@ -71,9 +71,9 @@ func TestRareTypesAreReadFromTheIndex(t *testing.T) {
 		}
 		var plans []struct {
 			Plan struct {
-				Hit  int `json:"Shared Hit Blocks"`
-				Read int `json:"Shared Read Blocks"`
-				Rows int `json:"Actual Rows"`
+				Hit  int     `json:"Shared Hit Blocks"`
+				Read int     `json:"Shared Read Blocks"`
+				Rows float64 `json:"Actual Rows"` // from version 18, with decimals
 			}
 		}
 		if err := json.Unmarshal(plan, &plans); err != nil {
@@ -82,7 +82,7 @@ func TestRareTypesAreReadFromTheIndex(t *testing.T) {
 		if err := conn.Conn().DeallocateAll(ctx); err != nil {
 			t.Fatal(err)
 		}
-		return plans[0].Plan.Hit + plans[0].Plan.Read, plans[0].Plan.Rows
+		return plans[0].Plan.Hit + plans[0].Plan.Read, int(plans[0].Plan.Rows)
 	}
 	arguments := func(from int, types string) string {
 		return fmt.Sprintf("%s, %d, %d, 20000, '{order}', '{%s}'", id, from, int64(math.MaxInt64), types)
