@@ -22,7 +22,7 @@ var downloads = []struct {
 	{16, embeddedpostgres.V16},
 	{15, embeddedpostgres.V15},
 	{14, embeddedpostgres.V14},
-	{18, embeddedpostgres.V18}, // only on request: the newest is not the default until Manifold is tested on it
+	{18, embeddedpostgres.V18}, // only on request, because we have not tested its download
 }
 
 // source is where downloads come from, and where they are stored.

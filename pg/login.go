@@ -15,7 +15,7 @@ import (
 type Login struct {
 	User        string
 	ServerIs    string        // the server's version, such as "16.4"
-	Supported   bool          // Manifold supports the server's version
+	Major       int           // the server's major version, such as 16
 	ClockAhead  time.Duration // the server's clock minus this machine's, to within half a round trip
 	RoundTrip   time.Duration
 	Superuser   bool
@@ -26,8 +26,11 @@ type Login struct {
 	HasTooMuch  []string // privileges that its role must not have
 }
 
-// oldestServer is the oldest supported version, as in server_version_num.
-const oldestServer = 140000
+// The supported major versions of PostgreSQL.
+const (
+	OldestMajor = 14
+	NewestMajor = 18 // the newest that the tests run on; later ones are expected to work
+)
 
 // rights lists the privileges that a role needs and those it must not have: table -> privileges. A role without an
 // entry has none.
@@ -94,7 +97,6 @@ func CheckLogin(ctx context.Context, url string, role migrations.Role) (Login, e
 		_ = conn.Close(closing) // the result does not depend on it
 	}()
 	login := Login{}
-	var version int
 	var now time.Time
 	sent := time.Now()
 	// The time is requested alone, so that nothing else is in the round trip.
@@ -104,15 +106,14 @@ func CheckLogin(ctx context.Context, url string, role migrations.Role) (Login, e
 	login.RoundTrip = time.Since(sent)
 	login.ClockAhead = now.Sub(sent.Add(login.RoundTrip / 2))
 	err = conn.QueryRow(ctx, `
-		select current_user, current_setting('server_version'), current_setting('server_version_num')::int,
+		select current_user, current_setting('server_version'), current_setting('server_version_num')::int / 10000,
 		  r.rolsuper, r.rolbypassrls, r.rolcreaterole or r.rolcreatedb,
 		  coalesce((select pg_has_role(current_user, c.relowner, 'member') from pg_class c where c.oid = to_regclass('manifold.events')), false)
 		from pg_roles r where r.rolname = current_user`).
-		Scan(&login.User, &login.ServerIs, &version, &login.Superuser, &login.SeesAll, &login.Administers, &login.OwnsLog)
+		Scan(&login.User, &login.ServerIs, &login.Major, &login.Superuser, &login.SeesAll, &login.Administers, &login.OwnsLog)
 	if err != nil {
 		return Login{}, fmt.Errorf("look at the login: %w", err)
 	}
-	login.Supported = version >= oldestServer
 	for has, tables := range map[bool]map[string]string{true: rights[role].mustNot, false: rights[role].needs} {
 		for table, privileges := range tables {
 			found, err := privilegesOn(ctx, conn, table, strings.Fields(privileges), has)

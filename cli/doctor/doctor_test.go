@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/manifold-es/manifold/drivers/postgres"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/pg"
 	"github.com/manifold-es/manifold/service"
 	"github.com/manifold-es/manifold/tables"
 )
@@ -114,6 +116,20 @@ func TestDoctorOfTheHealthy(t *testing.T) {
 	err = reports.Pool(t, pgtest.RoleSuperuser, 1).QueryRow(t.Context(), "select count(*) from pg_class where relname like '%doctor%'").Scan(&left)
 	if err != nil || left > 0 {
 		t.Errorf("%d things are left, %v", left, err)
+	}
+}
+
+func TestServersVersionIsJudged(t *testing.T) {
+	t.Parallel()
+	for major, want := range map[int]Verdict{
+		pg.OldestMajor - 1: Failure, pg.OldestMajor: Fine, pg.NewestMajor: Fine, pg.NewestMajor + 1: Warning,
+	} {
+		d := new(doctor)
+		d.server(pg.Login{Major: major, ServerIs: strconv.Itoa(major) + ".0"})
+		f := found(t, d.findings, "database")
+		if f.Verdict != want || !strings.Contains(f.Message, strconv.Itoa(major)+".0") || (f.Todo == "") != (want == Fine) {
+			t.Errorf("%+v; want %s", f, want)
+		}
 	}
 }
 

@@ -75,10 +75,14 @@ func (d *doctor) login(check string, role migrations.Role, found pg.Login) {
 // server judges the server that holds the log.
 func (d *doctor) server(found pg.Login) {
 	const check = "database"
-	if found.Supported {
+	switch {
+	case found.Major < pg.OldestMajor:
+		d.fail(check, "PostgreSQL "+found.ServerIs+" is too old", fmt.Sprintf("upgrade it: Manifold needs version %d to %d", pg.OldestMajor, pg.NewestMajor))
+	case found.Major > pg.NewestMajor:
+		d.warn(check, fmt.Sprintf("PostgreSQL %s is newer than %d, the newest version that Manifold was tested on", found.ServerIs, pg.NewestMajor),
+			fmt.Sprintf("use version %d to %d, or test yours before you rely on it", pg.OldestMajor, pg.NewestMajor))
+	default:
 		d.ok(check, "PostgreSQL %s answers in %s", found.ServerIs, found.RoundTrip.Round(10*time.Microsecond))
-	} else {
-		d.fail(check, "it is PostgreSQL "+found.ServerIs, "Manifold needs version 14 or later")
 	}
 	apart := found.ClockAhead.Abs() - found.RoundTrip/2 // at least
 	if apart > clockTolerance {

@@ -11,8 +11,8 @@
 // add an event after the change that it announces. If two transactions change the same row, the second one then adds
 // its event when the first has committed, and the order of a stream is the order of the changes.
 //
-// Table.Schema returns the SQL of the table, for your own migrations, and Table.Create runs it. PostgreSQL 14 or later
-// is required.
+// Table.Schema returns the SQL of the table, for your own migrations, and Table.Create runs it. PostgreSQL 14 to 18 is
+// supported.
 package postgres
 
 import (
