@@ -27,13 +27,14 @@ type kafkaServer struct {
 	options []kfake.Opt
 	running *kfake.Cluster
 	address string
+	topic   string
 	login   []kgo.Opt // of the test's own connections to the server
 }
 
 // newServer starts a server with a topic "order" of three partitions. It runs until the test ends.
 func newServer(t testing.TB, options ...kfake.Opt) *kafkaServer {
 	t.Helper()
-	s := &kafkaServer{options: append(options, kfake.NumBrokers(1), kfake.SeedTopics(partitions, "order"), kfake.DataDir(t.TempDir()), kfake.SyncWrites())}
+	s := &kafkaServer{topic: "order", options: append(options, kfake.NumBrokers(1), kfake.SeedTopics(partitions, "order"), kfake.DataDir(t.TempDir()), kfake.SyncWrites())}
 	s.Start(t)
 	t.Cleanup(func() { s.Kill(t) })
 	s.address = s.running.ListenAddrs()[0]
@@ -82,13 +83,13 @@ func (s *kafkaServer) open(t testing.TB, change func(*kafka.Config)) egress.Brok
 func (s *kafkaServer) Open(t testing.TB) egress.Broker { return s.open(t, nil) }
 
 func (s *kafkaServer) Config() egress.Config {
-	return egress.Config{Topic: "{category}", Alphabet: kafka.Alphabet}
+	return egress.Config{Topic: strings.TrimSuffix(s.topic, "order") + "{category}", Alphabet: kafka.Alphabet}
 }
 
 // records returns all records of the topic, partition by partition, each in order.
 func (s *kafkaServer) records(t testing.TB) []*kgo.Record {
 	t.Helper()
-	options := append([]kgo.Opt{kgo.SeedBrokers(s.address), kgo.ConsumeTopics("order"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())}, s.login...)
+	options := append([]kgo.Opt{kgo.SeedBrokers(s.address), kgo.ConsumeTopics(s.topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())}, s.login...)
 	client, err := kgo.NewClient(options...)
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +99,7 @@ func (s *kafkaServer) records(t testing.TB) []*kgo.Record {
 	defer cancel()
 	ask := kmsg.NewPtrListOffsetsRequest()
 	topic := kmsg.NewListOffsetsRequestTopic()
-	topic.Topic = "order"
+	topic.Topic = s.topic
 	for number := range int32(partitions) {
 		partition := kmsg.NewListOffsetsRequestTopicPartition()
 		partition.Partition, partition.Timestamp = number, -1 // its end

@@ -26,6 +26,7 @@ type natsServer struct {
 	options server.Options
 	running *server.Server
 	login   []natsgo.Option // of the test's own connections to the server
+	foreign string          // the URL of a server that is not in this process
 }
 
 // newServer starts a server with a stream for the subjects below "out". It runs until the test ends.
@@ -66,6 +67,9 @@ func (s *natsServer) Kill(testing.TB) {
 
 // url returns the server's URL.
 func (s *natsServer) url() string {
+	if s.foreign != "" {
+		return s.foreign
+	}
 	at := url.URL{Scheme: "nats", Host: net.JoinHostPort(s.options.Host, strconv.Itoa(s.options.Port))}
 	if s.options.TLSConfig != nil {
 		at.Scheme = "tls"
@@ -76,7 +80,7 @@ func (s *natsServer) url() string {
 // ask sends a request to JetStream.
 func (s *natsServer) ask(t testing.TB, what func(ctx context.Context, js jetstream.JetStream) error) {
 	t.Helper()
-	conn, err := natsgo.Connect(s.running.ClientURL(), s.login...)
+	conn, err := natsgo.Connect(s.url(), s.login...)
 	if err != nil {
 		t.Fatal(err)
 	}
