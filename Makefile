@@ -3,10 +3,17 @@
 GO        ?= go
 ARGS      ?=
 FUZZTIME  ?= 30s
+VERSION   ?= 14 18
 # Two packages at a time, since each test binary starts a PostgreSQL. `make lint` runs go vet.
 TESTFLAGS ?= -timeout=9m -p=2 -vet=off
 # Packages in which goroutines share state.
 RACE      ?= ^$(MODULE)/(aggregate|api(/.*)?|auth|budget|cli/doctor|delivery/.*|drivers/.*|embedded|erasure|eventlog|fairshare|listen|members|outbox.*|pg|projection(/.*)?|rebuild|retention|service|tables|tenant|upcasting)$$
+
+# The packages with the log's SQL, the slow ones first, without their longest tests, which depend on our code more than
+# on the server's version: faults, kills and models. And tests of the whole service, one of which crashes PostgreSQL.
+SQL         := ./drivers/postgres ./delivery/group ./delivery/webhook ./eventlog ./pg ./retention ./migrations ./tables ./aggregate ./outbox/postgres ./projection/registry ./tenant ./auth ./members ./erasure
+SQLSKIP     := ^Test(Faults|GroupsUnderKills|LedgerInvariants|GroupModel|LostConnectionsUnderLoadSaveOnce|VeryMany.*)$$
+SQLSYSTEM   := ^Test(EveryLoginInSQL|SavesLostInACrash|DeletedTenant)$$
 
 MODULE      := github.com/manifold-es/manifold
 STATICCHECK := $(GO) tool -modfile=$(CURDIR)/tools/go.mod staticcheck
@@ -17,10 +24,10 @@ PROSE       := openapi.yaml asyncapi.yaml README.md CHANGELOG.md CONTRIBUTING.md
 NESTED      := $(patsubst %/go.mod,%,$(wildcard tools/*/go.mod examples/*/go.mod))
 
 .DEFAULT_GOAL := help
-.PHONY: help dev build test race fuzz generate drift lint check postgresql clean
+.PHONY: help dev build test test-postgresql test-sql race fuzz generate drift lint check postgresql clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 dev: postgresql build ## run a complete service with a private database; flags in ARGS="..."
 	./bin/manifold dev $(ARGS)
@@ -37,6 +44,16 @@ test: postgresql ## run every test, on a real PostgreSQL; see CONTRIBUTING.md fo
 	@{ command -v node && command -v npm; } >/dev/null || echo "NOT RUN: tests with clients in Node.js, because node or npm is not installed."
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || echo "NOT RUN: tests with clients in a browser, because Chromium is not installed."
 	@[ -n "$$MANIFOLD_TEST_SQLSERVER_URL" ] || echo "NOT RUN: tests on SQL Server, because MANIFOLD_TEST_SQLSERVER_URL is not set. Its statements were compared with the files in testdata."
+
+test-postgresql: ## run the tests of the log's SQL on PostgreSQL VERSION="14 18", downloaded by npm (Linux on x64)
+	@for version in $(VERSION); do \
+		programs=$$(tools/postgresql/install $$version) && echo "PostgreSQL $$version: $$programs" && \
+		PATH="$$programs:$$PATH" $(MAKE) --no-print-directory test-sql || exit 1; \
+	done
+
+test-sql:
+	$(GO) test $(TESTFLAGS) -skip='$(SQLSKIP)' $(SQL)
+	$(GO) test $(TESTFLAGS) -run='$(SQLSYSTEM)' ./systemtest
 
 # Skip conformance tests that use one goroutine, and those of MongoDB's second layout, which runs the code of the first.
 race: postgresql ## run the tests of the concurrent packages with the race detector
@@ -71,7 +88,7 @@ lint: ## run gofmt, go vet, staticcheck, and the prose linter
 	@for module in $(NESTED); do echo "$(GO) vet, staticcheck $$module"; \
 		(cd $$module && $(GO) vet ./... && $(STATICCHECK) ./...) || exit 1; done
 
-check: build lint drift test race ## do all that CI does
+check: build lint drift test race ## do all that CI does, on one version of PostgreSQL
 
 postgresql: # install PostgreSQL if it is missing and can be installed
 	@tools/install-postgresql
