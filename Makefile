@@ -24,7 +24,7 @@ PROSE       := openapi.yaml asyncapi.yaml README.md CHANGELOG.md CONTRIBUTING.md
 NESTED      := $(patsubst %/go.mod,%,$(wildcard tools/*/go.mod examples/*/go.mod))
 
 .DEFAULT_GOAL := help
-.PHONY: help dev build test test-postgresql test-sql race fuzz generate drift lint check postgresql clean
+.PHONY: help dev build test test-postgresql test-engines test-sql race fuzz generate drift lint check postgresql clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,7 @@ test: postgresql ## run every test, on a real PostgreSQL; see CONTRIBUTING.md fo
 	@for module in $(NESTED); do echo "$(GO) test $$module"; (cd $$module && $(GO) test $(TESTFLAGS) ./...) || exit 1; done
 	@# go test does not report skipped tests of packages that pass.
 	@[ -n "$$MANIFOLD_TEST_MONGO_URL" ] || echo "NOT RUN: tests on a real MongoDB, because MANIFOLD_TEST_MONGO_URL is not set. They ran on FerretDB."
+	@[ -n "$$MANIFOLD_TEST_KAFKA_BROKER" ] || echo "NOT RUN: tests on a real Kafka, because MANIFOLD_TEST_KAFKA_BROKER is not set. They ran on a fake."
 	@{ command -v node && command -v npm; } >/dev/null || echo "NOT RUN: tests with clients in Node.js, because node or npm is not installed."
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || echo "NOT RUN: tests with clients in a browser, because Chromium is not installed."
 	@[ -n "$$MANIFOLD_TEST_SQLSERVER_URL" ] || echo "NOT RUN: tests on SQL Server, because MANIFOLD_TEST_SQLSERVER_URL is not set. Its statements were compared with the files in testdata."
@@ -50,6 +51,9 @@ test-postgresql: ## run the tests of the log's SQL on PostgreSQL VERSION="14 18"
 		programs=$$(tools/postgresql/install $$version) && echo "PostgreSQL $$version: $$programs" && \
 		PATH="$$programs:$$PATH" $(MAKE) --no-print-directory test-sql || exit 1; \
 	done
+
+test-engines: postgresql ## run every test with MongoDB, SQL Server, Citus, NATS and Kafka (Docker, SQLSERVER_IMAGE=...)
+	tools/engines/run
 
 test-sql:
 	$(GO) test $(TESTFLAGS) -skip='$(SQLSKIP)' $(SQL)
