@@ -30,7 +30,8 @@ func (s *Postgres) PutSnapshot(ctx context.Context, tenant domain.TenantID, snap
 		_, err := pg.Exec(ctx, tx, "keep a snapshot", `
 			insert into snapshots as s (tenant_id, stream_id, tag, version, state, removed_to) values ($1, $2, $3, $4, $5, $6)
 			on conflict (tenant_id, stream_id, tag, version) do update
-			  set state = excluded.state, removed_to = excluded.removed_to, taken_at = now() where s.removed_to >= excluded.removed_to`,
+			  set state = excluded.state, removed_to = excluded.removed_to, taken_at = excluded.taken_at
+			  where s.removed_to >= excluded.removed_to`,
 			tenant, snapshot.Stream, snapshot.Tag, snapshot.Version, []byte(snapshot.State), snapshot.RemovedTo)
 		if err != nil {
 			return err
@@ -125,10 +126,14 @@ func (s *Postgres) deleteDefinitionSnapshots(ctx context.Context, tenant domain.
 	for {
 		// A category ends before the first dash, and "." is the byte after the dash.
 		deleted, err := pg.ExecUnder(ctx, s.db.App, tenant, "remove a category's snapshots", `
-			delete from snapshots s where s.tenant_id = $1 and s.ctid = any (array(
-			  select o.ctid from snapshots o
-			  where o.tenant_id = $1 and o.stream_id >= $2 || '-' and o.stream_id < $2 || '.' and o.tag like 'def:%'
-			  limit $3))`, tenant, category, snapshotsPerDelete)
+			delete from snapshots s
+			where s.tenant_id = $1 and s.stream_id >= $2 || '-' and s.tag like 'def:%'
+			  and (s.stream_id, s.tag, s.version) <= (
+			    select l.stream_id, l.tag, l.version from (
+			      select o.stream_id, o.tag, o.version from snapshots o
+			      where o.tenant_id = $1 and o.stream_id >= $2 || '-' and o.stream_id < $2 || '.' and o.tag like 'def:%'
+			      order by o.stream_id, o.tag, o.version limit $3) l
+			    order by l.stream_id desc, l.tag desc, l.version desc limit 1)`, tenant, category, snapshotsPerDelete)
 		if err != nil || deleted == 0 {
 			return err
 		}

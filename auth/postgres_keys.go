@@ -38,19 +38,23 @@ func scanKey(row pgx.CollectableRow, more ...any) (APIKey, error) {
 // domain.CodeQuotaExceeded.
 func (s *Postgres) CreateKey(ctx context.Context, key APIKey) error {
 	err := pgx.BeginFunc(ctx, s.db.System, func(tx pgx.Tx) error {
-		made, err := tx.Exec(ctx, `
-			insert into keys (tenant_id, key_id, name, hash, scopes, created_at)
-			select t.tenant_id, $2, $3, $4, $5, coalesce($6, now())
-			from tenants t where t.tenant_id = $1 and t.state in ('active', 'suspended')
-			for share`, // no key may be added after a tenant's keys were erased
+		// The lock keeps a key from being added after the tenant's keys were erased.
+		there, err := pg.Exec(ctx, tx, "lock a tenant", `
+			select from tenants t where t.tenant_id = $1 and t.state in ('active', 'suspended') for share`, key.Tenant)
+		switch {
+		case err != nil:
+			return err
+		case there == 0:
+			return tenant.NotFound(key.Tenant)
+		}
+		_, err = tx.Exec(ctx, `
+			insert into keys (tenant_id, key_id, name, hash, scopes, created_at) values ($1, $2, $3, $4, $5, coalesce($6, now()))`,
 			key.Tenant, key.ID, key.Name, key.Hash[:], key.Grants.Texts(), pg.TimeOrNull(key.CreatedAt))
 		switch {
 		case pg.SQLState(err) == pg.UniqueViolation:
 			return domain.Errorf(domain.CodeAlreadyExists, "id", "key %s already exists", key.ID)
 		case err != nil:
 			return fmt.Errorf("create a key: %w", err)
-		case made.RowsAffected() == 0:
-			return tenant.NotFound(key.Tenant)
 		}
 		if err := keyQuota.Check(ctx, tx, key.Tenant); err != nil {
 			return err
@@ -103,7 +107,7 @@ func (s *Postgres) Key(ctx context.Context, tenant domain.TenantID, id KeyID) (A
 func (s *Postgres) RevokeKey(ctx context.Context, tenant domain.TenantID, id KeyID) error {
 	err := pgx.BeginFunc(ctx, s.db.System, func(tx pgx.Tx) error {
 		found, err := tx.Exec(ctx,
-			"update keys k set revoked_at = coalesce(k.revoked_at, now()) where k.tenant_id = $1 and k.key_id = $2", tenant, id)
+			"update keys k set revoked_at = least(k.revoked_at, now()) where k.tenant_id = $1 and k.key_id = $2", tenant, id)
 		switch {
 		case err != nil:
 			return fmt.Errorf("revoke a key: %w", err)

@@ -94,9 +94,20 @@ func (s *Postgres) checkDeleting(ctx context.Context, tenant domain.TenantID) er
 
 // eraseTable removes a tenant's rows from a table, one of those listed above, until none is left.
 func (s *Postgres) eraseTable(ctx context.Context, tenant domain.TenantID, table string) error {
+	var key string
+	err := s.db.Retention.QueryRow(ctx, `
+		select string_agg(a.attname, ', ' order by k.n)
+		from pg_index i cross join unnest(i.indkey) with ordinality k (column_number, n)
+		join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.column_number
+		where i.indrelid = to_regclass($1) and i.indisprimary`, table).Scan(&key)
+	if err != nil {
+		return pg.Unavailable(fmt.Errorf("read the primary key of %s: %w", table, err))
+	}
+	// A slice is a range of the key, up to its last row.
 	remove := fmt.Sprintf(`
-		delete from %[1]s t where t.tenant_id = $1
-		  and t.ctid = any (array(select o.ctid from %[1]s o where o.tenant_id = $1 limit $2))`, table)
+		delete from %[1]s t where t.tenant_id = $1 and (%[2]s) <= (
+		  select %[2]s from (select %[2]s from %[1]s o where o.tenant_id = $1 order by %[2]s limit $2) l
+		  order by (%[2]s) desc limit 1)`, table, key)
 	look := fmt.Sprintf("select exists (select from %s t where t.tenant_id = $1)", table)
 	for {
 		var more bool
@@ -105,7 +116,7 @@ func (s *Postgres) eraseTable(ctx context.Context, tenant domain.TenantID, table
 			if more = gone.RowsAffected() > 0; more || err != nil {
 				return err
 			}
-			// It also removes nothing if others have changed or removed the whole slice while it waited for them.
+			// It also removes nothing if others have removed the whole slice while it waited for them.
 			return tx.QueryRow(ctx, look, tenant).Scan(&more)
 		})
 		if err != nil {

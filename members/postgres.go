@@ -3,6 +3,7 @@ package members
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -32,14 +33,11 @@ func (s *Postgres) Announce(ctx context.Context, member Member, within time.Dura
 	batch.Queue("begin")
 	batch.Queue(`
 		insert into members as m (member_id, name, version) values ($1, $2, $3)
-		on conflict (member_id) do update set name = excluded.name, version = excluded.version, alive_at = now()`,
+		on conflict (member_id) do update set name = excluded.name, version = excluded.version, alive_at = excluded.alive_at`,
 		member.ID, member.Name, member.Version)
 	batch.Queue("delete from members m where m.alive_at < now() - make_interval(secs => $1)", membersKept.Seconds())
 	var alive []Member
-	batch.Queue(aliveMembers, within.Seconds()).Query(func(rows pgx.Rows) (err error) {
-		alive, err = pgx.CollectRows(rows, scanMember)
-		return err
-	})
+	queueMembers(&batch, within, &alive)
 	if tenants != nil {
 		batch.Queue("select l.tenant_id from logs l order by l.tenant_id").Query(func(rows pgx.Rows) (err error) {
 			*tenants, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (id domain.TenantID, err error) {
@@ -56,26 +54,40 @@ func (s *Postgres) Announce(ctx context.Context, member Member, within time.Dura
 	return alive, nil
 }
 
-// A listener's connection ends with its process, however the process ends. The view shows the names of connections of
-// the same login.
-const aliveMembers = `
-	select m.member_id, m.name, m.version, m.started_at, m.alive_at,
-		exists (select from pg_stat_activity a where a.application_name = '` + pg.ListenerName + `' || m.member_id::text)
-	from members m
-	where m.alive_at >= now() - make_interval(secs => $1) order by m.started_at, m.member_id`
+// queueMembers adds the statements that read the members to a batch.
+func queueMembers(batch *pgx.Batch, within time.Duration, alive *[]Member) {
+	batch.Queue(`
+		select m.member_id, m.name, m.version, m.started_at, m.alive_at from members m
+		where m.alive_at >= now() - make_interval(secs => $1) order by m.started_at, m.member_id`, within.Seconds()).
+		Query(func(rows pgx.Rows) (err error) {
+			*alive, err = pgx.CollectRows(rows, scanMember)
+			return err
+		})
+	// A listener's connection ends with its process, however the process ends. The view shows the names of connections
+	// of the same login. A sharded database cannot join it with a table.
+	batch.Queue("select a.application_name from pg_stat_activity a where starts_with(a.application_name, $1)", pg.ListenerName).
+		Query(func(rows pgx.Rows) error {
+			names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			for i := range *alive {
+				m := &(*alive)[i]
+				m.Connected = slices.Contains(names, pg.ListenerName+m.ID.String())
+			}
+			return err
+		})
+}
 
 func scanMember(row pgx.CollectableRow) (Member, error) {
 	var m Member
-	err := row.Scan((*[16]byte)(&m.ID), &m.Name, &m.Version, (*pg.Moment)(&m.StartedAt), (*pg.Moment)(&m.AliveAt), &m.Connected)
+	err := row.Scan((*[16]byte)(&m.ID), &m.Name, &m.Version, (*pg.Moment)(&m.StartedAt), (*pg.Moment)(&m.AliveAt))
 	return m, err
 }
 
 // Members returns the members with a sign of life within the given time, by the database's clock, in the order in which
 // they started.
-func (s *Postgres) Members(ctx context.Context, within time.Duration) ([]Member, error) {
-	rows, _ := s.db.System.Query(ctx, aliveMembers, within.Seconds())
-	alive, err := pgx.CollectRows(rows, scanMember)
-	if err != nil {
+func (s *Postgres) Members(ctx context.Context, within time.Duration) (alive []Member, err error) {
+	var batch pgx.Batch
+	queueMembers(&batch, within, &alive)
+	if err := s.db.System.SendBatch(ctx, &batch).Close(); err != nil {
 		return nil, pg.Unavailable(fmt.Errorf("list the members: %w", err))
 	}
 	return alive, nil

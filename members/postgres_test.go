@@ -48,7 +48,7 @@ func TestMembers(t *testing.T) {
 	admin := db.Pool(t, pgtest.RoleSuperuser, 1)
 	age := func(id domain.MemberID, by string) {
 		t.Helper()
-		_, err := admin.Exec(t.Context(), "update manifold.members set alive_at = alive_at - $2::interval where member_id = $1", id.String(), by)
+		_, err := admin.Exec(t.Context(), "update manifold.members set alive_at = now() - $2::interval where member_id = $1", id.String(), by)
 		tablestest.Must(t, err)
 	}
 	age(two.ID, "61 seconds")

@@ -56,7 +56,7 @@ func TestTenantsBuildsAreFollowed(t *testing.T) {
 	put := func(build int64, base any) {
 		t.Helper()
 		change(`insert into manifold.tenant_builds as b (tenant_id, owner, name, build, base) values ($1, $2, 'sums', $3, $4)
-			on conflict (tenant_id, owner, name) do update set build = excluded.build, base = excluded.base, updated_at = now()`,
+			on conflict (tenant_id, owner, name) do update set build = excluded.build, base = excluded.base, updated_at = excluded.updated_at`,
 			one, domain.Everyone, build, base)
 	}
 	check := func(when string, build int64) {
@@ -150,7 +150,7 @@ func TestInlineBuildEndsDuringATurn(t *testing.T) {
 		}
 		if err == nil {
 			_, err = tx.Exec(t.Context(), `insert into manifold.tenant_builds as b (tenant_id, owner, name, build, base) values ($1, $2, 'sums', $3, $4)
-				on conflict (tenant_id, owner, name) do update set base = excluded.base, updated_at = now()`, tenant, domain.Everyone, created.Build, base)
+				on conflict (tenant_id, owner, name) do update set base = excluded.base, updated_at = excluded.updated_at`, tenant, domain.Everyone, created.Build, base)
 		}
 		if err == nil {
 			err = tx.Commit(t.Context())

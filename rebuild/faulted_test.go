@@ -382,8 +382,12 @@ func TestManyTenantsAreLeftBehindAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = v.db.Pool(t, "postgres", 1).Exec(t.Context(),
-		"insert into manifold.tenants (tenant_id, name, state) select gen_random_uuid(), 'many ' || n, 'active' from generate_series(1, 1000) n")
+	_, err = v.db.Pool(t, "postgres", 1).Exec(t.Context(), `
+		with many as (
+		  insert into manifold.tenants (tenant_id, name, state)
+		  select gen_random_uuid(), 'many ' || n, 'active' from generate_series(1, 1000) n returning tenant_id
+		)
+		insert into manifold.logs (tenant_id, head) select tenant_id, 7 from many`)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -112,7 +112,7 @@ func (s *Postgres) PutRetentionPolicy(ctx context.Context, tenant domain.TenantI
 			values ($1, $2, nullif($3::bigint, 0), nullif($4::bigint, 0), $5, $6, $7)
 			on conflict (tenant_id, category) do update
 			set max_age_seconds = excluded.max_age_seconds, max_count = excluded.max_count, compact = excluded.compact, force = excluded.force,
-			  revision = p.revision + 1, updated_at = now(), swept_to = 0, compacted_to = 0`,
+			  revision = p.revision + 1, updated_at = excluded.updated_at, swept_to = 0, compacted_to = 0`,
 			tenant, policy.Category, int64(policy.MaxAge/time.Second), policy.MaxCount, policy.Compact, force, pg.FirstRevision())
 		if err != nil {
 			return false, fmt.Errorf("keep a retention policy: %w", err)
@@ -148,7 +148,7 @@ func (s *Postgres) DeleteRetentionPolicy(ctx context.Context, tenant domain.Tena
 func (s *Postgres) AskRetention(ctx context.Context, tenant domain.TenantID, category string) (status Status, err error) {
 	err = s.changeRetention(ctx, tenant, func(tx pgx.Tx) (changed bool, err error) {
 		// Use the clock's time, not the transaction's: a run that ends an earlier request must not end this one.
-		_, err = tx.Exec(ctx, "update retention_policies p set asked_at = clock_timestamp() where p.tenant_id = $1 and p.category = $2", tenant, category)
+		_, err = tx.Exec(ctx, "update retention_policies p set asked_at = statement_timestamp() where p.tenant_id = $1 and p.category = $2", tenant, category)
 		if err != nil {
 			return false, fmt.Errorf("ask for a run of a retention policy: %w", err)
 		}
@@ -192,7 +192,7 @@ func (s *Postgres) RetentionDue(ctx context.Context) ([]Due, error) {
 		union all
 		select f.tenant_id, f.category, 0, 0, false from retention_floors f
 		where f.announced_to > f.removed_to
-		  and not exists (select from retention_policies p where p.tenant_id = f.tenant_id and p.category = f.category)`)
+		  and not exists (select 1 from retention_policies p where p.tenant_id = f.tenant_id and p.category = f.category)`)
 	due, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (due Due, err error) {
 		return due, row.Scan(&due.Tenant, &due.Category, &due.Revision, &due.Head, &due.Asked)
 	})

@@ -117,7 +117,7 @@ func (s *Postgres) AnnounceRetention(ctx context.Context, tenant domain.TenantID
 			select p.tenant_id, p.category, $5::bigint, $4::uuid from retention_policies p
 			where p.tenant_id = $1 and p.category = $2 and p.revision = $3 for share
 			on conflict (tenant_id, category) do update
-			set announced_to = greatest(f.removed_to, excluded.announced_to), run_id = excluded.run_id, updated_at = now()
+			set announced_to = greatest(f.removed_to, excluded.announced_to), run_id = excluded.run_id, updated_at = excluded.updated_at
 			returning f.announced_to`, tenant, category, revision, run, upTo).Scan(&announced)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):

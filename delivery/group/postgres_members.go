@@ -30,7 +30,7 @@ var (
 		select s.tenant_id, s.name, $3::uuid, $4::text from subscriptions as s
 		where s.tenant_id = $1::uuid and s.name = $2::text
 			and (select count(*) from subscription_members as o where o.tenant_id = $1::uuid and o.name = $2::text) < $5::bigint
-		on conflict (tenant_id, name, member_id) do update set label = excluded.label, alive_at = now()
+		on conflict (tenant_id, name, member_id) do update set label = excluded.label, alive_at = excluded.alive_at
 		returning m.member_id`}
 
 	beatGroup = pg.Statement{Name: "manifold_beat_group", SQL: `

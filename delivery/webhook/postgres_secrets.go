@@ -14,7 +14,7 @@ import (
 func insertSecret(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string, secret Secret) error {
 	_, err := tx.Exec(ctx, `
 		insert into webhook_secrets (tenant_id, name, secret_id, secret, created_at)
-		select w.tenant_id, w.name, $3::uuid, $4::bytea, clock_timestamp() from webhooks as w where w.tenant_id = $1 and w.name = $2`,
+		select w.tenant_id, w.name, $3::uuid, $4::bytea, statement_timestamp() from webhooks as w where w.tenant_id = $1 and w.name = $2`,
 		tenant, name, secret.ID, secret.Key)
 	if err != nil {
 		return fmt.Errorf("keep a webhook's secret: %w", err)
@@ -26,7 +26,7 @@ func insertSecret(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name s
 func readSecrets(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, names []string, at map[string]*Webhook) error {
 	rows, _ := tx.Query(ctx, `
 		select s.name, s.secret_id, s.secret, s.created_at, s.expires_at from webhook_secrets as s
-		where s.tenant_id = $1 and s.name = any($2::text[]) and (s.expires_at is null or s.expires_at > clock_timestamp())
+		where s.tenant_id = $1 and s.name = any($2::text[]) and (s.expires_at is null or s.expires_at > statement_timestamp())
 		order by s.created_at, s.secret_id`, tenant, names)
 	var name string
 	var s Secret
@@ -51,7 +51,7 @@ func (s *Postgres) AddWebhookSecret(ctx context.Context, tenant domain.TenantID,
 		}
 		if expireOld >= 0 {
 			_, err := tx.Exec(ctx, `
-				update webhook_secrets as s set expires_at = least(s.expires_at, clock_timestamp() + $3::interval) where s.tenant_id = $1 and s.name = $2`,
+				update webhook_secrets as s set expires_at = least(s.expires_at, statement_timestamp() + $3::interval) where s.tenant_id = $1 and s.name = $2`,
 				tenant, name, expireOld)
 			if err != nil {
 				return false, fmt.Errorf("have a webhook's secrets expire: %w", err)
@@ -70,7 +70,7 @@ func (s *Postgres) AddWebhookSecret(ctx context.Context, tenant domain.TenantID,
 
 // signing removes the expired secrets and returns how many are left.
 func signing(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string) (secrets int, err error) {
-	_, err = tx.Exec(ctx, "delete from webhook_secrets as s where s.tenant_id = $1 and s.name = $2 and s.expires_at <= clock_timestamp()", tenant, name)
+	_, err = tx.Exec(ctx, "delete from webhook_secrets as s where s.tenant_id = $1 and s.name = $2 and s.expires_at <= statement_timestamp()", tenant, name)
 	if err != nil {
 		return 0, fmt.Errorf("remove a webhook's expired secrets: %w", err)
 	}

@@ -97,17 +97,21 @@ func (s *Registry) MarkDropping(ctx context.Context, build domain.Build) (bool, 
 	}
 	// The check comes after the mark: no tenant can move to a build that is being dropped, so the result cannot change
 	// afterwards.
-	var named bool
-	err = s.db.System.QueryRow(ctx, "select exists (select from tenant_builds b where b.owner = $1 and b.name = $2 and b.build = $3)",
+	named, err := s.isNamed(ctx, build)
+	if err == nil && named {
+		_, err = mark("dropping = false, drop_at = 'infinity'")
+	}
+	return err == nil && !named, err
+}
+
+// isNamed reports whether any tenant's row names the build.
+func (s *Registry) isNamed(ctx context.Context, build domain.Build) (named bool, err error) {
+	err = s.db.System.QueryRow(ctx, "select exists (select 1 from tenant_builds b where b.owner = $1 and b.name = $2 and b.build = $3)",
 		build.Owner, build.Name, build.Number).Scan(&named)
 	if err != nil {
 		return false, pg.Unavailable(fmt.Errorf("look for tenants that have build %d: %w", build.Number, err))
 	}
-	if named {
-		_, err = mark("dropping = false, drop_at = 'infinity'")
-		return false, err
-	}
-	return true, nil
+	return named, nil
 }
 
 // ForgetBuild takes a build off the list of retired builds after its documents were dropped. It also removes the

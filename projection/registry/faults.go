@@ -34,7 +34,7 @@ func (s *Registry) PutFault(ctx context.Context, fault domain.Fault) error {
 		on conflict (tenant_id, owner, name, build) do update
 		  set position = excluded.position, event_id = excluded.event_id, stream = excluded.stream, event_type = excluded.event_type,
 		    document_id = excluded.document_id, place = excluded.place, expression = excluded.expression,
-		    message = excluded.message, before = excluded.before, at = now()`,
+		    message = excluded.message, before = excluded.before, at = excluded.at`,
 		fault.Tenant, fault.Owner, fault.Name, fault.Build, fault.Position, fault.EventID, fault.Stream, fault.EventType,
 		fault.DocumentID, fault.Where, fault.Expression, fault.Message, jsonOrNull(fault.Before))
 	return err

@@ -55,7 +55,7 @@ func (s *Registry) BeginInline(ctx context.Context, tenant domain.TenantID, live
 				and coalesce(b.definition, p.definition) ->> 'mode' = 'inline' and p.held_by is null and b.held_by is null
 			on conflict (tenant_id, owner, name) do update
 			  set build = excluded.build, base = null, definition = excluded.definition, held_by = null, pinned_to = excluded.pinned_to,
-			    fault = excluded.fault, fault_position = excluded.fault_position, updated_at = now()
+			    fault = excluded.fault, fault_position = excluded.fault_position, updated_at = excluded.updated_at
 			  where t.base is not null`, tenant, live.Owner, live.Name, live.Build)
 		begun = made > 0
 		return begun, err

@@ -25,7 +25,7 @@ func (s *Registry) PutLosses(ctx context.Context, tenant domain.TenantID, id dom
 		select g.tenant_id, $2, $3, $4, n.category, n.removed_to
 		from logs g, unnest($5::text[], $6::bigint[]) as n(category, removed_to) where g.tenant_id = $1
 		on conflict (tenant_id, owner, name, build, category) do update
-		  set removed_to = excluded.removed_to, at = now() where b.removed_to < excluded.removed_to`,
+		  set removed_to = excluded.removed_to, at = excluded.at where b.removed_to < excluded.removed_to`,
 		tenant, id.Owner, id.Name, build, categories, positions)
 	return err
 }

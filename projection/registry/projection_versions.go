@@ -26,14 +26,16 @@ func insertVersion(ctx context.Context, tx pgx.Tx, v domain.ProjectionVersion) (
 	if v.Rebuild != (domain.RebuildID{}) {
 		rebuild = v.Rebuild
 	}
-	err = tx.QueryRow(ctx, `
-		insert into projection_versions as v (tenant_id, name, version, definition, cause, by, rebuild_id)
-		values ($1, $2,
-			1 + coalesce((select max(o.version) from projection_versions o where o.tenant_id = $1 and o.name = $2), 0),
-			$3, $4, $5, $6)
-		returning v.version`, v.Owner, v.Name, definition, string(v.Cause), v.By, rebuild).Scan(&version)
+	err = tx.QueryRow(ctx, "select 1 + coalesce(max(v.version), 0) from projection_versions v where v.tenant_id = $1 and v.name = $2",
+		v.Owner, v.Name).Scan(&version)
 	if err != nil {
-		return 0, fmt.Errorf("keep a projection's version: %w", err)
+		return 0, fmt.Errorf("read a projection's last version: %w", err)
+	}
+	_, err = pg.Exec(ctx, tx, "keep a projection's version", `
+		insert into projection_versions (tenant_id, name, version, definition, cause, by, rebuild_id)
+		values ($1, $2, $3, $4, $5, $6, $7)`, v.Owner, v.Name, version, definition, string(v.Cause), v.By, rebuild)
+	if err != nil {
+		return 0, err
 	}
 	_, err = pg.Exec(ctx, tx, "forget a projection's oldest version",
 		"delete from projection_versions v where v.tenant_id = $1 and v.name = $2 and v.version <= $3", v.Owner, v.Name, version-MaxVersions)

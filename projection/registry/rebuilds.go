@@ -142,8 +142,8 @@ func (s *Registry) RunningRebuilds(ctx context.Context) ([]domain.Rebuild, error
 // itself. Of several concurrent claims, exactly one wins.
 func (s *Registry) ClaimRebuild(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID, worker string, staleAfter time.Duration) (claimed domain.Rebuild, ok bool, err error) {
 	return pg.SelectOneUnder(ctx, s.db.App, id.Owner, "claim a rebuild", scanRebuild, `
-		update rebuilds r set worker = $4, alive_at = now(), started_at = coalesce(r.started_at, now()), updated_at = now(),
-		  state = case r.state when 'queued' then 'building' else r.state end
+		update rebuilds r set worker = $4, alive_at = now(), started_at = least(r.started_at, now()), updated_at = now(),
+		  state = case when r.state = 'queued' then 'building' else r.state end
 		where r.tenant_id = $1 and r.name = $2 and r.rebuild_id = $3 and `+running+`
 		  and (r.worker is null or r.alive_at < now() - $5::interval) and (r.cancel or not r.paused)
 		returning `+rebuildColumns, id.Owner, id.Name, rebuild, worker, staleAfter)

@@ -125,17 +125,19 @@ func leaveBehind(ctx context.Context, tx pgx.Tx, old domain.Projection, rebuild 
 	var batch pgx.Batch
 	for _, fault := range left {
 		batch.Queue("set local manifold.tenant = '" + fault.Tenant.String() + "'")
-		// A tenant whose appends already fold into the new build has been moved to it, and an erased tenant has no
-		// build.
+		// A tenant whose appends already fold into the new build has been moved to it, and an erased tenant has
+		// neither a log nor a build.
 		batch.Queue(`
 			insert into tenant_builds as b (tenant_id, owner, name, build, base, definition, pinned_to, fault, fault_position)
-			select t.tenant_id, @owner, @name, @old, @new, @definition, @new, @fault, nullif(@position::bigint, 0)
-			from tenants t where t.tenant_id = @tenant and t.state not in ('deleting', 'deleted')
+			select l.tenant_id, @owner, @name, @old, @new, @definition, @new, @fault, nullif(@position::bigint, 0)
+			from logs l join tenants t on t.tenant_id = l.tenant_id
+			where l.tenant_id = @tenant and t.state not in ('deleting', 'deleted')
 			on conflict (tenant_id, owner, name) do update
 			  set build = case when b.base is null or b.base = @old then b.build else excluded.build end,
 			    definition = case when b.base is null or b.base = @old then coalesce(b.definition, excluded.definition) else excluded.definition end,
 			    base = case when b.base is not null then excluded.base end,
-			    held_by = null, pinned_to = excluded.pinned_to, fault = excluded.fault, fault_position = excluded.fault_position, updated_at = now()
+			    held_by = null, pinned_to = excluded.pinned_to, fault = excluded.fault, fault_position = excluded.fault_position,
+			    updated_at = excluded.updated_at
 			  where b.build <> @new
 			returning b.build, coalesce(b.definition->>'database', '')`,
 			pgx.NamedArgs{

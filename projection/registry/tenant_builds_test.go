@@ -33,7 +33,7 @@ func TestLiveBuildOfATenant(t *testing.T) {
 				insert into manifold.tenant_builds as b (tenant_id, owner, name, build, base, definition, held_by)
 				values ($1, $2, $3, $4, $5, $6, $7)
 				on conflict (tenant_id, owner, name) do update set build = excluded.build, base = excluded.base,
-				  definition = excluded.definition, held_by = excluded.held_by, updated_at = now()`,
+				  definition = excluded.definition, held_by = excluded.held_by, updated_at = excluded.updated_at`,
 				tenant, owner, name, build, base, definition, heldBy)
 			tablestest.Must(t, err)
 			tablestest.Must(t, tx.Commit(t.Context()))

@@ -27,6 +27,11 @@ func (s *Registry) HoldTenant(ctx context.Context, tenant domain.TenantID, rebui
 		if err != nil {
 			return err
 		}
+		var definition []byte // as stored: PostgreSQL compares it
+		err = tx.QueryRow(ctx, "select p.definition from projections p where p.tenant_id = $1 and p.name = $2", rebuild.Owner, rebuild.Name).Scan(&definition)
+		if err != nil {
+			return fmt.Errorf("read a projection's definition: %w", err)
+		}
 		if err := actAs(ctx, tx, tenant); err != nil {
 			return err
 		}
@@ -36,11 +41,10 @@ func (s *Registry) HoldTenant(ctx context.Context, tenant domain.TenantID, rebui
 			  set build = case when b.base = excluded.base then b.build else excluded.build end, base = excluded.base,
 			    definition = case when b.base = excluded.base and b.pinned_to = excluded.base then b.definition end,
 			    pinned_to = case when b.base = excluded.base then b.pinned_to end, fault = case when b.base = excluded.base then b.fault end,
-			    held_by = excluded.held_by, updated_at = now()
+			    held_by = excluded.held_by, updated_at = excluded.updated_at
 			  where b.base is not null and (b.held_by is null or b.held_by = excluded.held_by or b.base <> excluded.base)
-			    and (b.definition is null or b.base <> excluded.base or b.pinned_to = excluded.base or b.definition = (
-			      select p.definition from projections p where p.tenant_id = b.owner and p.name = b.name))`,
-			tenant, rebuild.Owner, rebuild.Name, live.Build, rebuild.ID)
+			    and (b.definition is null or b.base <> excluded.base or b.pinned_to = excluded.base or b.definition = $6)`,
+			tenant, rebuild.Owner, rebuild.Name, live.Build, rebuild.ID, definition)
 		if err == nil && held == 0 {
 			err = notHeld(rebuild)
 		}
@@ -212,18 +216,21 @@ func (s *Registry) SettleTenantBuilds(ctx context.Context, dropAt time.Time) err
 			return err
 		}
 	}
-	unnamed, err := pg.Select(ctx, s.db.System, "list the builds that no tenant uses", func(row pgx.CollectableRow) (build domain.Build, err error) {
+	undated, err := pg.Select(ctx, s.db.System, "list the retired builds without a date", func(row pgx.CollectableRow) (build domain.Build, err error) {
 		return build, row.Scan(&build.Owner, &build.Name, &build.Number, &build.Database)
 	}, `
 		select d.tenant_id, d.name, d.build, d.database from retired_builds d
 		where d.drop_at = 'infinity'
-		  and not exists (select from tenant_builds b where b.owner = d.tenant_id and b.name = d.name and b.build = d.build)
 		  and not exists (select from rebuilds r where r.tenant_id = d.tenant_id and r.name = d.name and r.build = d.build and `+running+")")
 	if err != nil {
 		return err
 	}
-	for _, build := range unnamed {
-		if err := s.scheduleDrop(ctx, build, dropAt); err != nil {
+	for _, build := range undated {
+		named, err := s.isNamed(ctx, build)
+		if err == nil && !named {
+			err = s.scheduleDrop(ctx, build, dropAt)
+		}
+		if err != nil {
 			return err
 		}
 	}

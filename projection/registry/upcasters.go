@@ -117,7 +117,7 @@ func (s *Registry) PutUpcaster(ctx context.Context, upcaster domain.Upcaster) (k
 		kept, changed, err = pg.SelectOne(ctx, tx, "keep an upcaster", scanUpcaster(upcaster.Owner), `
 			insert into upcasters as u (tenant_id, event_type, version, expression, revision, by) values ($1, $2, $3, $4, $5, $6)
 			on conflict (tenant_id, event_type, version) do update
-			set expression = excluded.expression, revision = excluded.revision, by = excluded.by, updated_at = now()
+			set expression = excluded.expression, revision = excluded.revision, by = excluded.by, updated_at = excluded.updated_at
 			returning `+upcasterColumns,
 			upcaster.Owner, upcaster.Type, upcaster.Version, upcaster.Expression, next, upcaster.By)
 		return changed, err
