@@ -50,7 +50,7 @@ var imports = map[string][]string{
 	"outbox/mongo":    {"outbox"},
 
 	"drivers/relational": {"domain", "drivers"},
-	"drivers/postgres":   {"domain", "drivers", "drivers/relational", "pg"},
+	"drivers/postgres":   {"domain", "drivers", "drivers/relational", "migrations", "pg"}, // migrations distributes its tables, too
 	"drivers/mongo":      {"domain", "drivers"},
 	"drivers/sqlserver":  {"domain", "drivers", "drivers/relational"},
 

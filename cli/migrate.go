@@ -37,10 +37,15 @@ func migrator(file string) (config.Config, string, error) {
 }
 
 func migrateUp(file *string) *cobra.Command {
-	return &cobra.Command{
+	var distribute bool
+	command := &cobra.Command{
 		Use:   "up",
 		Short: "Migrate the schema to this program's version",
-		Args:  cobra.NoArgs,
+		Long: `Migrate the schema to this program's version.
+
+With --distribute, or with database.distributed: true in the configuration, the tables are then distributed by tenant over the
+nodes of a Citus cluster. Their rows are copied, so stop the service first. Later migrations keep the database distributed.`,
+		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			c, url, err := migrator(*file)
 			if err != nil {
@@ -48,6 +53,11 @@ func migrateUp(file *string) *cobra.Command {
 			}
 			if err := migrations.Up(command.Context(), url, passwords(c.Database)); err != nil {
 				return err
+			}
+			if distribute || c.Database.Distributed == config.DistributedTrue {
+				if err := migrations.Distribute(command.Context(), url); err != nil {
+					return err
+				}
 			}
 			version, _, err := migrations.Version(command.Context(), url)
 			if err != nil {
@@ -61,6 +71,8 @@ func migrateUp(file *string) *cobra.Command {
 			return err
 		},
 	}
+	command.Flags().BoolVar(&distribute, "distribute", false, "distribute the tables over the nodes of a Citus cluster")
+	return command
 }
 
 // passwords returns the passwords of the configured logins that have the roles' default names. A login with another

@@ -71,7 +71,20 @@ type Database struct {
 	Retention Login  `yaml:"retention" envPrefix:"RETENTION_"`
 	Migrator  Login  `yaml:"migrator" envPrefix:"MIGRATOR_"` // for `manifold migrate` only
 	MaxConns  int    `yaml:"maxConns" env:"MAX_CONNS"`       // of the app login; the other logins have a share of it
+	// Distributed says whether the database must be distributed over a Citus cluster. `manifold migrate up` distributes
+	// it for DistributedTrue. DistributedAuto accepts what it finds.
+	Distributed Distributed `yaml:"distributed" env:"DISTRIBUTED"`
 }
+
+// Distributed says whether Manifold's own database must be distributed.
+type Distributed string
+
+// These are the values of Distributed.
+const (
+	DistributedAuto  Distributed = "auto"
+	DistributedTrue  Distributed = "true"
+	DistributedFalse Distributed = "false"
+)
 
 // Login is one login of the database. If URL is given, it contains everything, including user and password. Without a
 // password, the server's other ways to authenticate apply (pg_hba's trust, certificates in the URL, ~/.pgpass).
@@ -155,7 +168,7 @@ func Default() Config {
 			Documents: Login{User: "manifold_documents"},
 			Retention: Login{User: "manifold_retention"},
 			Migrator:  Login{User: "manifold_migrator"},
-			MaxConns:  16,
+			MaxConns:  16, Distributed: DistributedAuto,
 		},
 		Usage:            true,
 		Limits:           Limits{QueueBytes: 256 << 20, TenantQueueBytes: 32 << 20, AnswerBytes: 256 << 20, TenantAnswerBytes: 64 << 20, TailBytes: 8 << 20, TenantFollowers: 5000, GroupBytes: 128 << 20, Connections: 10_000, AddressConnections: 2000, TenantRequests: 6000, Folds: 8, TenantFolds: 2, FoldSteps: 100_000_000, FoldTime: 10 * time.Second},
@@ -180,6 +193,9 @@ func (c *Config) Check() error {
 		refuse("database.url", "missing; write postgres://host:5432/manifold, or set MANIFOLD_DATABASE_URL")
 	} else if err := checkURL(c.Database.URL, "postgres", "postgresql"); err != nil {
 		refuse("database.url", "%s", err)
+	}
+	if !slices.Contains([]Distributed{DistributedAuto, DistributedTrue, DistributedFalse}, c.Database.Distributed) {
+		refuse("database.distributed", "invalid value %q; write auto, true or false", string(c.Database.Distributed))
 	}
 	for name, login := range c.Database.logins() {
 		if login.User == "" {

@@ -57,6 +57,7 @@ database:
   url: postgres://db:5432/manifold?sslmode=require
   app: {user: someone, passwordFile: `+secret+`}
   maxConns: 40
+  distributed: true
 databases:
   reporting: {driver: postgres, url: 'postgres://reports@r:5432/d', passwordFile: `+secret+`}
 projections: [a, b]
@@ -79,6 +80,7 @@ rebuildKeep: 0s
 	want := config.Default()
 	want.Listen, want.Role, want.Projections = ":1", config.RoleWorker, []string{"a", "b"}
 	want.Database.URL, want.Database.MaxConns = "postgres://db:5432/manifold?sslmode=require", 40
+	want.Database.Distributed = config.DistributedTrue
 	want.Database.App = config.Login{User: "someone", Password: "p:w/d@", PasswordFile: secret}
 	want.Database.System.Password, want.Usage = "s", false
 	want.Databases = map[string]config.DocumentsDatabase{"reporting": {Driver: "postgres", URL: "postgres://reports@r:5432/d", Password: "p:w/d@", PasswordFile: secret}}
@@ -143,6 +145,7 @@ func TestRefusals(t *testing.T) {
 		"time's unit":      {"shutdownDeadline: 30\n", nil, `line 1: shutdownDeadline: "30" is not a duration`},
 		"count":            {"database: {maxConns: many}\n", nil, `line 1: database.maxConns: "many" is not a whole number`},
 		"databases":        {"", []string{"MANIFOLD_DATABASES={r: {drivr: postgres}}"}, `MANIFOLD_DATABASES: [1:6] unknown field "drivr"`},
+		"distributed":      {"database: {distributed: maybe}", nil, `database.distributed: invalid value "maybe"; write auto, true or false`},
 		"role":             {"role: master", nil, `role: "master" is not a role`},
 		"listen":           {"listen: '8080'", nil, "listen: "},
 		"admin":            {"admin: {listen: '9080'}", nil, `admin.listen: "9080" is not host:port`},

@@ -2,3 +2,9 @@ package migrations
 
 // ScramVerifier is scramVerifier, for the tests.
 var ScramVerifier = scramVerifier
+
+// Statements is statements, for the tests.
+var Statements = statements
+
+// Files has the migrations, for the tests.
+var Files = files

@@ -95,7 +95,7 @@ func (y lockTimeoutSource) ReadUp(version uint) (io.ReadCloser, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	text := io.MultiReader(strings.NewReader("set local lock_timeout = '"+lockTimeout+"'; "), file)
+	text := io.MultiReader(strings.NewReader("set local lock_timeout = '"+lockTimeout+"';\n"), file)
 	return struct {
 		io.Reader
 		io.Closer
@@ -108,8 +108,8 @@ func isLockTimeout(err error) bool {
 	return ok && native.Code == lockNotAvailable
 }
 
-// recordRollback records that a migration refused by PostgreSQL left nothing in place. A file is sent as one query,
-// which is one transaction, so it is applied completely or not at all. The next attempt starts with that migration.
+// recordRollback records that a migration refused by PostgreSQL left nothing in place. A file is one transaction,
+// so it is applied completely or not at all. The next attempt starts with that migration.
 func recordRollback(m *migrate.Migrate, cause error) error {
 	version, dirty, err := m.Version()
 	if err != nil || !dirty {

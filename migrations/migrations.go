@@ -43,7 +43,8 @@ var Roles = [...]Role{RoleApp, RoleSystem, RoleDocuments, RoleRetention}
 // the password, so the server's log and pg_stat_statements cannot contain one. Several processes may call it
 // concurrently: one migrates, and the others wait. A migration that PostgreSQL refuses leaves nothing in place, and
 // may be retried. If a long transaction, such as a backup, locks a table that a migration changes, Up tries for five
-// minutes, and lets others use the table between its attempts.
+// minutes, and lets others use the table between its attempts. On a distributed database (see Distribute), each
+// migration also distributes the tables that it creates.
 func Up(ctx context.Context, url string, passwords map[Role]string) error {
 	if err := run(ctx, url, func(m *migrate.Migrate) error { return up(ctx, m) }); err != nil {
 		return err
@@ -52,8 +53,19 @@ func Up(ctx context.Context, url string, passwords map[Role]string) error {
 }
 
 // Down reverts every migration: it removes all tables with their data. The roles stay, since other databases of the
-// server may use them.
+// server may use them. It refuses a distributed database.
 func Down(ctx context.Context, url string) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return fmt.Errorf("the migrator cannot connect: %w", err)
+	}
+	distributed, err := IsDistributed(ctx, conn)
+	if err := errors.Join(err, conn.Close(context.WithoutCancel(ctx))); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	if distributed {
+		return errors.New("migrate: the database is distributed: drop the database on every node instead")
+	}
 	return run(ctx, url, func(m *migrate.Migrate) error {
 		if version, _, err := m.Version(); err == nil && version > Latest() {
 			return fmt.Errorf("the schema is at version %d, and this program knows up to %d: revert it with the release that migrated it", version, Latest())
@@ -110,7 +122,7 @@ func run(ctx context.Context, url string, do func(*migrate.Migrate) error) (err 
 	if err != nil {
 		return fmt.Errorf("migrate: %w", plain(err))
 	}
-	m, err := migrate.NewWithInstance("iofs", lockTimeoutSource{source}, "pgx5", driver)
+	m, err := migrate.NewWithInstance("iofs", lockTimeoutSource{source}, "pgx5", statementDriver{driver, config})
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}

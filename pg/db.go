@@ -23,6 +23,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/fairshare"
+	"github.com/manifold-es/manifold/migrations"
 )
 
 // Config says how to reach the database. The URLs are pgx connection strings, one for each login.
@@ -44,6 +45,7 @@ type Config struct {
 type DB struct {
 	App, System, Retention *pgxpool.Pool // by login
 	Log                    *slog.Logger
+	Distributed            bool // the tables are distributed over the nodes of a Citus cluster
 
 	// What has changed in this process. The payload is the tenant; domain.Everyone means any.
 	KeysChanged        Subscribers[domain.TenantID]
@@ -79,6 +81,7 @@ func open(ctx context.Context, config Config) (*DB, error) {
 	}
 	var refused error
 	connected := false
+	distributed := map[string]string{}
 	for _, login := range []struct {
 		pool     **pgxpool.Pool
 		name     string
@@ -86,17 +89,26 @@ func open(ctx context.Context, config Config) (*DB, error) {
 		maxConns int
 		settings map[string]string
 	}{
+		{&db.System, "system", config.SystemURL, max(2, maxConns/4), nil}, // the first, which notices a cluster
 		{&db.App, "app", config.AppURL, maxConns, AppSettings},
-		{&db.System, "system", config.SystemURL, max(2, maxConns/4), nil},
 		{&db.Retention, "retention", config.RetentionURL, max(2, maxConns/4), PlannerSettings},
 	} {
-		pool, err := OpenPool(ctx, login.url, login.maxConns, login.settings, config.Connected)
+		pool, err := OpenPool(ctx, login.url, login.maxConns, merge(login.settings, distributed), config.Connected)
 		if err != nil {
 			err = fmt.Errorf("open the database with the %s login: %w%s", login.name, err, remedy(err))
 		}
 		switch {
 		case err == nil:
 			*login.pool, connected = pool, true
+			if pool == db.System {
+				if db.Distributed, err = migrations.IsDistributed(ctx, pool); err != nil {
+					db.Close()
+					return nil, fmt.Errorf("ask whether the database is distributed: %w", err)
+				}
+				if db.Distributed {
+					distributed = DistributedSettings
+				}
+			}
 		case isLoginRefused(err):
 			refused = cmp.Or(refused, err)
 		default:
@@ -140,6 +152,9 @@ var PlannerSettings = map[string]string{
 	"plan_cache_mode":   "force_generic_plan",
 }
 
+// DistributedSettings override PlannerSettings in a distributed database. Citus cannot make generic plans.
+var DistributedSettings = map[string]string{"plan_cache_mode": "auto"}
+
 // AppSettings apply to the app login's connections.
 var AppSettings = merge(PlannerSettings, map[string]string{
 	"lock_timeout":      "4000",
@@ -148,7 +163,8 @@ var AppSettings = merge(PlannerSettings, map[string]string{
 
 // merge returns settings with more settings added.
 func merge(settings, more map[string]string) map[string]string {
-	all := maps.Clone(settings)
+	all := make(map[string]string)
+	maps.Copy(all, settings)
 	maps.Copy(all, more)
 	return all
 }

@@ -57,7 +57,7 @@ func TestCheckLogin(t *testing.T) {
 	if login, err = pg.CheckLogin(t.Context(), db.URL(migrations.RoleApp), migrations.RoleApp); err != nil || len(login.Lacks) > 0 {
 		t.Errorf("without a schema: %+v, %v", login, err)
 	}
-	wrong := db.Server.URLAs(db.Name, "manifold_app", "wrong")
+	wrong := db.URLAs("manifold_app", "wrong")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := pg.CheckLogin(ctx, wrong, migrations.RoleApp); err == nil || !strings.Contains(err.Error(), "manifold migrate up") {

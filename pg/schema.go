@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -31,6 +32,30 @@ func (db *DB) CheckSchema(ctx context.Context) error {
 		return &schemaError{fmt.Sprintf("a migration of the schema to version %d is running or was interrupted: `manifold migrate up` says what to do", version)}
 	case version < int64(migrations.Latest()):
 		return &schemaError{fmt.Sprintf("the schema is at version %d, and this program needs %d: run `manifold migrate up`", version, migrations.Latest())}
+	}
+	return db.checkDistribution(ctx)
+}
+
+// checkDistribution returns an error if row-level security would hide all rows on the workers of a distributed
+// database, because the setting with the tenant does not reach them, or if a table is not distributed.
+func (db *DB) checkDistribution(ctx context.Context) error {
+	if !db.Distributed {
+		return nil
+	}
+	var propagate string
+	if err := db.System.QueryRow(ctx, "select current_setting('citus.propagate_set_commands')").Scan(&propagate); err != nil {
+		return fmt.Errorf("check the settings: %w", Unavailable(err))
+	}
+	if propagate != "local" {
+		return &schemaError{"the distributed database's setting citus.propagate_set_commands is " + propagate +
+			" and not local, so the workers would hide all rows: run `manifold migrate up --distribute`, which sets it"}
+	}
+	missing, err := migrations.Undistributed(ctx, db.System)
+	if err != nil {
+		return fmt.Errorf("look for tables that are not distributed: %w", Unavailable(err))
+	}
+	if len(missing) > 0 {
+		return &schemaError{"these tables are not distributed: " + strings.Join(missing, ", ") + ": run `manifold migrate up --distribute`"}
 	}
 	return nil
 }

@@ -392,7 +392,7 @@ func TestRefusedAtStart(t *testing.T) {
 		}, `databases.x.driver: there is no driver "oracle"`},
 		"short key":       {func(c *config.Config) { c.OperatorKeys = []string{"short"} }, "operatorKey: "},
 		"no folder":       {func(c *config.Config) { c.Projections = []string{"/there/is/none"} }, "/there/is/none"},
-		"wrong password":  {func(c *config.Config) { c.Database.System.URL = db.Server.URLAs(db.Name, "manifold_system", "wrong") }, "creates the login with the configured password"},
+		"wrong password":  {func(c *config.Config) { c.Database.System.URL = db.URLAs("manifold_system", "wrong") }, "creates the login with the configured password"},
 		"port of admin":   {func(c *config.Config) { c.Admin.Listen = taken.Addr().String() }, "admin.listen: another program listens on " + taken.Addr().String()},
 		"not checked yet": {func(c *config.Config) { c.Role = "both" }, "role: "},
 	} {

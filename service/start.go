@@ -136,6 +136,17 @@ func StoreConfig(c config.Config, log *slog.Logger) (tables.Config, error) {
 	return s, nil
 }
 
+// checkDistributed compares the configuration with the database.
+func checkDistributed(wanted config.Distributed, distributed bool) error {
+	switch {
+	case wanted == config.DistributedTrue && !distributed:
+		return errors.New("database.distributed is true, and the database is not distributed: run `manifold migrate up --distribute`, or set it to auto")
+	case wanted == config.DistributedFalse && distributed:
+		return errors.New("database.distributed is false, and the database is distributed: check database.url, or set it to auto")
+	}
+	return nil
+}
+
 // connect opens the store and the databases of documents.
 func (p *Process) connect(ctx context.Context, e Extensions) error {
 	c, err := StoreConfig(p.config, p.log)
@@ -156,6 +167,9 @@ func (p *Process) connect(ctx context.Context, e Extensions) error {
 	}
 	p.undo = append(p.undo, p.store.Close)
 	if err := p.store.CheckSchema(ctx); err != nil {
+		return err
+	}
+	if err := checkDistributed(p.config.Database.Distributed, p.store.Distributed); err != nil {
 		return err
 	}
 	synced, err := p.store.Synced(ctx)

@@ -183,7 +183,7 @@ func TestDoctorOfTheSick(t *testing.T) {
 	environ = append(environ,
 		"MANIFOLD_DATABASE_APP_URL="+db.URL(pgtest.RoleSuperuser),
 		"MANIFOLD_DATABASE_SYSTEM_URL="+db.URL(pgtest.RoleMigrator),
-		"MANIFOLD_DATABASE_RETENTION_URL="+db.Server.URLAs(db.Name, "manifold_retention", "topsecret"),
+		"MANIFOLD_DATABASE_RETENTION_URL="+db.URLAs("manifold_retention", "topsecret"),
 		"MANIFOLD_DATABASES={far: {driver: postgres, url: 'postgres://u:topsecret@127.0.0.1:1/x'}, odd: {driver: oracle, url: 'o://x'}}")
 	findings := Examine(t.Context(), "", environ, service.Extensions{}, false)
 	for check, want := range map[string]string{

@@ -83,7 +83,7 @@ func TestWhatTheDocumentsLoginReaches(t *testing.T) {
 	}
 
 	exec("create role reports login noinherit password 'secret'", "grant manifold_views to reports")
-	reports := db.Server.URLAs(db.Name, "reports", "secret")
+	reports := db.URLAs("reports", "secret")
 	for _, way := range []string{"its own policy", "no row-level security"} {
 		if _, err := reached(t, reports, ways[way]...); err == nil {
 			t.Errorf("the login of another database reaches documents by %s", way)

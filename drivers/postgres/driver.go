@@ -55,6 +55,7 @@ type Driver struct {
 	log          *slog.Logger
 	views        bool // the role manifold_views exists, and the login may make it the owner of views
 	withLog      bool // it is the log's own database
+	distributed  bool // it is the log's own database, distributed over the nodes of a Citus cluster
 
 	stop       context.CancelFunc // ends the background work
 	background sync.WaitGroup
@@ -99,6 +100,10 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 	var err error
 	if d.pool, err = connect(ctx, config.URL, cmp.Or(config.MaxConns, 8), settings); err != nil {
 		return nil, err
+	}
+	if err := d.detectCluster(ctx, config); err != nil {
+		d.pool.Close()
+		return nil, fmt.Errorf("the documents' database: %w", dialect.Error(err))
 	}
 	limited := maps.Clone(querySettings)
 	limited["statement_timeout"] = strconv.FormatInt(max(d.queryTimeout.Milliseconds(), 1), 10)

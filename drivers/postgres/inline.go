@@ -1,14 +1,17 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/pg"
 )
 
@@ -22,6 +25,18 @@ var _ drivers.Transactional = (*Driver)(nil)
 func (d *Driver) detectLog(ctx context.Context) error {
 	return d.pool.QueryRow(ctx, `select to_regprocedure($1) is not null and exists (select from pg_roles where rolname = $2)`,
 		schema+".lost_attempt()", appRole).Scan(&d.withLog)
+}
+
+// detectCluster determines whether the log's database is this one and distributed, and adapts the settings.
+func (d *Driver) detectCluster(ctx context.Context, config Config) (err error) {
+	if d.distributed, err = migrations.IsDistributed(ctx, d.pool); err != nil || !d.distributed {
+		return err
+	}
+	d.pool.Close()
+	adapted := maps.Clone(settings)
+	maps.Copy(adapted, pg.DistributedSettings)
+	d.pool, err = connect(ctx, config.URL, cmp.Or(config.MaxConns, 8), adapted)
+	return err
 }
 
 // grantTables grants the appending login access to tables that an older release created.

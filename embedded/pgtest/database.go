@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,14 +33,29 @@ type DB struct {
 	Name   string
 
 	passwords map[migrations.Role]string
+	cluster   *cluster // nil: the database is Server's
 }
+
+// Distributed reports whether the database is distributed over the nodes of a Citus cluster. Then Server is nil.
+func (db DB) Distributed() bool { return db.cluster != nil }
 
 // URL returns a role's postgres:// URL with the password. Its port survives a restart of the server.
 func (db DB) URL(role migrations.Role) string {
+	if role == RoleSuperuser && db.Distributed() {
+		return db.cluster.superuser(0, db.Name)
+	}
 	if role == RoleSuperuser {
 		return db.Server.URL(db.Name)
 	}
-	return db.Server.URLAs(db.Name, string(role), db.passwords[role])
+	return db.URLAs(string(role), db.passwords[role])
+}
+
+// URLAs returns another login's postgres:// URL with the password.
+func (db DB) URLAs(user, password string) string {
+	if db.Distributed() {
+		return db.cluster.url(0, db.Name, user, password)
+	}
+	return db.Server.URLAs(db.Name, user, password)
 }
 
 // Passwords returns the passwords of migrations' roles, as migrations.Up expects them.
@@ -79,9 +95,13 @@ func (db DB) Pool(t testing.TB, role migrations.Role, maxConns int32) *pgxpool.P
 }
 
 // Database creates a database for one test on the shared server. When the test ends, it drops the database together
-// with the sessions that are still open on it.
+// with the sessions that are still open on it. With the environment variable MANIFOLD_TEST_CITUS_URLS, the database is
+// distributed over the nodes of that cluster instead.
 func Database(t testing.TB) DB {
 	t.Helper()
+	if urls := os.Getenv(clusterVariable); urls != "" {
+		return process.cluster.clone(t, urls)
+	}
 	return process.template.clone(t, Server(t))
 }
 
@@ -149,10 +169,7 @@ func (tm *template) clone(t testing.TB, server *embedded.Server) DB {
 // migrate creates a database owned by the migrator, and runs the migrations in it as the migrator.
 func migrate(ctx context.Context, server *embedded.Server, name string) (_ map[migrations.Role]string, err error) {
 	passwords := map[migrations.Role]string{RoleMigrator: "migrator's"}
-	rolePasswords := make(map[migrations.Role]string)
-	for _, role := range migrations.Roles {
-		rolePasswords[role] = strings.TrimPrefix(string(role), "manifold_") + "'s"
-	}
+	rolePasswords := rolePasswords()
 	maps.Copy(passwords, rolePasswords)
 	conn, err := pgx.Connect(ctx, server.URL("postgres"))
 	if err != nil {
@@ -169,4 +186,12 @@ func migrate(ctx context.Context, server *embedded.Server, name string) (_ map[m
 	}
 	err = migrations.Up(ctx, server.URLAs(name, string(RoleMigrator), passwords[RoleMigrator]), rolePasswords)
 	return passwords, err
+}
+
+func rolePasswords() map[migrations.Role]string {
+	passwords := make(map[migrations.Role]string)
+	for _, role := range migrations.Roles {
+		passwords[role] = strings.TrimPrefix(string(role), "manifold_") + "'s"
+	}
+	return passwords
 }

@@ -35,6 +35,7 @@ var process struct {
 	dir      string
 	err      error
 	template template
+	cluster  cluster
 }
 
 // Main runs the package's tests, stops the server if they started it, and exits. A leaked goroutine counts as a
@@ -59,6 +60,9 @@ func Run(m *testing.M) int {
 }
 
 func stop() error {
+	if err := process.cluster.close(); err != nil {
+		return err
+	}
 	process.once.Do(func() { process.err = fmt.Errorf("pgtest: asked for a server after the tests' end") })
 	if process.server == nil {
 		return nil

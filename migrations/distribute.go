@@ -1,0 +1,131 @@
+package migrations
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Distribute shards a migrated database by tenant over the nodes of its Citus cluster. It does what is missing, in one
+// transaction, so it may be repeated. The tables' rows are copied: no service may use the database meanwhile. Later
+// migrations keep a distributed database distributed, without another call.
+func Distribute(ctx context.Context, url string) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return fmt.Errorf("the migrator cannot connect: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	var hasCitus bool
+	if err := conn.QueryRow(ctx, hasCitusQuery).Scan(&hasCitus); err != nil {
+		return fmt.Errorf("distribute the database: %w", err)
+	}
+	if !hasCitus {
+		return fmt.Errorf("distribute the database: it has no extension citus; create the extension on all nodes, and add the workers with citus_add_node")
+	}
+	if err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return distribute(ctx, tx) }); err != nil {
+		return fmt.Errorf("distribute the database: %w", plain(err))
+	}
+	return nil
+}
+
+// IsDistributed reports whether the log is distributed over the nodes of a Citus cluster.
+func IsDistributed(ctx context.Context, db interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}) (distributed bool, err error) {
+	if err := db.QueryRow(ctx, hasCitusQuery).Scan(&distributed); err != nil || !distributed {
+		return false, err
+	}
+	err = db.QueryRow(ctx, "select exists (select from pg_dist_partition where logicalrelid = to_regclass('manifold.logs'))").Scan(&distributed)
+	return distributed, err
+}
+
+const hasCitusQuery = "select to_regclass('pg_catalog.pg_dist_partition') is not null"
+
+// LockDistribution waits until no other transaction creates or distributes a table, and keeps others from it until the
+// transaction ends. Two that distribute concurrently would deadlock.
+func LockDistribution(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, "select pg_advisory_xact_lock(hashtext('manifold documents'), hashtext('manifold distribution'))")
+	return err
+}
+
+// Colocate distributes a table, which has a column tenant_id, so that each tenant's rows are on the node that has its
+// log. The caller has created the table in this transaction after LockDistribution.
+func Colocate(ctx context.Context, tx pgx.Tx, table string) error {
+	_, err := tx.Exec(ctx, "select create_distributed_table($1::text::regclass, 'tenant_id', colocate_with => 'manifold.logs')", table)
+	return err
+}
+
+// distribute distributes every table that is not distributed yet, by its kind.
+func distribute(ctx context.Context, tx pgx.Tx) error {
+	if err := LockDistribution(ctx, tx); err != nil {
+		return err
+	}
+	if err := propagateSettings(ctx, tx); err != nil {
+		return err
+	}
+	missing, err := Undistributed(ctx, tx)
+	if err != nil {
+		return err
+	}
+	for _, name := range missing {
+		if err := distributeTable(ctx, tx, name); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// propagateSettings lets "set local" reach the workers, for every later session. Without that, the tenant in the setting
+// manifold.tenant is unknown there, and row-level security hides all rows.
+func propagateSettings(ctx context.Context, tx pgx.Tx) error {
+	var statement string
+	err := tx.QueryRow(ctx, "select format('alter database %I set citus.propagate_set_commands = %L', current_database(), 'local')").Scan(&statement)
+	if err != nil {
+		return err
+	}
+	for _, statement := range []string{statement, "set local citus.propagate_set_commands = 'local'"} {
+		if _, err := tx.Exec(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Undistributed returns the names of the tables of Tables that exist and are not distributed, in the order in which to
+// distribute them: the log comes first, because other tables are colocated with it.
+func Undistributed(ctx context.Context, db interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}) ([]string, error) {
+	rows, _ := db.Query(ctx, `
+		select c.relname::text from pg_class c
+		where c.relnamespace = to_regnamespace('manifold') and c.relname = any ($1) and c.relkind = 'r'
+		  and not exists (select from pg_dist_partition p where p.logicalrelid = c.oid)
+		order by c.relname <> 'logs', c.relname`, slices.Collect(maps.Keys(Tables)))
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// distributeTable distributes a table with its rows. While row-level security is forced, even the owner could not copy
+// them.
+func distributeTable(ctx context.Context, tx pgx.Tx, name string) error {
+	distribution := "select create_distributed_table('manifold.%[1]s', 'tenant_id', colocate_with => 'manifold.logs')"
+	switch {
+	case name == "logs":
+		distribution = "select create_distributed_table('manifold.%[1]s', 'tenant_id', colocate_with => 'none')"
+	case Tables[name] == Reference:
+		distribution = "select create_reference_table('manifold.%[1]s')"
+	}
+	for _, statement := range []string{
+		"alter table manifold.%[1]s no force row level security",
+		distribution,
+		"select truncate_local_data_after_distributing_table('manifold.%[1]s')", // the rows that were copied
+		"alter table manifold.%[1]s force row level security",
+	} {
+		if _, err := tx.Exec(ctx, fmt.Sprintf(statement, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

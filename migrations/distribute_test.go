@@ -1,0 +1,143 @@
+package migrations_test
+
+import (
+	"io/fs"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/migrations"
+)
+
+// lastUndistributed is the last migration that no distributed database has ever run.
+const lastUndistributed = "0011"
+
+var (
+	comment       = regexp.MustCompile(`--[^\n]*`)
+	dollarQuoted  = regexp.MustCompile(`(?s)\$\$.*?\$\$`)
+	bracketed     = regexp.MustCompile(`\([^()]*\)`)
+	addConstraint = regexp.MustCompile(`(?is)alter\s+table.*\badd\s+(constraint|check|unique|primary|foreign|exclude)\b`)
+)
+
+// problemsOf returns what a distributed database refuses in a migration.
+func problemsOf(migration string) (problems []string) {
+	for _, statement := range migrations.Statements(migration) {
+		code := strings.TrimSpace(dollarQuoted.ReplaceAllString(comment.ReplaceAllString(statement, ""), ""))
+		if strings.Count(code, ";") != 1 || !strings.HasSuffix(code, ";") {
+			problems = append(problems, "a call must be one statement, which ends with a semicolon at the end of a line: "+code)
+		}
+		for bracketed.MatchString(code) {
+			code = bracketed.ReplaceAllString(code, "")
+		}
+		if addConstraint.MatchString(code) && strings.Contains(code, ",") {
+			problems = append(problems, "add a constraint in a separate statement: "+code)
+		}
+	}
+	return problems
+}
+
+func TestMigrationsFitADistributedDatabase(t *testing.T) {
+	t.Parallel()
+	for migration, problems := range map[string]int{
+		"create table a (b int, c int);\nalter table a add column d int, add column e int; -- fine\n": 0,
+		"alter table a add constraint b check (c in ('d', 'e')) not valid;\n":                         0,
+		"alter table a add column d int,\n  add constraint b check (d > 0);\n":                        1,
+		"alter table a add column d int; alter table a add column e int;\n":                           1,
+		"do $$ begin\n  perform 1;\n  perform 2;\nend $$;\n":                                          0,
+		"select 1": 1,
+	} {
+		if found := problemsOf(migration); len(found) != problems {
+			t.Errorf("%s: %q, want %d problems", migration, found, problems)
+		}
+	}
+	names, err := fs.Glob(migrations.Files, "*.sql")
+	if err != nil || len(names) == 0 {
+		t.Fatalf("%d migrations, %v", len(names), err)
+	}
+	for _, name := range names {
+		text, err := fs.ReadFile(migrations.Files, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if number, _, _ := strings.Cut(name, "_"); number <= lastUndistributed {
+			continue
+		}
+		for _, problem := range problemsOf(string(text)) {
+			t.Errorf("%s: %s", name, problem)
+		}
+	}
+}
+
+func TestDistributeNeedsCitus(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	if db.Distributed() {
+		t.Skip("for a database without Citus")
+	}
+	if err := migrations.Distribute(t.Context(), db.URL(pgtest.RoleMigrator)); err == nil || !strings.Contains(err.Error(), "no extension citus") {
+		t.Errorf("it says %v", err)
+	}
+	distributed, err := migrations.IsDistributed(t.Context(), db.Pool(t, migrations.RoleApp, 1))
+	if err != nil || distributed {
+		t.Errorf("distributed %v, %v", distributed, err)
+	}
+}
+
+// Distributing a database keeps its rows, and the isolation of tenants, and may be repeated.
+func TestDistributeKeepsRows(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	db := pgtest.Database(t)
+	if !db.Distributed() {
+		t.Skip("needs a Citus cluster: set MANIFOLD_TEST_CITUS_URLS")
+	}
+	migrator := db.URL(pgtest.RoleMigrator)
+	super := db.Pool(t, pgtest.RoleSuperuser, 1)
+	for _, statement := range []string{"drop schema manifold cascade", "drop schema manifold_documents cascade", "drop table manifold_schema"} {
+		if _, err := super.Exec(ctx, statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := migrations.Up(ctx, migrator, nil); err != nil {
+		t.Fatal(err)
+	}
+	if distributed, err := migrations.IsDistributed(ctx, super); err != nil || distributed {
+		t.Fatalf("the new tables are distributed: %v, %v", distributed, err)
+	}
+	const tenants = 5
+	_, err := super.Exec(ctx, `insert into manifold.logs (tenant_id, head) select ('00000000-0000-0000-0000-00000000000' || n)::uuid, n from generate_series(1, $1) n`, tenants)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := migrations.Distribute(ctx, migrator); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if missing, err := migrations.Undistributed(ctx, super); err != nil || len(missing) > 0 {
+		t.Errorf("not distributed: %q, %v", missing, err)
+	}
+	app := db.Pool(t, migrations.RoleApp, 1)
+	for tenant, want := range map[string]int{"00000000-0000-0000-0000-000000000002": 1, "00000000-0000-0000-0000-000000000009": 0, "": 0} {
+		var rows int
+		err := pgx.BeginFunc(ctx, app, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, "set local manifold.tenant = '"+tenant+"'"); err != nil {
+				return err
+			}
+			return tx.QueryRow(ctx, "select count(*) from manifold.logs").Scan(&rows)
+		})
+		if err != nil || rows != want {
+			t.Errorf("tenant %q sees %d rows, %v; want %d", tenant, rows, err, want)
+		}
+	}
+	if err := migrations.Down(ctx, migrator); err == nil || !strings.Contains(err.Error(), "drop the database") {
+		t.Errorf("down: %v", err)
+	}
+	var reference int
+	if err := super.QueryRow(ctx, "select count(*) from manifold.service_secrets").Scan(&reference); err != nil || reference != 1 {
+		t.Errorf("the reference table has %d rows, %v; want 1", reference, err)
+	}
+}
