@@ -43,8 +43,8 @@ func (n node) walk(do func(node)) {
 }
 
 // Check prepares and uses the statements while all tables are empty, as a new service does. They must still touch few
-// pages after fill has made the tables large, whether or not the planner's statistics include it. The login has the
-// role's settings. In fill, $TENANT is the tenant's id in quotes.
+// pages after fill has made the tables large, before and after a vacuum, and whether or not the planner's statistics
+// include it. The login has the role's settings. In fill, $TENANT is the tenant's id in quotes.
 func Check(t *testing.T, role migrations.Role, fill []string, statements []Statement) {
 	t.Helper()
 	db := pgtest.Database(t)
@@ -112,6 +112,9 @@ func Check(t *testing.T, role migrations.Role, fill []string, statements []State
 		must(t, err)
 	}
 	check("before analyze")
+	_, err = admin.Exec(ctx, "vacuum")
+	must(t, err)
+	check("after vacuum")
 	_, err = admin.Exec(ctx, "analyze")
 	must(t, err)
 	check("with statistics")
