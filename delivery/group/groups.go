@@ -148,7 +148,7 @@ func (g *Groups) sweep(now time.Time) {
 	for _, groups := range g.byTenant {
 		for _, gr := range groups {
 			for number, p := range gr.parts {
-				if p.sweepOrClose(now) {
+				if p.sweepOrClose(now, keepPassed(len(groups))) {
 					delete(gr.parts, number)
 				}
 			}
@@ -175,7 +175,7 @@ func (g *Groups) forget(gr *group) {
 
 // sweepOrClose makes the partition handle timeouts. If nobody has used the partition for a while and nothing is left to
 // do, it returns true, and the partition must no longer be used.
-func (p *partition) sweepOrClose(now time.Time) bool {
+func (p *partition) sweepOrClose(now time.Time, keepPassed time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {

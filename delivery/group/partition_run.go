@@ -21,13 +21,19 @@ const (
 	leastWait     = 5 * time.Millisecond // for waiting receives
 	lookAgain     = time.Second          // between looks at a partition with waiting receives, by default
 	lookSeldom    = 5 * time.Second      // the same after looks that found nothing new
-	keepPassed    = 2 * time.Second      // how long a readTo that grew without deliveries may stay unsaved
-	maxPassed     = 1000                 // or by how many positions it may grow
+	maxPassed     = 1000                 // positions by which readTo may grow without deliveries before it is saved
 	idlePartition = time.Minute          // until an unused partition is dropped
 	sweepFailed   = 5 * time.Second      // until the next try after a failed sweep
 	sweepEvery    = time.Second          // between two sweeps for timeouts
 	maxWaiting    = 1000                 // receives waiting in one group, and answers in one partition
 )
+
+// keepPassed returns how long a readTo that grew without deliveries may stay unsaved, for a tenant with so many groups in
+// use. Most of a thousand groups pass over each event, and would save that hundreds of times a second; so they save 50
+// times.
+func keepPassed(groups int) time.Duration {
+	return max(2*time.Second, time.Duration(groups)*20*time.Millisecond)
+}
 
 // partition is one partition of a group in this process: what it knows of the ledger, and the waiting requests. It has
 // a goroutine only while there is work. Requests that arrive while a step is being saved share the next step.

@@ -262,7 +262,7 @@ func (s *step) save(ctx context.Context) (saved bool, err error) {
 // mustSave reports whether the ledger has changes to save. Mere progress of readTo may wait.
 func (p *partition) mustSave() bool {
 	passed := p.ledger.readTo - p.ledger.savedReadTo
-	return p.ledger.dirty || passed >= maxPassed || passed > 0 && time.Since(p.savedAt) >= keepPassed
+	return p.ledger.dirty || passed >= maxPassed || passed > 0 && time.Since(p.savedAt) >= keepPassed(p.groups.inUse(p.group.tenant))
 }
 
 // finish answers the requests, and prepares the next step.
