@@ -70,3 +70,39 @@ func (db *DB) Synced(ctx context.Context) (bool, error) {
 	}
 	return fsync == "on" && commit != "off", nil
 }
+
+// Node is a node of a distributed database's cluster.
+type Node struct {
+	Address    string
+	Problem    string // it did not answer
+	Citus      string // the extension's version
+	PostgreSQL string // the major version
+	WALLevel   string
+}
+
+// Nodes returns the nodes of a distributed database.
+func (db *DB) Nodes(ctx context.Context) ([]Node, error) {
+	rows, _ := db.System.Query(ctx, `
+		select n.nodename || ':' || n.nodeport, r.success, r.result
+		from run_command_on_all_nodes($$
+		  select concat_ws('/', extversion, current_setting('server_version_num')::int / 10000, current_setting('wal_level')) from pg_extension where extname = 'citus' $$) r
+		join pg_dist_node n using (nodeid) order by n.nodeid`)
+	nodes, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (node Node, err error) {
+		var success bool
+		var result string
+		if err := row.Scan(&node.Address, &success, &result); err != nil {
+			return Node{}, err
+		}
+		parts := strings.Split(result, "/")
+		if !success || len(parts) != 3 {
+			node.Problem = result
+			return node, nil
+		}
+		node.Citus, node.PostgreSQL, node.WALLevel = parts[0], parts[1], parts[2]
+		return node, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ask the nodes of the cluster: %w", Unavailable(err))
+	}
+	return nodes, nil
+}
