@@ -136,7 +136,7 @@ var foreign = map[string][]string{
 	"cel.dev":                       {"expr"},
 	"github.com/jackc/pgx": {
 		"pg", "eventlog", "tenant", "auth", "members", "aggregate", "projection/registry", "delivery/group", "delivery/webhook", "retention", "erasure",
-		"migrations", "embedded", "drivers/postgres", "cmd/manifold", "outbox/postgres",
+		"migrations", "embedded", "drivers/postgres", "cmd/manifold", "outbox/postgres", "cli",
 	},
 	"github.com/golang-migrate/migrate": {"migrations"},
 	// The benchmarks compare a driver with its database.

@@ -57,7 +57,7 @@ func (p Program) command(hard context.Context) *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(devCommand(p.Extensions, hard), serveCommand(p.Extensions, hard), migrateCommand(), doctorCommand(p.Extensions), testCommand(p.Extensions), versionCommand())
+	root.AddCommand(devCommand(p.Extensions, hard), serveCommand(p.Extensions, hard), migrateCommand(), clusterCommand(), doctorCommand(p.Extensions), testCommand(p.Extensions), versionCommand())
 	root.AddCommand(p.Commands...)
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {
 		return fmt.Errorf("%w; see %s --help", err, command.CommandPath())
