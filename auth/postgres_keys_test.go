@@ -55,7 +55,7 @@ func TestADeletingTenantGetsNoKeys(t *testing.T) {
 	tablestest.Must(t, err)
 	done := make(chan error, 1)
 	go func() { done <- s.CreateKey(t.Context(), tablestest.NewKey(tenant, "key")) }()
-	tablestest.WaitForLock(t, db)
+	db.WaitForLock(t)
 	tablestest.Must(t, tx.Commit(t.Context()))
 	tablestest.WantCode(t, tablestest.Receive(t, done, "the key"), domain.CodeNotFound)
 }

@@ -136,7 +136,7 @@ func TestErasingGoesOnBehindOthers(t *testing.T) {
 			tablestest.Must(t, err)
 			done := make(chan error, 1)
 			go func() { done <- s.EraseLog(t.Context(), tenant) }()
-			tablestest.WaitForLock(t, db)
+			db.WaitForLock(t)
 			tablestest.Must(t, tx.Commit(t.Context()))
 			tablestest.Must(t, tablestest.Receive(t, done, "the erasure"))
 			for _, table := range []string{"events", "logs"} {

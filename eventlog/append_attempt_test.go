@@ -71,16 +71,11 @@ func TestALostHeadIsLockedNextTime(t *testing.T) {
 		_, err := other.Append(context.Background(), tenant, one(domain.Any))
 		waiting <- err
 	}()
-	pool := db.Pool(t, pgtest.RoleSuperuser, 1)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for blocked := false; !blocked; {
-		must(pool.QueryRow(ctx, `select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'), pg_sleep(0.005)::text`).Scan(&blocked, new(string)))
-		select {
-		case err := <-waiting:
-			t.Fatalf("another process has appended to a locked log: %v", err)
-		default:
-		}
+	db.WaitForLock(t)
+	select {
+	case err := <-waiting:
+		t.Fatalf("another process has appended to a locked log: %v", err)
+	default:
 	}
 	if streams, lookUps := b.plan(t.Context(), &w.log); len(streams)+len(lookUps) > 0 {
 		t.Errorf("the repaired versions leave %v and %d requests to be read", streams, len(lookUps))
@@ -153,11 +148,7 @@ func TestBatchesArePipelined(t *testing.T) {
 		return len(w.queue)
 	}
 	appendTo(0, request("order-0", 1, 1), false)
-	for blocked := false; !blocked; {
-		if err := tx.QueryRow(ctx, `select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'), pg_sleep(0.005)::text`).Scan(&blocked, new(string)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	db.WaitForLock(t)
 	for i := 1; i <= 8; i++ {
 		switch i {
 		case 8: // what is taken for granted of a stream that nobody has read is wrong

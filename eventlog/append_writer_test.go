@@ -136,7 +136,7 @@ func TestGroupCommit(t *testing.T) {
 	release := tablestest.HoldLog(t, db, tenant)
 	var wg sync.WaitGroup
 	wg.Go(func() { tablestest.Append(t, s, tenant, tablestest.Counted("order-0", 1, 1)) })
-	tablestest.WaitForLock(t, db)
+	db.WaitForLock(t)
 	for i := range 100 {
 		wg.Go(func() {
 			tablestest.Append(t, s, tenant, tablestest.Counted(fmt.Sprintf("order-%d", i%7+1), domain.Any, 1))
@@ -171,7 +171,7 @@ func TestBatchesAreBounded(t *testing.T) {
 	release := tablestest.HoldLog(t, db, tenant)
 	var wg sync.WaitGroup
 	wg.Go(func() { tablestest.Append(t, s, tenant, tablestest.Counted("order-0", 1, 1)) })
-	tablestest.WaitForLock(t, db)
+	db.WaitForLock(t)
 	const many = 12
 	for i := range many {
 		wg.Go(func() {
@@ -231,7 +231,7 @@ func TestQueuesAreBounded(t *testing.T) {
 				_, err := s.Append(t.Context(), tenant, tablestest.Counted("order-1", domain.Any, 100))
 				done <- err
 			}()
-			tablestest.WaitForLock(t, db)
+			db.WaitForLock(t)
 			_, err := s.Append(t.Context(), tenant, tablestest.Counted("order-2", domain.Any, 1))
 			tablestest.Problem(t, err, code)
 			if _, err := s.Append(t.Context(), other, tablestest.Counted("order-2", domain.Any, 1)); code == domain.CodeOverloaded {
@@ -259,7 +259,7 @@ func TestAGivenUpRequestIsWithdrawn(t *testing.T) {
 		done <- err
 	}
 	go send(under, "order-1", underway)
-	tablestest.WaitForLock(t, db)
+	db.WaitForLock(t)
 	waiting, cancelWaiting := context.WithCancel(t.Context())
 	go send(waiting, "order-2", withdrawn)
 	go send(t.Context(), "order-3", stays)
@@ -364,7 +364,7 @@ func TestCloseDrains(t *testing.T) {
 		_, err := closing.Append(t.Context(), tenant, tablestest.Counted("order-1", domain.None, 1))
 		done <- err
 	}()
-	tablestest.WaitForLock(t, db)
+	db.WaitForLock(t)
 	closed := make(chan struct{})
 	go func() {
 		closing.Close()

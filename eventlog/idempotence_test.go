@@ -172,7 +172,7 @@ func TestARefusedRequestDoesNotFailOthers(t *testing.T) {
 		return done
 	}
 	blocked := run(tablestest.Counted("order-blocked", domain.None, 1))
-	tablestest.WaitForLock(t, db)
+	db.WaitForLock(t)
 	duplicate, conflict, poisoned, late := run(old), run(taken), run(poison), run(tablestest.Counted("order-old", domain.None, 1))
 	good1, good2 := run(tablestest.Counted("order-1", domain.None, 1)), run(tablestest.Counted("order-1", domain.Any, 2))
 	release()

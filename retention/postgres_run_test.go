@@ -17,7 +17,6 @@ func TestRetentionLocksInOneOrder(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	ctx := t.Context()
-	super := db.Pool(t, "postgres", 1)
 	conn, err := db.Pool(t, migrations.RoleRetention, 1).Acquire(ctx)
 	tablestest.Must(t, err)
 	defer conn.Release()
@@ -53,9 +52,7 @@ func TestRetentionLocksInOneOrder(t *testing.T) {
 			_, err = tx.Exec(ctx, "select from manifold.retention_policies p where p.tenant_id = $1 for update", tenant)
 			tablestest.Must(t, err)
 			go func() { ended <- next(tenant, work) }()
-			for waits := false; !waits; {
-				tablestest.Must(t, super.QueryRow(ctx, "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'), pg_sleep(0.005)::text").Scan(&waits, new(string)))
-			}
+			db.WaitForLock(t)
 			if _, err := tx.Exec(ctx, "select from manifold.retention_floors f where f.tenant_id = $1 for update nowait", tenant); err != nil {
 				t.Errorf("%s has locked the floor, and waits for the policy: %v", name, err)
 				return err

@@ -130,7 +130,7 @@ func TestLostTransactionIsWaitedFor(t *testing.T) {
 		}
 		done <- appended
 	}()
-	tablestest.WaitForLock(t, db)
+	db.WaitForLock(t)
 	close(goOn)
 	got := tablestest.Receive(t, done, "the append")
 	if got.Position != 3 || got.Duplicate {

@@ -39,17 +39,6 @@ func (b groupBench) lockRow(t testing.TB, tx pgx.Tx, partition int) {
 	}
 }
 
-// blocked waits until a save waits for the lock.
-func (b groupBench) blocked(t testing.TB) {
-	t.Helper()
-	for pool, waits := b.db.Pool(t, pgtest.RoleSuperuser, 1), false; !waits; {
-		err := pool.QueryRow(t.Context(), "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')").Scan(&waits)
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // begin receives from "g" in a separate goroutine.
 func (b groupBench) begin(t testing.TB, wanted group.Receive) <-chan []domain.Delivery {
 	received := make(chan []domain.Delivery, 1)
@@ -98,7 +87,7 @@ func TestLeaseBeginsWhenItsAnswerLeaves(t *testing.T) {
 	b.quick(t, "g", func(d *domain.GroupDefinition) { d.AckTimeout = shortLease })
 	unlock := b.lockLedger(t, 0)
 	received := b.begin(t, group.Receive{Batch: 10})
-	b.blocked(t)
+	b.db.WaitForLock(t)
 	elapse(t, shortLease)
 	unlock()
 	deliveries := <-received
@@ -117,7 +106,7 @@ func TestSlowSavesCostNoAttempts(t *testing.T) {
 	unlock := b.lockLedger(t, 0)
 	received := b.begin(t, group.Receive{Batch: 10})
 	other := b.begin(t, group.Receive{Batch: 10, Wait: 2 * shortLease})
-	b.blocked(t)
+	b.db.WaitForLock(t)
 	elapse(t, shortLease)
 	unlock()
 	given := <-received
@@ -155,7 +144,7 @@ func TestReceiveReturnsEachEventOnce(t *testing.T) {
 	member := b.join(t, b.groups)
 	unlock := b.lockLedger(t, 0)
 	received := b.begin(t, group.Receive{Batch: 10, Member: member, Wait: time.Minute})
-	b.blocked(t)
+	b.db.WaitForLock(t)
 	elapse(t, shortLease)
 	unlock()
 	deliveries := <-received

@@ -165,7 +165,7 @@ func TestDiscardDuringASave(t *testing.T) {
 		}
 		done <- n
 	}()
-	tablestest.WaitForLock(t, db)
+	db.WaitForLock(t)
 	tablestest.Must(t, tx.Commit(t.Context()))
 	if n := tablestest.Receive(t, done, "the discard"); n != 1 {
 		t.Errorf("discarded %d", n)

@@ -488,7 +488,7 @@ func TestSeekDuringASave(t *testing.T) {
 			}
 			saved <- ok
 		}()
-		tablestest.WaitForLock(t, db)
+		db.WaitForLock(t)
 		return []byte("sought"), domain.PartitionStatus{}, nil
 	})
 	tablestest.Must(t, err)
@@ -525,7 +525,7 @@ func TestLockedReadSeesTheEarlierSave(t *testing.T) {
 		}
 		done <- row
 	}()
-	tablestest.WaitForLock(t, db)
+	db.WaitForLock(t)
 	tablestest.Must(t, tx.Commit(t.Context()))
 	if row := tablestest.Receive(t, done, "the ledger"); string(row.Ledger) != "by another" || len(row.Retries) != 1 {
 		t.Errorf("read %+v", row)

@@ -160,7 +160,7 @@ func TestLostSaveIsWaitedFor(t *testing.T) {
 		}
 		done <- saved
 	}()
-	tablestest.WaitForLock(t, db)
+	db.WaitForLock(t)
 	close(goOn)
 	if !tablestest.Receive(t, done, "the save") {
 		t.Error("it was not saved")

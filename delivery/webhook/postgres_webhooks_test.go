@@ -350,9 +350,7 @@ func TestConcurrentReplays(t *testing.T) {
 		tablestest.Must(t, err)
 		outcome := make(chan error, 1)
 		go func() { outcome <- do() }()
-		for waits := false; !waits; {
-			tablestest.Must(t, pool.QueryRow(ctx, `select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')`).Scan(&waits))
-		}
+		db.WaitForLock(t)
 		_, err = other.Exec(ctx, "update manifold.replays set started_at = clock_timestamp(), done_at = null where tenant_id = $1", tenant)
 		tablestest.Must(t, err)
 		_, err = other.Exec(ctx, "insert into manifold.webhook_claims values ($1, 'replay.mail', 'a', 1, now())", tenant)

@@ -58,6 +58,39 @@ func (db DB) URLAs(user, password string) string {
 	return db.Server.URLAs(db.Name, user, password)
 }
 
+// lockWait is how long WaitForLock waits.
+const lockWait = time.Minute
+
+// WaitForLock waits until a session waits for a lock in the database. On a cluster that may be on any node.
+func (db DB) WaitForLock(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), lockWait)
+	defer cancel()
+	nodes := []string{db.URL(RoleSuperuser)}
+	if db.Distributed() {
+		for node := 1; node < len(db.cluster.nodes); node++ {
+			nodes = append(nodes, db.cluster.superuser(node, db.Name))
+		}
+	}
+	sessions := make([]*pgx.Conn, len(nodes))
+	for i, url := range nodes {
+		session, err := pgx.Connect(ctx, url)
+		if err != nil {
+			t.Fatalf("pgtest: %v", err)
+		}
+		defer session.Close(context.WithoutCancel(ctx))
+		sessions[i] = session
+	}
+	for waits, i := false, 0; !waits; i++ {
+		err := sessions[i%len(sessions)].QueryRow(ctx, `
+			select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'), pg_sleep(0.005)::text
+			`).Scan(&waits, new(string))
+		if err != nil {
+			t.Fatalf("pgtest: wait until a session waits for a lock: %v", err)
+		}
+	}
+}
+
 // Passwords returns the passwords of migrations' roles, as migrations.Up expects them.
 func (db DB) Passwords() map[migrations.Role]string {
 	return maps.Clone(db.passwords)

@@ -290,9 +290,7 @@ func TestUnparkHeldLocksTheDocument(t *testing.T) {
 			}
 			tried <- ok
 		}()
-		for waits := false; !waits; {
-			tablestest.Must(t, super.QueryRow(ctx, "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')").Scan(&waits))
-		}
+		db.WaitForLock(t)
 		done, err := all(ctx, waiting)
 		if removedAt != 2 || !slices.Equal(done, []int64{2, 3, 4}) {
 			t.Errorf("removed at %d; %v wait", removedAt, done)

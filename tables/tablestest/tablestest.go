@@ -220,18 +220,6 @@ func NewKey(tenant domain.TenantID, name string) auth.APIKey {
 	}
 }
 
-// WaitForLock returns when a session of the database waits for a lock.
-func WaitForLock(t *testing.T, db pgtest.DB) {
-	t.Helper()
-	pool := db.Pool(t, pgtest.RoleSuperuser, 1)
-	ctx, cancel := context.WithTimeout(t.Context(), Patience)
-	defer cancel()
-	for waiting := false; !waiting; {
-		err := pool.QueryRow(ctx, `select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'), pg_sleep(0.005)::text`).Scan(&waiting, new(string))
-		Must(t, err)
-	}
-}
-
 // Projection makes a projection with a queued rebuild, and returns both.
 func Projection(t *testing.T, s *tables.Tables, id domain.ProjectionID) (domain.Projection, domain.Rebuild) {
 	t.Helper()
