@@ -82,7 +82,7 @@ type Runner struct {
 	shared          map[*followed]struct{}
 	heldPairs       map[*pair]struct{} // paused by a rebuild
 	unchecked       map[*pair]struct{} // have saved documents recently, see recheckIdle
-	projectionReads int                // changes when the projections must be read, and when they have been
+	projectionReads int                // changes when projections have been read, and when they have been applied
 }
 
 // NewRunner returns a Runner. It works while Run is running.
@@ -212,9 +212,6 @@ func (r *Runner) keepReading(ctx context.Context) {
 type changesSeen struct{ projections, builds time.Time }
 
 func (r *Runner) readProjections(ctx context.Context, seen *changesSeen) error {
-	r.mu.Lock()
-	r.projectionReads++
-	r.mu.Unlock()
 	if err := r.readShares(ctx); err != nil {
 		return err
 	}
@@ -227,6 +224,11 @@ func (r *Runner) readProjections(ctx context.Context, seen *changesSeen) error {
 	if err != nil {
 		return err
 	}
+	// A turn that began before this may know less than these rows. They do not interrupt it, so it must notice at its
+	// end, even if that is before all of them are applied.
+	r.mu.Lock()
+	r.projectionReads++
+	r.mu.Unlock()
 	begun := make(surveys)
 	for i := range projections {
 		r.applyProjection(&projections[i], begun)
