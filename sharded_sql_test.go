@@ -168,7 +168,7 @@ type sqlLiteral struct {
 	sql         string
 }
 
-// unknown stands in an sqlLiteral for the parts that are not constant.
+// unknown replaces the parts of an sqlLiteral that are not constant.
 const unknown = "…"
 
 // sqlOf returns a package's strings, concatenated as far as they are constant.
@@ -190,7 +190,7 @@ func sqlOf(t *testing.T, p goPackage) (literals []sqlLiteral) {
 						constants[name.Name] = n.Values[i]
 					}
 				}
-			case *ast.FuncDecl: // one that only composes SQL
+			case *ast.FuncDecl: // a function that only composes SQL
 				if n.Body != nil && len(n.Body.List) == 1 {
 					if result, ok := n.Body.List[0].(*ast.ReturnStmt); ok && len(result.Results) == 1 {
 						constants[n.Name.Name] = result.Results[0]

@@ -35,7 +35,8 @@ func (s *Server) ackEvents(c echo.Context, caller access.Caller) error {
 	if err != nil {
 		return err
 	}
-	return c.Blob(http.StatusOK, "application/json", wire.AppendAnswers(make([]byte, 0, 32+96*len(outcomes)), attempts, outcomes))
+	answer := wire.AppendAnswers(make([]byte, 0, 32+96*len(outcomes)), attempts, outcomes)
+	return c.Blob(http.StatusOK, "application/json", answer)
 }
 
 func (s operations) AckEvent(ctx context.Context, caller access.Caller, request openapi.AckEventRequest) (*openapi.Response, error) {

@@ -74,7 +74,7 @@ func (db *DB) Synced(ctx context.Context) (bool, error) {
 // Node is a node of a distributed database's cluster.
 type Node struct {
 	Address    string
-	Problem    string // it did not answer
+	Problem    string // why it did not answer; empty if it did
 	Citus      string // the extension's version
 	PostgreSQL string // the major version
 	WALLevel   string

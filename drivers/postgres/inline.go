@@ -32,11 +32,15 @@ func (d *Driver) detectCluster(ctx context.Context, config Config) (err error) {
 	if d.distributed, err = migrations.IsDistributed(ctx, d.pool); err != nil || !d.distributed {
 		return err
 	}
-	d.pool.Close()
 	adapted := maps.Clone(settings)
 	maps.Copy(adapted, pg.DistributedSettings)
-	d.pool, err = connect(ctx, config.URL, cmp.Or(config.MaxConns, 8), adapted)
-	return err
+	pool, err := connect(ctx, config.URL, cmp.Or(config.MaxConns, 8), adapted)
+	if err != nil {
+		return err
+	}
+	d.pool.Close()
+	d.pool = pool
+	return nil
 }
 
 // grantTables grants the appending login access to tables that an older release created.

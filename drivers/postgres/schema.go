@@ -45,7 +45,8 @@ const (
 // functions might be evaluated on a row that the policy hides, and no function of jsonb or numeric is leakproof. So
 // queries read a view that separates tenants as the policy does: its owner may see all rows, and its condition is the
 // setting's tenant. The view is not a security barrier, because all conditions come from this package. If there is no
-// role to own the view, or the database is distributed, queries read the table itself, and each scans all of the tenant's documents in the build.
+// role to own the view, or the database is distributed, queries read the table itself, and each scans all of the
+// tenant's documents in the build.
 func (d *Driver) readFrom(build domain.Build) string {
 	if !d.views {
 		return dialect.Table(build)

@@ -126,7 +126,7 @@ func (c *cluster) create(urls string) error {
 	if err := migrations.Distribute(ctx, migrator); err != nil {
 		return err
 	}
-	// Nobody may use the template when it is copied, not even Citus's maintenance.
+	// A template is copied only while it has no sessions. Citus's maintenance would have one.
 	if err := c.onEachNode(ctx, "postgres", fmt.Sprintf("alter database %s with allow_connections false", name)); err != nil {
 		return err
 	}
