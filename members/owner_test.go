@@ -24,8 +24,8 @@ func listed(ids []domain.MemberID) (list []members.Member) {
 	return list
 }
 
-// Everybody comes to the same shares, in whatever order members and tenants stand, and they differ by one tenant at most.
-// A member that comes or goes moves few tenants but those that it wins or loses. A tenant that comes moves few others.
+// Every process computes the same shares, whatever the order of members and tenants, and the shares differ by at most one
+// tenant. When a member joins or leaves, few tenants move apart from its own. When a tenant is created, few others move.
 func TestSharesAreEven(t *testing.T) {
 	t.Parallel()
 	for range 100 {
@@ -56,12 +56,12 @@ func TestSharesAreEven(t *testing.T) {
 			}
 			return n
 		}
-		// The share of one member, and what chance makes uneven, is as much as may move.
-		few := func(n int) int { return 6 + n/8 }
-		if n := moved(members.Divide(all[1:], tenants)); n > few(len(tenants)) {
+		// How many move is a matter of chance: in 180,000 trials at most 6 of 15 and 20 of 400 when a member leaves, and 5
+		// of any number when a tenant comes. Each more is some ten times as rare.
+		if n := moved(members.Divide(all[1:], tenants)); n > 12+len(tenants)/8 {
 			t.Fatalf("%d of %d tenants move although their owner stays", n, len(tenants))
 		}
-		if n := moved(members.Divide(all, append(slices.Clone(tenants), domain.NewTenantID()))); n > few(len(tenants))/2 {
+		if n := moved(members.Divide(all, append(slices.Clone(tenants), domain.NewTenantID()))); n > 10 {
 			t.Fatalf("%d of %d tenants move when one comes", n, len(tenants))
 		}
 	})
