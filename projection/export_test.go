@@ -54,8 +54,8 @@ func (r *Runner) Idle() bool {
 }
 
 // PauseFor makes each pause so long, from the first reading of a backlog on.
-func (r *Runner) PauseFor(d time.Duration) {
-	r.pacing.perWork, r.pacing.longest, r.pacing.at = 1e6, d, time.Now().Add(-time.Hour)
+func (p *Pacing) PauseFor(d time.Duration) {
+	p.perWork, p.longest, p.at = 1e6, d, time.Now().Add(-time.Hour)
 }
 
 // Pausing reports whether a worker of a database pauses.
@@ -65,11 +65,11 @@ func (r *Runner) Pausing(database string) bool {
 	return r.pool(database).needed != nil
 }
 
-// HasPaused reports whether a worker has paused.
-func (r *Runner) HasPaused() bool {
-	r.pacing.mu.Lock()
-	defer r.pacing.mu.Unlock()
-	return !r.pacing.free.IsZero()
+// HasPaused reports whether anything has paused.
+func (p *Pacing) HasPaused() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.free.IsZero()
 }
 
 // AgePending makes the documents that wait for a save older. Only the goroutine that runs the Replay may call it.

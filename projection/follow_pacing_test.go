@@ -13,10 +13,10 @@ import (
 
 // simulated returns a pacing of the default constants for a process in which appends are in progress for a share of the
 // time.
-func simulated(share float64) *pacing {
+func simulated(share float64) *Pacing {
 	began := time.Now()
 	<-time.After(shareInterval)
-	return &pacing{
+	return &Pacing{
 		appendingFor: func() time.Duration { return time.Duration(share * float64(time.Since(began))) },
 		perWork:      pausePerWork, longest: longestPause, at: began,
 	}
@@ -78,9 +78,7 @@ func TestPacedBacklogGainsOnItsLog(t *testing.T) {
 		var folded, grown int64
 		synctest.Test(t, func(*testing.T) {
 			p := &pair{backlog: &backlog{seen: 1000, head: 1_000_000}}
-			turn := turn{Runner: &Runner{}, pair: p}
-			q := simulated(1)
-			turn.pacing.appendingFor, turn.pacing.perWork, turn.pacing.longest, turn.pacing.at = q.appendingFor, q.perWork, q.longest, q.at
+			turn := turn{Runner: &Runner{config: RunnerConfig{Pacing: simulated(1)}}, pair: p}
 			for began := time.Now(); time.Since(began) < time.Minute; <-time.After(turn.pause) {
 				<-time.After(work)
 				folded += pacedEvents

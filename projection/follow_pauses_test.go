@@ -24,9 +24,12 @@ func (b bench) importEvents(t *testing.T, tenant domain.TenantID, count int) {
 	}
 }
 
-// appendingSince is a RunnerConfig.AppendingFor of a process in which appends have always been in progress.
-func appendingSince(began time.Time) func() time.Duration {
-	return func() time.Duration { return time.Since(began) }
+// alwaysAppending returns the Pacing of a process in which appends are always in progress, with pauses of this length.
+func alwaysAppending(pause time.Duration) *projection.Pacing {
+	began := time.Now().Add(-time.Hour)
+	p := projection.NewPacing(func() time.Duration { return time.Since(began) })
+	p.PauseFor(pause)
+	return p
 }
 
 // A backlog that pauses for appends leaves its worker to a pair that needs it, and a pair that follows its log closely
@@ -36,8 +39,7 @@ func TestPausedBacklogDelaysNoOther(t *testing.T) {
 	b := newBench(t)
 	behind, close := b.tenant(t), b.tenant(t)
 	p := b.process(options{workers: 1, catchUp: projection.Limits{Events: 500, Bytes: 1 << 20, DocumentBytes: 1 << 20},
-		appendingFor: appendingSince(time.Now().Add(-time.Hour))})
-	p.runner.PauseFor(time.Hour)
+		pacing: alwaysAppending(time.Hour)})
 	if _, err := p.catalog.Create(t.Context(), domain.Everyone, sums("sums"), "test"); err != nil {
 		t.Fatal(err)
 	}
@@ -63,9 +65,8 @@ func TestPausedBacklogCatchesUp(t *testing.T) {
 	b := newBench(t)
 	tenant := b.tenant(t)
 	definition := sums("sums")
-	p := b.process(options{catchUp: projection.Limits{Events: 300, Bytes: 1 << 20, DocumentBytes: 1 << 20},
-		appendingFor: appendingSince(time.Now().Add(-time.Hour))})
-	p.runner.PauseFor(time.Millisecond)
+	pacing := alwaysAppending(time.Millisecond)
+	p := b.process(options{catchUp: projection.Limits{Events: 300, Bytes: 1 << 20, DocumentBytes: 1 << 20}, pacing: pacing})
 	b.importEvents(t, tenant, 3000)
 	p.start(t, b)
 	if _, err := p.catalog.Create(t.Context(), tenant, definition, "test"); err != nil {
@@ -76,7 +77,7 @@ func TestPausedBacklogCatchesUp(t *testing.T) {
 	}
 	last := b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
 	mustEqual(t, documents(t, p.catalog, tenant, "sums", last), fromScratch(t, definition, b.log(t, tenant)))
-	if !p.runner.HasPaused() {
+	if !pacing.HasPaused() {
 		t.Error("it has not paused")
 	}
 }

@@ -53,8 +53,6 @@ func (t *turn) foldBatches(ctx context.Context, replay *Replay) (turnEnd, error)
 		return t.config.Store.ReadFor(ctx, p.tenant.id, p.followed.id, q)
 	}
 	limits, ahead := t.limits(replay)
-	between := ahead // pauses
-	between.Events = min(between.Events, pacedEvents)
 	began := time.Now()
 	for next := replay.fetch(reading, read, replay.at.seen+1, 0, limits); ; {
 		batch, err := next.wait()
@@ -105,7 +103,7 @@ func (t *turn) foldBatches(ctx context.Context, replay *Replay) (turnEnd, error)
 				return turnMore, nil
 			}
 			began = time.Now()
-			next = replay.fetch(reading, read, batch.upTo+1, 0, between)
+			next = replay.fetch(reading, read, batch.upTo+1, 0, ahead.paced())
 			continue
 		case batch.more:
 			return turnMore, nil

@@ -96,8 +96,8 @@ type options struct {
 	folds    int
 	workers  int
 
-	upcasters    *upcasting.Upcasters
-	appendingFor func() time.Duration
+	upcasters *upcasting.Upcasters
+	pacing    *projection.Pacing
 }
 
 func (b bench) process(o options) process {
@@ -111,7 +111,7 @@ func (b bench) process(o options) process {
 	})
 	p.runner = projection.NewRunner(projection.RunnerConfig{
 		Store: storeOf(b.store), Drivers: byName, Handlers: o.handlers, Progress: p.progress, Observer: o.observer, CatchUp: o.catchUp, Folds: o.folds,
-		Poll: 100 * time.Millisecond, Log: quiet, Upcasters: o.upcasters, Workers: o.workers, AppendingFor: o.appendingFor,
+		Poll: 100 * time.Millisecond, Log: quiet, Upcasters: o.upcasters, Workers: o.workers, Pacing: o.pacing,
 	})
 	return p
 }

@@ -38,6 +38,7 @@ type Replay struct {
 	Filled func(ctx context.Context, fill domain.Fill) error
 	Folded func(events, documents int)       // called with the numbers of applied events and changed documents; may be nil
 	Saved  func(documents []domain.Document) // called with the documents of each save, without removed ones; may be nil
+	Pacing *Pacing                           // pauses between readings while appends are in progress; nil: it does not
 	// Counted is called with the number of events folded, before they are saved. The number is negative if that many
 	// events were folded in vain and will be folded again. When Run returns, the sum equals that of Folded. May be nil.
 	Counted func(events int)
@@ -143,13 +144,14 @@ func (r *Replay) run(ctx context.Context, log Log, to int64) (err error) {
 		return domain.Reading{Events: events, Upcasters: upcasters}, err
 	}
 	next := r.fetch(reading, read, r.at.seen+1, to, r.Limits)
-	for next != nil {
+	for began := time.Now(); next != nil; {
 		p, err := next.wait()
 		if err != nil {
 			return fmt.Errorf("read the log for build %d of projection %q: %w", r.Build.Number, r.Build.Name, err)
 		}
 		r.recordEventSize(p)
-		if next = nil; p.more && p.upTo < to {
+		continues, paced := p.more && p.upTo < to, r.Pacing.appending() > 0
+		if next = nil; continues && !paced {
 			next = r.fetch(reading, read, p.upTo+1, to, r.Limits)
 		}
 		if err := r.foldReading(ctx, p); err != nil {
@@ -159,6 +161,16 @@ func (r *Replay) run(ctx context.Context, log Log, to int64) (err error) {
 			}
 			return err
 		}
+		if continues && paced {
+			if err := r.awaitSave(); err != nil {
+				return err
+			}
+			if err := r.leaveRoom(ctx, began); err != nil {
+				return err
+			}
+			next = r.fetch(reading, read, p.upTo+1, to, r.Limits.paced())
+		}
+		began = time.Now()
 	}
 	return nil
 }

@@ -189,10 +189,10 @@ func (f *fill) run(ctx context.Context) error {
 func (f *fill) fillCategory(ctx context.Context, category, after string, upcasters domain.UpcasterRevision) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
-	fetch := func(stream string, version int64) *fetched {
+	fetch := func(stream string, version int64, limits Limits) *fetched {
 		q := domain.ByStreamQuery{
 			AfterStream: stream, AfterVersion: version, Category: category, To: f.Fill.To, Types: f.Fold.Types(),
-			Limit: f.eventsPerReading(f.Limits), MaxBytes: f.Limits.Bytes,
+			Limit: f.eventsPerReading(limits), MaxBytes: limits.Bytes,
 		}
 		read := func(ctx context.Context, _ domain.LogQuery) (domain.Reading, error) {
 			events, err := f.log.ReadByStream(ctx, f.Tenant, q)
@@ -200,16 +200,16 @@ func (f *fill) fillCategory(ctx context.Context, category, after string, upcaste
 		}
 		return f.fetchQuery(reading, read, domain.LogQuery{Limit: q.Limit, MaxBytes: q.MaxBytes})
 	}
-	next := fetch(after, math.MaxInt64)
-	for next != nil {
+	next := fetch(after, math.MaxInt64, f.Limits)
+	for began := time.Now(); next != nil; {
 		p, err := next.wait()
 		if err != nil {
 			return err
 		}
 		f.recordEventSize(p)
-		if next = nil; p.more {
-			last := p.events[len(p.events)-1]
-			next = fetch(last.Stream, last.Version)
+		paced := p.more && f.Pacing.appending() > 0
+		if next = nil; p.more && !paced {
+			next = fetch(p.last().Stream, p.last().Version, f.Limits)
 		}
 		if err := f.foldReading(ctx, p); err != nil {
 			if next != nil {
@@ -218,6 +218,16 @@ func (f *fill) fillCategory(ctx context.Context, category, after string, upcaste
 			}
 			return err
 		}
+		if paced {
+			if err := f.awaitSave(ctx); err != nil {
+				return err
+			}
+			if err := f.leaveRoom(ctx, began); err != nil {
+				return err
+			}
+			next = fetch(p.last().Stream, p.last().Version, f.Limits.paced())
+		}
+		began = time.Now()
 	}
 	return nil
 }

@@ -50,6 +50,9 @@ type prepared struct {
 	fault   *folding.EventError   // the fault before which the reading was cut off
 }
 
+// last returns the reading's last event.
+func (p *prepared) last() *folding.Event { return &p.events[len(p.events)-1] }
+
 // fetched is a reading that runs in the background.
 type fetched struct {
 	done     chan struct{}

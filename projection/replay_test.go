@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -63,6 +64,7 @@ func someEvents(t *rapid.T, tb testing.TB, b bench, tenant domain.TenantID) {
 func TestReplayEqualsFoldFromScratch(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
+	pacing := alwaysAppending(time.Microsecond)
 	rapid.Check(t, func(rt *rapid.T) {
 		tenant := b.tenant(t)
 		definition := someDefinition(rt)
@@ -76,7 +78,8 @@ func TestReplayEqualsFoldFromScratch(t *testing.T) {
 		unread, fills := rapid.Bool().Draw(rt, "unread"), []domain.Fill{{}} // from the last that was stored at once
 		fresh := func() *projection.Replay {
 			return all.of(&projection.Replay{Driver: driver, Build: build, Tenant: tenant, Fold: fold, Unread: unread,
-				Fill: rapid.SampledFrom(fills).Draw(rt, "fill"), Filled: func(_ context.Context, fill domain.Fill) error {
+				Pacing: rapid.SampledFrom([]*projection.Pacing{nil, pacing}).Draw(rt, "pacing"),
+				Fill:   rapid.SampledFrom(fills).Draw(rt, "fill"), Filled: func(_ context.Context, fill domain.Fill) error {
 					switch {
 					case fill.Document != "" && !fills[0].Abandoned:
 						fills = append(fills, fill)

@@ -31,9 +31,8 @@ type RunnerConfig struct {
 	Observer Observer
 	Log      *slog.Logger
 
-	// AppendingFor returns for how long appends have been in progress in this process so far. Pairs that are far behind
-	// leave room for them. nil: they do not.
-	AppendingFor func() time.Duration
+	// Pacing makes pairs that are far behind pause for appends. nil: they do not.
+	Pacing *Pacing
 
 	Upcasters *upcasting.Upcasters // applied to events first; nil: events are folded as they are in the log
 	Inline    *Inline              // takes over inline builds that have caught up; nil: the Runner keeps following them
@@ -69,7 +68,6 @@ type Runner struct {
 	config  RunnerConfig
 	folds   *folds
 	refresh chan struct{}
-	pacing  pacing
 
 	mu              sync.Mutex
 	start           func(work func(ctx context.Context)) // runs work in the background; nil before Run
@@ -96,7 +94,6 @@ func NewRunner(config RunnerConfig) *Runner {
 		config:    config,
 		folds:     newFolds(config.Store, config.Handlers, config.Upcasters, config.Folds),
 		refresh:   make(chan struct{}, 1),
-		pacing:    pacing{appendingFor: config.AppendingFor, perWork: pausePerWork, longest: longestPause, at: time.Now()},
 		pools:     make(map[string]*workerPool),
 		tenants:   make(map[domain.TenantID]*tenant),
 		followed:  make(map[domain.ProjectionID]*followed),

@@ -35,8 +35,10 @@ type attempt struct {
 	build  domain.Build
 	driver drivers.Driver
 	fold   *folding.Fold
-	limits projection.Limits // of all batches together
-	log    projection.Log    // the store's, at the rebuild's rate
+	limits projection.Limits  // of all batches together
+	log    projection.Log     // the store's, at the rebuild's rate
+	pacing *projection.Pacing // nil: it does not pause for appends
+	ahead  int64              // positions of the last pass over the logs; 0: the next is not compared with it
 	// version is the version of the definition, whose skipped events apply; 0: it has no version yet.
 	version int64
 
@@ -64,6 +66,7 @@ func (w *work) newAttempt(ctx context.Context, tries int) (*attempt, error) {
 	a := &attempt{
 		work: w, row: w.row, build: w.row.NewBuild(), positions: make(map[domain.TenantID]int64), swapped: make(map[domain.TenantID]bool),
 		hasEvents: make(map[domain.TenantID]bool), faulted: make(map[domain.TenantID]domain.TenantFault),
+		pacing: w.r.config.Pacing,
 		limits: limitToRate(divide(w.r.config.Limits, 1<<min(tries-1, 8)), w.row.MaxEventsPerSecond),
 	}
 	w.mu.Unlock()
@@ -233,6 +236,7 @@ func (a *attempt) awaitApproval(ctx context.Context) error {
 		case <-a.approval:
 		case <-time.After(a.r.config.Poll):
 			if a.stored() {
+				a.ahead = 0 // the logs have grown while it waited, not during a pass
 				if err := a.foldNewEvents(ctx); err != nil {
 					return err
 				}
@@ -272,6 +276,10 @@ func (a *attempt) countEvents(ctx context.Context, tenant domain.TenantID, after
 	return n, nil
 }
 
+// gainsOn reports whether a rebuild catches up soon: its next pass over the logs is at most two thirds as long as the
+// previous one, in positions. previous is 0 if there is nothing to compare with.
+func gainsOn(previous, next int64) bool { return previous == 0 || 3*next <= 2*previous }
+
 // logRange is a stretch of a log to fold.
 type logRange struct {
 	tenant   domain.TenantID
@@ -281,14 +289,20 @@ type logRange struct {
 // foldUpTo folds every log that is ahead of the new build up to its head, several tenants at a time.
 func (a *attempt) foldUpTo(ctx context.Context, log projection.Log, heads []domain.Head) error {
 	var ahead []logRange
+	var positions int64
 	for _, head := range heads {
 		if from := a.position(head.Tenant); from < head.Position && !a.isFaulted(head.Tenant) {
 			ahead = append(ahead, logRange{head.Tenant, from, head.Position})
+			positions += head.Position - from
 		}
 	}
 	if len(ahead) == 0 {
 		return nil
 	}
+	if !gainsOn(a.ahead, positions) {
+		a.pacing = nil
+	}
+	a.ahead = positions
 	from := make(map[domain.TenantID]int64, len(ahead))
 	for _, t := range ahead {
 		from[t.tenant] = t.from
@@ -365,7 +379,8 @@ func (a *attempt) foldTenant(ctx context.Context, log projection.Log, tenant dom
 	replay := &projection.Replay{
 		Driver: a.driver, Build: a.build, Tenant: tenant, Fold: a.fold, Limits: limits, Unread: true,
 		Registry: a.r.config.Store.Registry, Version: a.version,
-		Fill: a.row.Fills[tenant], Filled: func(ctx context.Context, fill domain.Fill) error { return a.setFill(ctx, tenant, fill) },
+		Pacing: a.pacing,
+		Fill:   a.row.Fills[tenant], Filled: func(ctx context.Context, fill domain.Fill) error { return a.setFill(ctx, tenant, fill) },
 		Counted: func(events int) {
 			folded.Add(int64(events))
 			a.progress.done.Add(int64(events))

@@ -3,10 +3,12 @@ package rebuild_test
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/rebuild"
 )
 
@@ -340,7 +342,7 @@ func TestAssertionsOfARequest(t *testing.T) {
 	}
 }
 
-// A rebuild yields to live work between any two batches.
+// A rebuild yields to live work between any two batches, and asks whether appends are in progress.
 func TestYield(t *testing.T) {
 	t.Parallel()
 	v := newService(t)
@@ -348,7 +350,9 @@ func TestYield(t *testing.T) {
 	v.append(t, tenant, 2000)
 	id := v.deployed(t, tenant)
 	turn := make(chan struct{})
-	w := v.process(rebuild.Config{Yield: func(ctx context.Context, database string) error {
+	var asked atomic.Bool
+	appending := projection.NewPacing(func() time.Duration { asked.Store(true); return 0 })
+	w := v.process(rebuild.Config{Pacing: appending, Yield: func(ctx context.Context, database string) error {
 		if database != "default" {
 			t.Errorf("it waits for database %q", database)
 		}
@@ -375,7 +379,7 @@ func TestYield(t *testing.T) {
 		case <-time.After(50 * time.Millisecond): // it may have ended
 		}
 	}
-	if r = v.ended(t, r); r.State != domain.RebuildSwapped || turns < 2 {
-		t.Errorf("after %d turns the rebuild is %+v", turns, r)
+	if r = v.ended(t, r); r.State != domain.RebuildSwapped || turns < 2 || !asked.Load() {
+		t.Errorf("after %d turns the rebuild is %+v; asked for appends: %t", turns, r, asked.Load())
 	}
 }

@@ -26,12 +26,13 @@ type Config struct {
 	// Yield returns when live work on a database leaves room for more. It is called between two batches. nil: rebuilds
 	// do not wait.
 	Yield      func(ctx context.Context, database string) error
-	Tenants    int               // tenants that one rebuild replays at a time; 0: the number of processors, at least 2
-	Concurrent int               // rebuilds that this process runs at a time, except paused and waiting ones; 0: 2
-	Limits     projection.Limits // of all batches of a rebuild together; zero: projection.CatchUpLimits with 96 MiB of documents
-	StaleAfter time.Duration     // a worker silent for this long loses its rebuild to another process; 0: 15 s
-	Keep       time.Duration     // how long an old build stays after the swap, longer than any request; 0: an hour
-	Poll       time.Duration     // interval of looking for rebuilds to run and builds to drop, besides Wake; 0: 5 s
+	Pacing     *projection.Pacing // makes rebuilds pause for appends; nil: they do not
+	Tenants    int                // tenants that one rebuild replays at a time; 0: the number of processors, at least 2
+	Concurrent int                // rebuilds that this process runs at a time, except paused and waiting ones; 0: 2
+	Limits     projection.Limits  // of all batches of a rebuild together; zero: projection.CatchUpLimits with 96 MiB of documents
+	StaleAfter time.Duration      // a worker silent for this long loses its rebuild to another process; 0: 15 s
+	Keep       time.Duration      // how long an old build stays after the swap, longer than any request; 0: an hour
+	Poll       time.Duration      // interval of looking for rebuilds to run and builds to drop, besides Wake; 0: 5 s
 	Observer   Observer
 	Log        *slog.Logger
 

@@ -11,6 +11,7 @@ import (
 
 // swap makes the new build live, in the way that the projection's mode and the rebuild require.
 func (a *attempt) swap(ctx context.Context) error {
+	a.pacing = nil // nothing delays the swap, which pauses the live build
 	if len(a.row.Tenants) > 0 {
 		return a.swapTenants(ctx)
 	}

@@ -23,7 +23,7 @@ func (p *Process) wireProjections(e Extensions) error {
 	}
 	// A configured zero means no time at all, but rebuild's zero means the default.
 	keep := max(p.config.RebuildKeep, time.Nanosecond)
-	progress := projection.NewProgress()
+	progress, pacing := projection.NewProgress(), projection.NewPacing(p.store.Log.AppendingFor)
 	lost := func(id domain.ProjectionID, build int64) { p.rebuilds.Lost(id, build) }
 	if !p.config.Role.Worker() {
 		lost = nil // this process would not start the rebuild
@@ -43,7 +43,7 @@ func (p *Process) wireProjections(e Extensions) error {
 		Owns: p.members.Owns, Ceiling: p.config.Limits.ProjectionCeiling,
 		Store: store, Drivers: p.drivers, Handlers: handlers, Progress: progress, Outages: p.outage,
 		Workers: p.config.Limits.ProjectionWorkers, Upcasters: p.upcasters, Inline: p.inline, Log: p.log,
-		AppendingFor: p.store.Log.AppendingFor,
+		Pacing: pacing,
 		Observer: projection.Observer{
 			Turn: func(id domain.ProjectionID) { p.metrics.Turned(id.Name, id.Shared()) },
 			Batch: func(b projection.BatchInfo) {
@@ -70,7 +70,7 @@ func (p *Process) wireProjections(e Extensions) error {
 	})
 	p.rebuilds = rebuild.New(rebuild.Config{
 		Store: store, Drivers: p.drivers, Handlers: handlers, Catalog: p.catalog, Outages: p.outage,
-		Tenants: p.config.Limits.RebuildWorkers, Keep: keep, Upcasters: p.upcasters, Log: p.log,
+		Tenants: p.config.Limits.RebuildWorkers, Keep: keep, Upcasters: p.upcasters, Pacing: pacing, Log: p.log,
 		Yield: func(ctx context.Context, database string) error {
 			p.runner.Yield(ctx, database)
 			return ctx.Err()

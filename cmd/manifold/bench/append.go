@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,8 +19,9 @@ func appendCommand() *cobra.Command {
 	command := newCommand(f, "append", "Append events: over HTTP, or directly to the log",
 		`Append events of some 200 to 300 bytes from closed-loop clients, each to separate streams.
 
-With --catch-up, a new projection catches up with the preloaded events while clients append. The benchmark ends when it has,
-or after the duration. The clients append alone first, half as long, for comparison.
+With --catch-up, a new projection catches up with the preloaded events while clients append; with --rebuild, a projection of
+these events is rebuilt. The benchmark ends when that is done, or after the duration. The clients append alone first, half as
+long, for comparison.
 
 The limit is COPY of the same rows into a table like the log's, with its indexes, without row-level security.`,
 		func(ctx context.Context, r *run) error {
@@ -37,6 +39,7 @@ The limit is COPY of the same rows into a table like the log's, with its indexes
 	command.Flags().IntVar(&f.tenants, "tenants", 1, "with --direct: number of tenants, which share the clients")
 	command.Flags().IntVar(&f.preload, "preload", 0, "events already in the first tenant's log")
 	command.Flags().BoolVar(&f.catchingUp, "catch-up", false, "with --preload: append while a new projection catches up with these events")
+	command.Flags().BoolVar(&f.rebuilding, "rebuild", false, "with --preload: append while a projection of these events is rebuilt")
 	command.Flags().BoolVar(&f.direct, "direct", false, "append to the log without HTTP")
 	command.Flags().IntVar(&f.processes, "processes", 1, "with --direct: number of processes, which share the clients")
 	command.Flags().IntVar(&f.inline, "inline", 0, "with --direct: number of inline projections to fold into, each with a document per stream")
@@ -125,10 +128,21 @@ func (r *run) send(ctx context.Context, request func(*sender) error) error {
 		sender := newSender(w, i, streamLength, r.batch)
 		clients[i] = func(context.Context) (int, error) { return r.batch, request(sender) }
 	}
-	send := drive
+	var send driver = drive
 	if r.catchingUp {
 		r.Name += " --catch-up"
-		send = r.driveDuringCatchUp
+		send = r.driveBeside(r.startCatchUp)
+	}
+	if r.rebuilding {
+		r.Name += " --rebuild"
+		projection, err := r.startCatchUp(ctx)
+		if err != nil {
+			return err
+		}
+		if err := projection.await(ctx); err != nil {
+			return err
+		}
+		send = r.driveBeside(r.startRebuild)
 	}
 	r.log("sending for %s", r.length())
 	measured, err := send(ctx, clients, r.warmUp, r.duration, r.events)
@@ -139,48 +153,89 @@ func (r *run) send(ctx context.Context, request func(*sender) error) error {
 	return r.finish(ctx, measured, copyLimit)
 }
 
-// driveDuringCatchUp is drive, first alone and then while a new projection catches up with the preloaded events.
-func (r *run) driveDuringCatchUp(ctx context.Context, clients []client, warmUp, duration time.Duration, most int) (load, error) {
-	alone, err := drive(ctx, clients, warmUp, duration/2, 0)
-	if err != nil {
-		return load{}, err
+// driver is the type of drive.
+type driver func(ctx context.Context, clients []client, warmUp, duration time.Duration, most int) (load, error)
+
+// backgroundWork is a service's work beside the requests of its clients.
+type backgroundWork struct {
+	events *atomic.Int64                   // done so far, as of await's last look
+	await  func(ctx context.Context) error // returns when the work is done
+}
+
+// driveBeside returns a function that drives the clients twice: alone, and then while the service does the work that begin
+// starts.
+func (r *run) driveBeside(begin func(ctx context.Context) (backgroundWork, error)) driver {
+	return func(ctx context.Context, clients []client, warmUp, duration time.Duration, most int) (load, error) {
+		alone, err := drive(ctx, clients, warmUp, duration/2, 0)
+		if err != nil {
+			return load{}, err
+		}
+		beside, err := begin(ctx)
+		if err != nil {
+			return load{}, err
+		}
+		running, stop := context.WithCancelCause(ctx)
+		defer stop(nil)
+		var watching sync.WaitGroup
+		watching.Go(func() {
+			err := beside.await(running)
+			if err == nil || running.Err() != nil {
+				err = errEnough
+			}
+			stop(err)
+		})
+		r.log("sending for at most %s, beside background work", duration)
+		usage := r.watchUsage(ctx)
+		measured, err := drive(running, clients, 0, duration, most)
+		r.addUsage(usage)
+		stop(errEnough)
+		watching.Wait()
+		if err != nil {
+			return load{}, err
+		}
+		r.addLatencies(alone.latencies, "append alone")
+		r.addFigure(alone.perSecond(), "events/s", "appended without background work")
+		r.addFigure(measured.perSecond()/alone.perSecond(), "", "share of it beside background work")
+		r.addFigure(float64(beside.events.Load())/measured.took.Seconds(), "events/s", "folded meanwhile")
+		r.addFigure(float64(max(0, int64(r.preload)-beside.events.Load())), "events", "left of the preloaded events in the end")
+		return measured, nil
 	}
+}
+
+// startCatchUp creates a projection, which then catches up with the preloaded events.
+func (r *run) startCatchUp(ctx context.Context) (backgroundWork, error) {
 	operator, err := r.dial(r.service.operator)
 	if err != nil {
-		return load{}, err
+		return backgroundWork{}, err
 	}
 	if err := operator.createProjection(orders, defaultDatabase); err != nil {
-		return load{}, err
+		return backgroundWork{}, err
 	}
 	behind, err := r.watchBacklog(ctx, r.service.tenant, r.preload)
 	if err != nil {
-		return load{}, err
+		return backgroundWork{}, err
 	}
-	running, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		err := behind.await(running, behind.events)
-		if err == nil || running.Err() != nil {
-			err = errEnough
-		}
-		stop(err)
-	})
-	r.log("sending for at most %s, while the projection catches up", duration)
-	usage := r.watchUsage(ctx)
-	measured, err := drive(running, clients, 0, duration, most)
-	r.addUsage(usage)
-	stop(errEnough)
-	watching.Wait()
+	return backgroundWork{&behind.checkpoint, func(ctx context.Context) error { return behind.await(ctx, behind.events) }}, nil
+}
+
+// startRebuild starts a rebuild of the projection.
+func (r *run) startRebuild(context.Context) (backgroundWork, error) {
+	operator, err := r.dial(r.service.operator)
 	if err != nil {
-		return load{}, err
+		return backgroundWork{}, err
 	}
-	r.addLatencies(alone.latencies, "append alone")
-	r.addFigure(alone.perSecond(), "events/s", "appended without the projection")
-	r.addFigure(measured.perSecond()/alone.perSecond(), "", "share of it while the projection catches up")
-	r.addFigure(float64(behind.checkpoint.Load())/measured.took.Seconds(), "events/s", "folded meanwhile")
-	r.addFigure(float64(max(0, behind.left())), "events", "left of the preloaded events in the end")
-	return measured, nil
+	state, err := startRebuild(operator, nil)
+	if err != nil {
+		return backgroundWork{}, err
+	}
+	done := new(atomic.Int64)
+	return backgroundWork{done, func(ctx context.Context) error {
+		return poll(ctx, 50*time.Millisecond, func() (bool, error) {
+			ended, err := state.ended(operator)
+			done.Store(state.EventsDone)
+			return ended, err
+		})
+	}}, nil
 }
 
 func appendDirect(ctx context.Context, r *run) error {

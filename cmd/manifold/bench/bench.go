@@ -49,7 +49,7 @@ type flags struct {
 	duration, warmUp                   time.Duration
 	answerAfter                        time.Duration // of a webhook
 	direct, json                       bool
-	catchingUp                         bool // append while a projection catches up
+	catchingUp, rebuilding             bool // append while a projection catches up, or is rebuilt
 	url, key, databaseURL              string
 	config, database                   string // a configuration file, and its database for the documents
 	scenario, transport, ordering      string // of followers and groups
@@ -140,8 +140,10 @@ func (f *flags) check(all *pflag.FlagSet, positive []string) error {
 		return errors.New("--inline needs --direct")
 	case f.processes > 1 && !f.direct:
 		return errors.New("--processes needs --direct")
-	case f.catchingUp && (f.preload == 0 || f.direct || f.url != ""):
-		return errors.New("--catch-up needs --preload, and cannot be combined with --direct or --url")
+	case (f.catchingUp || f.rebuilding) && (f.preload == 0 || f.direct || f.url != ""):
+		return errors.New("--catch-up and --rebuild need --preload, and cannot be combined with --direct or --url")
+	case f.catchingUp && f.rebuilding:
+		return errors.New("--catch-up and --rebuild cannot be combined")
 	case f.config != "" && f.database == "":
 		return errors.New("--config needs --database, the name of one of its databases")
 	}

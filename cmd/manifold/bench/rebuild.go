@@ -50,7 +50,7 @@ func rebuild(ctx context.Context, r *run) error {
 	r.log("rebuilding")
 	resetPeakMemory(r.service.process.Process.Pid)
 	usage := r.watchUsage(ctx)
-	times, err := runRebuild(ctx, w)
+	times, err := runRebuild(ctx, w, nil)
 	if err := errors.Join(err, live.stop(ctx, err == nil)); err != nil {
 		return err
 	}
@@ -66,22 +66,19 @@ func rebuild(ctx context.Context, r *run) error {
 // rebuildTimes are the times of a rebuild as its caller sees them.
 type rebuildTimes struct{ asked, built, ended time.Time }
 
-// runRebuild rebuilds the projection and returns when the new build is live.
-func runRebuild(ctx context.Context, w *wire) (times rebuildTimes, err error) {
+// runRebuild rebuilds the projection, with the options of a request, and returns when the new build is live.
+func runRebuild(ctx context.Context, w *wire, options any) (times rebuildTimes, err error) {
 	times.asked = time.Now()
-	var state struct {
-		ID, Error string
-		State     domain.RebuildState
-	}
-	if err := w.json("POST", ordersPath+"/rebuilds", nil, http.StatusAccepted, &state); err != nil {
+	state, err := startRebuild(w, options)
+	if err != nil {
 		return times, err
 	}
 	err = poll(ctx, 20*time.Millisecond, func() (ended bool, err error) {
-		err = w.json("GET", ordersPath+"/rebuilds/"+state.ID, nil, http.StatusOK, &state)
+		ended, err = state.ended(w)
 		if state.State == domain.RebuildValidating && times.built.IsZero() {
 			times.built = time.Now()
 		}
-		return state.State.Ended(), err
+		return ended, err
 	})
 	if err != nil {
 		return times, err
@@ -90,10 +87,31 @@ func runRebuild(ctx context.Context, w *wire) (times rebuildTimes, err error) {
 	if times.built.IsZero() {
 		times.built = times.ended // it ended between two polls
 	}
-	if state.State != domain.RebuildSwapped {
-		return times, fmt.Errorf("the rebuild is %s: %s", state.State, state.Error)
-	}
 	return times, nil
+}
+
+// rebuildState is a rebuild as the API shows it.
+type rebuildState struct {
+	ID, Error  string
+	State      domain.RebuildState
+	EventsDone int64
+}
+
+// startRebuild starts a rebuild of the projection orders, with the options of a request or without.
+func startRebuild(w *wire, options any) (state *rebuildState, err error) {
+	state = new(rebuildState)
+	return state, w.json("POST", ordersPath+"/rebuilds", options, http.StatusAccepted, state)
+}
+
+// ended reads the state again, and reports whether the new build is live. A rebuild that has ended otherwise is an error.
+func (s *rebuildState) ended(w *wire) (bool, error) {
+	if err := w.json("GET", ordersPath+"/rebuilds/"+s.ID, nil, http.StatusOK, s); err != nil {
+		return false, err
+	}
+	if s.State.Ended() && s.State != domain.RebuildSwapped {
+		return false, fmt.Errorf("the rebuild is %s: %s", s.State, s.Error)
+	}
+	return s.State.Ended(), nil
 }
 
 // rebuildLoad is the load of a live tenant during a rebuild. Without --rate there is none.
