@@ -38,6 +38,8 @@ func TestBench(t *testing.T) {
 		"direct":    {"append", "--direct", "--clients", "3", "--batch", "2", "--tenants", "2", "--preload", "100"},
 		"processes": {"append", "--direct", "--clients", "3", "--processes", "2"},
 		"append":    {"append", "--clients", "3", "--batch", "4", "--preload", "100"},
+		"catch-up":  {"append", "--clients", "2", "--preload", "3000", "--catch-up", "--warm-up", "1ms"},
+		"rebuilt":   {"append", "--clients", "2", "--preload", "3000", "--rebuild", "--warm-up", "1ms"},
 		"publish":   {"publish", "--clients", "3", "--batch", "4"},
 		"read":      {"read", "--events", "3000", "--documents", "100", "--clients", "2"},
 		"project":   {"project", "--events", "2000", "--documents", "100"},
@@ -46,6 +48,7 @@ func TestBench(t *testing.T) {
 		"beside":    {"rebuild", "--events", "2000", "--documents", "100", "--tenants", "3", "--rate", "100", "--warm-up", "1ms", "--duration", short},
 		"isolation": {"isolation", "--backlog", "150000", "--documents", "150000", "--rate", "100", "--warm-up", "1ms", "--duration", "2s"},
 		"growth":    {"growth", "--sizes", "2000,3000"},
+		"curve":     {"growth", "--scenario", "curve", "--sizes", "2000,5000", "--tenants", "20", "--duration", "50ms"},
 		"query":     {"query", "--documents", "500", "--warm-up", "1ms"},
 		"lag":       {"lag", "--rate", "200", "--clients", "4", "--warm-up", "100ms"},
 		"state":     {"state", "--events", "250"},
@@ -64,8 +67,8 @@ func TestBench(t *testing.T) {
 			subscribes, sends := args[0] == "subscribe", args[0] == "webhook"
 			args := append([]string{"bench"}, args...)
 			args = append(args, "--json", "--database-url", server.URL("postgres"))
-			figures := name == "rebuild" || name == "beside" || name == "isolation" || name == "growth" || subscribes || sends
-			noEvents := name == "query" || name == "growth"
+			figures := name == "rebuild" || name == "beside" || name == "isolation" || args[1] == "growth" || subscribes || sends
+			noEvents := name == "query" || args[1] == "growth"
 			measuresTime := !figures && name != "project" && name != "database" && name != "query"
 			if measuresTime {
 				args = append(args, "--duration", short)
@@ -97,7 +100,7 @@ func TestBench(t *testing.T) {
 				}
 			}
 			told, _ := got["figures"].([]any)
-			if (len(told) > 0) != (figures || name == "read") {
+			if (len(told) > 0) != (figures || name == "read" || name == "catch-up" || name == "rebuilt") {
 				t.Errorf("the figures are %v", got["figures"])
 			}
 			for _, one := range told {

@@ -53,7 +53,13 @@ func (r *run) follow(transport, from string) (*follower, error) {
 	if err != nil {
 		return nil, err
 	}
-	path, f := "/v1/subscribe/$all?from="+from, &follower{wire: w, at: -1}
+	return follow(w, transport, from)
+}
+
+// follow starts to follow the whole log of a connection's tenant from the given place.
+func follow(w *wire, transport, from string) (f *follower, err error) {
+	path := "/v1/subscribe/$all?from=" + from
+	f = &follower{wire: w, at: -1}
 	switch transport {
 	case transportSocket:
 		err = w.open(path, upgradeHeaders, http.StatusSwitchingProtocols)

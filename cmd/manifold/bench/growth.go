@@ -26,8 +26,14 @@ The benchmark does this for each size of a log and for three projections: one of
 event in 10,000 has, in one category or in any. It measures the time from the moment at which the runner learns of 1,000 more
 events until it has followed them (the median of five), and how many blocks of the table of events and its indexes that
 touches, in memory or not. For the rare type it also measures time and blocks of a replay from the first event, as in a
-rebuild. Blocks are those that PostgreSQL counts (pg_statio_all_tables), less those of starting to follow.`,
-		growth)
+rebuild. Blocks are those that PostgreSQL counts (pg_statio_all_tables), less those of starting to follow.
+
+With --scenario curve, the same logs grow from size to size, and at each it measures everything that clients do: append, read,
+follow, load states, rebuild and query; and how much space the events take.`,
+		growth, "tenants")
+	command.Flags().StringVar(&f.scenario, "scenario", "follow", "follow or curve")
+	command.Flags().IntVar(&f.tenants, "tenants", 1, "curve: number of tenants, which share the events")
+	command.Flags().DurationVar(&f.duration, "duration", 3*time.Second, "curve: how long to measure each kind of request")
 	command.Flags().IntSliceVar(&f.sizes, "sizes", []int{10_000, 1_000_000}, "events in the log")
 	return command
 }
@@ -39,6 +45,14 @@ const rare = 10_000
 const more = 1000
 
 func growth(ctx context.Context, r *run) error {
+	switch r.scenario {
+	case "follow":
+	case "curve":
+		r.Name, r.Clients = fmt.Sprintf("growth --scenario curve --sizes %d --tenants %d", r.sizes, r.tenants), 1
+		return growthCurve(ctx, r)
+	default:
+		return fmt.Errorf("--scenario %s: expected follow or curve", r.scenario)
+	}
 	r.Name, r.Clients = fmt.Sprintf("growth --sizes %d", r.sizes), 1
 	for _, size := range r.sizes {
 		if size < 1 {

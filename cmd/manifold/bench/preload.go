@@ -12,12 +12,18 @@ import (
 
 // createTenants creates tenants directly in the database.
 func (db *database) createTenants(ctx context.Context, count int) ([]domain.TenantID, error) {
-	tenants, statements := make([]domain.TenantID, count), make([]string, count)
-	for i := range tenants {
-		tenants[i] = domain.NewTenantID()
-		statements[i] = fmt.Sprintf("insert into manifold.tenants (tenant_id, name, state) values ('%s', 'bench-%d', 'active')", tenants[i], i+1)
+	conn, err := pgx.Connect(ctx, db.super)
+	if err != nil {
+		return nil, err
 	}
-	if err := execute(ctx, db.super, statements...); err != nil {
+	defer conn.Close(context.WithoutCancel(ctx))
+	tenants := make([]domain.TenantID, count)
+	_, err = conn.CopyFrom(ctx, pgx.Identifier{"manifold", "tenants"}, []string{"tenant_id", "name", "state"},
+		pgx.CopyFromSlice(count, func(i int) ([]any, error) {
+			tenants[i] = domain.NewTenantID()
+			return []any{tenants[i].String(), fmt.Sprintf("bench-%d", i+1), "active"}, nil
+		}))
+	if err != nil {
 		return nil, fmt.Errorf("create tenants: %w", err)
 	}
 	return tenants, nil
@@ -75,6 +81,9 @@ func (h history) show(ctx context.Context, conn *pgx.Conn, tenant domain.TenantI
 	return err
 }
 
+// eventColumns are the columns of events, as COPY writes them.
+var eventColumns = []string{"tenant_id", "position", "event_id", "stream_id", "stream_version", "event_type", "event_data", "metadata", "occurred_at", "created_at"}
+
 // copyTo writes the events of a log. They are invisible until show.
 func (h history) copyTo(ctx context.Context, conn *pgx.Conn, tenant domain.TenantID) error {
 	g, now := newGenerator(0, 0), time.Now()
@@ -101,7 +110,6 @@ func (h history) copyTo(ctx context.Context, conn *pgx.Conn, tenant domain.Tenan
 		}
 		return []any{tenant.String(), int64(position), domain.NewEventID().String(), name, version, kind, g.data(nil), nil, nil, now}, nil
 	})
-	_, err := conn.CopyFrom(ctx, pgx.Identifier{"manifold", "events"},
-		[]string{"tenant_id", "position", "event_id", "stream_id", "stream_version", "event_type", "event_data", "metadata", "occurred_at", "created_at"}, rows)
+	_, err := conn.CopyFrom(ctx, pgx.Identifier{"manifold", "events"}, eventColumns, rows)
 	return err
 }
