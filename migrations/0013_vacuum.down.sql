@@ -1,0 +1,1 @@
+alter table manifold.events reset (autovacuum_vacuum_insert_scale_factor, autovacuum_vacuum_insert_threshold, autovacuum_freeze_min_age);
