@@ -14,6 +14,7 @@ import (
 // The cost of a projection of a rare type grows with its events, not with the log: its rebuild reads the index, not the
 // events of other types, and following the last thousand events costs the same however many are before them.
 func TestRareTypesAreReadFromTheIndex(t *testing.T) {
+	pgtest.NotOnCluster(t, "it counts the pages that one server reads")
 	t.Parallel()
 	db := pgtest.Database(t)
 	ctx := t.Context()

@@ -57,7 +57,11 @@ func (s *Log) ReadByStream(ctx context.Context, tenant domain.TenantID, q domain
 // FitsInCache reports whether the events of all tenants are likely to stay in memory while they are read in an order
 // other than that of the log: they take no more space than PostgreSQL's effective_cache_size.
 func (s *Log) FitsInCache(ctx context.Context, tenant domain.TenantID) (fits bool, err error) {
-	err = s.db.Read(ctx, tenant, nil, pg.Query{Statement: &fitsInCache, Row: func(values [][]byte) error {
+	statement := &fitsInCache
+	if s.db.Distributed {
+		statement = &fitsInCaches
+	}
+	err = s.db.Read(ctx, tenant, nil, pg.Query{Statement: statement, Row: func(values [][]byte) error {
 		fits = pg.BoolValue(values[0])
 		return nil
 	}})
@@ -67,6 +71,13 @@ func (s *Log) FitsInCache(ctx context.Context, tenant domain.TenantID) (fits boo
 var fitsInCache = pg.Statement{
 	Name: "manifold_events_fit_in_cache",
 	SQL:  "select pg_table_size('events') <= pg_size_bytes(current_setting('effective_cache_size'))",
+}
+
+// fitsInCaches counts the caches of all nodes that have events, each as large as the coordinator's.
+var fitsInCaches = pg.Statement{
+	Name: "manifold_events_fit_in_caches",
+	SQL: `select citus_table_size('events') <=
+			pg_size_bytes(current_setting('effective_cache_size')) * (select count(*) from pg_dist_node where shouldhaveshards)`,
 }
 
 // firstPage is how many events are read first if the result is limited by bytes, because their size is not known yet.

@@ -66,6 +66,9 @@ func distribute(ctx context.Context, tx pgx.Tx) error {
 	if err := propagateSettings(ctx, tx); err != nil {
 		return err
 	}
+	if err := prepareRoles(ctx, tx); err != nil {
+		return fmt.Errorf("the logins' defaults: %w", err)
+	}
 	missing, err := Undistributed(ctx, tx)
 	if err != nil {
 		return err
@@ -87,6 +90,41 @@ func propagateSettings(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	for _, statement := range []string{statement, "set local citus.propagate_set_commands = 'local'"} {
+		if _, err := tx.Exec(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// NodeSettings are settings that a role's sessions need on every node. What a session sets for itself reaches only the
+// coordinator, so in a distributed database they are also the roles' defaults.
+//
+// Each statement about events is meant to use a certain index. While the table is small, the planner prefers to read
+// all of it. A table of documents holds all tenants', so no query reads all of it, and none uses several processes.
+var NodeSettings = map[Role]map[string]string{
+	RoleApp:       {"enable_seqscan": "off", "enable_bitmapscan": "off", "lock_timeout": "4000"},
+	RoleRetention: {"enable_seqscan": "off", "enable_bitmapscan": "off"},
+	RoleDocuments: {"enable_seqscan": "off", "jit": "off"},
+	RoleViews:     {"enable_seqscan": "off", "jit": "off", "max_parallel_workers_per_gather": "0"},
+}
+
+// prepareRoles stores NodeSettings, and lets the coordinator connect to the workers as RoleViews. It gets no
+// password, so a node admits it only by what its pg_hba.conf allows the other nodes.
+func prepareRoles(ctx context.Context, tx pgx.Tx) error {
+	statements := []string{"alter role " + string(RoleViews) + " login"}
+	for role, settings := range NodeSettings {
+		for name, value := range settings {
+			var statement string
+			err := tx.QueryRow(ctx, "select format('alter role %I in database %I set %I = %L', $1::text, current_database(), $2::text, $3::text)",
+				string(role), name, value).Scan(&statement)
+			if err != nil {
+				return err
+			}
+			statements = append(statements, statement)
+		}
+	}
+	for _, statement := range statements {
 		if _, err := tx.Exec(ctx, statement); err != nil {
 			return err
 		}

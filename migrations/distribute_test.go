@@ -120,6 +120,14 @@ func TestDistributeKeepsRows(t *testing.T) {
 	if missing, err := migrations.Undistributed(ctx, super); err != nil || len(missing) > 0 {
 		t.Errorf("not distributed: %q, %v", missing, err)
 	}
+	for number, node := range db.Nodes(t) {
+		var defaults int
+		err := node.QueryRow(ctx, `select count(*) from pg_db_role_setting s, unnest(s.setconfig) as setting
+			where s.setdatabase = (select oid from pg_database where datname = current_database()) and s.setrole <> 0`).Scan(&defaults)
+		if want := 10; err != nil || defaults != want {
+			t.Errorf("node %d has %d defaults of logins, %v; want %d", number, defaults, err, want)
+		}
+	}
 	app := db.Pool(t, migrations.RoleApp, 1)
 	for tenant, want := range map[string]int{"00000000-0000-0000-0000-000000000002": 1, "00000000-0000-0000-0000-000000000009": 0, "": 0} {
 		var rows int

@@ -33,6 +33,10 @@ const (
 	RoleSystem    Role = "manifold_system"    // across tenants: reads heads and lists, writes tenants and keys; never events or documents
 	RoleDocuments Role = "manifold_documents" // owns the projection tables in PostgreSQL
 	RoleRetention Role = "manifold_retention" // removes events, and all data of a deleted tenant
+
+	// RoleViews owns the views over documents, and reads those of all tenants. It is no login of a process:
+	// RoleDocuments becomes it, in a transaction.
+	RoleViews Role = "manifold_views"
 )
 
 // Roles are the logins that the migrations create.

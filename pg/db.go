@@ -91,7 +91,7 @@ func open(ctx context.Context, config Config) (*DB, error) {
 	}{
 		{&db.System, "system", config.SystemURL, max(2, maxConns/4), nil}, // the first, which notices a cluster
 		{&db.App, "app", config.AppURL, maxConns, AppSettings},
-		{&db.Retention, "retention", config.RetentionURL, max(2, maxConns/4), PlannerSettings},
+		{&db.Retention, "retention", config.RetentionURL, max(2, maxConns/4), RetentionSettings},
 	} {
 		pool, err := OpenPool(ctx, login.url, login.maxConns, merge(login.settings, distributed), config.Connected)
 		if err != nil {
@@ -143,23 +143,17 @@ func remedy(err error) string {
 	return ""
 }
 
-// PlannerSettings apply to connections that read and remove events. Each of their statements is meant to use a certain
-// index. While the table is small, the planner prefers to read all of it, and a prepared statement would keep that plan
-// after the table has grown.
-var PlannerSettings = map[string]string{
-	"enable_seqscan":    "off",
-	"enable_bitmapscan": "off",
-	"plan_cache_mode":   "force_generic_plan",
-}
+// forceGenericPlan keeps a prepared statement's plan, which does not depend on its values.
+var forceGenericPlan = map[string]string{"plan_cache_mode": "force_generic_plan"}
 
-// DistributedSettings override PlannerSettings in a distributed database. Citus cannot make generic plans.
+// DistributedSettings override others in a distributed database. Citus cannot make generic plans.
 var DistributedSettings = map[string]string{"plan_cache_mode": "auto"}
 
-// AppSettings apply to the app login's connections.
-var AppSettings = merge(PlannerSettings, map[string]string{
-	"lock_timeout":      "4000",
-	"statement_timeout": "30000",
-})
+// AppSettings and RetentionSettings apply to these logins' connections.
+var (
+	AppSettings       = merge(migrations.NodeSettings[migrations.RoleApp], merge(forceGenericPlan, map[string]string{"statement_timeout": "30000"}))
+	RetentionSettings = merge(migrations.NodeSettings[migrations.RoleRetention], forceGenericPlan)
+)
 
 // merge returns settings with more settings added.
 func merge(settings, more map[string]string) map[string]string {

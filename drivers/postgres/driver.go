@@ -56,6 +56,7 @@ type Driver struct {
 	views        bool // the role manifold_views exists, and the login may make it the owner of views
 	withLog      bool // it is the log's own database
 	distributed  bool // it is the log's own database, distributed over the nodes of a Citus cluster
+	becomeViews  bool // it is distributed, and transactions can become the role manifold_views
 
 	stop       context.CancelFunc // ends the background work
 	background sync.WaitGroup

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -155,8 +156,12 @@ func (d *Driver) run(ctx context.Context, build domain.Build, tenant domain.Tena
 	if !read.slow {
 		return d.read(ctx, tenant, read.statement)
 	}
+	steps := []statement{read.statement}
+	if d.becomeViews {
+		steps = slices.Insert(steps, 0, statement{sql: "set local role " + viewsRole, unprepared: true})
+	}
 	try := func() error {
-		_, err := transact(ctx, d.queries, "begin read only", tenant, []statement{read.statement})
+		_, err := transact(ctx, d.queries, "begin read only", tenant, steps)
 		return err
 	}
 	err := try()

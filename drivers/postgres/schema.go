@@ -34,7 +34,7 @@ var dialect = relational.Dialect{
 const (
 	schema      = relational.Schema
 	commonTable = schema + "." + drivers.CommonTable // needs no quotes
-	viewsRole   = "manifold_views"                   // owns the views, which read every tenant's documents with its rights
+	viewsRole   = string(migrations.RoleViews)       // owns the views, which read every tenant's documents with its rights
 	keyFunction = schema + ".sort_key"
 )
 
@@ -44,14 +44,26 @@ const (
 // Under a row-level policy, an index can serve only conditions whose functions PostgreSQL calls leakproof. Other
 // functions might be evaluated on a row that the policy hides, and no function of jsonb or numeric is leakproof. So
 // queries read a view that separates tenants as the policy does: its owner may see all rows, and its condition is the
-// setting's tenant. The view is not a security barrier, because all conditions come from this package. If there is no
-// role to own the view, or the database is distributed, queries read the table itself, and each scans all of the
-// tenant's documents in the build.
+// setting's tenant. The view is not a security barrier, because all conditions come from this package.
+//
+// In a distributed database, workers would read such a view's table with the login's rights. There the transaction
+// becomes the views' owner, and reads what the view would contain.
+//
+// If there is no such role, queries read the table itself, and each scans all of the tenant's documents in the build.
 func (d *Driver) readFrom(build domain.Build) string {
-	if !d.views {
-		return dialect.Table(build)
+	switch {
+	case d.becomeViews:
+		return "(" + tenantViewQuery(dialect.Table(build)) + ") documents"
+	case d.views:
+		return tenantViewName(build)
 	}
-	return tenantViewName(build)
+	return dialect.Table(build)
+}
+
+// tenantViewQuery selects a table's documents of the tenant in the setting.
+func tenantViewQuery(table string) string {
+	return "select tenant_id, build, id, version, document from " + table +
+		" where tenant_id = nullif(current_setting('manifold.tenant', true), '')::uuid and id <> ''"
 }
 
 func tenantViewName(build domain.Build) string {
@@ -68,7 +80,7 @@ func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "'
 
 // prepareDatabase does what Open promises.
 func (d *Driver) prepareDatabase(ctx, background context.Context) error {
-	var exists, usable bool
+	var exists, usable, viewsLogin bool
 	err := d.pool.QueryRow(ctx, `select n is not null, coalesce(has_schema_privilege(n, 'create') and has_schema_privilege(n, 'usage'), false)
 		from to_regnamespace($1) n`, schema).Scan(&exists, &usable)
 	if err != nil {
@@ -84,16 +96,22 @@ func (d *Driver) prepareDatabase(ctx, background context.Context) error {
 	var bypassesPolicies bool
 	err = d.pool.QueryRow(ctx, `select
 			coalesce((select pg_has_role(oid, 'member') and has_schema_privilege(oid, $2, 'create') from pg_roles where rolname = $1), false),
+			coalesce((select rolcanlogin from pg_roles where rolname = $1), false),
 			coalesce((select pg_has_role(oid, 'usage') from pg_roles where rolname = $1), false)
-				or (select rolsuper or rolbypassrls from pg_roles where rolname = current_user)`, viewsRole, schema).Scan(&d.views, &bypassesPolicies)
+				or (select rolsuper or rolbypassrls from pg_roles where rolname = current_user)`, viewsRole, schema).Scan(&d.views, &viewsLogin, &bypassesPolicies)
 	if err != nil {
 		return err
 	}
-	d.views = d.views && !d.distributed
+	if d.distributed {
+		d.views, d.becomeViews = false, d.views && viewsLogin
+	}
 	if bypassesPolicies {
 		d.log.WarnContext(ctx, "the documents' login is above row-level security, as a superuser or because it inherits "+viewsRole+": tenants are kept apart by Manifold's statements alone")
 	}
-	if !d.views && !d.distributed {
+	switch {
+	case d.distributed && !d.becomeViews:
+		d.log.WarnContext(ctx, "queries that filter or order use no index, because the role "+viewsRole+" cannot log in or the documents' login is not its member; run `manifold migrate up --distribute`, and restart")
+	case !d.distributed && !d.views:
 		d.log.WarnContext(ctx, "queries that filter or order use no index, and public views show the documents of the tenant in the setting manifold.tenant only: the documents' login cannot hand views to the role "+viewsRole+
 			"; make that role, grant it to the login, grant it usage and create on the schema "+schema+", and restart")
 	}
@@ -242,7 +260,10 @@ func (d *Driver) makeTable(ctx context.Context, build domain.Build, more ...stri
 		`create policy tenant on %[1]s using (tenant_id = ` + tenant + `)`,
 		`create policy checkpoints on %[1]s for select to current_user using (id = '' and ` + tenant + ` is null)`,
 	}, more...)
-	if d.views {
+	switch {
+	case d.becomeViews:
+		statements = append(statements, viewsPolicy, grantToViewsRole)
+	case d.views:
 		statements = append(statements, viewsPolicy)
 	}
 	if d.withLog {
@@ -278,10 +299,9 @@ func (d *Driver) createTenantView(ctx context.Context, tx pgx.Tx, build domain.B
 		return err
 	}
 	for _, statement := range []string{
-		"grant select on " + table + " to " + viewsRole,
+		fmt.Sprintf(grantToViewsRole, table),
 		"set local role " + viewsRole,
-		"create view " + view + " as select tenant_id, build, id, version, document from " + table +
-			" where tenant_id = nullif(current_setting('manifold.tenant', true), '')::uuid and id <> ''",
+		"create view " + view + " as " + tenantViewQuery(table),
 		"comment on view " + view + " is 'documents of the tenant in the setting manifold.tenant, for queries'",
 		"grant select on " + view + " to " + login,
 		"set local role " + login,
@@ -295,7 +315,10 @@ func (d *Driver) createTenantView(ctx context.Context, tx pgx.Tx, build domain.B
 
 // viewsPolicy lets the views' role see all of a table. The views filter instead, with no policy's condition before
 // theirs.
-const viewsPolicy = `create policy views on %[1]s for select to ` + viewsRole + ` using (true)`
+const (
+	viewsPolicy      = `create policy views on %[1]s for select to ` + viewsRole + ` using (true)`
+	grantToViewsRole = `grant select on %[1]s to ` + viewsRole
+)
 
 // ensureTenantView creates the view that queries read, for a table that an older release created. While others use the
 // table, its policy cannot be changed. Queries are correct all the same, but use no index.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/manifold-es/manifold/migrations"
 )
@@ -55,7 +56,10 @@ func (c *cluster) clone(t testing.TB, urls string) DB {
 	// The template's settings are not copied with it.
 	err := errors.Join(
 		c.onEachNode(ctx, "postgres", fmt.Sprintf("create database %s template %s owner %s", name, c.template, RoleMigrator)),
-		c.execute(ctx, 0, "postgres", fmt.Sprintf("alter database %s set citus.propagate_set_commands = 'local'", name)),
+		c.onEachNode(ctx, "postgres", fmt.Sprintf(`
+			insert into pg_db_role_setting
+			select copy.oid, s.setrole, s.setconfig from pg_db_role_setting s, pg_database template, pg_database copy
+			where s.setdatabase = template.oid and template.datname = '%s' and copy.datname = '%s'`, c.template, name)),
 	)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -143,8 +147,22 @@ func (c *cluster) close() error {
 	return c.drop(ctx, c.template)
 }
 
+// drop drops a database on every node. It retries while the cluster's maintenance is in the database.
 func (c *cluster) drop(ctx context.Context, database string) error {
-	return c.onEachNode(ctx, "postgres", "drop database if exists "+database+" with (force)")
+	for {
+		err := c.onEachNode(ctx, "postgres", "drop database if exists "+database+" with (force)")
+		if inUse, ok := errors.AsType[*pgconn.PgError](err); !ok || inUse.Code != "55006" || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// NotOnCluster skips a test on a cluster of databases, and says why the test cannot hold there.
+func NotOnCluster(t testing.TB, why string) {
+	t.Helper()
+	if os.Getenv(clusterVariable) != "" {
+		t.Skip("not on a cluster: " + why)
+	}
 }
 
 // superuser returns the superuser's URL of a database on a node.

@@ -58,6 +58,34 @@ func (db DB) URLAs(user, password string) string {
 	return db.Server.URLAs(db.Name, user, password)
 }
 
+// Nodes returns a superuser's session on each node of the database: its only server, or the coordinator and the workers
+// of a cluster. They are closed when the test ends.
+func (db DB) Nodes(t testing.TB) []*pgx.Conn {
+	t.Helper()
+	urls := []string{db.URL(RoleSuperuser)}
+	if db.Distributed() {
+		for node := 1; node < len(db.cluster.nodes); node++ {
+			urls = append(urls, db.cluster.superuser(node, db.Name))
+		}
+	}
+	sessions := make([]*pgx.Conn, len(urls))
+	for i, url := range urls {
+		session, err := pgx.Connect(t.Context(), url)
+		if err != nil {
+			t.Fatalf("pgtest: %v", err)
+		}
+		t.Cleanup(func() { _ = session.Close(context.Background()) })
+		if db.Distributed() {
+			// Then the catalog lists shards, too.
+			if _, err := session.Exec(t.Context(), "set citus.override_table_visibility = off"); err != nil {
+				t.Fatalf("pgtest: %v", err)
+			}
+		}
+		sessions[i] = session
+	}
+	return sessions
+}
+
 // lockWait is how long WaitForLock waits.
 const lockWait = time.Minute
 
@@ -66,21 +94,7 @@ func (db DB) WaitForLock(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), lockWait)
 	defer cancel()
-	nodes := []string{db.URL(RoleSuperuser)}
-	if db.Distributed() {
-		for node := 1; node < len(db.cluster.nodes); node++ {
-			nodes = append(nodes, db.cluster.superuser(node, db.Name))
-		}
-	}
-	sessions := make([]*pgx.Conn, len(nodes))
-	for i, url := range nodes {
-		session, err := pgx.Connect(ctx, url)
-		if err != nil {
-			t.Fatalf("pgtest: %v", err)
-		}
-		defer session.Close(context.WithoutCancel(ctx))
-		sessions[i] = session
-	}
+	sessions := db.Nodes(t)
 	for waits, i := false, 0; !waits; i++ {
 		err := sessions[i%len(sessions)].QueryRow(ctx, `
 			select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'), pg_sleep(0.005)::text
