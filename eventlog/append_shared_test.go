@@ -76,7 +76,8 @@ func TestSharedTransaction(t *testing.T) {
 	pool := db.Pool(t, pgtest.RoleSuperuser, 1)
 	err := pool.QueryRow(t.Context(), "select count(distinct xmin::text), count(*) from manifold.events where tenant_id = any($1) and position = 2",
 		[][16]byte{ids[plain], ids[newStream], ids[guessed]}).Scan(&transactions, &events)
-	if err != nil || transactions != 1 || events != 3 {
+	// On a cluster, each worker has a transaction for its tenants.
+	if most := max(1, len(db.Nodes(t))-1); err != nil || transactions > most || events != 3 {
 		t.Errorf("%d events were committed in %d transactions, %v", events, transactions, err)
 	}
 	for i, p := range together {
@@ -253,7 +254,7 @@ func TestSharedTransactionsUnderFaults(t *testing.T) {
 	}
 	var shared int
 	err := db.Pool(t, pgtest.RoleSuperuser, 1).QueryRow(t.Context(),
-		"select count(*) from (select from manifold.events group by xmin::text having count(distinct tenant_id) > 1) as s").Scan(&shared)
+		"select count(*) from (select 1 from manifold.events group by xmin::text having count(distinct tenant_id) > 1) as s").Scan(&shared)
 	if err != nil || shared == 0 {
 		t.Errorf("%d transactions were shared, %v", shared, err)
 	}

@@ -143,7 +143,7 @@ func (m *model) publish(t *rapid.T) {
 const step = 70 * time.Second
 
 func (m *model) growOlder(t *rapid.T) {
-	m.exec(t, "update manifold.events set created_at = created_at - $2::interval where tenant_id = $1", m.tenant, step)
+	m.exec(t, "update manifold.events set created_at = (created_at at time zone 'utc' - $2::interval) at time zone 'utc' where tenant_id = $1", m.tenant, step)
 	for _, e := range m.events {
 		e.age += step
 	}

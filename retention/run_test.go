@@ -394,7 +394,7 @@ func TestGrace(t *testing.T) {
 		t.Error("it is taken to have nothing to do")
 	}
 	wantGone(t, b, tenant, nil)
-	b.exec(t, "update manifold.events set created_at = created_at - interval '2 minutes' where tenant_id = $1 and position <= 10", tenant)
+	b.exec(t, "update manifold.events set created_at = now() - interval '2 minutes' where tenant_id = $1 and position <= 10", tenant)
 	if _, err := r.runOnce(t.Context(), tenant, "order"); err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ func TestKillDuringAFill(t *testing.T) {
 		last = filledTo(t, super, last)
 		s.kill()
 		// The next process takes over when the dead one counts as abandoned.
-		if _, err := super.Exec(t.Context(), "update manifold.rebuilds set alive_at = alive_at - interval '1 hour'"); err != nil {
+		if _, err := super.Exec(t.Context(), "update manifold.rebuilds set alive_at = now() - interval '1 hour'"); err != nil {
 			t.Fatal(err)
 		}
 		s.start()

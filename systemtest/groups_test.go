@@ -50,7 +50,7 @@ func newGroupWorkload(t *testing.T, db pgtest.DB, at site, r *rand.Rand) *groupW
 	_, u := newTenant(t, newUser(t, at, operatorKey), "acme")
 	super := db.Pool(t, pgtest.RoleSuperuser, 1)
 	w := &groupWorkload{t: t, user: u, silence: func(member string) {
-		_, err := super.Exec(context.Background(), "update manifold.subscription_members m set alive_at = m.alive_at - interval '1 hour' where m.member_id::text = $1 or $1 = ''", member)
+		_, err := super.Exec(context.Background(), "update manifold.subscription_members m set alive_at = now() - interval '1 hour' where m.member_id::text = $1 or $1 = ''", member)
 		if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.Code[:2] != "57" {
 			t.Error(err)
 		}

@@ -75,7 +75,7 @@ func streamNames(n int) []string {
 func (b groupBench) kill(t testing.TB, member domain.GroupMemberID) {
 	t.Helper()
 	_, err := b.db.Pool(t, pgtest.RoleSuperuser, 1).Exec(t.Context(),
-		"update manifold.subscription_members set alive_at = alive_at - interval '1 hour' where member_id = $1", member)
+		"update manifold.subscription_members set alive_at = now() - interval '1 hour' where member_id = $1", member)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -103,7 +103,7 @@ func TestVeryManyDeadLetters(t *testing.T) {
 	for _, sql := range []string{
 		`insert into manifold.dead_letters select $1, 'mail', n, case when n > $2 - 5 then 1 else 0 end, gen_random_uuid(), 'order-1', n, 'Placed', 5, 0, 0, 'why', now(), now(), null
 			from generate_series(1, $2::int) n`,
-		`update manifold.subscription_ledgers set parked = case partition when 0 then $2 - 5 else 5 end where tenant_id = $1`,
+		`update manifold.subscription_ledgers set parked = case when partition = 0 then $2 - 5 else 5 end where tenant_id = $1`,
 	} {
 		_, err := super.Exec(t.Context(), sql, tenant, many)
 		tablestest.Must(t, err)

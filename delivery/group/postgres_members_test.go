@@ -75,7 +75,7 @@ func TestSilentGroupMembersAreSwept(t *testing.T) {
 		quiet.ID: domain.GroupMemberDead.Seconds() - 20, silent.ID: domain.GroupMemberDead.Seconds() + 1, lively.ID: 0,
 	} {
 		announce(t, s, tenant, domain.GroupMember{ID: member}, true)
-		_, err := super.Exec(t.Context(), "update manifold.subscription_members set alive_at = alive_at - make_interval(secs => $2) where member_id = $1", member, seconds)
+		_, err := super.Exec(t.Context(), "update manifold.subscription_members set alive_at = now() - make_interval(secs => $2) where member_id = $1", member, seconds)
 		tablestest.Must(t, err)
 	}
 	if listed, err := s.GroupMembers(t.Context(), tenant, "mail"); err != nil || len(listed) != 2 {
