@@ -1,6 +1,7 @@
 package rebuild_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -70,6 +71,40 @@ func TestEqualBuildsHaveNoDifference(t *testing.T) {
 	}
 	if same < 1000 {
 		t.Errorf("%d documents were found the same: that shows little", same)
+	}
+}
+
+// A tenant whose log is erased during a rebuild is not compared: its live documents are erased later.
+func TestErasedTenantsAreNotCompared(t *testing.T) {
+	t.Parallel()
+	v := newService(t)
+	v.follow(t)
+	kept, erased := v.tenant(t), v.tenant(t)
+	for _, tenant := range []domain.TenantID{kept, erased} {
+		v.append(t, tenant, 100)
+	}
+	d, err := v.rebuilds.Deploy(t.Context(), domain.Everyone, sums(1), "test", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tenant := range []domain.TenantID{kept, erased} {
+		v.mustBe(t, tenant, 1)
+	}
+	var once sync.Once
+	erase := func(ctx context.Context, _ string) (err error) { // the rebuild has read the heads of the logs, and no events
+		once.Do(func() {
+			if err = v.store.SetTenantState(ctx, erased, domain.TenantDeleting); err == nil {
+				err = v.store.EraseLog(ctx, erased)
+			}
+		})
+		return err
+	}
+	w := v.process(rebuild.Config{Yield: erase})
+	w.work(t)
+	r := w.ended(t, w.start(t, d.Projection.ProjectionID, rebuild.Request{RebuildOptions: domain.RebuildOptions{DryRun: true}}))
+	got := r.Difference
+	if r.State != domain.RebuildReported || got == nil || got.Same != 10 || got.New+got.Gone+got.Changed != 0 || r.Documents != 10 || r.LiveBefore != 10 {
+		t.Errorf("the rebuild is %+v, its difference %+v", r, got)
 	}
 }
 
