@@ -44,7 +44,7 @@ func TestBench(t *testing.T) {
 		"read":      {"read", "--events", "3000", "--documents", "100", "--clients", "2"},
 		"project":   {"project", "--events", "2000", "--documents", "100"},
 		"database":  {"project", "--events", "2000", "--documents", "2000", "--database", "default"},
-		"rebuild":   {"rebuild", "--events", "2000", "--documents", "100"},
+		"rebuild":   {"rebuild", "--events", "2000", "--documents", "100", "--shared"},
 		"beside":    {"rebuild", "--events", "2000", "--documents", "100", "--tenants", "3", "--rate", "100", "--warm-up", "1ms", "--duration", short},
 		"isolation": {"isolation", "--backlog", "150000", "--documents", "150000", "--rate", "100", "--warm-up", "1ms", "--duration", "2s"},
 		"growth":    {"growth", "--sizes", "2000,3000"},

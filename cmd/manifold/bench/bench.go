@@ -49,6 +49,7 @@ type flags struct {
 	duration, warmUp                   time.Duration
 	answerAfter                        time.Duration // of a webhook
 	direct, json                       bool
+	shared                             bool // the projection
 	catchingUp, rebuilding             bool // append while a projection catches up, or is rebuilt
 	url, key, databaseURL              string
 	config, database                   string // a configuration file, and its database for the documents

@@ -26,6 +26,7 @@ func (f *flags) projectionFlags(command *cobra.Command) {
 	command.Flags().IntVar(&f.events, "events", 1_000_000, "events in the log")
 	command.Flags().IntVar(&f.documents, "documents", 100_000, "streams, and so documents; if there are as many as events, each event has a separate document")
 	command.Flags().IntVar(&f.tenants, "tenants", 1, "number of tenants, which share events and documents; with more than one the projection is shared")
+	command.Flags().BoolVar(&f.shared, "shared", false, "share the projection also if there is one tenant")
 	f.databaseFlags(command)
 }
 
@@ -44,18 +45,22 @@ the configuration file, and the limit is its bulk insert of such documents, over
 // projectionName returns a benchmark's name with its numbers of events, documents and tenants.
 func (f *flags) projectionName(command string) string {
 	name := fmt.Sprintf("%s --events %d --documents %d", command, f.events, f.documents)
-	if f.tenants > 1 {
+	switch {
+	case f.tenants > 1:
 		name += fmt.Sprintf(" --tenants %d", f.tenants)
+	case f.shared:
+		name += " --shared"
 	}
 	return name
 }
 
 // startLoaded starts a service with events of as many streams as documents, in the logs of all tenants. The returned
-// connection acts as the owner of the projection: the tenant, or the operator if there are several tenants.
+// connection acts as the owner of the projection: the tenant, or the operator if the projection is shared.
 func (r *run) startLoaded(ctx context.Context) (*wire, error) {
+	r.shared = r.shared || r.tenants > 1
 	switch {
-	case r.tenants > 1 && r.config != "":
-		return nil, errors.New("--tenants and --config cannot be combined: only the benchmark's own database shows the checkpoints of all tenants")
+	case r.shared && r.config != "":
+		return nil, errors.New("--tenants or --shared, and --config cannot be combined: only the benchmark's own database shows the checkpoints of all tenants")
 	case r.events < r.tenants:
 		return nil, errors.New("--tenants must not be more than --events")
 	}
@@ -64,7 +69,7 @@ func (r *run) startLoaded(ctx context.Context) (*wire, error) {
 		return nil, err
 	}
 	tenants, key := []domain.TenantID{s.tenant}, s.key
-	if r.tenants > 1 {
+	if r.shared {
 		others, err := r.db.createTenants(ctx, r.tenants-1)
 		if err != nil {
 			return nil, err
@@ -103,7 +108,7 @@ func (w *wire) createProjection(definition, database string) error {
 }
 
 // catchUp creates a projection for its owner, and waits until it has caught up with all logs. reader is the connection
-// of the tenant, if there is one tenant. The run deletes it at its end. If its documents are not in the benchmark's own
+// of the tenant, unless the projection is shared. The run deletes it at its end. If its documents are not in the benchmark's own
 // database, the run then waits until they are gone.
 func (r *run) catchUp(ctx context.Context, owner, reader *wire, definition, path string) error {
 	if err := owner.createProjection(definition, r.databaseName()); err != nil {
@@ -118,7 +123,7 @@ func (r *run) catchUp(ctx context.Context, owner, reader *wire, definition, path
 		defer cancel()
 		return r.db.await(ctx, "select count(*) = 0 from manifold.retired_builds")
 	})
-	if r.tenants > 1 {
+	if r.shared {
 		// A request to the service for each of a thousand tenants would add load.
 		table, err := r.db.liveTable(ctx)
 		if err != nil {
