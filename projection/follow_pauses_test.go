@@ -1,12 +1,15 @@
 package projection_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 // importEvents appends many events at once.
@@ -79,5 +82,46 @@ func TestPausedBacklogCatchesUp(t *testing.T) {
 	mustEqual(t, documents(t, p.catalog, tenant, "sums", last), fromScratch(t, definition, b.log(t, tenant)))
 	if !pacing.HasPaused() {
 		t.Error("it has not paused")
+	}
+}
+
+// A replay reads no further while it pauses, and ends with its context.
+func TestReplayPausesForAppends(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	b.importEvents(t, tenant, 3000)
+	fold, err := folding.Compile(sums("sums"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "sums"}, Number: 1, Database: "default"}
+	pacing := alwaysAppending(time.Hour)
+	folded := make(chan int, 10)
+	replay := &projection.Replay{
+		Driver: b.driver, Build: build, Tenant: tenant, Fold: fold, Unread: true, Pacing: pacing,
+		Limits:  projection.Limits{Events: 500, Bytes: 1 << 20, DocumentBytes: 1 << 20},
+		Counted: func(events int) { folded <- events },
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- replay.Run(ctx, b.store, 3000) }()
+	if events := <-folded; events != 500 {
+		t.Errorf("%d events are folded first", events)
+	}
+	for !pacing.HasPaused() {
+		<-time.After(time.Millisecond)
+	}
+	stopped := errors.New("stopped")
+	cancel(stopped)
+	if err := <-done; !errors.Is(err, stopped) {
+		t.Errorf("it ends with %v", err)
+	}
+	select {
+	case events := <-folded:
+		if events > 0 {
+			t.Errorf("%d events are folded during the pause", events)
+		}
+	default:
 	}
 }

@@ -77,10 +77,10 @@ func (l Limits) paced() Limits {
 	return l
 }
 
-// leaveRoom pauses after work that began at the given time. During the pause the Replay must not read, fold or save.
-func (r *Replay) leaveRoom(ctx context.Context, began time.Time) error {
+// pauseForAppends pauses after a reading was read and folded. During the pause the Replay must not read, fold or save.
+func (r *Replay) pauseForAppends(ctx context.Context, p *prepared) error {
 	pausing := time.Now()
-	timer := time.NewTimer(r.Pacing.pauseAfter(pausing.Sub(began)))
+	timer := time.NewTimer(r.Pacing.pauseAfter(pausing.Sub(p.began)))
 	defer timer.Stop()
 	select {
 	case <-timer.C:

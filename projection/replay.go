@@ -13,7 +13,7 @@ import (
 	"github.com/manifold-es/manifold/projection/registry"
 )
 
-// Log is what a Replay reads: an eventlog.Log, or a rebuild's, which waits for its turn before each reading.
+// Log is what a Replay reads: an eventlog.Log, or a rebuild's, which counts the events.
 type Log interface {
 	ReadLog(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) ([]domain.Event, error)
 	ReadByStream(ctx context.Context, tenant domain.TenantID, q domain.ByStreamQuery) ([]domain.Event, error)
@@ -38,6 +38,7 @@ type Replay struct {
 	Filled func(ctx context.Context, fill domain.Fill) error
 	Folded func(events, documents int)       // called with the numbers of applied events and changed documents; may be nil
 	Saved  func(documents []domain.Document) // called with the documents of each save, without removed ones; may be nil
+	Turn   func(ctx context.Context) error   // waits before each reading until there is room for it; may be nil
 	Pacing *Pacing                           // pauses between readings while appends are in progress; nil: it does not
 	// Counted is called with the number of events folded, before they are saved. The number is negative if that many
 	// events were folded in vain and will be folded again. When Run returns, the sum equals that of Folded. May be nil.
@@ -144,7 +145,7 @@ func (r *Replay) run(ctx context.Context, log Log, to int64) (err error) {
 		return domain.Reading{Events: events, Upcasters: upcasters}, err
 	}
 	next := r.fetch(reading, read, r.at.seen+1, to, r.Limits)
-	for began := time.Now(); next != nil; {
+	for next != nil {
 		p, err := next.wait()
 		if err != nil {
 			return fmt.Errorf("read the log for build %d of projection %q: %w", r.Build.Number, r.Build.Name, err)
@@ -161,16 +162,19 @@ func (r *Replay) run(ctx context.Context, log Log, to int64) (err error) {
 			}
 			return err
 		}
-		if continues && paced {
-			if err := r.awaitSave(); err != nil {
-				return err
-			}
-			if err := r.leaveRoom(ctx, began); err != nil {
-				return err
-			}
+		if !paced {
+			continue
+		}
+		if err := r.awaitSave(); err != nil {
+			return err
+		}
+		// Pause after the last reading as well: a rebuild goes on with the next tenant.
+		if err := r.pauseForAppends(ctx, p); err != nil {
+			return err
+		}
+		if continues {
 			next = r.fetch(reading, read, p.upTo+1, to, r.Limits.paced())
 		}
-		began = time.Now()
 	}
 	return nil
 }

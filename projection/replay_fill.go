@@ -201,7 +201,7 @@ func (f *fill) fillCategory(ctx context.Context, category, after string, upcaste
 		return f.fetchQuery(reading, read, domain.LogQuery{Limit: q.Limit, MaxBytes: q.MaxBytes})
 	}
 	next := fetch(after, math.MaxInt64, f.Limits)
-	for began := time.Now(); next != nil; {
+	for next != nil {
 		p, err := next.wait()
 		if err != nil {
 			return err
@@ -222,12 +222,11 @@ func (f *fill) fillCategory(ctx context.Context, category, after string, upcaste
 			if err := f.awaitSave(ctx); err != nil {
 				return err
 			}
-			if err := f.leaveRoom(ctx, began); err != nil {
+			if err := f.pauseForAppends(ctx, p); err != nil {
 				return err
 			}
 			next = fetch(p.last().Stream, p.last().Version, f.Limits.paced())
 		}
-		began = time.Now()
 	}
 	return nil
 }

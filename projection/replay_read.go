@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/domain"
@@ -48,6 +49,7 @@ type prepared struct {
 	bytes   int                   // of the reading's data and metadata
 	faults  []*folding.EventError // of events whose keys cannot be computed, in order
 	fault   *folding.EventError   // the fault before which the reading was cut off
+	began   time.Time             // when the reading began
 }
 
 // last returns the reading's last event.
@@ -73,6 +75,12 @@ func (r *Replay) fetchQuery(ctx context.Context, read read, q domain.LogQuery) *
 	f := &fetched{done: make(chan struct{})}
 	go func() {
 		defer close(f.done)
+		if r.Turn != nil {
+			if f.err = r.Turn(ctx); f.err != nil {
+				return
+			}
+		}
+		began := time.Now()
 		reading, err := read(ctx, q)
 		if err != nil {
 			f.err = err
@@ -83,7 +91,9 @@ func (r *Replay) fetchQuery(ctx context.Context, read read, q domain.LogQuery) *
 			f.err = err
 			return
 		}
-		f.prepared, f.err = prepare(ctx, r.Fold, reading, q, set)
+		if f.prepared, f.err = prepare(ctx, r.Fold, reading, q, set); f.err == nil {
+			f.prepared.began = began
+		}
 	}()
 	return f
 }

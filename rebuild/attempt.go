@@ -36,7 +36,7 @@ type attempt struct {
 	driver drivers.Driver
 	fold   *folding.Fold
 	limits projection.Limits  // of all batches together
-	log    projection.Log     // the store's, at the rebuild's rate
+	rate   *throttle          // nil: unlimited
 	pacing *projection.Pacing // nil: it does not pause for appends
 	ahead  int64              // positions of the last pass over the logs; 0: the next is not compared with it
 	// version is the version of the definition, whose skipped events apply; 0: it has no version yet.
@@ -84,7 +84,7 @@ func (w *work) newAttempt(ctx context.Context, tries int) (*attempt, error) {
 		return nil, failuref("the definition does not compile: %s", err)
 	}
 	a.fold = fold.WithUpcasters(w.r.config.Upcasters)
-	a.log = pacedLog{w.r.config.Store, a.pace, newThrottle(a.row.MaxEventsPerSecond)}
+	a.rate = newThrottle(a.row.MaxEventsPerSecond)
 	if err := a.findVersion(ctx); err != nil {
 		return nil, err
 	}
@@ -113,8 +113,8 @@ func (a *attempt) run(ctx context.Context) error {
 // stored reports whether the new definition stores documents.
 func (a *attempt) stored() bool { return a.row.Definition.Mode != domain.ModeLive }
 
-// pace gives live work priority.
-func (a *attempt) pace(ctx context.Context) error {
+// giveWay gives live work priority.
+func (a *attempt) giveWay(ctx context.Context) error {
 	if a.r.config.Yield == nil {
 		return nil
 	}
@@ -182,7 +182,7 @@ func (a *attempt) buildUp(ctx context.Context) error {
 	}
 	a.progress.done.Store(saved)
 	a.progress.total.Store(saved)
-	if err := a.foldUpTo(ctx, a.log, heads); err != nil {
+	if err := a.foldPass(ctx, heads); err != nil {
 		return err
 	}
 	a.forgetFills()
@@ -198,6 +198,11 @@ func (a *attempt) catchUp(ctx context.Context) error {
 	if err := a.enter(ctx, domain.RebuildCatchingUp); err != nil {
 		return err
 	}
+	return a.foldPasses(ctx)
+}
+
+// foldPasses folds what was appended since the last pass, until a pass is short.
+func (a *attempt) foldPasses(ctx context.Context) error {
 	for {
 		began, before := time.Now(), a.progress.folded.Load()
 		if err := a.foldNewEvents(ctx); err != nil {
@@ -215,7 +220,24 @@ func (a *attempt) foldNewEvents(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return a.foldUpTo(ctx, a.log, heads)
+	return a.foldPass(ctx, heads)
+}
+
+// foldPass folds every log up to its head. It stops pausing for appends if the logs have outgrown the previous pass.
+func (a *attempt) foldPass(ctx context.Context, heads []domain.Head) error {
+	var ahead int64
+	for _, head := range heads {
+		if !a.isFaulted(head.Tenant) {
+			ahead += max(0, head.Position-a.position(head.Tenant))
+		}
+	}
+	if ahead > 0 {
+		if !gainsOn(a.ahead, ahead) {
+			a.pacing = nil
+		}
+		a.ahead = ahead
+	}
+	return a.foldUpTo(ctx, heads, a.paced())
 }
 
 // awaitApproval waits for approval if the rebuild needs it. It gives up its slot to others meanwhile, and folds new
@@ -237,7 +259,7 @@ func (a *attempt) awaitApproval(ctx context.Context) error {
 		case <-time.After(a.r.config.Poll):
 			if a.stored() {
 				a.ahead = 0 // the logs have grown while it waited, not during a pass
-				if err := a.foldNewEvents(ctx); err != nil {
+				if err := a.foldPasses(ctx); err != nil {
 					return err
 				}
 			}
@@ -287,22 +309,16 @@ type logRange struct {
 }
 
 // foldUpTo folds every log that is ahead of the new build up to its head, several tenants at a time.
-func (a *attempt) foldUpTo(ctx context.Context, log projection.Log, heads []domain.Head) error {
+func (a *attempt) foldUpTo(ctx context.Context, heads []domain.Head, m manner) error {
 	var ahead []logRange
-	var positions int64
 	for _, head := range heads {
 		if from := a.position(head.Tenant); from < head.Position && !a.isFaulted(head.Tenant) {
 			ahead = append(ahead, logRange{head.Tenant, from, head.Position})
-			positions += head.Position - from
 		}
 	}
 	if len(ahead) == 0 {
 		return nil
 	}
-	if !gainsOn(a.ahead, positions) {
-		a.pacing = nil
-	}
-	a.ahead = positions
 	from := make(map[domain.TenantID]int64, len(ahead))
 	for _, t := range ahead {
 		from[t.tenant] = t.from
@@ -311,7 +327,7 @@ func (a *attempt) foldUpTo(ctx context.Context, log projection.Log, heads []doma
 		return err
 	}
 	ahead = slices.DeleteFunc(ahead, func(t logRange) bool { return a.isFaulted(t.tenant) })
-	if err := a.foldAll(ctx, log, ahead); err != nil {
+	if err := a.foldAll(ctx, ahead, m); err != nil {
 		return err
 	}
 	// Events removed during the fold were removed by force.
@@ -322,7 +338,7 @@ func (a *attempt) foldUpTo(ctx context.Context, log projection.Log, heads []doma
 }
 
 // foldAll folds stretches of several logs.
-func (a *attempt) foldAll(ctx context.Context, log projection.Log, ahead []logRange) error {
+func (a *attempt) foldAll(ctx context.Context, ahead []logRange, m manner) error {
 	var counted int64
 	var folded atomic.Int64
 	group, ctx := errgroup.WithContext(ctx)
@@ -351,7 +367,7 @@ func (a *attempt) foldAll(ctx context.Context, log projection.Log, ahead []logRa
 				if ctx.Err() != nil {
 					return context.Cause(ctx) // another tenant's fold failed, or the work ends
 				}
-				return a.leaveBehind(a.foldTenant(ctx, log, l.tenant, l.to, limits, &folded))
+				return a.leaveBehind(a.foldTenant(ctx, l.tenant, l.to, limits, m, &folded))
 			})
 		}
 		return folds.Wait()
@@ -375,12 +391,12 @@ func divide(limits projection.Limits, among int) projection.Limits {
 }
 
 // foldTenant folds one tenant's log up to a position, and adds the events to folded.
-func (a *attempt) foldTenant(ctx context.Context, log projection.Log, tenant domain.TenantID, to int64, limits projection.Limits, folded *atomic.Int64) error {
+func (a *attempt) foldTenant(ctx context.Context, tenant domain.TenantID, to int64, limits projection.Limits, m manner, folded *atomic.Int64) error {
 	replay := &projection.Replay{
 		Driver: a.driver, Build: a.build, Tenant: tenant, Fold: a.fold, Limits: limits, Unread: true,
 		Registry: a.r.config.Store.Registry, Version: a.version,
-		Pacing: a.pacing,
-		Fill:   a.row.Fills[tenant], Filled: func(ctx context.Context, fill domain.Fill) error { return a.setFill(ctx, tenant, fill) },
+		Turn: m.turn, Pacing: m.pacing,
+		Fill: a.row.Fills[tenant], Filled: func(ctx context.Context, fill domain.Fill) error { return a.setFill(ctx, tenant, fill) },
 		Counted: func(events int) {
 			folded.Add(int64(events))
 			a.progress.done.Add(int64(events))
@@ -390,7 +406,7 @@ func (a *attempt) foldTenant(ctx context.Context, log projection.Log, tenant dom
 	if a.fold.Asserts() {
 		replay.Saved = func(documents []domain.Document) { a.touched.add(tenant, documents) }
 	}
-	if err := replay.Run(ctx, log, to); err != nil {
+	if err := replay.Run(ctx, m.log, to); err != nil {
 		return unfoldable(a.build, tenant, err)
 	}
 	a.mu.Lock()

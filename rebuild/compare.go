@@ -188,7 +188,7 @@ func (c *comparison) findLive(ctx context.Context) error {
 
 // readBuilt reads a page of the new build. Only this attempt moves that build, so its position is known.
 func (a *attempt) readBuilt(ctx context.Context, p *pages) error {
-	if err := a.pace(ctx); err != nil {
+	if err := a.giveWay(ctx); err != nil {
 		return err
 	}
 	p.at = a.position(p.tenant)
@@ -202,7 +202,7 @@ func (a *attempt) readBuilt(ctx context.Context, p *pages) error {
 // readLive reads a page of the live build, with a position that the build had reached before, and the log's head after
 // it.
 func (c *comparison) readLive(ctx context.Context, p *pages) error {
-	if err := c.pace(ctx); err != nil {
+	if err := c.giveWay(ctx); err != nil {
 		return err
 	}
 	var err error
@@ -257,7 +257,7 @@ func (c *comparison) recheckUndecided(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the log's head: %w", err)
 	}
-	if err := c.foldUpTo(ctx, c.log, []domain.Head{{Tenant: c.tenant, Position: head.Position}}); err != nil {
+	if err := c.foldUpTo(ctx, []domain.Head{{Tenant: c.tenant, Position: head.Position}}, c.steady()); err != nil {
 		return err
 	}
 	unchanged, err := loadUnchanged(ctx, c.driver, c.build, c.tenant, added)

@@ -11,7 +11,6 @@ import (
 
 // swap makes the new build live, in the way that the projection's mode and the rebuild require.
 func (a *attempt) swap(ctx context.Context) error {
-	a.pacing = nil // nothing delays the swap, which pauses the live build
 	if len(a.row.Tenants) > 0 {
 		return a.swapTenants(ctx)
 	}
@@ -46,7 +45,7 @@ func (a *attempt) swapAll(ctx context.Context) (err error) {
 			return err
 		}
 		// Do not wait for live work: the live build is paused.
-		if err := a.foldUpTo(ctx, a.r.config.Store, heads); err != nil {
+		if err := a.foldUpTo(ctx, heads, a.hurried()); err != nil {
 			return err
 		}
 		if err := a.validateTouched(ctx); err != nil {
@@ -99,7 +98,7 @@ func (a *attempt) swapTenant(ctx context.Context, tenant domain.TenantID) (err e
 	if err != nil {
 		return fmt.Errorf("read the log's head: %w", err)
 	}
-	if err := a.foldUpTo(ctx, store, []domain.Head{{Tenant: tenant, Position: head.Position}}); err != nil {
+	if err := a.foldUpTo(ctx, []domain.Head{{Tenant: tenant, Position: head.Position}}, a.hurried()); err != nil {
 		return err
 	}
 	if err := a.validateTouched(ctx, tenant); err != nil {

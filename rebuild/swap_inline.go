@@ -104,7 +104,7 @@ func (a *attempt) foldTenantUpToHead(ctx context.Context, tenant domain.TenantID
 	if err != nil {
 		return fmt.Errorf("read the log's head: %w", err)
 	}
-	if err := a.foldUpTo(ctx, a.r.config.Store, []domain.Head{{Tenant: tenant, Position: head.Position}}); err != nil {
+	if err := a.foldUpTo(ctx, []domain.Head{{Tenant: tenant, Position: head.Position}}, a.hurried()); err != nil {
 		return err
 	}
 	if err := a.validateTouched(ctx, tenant); err != nil || a.isFaulted(tenant) {

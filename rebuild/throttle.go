@@ -9,37 +9,53 @@ import (
 	"github.com/manifold-es/manifold/projection"
 )
 
-// pacedLog is the log as a rebuild reads it. Each read waits until live work leaves room. It also waits until the
-// rebuild's rate allows for the events of the previous reads.
-type pacedLog struct {
+// manner is how a rebuild folds.
+type manner struct {
+	log    projection.Log
+	turn   func(ctx context.Context) error // as in projection.Replay
+	pacing *projection.Pacing              // as in projection.Replay
+}
+
+// hurried is for the swap, while the live build is paused: nothing delays it.
+func (a *attempt) hurried() manner { return manner{log: a.r.config.Store} }
+
+// steady gives live work priority, and keeps to the rebuild's rate.
+func (a *attempt) steady() manner {
+	return manner{log: countedLog{a.r.config.Store, a.rate}, turn: a.awaitTurn}
+}
+
+// paced is steady, and pauses for appends, unless the rebuild has fallen behind.
+func (a *attempt) paced() manner {
+	m := a.steady()
+	m.pacing = a.pacing
+	return m
+}
+
+// awaitTurn waits until live work leaves room, and until the rebuild's rate allows for the events of the previous
+// readings.
+func (a *attempt) awaitTurn(ctx context.Context) error {
+	if err := a.giveWay(ctx); err != nil || a.rate == nil {
+		return err
+	}
+	return a.rate.wait(ctx)
+}
+
+// countedLog is a log whose readings count for a rate.
+type countedLog struct {
 	projection.Log
-	pace func(ctx context.Context) error // nil: live work does not delay it
-	rate *throttle                       // nil: unlimited
+	rate *throttle // nil: unlimited
 }
 
-// ReadLog is projection.Log's, after the wait.
-func (l pacedLog) ReadLog(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) ([]domain.Event, error) {
-	return l.paced(ctx, func() ([]domain.Event, error) { return l.Log.ReadLog(ctx, tenant, q) })
+// ReadLog is projection.Log's.
+func (l countedLog) ReadLog(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) ([]domain.Event, error) {
+	events, err := l.Log.ReadLog(ctx, tenant, q)
+	l.rate.spend(len(events))
+	return events, err
 }
 
-// ReadByStream is projection.Log's, after the wait.
-func (l pacedLog) ReadByStream(ctx context.Context, tenant domain.TenantID, q domain.ByStreamQuery) ([]domain.Event, error) {
-	return l.paced(ctx, func() ([]domain.Event, error) { return l.Log.ReadByStream(ctx, tenant, q) })
-}
-
-func (l pacedLog) paced(ctx context.Context, read func() ([]domain.Event, error)) ([]domain.Event, error) {
-	if l.pace != nil {
-		if err := l.pace(ctx); err != nil {
-			return nil, err
-		}
-	}
-	if l.rate == nil {
-		return read()
-	}
-	if err := l.rate.wait(ctx); err != nil {
-		return nil, err
-	}
-	events, err := read()
+// ReadByStream is projection.Log's.
+func (l countedLog) ReadByStream(ctx context.Context, tenant domain.TenantID, q domain.ByStreamQuery) ([]domain.Event, error) {
+	events, err := l.Log.ReadByStream(ctx, tenant, q)
 	l.rate.spend(len(events))
 	return events, err
 }
@@ -81,6 +97,9 @@ func (t *throttle) wait(ctx context.Context) error {
 }
 
 func (t *throttle) spend(events int) {
+	if t == nil {
+		return
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if now := time.Now(); t.free.Before(now) {

@@ -61,8 +61,10 @@ func (a *attempt) validateAll(ctx context.Context) error {
 			if err != nil {
 				return a.leaveBehind(err)
 			}
-			if erased, err := a.isErased(groupCtx, tenant); err != nil || erased {
-				return err
+			if found.Gone+found.Changed > 0 {
+				if erased, err := a.isErased(groupCtx, tenant); err != nil || erased {
+					return err
+				}
 			}
 			report.add(found)
 			return nil
