@@ -77,7 +77,7 @@ var fitsInCache = pg.Statement{
 var fitsInCaches = pg.Statement{
 	Name: "manifold_events_fit_in_caches",
 	SQL: `select citus_table_size('events') <=
-			pg_size_bytes(current_setting('effective_cache_size')) * (select count(*) from pg_dist_node where shouldhaveshards)`,
+			pg_size_bytes(current_setting('effective_cache_size')) * (select count(*) from pg_dist_node where shouldhaveshards and isactive and noderole = 'primary')`,
 }
 
 // firstPage is how many events are read first if the result is limited by bytes, because their size is not known yet.

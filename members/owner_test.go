@@ -57,7 +57,7 @@ func TestSharesAreEven(t *testing.T) {
 			return n
 		}
 		// How many move is a matter of chance: in 180,000 trials at most 6 of 15 and 20 of 400 when a member leaves, and 5
-		// of any number when a tenant comes. Each more is some ten times as rare.
+		// of any number when a tenant is created. Each additional move is about ten times as rare.
 		if n := moved(members.Divide(all[1:], tenants)); n > 12+len(tenants)/8 {
 			t.Fatalf("%d of %d tenants move although their owner stays", n, len(tenants))
 		}

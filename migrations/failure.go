@@ -51,7 +51,7 @@ func up(ctx context.Context, m *migrate.Migrate) error {
 				return err
 			}
 			if time.Now().After(end) {
-				return fmt.Errorf("%w; a long transaction, such as a backup, uses the table: migrate again when it has ended", err)
+				return fmt.Errorf("%w; a long transaction, such as a backup, or a vacuum of the table is in progress: migrate again when it has ended", err)
 			}
 			if ended := pause(ctx, lockPause); ended != nil {
 				return errors.Join(ended, err)

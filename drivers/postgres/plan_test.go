@@ -154,7 +154,7 @@ func TestOwnCheckpointsReadNoDocuments(t *testing.T) {
 	const indexScans = `(select sum(pg_stat_get_numscans(indexrelid)) from pg_index where indrelid = c.oid and indexrelid::regclass::text %s 'documents/checkpoints')`
 	// No other statistic shows what a scan skips.
 	scans, others := statistics(t, db, table, fmt.Sprintf(indexScans, "~")), statistics(t, db, table, fmt.Sprintf(indexScans, "!~"))
-	if found != checkpoints || read >= documents || scans == 0 || others != 0 {
+	if found != checkpoints || read >= documents || scans == 0 || !db.Distributed() && scans != 1 || others != 0 {
 		t.Errorf("%d checkpoints are found by reading %d rows, %d times by their index and %d times by others; want %d by theirs alone", found, read, scans, others, checkpoints)
 	}
 }

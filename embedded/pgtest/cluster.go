@@ -83,6 +83,9 @@ func (c *cluster) create(urls string) error {
 		if err != nil || node.Port() == "" || node.User == nil {
 			return fmt.Errorf("%s: write URLs such as postgres://postgres@127.0.0.1:5432, separated by commas", clusterVariable)
 		}
+		query := node.Query()
+		query.Set("sslmode", "disable") // a Network reads what passes
+		node.RawQuery = query.Encode()
 		c.nodes = append(c.nodes, node)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)

@@ -89,7 +89,7 @@ func growthCurve(ctx context.Context, r *run) error {
 	return err
 }
 
-// connect connects all clients again: the service has closed connections that were idle during a long step.
+// connect reconnects all clients: the service has closed connections that were idle during a long step.
 func (c *curve) connect() (err error) {
 	c.disconnect()
 	if c.operator, err = c.dialOnce(c.service.operator); err != nil {
@@ -114,7 +114,7 @@ func (c *curve) disconnect() {
 	}
 }
 
-// measure lets the logs grow to a size together, and then measures.
+// measure grows the logs to size events in total, then measures.
 func (c *curve) measure(ctx context.Context, size int) error {
 	heads, err := c.extend(ctx, size)
 	if err != nil {
@@ -211,7 +211,10 @@ func (c *curve) copyEvents(ctx context.Context, conn *pgx.Conn, heads []int64, e
 			return nil, nil
 		}
 		written++
-		stream := c.random.IntN(len(versions))
+		stream := written - 1 // each has at least one event
+		if stream >= len(versions) {
+			stream = c.random.IntN(len(versions))
+		}
 		versions[stream]++
 		n := (c.streams + stream) % len(c.all)
 		heads[n]++
