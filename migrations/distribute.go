@@ -1,6 +1,7 @@
 package migrations
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -51,10 +52,14 @@ func LockDistribution(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// Colocate distributes a table, which has a column tenant_id, so that each tenant's rows are on the node that has its
-// log. The caller has created the table in this transaction after LockDistribution.
-func Colocate(ctx context.Context, tx pgx.Tx, table string) error {
-	_, err := tx.Exec(ctx, "select create_distributed_table($1::text::regclass, 'tenant_id', colocate_with => 'manifold.logs')", table)
+// DistributeByTenant distributes a table, which has a column tenant_id. Each tenant's rows are on the node that has its
+// rows of another table, beside, which has the same owner; or, if beside is empty, on any node. The caller has called
+// LockDistribution in this transaction.
+//
+// The owner matters: while a shard moves, Citus replicates the changes of each owner's tables separately, but waits for one
+// of them only, and loses changes of the others (seen with Citus 13.2.2 on PostgreSQL 15.20).
+func DistributeByTenant(ctx context.Context, tx pgx.Tx, table, beside string) error {
+	_, err := tx.Exec(ctx, "select create_distributed_table($1::text::regclass, 'tenant_id', colocate_with => $2)", table, cmp.Or(beside, "none"))
 	return err
 }
 
@@ -109,20 +114,24 @@ var NodeSettings = map[Role]map[string]string{
 	RoleViews:     {"enable_seqscan": "off", "jit": "off", "max_parallel_workers_per_gather": "0"},
 }
 
-// prepareRoles stores NodeSettings, and lets the coordinator connect to the workers as RoleViews. It gets no
-// password, so a node admits it only by what its pg_hba.conf allows the other nodes.
+// prepareRoles stores NodeSettings, and lets RoleViews own the tables of documents: the coordinator connects to the workers
+// as that role. It gets no password, so a node admits it only by what its pg_hba.conf allows the other nodes.
 func prepareRoles(ctx context.Context, tx pgx.Tx) error {
-	statements := []string{"alter role " + string(RoleViews) + " login"}
-	for role, settings := range NodeSettings {
-		for name, value := range settings {
-			var statement string
-			err := tx.QueryRow(ctx, "select format('alter role %I in database %I set %I = %L', $1::text, current_database(), $2::text, $3::text)",
-				string(role), name, value).Scan(&statement)
-			if err != nil {
-				return err
-			}
-			statements = append(statements, statement)
-		}
+	// Only what differs: a migrator that may not change roles can migrate once somebody else has prepared them.
+	rows, _ := tx.Query(ctx, `
+		select format('alter role %I login', rolname) from pg_roles where rolname = $1 and not rolcanlogin
+		union all
+		select format('grant usage on schema manifold to %I', $1::text) where not has_schema_privilege($1, 'manifold', 'usage')
+		union all
+		select format('alter role %I in database %I set %I = %L', role, current_database(), name, value)
+		from unnest($2::text[], $3::text[], $4::text[]) as wanted (role, name, value)
+		where not exists (
+		  select from pg_db_role_setting s
+		  where s.setrole = wanted.role::regrole and s.setdatabase = (select oid from pg_database where datname = current_database())
+		    and wanted.name || '=' || wanted.value = any (s.setconfig))`, append([]any{RoleViews}, nodeSettingsAsColumns()...)...)
+	statements, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
 	}
 	for _, statement := range statements {
 		if _, err := tx.Exec(ctx, statement); err != nil {
@@ -130,6 +139,17 @@ func prepareRoles(ctx context.Context, tx pgx.Tx) error {
 		}
 	}
 	return nil
+}
+
+// nodeSettingsAsColumns returns NodeSettings as three arrays: roles, names and values.
+func nodeSettingsAsColumns() []any {
+	var roles, names, values []string
+	for role, settings := range NodeSettings {
+		for name, value := range settings {
+			roles, names, values = append(roles, string(role)), append(names, name), append(values, value)
+		}
+	}
+	return []any{roles, names, values}
 }
 
 // Undistributed returns the names of the tables of Tables that exist and are not distributed, in the order in which to

@@ -22,8 +22,8 @@ import (
 //go:embed *.sql
 var files embed.FS
 
-// Role is one of Manifold's own logins. The roles are separate logins, never reached by SET ROLE, so a connection can
-// never do what its role is not permitted to do.
+// Role is one of Manifold's own logins. The roles are separate logins, so a connection can never do what its role is
+// not permitted to do. Only RoleViews is reached by SET ROLE.
 type Role string
 
 // These are the roles. The migrator, a separate login, runs the migrations and owns the schema. It needs CREATEROLE, or
@@ -34,8 +34,8 @@ const (
 	RoleDocuments Role = "manifold_documents" // owns the projection tables in PostgreSQL
 	RoleRetention Role = "manifold_retention" // removes events, and all data of a deleted tenant
 
-	// RoleViews owns the views over documents, and reads those of all tenants. It is no login of a process:
-	// RoleDocuments becomes it, in a transaction.
+	// RoleViews owns the views over documents, and in a distributed database their tables. It reads the documents of all
+	// tenants. It is no login of a process: RoleDocuments becomes it, in a transaction.
 	RoleViews Role = "manifold_views"
 )
 

@@ -168,7 +168,7 @@ func (r *Replay) run(ctx context.Context, log Log, to int64) (err error) {
 		if err := r.awaitSave(); err != nil {
 			return err
 		}
-		// Pause after the last reading as well: a rebuild goes on with the next tenant.
+		// Pause after the last reading as well: a rebuild continues with the next tenant.
 		if err := r.pauseForAppends(ctx, p); err != nil {
 			return err
 		}

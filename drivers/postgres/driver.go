@@ -9,9 +9,10 @@
 // projections share the table "documents". A tenant's checkpoint in a build is the row with the empty id: its version
 // is the position, and its document is null.
 //
-// Row-level security is enabled and forced everywhere. Each statement's tenant is set locally in the transaction that
-// sends the statement. Without a tenant, no document can be read or written; only checkpoints can be read. The only way
-// to see every tenant's documents is a public view ("order-summary"), which the role manifold_views owns.
+// Row-level security binds the login everywhere: it is forced on the login's tables, and in a distributed database the role
+// manifold_views owns them. Each statement's tenant is set locally in the transaction that sends the statement. Without a
+// tenant, no document can be read or written; only checkpoints can be read. The only way to see every tenant's documents is
+// a public view ("order-summary"), which the role manifold_views owns.
 package postgres
 
 import (
@@ -56,7 +57,7 @@ type Driver struct {
 	views        bool // the role manifold_views exists, and the login may make it the owner of views
 	withLog      bool // it is the log's own database
 	distributed  bool // it is the log's own database, distributed over the nodes of a Citus cluster
-	becomeViews  bool // it is distributed, and transactions can become the role manifold_views
+	becomeViews  bool // it is distributed, and transactions can become the role manifold_views, which owns the tables
 
 	stop       context.CancelFunc // ends the background work
 	background sync.WaitGroup

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -47,7 +48,7 @@ const (
 // setting's tenant. The view is not a security barrier, because all conditions come from this package.
 //
 // In a distributed database, workers would read such a view's table with the login's rights. There the transaction
-// becomes the views' owner, and reads what the view would contain.
+// becomes the views' owner, which also owns the tables, and reads what the view would contain.
 //
 // If there is no such role, queries read the table itself, and each scans all of the tenant's documents in the build.
 func (d *Driver) readFrom(build domain.Build) string {
@@ -119,6 +120,9 @@ func (d *Driver) prepareDatabase(ctx, background context.Context) error {
 		return err
 	}
 	if err := d.makeCommonTable(ctx); err != nil {
+		return err
+	}
+	if err := d.adoptTables(ctx); err != nil {
 		return err
 	}
 	if err := d.grantTables(ctx); err != nil {
@@ -198,18 +202,33 @@ func (d *Driver) makeSchema(ctx context.Context) error {
 }
 
 // define runs do in a transaction that excludes every other define for the same name, in any process. "if not exists"
-// alone fails if two sessions use it at once. No tenant is set in the transaction.
+// alone fails if two sessions use it at once. No tenant is set in the transaction. In a distributed database it acts as
+// the owner of the tables.
 func (d *Driver) define(ctx context.Context, name string, do func(tx pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
 		if d.distributed {
 			if err := migrations.LockDistribution(ctx, tx); err != nil {
 				return err
 			}
+			if d.becomeViews {
+				return d.defineAsOwner(ctx, tx, do)
+			}
 		} else if _, err := tx.Exec(ctx, "select pg_advisory_xact_lock(hashtext('manifold documents'), hashtext($1))", name); err != nil {
 			return err
 		}
 		return do(tx)
 	})
+}
+
+// defineAsOwner runs do as the owner of the tables in a distributed database. Citus connects to the workers as that role.
+// It must not pass the role on itself: it creates objects that others depend on as a superuser.
+func (d *Driver) defineAsOwner(ctx context.Context, tx pgx.Tx, do func(tx pgx.Tx) error) error {
+	for _, statement := range []string{"set local citus.propagate_set_commands = 'none'", "set local role " + viewsRole} {
+		if _, err := tx.Exec(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return do(tx)
 }
 
 // makeKeyFunction creates the function that declared indexes and orders use.
@@ -240,14 +259,7 @@ func (d *Driver) makeTable(ctx context.Context, build domain.Build, more ...stri
 	if exists, err := relationExists(ctx, d.pool.QueryRow, table); err != nil || exists {
 		return err
 	}
-	tenant := `nullif(current_setting('manifold.tenant', true), '')::uuid`
-	if !d.distributed { // Citus refuses policies with a subselect
-		// As a subselect it is evaluated once per statement, not once per row. That saves a tenth of an insert's time and
-		// a fifth of a look-up's.
-		tenant = "(select " + tenant + ")"
-	}
-	statements := append([]string{
-		`create table %[1]s (
+	statements := slices.Concat([]string{`create table %[1]s (
 			tenant_id uuid not null,
 			build     bigint not null,
 			id        text collate "C" not null,
@@ -256,14 +268,13 @@ func (d *Driver) makeTable(ctx context.Context, build domain.Build, more ...stri
 			primary key (tenant_id, build, id)
 		) with (fillfactor = 90)`,
 		`alter table %[1]s enable row level security`,
-		`alter table %[1]s force row level security`,
-		`create policy tenant on %[1]s using (tenant_id = ` + tenant + `)`,
-		`create policy checkpoints on %[1]s for select to current_user using (id = '' and ` + tenant + ` is null)`,
-	}, more...)
-	switch {
-	case d.becomeViews:
-		statements = append(statements, viewsPolicy, grantToViewsRole)
-	case d.views:
+	}, d.policies(), more)
+	if d.becomeViews {
+		statements = append(statements, grantToLogin)
+	} else {
+		statements = append(statements, `alter table %[1]s force row level security`)
+	}
+	if d.views {
 		statements = append(statements, viewsPolicy)
 	}
 	if d.withLog {
@@ -279,12 +290,93 @@ func (d *Driver) makeTable(ctx context.Context, build domain.Build, more ...stri
 			}
 		}
 		if d.distributed {
-			return migrations.Colocate(ctx, tx, table)
+			return migrations.DistributeByTenant(ctx, tx, table, besideInCluster(table))
 		}
 		if !d.views {
 			return nil
 		}
 		return d.createTenantView(ctx, tx, build)
+	})
+}
+
+// policies returns the statements that make a table's policies. A login sees the documents of the tenant in the setting;
+// the documents' login also sees all checkpoints, without a tenant.
+func (d *Driver) policies() []string {
+	tenant := `nullif(current_setting('manifold.tenant', true), '')::uuid`
+	if !d.distributed { // Citus refuses policies with a subselect
+		// As a subselect it is evaluated once per statement, not once per row. That saves a tenth of an insert's time and
+		// a fifth of a look-up's.
+		tenant = "(select " + tenant + ")"
+	}
+	return []string{
+		`create policy tenant on %[1]s using (tenant_id = ` + tenant + `)`,
+		`create policy checkpoints on %[1]s for select to session_user using (id = '' and ` + tenant + ` is null)`,
+	}
+}
+
+// grantToLogin grants the documents' login access to a table that it does not own. Row-level security applies to it.
+const grantToLogin = "grant select, insert, update, delete on %[1]s to session_user"
+
+// adoptTables gives the login's tables in a distributed database to the role that owns the views, and distributes those
+// that are on the coordinator, as after a dump was restored there. A login that serves tenants must not own a table whose
+// row-level security is not forced; and with it forced, Citus could neither copy the rows nor move a shard while they
+// change.
+func (d *Driver) adoptTables(ctx context.Context) error {
+	if !d.becomeViews {
+		return nil
+	}
+	owned := `select '` + schema + `."' || c.relname || '"' from pg_class c
+		where c.relnamespace = to_regnamespace('` + schema + `') and c.relkind = 'r' and c.relowner = (select oid from pg_roles where rolname = session_user)`
+	rows, _ := d.pool.Query(ctx, owned+" order by c.oid <> to_regclass($1), c.relname", commonTable)
+	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	for _, table := range tables {
+		if err := d.adoptTable(ctx, table, owned); err != nil {
+			return fmt.Errorf("distribute %s: %w", table, err)
+		}
+	}
+	return nil
+}
+
+// besideInCluster returns the table with which a table of documents is colocated in a distributed database. All of them
+// are together, but not with the log, whose tables have another owner (see migrations.DistributeByTenant).
+func besideInCluster(table string) string {
+	if table == dialect.Table(commonBuild()) {
+		return ""
+	}
+	return commonTable
+}
+
+// adoptTable does adoptTables for one table, unless another process has done it.
+func (d *Driver) adoptTable(ctx context.Context, table, owned string) error {
+	return d.define(ctx, table, func(tx pgx.Tx) error {
+		var ownedStill, distributed bool
+		err := tx.QueryRow(ctx, "select $1 in ("+owned+"), exists (select from pg_dist_partition where logicalrelid = to_regclass($1))", table).Scan(&ownedStill, &distributed)
+		if err != nil || !ownedStill {
+			return err
+		}
+		statements := append([]string{
+			"set local role none", "alter table %[1]s owner to " + viewsRole, "set local role " + viewsRole,
+			"alter table %[1]s no force row level security", grantToLogin,
+			"drop policy tenant on %[1]s", "drop policy checkpoints on %[1]s", "drop policy if exists views on %[1]s",
+		}, d.policies()...)
+		for _, statement := range statements {
+			if _, err := tx.Exec(ctx, strings.ReplaceAll(statement, "%[1]s", table)); err != nil {
+				return err
+			}
+		}
+		if distributed { // by a login that owned it, beside the log
+			_, err := tx.Exec(ctx, "select update_distributed_table_colocation($1::text::regclass, colocate_with => $2)", table, cmp.Or(besideInCluster(table), "none"))
+			return err
+		}
+		d.log.InfoContext(ctx, "distributing the documents of "+table+" over the nodes")
+		if err := migrations.DistributeByTenant(ctx, tx, table, besideInCluster(table)); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, "select truncate_local_data_after_distributing_table($1::text::regclass)", table) // the rows that were copied
+		return err
 	})
 }
 
@@ -299,7 +391,7 @@ func (d *Driver) createTenantView(ctx context.Context, tx pgx.Tx, build domain.B
 		return err
 	}
 	for _, statement := range []string{
-		fmt.Sprintf(grantToViewsRole, table),
+		"grant select on " + table + " to " + viewsRole,
 		"set local role " + viewsRole,
 		"create view " + view + " as " + tenantViewQuery(table),
 		"comment on view " + view + " is 'documents of the tenant in the setting manifold.tenant, for queries'",
@@ -313,12 +405,9 @@ func (d *Driver) createTenantView(ctx context.Context, tx pgx.Tx, build domain.B
 	return nil
 }
 
-// viewsPolicy lets the views' role see all of a table. The views filter instead, with no policy's condition before
-// theirs.
-const (
-	viewsPolicy      = `create policy views on %[1]s for select to ` + viewsRole + ` using (true)`
-	grantToViewsRole = `grant select on %[1]s to ` + viewsRole
-)
+// viewsPolicy lets the views' role see all of a table that the login owns. The views filter instead, with no policy's
+// condition before theirs.
+const viewsPolicy = `create policy views on %[1]s for select to ` + viewsRole + ` using (true)`
 
 // ensureTenantView creates the view that queries read, for a table that an older release created. While others use the
 // table, its policy cannot be changed. Queries are correct all the same, but use no index.

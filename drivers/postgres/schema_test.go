@@ -256,3 +256,65 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		t.Errorf("Open with another database's URL: %v", err)
 	}
 }
+
+// The documents of a database that is distributed later move to the nodes when a driver opens it, with the isolation of
+// tenants.
+func TestTablesAreDistributed(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	if !db.Distributed() {
+		t.Skip("needs a Citus cluster: set MANIFOLD_TEST_CITUS_URLS")
+	}
+	super := db.Pool(t, pgtest.RoleSuperuser, 1)
+	for _, schema := range []string{"schema manifold cascade", "schema manifold_documents cascade", "table manifold_schema"} {
+		if _, err := super.Exec(t.Context(), "drop "+schema); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := migrations.Up(t.Context(), db.URL(pgtest.RoleMigrator), nil); err != nil {
+		t.Fatal(err)
+	}
+	driver := open(t, db)
+	tenants := []domain.TenantID{domain.NewTenantID(), domain.NewTenantID(), domain.NewTenantID()}
+	build := shared("orders", 1)
+	if err := driver.CreateTemporaryTable(t.Context(), build); err != nil {
+		t.Fatal(err)
+	}
+	own := func(tenant domain.TenantID) domain.Build {
+		return domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "mine"}, Number: 1}
+	}
+	for _, tenant := range tenants {
+		for _, build := range []domain.Build{build, own(tenant)} {
+			save(t, driver, build, tenant, drivers.Batch{To: 1, Upserts: documents(1, "a", "b")})
+		}
+	}
+	driver.Close()
+	if err := migrations.Distribute(t.Context(), db.URL(pgtest.RoleMigrator)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second finds nothing to do
+		driver = open(t, db)
+		for _, tenant := range tenants {
+			for _, build := range []domain.Build{build, own(tenant)} {
+				found, err := driver.Query(t.Context(), build, tenant, domain.DocumentQuery{Limit: 10})
+				if err != nil || len(found) != 2 {
+					t.Errorf("tenant %s has %d documents of 2, %v", tenant, len(found), err)
+				}
+			}
+		}
+		driver.Close()
+	}
+	var tables, groups int
+	err := super.QueryRow(t.Context(), `
+		select count(*), count(distinct p.colocationid) from pg_class c join pg_dist_partition p on p.logicalrelid = c.oid
+		where c.relnamespace = 'manifold_documents'::regnamespace and c.relrowsecurity and not c.relforcerowsecurity and c.relowner = 'manifold_views'::regrole
+		  and p.colocationid <> (select colocationid from pg_dist_partition where logicalrelid = 'manifold.logs'::regclass)`).Scan(&tables, &groups)
+	if err != nil || tables != 2 || groups != 1 {
+		t.Errorf("%d tables are distributed, in %d groups, %v; want 2 in one", tables, groups, err)
+	}
+	var seen int
+	login := db.Pool(t, migrations.RoleDocuments, 1)
+	if err := login.QueryRow(t.Context(), `select count(*) from manifold_documents."orders.1" where id <> ''`).Scan(&seen); err != nil || seen != 0 {
+		t.Errorf("the login sees %d documents without a tenant, %v", seen, err)
+	}
+}
