@@ -130,6 +130,9 @@ func movesInProgress(ctx context.Context, conn *pgx.Conn) (text string, err erro
 }
 
 func (c *clusterAdmin) rebalance(ctx context.Context, conn *pgx.Conn, out io.Writer) error {
+	if err := migrations.SeveralOwners(ctx, conn); err != nil {
+		return err
+	}
 	var job *int64
 	if err := conn.QueryRow(ctx, "select citus_rebalance_start()").Scan(&job); err != nil {
 		return err

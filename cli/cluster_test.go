@@ -32,6 +32,19 @@ func TestClusterCommands(t *testing.T) {
 		}
 		return
 	}
+	super := db.Pool(t, pgtest.RoleSuperuser, 1)
+	foreign := func(statement string) {
+		t.Helper()
+		if _, err := super.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	foreign("create table public.foreign_table (tenant_id uuid primary key)")
+	foreign("select create_distributed_table('public.foreign_table', 'tenant_id', colocate_with => 'manifold.logs')")
+	if o := cluster("rebalance"); o.code == 0 || !strings.Contains(o.err, "foreign_table of postgres") {
+		t.Errorf("rebalance with a table of another owner beside the log: %+v", o)
+	}
+	foreign("drop table public.foreign_table")
 	for _, c := range []struct {
 		says      string
 		arguments []string

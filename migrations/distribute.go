@@ -3,6 +3,7 @@ package migrations
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -163,6 +164,26 @@ func Undistributed(ctx context.Context, db interface {
 		  and not exists (select from pg_dist_partition p where p.logicalrelid = c.oid)
 		order by c.relname <> 'logs', c.relname`, slices.Collect(maps.Keys(Tables)))
 	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// SeveralOwners returns an error that names tables which move together although they have several owners; nil if there are
+// none. Such a move loses writes (see DistributeByTenant).
+func SeveralOwners(ctx context.Context, db interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}) error {
+	var tables string
+	err := db.QueryRow(ctx, `
+		select string_agg(c.oid::regclass::text || ' of ' || c.relowner::regrole, ', ' order by c.oid::regclass::text)
+		from pg_dist_partition p join pg_class c on c.oid = p.logicalrelid
+		where p.partmethod = 'h'
+		group by p.colocationid having count(distinct c.relowner) > 1 limit 1`).Scan(&tables)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil
+	case err != nil:
+		return err
+	}
+	return fmt.Errorf("these colocated tables have several owners, so a move of their shards would lose writes: %s; move the tables of other owners away with update_distributed_table_colocation", tables)
 }
 
 // distributeTable distributes a table with its rows. Row-level security is no longer forced on the owner, who could

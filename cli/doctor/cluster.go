@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/pg"
 )
 
@@ -23,6 +24,9 @@ func (d *doctor) cluster(ctx context.Context) {
 		return
 	}
 	d.nodes(nodes)
+	if err := within(ctx, func(ctx context.Context) error { return migrations.SeveralOwners(ctx, d.store.System) }); err != nil {
+		d.fail("cluster", err.Error(), "move no shards until then")
+	}
 }
 
 // nodes judges the nodes of a distributed database.
