@@ -352,10 +352,12 @@ func TestYield(t *testing.T) {
 	turn := make(chan struct{})
 	var asked atomic.Bool
 	appending := projection.NewPacing(func() time.Duration { asked.Store(true); return 0 })
+	measured := time.Now().Add(200 * time.Millisecond) // it asks once it has something to measure
 	w := v.process(rebuild.Config{Pacing: appending, Yield: func(ctx context.Context, database string) error {
 		if database != "default" {
 			t.Errorf("it waits for database %q", database)
 		}
+		<-time.After(time.Until(measured))
 		select {
 		case <-turn:
 			return nil
