@@ -65,7 +65,7 @@ var imports = map[string][]string{
 
 	"budget":             {"domain", "expr", "fairshare"},
 	"upcasting":          {"domain", "expr", "budget", "eventlog", "projection/registry"},
-	"aggregate":          {"domain", "pg", "eventlog", "expr", "budget", "upcasting"},
+	"aggregate":          {"domain", "pg", "eventlog", "expr", "budget", "upcasting", "projection/registry"},
 	"erasure":            {"domain", "pg", "drivers", "tenant", "projection/registry", "delivery/webhook"},
 	"retention":          {"domain", "pg", "eventlog", "projection/registry", "delivery/group"},
 	"projection":         {"domain", "expr", "expr/filter", "budget", "drivers", "eventlog", "members", "projection/registry", "tenant", "upcasting", "fairshare", "projection/folding"},

@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -19,6 +20,10 @@ const anyType = "*"
 
 // fold is a compiled definition with the upcasters to apply to events first. It is immutable.
 type fold struct {
+	source        []byte // the definition as stored
+	revision      domain.UpcasterRevision
+	snapshotEvery int
+
 	tag       string
 	initial   *expr.Object
 	on        map[string]*expr.Fold
@@ -27,7 +32,10 @@ type fold struct {
 
 // compile compiles a stored definition. The result is meaningless if the meter ended it.
 func compile(meter *expr.Meter, definition Definition, upcasters *upcasting.Set) (*fold, error) {
-	f := &fold{tag: tagOf(definition, upcasters), initial: expr.NewObject(nil), upcasters: upcasters}
+	f := &fold{
+		snapshotEvery: cmp.Or(definition.SnapshotEvery, DefaultSnapshotEvery),
+		tag:           tagOf(definition, upcasters), initial: expr.NewObject(nil), upcasters: upcasters,
+	}
 	var err error
 	if len(definition.Initial) > 0 {
 		if f.initial, err = expr.ParseDocument(definition.Initial); err != nil {

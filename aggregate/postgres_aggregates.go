@@ -1,9 +1,11 @@
 package aggregate
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -39,12 +41,40 @@ func (s *Postgres) PutAggregate(ctx context.Context, tenant domain.TenantID, agg
 
 // Aggregate returns the definition of a category's aggregates, or domain.CodeNotFound if there is none.
 func (s *Postgres) Aggregate(ctx context.Context, tenant domain.TenantID, category string) (Definition, error) {
-	aggregate, ok, err := pg.SelectOneUnder(ctx, s.db.App, tenant, "read an aggregate", scanAggregate,
-		"select a.definition, a.updated_at from aggregates a where a.tenant_id = $1 and a.category = $2", tenant, category)
-	if err == nil && !ok {
-		err = noAggregate(category)
+	var stored storedDefinition
+	if err := s.db.Read(ctx, tenant, nil, stored.query(tenant, category)); err != nil {
+		return Definition{}, err
 	}
-	return aggregate, err
+	return stored.decode(category)
+}
+
+// storedDefinition is a definition as the database has it. No text means that the category has none.
+type storedDefinition struct {
+	text    []byte // JSON
+	updated time.Time
+}
+
+var selectAggregate = pg.Statement{Name: "manifold_aggregate", SQL: `
+	select a.definition, a.updated_at from aggregates as a where a.tenant_id = $1::uuid and a.category = $2::text`}
+
+// query reads the definition. The text is a copy.
+func (d *storedDefinition) query(tenant domain.TenantID, category string) pg.Query {
+	return pg.Query{Statement: &selectAggregate, Params: [][]byte{pg.TenantParam(tenant), []byte(category)}, Row: func(values [][]byte) error {
+		d.text, d.updated = bytes.Clone(pg.JSONValue(values[0])), pg.TimeValue(values[1])
+		return nil
+	}}
+}
+
+// decode returns the definition, or domain.CodeNotFound if there is none.
+func (d *storedDefinition) decode(category string) (definition Definition, err error) {
+	if d.text == nil {
+		return Definition{}, noAggregate(category)
+	}
+	if err := pg.DecodeStrictly(d.text, &definition); err != nil {
+		return Definition{}, err
+	}
+	definition.UpdatedAt = d.updated
+	return definition, nil
 }
 
 // Aggregates returns a tenant's aggregate definitions, ordered by category.
@@ -69,17 +99,11 @@ func (s *Postgres) DeleteAggregate(ctx context.Context, tenant domain.TenantID, 
 }
 
 func scanAggregate(row pgx.CollectableRow) (Definition, error) {
-	var aggregate Definition
-	var definition []byte
-	var updated pg.Moment
-	if err := row.Scan(&definition, &updated); err != nil {
+	var stored storedDefinition
+	if err := row.Scan(&stored.text, (*pg.Moment)(&stored.updated)); err != nil {
 		return Definition{}, err
 	}
-	if err := pg.DecodeStrictly(definition, &aggregate); err != nil {
-		return Definition{}, err
-	}
-	aggregate.UpdatedAt = updated.Time()
-	return aggregate, nil
+	return stored.decode("")
 }
 
 func noAggregate(category string) error {

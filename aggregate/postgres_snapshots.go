@@ -1,24 +1,51 @@
 package aggregate
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/pg"
+	"github.com/manifold-es/manifold/projection/registry"
 )
 
 const snapshotColumns = "s.stream_id, s.version, s.tag, s.state, s.taken_at, s.removed_to"
 
-func scanSnapshot(row pgx.CollectableRow) (Snapshot, error) {
-	var snapshot Snapshot
-	var state []byte
-	err := row.Scan(&snapshot.Stream, &snapshot.Version, &snapshot.Tag, &state, (*pg.Moment)(&snapshot.TakenAt), &snapshot.RemovedTo)
-	snapshot.State = state
-	return snapshot, err
+var (
+	selectSnapshot = pg.Statement{Name: "manifold_aggregate_snapshot", SQL: "select " + snapshotColumns + ` from snapshots as s
+		where s.tenant_id = $1::uuid and s.stream_id = $2::text and s.tag = $3::text and s.version <= $4::bigint and s.removed_to <= $5::bigint
+		order by s.version desc limit 1`}
+	selectLatestSnapshot = pg.Statement{Name: "manifold_aggregate_latest_snapshot", SQL: "select " + snapshotColumns + ` from snapshots as s
+		where s.tenant_id = $1::uuid and s.stream_id = $2::text order by s.version desc, s.taken_at desc limit 1`}
+)
+
+// scan reads a row of snapshotColumns.
+func (s *Snapshot) scan(values [][]byte) error {
+	*s = Snapshot{
+		Stream: string(values[0]), Version: pg.Int8Value(values[1]), Tag: string(values[2]), State: bytes.Clone(pg.JSONValue(values[3])),
+		TakenAt: pg.TimeValue(values[4]), RemovedTo: pg.Int8Value(values[5]),
+	}
+	return nil
+}
+
+// snapshotQuery reads the newest snapshot of a stream with a tag and, unless atMost is 0, a version of at most atMost.
+// Without lossy, it ignores snapshots that lack events. Without a row, snapshot stays as it is.
+func snapshotQuery(tenant domain.TenantID, stream, tag string, atMost int64, lossy bool, snapshot *Snapshot) pg.Query {
+	removedTo := int64(0)
+	if lossy {
+		removedTo = math.MaxInt64
+	}
+	if atMost == 0 {
+		atMost = math.MaxInt64
+	}
+	return pg.Query{Statement: &selectSnapshot, Row: snapshot.scan, Params: [][]byte{
+		pg.TenantParam(tenant), []byte(stream), []byte(tag), pg.Int8Param(atMost), pg.Int8Param(removedTo),
+	}}
 }
 
 // PutSnapshot stores a snapshot. It replaces one with the same stream, tag and version, unless that one lacks fewer
@@ -51,33 +78,59 @@ func (s *Postgres) PutSnapshot(ctx context.Context, tenant domain.TenantID, snap
 // Snapshot returns the newest snapshot of a stream with a tag and, unless atMost is 0, a version of at most atMost.
 // Without lossy, it ignores snapshots that lack events. ok is false if there is none.
 func (s *Postgres) Snapshot(ctx context.Context, tenant domain.TenantID, stream, tag string, atMost int64, lossy bool) (snapshot Snapshot, ok bool, err error) {
-	return s.snapshot(ctx, tenant, "select "+snapshotColumns+` from snapshots s
-		where s.tenant_id = $1 and s.stream_id = $2 and s.tag = $3 and ($4 = 0 or s.version <= $4) and ($5 or s.removed_to = 0)
-		order by s.version desc limit 1`, stream, tag, atMost, lossy)
+	err = s.readSnapshot(ctx, tenant, stream, snapshotQuery(tenant, stream, tag, atMost, lossy, &snapshot))
+	return snapshot, snapshot.Version > 0, err
 }
 
 // LatestSnapshot returns the newest snapshot of a stream, whatever made it. Of several at one version, it returns the
 // one that was taken last. ok is false if there is none.
 func (s *Postgres) LatestSnapshot(ctx context.Context, tenant domain.TenantID, stream string) (snapshot Snapshot, ok bool, err error) {
-	return s.snapshot(ctx, tenant, "select "+snapshotColumns+` from snapshots s
-		where s.tenant_id = $1 and s.stream_id = $2 order by s.version desc, s.taken_at desc limit 1`, stream)
+	err = s.readSnapshot(ctx, tenant, stream,
+		pg.Query{Statement: &selectLatestSnapshot, Params: [][]byte{pg.TenantParam(tenant), []byte(stream)}, Row: snapshot.scan})
+	return snapshot, snapshot.Version > 0, err
 }
 
-// snapshot reads one of a stream's snapshots. It removes unreadable ones, because the events contain the same
+// readSnapshot reads one of a stream's snapshots. It removes unreadable ones, because the events contain the same
 // information.
-func (s *Postgres) snapshot(ctx context.Context, tenant domain.TenantID, query, stream string, args ...any) (snapshot Snapshot, ok bool, err error) {
-	args = append([]any{tenant, stream}, args...)
-	snapshot, ok, err = pg.SelectOneUnder(ctx, s.db.App, tenant, "read a snapshot", scanSnapshot, query, args...)
+func (s *Postgres) readSnapshot(ctx context.Context, tenant domain.TenantID, stream string, query pg.Query) error {
+	err := s.db.Read(ctx, tenant, nil, query)
 	if !pg.Unprintable(err) {
-		return snapshot, ok, err
+		return err
 	}
 	_, err = pg.ExecUnder(ctx, s.db.App, tenant, "remove snapshots that cannot be read",
 		"delete from snapshots s where s.tenant_id = $1 and s.stream_id = $2 and "+eventlog.PrintedSQL("s.state")+" > $3",
 		tenant, stream, eventlog.UnreadableBytes)
 	if err != nil {
-		return Snapshot{}, false, err
+		return err
 	}
-	return pg.SelectOneUnder(ctx, s.db.App, tenant, "read a snapshot", scanSnapshot, query, args...)
+	return s.db.Read(ctx, tenant, nil, query)
+}
+
+// start is what the load of a state starts from.
+type start struct {
+	definition storedDefinition
+	upcasters  domain.UpcasterRevision
+	snapshot   Snapshot // Version 0: there is none
+	asked      bool     // snapshot is the answer of the database
+}
+
+// readStart reads the definition of a stream's category, the revision of the upcasters and, unless the tag is empty,
+// the newest complete snapshot with the tag and a version of at most atMost (0: any), all in one round trip. It leaves
+// an unreadable snapshot out.
+func (s *Postgres) readStart(ctx context.Context, tenant domain.TenantID, stream, tag string, atMost int64) (start, error) {
+	var found start
+	reset := func() { found = start{} }
+	queries := []pg.Query{found.definition.query(tenant, domain.Category(stream)), registry.UpcasterRevisionQuery(tenant, &found.upcasters)}
+	if tag != "" {
+		queries = append(queries, snapshotQuery(tenant, stream, tag, atMost, false, &found.snapshot))
+	}
+	err := s.db.Read(ctx, tenant, reset, queries...)
+	if tag != "" && pg.Unprintable(err) {
+		err = s.db.Read(ctx, tenant, reset, queries[:2]...)
+		tag = ""
+	}
+	found.asked = tag != ""
+	return found, err
 }
 
 // snapshotsPerDelete is how many snapshots one statement removes.

@@ -145,7 +145,7 @@ func (s *States) sweepTenant(ctx context.Context, w *tenantSweep, since time.Tim
 
 // sweepTurn takes snapshots of a category's streams, at least one and for s.turnTime, and records its progress in r.
 func (s *States) sweepTurn(ctx context.Context, r *renewal) (taken int, err error) {
-	f, _, err := s.fold(ctx, r.tenant, r.category)
+	f, err := s.fold(ctx, r.tenant, r.category)
 	if err != nil {
 		if isClientError(err) {
 			r.after = r.upTo // removed meanwhile, or no longer compiles

@@ -1,7 +1,6 @@
 package aggregate
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -136,7 +135,7 @@ func (s *States) takeSnapshots(ctx context.Context) {
 // takeIfDue takes a stream's snapshot if the appended events pass a multiple of the category's current setting.
 func (s *States) takeIfDue(ctx context.Context, key streamKey, appended versionRange) error {
 	category := domain.Category(key.stream)
-	f, definition, err := s.fold(ctx, key.tenant, category)
+	f, err := s.fold(ctx, key.tenant, category)
 	if domain.IsCode(err, domain.CodeNotFound) {
 		s.snapshotter.cadences.Add(categoryKey{key.tenant, category}, cadence{until: time.Now().Add(cadenceTTL)})
 		return nil
@@ -144,7 +143,7 @@ func (s *States) takeIfDue(ctx context.Context, key streamKey, appended versionR
 	if err != nil {
 		return err
 	}
-	every := int64(cmp.Or(definition.SnapshotEvery, DefaultSnapshotEvery))
+	every := int64(f.snapshotEvery)
 	s.snapshotter.cadences.Add(categoryKey{key.tenant, category}, cadence{every: every, until: time.Now().Add(cadenceTTL)})
 	if !appended.passes(every) {
 		return nil
@@ -158,7 +157,7 @@ const maxRefreshTime = 2 * time.Second
 // takeNewest folds a stream up to its newest event and stores a snapshot. If that takes long, it stores one of its
 // progress and queues the stream again. So every stream's state is eventually folded to its end.
 func (s *States) takeNewest(ctx context.Context, key streamKey, f *fold) error {
-	state, err := s.load(budget.OfTenant(ctx, key.tenant), key.tenant, key.stream, f, At{until: time.Now().Add(maxRefreshTime)})
+	state, err := s.load(budget.OfTenant(ctx, key.tenant), key.tenant, key.stream, f, nil, At{until: time.Now().Add(maxRefreshTime)})
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -39,7 +40,7 @@ type States struct {
 	turnTime    time.Duration // how long a sweep stays with a tenant while others wait
 	snapshotter *snapshotter
 	renewals    *tenantQueue[renewal]          // categories whose snapshots must be taken again
-	folds       *lru.Cache[categoryKey, *fold] // compiled; valid while the tag is that of the stored definition
+	folds       *lru.Cache[categoryKey, *fold] // valid while the stored definition and the upcasters are the same
 }
 
 // categoryKey identifies a tenant's category.
@@ -127,7 +128,14 @@ func (s *States) Load(ctx context.Context, tenant domain.TenantID, stream string
 }
 
 func (s *States) loadAt(ctx context.Context, tenant domain.TenantID, stream string, at At) (State, error) {
-	f, definition, err := s.fold(ctx, tenant, domain.Category(stream))
+	var f *fold
+	var snapshot *Snapshot
+	var err error
+	if at.Time.IsZero() && at.OccurredAt.IsZero() {
+		f, snapshot, err = s.start(ctx, tenant, stream, at.Version)
+	} else {
+		f, err = s.fold(ctx, tenant, domain.Category(stream))
+	}
 	if err != nil {
 		return State{}, err
 	}
@@ -139,11 +147,30 @@ func (s *States) loadAt(ctx context.Context, tenant domain.TenantID, stream stri
 			return State{}, s.noVersionAt(ctx, tenant, stream, at.Time)
 		}
 	}
-	state, err := s.load(ctx, tenant, stream, f, at)
-	if err == nil && at == (At{}) && state.EventsRead >= 2*cmp.Or(definition.SnapshotEvery, DefaultSnapshotEvery) {
+	state, err := s.load(ctx, tenant, stream, f, snapshot, at)
+	if err == nil && at == (At{}) && state.EventsRead >= 2*f.snapshotEvery {
 		s.snapshotter.add(tenant, stream, allVersions) // its last snapshot was missed
 	}
 	return state, err
+}
+
+// start returns the current fold of a stream's category, and the newest complete snapshot up to a version (0: any),
+// normally in one round trip. A snapshot of version 0 means that there is none; nil, that it is not known, because the
+// definition has changed.
+func (s *States) start(ctx context.Context, tenant domain.TenantID, stream string, version int64) (*fold, *Snapshot, error) {
+	tag := ""
+	if known, ok := s.folds.Get(categoryKey{tenant, domain.Category(stream)}); ok {
+		tag = known.tag
+	}
+	found, err := s.store.readStart(ctx, tenant, stream, tag, version)
+	if err != nil {
+		return nil, nil, err
+	}
+	f, err := s.compiled(ctx, tenant, domain.Category(stream), found)
+	if err != nil || f.tag != tag || !found.asked {
+		return f, nil, err
+	}
+	return f, &found.snapshot, nil
 }
 
 // noVersionAt returns the error for a stream that has no version at a moment.
@@ -159,19 +186,28 @@ func (s *States) noVersionAt(ctx context.Context, tenant domain.TenantID, stream
 	return domain.Errorf(domain.CodeNotFound, "at", "stream %s had no event at %s", stream, domain.FormatTime(at))
 }
 
-// fold returns a category's current definition, and the compiled fold with the upcasters in force.
-func (s *States) fold(ctx context.Context, tenant domain.TenantID, category string) (*fold, Definition, error) {
-	definition, err := s.store.Aggregate(ctx, tenant, category)
+// fold returns the fold of a category's current definition and of the upcasters in force.
+func (s *States) fold(ctx context.Context, tenant domain.TenantID, category string) (*fold, error) {
+	found, err := s.store.readStart(ctx, tenant, category, "", 0)
 	if err != nil {
-		return nil, Definition{}, err
+		return nil, err
 	}
-	upcasters, err := s.upcasters.Now(ctx, tenant)
-	if err != nil {
-		return nil, Definition{}, err
-	}
+	return s.compiled(ctx, tenant, category, found)
+}
+
+// compiled returns the fold of a definition and upcasters that were just read.
+func (s *States) compiled(ctx context.Context, tenant domain.TenantID, category string, found start) (*fold, error) {
 	key := categoryKey{tenant, category}
-	if f, ok := s.folds.Get(key); ok && f.tag == tagOf(definition, upcasters) {
-		return f, definition, nil
+	if f, ok := s.folds.Get(key); ok && bytes.Equal(f.source, found.definition.text) && f.revision == found.upcasters {
+		return f, nil
+	}
+	definition, err := found.definition.decode(category)
+	if err != nil {
+		return nil, err
+	}
+	upcasters, err := s.upcasters.At(ctx, tenant, found.upcasters)
+	if err != nil {
+		return nil, err
 	}
 	var f *fold
 	err = budget.Work(ctx, func() error {
@@ -179,8 +215,9 @@ func (s *States) fold(ctx context.Context, tenant domain.TenantID, category stri
 		return err
 	})
 	if err != nil {
-		return nil, Definition{}, err
+		return nil, err
 	}
+	f.source, f.revision = found.definition.text, found.upcasters
 	s.folds.Add(key, f)
-	return f, definition, nil
+	return f, nil
 }

@@ -11,12 +11,13 @@ import (
 	"github.com/manifold-es/manifold/expr"
 )
 
-// load folds a stream up to a version (0: the newest), or up to a moment. If events are missing, the error is
-// domain.CodeEventsRemoved, unless the loss is accepted.
-func (s *States) load(ctx context.Context, tenant domain.TenantID, stream string, f *fold, at At) (State, error) {
-	l := loading{States: s, tenant: tenant, fold: f, at: at, loaded: State{Stream: stream, tag: f.tag}}
+// load folds a stream up to a version (0: the newest), or up to a moment. It starts from the snapshot, one of version 0
+// means that there is none; nil: load reads the newest. If events are missing, the error is domain.CodeEventsRemoved,
+// unless the loss is accepted.
+func (s *States) load(ctx context.Context, tenant domain.TenantID, stream string, f *fold, snapshot *Snapshot, at At) (State, error) {
+	l := loading{States: s, tenant: tenant, fold: f, at: at, snapshot: snapshot, loaded: State{Stream: stream, tag: f.tag}}
 	lossy := l
-	lossy.lossy = true
+	lossy.lossy, lossy.snapshot = true, nil
 	state, err := l.run(ctx)
 	if domain.IsCode(err, domain.CodeEventsRemoved) && at.AcceptLoss {
 		return lossy.run(ctx)
@@ -27,13 +28,15 @@ func (s *States) load(ctx context.Context, tenant domain.TenantID, stream string
 // loading is a load in progress.
 type loading struct {
 	*States
-	tenant domain.TenantID
-	fold   *fold
-	at     At
-	lossy  bool // also start from a snapshot with missing events, and skip missing events
+	tenant   domain.TenantID
+	fold     *fold
+	at       At
+	snapshot *Snapshot // the one to start from; Version 0: none; nil: not read yet
+	lossy    bool      // also start from a snapshot with missing events, and skip missing events
 
 	state    *expr.Object
-	loaded   State // all but Data
+	decoded  bool // state is set
+	loaded   State
 	happened int64 // with At.OccurredAt: the version of the last event that had happened
 }
 
@@ -41,11 +44,12 @@ func (l *loading) run(ctx context.Context) (State, error) {
 	if err := l.begin(ctx); err != nil {
 		return State{}, err
 	}
-	floor, err := l.read(ctx, l.tenant, l.loaded.Stream, l.loaded.Version+1, l.at.Version, func(events []domain.Event) error {
-		return l.foldSlice(expr.MeterOf(ctx), events)
+	floor, err := l.read(ctx, l.tenant, l.loaded.Stream, l.loaded.Version+1, l.at.Version, func(events []domain.Event, last bool) error {
+		return l.foldSlice(expr.MeterOf(ctx), events, last)
 	})
 	if errors.Is(err, errTimeLimit) {
-		l.loaded.partial, floor, err = true, 0, nil
+		l.loaded.partial, floor = true, 0
+		err = budget.Work(ctx, l.encode)
 	}
 	if err == nil {
 		err = l.checkEnd(ctx, floor)
@@ -53,47 +57,59 @@ func (l *loading) run(ctx context.Context) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	// Encode even a state that comes from a snapshot unchanged: equal states give equal bytes.
-	err = budget.Work(ctx, func() error {
-		l.loaded.Data, err = encode(l.state)
-		if errors.Is(err, expr.ErrTooLarge) {
-			return domain.Errorf(domain.CodeFaulted, "state", "the state of %s at version %d cannot be kept: %s", l.loaded.Stream, l.loaded.Version, err)
-		}
-		if err != nil {
-			return fmt.Errorf("write the state of %s: %w", l.loaded.Stream, err)
-		}
-		return nil
-	})
-	if err != nil {
-		return State{}, err
-	}
 	return l.loaded, nil
 }
 
-// begin starts from the newest suitable snapshot, or from the initial state. The events of a snapshot may have happened
-// at any time, so no snapshot suits a moment of occurrence.
+// begin finds the newest suitable snapshot. The events of a snapshot may have happened at any time, so no snapshot suits
+// a moment of occurrence.
 func (l *loading) begin(ctx context.Context) error {
-	l.state = l.fold.initial
 	if !l.at.OccurredAt.IsZero() {
-		return nil
+		l.snapshot = &Snapshot{}
 	}
-	snapshot, ok, err := l.store.Snapshot(ctx, l.tenant, l.loaded.Stream, l.fold.tag, l.at.Version, l.lossy)
-	if err != nil || !ok {
-		return err
+	if l.snapshot == nil {
+		found, _, err := l.store.Snapshot(ctx, l.tenant, l.loaded.Stream, l.fold.tag, l.at.Version, l.lossy)
+		if err != nil {
+			return err
+		}
+		l.snapshot = &found
 	}
-	err = budget.Work(ctx, func() error {
-		l.state, err = decode(snapshot.State)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("the snapshot of %s at version %d: %w", l.loaded.Stream, snapshot.Version, err)
-	}
-	l.loaded.Snapshot, l.loaded.Version, l.loaded.RemovedTo = snapshot.Version, snapshot.Version, snapshot.RemovedTo
+	l.loaded.Snapshot, l.loaded.Version, l.loaded.RemovedTo = l.snapshot.Version, l.snapshot.Version, l.snapshot.RemovedTo
 	return nil
 }
 
-// foldSlice folds the next events into the state.
-func (l *loading) foldSlice(meter *expr.Meter, events []domain.Event) error {
+// decode makes the snapshot's state, or else the initial one, the first state.
+func (l *loading) decode() (err error) {
+	if l.snapshot.Version == 0 {
+		l.state = l.fold.initial
+		return nil
+	}
+	if l.state, err = decode(l.snapshot.State); err != nil {
+		return fmt.Errorf("the snapshot of %s at version %d: %w", l.loaded.Stream, l.snapshot.Version, err)
+	}
+	return nil
+}
+
+// encode writes the state, even one that comes from a snapshot unchanged: equal states give equal bytes.
+func (l *loading) encode() (err error) {
+	l.loaded.Data, err = encode(l.state)
+	if errors.Is(err, expr.ErrTooLarge) {
+		return domain.Errorf(domain.CodeFaulted, "state", "the state of %s at version %d cannot be kept: %s", l.loaded.Stream, l.loaded.Version, err)
+	}
+	if err != nil {
+		return fmt.Errorf("write the state of %s: %w", l.loaded.Stream, err)
+	}
+	return nil
+}
+
+// foldSlice folds the next events into the state. The first slice begins with decoding and the last one ends with
+// encoding, so that a request that reads few events waits for one turn only.
+func (l *loading) foldSlice(meter *expr.Meter, events []domain.Event, last bool) error {
+	if !l.decoded {
+		if err := l.decode(); err != nil {
+			return err
+		}
+		l.decoded = true
+	}
 	for _, event := range events {
 		if !meter.SpendBytes(len(event.Data) + len(event.Metadata)) {
 			return nil // Work returns the reason
@@ -116,6 +132,9 @@ func (l *loading) foldSlice(meter *expr.Meter, events []domain.Event) error {
 		}
 	}
 	l.loaded.EventsRead += len(events)
+	if last {
+		return l.encode()
+	}
 	return nil
 }
 
@@ -203,14 +222,14 @@ const (
 	sliceBytes  = 4 << 20
 )
 
-// read passes a stream's events from version from up to upTo (0: the newest) to each, slice by slice. It reads the next
-// slice while each works on the last one. floor is the stream's floor after the last read.
-func (s *States) read(ctx context.Context, tenant domain.TenantID, stream string, from, upTo int64, each func([]domain.Event) error) (floor int64, err error) {
-	if upTo > 0 && from > upTo {
-		return 0, nil
+// read passes a stream's events from version from up to upTo (0: the newest) to each, slice by slice; the last slice may
+// be empty. It reads the next slice while each works on the last one. floor is the stream's floor after the last read.
+func (s *States) read(ctx context.Context, tenant domain.TenantID, stream string, from, upTo int64, each func(events []domain.Event, last bool) error) (floor int64, err error) {
+	fold := func(events []domain.Event, last bool) error {
+		return budget.Work(ctx, func() error { return each(events, last) })
 	}
-	fold := func(events []domain.Event) error {
-		return budget.Work(ctx, func() error { return each(events) })
+	if upTo > 0 && from > upTo {
+		return 0, fold(nil, true)
 	}
 	reading, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -229,11 +248,11 @@ func (s *States) read(ctx context.Context, tenant domain.TenantID, stream string
 		}
 		next, more := nextVersion(got.Events, upTo)
 		if !more {
-			return got.Floor, fold(got.Events)
+			return got.Floor, fold(got.Events, true)
 		}
 		ahead := make(chan slice, 1)
 		go func() { ahead <- read(next) }()
-		err := fold(got.Events)
+		err := fold(got.Events, false)
 		if err != nil {
 			cancel()
 		}

@@ -115,18 +115,16 @@ func (t *turn) end() {
 	t.account.Close()
 }
 
-// goOn passes the turn on if it has lasted turnTime and another request waits, and then waits for the next turn. It
-// also yields the processor: the runtime would let a long evaluation run for 10 ms while short requests wait.
+// goOn passes the turn on if it has lasted turnTime, and waits for the next one. It yields the processor in between: the
+// runtime would let a long evaluation run for 10 ms while short requests wait. A computation that yielded and kept its
+// turn would hold up the waiting requests for as long as it takes the runtime to come back to it.
 func (t *turn) goOn() {
-	runtime.Gosched()
-	switch {
-	case t.began.IsZero() || time.Since(t.began) < turnTime:
-	case t.turns.Contended():
-		t.end()
-		_ = t.begin() // the computation itself checks the context
-	default:
-		t.began = time.Now()
+	if t.began.IsZero() || time.Since(t.began) < turnTime {
+		return
 	}
+	t.end()
+	runtime.Gosched()
+	_ = t.begin() // the computation itself checks the context
 }
 
 type requestKey struct{}

@@ -33,11 +33,16 @@ var upcasterRevisions = pg.Statement{Name: "manifold_upcaster_revisions", SQL: "
 // UpcasterRevision returns the revision of the upcasters that are in force for a tenant now.
 func (s *Registry) UpcasterRevision(ctx context.Context, tenant domain.TenantID) (domain.UpcasterRevision, error) {
 	var revision domain.UpcasterRevision
-	err := s.db.Read(ctx, tenant, nil, pg.Query{Statement: &upcasterRevisions, Params: [][]byte{pg.TenantParam(tenant)}, Row: func(values [][]byte) error {
-		revision = domain.UpcasterRevision{Own: pg.Int8Value(values[0]), Shared: pg.Int8Value(values[1])}
-		return nil
-	}})
+	err := s.db.Read(ctx, tenant, nil, UpcasterRevisionQuery(tenant, &revision))
 	return revision, err
+}
+
+// UpcasterRevisionQuery is UpcasterRevision as one query of a larger read under the tenant.
+func UpcasterRevisionQuery(tenant domain.TenantID, revision *domain.UpcasterRevision) pg.Query {
+	return pg.Query{Statement: &upcasterRevisions, Params: [][]byte{pg.TenantParam(tenant)}, Row: func(values [][]byte) error {
+		*revision = domain.UpcasterRevision{Own: pg.Int8Value(values[0]), Shared: pg.Int8Value(values[1])}
+		return nil
+	}}
 }
 
 // BySystem reads upcasters with the system login. It is for callers that may already hold a connection of the app
