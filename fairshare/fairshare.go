@@ -52,13 +52,6 @@ func (b *Budget) LimitWaiting(requests int) *Budget {
 	return b
 }
 
-// Contended reports whether a waiting request would be served if another tenant returned what it holds.
-func (b *Budget) Contended() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.gathers()
-}
-
 // HeldBy returns the amount that a tenant holds.
 func (b *Budget) HeldBy(tenant domain.TenantID) int64 {
 	b.mu.Lock()
