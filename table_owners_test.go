@@ -15,7 +15,7 @@ import (
 // tableOwners says which package writes each table (docs/decisions/0069-each-table-has-one-owner.md). Others are listed
 // after the owner. Erasure empties every table, by name.
 var tableOwners = map[string][]string{
-	"aggregates": {"aggregate"}, "snapshots": {"aggregate"},
+	"aggregates": {"aggregate"}, "snapshots": {"aggregate"}, "command_outcomes": {"aggregate"},
 	"events": {"eventlog", "retention"},
 	// A change of inline builds increments the log's revision of them, and an append ends builds that it cannot fold into.
 	"logs": {"eventlog", "projection/registry"}, "tenant_builds": {"projection/registry", "eventlog"},

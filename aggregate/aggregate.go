@@ -15,6 +15,8 @@ type Definition struct {
 	On            map[string]string `json:"on"`                      // event type, or "*" -> expression (state, event) -> state
 	SnapshotEvery int               `json:"snapshotEvery,omitempty"` // events between snapshots; 0: the default
 	UpdatedAt     time.Time         `json:"-"`
+
+	Commands map[string]CommandDefinition `json:"-"` // by name; they are stored separately
 }
 
 // Folds reports whether the definition folds events of the given type.

@@ -39,6 +39,7 @@ func (s *States) Put(ctx context.Context, tenant domain.TenantID, definition Def
 	if err := s.store.PutAggregate(ctx, tenant, definition); err != nil {
 		return err
 	}
+	s.folds.Remove(categoryKey{tenant, definition.Category})
 	s.snapshotter.forget(tenant, definition.Category)
 	if before.UpdatedAt.IsZero() || tagOf(before, nil) != tagOf(definition, nil) {
 		// There may already be streams, with snapshots of a previous definition or none.
@@ -69,6 +70,7 @@ func (s *States) Delete(ctx context.Context, tenant domain.TenantID, category st
 	if err := s.store.DeleteAggregate(ctx, tenant, category); err != nil {
 		return err
 	}
+	s.folds.Remove(categoryKey{tenant, category})
 	s.snapshotter.forget(tenant, category)
 	return nil
 }
@@ -105,9 +107,14 @@ func check(meter *expr.Meter, definition Definition) error {
 	for _, source := range definition.On {
 		size += len(source)
 	}
+	for _, command := range definition.Commands {
+		size += command.bytes()
+	}
 	if size > MaxDefinitionBytes {
 		add("", "the definition has %d bytes; at most %d are allowed", size, MaxDefinitionBytes)
 	} else if _, err := compileAll(meter, definition, add); err != nil {
+		return err
+	} else if _, err := compileCommands(meter, definition, add); err != nil {
 		return err
 	}
 	switch len(wrong) {

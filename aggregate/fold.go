@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/expr"
@@ -18,23 +19,26 @@ import (
 // anyType represents every event type that a definition does not name.
 const anyType = "*"
 
-// fold is a compiled definition with the upcasters to apply to events first. It is immutable.
+// fold is a compiled definition with the upcasters to apply to events first. It is immutable but for checked.
 type fold struct {
-	source        []byte // the definition as stored
+	stored        storedDefinition
 	revision      domain.UpcasterRevision
 	snapshotEvery int
+	checked       atomic.Int64 // when the database last said that it is current, in Unix nanoseconds
 
 	tag       string
 	initial   *expr.Object
 	on        map[string]*expr.Fold
 	upcasters *upcasting.Set
+	upcast    map[string]struct{} // the types that upcasters convert
+	commands  map[string]*command
 }
 
 // compile compiles a stored definition. The result is meaningless if the meter ended it.
 func compile(meter *expr.Meter, definition Definition, upcasters *upcasting.Set) (*fold, error) {
 	f := &fold{
 		snapshotEvery: cmp.Or(definition.SnapshotEvery, DefaultSnapshotEvery),
-		tag:           tagOf(definition, upcasters), initial: expr.NewObject(nil), upcasters: upcasters,
+		tag:           tagOf(definition, upcasters), initial: expr.NewObject(nil), upcasters: upcasters, upcast: make(map[string]struct{}),
 	}
 	var err error
 	if len(definition.Initial) > 0 {
@@ -42,12 +46,18 @@ func compile(meter *expr.Meter, definition Definition, upcasters *upcasting.Set)
 			return nil, domain.Errorf(domain.CodeInvalidDefinition, "initial", "%s", err)
 		}
 	}
+	for _, upcaster := range upcasters.Upcasters(definition.Folds) {
+		f.upcast[upcaster.Type] = struct{}{}
+	}
 	// What was stored did compile, but a new release of the language may refuse what an older one accepted.
 	var wrong *domain.Error
-	f.on, err = compileAll(meter, definition, func(where, format string, args ...any) {
+	add := func(where, format string, args ...any) {
 		wrong = domain.Errorf(domain.CodeInvalidDefinition, where, format, args...)
-	})
-	if err != nil {
+	}
+	if f.on, err = compileAll(meter, definition, add); err != nil {
+		return nil, err
+	}
+	if f.commands, err = compileCommands(meter, definition, add); err != nil {
 		return nil, err
 	}
 	if wrong != nil {

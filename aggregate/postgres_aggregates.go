@@ -22,10 +22,16 @@ func (s *Postgres) PutAggregate(ctx context.Context, tenant domain.TenantID, agg
 	if err != nil {
 		return fmt.Errorf("write the aggregate's definition: %w", err)
 	}
+	var commands []byte
+	if len(aggregate.Commands) > 0 {
+		if commands, err = json.Marshal(aggregate.Commands); err != nil {
+			return fmt.Errorf("write the aggregate's commands: %w", err)
+		}
+	}
 	return pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
 		created, err := pg.Exec(ctx, tx, "create an aggregate", `
-			insert into aggregates (tenant_id, category, definition) values ($1, $2, $3)
-			on conflict (tenant_id, category) do nothing`, tenant, aggregate.Category, definition)
+			insert into aggregates (tenant_id, category, definition, commands) values ($1, $2, $3, $4)
+			on conflict (tenant_id, category) do nothing`, tenant, aggregate.Category, definition, commands)
 		switch {
 		case err != nil:
 			return err
@@ -33,8 +39,8 @@ func (s *Postgres) PutAggregate(ctx context.Context, tenant domain.TenantID, agg
 			return aggregateQuota.Check(ctx, tx, tenant)
 		}
 		_, err = pg.Exec(ctx, tx, "change an aggregate",
-			"update aggregates a set definition = $3, updated_at = now() where a.tenant_id = $1 and a.category = $2",
-			tenant, aggregate.Category, definition)
+			"update aggregates a set definition = $3, commands = $4, updated_at = now() where a.tenant_id = $1 and a.category = $2",
+			tenant, aggregate.Category, definition, commands)
 		return err
 	})
 }
@@ -48,19 +54,24 @@ func (s *Postgres) Aggregate(ctx context.Context, tenant domain.TenantID, catego
 	return stored.decode(category)
 }
 
-// storedDefinition is a definition as the database has it. No text means that the category has none.
+// storedDefinition is a definition as the database has it, in JSON. No text means that the category has none. The
+// commands are separate, so that a previous release can read the rest.
 type storedDefinition struct {
-	text    []byte // JSON
-	updated time.Time
+	text, commands []byte
+	updated        time.Time
+}
+
+func (d *storedDefinition) equal(other storedDefinition) bool {
+	return bytes.Equal(d.text, other.text) && bytes.Equal(d.commands, other.commands)
 }
 
 var selectAggregate = pg.Statement{Name: "manifold_aggregate", SQL: `
-	select a.definition, a.updated_at from aggregates as a where a.tenant_id = $1::uuid and a.category = $2::text`}
+	select a.definition, a.commands, a.updated_at from aggregates as a where a.tenant_id = $1::uuid and a.category = $2::text`}
 
-// query reads the definition. The text is a copy.
+// query reads the definition.
 func (d *storedDefinition) query(tenant domain.TenantID, category string) pg.Query {
 	return pg.Query{Statement: &selectAggregate, Params: [][]byte{pg.TenantParam(tenant), []byte(category)}, Row: func(values [][]byte) error {
-		d.text, d.updated = bytes.Clone(pg.JSONValue(values[0])), pg.TimeValue(values[1])
+		d.text, d.commands, d.updated = bytes.Clone(pg.JSONValue(values[0])), bytes.Clone(pg.JSONValue(values[1])), pg.TimeValue(values[2])
 		return nil
 	}}
 }
@@ -73,6 +84,11 @@ func (d *storedDefinition) decode(category string) (definition Definition, err e
 	if err := pg.DecodeStrictly(d.text, &definition); err != nil {
 		return Definition{}, err
 	}
+	if d.commands != nil {
+		if err := pg.DecodeStrictly(d.commands, &definition.Commands); err != nil {
+			return Definition{}, err
+		}
+	}
 	definition.UpdatedAt = d.updated
 	return definition, nil
 }
@@ -80,7 +96,7 @@ func (d *storedDefinition) decode(category string) (definition Definition, err e
 // Aggregates returns a tenant's aggregate definitions, ordered by category.
 func (s *Postgres) Aggregates(ctx context.Context, tenant domain.TenantID) ([]Definition, error) {
 	return pg.SelectUnder(ctx, s.db.App, tenant, "list the aggregates", scanAggregate,
-		"select a.definition, a.updated_at from aggregates a where a.tenant_id = $1 order by a.category", tenant)
+		"select a.definition, a.commands, a.updated_at from aggregates a where a.tenant_id = $1 order by a.category", tenant)
 }
 
 // DeleteAggregate removes the definition of a category's aggregates and the snapshots that definitions folded. Clients'
@@ -100,7 +116,7 @@ func (s *Postgres) DeleteAggregate(ctx context.Context, tenant domain.TenantID, 
 
 func scanAggregate(row pgx.CollectableRow) (Definition, error) {
 	var stored storedDefinition
-	if err := row.Scan(&stored.text, (*pg.Moment)(&stored.updated)); err != nil {
+	if err := row.Scan(&stored.text, &stored.commands, (*pg.Moment)(&stored.updated)); err != nil {
 		return Definition{}, err
 	}
 	return stored.decode("")

@@ -1,7 +1,6 @@
 package aggregate
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -83,6 +82,7 @@ type At struct {
 	AcceptLoss bool      // fold the remaining events if no snapshot covers the removed ones
 
 	until time.Time // stop after the event being folded then; zero: fold to the end
+	orNew bool      // a stream without events has the initial state
 }
 
 // State is the fold of a stream's events.
@@ -95,7 +95,8 @@ type State struct {
 	RemovedTo  int64           // the highest missing version, with At.AcceptLoss; 0: none is missing
 
 	tag     string
-	partial bool // it ends at At.until, before the stream's newest event
+	object  *expr.Object // the same as Data
+	partial bool         // it ends at At.until, before the stream's newest event
 }
 
 // Load returns a stream's state. The error is domain.CodeNotFound without a definition of the category or without the
@@ -198,7 +199,9 @@ func (s *States) fold(ctx context.Context, tenant domain.TenantID, category stri
 // compiled returns the fold of a definition and upcasters that were just read.
 func (s *States) compiled(ctx context.Context, tenant domain.TenantID, category string, found start) (*fold, error) {
 	key := categoryKey{tenant, category}
-	if f, ok := s.folds.Get(key); ok && bytes.Equal(f.source, found.definition.text) && f.revision == found.upcasters {
+	asked := time.Now()
+	if f, ok := s.folds.Get(key); ok && f.stored.equal(found.definition) && f.revision == found.upcasters {
+		f.checked.Store(asked.UnixNano())
 		return f, nil
 	}
 	definition, err := found.definition.decode(category)
@@ -217,7 +220,8 @@ func (s *States) compiled(ctx context.Context, tenant domain.TenantID, category 
 	if err != nil {
 		return nil, err
 	}
-	f.source, f.revision = found.definition.text, found.upcasters
+	f.stored, f.revision = found.definition, found.upcasters
+	f.checked.Store(asked.UnixNano())
 	s.folds.Add(key, f)
 	return f, nil
 }

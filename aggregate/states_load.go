@@ -63,6 +63,9 @@ func (l *loading) run(ctx context.Context) (State, error) {
 // begin finds the newest suitable snapshot. The events of a snapshot may have happened at any time, so no snapshot suits
 // a moment of occurrence.
 func (l *loading) begin(ctx context.Context) error {
+	if l.decoded {
+		return nil
+	}
 	if !l.at.OccurredAt.IsZero() {
 		l.snapshot = &Snapshot{}
 	}
@@ -91,6 +94,7 @@ func (l *loading) decode() (err error) {
 
 // encode writes the state, even one that comes from a snapshot unchanged: equal states give equal bytes.
 func (l *loading) encode() (err error) {
+	l.loaded.object = l.state
 	l.loaded.Data, err = encode(l.state)
 	if errors.Is(err, expr.ErrTooLarge) {
 		return domain.Errorf(domain.CodeFaulted, "state", "the state of %s at version %d cannot be kept: %s", l.loaded.Stream, l.loaded.Version, err)
@@ -178,7 +182,7 @@ func (l *loading) checkEnd(ctx context.Context, floor int64) error {
 	}
 	byOccurrence := !l.at.OccurredAt.IsZero()
 	switch {
-	case l.loaded.Version == 0:
+	case l.loaded.Version == 0 && !l.at.orNew:
 		return domain.Errorf(domain.CodeNotFound, "stream", "there is no stream %s", stream)
 	case byOccurrence && l.happened == 0 && l.loaded.RemovedTo == 0:
 		return domain.Errorf(domain.CodeNotFound, "occurredAt", "no event of stream %s had happened at %s", stream, l.at.OccurredAt.Format(time.RFC3339Nano))

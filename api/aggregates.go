@@ -1,7 +1,10 @@
 package api
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
+	"fmt"
 
 	"github.com/manifold-es/manifold/aggregate"
 	"github.com/manifold-es/manifold/api/access"
@@ -20,7 +23,11 @@ func (s operations) ListAggregates(ctx context.Context, caller access.Caller, _ 
 	answer := openapi.AggregateList{Aggregates: []openapi.Aggregate{}}
 	for _, definition := range definitions {
 		if caller.Allow(definition.Category, auth.ScopeEventsRead, auth.ScopeProjectionsWrite) == nil {
-			answer.Aggregates = append(answer.Aggregates, aggregateAnswer(definition))
+			one, err := aggregateAnswer(definition)
+			if err != nil {
+				return nil, err
+			}
+			answer.Aggregates = append(answer.Aggregates, one)
 		}
 	}
 	return openapi.OK(answer), nil
@@ -34,11 +41,17 @@ func (s operations) PutAggregate(ctx context.Context, caller access.Caller, requ
 	definition := aggregate.Definition{
 		Category: request.Category, Initial: body.Initial, On: body.On, SnapshotEvery: body.SnapshotEvery,
 	}
+	var err error
+	if definition.Commands, err = aggregate.ParseCommands(body.Commands); err != nil {
+		return nil, err
+	}
 	if err := s.config.Aggregates.Put(ctx, caller.Tenant, definition); err != nil {
 		return nil, err
 	}
-	definition, err := s.config.Aggregates.Definition(ctx, caller.Tenant, request.Category)
-	return openapi.OK(aggregateAnswer(definition)), err
+	if definition, err = s.config.Aggregates.Definition(ctx, caller.Tenant, request.Category); err != nil {
+		return nil, err
+	}
+	return aggregateAnswered(definition)
 }
 
 func (s operations) GetAggregate(ctx context.Context, caller access.Caller, request openapi.GetAggregateRequest) (*openapi.Response, error) {
@@ -46,7 +59,10 @@ func (s operations) GetAggregate(ctx context.Context, caller access.Caller, requ
 		return nil, problem.At("path category", err)
 	}
 	definition, err := s.config.Aggregates.Definition(ctx, caller.Tenant, request.Category)
-	return openapi.OK(aggregateAnswer(definition)), err
+	if err != nil {
+		return nil, err
+	}
+	return aggregateAnswered(definition)
 }
 
 func (s operations) DeleteAggregate(ctx context.Context, caller access.Caller, request openapi.DeleteAggregateRequest) (*openapi.Response, error) {
@@ -86,14 +102,27 @@ func (s operations) GetState(ctx context.Context, caller access.Caller, request 
 	return openapi.OK(answer).With("ETag", etag(state.Version)), nil
 }
 
-func aggregateAnswer(definition aggregate.Definition) openapi.Aggregate {
-	every := definition.SnapshotEvery
-	if every == 0 {
-		every = aggregate.DefaultSnapshotEvery
+func aggregateAnswered(definition aggregate.Definition) (*openapi.Response, error) {
+	answer, err := aggregateAnswer(definition)
+	if err != nil {
+		return nil, err
 	}
-	initial := definition.Initial
-	if initial == nil {
-		initial = []byte("{}")
+	return openapi.OK(answer), nil
+}
+
+func aggregateAnswer(definition aggregate.Definition) (openapi.Aggregate, error) {
+	answer := openapi.Aggregate{
+		Category: &definition.Category, Initial: definition.Initial, On: definition.On,
+		SnapshotEvery: cmp.Or(definition.SnapshotEvery, aggregate.DefaultSnapshotEvery),
 	}
-	return openapi.Aggregate{Category: &definition.Category, Initial: initial, On: definition.On, SnapshotEvery: every}
+	if answer.Initial == nil {
+		answer.Initial = []byte("{}")
+	}
+	if len(definition.Commands) > 0 {
+		var err error
+		if answer.Commands, err = json.Marshal(definition.Commands); err != nil {
+			return openapi.Aggregate{}, fmt.Errorf("write the commands of %s: %w", definition.Category, err)
+		}
+	}
+	return answer, nil
 }

@@ -144,7 +144,7 @@ func (c setup) start(t testing.TB) *world {
 		Store: s.RetentionTables, Holders: []retention.Holder{s, catalog}, Owns: func(domain.TenantID) bool { return true }, Log: quiet, Grace: -1, Share: 1,
 	})
 	config := api.Config{
-		Log: s.Log, Appends: s.Log, Keys: keys, KeyTables: s.KeyTables, Tenants: s.TenantTables, Members: s.MemberTables, Aggregates: states,
+		Log: s.Log, Appends: s.Log, Keys: keys, KeyTables: s.KeyTables, Tenants: s.TenantTables, Members: s.MemberTables, Aggregates: states, Commands: aggregate.NewCommands(states, s.Log, nil),
 		Projections: catalog, Rebuilds: rebuilds, Upcasters: upcasters, Follower: tails, Groups: groups, Webhooks: hooks, Retention: removal,
 		Ready:   func(ctx context.Context) []api.Check { return []api.Check{{Name: "database", Err: s.Ping(ctx)}} },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "manifold_up 1\n") }),

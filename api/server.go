@@ -48,6 +48,7 @@ type Config struct {
 	Tenants     *tenant.Tenants
 	Members     *members.Postgres
 	Aggregates  *aggregate.States
+	Commands    *aggregate.Commands
 	Projections *projection.Catalog
 	Rebuilds    *rebuild.Rebuilds
 	Upcasters   *upcasting.Upcasters
@@ -188,6 +189,7 @@ func (s *Server) routes() error {
 	add("POST", "/v1/streams/{streamId}/events", hot, s.appendToStream)
 	add("POST", "/v1/append", hot, s.append)
 	add("POST", "/v1/publish", hot, s.publish)
+	add("POST", "/v1/aggregates/{category}/{id}/commands/{command}", hot, s.sendCommand)
 	add("GET", "/v1/streams/{streamId}", streaming, s.readStream)
 	add("GET", "/v1/streams/$all", streaming, s.readAll)
 	add("GET", "/v1/categories/{category}/events", streaming, s.readCategory)

@@ -13,6 +13,7 @@ const (
 	ScopeEventsAppend       Scope = "events:append"
 	ScopeEventsRead         Scope = "events:read"
 	ScopeEventsConsume      Scope = "events:consume" // receive from groups, and acknowledge
+	ScopeCommandsSend       Scope = "commands:send"
 	ScopeDocumentsRead      Scope = "documents:read"
 	ScopeProjectionsWrite   Scope = "projections:write"
 	ScopeSubscriptionsWrite Scope = "subscriptions:write" // create, seek and delete groups; replay and discard dead letters
@@ -22,12 +23,12 @@ const (
 
 // TenantScopes are the scopes that a tenant's key can have, in display order.
 var TenantScopes = [...]Scope{
-	ScopeEventsAppend, ScopeEventsRead, ScopeEventsConsume, ScopeDocumentsRead, ScopeProjectionsWrite, ScopeSubscriptionsWrite, ScopeTenantAdmin,
+	ScopeEventsAppend, ScopeEventsRead, ScopeEventsConsume, ScopeCommandsSend, ScopeDocumentsRead, ScopeProjectionsWrite, ScopeSubscriptionsWrite, ScopeTenantAdmin,
 }
 
 // categoryScopes are the scopes that can be granted for some categories only. They concern events, which have a
 // category. Documents and projections have none.
-var categoryScopes = [...]Scope{ScopeEventsAppend, ScopeEventsRead, ScopeEventsConsume, ScopeSubscriptionsWrite}
+var categoryScopes = [...]Scope{ScopeEventsAppend, ScopeEventsRead, ScopeEventsConsume, ScopeCommandsSend, ScopeSubscriptionsWrite}
 
 // ByCategory reports whether the scope can be granted for some categories only.
 func (s Scope) ByCategory() bool { return slices.Contains(categoryScopes[:], s) }

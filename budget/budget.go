@@ -7,6 +7,9 @@
 // long computation gives up its turn whenever another one waits. So a cheap request waits for at most one turn of each
 // tenant, whatever the other requests cost.
 //
+// A request that usually computes very little, such as a command, runs in Brief: without a place and a turn, unless it
+// turns out to need them.
+//
 // Background work for a tenant runs in a context from OfTenant. It may use any number of processors, but its long
 // evaluations share the turns with the requests.
 //
@@ -197,6 +200,41 @@ func (r *Requests) Turn(ctx context.Context, tenant domain.TenantID, compute fun
 	}
 	defer t.end()
 	return compute()
+}
+
+// briefSteps is what a brief computation may take: half a millisecond, and about a megabyte of memory.
+const briefSteps = 20_000
+
+// errNotBrief ends a computation that has taken briefSteps.
+var errNotBrief = errors.New("the computation takes long")
+
+// Brief calls compute, which usually takes few steps, and returns its error. It waits neither for a place nor for a
+// turn. If compute takes more than briefSteps, its context ends, and Brief calls it again in a request that has begun, in
+// its turn, with the limits and errors of Begin and Work. So compute may be called twice, and must have no effects but
+// its result.
+func (r *Requests) Brief(ctx context.Context, tenant domain.TenantID, advice string, compute func(ctx context.Context) error) error {
+	if Bounded(ctx) {
+		return Work(ctx, func() error { return compute(ctx) })
+	}
+	brief, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var left atomic.Int64
+	left.Store(briefSteps)
+	brief = expr.WithSpend(brief, func(steps int) {
+		if left.Add(-int64(steps)) < 0 {
+			cancel(errNotBrief)
+		}
+	})
+	err := compute(brief)
+	if context.Cause(brief) != errNotBrief {
+		return Cause(ctx, err)
+	}
+	begun, end, err := r.Begin(ctx, tenant, advice)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return Work(begun, func() error { return compute(begun) })
 }
 
 // Bounded reports whether ctx belongs to a request that has begun, and that therefore computes in one goroutine.

@@ -140,6 +140,9 @@ type Aggregate struct {
 
 	// SnapshotEvery Events between two snapshots; default 100.
 	SnapshotEvery int `json:"snapshotEvery,omitempty"`
+
+	// Commands Commands by name. Expressions have `state` (of the stream), `command` (the data), `metadata`, `now`, `id` (of the stream, without its category) and `uuid` (of the request).
+	Commands json.RawMessage `json:"commands,omitempty"`
 }
 
 // AggregateList defines model for AggregateList.
@@ -256,6 +259,80 @@ type CloudEventSpecversion string
 
 // CloudEvents defines model for CloudEvents.
 type CloudEvents = []CloudEvent
+
+// Command defines model for Command.
+type Command struct {
+	// Data What the command's expressions see as `command`.
+	Data JSONObject `json:"data"`
+
+	// Metadata For the metadata of each event.
+	Metadata JSONObject `json:"metadata,omitempty"`
+}
+
+// CommandDefinition defines model for CommandDefinition.
+type CommandDefinition struct {
+	Description *string `json:"description,omitempty"`
+
+	// Input A JSON Schema of the data; without it any object is accepted.
+	Input json.RawMessage `json:"input,omitempty"`
+
+	// Require The first condition that does not hold rejects the command.
+	Require *[]struct {
+		// If An expression that gives true or false.
+		If string `json:"if"`
+
+		// Reject The code of the rejection.
+		Reject string `json:"reject"`
+
+		// Message An expression that gives the message.
+		Message *string `json:"message,omitempty"`
+	} `json:"require,omitempty"`
+
+	// Emit The events, in this order. Each entry has one event type with an expression that gives the event's data, or null for no event. It may also have the expressions `if` (true or false), `each` (a list: one event for each `item`), `stream` (the name of another stream; at least one event must be for the command's own) and `metadata` (an object, added to the command's).
+	Emit []map[string]string `json:"emit"`
+}
+
+// CommandOutcome defines model for CommandOutcome.
+type CommandOutcome struct {
+	// Outcome nothing: no rule failed, and there was nothing to append. rejected: only in a dry run.
+	Outcome string `json:"outcome"`
+	Stream  string `json:"stream"`
+
+	// Version Of the stream after the command.
+	Version int64 `json:"version"`
+
+	// Position Of the last event; missing if nothing was appended.
+	Position int64 `json:"position,omitempty"`
+	Events   []struct {
+		Stream string `json:"stream"`
+		Type   string `json:"type"`
+
+		// Id Missing in a dry run.
+		Id       string `json:"id,omitempty"`
+		Version  int64  `json:"version,omitempty"`
+		Position int64  `json:"position,omitempty"`
+
+		// Data In a dry run.
+		Data json.RawMessage `json:"data,omitempty"`
+
+		// Metadata In a dry run.
+		Metadata json.RawMessage `json:"metadata,omitempty"`
+	} `json:"events"`
+
+	// State Of the stream after the command.
+	State json.RawMessage `json:"state,omitempty"`
+
+	// Duplicate An earlier command with the same key had this outcome.
+	Duplicate bool `json:"duplicate,omitempty"`
+
+	// Rejected In a dry run, why the command would be rejected.
+	Rejected *struct {
+		// Rule Its number in `require`, from 0.
+		Rule    int    `json:"rule"`
+		Code    string `json:"code"`
+		Message string `json:"message"`
+	} `json:"rejected,omitempty"`
+}
 
 // CreatedKey defines model for CreatedKey.
 type CreatedKey struct {
@@ -1056,6 +1133,9 @@ type Problem struct {
 
 	// Stream The stream meant.
 	Stream string `json:"stream,omitempty"`
+
+	// Reason With `rejected`: the code of the command's rule.
+	Reason string `json:"reason,omitempty"`
 
 	// RequestId Names the request in the service's log.
 	RequestId string `json:"requestId,omitempty"`
@@ -2181,6 +2261,31 @@ type ListAllDocumentsParams struct {
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
+// SendCommandParams defines parameters for SendCommand.
+type SendCommandParams struct {
+	// DryRun Decide, and append nothing. A rejection is an outcome then, not an error.
+	DryRun *bool `form:"dryRun,omitempty" json:"dryRun,omitempty"`
+
+	// MinPosition Decide on a log that has at least this position; 503 if it has not.
+	MinPosition *int64 `form:"minPosition,omitempty" json:"minPosition,omitempty"`
+
+	// ExpectedVersion `any`, `none`, `exists`, or the version that the stream must have.
+	ExpectedVersion *ExpectedVersion `json:"Expected-Version,omitempty"`
+
+	// IfMatch A stream's ETag, or `*` for any stream that exists. 412 when it does not hold.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+
+	// IfNoneMatch `*`: the stream must not exist. 412 when it does.
+	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
+
+	// IdempotencyKey Derives ids for events without one, from this key and their place in the request.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+
+	// Traceparent W3C's trace context. It is kept as `traceparent` in the metadata of events whose metadata is an object without one,
+	// or missing. What is no traceparent is passed over.
+	Traceparent *Traceparent `json:"traceparent,omitempty"`
+}
+
 // AppendParams defines parameters for Append.
 type AppendParams struct {
 	// IdempotencyKey Derives ids for events without one, from this key and their place in the request.
@@ -2645,6 +2750,9 @@ type GatewayParams struct {
 // PutAggregateJSONRequestBody defines body for PutAggregate for application/json ContentType.
 type PutAggregateJSONRequestBody = Aggregate
 
+// SendCommandJSONRequestBody defines body for SendCommand for application/json ContentType.
+type SendCommandJSONRequestBody = Command
+
 // AppendJSONRequestBody defines body for Append for application/json ContentType.
 type AppendJSONRequestBody = AppendRequest
 
@@ -3079,7 +3187,8 @@ type ClientInterface interface {
 	// PutAggregateWithBody Define a category's aggregate
 	//
 	// Has an expression `(state, event) -> state` for each event type; `*` matches all other types. Snapshots of an older
-	// definition are no longer used. New ones are taken in the background, also for existing streams.
+	// fold are no longer used. New ones are taken in the background, also for existing streams. `commands` say what may
+	// happen to a stream. A change of a definition is in force for all commands within a second.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3089,12 +3198,49 @@ type ClientInterface interface {
 	// PutAggregate Define a category's aggregate
 	//
 	// Has an expression `(state, event) -> state` for each event type; `*` matches all other types. Snapshots of an older
-	// definition are no longer used. New ones are taken in the background, also for existing streams.
+	// fold are no longer used. New ones are taken in the background, also for existing streams. `commands` say what may
+	// happen to a stream. A change of a definition is in force for all commands within a second.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with PUT /v1/aggregates/{category} (the `PutAggregate` operationId).
 	PutAggregate(ctx context.Context, category Category, body PutAggregateJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SendCommandWithBody Send a command
+	//
+	// Decides a command of the category's definition on the newest state of the stream, and appends the events atomically. If
+	// others append to the stream meanwhile, the service decides again, unless the request expects a version: by
+	// `Expected-Version`, `If-Match` or `If-None-Match`, as in an append.
+	//
+	// A rule that does not hold answers 422 with the code `rejected`, the rule's own code in `reason`, and its message in
+	// `detail`. A repetition with the same `Idempotency-Key` has the same outcome, whatever has happened since: accepted for
+	// as long as the events exist, without events or rejected for a day.
+	//
+	// A command that appends to other categories needs `commands:send` for them, too. For a key without `events:read`,
+	// `state` is missing in the answer.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/aggregates/{category}/{id}/commands/{command} (the `SendCommand` operationId).
+	SendCommandWithBody(ctx context.Context, category Category, id string, command string, params *SendCommandParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SendCommand Send a command
+	//
+	// Decides a command of the category's definition on the newest state of the stream, and appends the events atomically. If
+	// others append to the stream meanwhile, the service decides again, unless the request expects a version: by
+	// `Expected-Version`, `If-Match` or `If-None-Match`, as in an append.
+	//
+	// A rule that does not hold answers 422 with the code `rejected`, the rule's own code in `reason`, and its message in
+	// `detail`. A repetition with the same `Idempotency-Key` has the same outcome, whatever has happened since: accepted for
+	// as long as the events exist, without events or rejected for a day.
+	//
+	// A command that appends to other categories needs `commands:send` for them, too. For a key without `events:read`,
+	// `state` is missing in the answer.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/aggregates/{category}/{id}/commands/{command} (the `SendCommand` operationId).
+	SendCommand(ctx context.Context, category Category, id string, command string, params *SendCommandParams, body SendCommandJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// AppendWithBody Append to several streams
 	//
@@ -4586,7 +4732,8 @@ func (c *Client) GetAggregate(ctx context.Context, category Category, reqEditors
 // PutAggregateWithBody Define a category's aggregate
 //
 // Has an expression `(state, event) -> state` for each event type; `*` matches all other types. Snapshots of an older
-// definition are no longer used. New ones are taken in the background, also for existing streams.
+// fold are no longer used. New ones are taken in the background, also for existing streams. `commands` say what may
+// happen to a stream. A change of a definition is in force for all commands within a second.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4606,13 +4753,70 @@ func (c *Client) PutAggregateWithBody(ctx context.Context, category Category, co
 // PutAggregate Define a category's aggregate
 //
 // Has an expression `(state, event) -> state` for each event type; `*` matches all other types. Snapshots of an older
-// definition are no longer used. New ones are taken in the background, also for existing streams.
+// fold are no longer used. New ones are taken in the background, also for existing streams. `commands` say what may
+// happen to a stream. A change of a definition is in force for all commands within a second.
 //
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with PUT /v1/aggregates/{category} (the `PutAggregate` operationId).
 func (c *Client) PutAggregate(ctx context.Context, category Category, body PutAggregateJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewPutAggregateRequest(c.Server, category, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SendCommandWithBody Send a command
+//
+// Decides a command of the category's definition on the newest state of the stream, and appends the events atomically. If
+// others append to the stream meanwhile, the service decides again, unless the request expects a version: by
+// `Expected-Version`, `If-Match` or `If-None-Match`, as in an append.
+//
+// A rule that does not hold answers 422 with the code `rejected`, the rule's own code in `reason`, and its message in
+// `detail`. A repetition with the same `Idempotency-Key` has the same outcome, whatever has happened since: accepted for
+// as long as the events exist, without events or rejected for a day.
+//
+// A command that appends to other categories needs `commands:send` for them, too. For a key without `events:read`,
+// `state` is missing in the answer.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/aggregates/{category}/{id}/commands/{command} (the `SendCommand` operationId).
+func (c *Client) SendCommandWithBody(ctx context.Context, category Category, id string, command string, params *SendCommandParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSendCommandRequestWithBody(c.Server, category, id, command, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SendCommand Send a command
+//
+// Decides a command of the category's definition on the newest state of the stream, and appends the events atomically. If
+// others append to the stream meanwhile, the service decides again, unless the request expects a version: by
+// `Expected-Version`, `If-Match` or `If-None-Match`, as in an append.
+//
+// A rule that does not hold answers 422 with the code `rejected`, the rule's own code in `reason`, and its message in
+// `detail`. A repetition with the same `Idempotency-Key` has the same outcome, whatever has happened since: accepted for
+// as long as the events exist, without events or rejected for a day.
+//
+// A command that appends to other categories needs `commands:send` for them, too. For a key without `events:read`,
+// `state` is missing in the answer.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/aggregates/{category}/{id}/commands/{command} (the `SendCommand` operationId).
+func (c *Client) SendCommand(ctx context.Context, category Category, id string, command string, params *SendCommandParams, body SendCommandJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSendCommandRequest(c.Server, category, id, command, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -7827,6 +8031,165 @@ func NewPutAggregateRequestWithBody(server string, category Category, contentTyp
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewSendCommandRequest calls the generic SendCommand builder with application/json body
+func NewSendCommandRequest(server string, category Category, id string, command string, params *SendCommandParams, body SendCommandJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSendCommandRequestWithBody(server, category, id, command, params, "application/json", bodyReader)
+}
+
+// NewSendCommandRequestWithBody constructs an http.Request for the SendCommand method, with any body, and a specified content type
+func NewSendCommandRequestWithBody(server string, category Category, id string, command string, params *SendCommandParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "category", category, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam2 string
+
+	pathParam2, err = runtime.StyleParamWithOptions("simple", false, "command", command, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/aggregates/%s/%s/commands/%s", pathParam0, pathParam1, pathParam2)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dryRun", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.MinPosition != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "minPosition", *params.MinPosition, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.ExpectedVersion != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Expected-Version", *params.ExpectedVersion, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Expected-Version", headerParam0)
+		}
+
+		if params.IfMatch != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam1)
+		}
+
+		if params.IfNoneMatch != nil {
+			var headerParam2 string
+
+			headerParam2, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam2)
+		}
+
+		if params.IdempotencyKey != nil {
+			var headerParam3 string
+
+			headerParam3, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam3)
+		}
+
+		if params.Traceparent != nil {
+			var headerParam4 string
+
+			headerParam4, err = runtime.StyleParamWithOptions("simple", false, "traceparent", *params.Traceparent, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("traceparent", headerParam4)
+		}
+
+	}
 
 	return req, nil
 }
@@ -14066,7 +14429,8 @@ type ClientWithResponsesInterface interface {
 	// PutAggregateWithBodyWithResponse Define a category's aggregate
 	//
 	// Has an expression `(state, event) -> state` for each event type; `*` matches all other types. Snapshots of an older
-	// definition are no longer used. New ones are taken in the background, also for existing streams.
+	// fold are no longer used. New ones are taken in the background, also for existing streams. `commands` say what may
+	// happen to a stream. A change of a definition is in force for all commands within a second.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -14076,12 +14440,49 @@ type ClientWithResponsesInterface interface {
 	// PutAggregateWithResponse Define a category's aggregate
 	//
 	// Has an expression `(state, event) -> state` for each event type; `*` matches all other types. Snapshots of an older
-	// definition are no longer used. New ones are taken in the background, also for existing streams.
+	// fold are no longer used. New ones are taken in the background, also for existing streams. `commands` say what may
+	// happen to a stream. A change of a definition is in force for all commands within a second.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PUT /v1/aggregates/{category} (the `PutAggregate` operationId).
 	PutAggregateWithResponse(ctx context.Context, category Category, body PutAggregateJSONRequestBody, reqEditors ...RequestEditorFn) (*PutAggregateResponse, error)
+
+	// SendCommandWithBodyWithResponse Send a command
+	//
+	// Decides a command of the category's definition on the newest state of the stream, and appends the events atomically. If
+	// others append to the stream meanwhile, the service decides again, unless the request expects a version: by
+	// `Expected-Version`, `If-Match` or `If-None-Match`, as in an append.
+	//
+	// A rule that does not hold answers 422 with the code `rejected`, the rule's own code in `reason`, and its message in
+	// `detail`. A repetition with the same `Idempotency-Key` has the same outcome, whatever has happened since: accepted for
+	// as long as the events exist, without events or rejected for a day.
+	//
+	// A command that appends to other categories needs `commands:send` for them, too. For a key without `events:read`,
+	// `state` is missing in the answer.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/aggregates/{category}/{id}/commands/{command} (the `SendCommand` operationId).
+	SendCommandWithBodyWithResponse(ctx context.Context, category Category, id string, command string, params *SendCommandParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SendCommandResponse, error)
+
+	// SendCommandWithResponse Send a command
+	//
+	// Decides a command of the category's definition on the newest state of the stream, and appends the events atomically. If
+	// others append to the stream meanwhile, the service decides again, unless the request expects a version: by
+	// `Expected-Version`, `If-Match` or `If-None-Match`, as in an append.
+	//
+	// A rule that does not hold answers 422 with the code `rejected`, the rule's own code in `reason`, and its message in
+	// `detail`. A repetition with the same `Idempotency-Key` has the same outcome, whatever has happened since: accepted for
+	// as long as the events exist, without events or rejected for a day.
+	//
+	// A command that appends to other categories needs `commands:send` for them, too. For a key without `events:read`,
+	// `state` is missing in the answer.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/aggregates/{category}/{id}/commands/{command} (the `SendCommand` operationId).
+	SendCommandWithResponse(ctx context.Context, category Category, id string, command string, params *SendCommandParams, body SendCommandJSONRequestBody, reqEditors ...RequestEditorFn) (*SendCommandResponse, error)
 
 	// AppendWithBodyWithResponse Append to several streams
 	//
@@ -16151,6 +16552,75 @@ func (r PutAggregateResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r PutAggregateResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// SendCommandResponse200Headers the declared response headers of an HTTP 200 response for SendCommand
+type SendCommandResponse200Headers struct {
+	ETag *string
+}
+
+type SendCommandResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *CommandOutcome
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationproblemJSON422 *Problem
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *SendCommandResponse200Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r SendCommandResponse) GetJSON200() *CommandOutcome {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r SendCommandResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r SendCommandResponse) GetApplicationproblemJSON422() *Problem {
+	return r.ApplicationproblemJSON422
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r SendCommandResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r SendCommandResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r SendCommandResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SendCommandResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SendCommandResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -22771,7 +23241,8 @@ func (c *ClientWithResponses) GetAggregateWithResponse(ctx context.Context, cate
 // PutAggregateWithBodyWithResponse Define a category's aggregate
 //
 // Has an expression `(state, event) -> state` for each event type; `*` matches all other types. Snapshots of an older
-// definition are no longer used. New ones are taken in the background, also for existing streams.
+// fold are no longer used. New ones are taken in the background, also for existing streams. `commands` say what may
+// happen to a stream. A change of a definition is in force for all commands within a second.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -22787,7 +23258,8 @@ func (c *ClientWithResponses) PutAggregateWithBodyWithResponse(ctx context.Conte
 // PutAggregateWithResponse Define a category's aggregate
 //
 // Has an expression `(state, event) -> state` for each event type; `*` matches all other types. Snapshots of an older
-// definition are no longer used. New ones are taken in the background, also for existing streams.
+// fold are no longer used. New ones are taken in the background, also for existing streams. `commands` say what may
+// happen to a stream. A change of a definition is in force for all commands within a second.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -22798,6 +23270,54 @@ func (c *ClientWithResponses) PutAggregateWithResponse(ctx context.Context, cate
 		return nil, err
 	}
 	return ParsePutAggregateResponse(rsp)
+}
+
+// SendCommandWithBodyWithResponse Send a command
+//
+// Decides a command of the category's definition on the newest state of the stream, and appends the events atomically. If
+// others append to the stream meanwhile, the service decides again, unless the request expects a version: by
+// `Expected-Version`, `If-Match` or `If-None-Match`, as in an append.
+//
+// A rule that does not hold answers 422 with the code `rejected`, the rule's own code in `reason`, and its message in
+// `detail`. A repetition with the same `Idempotency-Key` has the same outcome, whatever has happened since: accepted for
+// as long as the events exist, without events or rejected for a day.
+//
+// A command that appends to other categories needs `commands:send` for them, too. For a key without `events:read`,
+// `state` is missing in the answer.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/aggregates/{category}/{id}/commands/{command} (the `SendCommand` operationId).
+func (c *ClientWithResponses) SendCommandWithBodyWithResponse(ctx context.Context, category Category, id string, command string, params *SendCommandParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SendCommandResponse, error) {
+	rsp, err := c.SendCommandWithBody(ctx, category, id, command, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSendCommandResponse(rsp)
+}
+
+// SendCommandWithResponse Send a command
+//
+// Decides a command of the category's definition on the newest state of the stream, and appends the events atomically. If
+// others append to the stream meanwhile, the service decides again, unless the request expects a version: by
+// `Expected-Version`, `If-Match` or `If-None-Match`, as in an append.
+//
+// A rule that does not hold answers 422 with the code `rejected`, the rule's own code in `reason`, and its message in
+// `detail`. A repetition with the same `Idempotency-Key` has the same outcome, whatever has happened since: accepted for
+// as long as the events exist, without events or rejected for a day.
+//
+// A command that appends to other categories needs `commands:send` for them, too. For a key without `events:read`,
+// `state` is missing in the answer.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/aggregates/{category}/{id}/commands/{command} (the `SendCommand` operationId).
+func (c *ClientWithResponses) SendCommandWithResponse(ctx context.Context, category Category, id string, command string, params *SendCommandParams, body SendCommandJSONRequestBody, reqEditors ...RequestEditorFn) (*SendCommandResponse, error) {
+	rsp, err := c.SendCommand(ctx, category, id, command, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSendCommandResponse(rsp)
 }
 
 // AppendWithBodyWithResponse Append to several streams
@@ -25537,6 +26057,66 @@ func ParsePutAggregateResponse(rsp *http.Response) (*PutAggregateResponse, error
 		}
 		response.ApplicationproblemJSONDefault = &dest
 
+	}
+
+	return response, nil
+}
+
+// ParseSendCommandResponse parses an HTTP response from a SendCommandWithResponse call
+func ParseSendCommandResponse(rsp *http.Response) (*SendCommandResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SendCommandResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest CommandOutcome
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers SendCommandResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
 	}
 
 	return response, nil

@@ -34,6 +34,7 @@ const (
 	CodeNotCaughtUp        Code = "not-caught-up"       // minPosition was not reached within the time limit
 	CodeFaulted            Code = "faulted"             // the projection or aggregate met an event that it cannot fold
 	CodeRefused            Code = "refused"             // an inline projection cannot fold an event; nothing was written
+	CodeRejected           Code = "rejected"            // a command's rule does not hold; Reason is the rule's code
 	CodeQuotaExceeded      Code = "quota-exceeded"      // the tenant may have no more things of this kind
 	CodeTooManyRequests    Code = "too-many-requests"   // too many requests of this tenant are waiting; try again later
 	CodeOverloaded         Code = "overloaded"          // too many requests of all tenants are waiting
@@ -48,6 +49,7 @@ type Error struct {
 	Message        string   // for people: what is wrong and what to do about it
 	CurrentVersion *int64   // with CodeVersionConflict and CodePreconditionFailed: the stream's version
 	Stream         string   // the affected stream, if the request has several
+	Reason         string   // with CodeRejected: what the command's definition calls it
 	Parts          []*Error // the single errors, if Message summarizes several
 }
 

@@ -69,6 +69,9 @@ func emptyHint(scope Scope) string {
 	if scope == ScopeDocument {
 		return "write a condition, such as doc.total > 0"
 	}
+	if scope.decides() {
+		return "write command.price * command.qty, for example"
+	}
 	if subject := scope.subject(); subject != "" {
 		return fmt.Sprintf("write %s to leave it as it is, null to remove it", subject)
 	}

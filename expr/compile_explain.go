@@ -98,9 +98,10 @@ func (l *language) explainChecking(source string, tree *ast.AST, all []*common.E
 func (l *language) undeclared(e *CompileError, name string, at scan.Cursor) {
 	e.Message = fmt.Sprintf("there is no variable %q here", name)
 	known := l.scope.variables()
-	fallback := "there are " + strings.Join(known, " and ")
-	if len(known) == 1 {
-		fallback = "there is only " + known[0]
+	last := len(known) - 1
+	fallback := "there is only " + known[last]
+	if last > 0 {
+		fallback = "there are " + strings.Join(known[:last], ", ") + " and " + known[last]
 	}
 	end := at.Skip(len([]rune(name)))
 	functions := l.listFunctions(name)
@@ -116,7 +117,7 @@ func (l *language) undeclared(e *CompileError, name string, at scan.Cursor) {
 		e.Hint = "event is not available here; " + fallback
 	case name == "doc":
 		e.Hint = "doc is not available here; " + fallback
-		if l.scope == ScopeAggregate {
+		if l.scope.subject() == "state" {
 			e.Hint = "write state: doc is a projection's document"
 		}
 	case name == "state":
@@ -127,8 +128,11 @@ func (l *language) undeclared(e *CompileError, name string, at scan.Cursor) {
 	default:
 		if subject := l.scope.subject(); subject != "" {
 			field := subject + "." + name
-			if l.scope.event() {
+			switch {
+			case l.scope.event():
 				field += " or event.data." + name
+			case l.scope.decides():
+				field += " or command." + name
 			}
 			fallback += fmt.Sprintf("; a field is written %s, a string %q", field, name)
 		}
@@ -151,6 +155,9 @@ func (l *language) undeclaredFunction(e *CompileError, name string, at scan.Curs
 // foreign returns the hint of foreignWords, adapted to the language's scope.
 func (l *language) foreign(word string) string {
 	hint := foreignWords[word]
+	if hint == clockHint && l.scope.decides() {
+		return "the moment of the request is the variable now, without parentheses"
+	}
 	if hint == clockHint && !l.scope.event() {
 		return "expressions have no clock: write the moment itself, as in doc.at >= \"2026-01-31T00:00:00Z\""
 	}
@@ -312,7 +319,7 @@ func (l *language) assignment(at scan.Cursor, next rune) (message, hint string) 
 	switch l.scope {
 	case ScopeDocument:
 		assign = "nothing is assigned here: this is a condition"
-	case ScopeEvent:
+	case ScopeEvent, ScopeCommand, ScopeItem:
 		// This may be a filter, a key or a whole document: which one is unknown here.
 		assign = "nothing is assigned here: an expression gives a value"
 	}

@@ -36,6 +36,8 @@ var scopes = [...]func() (*language, error){
 	ScopeAggregate:  sync.OnceValues(func() (*language, error) { return newLanguage(ScopeAggregate) }),
 	ScopeEvent:      sync.OnceValues(func() (*language, error) { return newLanguage(ScopeEvent) }),
 	ScopeDocument:   sync.OnceValues(func() (*language, error) { return newLanguage(ScopeDocument) }),
+	ScopeCommand:    sync.OnceValues(func() (*language, error) { return newLanguage(ScopeCommand) }),
+	ScopeItem:       sync.OnceValues(func() (*language, error) { return newLanguage(ScopeItem) }),
 }
 
 func newLanguage(scope Scope) (*language, error) {
@@ -59,11 +61,8 @@ func newLanguage(scope Scope) (*language, error) {
 		ext.TwoVarComprehensions(),
 		cel.CustomTypeProvider(&provider{registry, scope.event()}), // after OptionalTypes, which adds a type to cel-go's provider
 	}
-	if scope.event() {
-		options = append(options, cel.Variable("event", cel.ObjectType(eventType)))
-	}
-	if subject := scope.subject(); subject != "" {
-		options = append(options, cel.Variable(subject, mapType))
+	for _, name := range scope.variables() {
+		options = append(options, cel.Variable(name, typeOfVariable(name)))
 	}
 	options = append(options, operatorDeclarations()...)
 	l := &language{scope: scope, functions: map[functionKey]*function{}}
@@ -103,6 +102,20 @@ func functions() []*function {
 }
 
 const eventType = "event"
+
+func typeOfVariable(name string) *cel.Type {
+	switch name {
+	case "event":
+		return cel.ObjectType(eventType)
+	case "now":
+		return cel.TimestampType
+	case "id", "uuid":
+		return stringType
+	case "item":
+		return cel.DynType
+	}
+	return mapType // doc, state, command, metadata
+}
 
 func overloadID(name string, member bool, takes []*cel.Type) string {
 	parts := make([]string, 0, len(takes)+2)

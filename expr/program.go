@@ -53,7 +53,7 @@ func (p *Program) Eval(subject Value, event *Event) (result Value, err error) {
 
 // EvalDocument evaluates an expression of ScopeDocument; meter may end the evaluation. Errors are those of Eval.
 func (p *Program) EvalDocument(meter *Meter, document Value) (Value, error) {
-	v, fault := p.runMetered(meter, document, nil)
+	v, fault := p.runMetered(meter, document)
 	if fault != nil {
 		return nil, fault
 	}
@@ -62,14 +62,20 @@ func (p *Program) EvalDocument(meter *Meter, document Value) (Value, error) {
 
 // run evaluates the expression with the event's meter.
 func (p *Program) run(subject Value, event *Event) (result Value, fault *EvalError) {
-	var meter *Meter
-	if event != nil {
-		meter = event.meter
+	if !p.scope.event() {
+		return p.runMetered(nil, subject)
 	}
-	return p.runMetered(meter, subject, event)
+	if event == nil {
+		return nil, &EvalError{Kind: KindInternal, Message: "there is no event"}
+	}
+	if p.scope.subject() == "" {
+		return p.runMetered(event.meter, event)
+	}
+	return p.runMetered(event.meter, event, subject)
 }
 
-func (p *Program) runMetered(meter *Meter, subject Value, event *Event) (result Value, fault *EvalError) {
+// runMetered evaluates the expression with the values of the scope's variables.
+func (p *Program) runMetered(meter *Meter, values ...Value) (result Value, fault *EvalError) {
 	ev := &evaluation{cost: p.cost, granted: p.cost, limit: p.cost, memory: MaxMemory}
 	defer func() {
 		if r := recover(); r != nil {
@@ -91,19 +97,11 @@ func (p *Program) runMetered(meter *Meter, subject Value, event *Event) (result 
 	} else {
 		ev.variables = make([]variable, p.variables)
 	}
-	slot := 0
-	if p.scope.event() {
-		if event == nil {
-			return nil, &EvalError{Kind: KindInternal, Message: "there is no event"}
+	for slot, value := range values {
+		if value == nil {
+			return nil, &EvalError{Kind: KindInternal, Message: "there is no " + p.scope.variables()[slot]}
 		}
-		ev.variables[slot].value = event
-		slot++
-	}
-	if p.scope.subject() != "" {
-		if subject == nil {
-			return nil, &EvalError{Kind: KindInternal, Message: "there is no " + p.scope.subject()}
-		}
-		ev.variables[slot].value = subject
+		ev.variables[slot].value = value
 	}
 	result, fault = p.root.eval(ev)
 	if meter.Counts() {

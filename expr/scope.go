@@ -1,5 +1,7 @@
 package expr
 
+import "slices"
+
 // Scope is the purpose of an expression, which determines its variables.
 type Scope int
 
@@ -12,24 +14,37 @@ const (
 	ScopeEvent
 	// ScopeDocument is an expression of a document alone, such as a projection's assertion: `doc`.
 	ScopeDocument
+	// ScopeCommand is an expression of a command, with the variables of Inputs but Item.
+	ScopeCommand
+	// ScopeItem is ScopeCommand with `item`, an element of a list of the command's.
+	ScopeItem
 )
+
+// decides reports whether the scope is one of a command.
+func (s Scope) decides() bool { return s == ScopeCommand || s == ScopeItem }
 
 // subject returns the variable other than `event`; empty if there is none.
 func (s Scope) subject() string {
 	switch s {
 	case ScopeProjection, ScopeDocument:
 		return "doc"
-	case ScopeAggregate:
+	case ScopeAggregate, ScopeCommand, ScopeItem:
 		return "state"
 	}
 	return ""
 }
 
 // event reports whether the scope has an event.
-func (s Scope) event() bool { return s != ScopeDocument }
+func (s Scope) event() bool { return s != ScopeDocument && !s.decides() }
 
 // variables lists the scope's variables by slot.
 func (s Scope) variables() []string {
+	switch s {
+	case ScopeCommand:
+		return commandVariables
+	case ScopeItem:
+		return append(slices.Clone(commandVariables), "item")
+	}
 	var names []string
 	if s.event() {
 		names = append(names, "event")
@@ -39,3 +54,6 @@ func (s Scope) variables() []string {
 	}
 	return names
 }
+
+// commandVariables are the variables of ScopeCommand, in the order of Inputs.
+var commandVariables = []string{"state", "command", "metadata", "now", "id", "uuid"}

@@ -17,6 +17,7 @@ var Tables = map[string]Kind{
 	"aggregates":           Distributed,
 	"build_losses":         Distributed,
 	"build_numbers":        Distributed,
+	"command_outcomes":     Distributed,
 	"dead_letters":         Distributed,
 	"events":               Distributed,
 	"faults":               Distributed,

@@ -87,8 +87,9 @@ func (p *Process) wire(e Extensions) error {
 // wireAPI creates the API, which answers requests.
 func (p *Process) wireAPI() error {
 	var err error
+	appends := appender{p.store.Log, p.states}
 	p.api, err = api.New(api.Config{
-		Log: p.store.Log, Appends: appender{p.store.Log, p.states}, Keys: p.keys, KeyTables: p.store.KeyTables, Tenants: p.store.TenantTables,
+		Log: p.store.Log, Appends: appends, Commands: aggregate.NewCommands(p.states, appends, p.metrics.Decided), Keys: p.keys, KeyTables: p.store.KeyTables, Tenants: p.store.TenantTables,
 		Members: p.store.MemberTables, Aggregates: p.states, Projections: p.catalog, Rebuilds: p.rebuilds, Upcasters: p.upcasters,
 		Follower: p.tails, Groups: p.groups, Webhooks: p.webhooks, Retention: p.retention,
 		Ready: p.checks, Metrics: p.metrics.Handler(), AdminMetrics: p.admin != nil, AdminOperator: p.config.Admin.Exclusive, Known: listen.Known, TenantRequests: p.config.Limits.TenantRequests, Logger: p.log,

@@ -38,6 +38,7 @@ type Metrics struct {
 	subscriptions *subscriptions
 	webhooks      *webhooks
 	reactors      *reactors
+	commands      *commands
 	egresses      *egresses
 	eventsRemoved prometheus.Counter
 }
@@ -91,6 +92,7 @@ func NewMetrics(version string) *Metrics {
 		subscriptions: newSubscriptions(),
 		webhooks:      newWebhooks(),
 		reactors:      newReactors(),
+		commands:      newCommands(),
 		egresses:      newEgresses(),
 		eventsRemoved: newEventsRemoved(),
 	}
@@ -104,6 +106,7 @@ func NewMetrics(version string) *Metrics {
 	m.registry.MustRegister(m.subscriptions.collectors()...)
 	m.registry.MustRegister(m.webhooks.collectors()...)
 	m.registry.MustRegister(m.reactors.collectors()...)
+	m.registry.MustRegister(m.commands.collectors()...)
 	m.registry.MustRegister(m.egresses.collectors()...)
 	m.registry.MustRegister(m.eventsRemoved)
 	return m

@@ -79,6 +79,9 @@ type Aggregate struct {
 
 	// SnapshotEvery Events between two snapshots; default 100.
 	SnapshotEvery int `json:"snapshotEvery,omitempty"`
+
+	// Commands Commands by name. Expressions have `state` (of the stream), `command` (the data), `metadata`, `now`, `id` (of the stream, without its category) and `uuid` (of the request).
+	Commands json.RawMessage `json:"commands,omitempty"`
 }
 
 // AggregateList defines model for AggregateList.
@@ -202,6 +205,80 @@ type CloudEventSpecversion string
 
 // CloudEvents defines model for CloudEvents.
 type CloudEvents = []CloudEvent
+
+// Command defines model for Command.
+type Command struct {
+	// Data What the command's expressions see as `command`.
+	Data JSONObject `json:"data"`
+
+	// Metadata For the metadata of each event.
+	Metadata JSONObject `json:"metadata,omitempty"`
+}
+
+// CommandDefinition defines model for CommandDefinition.
+type CommandDefinition struct {
+	Description *string `json:"description,omitempty"`
+
+	// Input A JSON Schema of the data; without it any object is accepted.
+	Input json.RawMessage `json:"input,omitempty"`
+
+	// Require The first condition that does not hold rejects the command.
+	Require *[]struct {
+		// If An expression that gives true or false.
+		If string `json:"if"`
+
+		// Reject The code of the rejection.
+		Reject string `json:"reject"`
+
+		// Message An expression that gives the message.
+		Message *string `json:"message,omitempty"`
+	} `json:"require,omitempty"`
+
+	// Emit The events, in this order. Each entry has one event type with an expression that gives the event's data, or null for no event. It may also have the expressions `if` (true or false), `each` (a list: one event for each `item`), `stream` (the name of another stream; at least one event must be for the command's own) and `metadata` (an object, added to the command's).
+	Emit []map[string]string `json:"emit"`
+}
+
+// CommandOutcome defines model for CommandOutcome.
+type CommandOutcome struct {
+	// Outcome nothing: no rule failed, and there was nothing to append. rejected: only in a dry run.
+	Outcome string `json:"outcome"`
+	Stream  string `json:"stream"`
+
+	// Version Of the stream after the command.
+	Version int64 `json:"version"`
+
+	// Position Of the last event; missing if nothing was appended.
+	Position int64 `json:"position,omitempty"`
+	Events   []struct {
+		Stream string `json:"stream"`
+		Type   string `json:"type"`
+
+		// Id Missing in a dry run.
+		Id       string `json:"id,omitempty"`
+		Version  int64  `json:"version,omitempty"`
+		Position int64  `json:"position,omitempty"`
+
+		// Data In a dry run.
+		Data json.RawMessage `json:"data,omitempty"`
+
+		// Metadata In a dry run.
+		Metadata json.RawMessage `json:"metadata,omitempty"`
+	} `json:"events"`
+
+	// State Of the stream after the command.
+	State json.RawMessage `json:"state,omitempty"`
+
+	// Duplicate An earlier command with the same key had this outcome.
+	Duplicate bool `json:"duplicate,omitempty"`
+
+	// Rejected In a dry run, why the command would be rejected.
+	Rejected *struct {
+		// Rule Its number in `require`, from 0.
+		Rule    int    `json:"rule"`
+		Code    string `json:"code"`
+		Message string `json:"message"`
+	} `json:"rejected,omitempty"`
+}
 
 // CreatedKey defines model for CreatedKey.
 type CreatedKey struct {
@@ -1069,6 +1146,9 @@ type Problem struct {
 
 	// Stream The stream meant.
 	Stream string `json:"stream,omitempty"`
+
+	// Reason With `rejected`: the code of the command's rule.
+	Reason string `json:"reason,omitempty"`
 
 	// RequestId Names the request in the service's log.
 	RequestId string `json:"requestId,omitempty"`

@@ -52,7 +52,7 @@ func Kinds() []Kind {
 		{domain.CodeAlreadyExists, 409, 0, "The name is already used", "Choose another name, or change the existing resource."},
 		{domain.CodeRebuildRunning, 409, 0, "A rebuild is running", "A projection has one rebuild at a time: wait for it or cancel it."},
 		{domain.CodeConflict, 409, 0, "Conflict with the current state", "detail names the conflict: the state of the resource, or a concurrent change. Read the current state, and repeat the request if you still want the change."},
-		{domain.CodeFaulted, 409, 0, "An event cannot be folded", "The definition does not fit an existing event, which detail names. Change the definition."},
+		{domain.CodeFaulted, 409, 0, "An event cannot be folded", "The definition does not fit an existing event or a command, which detail names; where gives the expression. Change the definition."},
 		{domain.CodeEventsRemoved, 409, 0, "Required events were removed", "Retention has removed events or is removing them; detail says which. With acceptLoss, the operation uses the remaining events and reports what was missing."},
 		{domain.CodeGone, 410, 0, "The page has expired", "The documents were rebuilt since the first page. Start again with the first page."},
 		{domain.CodePreconditionFailed, 412, 0, "If-Match or If-None-Match failed", "The same as version-conflict, for requests with If-Match or If-None-Match."},
@@ -60,6 +60,7 @@ func Kinds() []Kind {
 		{CodeUnsupportedMediaType, 415, 0, "Unsupported media type or encoding", "detail names the supported ones."},
 		{domain.CodeInvalidDefinition, 422, 0, "Invalid definition", "where names the expression; detail gives the line, the column and the error."},
 		{domain.CodeRefused, 422, 0, "An inline projection cannot fold an event", "Nothing was appended. detail names the projection, the event and the expression; where gives the event's place in the request. Correct the event or the definition."},
+		{domain.CodeRejected, 422, 0, "The command is rejected", "A rule of the command does not hold for the stream's state, and nothing was appended. reason is the rule's code, and detail its message."},
 		{domain.CodeUnsupported, 422, 0, "Not supported by this installation", "The request is well-formed, but the feature or driver is not available, or the projection's database cannot answer such a query; where and detail name the place."},
 		{domain.CodeTooCostly, 422, 0, "The request is too costly", "For a query: declare an index on a field that the filter compares or that comes first in the order, or narrow the filter; with explain=true the operator sees the database's plan. For a fold: detail says what to reduce."},
 		{domain.CodeTooManyRequests, 429, 1, "Too many requests of this tenant", "Retry later, with increasing pauses."},
@@ -132,7 +133,7 @@ func Body(e *domain.Error, request *http.Request, requestID string) openapi.Prob
 	}
 	return openapi.Problem{
 		Type: "/docs/errors#" + string(kind.Code), Title: kind.Title, Status: kind.Status, Code: string(kind.Code),
-		Detail: e.Message, Where: e.Where, CurrentVersion: e.CurrentVersion, Stream: e.Stream,
+		Detail: e.Message, Where: e.Where, CurrentVersion: e.CurrentVersion, Stream: e.Stream, Reason: e.Reason,
 		RequestId: requestID, Traceparent: traceparent,
 	}
 }

@@ -45,17 +45,35 @@ func KeepTrace(header http.Header, request domain.Append) {
 	if trace == "" {
 		return
 	}
-	alone := json.RawMessage(`{"traceparent":"` + trace + `"}`)
+	alone := aloneInMetadata(trace)
 	for _, stream := range request.Streams {
 		for i := range stream.Events {
-			switch event := &stream.Events[i]; {
-			case event.Metadata == nil:
-				event.Metadata = alone
-			case event.Metadata[0] == '{' && !hasTraceparent(event.Metadata):
-				event.Metadata = join(event.Metadata, alone)
-			}
+			event := &stream.Events[i]
+			event.Metadata = withTrace(event.Metadata, alone)
 		}
 	}
+}
+
+// WithTrace returns metadata with the request's traceparent, as KeepTrace does.
+func WithTrace(header http.Header, metadata json.RawMessage) json.RawMessage {
+	if trace := Traceparent(header); trace != "" {
+		return withTrace(metadata, aloneInMetadata(trace))
+	}
+	return metadata
+}
+
+func aloneInMetadata(trace string) json.RawMessage {
+	return json.RawMessage(`{"traceparent":"` + trace + `"}`)
+}
+
+func withTrace(metadata, alone json.RawMessage) json.RawMessage {
+	switch {
+	case metadata == nil:
+		return alone
+	case metadata[0] == '{' && !hasTraceparent(metadata):
+		return join(metadata, alone)
+	}
+	return metadata
 }
 
 // hasTraceparent reports whether an object, known to be valid, has a member of that name.

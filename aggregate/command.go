@@ -1,0 +1,436 @@
+package aggregate
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/manifold-es/manifold/budget"
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/expr"
+)
+
+// Appender appends events. Commands append through the same one as all other requests.
+type Appender interface {
+	Append(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error)
+}
+
+// Commands decides commands. All methods may be called concurrently.
+//
+// A command is decided on the newest state of its stream, and its events are appended only if the stream still has that
+// version. The states of recently used streams stay in memory, so that a command usually costs one append and no read.
+type Commands struct {
+	states  *States
+	appends Appender
+	observe func(outcome string, retries int, took time.Duration)
+	hot     *hotStates
+	locks   streamLocks
+}
+
+// NewCommands returns Commands for the definitions of states. observe is called after each command that was decided,
+// with the kind of its outcome, and how often it was decided again because of a conflict; nil: nothing is observed.
+func NewCommands(states *States, appends Appender, observe func(outcome string, retries int, took time.Duration)) *Commands {
+	if observe == nil {
+		observe = func(string, int, time.Duration) {}
+	}
+	return &Commands{states: states, appends: appends, observe: observe, hot: newHotStates(hotBytes)}
+}
+
+// Command is a request to decide and to append what was decided.
+type Command struct {
+	Stream   string          // category-id
+	Name     string          // a command of the category's definition
+	Data     json.RawMessage // a JSON object; empty: {}
+	Metadata json.RawMessage // a JSON object, for the metadata of each event; empty: {}
+	Expected domain.Expected // the version that the stream must have
+	Key      string          // of idempotency: commands with the same key, stream and name have one outcome; empty: none
+	DryRun   bool            // decide, and append nothing
+
+	// Allow returns an error if the sender may not append to a category other than the stream's; nil: it may.
+	Allow func(category string) error
+}
+
+// Outcome is what became of a command. A rejection is an Outcome only in a dry run, and otherwise an error.
+type Outcome struct {
+	Kind      OutcomeKind
+	Stream    string
+	Version   int64           // of the stream after the command
+	Position  int64           // Accepted: of the last event; in a dry run 0
+	Events    []DecidedEvent  // Accepted
+	State     json.RawMessage // of the stream after the command, a JSON object or null
+	Rejected  *Rejection      // Rejected
+	Duplicate bool            // an earlier command with the same key had this outcome
+}
+
+// OutcomeKind is the kind of an Outcome.
+type OutcomeKind string
+
+// The kinds of outcomes.
+const (
+	Accepted OutcomeKind = "accepted" // events were appended
+	Nothing  OutcomeKind = "nothing"  // no rule failed, and there was nothing to append
+	Rejected OutcomeKind = "rejected" // a rule failed
+)
+
+// DecidedEvent is an event that a command has appended or, in a dry run, would append: without ID, version and position.
+type DecidedEvent struct {
+	NewEvent // without Data and Metadata if the outcome is a duplicate
+	domain.AppendedEvent
+}
+
+const (
+	// definitionAge is how old a process's knowledge of a definition may be when a command is decided.
+	definitionAge = time.Second
+	// maxConflicts is how often a command is decided again because others append to its stream.
+	maxConflicts = 20
+)
+
+const commandAdvice = "give the command fewer and simpler expressions, or less data"
+
+// Send decides a command and appends its events. If the stream changes meanwhile, it decides again, unless the command
+// expects a version. It returns these errors, besides those of an append and of States.Load:
+//
+//   - domain.CodeNotFound: the category has no definition, or the definition no such command
+//   - domain.CodeRejected: a rule does not hold; Reason is its code
+//   - domain.CodeInvalidRequest: data or metadata is not what the command takes
+//   - domain.CodeFaulted: an expression of the command failed, or an event that it decided cannot be folded
+//   - domain.CodeVersionConflict: the stream does not have the expected version, or it changed too often
+//
+// After an error other than a rejection, nothing was appended, unless the code is domain.CodeOutcomeUnknown.
+func (c *Commands) Send(ctx context.Context, tenant domain.TenantID, command Command) (Outcome, error) {
+	began := time.Now()
+	if err := domain.CheckStream("stream", command.Stream); err != nil {
+		return Outcome{}, err
+	}
+	if err := CheckCommand("command", command.Name); err != nil {
+		return Outcome{}, err
+	}
+	s := sending{Commands: c, tenant: tenant, command: command, key: streamKey{tenant, command.Stream}, now: began.UTC().Truncate(time.Microsecond)}
+	if s.uuid = domain.NewEventID().String(); command.Key != "" {
+		s.uuid = domain.DeriveEventID("command", command.Key, command.Stream, command.Name, "uuid").String()
+	}
+	outcome, err := s.send(ctx)
+	switch {
+	case !s.decided || command.DryRun:
+	case err == nil:
+		c.observe(string(outcome.Kind), s.conflicts, time.Since(began))
+	case domain.IsCode(err, domain.CodeRejected):
+		c.observe(string(Rejected), s.conflicts, time.Since(began))
+	}
+	return outcome, err
+}
+
+// sending is a command on its way.
+type sending struct {
+	*Commands
+	tenant    domain.TenantID
+	command   Command
+	key       streamKey
+	now       time.Time
+	uuid      string
+	decided   bool
+	conflicts int // decisions whose append came too late
+}
+
+// known is the state that a command is decided on.
+type known struct {
+	fold    *fold
+	version int64
+	state   *expr.Object
+	newest  bool // it was read for this decision; else it may be old
+}
+
+func (s *sending) send(ctx context.Context) (Outcome, error) {
+	if s.command.Key != "" {
+		outcome, found, err := s.earlier(ctx)
+		if err != nil || found {
+			return outcome, err
+		}
+	}
+	if !s.command.DryRun {
+		unlock, ok := s.locks.lock(ctx.Done(), s.key)
+		if !ok {
+			return Outcome{}, fmt.Errorf("await the commands of the same stream: %w", context.Cause(ctx))
+		}
+		defer unlock()
+	}
+	for newest := s.command.DryRun; ; newest = true {
+		on, err := s.current(ctx, newest)
+		if err != nil {
+			return Outcome{}, err
+		}
+		if !s.command.Expected.Holds(on.version) {
+			if !on.newest {
+				continue
+			}
+			return Outcome{}, s.conflict(on.version)
+		}
+		s.decided = true
+		d, err := s.decide(ctx, on)
+		if (err != nil || len(d.events) == 0) && !on.newest && ctx.Err() == nil {
+			continue // only an append shows that the state was the newest
+		}
+		if err != nil {
+			return Outcome{}, err
+		}
+		if len(d.events) == 0 || s.command.DryRun {
+			return s.withoutAppend(ctx, on, d)
+		}
+		appended, err := s.appends.Append(ctx, s.tenant, d.request(s.command.Stream, on.version, s.eventID))
+		switch {
+		case err == nil && appended.Duplicate, s.command.Key != "" && (domain.IsCode(err, domain.CodeEventIDConflict) || domain.IsCode(err, domain.CodePartialDuplicate)):
+			// The same command was sent twice at the same time.
+			outcome, found, again := s.earlier(ctx)
+			if again == nil && !found {
+				again = cmp.Or(err, errors.New("the events of a duplicate command are not there"))
+			}
+			return outcome, again
+		case domain.IsCode(err, domain.CodeVersionConflict) && s.conflicts < maxConflicts:
+			s.conflicts++
+			continue
+		case err != nil:
+			s.hot.drop(s.key)
+			return Outcome{}, err
+		}
+		return s.accepted(ctx, on, d, appended)
+	}
+}
+
+// current returns the state to decide on. newest asks for the one in the log.
+func (s *sending) current(ctx context.Context, newest bool) (known, error) {
+	category := domain.Category(s.command.Stream)
+	if f, ok := s.states.folds.Get(categoryKey{s.tenant, category}); ok && !newest && time.Since(time.Unix(0, f.checked.Load())) < definitionAge {
+		if hot, ok := s.hot.get(s.key, f.tag); ok {
+			return known{fold: f, version: hot.version, state: hot.state}, nil
+		}
+	}
+	ctx, end, err := s.states.requests.Begin(ctx, s.tenant, "take snapshots of the category more often, or simplify its fold")
+	if err != nil {
+		return known{}, err
+	}
+	defer end()
+	f, snapshot, err := s.states.start(ctx, s.tenant, s.command.Stream, 0)
+	if err != nil {
+		return known{}, budget.Cause(ctx, err)
+	}
+	l := loading{States: s.states, tenant: s.tenant, fold: f, at: At{orNew: true}, snapshot: snapshot, loaded: State{Stream: s.command.Stream, tag: f.tag}}
+	if hot, ok := s.hot.get(s.key, f.tag); ok {
+		if !newest {
+			return known{fold: f, version: hot.version, state: hot.state}, nil
+		}
+		l.state, l.decoded, l.loaded.Version, l.loaded.Snapshot = hot.state, true, hot.version, hot.version
+	}
+	loaded, err := l.run(ctx)
+	if err != nil {
+		return known{}, budget.Cause(ctx, err)
+	}
+	s.hot.put(s.key, hotState{f.tag, loaded.Version, loaded.object})
+	return known{fold: f, version: loaded.Version, state: loaded.object, newest: true}, nil
+}
+
+// decide evaluates the command on a state.
+func (s *sending) decide(ctx context.Context, on known) (d decision, err error) {
+	program := on.fold.commands[s.command.Name]
+	if program == nil {
+		return decision{}, s.noCommand(on.fold)
+	}
+	err = s.states.requests.Brief(ctx, s.tenant, commandAdvice, func(ctx context.Context) error {
+		meter := expr.MeterOf(ctx)
+		meter.SpendBytes(2*len(s.command.Data) + 2*len(s.command.Metadata))
+		in := expr.Inputs{State: cmp.Or(on.state, on.fold.initial), Now: s.now, ID: domain.Key(s.command.Stream), UUID: s.uuid}
+		var err error
+		if in.Command, err = object("data", s.command.Data); err != nil {
+			return err
+		}
+		if in.Metadata, err = object("metadata", s.command.Metadata); err != nil {
+			return err
+		}
+		if d, err = program.decide(meter, s.command.Name, s.command.Stream, in); err != nil {
+			return err
+		}
+		if err := s.checkStreams(&d); err != nil {
+			return err
+		}
+		if err := on.fold.fold(meter, s.command.Stream, on.version, on.state, &d); err != nil || !d.folded {
+			return err
+		}
+		meter.SpendBytes(expr.Size(value(d.state)))
+		if d.data, err = encode(d.state); errors.Is(err, expr.ErrTooLarge) {
+			return domain.Errorf(domain.CodeFaulted, "state", "the state after the command cannot be kept: %s", err)
+		}
+		return err
+	})
+	return d, err
+}
+
+// checkStreams returns an error if the sender may not append to a stream of the decision, or if the decision would not be
+// checked against the state that it was made on.
+func (s *sending) checkStreams(d *decision) error {
+	own, others := len(d.events) == 0, map[string]struct{}{}
+	for _, e := range d.events {
+		if e.Stream == s.command.Stream {
+			own = true
+		} else if category := domain.Category(e.Stream); category != domain.Category(s.command.Stream) {
+			others[category] = struct{}{}
+		}
+	}
+	if !own {
+		return domain.Errorf(domain.CodeFaulted, "commands."+s.command.Name+".emit",
+			"all events are for other streams; append at least one to the command's stream, by which concurrent commands notice each other")
+	}
+	if s.command.Allow != nil {
+		for _, category := range slices.Sorted(maps.Keys(others)) {
+			if err := s.command.Allow(category); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// accepted returns the outcome of appended events.
+func (s *sending) accepted(ctx context.Context, on known, d decision, appended domain.Appended) (Outcome, error) {
+	outcome := Outcome{Kind: Accepted, Stream: s.command.Stream, Position: appended.Position, State: d.data}
+	for _, stream := range appended.Streams {
+		if stream.Stream == s.command.Stream {
+			outcome.Version = stream.Version
+		}
+		for _, event := range stream.Events {
+			outcome.Events = append(outcome.Events, DecidedEvent{d.events[len(outcome.Events)], event})
+		}
+	}
+	if d.folded {
+		s.hot.put(s.key, hotState{on.fold.tag, outcome.Version, d.state})
+		return outcome, nil
+	}
+	state, err := s.states.Load(ctx, s.tenant, s.command.Stream, At{Version: outcome.Version})
+	if err != nil {
+		// The events are in the log, so an error would tell the client the opposite.
+		s.states.log.Warn("the state after a command could not be loaded", "tenant", s.tenant.String(), "stream", s.command.Stream, "error", err)
+		return outcome, nil
+	}
+	s.hot.put(s.key, hotState{state.tag, state.Version, state.object})
+	outcome.State = state.Data
+	return outcome, nil
+}
+
+// withoutAppend returns the outcome of a decision that appends nothing, and keeps it if the command has a key.
+func (s *sending) withoutAppend(ctx context.Context, on known, d decision) (Outcome, error) {
+	outcome := Outcome{Kind: Nothing, Stream: s.command.Stream, Version: on.version, State: d.data}
+	if d.rejected != nil {
+		outcome.Kind, outcome.Rejected = Rejected, d.rejected
+	}
+	if s.command.DryRun {
+		version := on.version
+		for _, e := range d.events {
+			outcome.Kind = Accepted
+			outcome.Events = append(outcome.Events, DecidedEvent{NewEvent: e})
+			if e.Stream == s.command.Stream {
+				version++
+			}
+		}
+		outcome.Version = version
+		return outcome, nil
+	}
+	if s.command.Key != "" {
+		kept, err := s.states.store.keepOutcome(ctx, s.tenant, s.eventID(0), keptOutcome{Rejected: d.rejected, Version: on.version})
+		if err != nil {
+			return Outcome{}, err
+		}
+		if kept != nil {
+			return s.kept(ctx, *kept)
+		}
+	}
+	if d.rejected != nil {
+		return Outcome{}, rejection(d.rejected)
+	}
+	return outcome, nil
+}
+
+// earlier returns the outcome of an earlier command with the same key.
+func (s *sending) earlier(ctx context.Context) (outcome Outcome, found bool, err error) {
+	kept, position, err := s.states.store.earlierOutcome(ctx, s.tenant, s.eventID(0))
+	switch {
+	case err != nil:
+		return Outcome{}, false, err
+	case kept != nil:
+		outcome, err = s.kept(ctx, *kept)
+		return outcome, true, err
+	case position == 0:
+		return Outcome{}, false, nil
+	}
+	// The events of an append are consecutive.
+	events, err := s.states.events.ReadLog(ctx, s.tenant, domain.LogQuery{From: position, Limit: domain.MaxRequestEvents, MaxBytes: 2 * domain.MaxRequestBytes})
+	if err != nil {
+		return Outcome{}, false, err
+	}
+	outcome = Outcome{Kind: Accepted, Stream: s.command.Stream, Duplicate: true}
+	for n, event := range events {
+		if event.ID != s.eventID(n) {
+			break
+		}
+		outcome.Events = append(outcome.Events, DecidedEvent{
+			NewEvent{Stream: event.Stream, Type: event.Type}, domain.AppendedEvent{ID: event.ID, Version: event.Version, Position: event.Position},
+		})
+		outcome.Position = event.Position
+		if event.Stream == s.command.Stream {
+			outcome.Version = event.Version
+		}
+	}
+	outcome.State, err = s.stateAt(ctx, outcome.Version)
+	return outcome, true, err
+}
+
+// kept returns a kept outcome as that of this command.
+func (s *sending) kept(ctx context.Context, kept keptOutcome) (Outcome, error) {
+	if kept.Rejected != nil {
+		return Outcome{}, rejection(kept.Rejected)
+	}
+	state, err := s.stateAt(ctx, kept.Version)
+	return Outcome{Kind: Nothing, Stream: s.command.Stream, Version: kept.Version, State: state, Duplicate: true}, err
+}
+
+func (s *sending) stateAt(ctx context.Context, version int64) (json.RawMessage, error) {
+	if version == 0 {
+		return nil, nil
+	}
+	state, err := s.states.Load(ctx, s.tenant, s.command.Stream, At{Version: version})
+	return state.Data, err
+}
+
+// eventID returns the id of the command's event with a number: derived from the key, or zero for the log to choose.
+func (s *sending) eventID(n int) domain.EventID {
+	if s.command.Key == "" {
+		return domain.EventID{}
+	}
+	return domain.DeriveEventID("command", s.command.Key, s.command.Stream, s.command.Name, strconv.Itoa(n))
+}
+
+func (s *sending) conflict(version int64) error {
+	problem := domain.Errorf(domain.CodeVersionConflict, "Expected-Version", "stream %s is at version %d, expected was %s", s.command.Stream, version, s.command.Expected)
+	problem.CurrentVersion, problem.Stream = &version, s.command.Stream
+	return problem
+}
+
+func (s *sending) noCommand(f *fold) error {
+	category := domain.Category(s.command.Stream)
+	if len(f.commands) == 0 {
+		return domain.Errorf(domain.CodeNotFound, "command", "the definition of category %q has no commands; add them at /v1/aggregates/%s", category, category)
+	}
+	names := slices.Sorted(maps.Keys(f.commands))
+	return domain.Errorf(domain.CodeNotFound, "command", "category %q has no command %q; it has %s", category, s.command.Name, domain.Clip(strings.Join(names, ", "), 300))
+}
+
+// rejection returns a rejection as the error for the client.
+func rejection(r *Rejection) error {
+	problem := domain.Errorf(domain.CodeRejected, "", "%s", cmp.Or(r.Message, "the command was rejected: "+r.Code))
+	problem.Reason = r.Code
+	return problem
+}

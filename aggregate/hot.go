@@ -1,0 +1,184 @@
+package aggregate
+
+import (
+	"sync"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/expr"
+)
+
+// hotStates remembers the states of streams that commands were sent to, so that the next command needs no read. A
+// remembered state may be old; the append that follows from it fails then. It is safe for concurrent use.
+//
+// The memory is shared by tenants: when it is full, of a few tenants the one that has most loses the state that it has
+// used least recently.
+type hotStates struct {
+	most int // bytes
+
+	mu      sync.Mutex
+	bytes   int
+	tenants map[domain.TenantID]*tenantStates
+}
+
+type tenantStates struct {
+	streams *simplelru.LRU[string, hotState]
+	bytes   int
+}
+
+// hotState is a state after a version, folded by the definition with the tag.
+type hotState struct {
+	tag     string
+	version int64
+	state   *expr.Object // nil: the last fold gave null
+}
+
+const (
+	// hotBytes is the memory of hotStates.
+	hotBytes = 64 << 20
+	// hotOverhead is what a state takes in addition to hotFactor times its length as JSON. Measured: objects of a few
+	// numbers and short strings take 6 to 9 times their length.
+	hotOverhead = 400
+	hotFactor   = 10
+	// maxHotState is the longest state, as JSON, that is remembered.
+	maxHotState = 256 << 10
+	// hotTenantsCompared is among how many tenants, of which the map's order chooses, the largest is looked for.
+	hotTenantsCompared = 8
+)
+
+func newHotStates(most int) *hotStates {
+	return &hotStates{most: most, tenants: make(map[domain.TenantID]*tenantStates)}
+}
+
+func (h hotState) bytes(stream string) int {
+	return hotOverhead + len(stream) + hotFactor*expr.Size(value(h.state))
+}
+
+// get returns the state of a stream if it was folded by the definition with the tag.
+func (h *hotStates) get(key streamKey, tag string) (hotState, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t := h.tenants[key.tenant]
+	if t == nil {
+		return hotState{}, false
+	}
+	s, ok := t.streams.Get(key.stream)
+	return s, ok && s.tag == tag
+}
+
+// put remembers a state, unless a later one is known.
+func (h *hotStates) put(key streamKey, s hotState) {
+	if expr.Size(value(s.state)) > maxHotState {
+		h.drop(key)
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t := h.tenants[key.tenant]
+	if t == nil {
+		t = &tenantStates{}
+		// The number of streams is limited by their bytes.
+		t.streams, _ = simplelru.NewLRU(h.most/hotOverhead, func(stream string, gone hotState) {
+			t.bytes -= gone.bytes(stream)
+			h.bytes -= gone.bytes(stream)
+		})
+		h.tenants[key.tenant] = t
+	}
+	if there, ok := t.streams.Peek(key.stream); ok {
+		if there.tag == s.tag && there.version > s.version {
+			return
+		}
+		t.streams.Remove(key.stream)
+	}
+	t.streams.Add(key.stream, s)
+	t.bytes += s.bytes(key.stream)
+	h.bytes += s.bytes(key.stream)
+	for h.bytes > h.most {
+		h.evict()
+	}
+}
+
+// drop forgets a stream's state.
+func (h *hotStates) drop(key streamKey) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if t := h.tenants[key.tenant]; t != nil {
+		t.streams.Remove(key.stream)
+		h.forget(key.tenant, t)
+	}
+}
+
+// The methods below require the lock.
+
+func (h *hotStates) evict() {
+	var largest *tenantStates
+	var owner domain.TenantID
+	compared := 0
+	for tenant, t := range h.tenants {
+		if largest == nil || t.bytes > largest.bytes {
+			largest, owner = t, tenant
+		}
+		if compared++; compared == hotTenantsCompared {
+			break
+		}
+	}
+	largest.streams.RemoveOldest()
+	h.forget(owner, largest)
+}
+
+// forget removes a tenant without states.
+func (h *hotStates) forget(tenant domain.TenantID, t *tenantStates) {
+	if t.streams.Len() == 0 {
+		delete(h.tenants, tenant)
+	}
+}
+
+// value is a state as a value of the language.
+func value(state *expr.Object) expr.Value {
+	if state == nil {
+		return expr.Null{}
+	}
+	return state
+}
+
+// streamLocks let the commands of a stream decide one after the other, since of those that decide at the same time only
+// one can append. It is safe for concurrent use.
+type streamLocks struct {
+	mu    sync.Mutex
+	locks map[streamKey]*streamLock
+}
+
+type streamLock struct {
+	held  chan struct{} // has an element while the lock is held
+	users int           // that hold or await the lock
+}
+
+// lock waits for a stream's lock until done is closed; ok is false then.
+func (l *streamLocks) lock(done <-chan struct{}, key streamKey) (unlock func(), ok bool) {
+	l.mu.Lock()
+	if l.locks == nil {
+		l.locks = make(map[streamKey]*streamLock)
+	}
+	one := l.locks[key]
+	if one == nil {
+		one = &streamLock{held: make(chan struct{}, 1)}
+		l.locks[key] = one
+	}
+	one.users++
+	l.mu.Unlock()
+	leave := func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if one.users--; one.users == 0 {
+			delete(l.locks, key)
+		}
+	}
+	select {
+	case one.held <- struct{}{}:
+		return func() { <-one.held; leave() }, true
+	case <-done:
+		leave()
+		return nil, false
+	}
+}

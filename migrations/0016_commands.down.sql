@@ -1,0 +1,2 @@
+drop table manifold.command_outcomes;
+alter table manifold.aggregates drop column commands;
