@@ -96,9 +96,9 @@ func DecodeCommand(text []byte) (data, metadata json.RawMessage, err error) {
 // The fields of the objects.
 var (
 	commandFields = []string{"data", "metadata"}
-	appendFields = []string{"streams"}
-	streamFields = []string{"stream", "events", "expectedVersion"} // the first two are required
-	eventFields  = []string{"type", "data", "id", "metadata", "occurredAt"}
+	appendFields  = []string{"streams"}
+	streamFields  = []string{"stream", "events", "expectedVersion"} // the first two are required
+	eventFields   = []string{"type", "data", "id", "metadata", "occurredAt"}
 )
 
 // givenFields records which fields an object has, by their indexes in its list of names.
