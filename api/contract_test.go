@@ -143,6 +143,9 @@ func TestDocumentedRequestsWork(t *testing.T) {
 	documented.skip = map[string]bool{"at": true, "occurredAt": true}
 	state := documented.run(a, "getState", 200)
 	equal(t, "the state", state.at("state"), object{"customer": "c-17", "total": 25})
+	documented.params["dryRun"] = "true"
+	outcome := documented.run(a, "sendCommand", 200)
+	equal(t, "the state after a command", outcome.at("state"), object{"customer": "c-17", "total": 50})
 	documented.run(a, "takeSnapshot", 201)
 	documented.run(a, "getLatestSnapshot", 200)
 	documented.run(a, "deleteAggregate", 204)

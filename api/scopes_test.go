@@ -47,6 +47,7 @@ var categoryCalls = map[string]categoryCall{
 	"getState":          {method: "GET", path: "/v1/streams/{c}-1/state"},
 	"listAggregates":    {method: "GET", path: "/v1/aggregates", filtered: `"category":"{c}"`},
 	"getAggregate":      {method: "GET", path: "/v1/aggregates/{c}"},
+	"sendCommand":       {method: "POST", path: "/v1/aggregates/{c}/1/commands/Touch?dryRun=true", body: `{"data":{}}`},
 	"takeSnapshot":      {method: "POST", path: "/v1/snapshots/{c}-1"},
 	"getLatestSnapshot": {method: "GET", path: "/v1/snapshots/{c}-1/latest"},
 
@@ -130,7 +131,8 @@ func limited(t *testing.T) (all, some *actor) {
 	for _, category := range []string{"order", "billing"} {
 		all.append(category+"-1", 1)
 		all.post("/v1/publish", object{"topic": category, "key": "1", "id": eventOf(category), "payload": object{"n": 1}}).want(201)
-		all.send("PUT", "/v1/aggregates/"+category, object{"on": object{"*": "{\"n\": event.data.n}"}}).want(200)
+		all.send("PUT", "/v1/aggregates/"+category, object{"on": object{"*": "{\"n\": event.data.n}"},
+			"commands": object{"Touch": object{"emit": list{object{"Touched": "{'n': 1}"}}}}}).want(200)
 		all.post("/v1/snapshots/"+category+"-1", nil).want(201)
 		all.send("PUT", "/v1/subscriptions/"+category, object{"source": object{"categories": list{category}}}).want(201)
 		all.send("PUT", "/v1/subscriptions/"+category+"-gone", object{"source": object{"categories": list{category}}}).want(201)
@@ -138,7 +140,7 @@ func limited(t *testing.T) (all, some *actor) {
 			all.send("PUT", "/v1/webhooks/"+name, object{"source": object{"categories": list{category}}, "url": "https://127.0.0.1:1024/"}).want(201)
 		}
 	}
-	some = &actor{w, w.keyOf(all.tenantID, "events:append:order", "events:read:order.**", "events:consume:order", "subscriptions:write:order"), all.tenantID}
+	some = &actor{w, w.keyOf(all.tenantID, "events:append:order", "events:read:order.**", "events:consume:order", "commands:send:order", "subscriptions:write:order"), all.tenantID}
 	return all, some
 }
 
@@ -153,7 +155,7 @@ func (w *world) keyOf(tenant string, grants ...string) string {
 func TestScopesByCategory(t *testing.T) {
 	t.Parallel()
 	all, some := limited(t)
-	nothing := &actor{some.world, some.keyOf(all.tenantID, "!events:append:billing", "events:append:ledger", "events:read:ledger", "events:consume:ledger", "subscriptions:write:ledger"), all.tenantID}
+	nothing := &actor{some.world, some.keyOf(all.tenantID, "!events:append:billing", "events:append:ledger", "events:read:ledger", "events:consume:ledger", "commands:send:ledger", "subscriptions:write:ledger"), all.tenantID}
 	head := all.get("/v1/streams/$all?direction=backward&count=1").at("events", 0, "position")
 	for path, item := range loadContract(t).Paths.Map() {
 		for method, op := range item.Operations() {

@@ -101,7 +101,7 @@ func (s *side) path(path string) string {
 	return strings.NewReplacer(
 		"{streamId}", "order-1", "{category}", "order", "{name}", "orders", "{documentId}", "order-1",
 		"{rebuildId}", s.rebuild, "{tenantId}", s.id, "{keyId}", s.spareKey, "{type}", "Placed", "{version}", "1",
-		"{eventId}", sharedID, "{memberId}", s.member, "{secretId}", s.secret, "{projection}", "orders", "{key}", "order-1", "{position}", "1",
+		"{eventId}", sharedID, "{memberId}", s.member, "{secretId}", s.secret, "{projection}", "orders", "{key}", "order-1", "{position}", "1", "{id}", "4", "{command}", "Place",
 	).Replace(path)
 }
 
@@ -145,7 +145,8 @@ var tries = map[string]try{
 	"exportEvents":            {status: []int{200}, own: true},
 	"listStreams":             {status: []int{200}},
 	"getStreamMetadata":       {status: []int{200}},
-	"putAggregate":            {body: text(`{"initial":{"mark":%q},"on":{"*":"merge(state, {'last': event.data.by})"}}`), status: []int{200}, own: true},
+	"putAggregate":            {body: text(`{"initial":{"mark":%q},"on":{"*":"merge(state, {'last': event.data.by})"},"commands":{"Place":{"emit":[{"Placed":"command"}]}}}`), status: []int{200}, own: true},
+	"sendCommand":             {body: text(`{"data":{"by":%q}}`), status: []int{200}, own: true},
 	"getAggregate":            {status: []int{200}, own: true},
 	"listAggregates":          {status: []int{200}, own: true},
 	"getState":                {status: []int{200}, own: true},
@@ -265,7 +266,7 @@ var tries = map[string]try{
 // sequence is an order in which each operation finds what it needs.
 var sequence = []string{
 	"appendToStream", "append", "importEvents", "publish", "readStream", "readAll", "readCategory", "readEvent", "readLatest", "exportEvents", "listStreams", "getStreamMetadata",
-	"putAggregate", "getAggregate", "listAggregates", "getState", "takeSnapshot", "getLatestSnapshot",
+	"putAggregate", "getAggregate", "listAggregates", "getState", "sendCommand", "takeSnapshot", "getLatestSnapshot",
 	"createProjection", "putProjection", "getProjection", "listProjections", "listProjectionVersions", "previewProjection", "planProjections", "getProjectionState", "catchUpProjection", "listDocuments", "getDocument", "snapDocument",
 	"retryProjection", "skipEvent", "listSkippedEvents", "withdrawSkip", "listParkedDocuments", "replayParkedDocuments", "replayParkedDocument", "discardParkedDocument",
 	"startRebuild", "getRebuild", "listRebuilds", "watchRebuild", "listRebuildTenants", "cancelRebuild", "approveRebuild", "pauseRebuild", "resumeRebuild",

@@ -31,7 +31,7 @@ Each benchmark starts a private PostgreSQL with synced commits and removes it af
 server or --url a running service. For comparison, the same run measures what PostgreSQL alone achieves with the same rows.`,
 		Args: cobra.NoArgs,
 	}
-	command.AddCommand(appendCommand(), publishCommand(), readCommand(), projectCommand(), rebuildCommand(), queryCommand(), lagCommand(), isolationCommand(), growthCommand(), stateCommand(), subscribeCommand(), webhookCommand())
+	command.AddCommand(appendCommand(), publishCommand(), readCommand(), projectCommand(), rebuildCommand(), queryCommand(), lagCommand(), isolationCommand(), growthCommand(), stateCommand(), commandCommand(), subscribeCommand(), webhookCommand())
 	return command
 }
 
