@@ -156,19 +156,10 @@ func idempotencyKey(header http.Header) (string, error) {
 	if len(keys) == 0 {
 		return "", nil
 	}
-	if len(keys) > 1 || keys[0] == "" || len(keys[0]) > 200 || !printable(keys[0]) {
-		return "", domain.Errorf(domain.CodeInvalidRequest, "Idempotency-Key", "it must be 1 to 200 printable ASCII characters without space, once")
+	if len(keys) > 1 {
+		return "", domain.Errorf(domain.CodeInvalidRequest, "Idempotency-Key", "given %d times; give it once", len(keys))
 	}
-	return keys[0], nil
-}
-
-func printable(text string) bool {
-	for i := range len(text) {
-		if text[i] <= ' ' || text[i] > '~' {
-			return false
-		}
-	}
-	return true
+	return keys[0], wire.CheckIdempotencyKey("Idempotency-Key", keys[0])
 }
 
 // expectation reads the expected version of the stream from one of the headers. conditional means that it was a

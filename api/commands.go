@@ -2,8 +2,10 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"strconv"
+	"sync"
 
 	"github.com/labstack/echo/v4"
 
@@ -54,10 +56,7 @@ func (s *Server) sendCommand(c echo.Context, caller access.Caller) error {
 	if err != nil {
 		return err
 	}
-	command := aggregate.Command{
-		Stream: stream, Name: c.Param("command"), Expected: expected, Key: key, DryRun: dryRun,
-		Allow: func(category string) error { return caller.Allow(category, auth.ScopeCommandsSend) },
-	}
+	command := aggregate.Command{Stream: stream, Name: c.Param("command"), Expected: expected, Key: key, DryRun: dryRun}
 	err = s.parseInTurn(request.Context(), caller, body, func() (err error) {
 		command.Data, command.Metadata, err = wire.DecodeCommand(body)
 		return err
@@ -69,21 +68,119 @@ func (s *Server) sendCommand(c echo.Context, caller access.Caller) error {
 	if err := s.reached(request.Context(), caller.Tenant, minPosition); err != nil {
 		return err
 	}
-	outcome, err := s.config.Commands.Send(request.Context(), caller.Tenant, command)
+	outcome, err := s.decide(request.Context(), caller, command)
 	if err != nil {
 		return withCondition(conditional, err)
 	}
+	c.Response().Header().Set("ETag", etag(outcome.Version))
+	return writeJSON(c, append(wire.AppendOutcome(nil, outcome, dryRun), '\n'))
+}
+
+// decide sends a command on behalf of a caller. The outcome has no state if the caller may not read the events.
+func (s *Server) decide(ctx context.Context, caller access.Caller, command aggregate.Command) (aggregate.Outcome, error) {
+	command.Allow = func(category string) error { return caller.Allow(category, auth.ScopeCommandsSend) }
+	category := domain.Category(command.Stream)
+	if err := command.Allow(category); err != nil {
+		return aggregate.Outcome{}, err
+	}
+	outcome, err := s.config.Commands.Send(ctx, caller.Tenant, command)
 	if caller.Allow(category, auth.ScopeEventsRead) != nil {
 		outcome.State = nil
 	}
-	b := append(appendOutcome(make([]byte, 0, 256+192*len(outcome.Events)+len(outcome.State)), outcome, dryRun), '\n')
+	return outcome, err
+}
+
+func writeJSON(c echo.Context, body []byte) error {
 	header := c.Response().Header()
 	header["Content-Type"] = []string{"application/json"}
-	header["Content-Length"] = []string{strconv.Itoa(len(b))}
-	header.Set("ETag", etag(outcome.Version))
+	header["Content-Length"] = []string{strconv.Itoa(len(body))}
 	c.Response().WriteHeader(http.StatusOK)
-	_, err = c.Response().Write(b)
+	_, err := c.Response().Write(body)
 	return err
+}
+
+// commandsAtOnce is how many commands of one request are decided at the same time.
+const commandsAtOnce = 16
+
+// sendCommands is POST /v1/commands. The commands of a stream are sent one after the other, in the order of the request.
+func (s *Server) sendCommands(c echo.Context, caller access.Caller) error {
+	request := c.Request()
+	if err := noExpectation(request.Header, "each command of the body has its own expectedVersion; give it there"); err != nil {
+		return err
+	}
+	if len(request.Header["Idempotency-Key"]) > 0 {
+		return domain.Errorf(domain.CodeInvalidRequest, "Idempotency-Key", "not supported here: each command of the body has its own idempotencyKey; give it there")
+	}
+	if err := noQuery(request); err != nil {
+		return err
+	}
+	if err := wire.RequireContentType(request, "application/json"); err != nil {
+		return err
+	}
+	account := s.budgets.bodies.Account(caller.Tenant)
+	defer account.Close()
+	body, err := s.decoders.ReadBody(request, account)
+	if err != nil {
+		return err
+	}
+	var commands []aggregate.Command
+	err = s.parseInTurn(request.Context(), caller, body, func() (err error) {
+		commands, err = wire.DecodeCommands(body)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	answers := make([][]byte, len(commands))
+	streams := make(map[string][]int)
+	var order []string
+	for i := range commands {
+		commands[i].Metadata = wire.WithTrace(request.Header, commands[i].Metadata)
+		stream := commands[i].Stream
+		if streams[stream] == nil {
+			order = append(order, stream)
+		}
+		streams[stream] = append(streams[stream], i)
+	}
+	var sending sync.WaitGroup
+	places := make(chan struct{}, commandsAtOnce)
+	for _, stream := range order {
+		places <- struct{}{}
+		sending.Go(func() {
+			defer func() { <-places }()
+			for _, i := range streams[stream] {
+				outcome, err := s.decide(request.Context(), caller, commands[i])
+				if err != nil {
+					answers[i] = s.problemOf(c, err)
+					continue
+				}
+				answers[i] = wire.AppendOutcome(nil, outcome, false)
+			}
+		})
+	}
+	sending.Wait()
+	b := []byte(`{"outcomes":[`)
+	for i, answer := range answers {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, answer...)
+	}
+	return writeJSON(c, append(b, "]}\n"...))
+}
+
+// problemOf returns the answer to one command of several that has no outcome.
+func (s *Server) problemOf(c echo.Context, err error) []byte {
+	known, fault := problem.Of(err)
+	requestID := c.Response().Header().Get(problem.HeaderRequestID)
+	if fault {
+		s.log.Error("a command failed", "requestId", requestID, "error", err)
+	}
+	text, err := json.Marshal(map[string]any{"problem": problem.Body(known, c.Request(), requestID)})
+	if err != nil {
+		return []byte(`{"problem":{}}`) // it consists of texts and numbers
+	}
+	return text
 }
 
 // commandParams reads the parameters of the query.
@@ -123,56 +220,4 @@ func (s *Server) reached(ctx context.Context, tenant domain.TenantID, position i
 		err = domain.Errorf(domain.CodeNotCaughtUp, "query minPosition", "the log ends at position %d", head.Position)
 	}
 	return err
-}
-
-// appendOutcome writes an outcome. Names of streams, types and ids contain nothing to escape.
-func appendOutcome(b []byte, outcome aggregate.Outcome, dryRun bool) []byte {
-	b = append(b, `{"outcome":"`...)
-	b = append(b, outcome.Kind...)
-	b = append(b, `","stream":"`...)
-	b = append(b, outcome.Stream...)
-	b = append(b, `","version":`...)
-	b = strconv.AppendInt(b, outcome.Version, 10)
-	if outcome.Position > 0 {
-		b = wire.AppendNumber(b, "position", outcome.Position)
-	}
-	b = append(b, `,"events":[`...)
-	for i, event := range outcome.Events {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, `{"stream":"`...)
-		b = append(b, event.Stream...)
-		b = append(b, `","type":"`...)
-		b = append(b, event.Type...)
-		b = append(b, '"')
-		if dryRun {
-			b = append(append(b, `,"data":`...), event.Data...)
-			if event.Metadata != nil {
-				b = append(append(b, `,"metadata":`...), event.Metadata...)
-			}
-		} else {
-			b = append(b, `,"id":"`...)
-			b = append(b, event.ID.String()...)
-			b = append(b, '"')
-			b = wire.AppendNumber(b, "version", event.Version)
-			b = wire.AppendNumber(b, "position", event.Position)
-		}
-		b = append(b, '}')
-	}
-	b = append(b, ']')
-	if outcome.State != nil {
-		b = append(append(b, `,"state":`...), outcome.State...)
-	}
-	if outcome.Duplicate {
-		b = append(b, `,"duplicate":true`...)
-	}
-	if r := outcome.Rejected; r != nil {
-		b = append(b, `,"rejected":{"rule":`...)
-		b = strconv.AppendInt(b, int64(r.Rule), 10)
-		b = append(append(b, `,"code":"`...), r.Code...)
-		b = append(b, `","message":`...)
-		b = append(wire.AppendJSONText(b, r.Message), '}')
-	}
-	return append(b, '}')
 }

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/manifold-es/manifold/auth"
@@ -107,4 +108,52 @@ func TestCommandsOfLimitedKeys(t *testing.T) {
 	equal(t, "the events", fmt.Sprint(got.at("events", 0, "stream"), got.at("events", 1, "stream")), "order-1invoice-1")
 	equal(t, "the state", got.at("state", "status"), "placed")
 	(&actor{w, w.keyOf(a.tenantID, "events:append"), a.tenantID}).post(bill, object{"data": object{}}).wantProblem(403, domain.CodeForbidden, "")
+}
+
+// Each command of a request has its own outcome, and those of one stream are decided in order.
+func TestSeveralCommands(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a := w.tenant("acme")
+	a.send("PUT", "/v1/aggregates/order", orderCommands).want(200)
+	entry := func(stream, command string, more object) object {
+		e := object{"stream": stream, "command": command, "data": object{"price": 2}}
+		for name, value := range more {
+			e[name] = value
+		}
+		return e
+	}
+	got := a.post("/v1/commands", object{"commands": list{
+		entry("order-1", "Place", nil), entry("order-1", "AddItem", object{"idempotencyKey": "k"}), entry("order-2", "AddItem", nil),
+		entry("order-1", "AddItem", object{"idempotencyKey": "k"}), entry("order-1", "Place", object{"expectedVersion": 1}), entry("basket-1", "Place", nil),
+	}}).want(200)
+	for i, want := range []any{"accepted", "accepted", "rejected", "accepted", "version-conflict", "not-found"} {
+		if i == 2 || i > 3 {
+			equal(t, fmt.Sprint("the problem of ", i), got.at("outcomes", i, "problem", "code"), want)
+		} else {
+			equal(t, fmt.Sprint("the outcome of ", i), got.at("outcomes", i, "outcome"), want)
+		}
+	}
+	equal(t, "the state", got.at("outcomes", 3, "state"), object{"status": "placed", "total": 2})
+	equal(t, "a repetition", got.at("outcomes", 3, "duplicate"), true)
+	for _, bad := range []struct {
+		body any
+		code domain.Code
+		at   string
+	}{
+		{object{}, domain.CodeInvalidRequest, "commands"},
+		{object{"commands": list{}}, domain.CodeInvalidRequest, "commands"},
+		{object{"commands": list{object{"stream": "order-1", "command": "Place"}}}, domain.CodeInvalidRequest, "commands[0]"},
+		{object{"commands": list{entry("order", "Place", nil)}}, domain.CodeInvalidRequest, "commands[0].stream"},
+		{object{"commands": list{entry("order-1", "P*", nil)}}, domain.CodeInvalidRequest, "commands[0].command"},
+		{object{"commands": list{entry("order-1", "Place", object{"data": 1})}}, domain.CodeInvalidRequest, "commands[0].data"},
+		{object{"commands": list{entry("order-1", "Place", object{"idempotencyKey": "a b"})}}, domain.CodeInvalidRequest, "commands[0].idempotencyKey"},
+		{object{"commands": list{entry("order-1", "Place", object{"expectedVersion": "x"})}}, domain.CodeInvalidRequest, "commands[0].expectedVersion"},
+		{object{"commands": slices.Repeat(list{entry("order-1", "Place", nil)}, 101)}, domain.CodeTooLarge, "commands"},
+	} {
+		if got := a.post("/v1/commands", bad.body); got.text("code") != string(bad.code) || got.text("where") != bad.at || got.status >= 500 {
+			t.Errorf("%.120v is answered %d %s", bad.body, got.status, got.body)
+		}
+	}
+	a.post("/v1/commands", object{"commands": list{entry("order-1", "Place", nil)}}, "Idempotency-Key", "k").wantProblem(400, domain.CodeInvalidRequest, "Idempotency-Key")
 }

@@ -189,6 +189,8 @@ func TestDocumentedRequestsWork(t *testing.T) {
 	documented.params["position"] = "1"
 	documented.run(operator, "redactEvent", 200)
 
+	documented.run(a, "putAggregate", 200)
+	documented.run(a, "sendCommands", 200)
 	documented.run(operator, "changeTenant", 200)
 	documented.run(operator, "deleteTenant", 202)
 	nobody := &actor{world: w}

@@ -52,7 +52,7 @@ func (s *Server) gatewayConfig() gateway.Config {
 		Publish: func(ctx context.Context, caller access.Caller, p wire.Publication, batch domain.Append) (domain.Appended, error) {
 			return s.publishAll(ctx, caller, p, batch, "websocket")
 		},
-		Enter: s.enter, Known: s.known,
+		Send: s.decide, Enter: s.enter, Known: s.known,
 		Followed:  func(events int) { s.observeFollowed(wire.ByWebSocket, events) },
 		Delivered: func(events int) { s.observeDelivered(wire.ByWebSocket, events) },
 		Bodies:    s.budgets.bodies, Log: s.log,

@@ -51,6 +51,13 @@ func TestAsyncExamplesWork(t *testing.T) {
 	try("PUBLISH", nil) // several
 	try("PUBLISH", nil) // a CloudEvent
 	try("PUBLISH", nil) // several
+	a.send("PUT", "/v1/aggregates/order", object{
+		"initial": object{"total": 0}, "on": object{"ItemAdded": `{"total": state.total + event.data.price * event.data.qty}`},
+		"commands": object{"AddItem": object{"require": list{object{"if": "command.qty > 0", "reject": "no-items"}}, "emit": list{object{"ItemAdded": "command"}}}},
+	}).want(200)
+	equal(t, "the state after a command", try("COMMAND", nil)["state"], object{"total": 25})
+	rejected := g.refused("COMMAND", object{"stream": "order-1001", "command": "AddItem", "data": object{"price": 1, "qty": 0}}, domain.CodeRejected, "")
+	equal(t, "why", rejected["reason"], "no-items")
 	equal(t, "what became of it", outcomes(try("MODACK", nil)), []string{"done"})
 	equal(t, "what became of it", outcomes(try("NACK", nil)), []string{"done"})
 	try("ACK", nil)

@@ -48,6 +48,7 @@ var categoryCalls = map[string]categoryCall{
 	"listAggregates":    {method: "GET", path: "/v1/aggregates", filtered: `"category":"{c}"`},
 	"getAggregate":      {method: "GET", path: "/v1/aggregates/{c}"},
 	"sendCommand":       {method: "POST", path: "/v1/aggregates/{c}/1/commands/Touch?dryRun=true", body: `{"data":{}}`},
+	"sendCommands":      {method: "POST", path: "/v1/commands", body: `{"commands":[{"stream":"{c}-1","command":"Touch","data":{}}]}`, filtered: `"outcome":"accepted"`},
 	"takeSnapshot":      {method: "POST", path: "/v1/snapshots/{c}-1"},
 	"getLatestSnapshot": {method: "GET", path: "/v1/snapshots/{c}-1/latest"},
 

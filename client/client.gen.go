@@ -302,22 +302,8 @@ type CommandOutcome struct {
 	Version int64 `json:"version"`
 
 	// Position Of the last event; missing if nothing was appended.
-	Position int64 `json:"position,omitempty"`
-	Events   []struct {
-		Stream string `json:"stream"`
-		Type   string `json:"type"`
-
-		// Id Missing in a dry run.
-		Id       string `json:"id,omitempty"`
-		Version  int64  `json:"version,omitempty"`
-		Position int64  `json:"position,omitempty"`
-
-		// Data In a dry run.
-		Data json.RawMessage `json:"data,omitempty"`
-
-		// Metadata In a dry run.
-		Metadata json.RawMessage `json:"metadata,omitempty"`
-	} `json:"events"`
+	Position int64          `json:"position,omitempty"`
+	Events   []DecidedEvent `json:"events"`
 
 	// State Of the stream after the command.
 	State json.RawMessage `json:"state,omitempty"`
@@ -332,6 +318,41 @@ type CommandOutcome struct {
 		Code    string `json:"code"`
 		Message string `json:"message"`
 	} `json:"rejected,omitempty"`
+}
+
+// CommandOutcomes defines model for CommandOutcomes.
+type CommandOutcomes struct {
+	// Outcomes In the order of the commands.
+	Outcomes []struct {
+		Outcome   string          `json:"outcome,omitempty"`
+		Stream    string          `json:"stream,omitempty"`
+		Version   int64           `json:"version,omitempty"`
+		Position  int64           `json:"position,omitempty"`
+		Events    []DecidedEvent  `json:"events,omitempty"`
+		State     json.RawMessage `json:"state,omitempty"`
+		Duplicate bool            `json:"duplicate,omitempty"`
+
+		// Problem An error by RFC 9457.
+		Problem *Problem `json:"problem,omitempty"`
+	} `json:"outcomes"`
+}
+
+// Commands defines model for Commands.
+type Commands struct {
+	Commands []struct {
+		Stream  string `json:"stream"`
+		Command string `json:"command"`
+
+		// Data Any JSON object.
+		Data JSONObject `json:"data"`
+
+		// Metadata For the metadata of each event.
+		Metadata JSONObject `json:"metadata,omitempty"`
+
+		// ExpectedVersion `any`, `none`, `exists`, or a version as a number.
+		ExpectedVersion Expectation `json:"expectedVersion,omitempty"`
+		IdempotencyKey  *string     `json:"idempotencyKey,omitempty"`
+	} `json:"commands"`
 }
 
 // CreatedKey defines model for CreatedKey.
@@ -391,6 +412,23 @@ type DeadLetter struct {
 // DeadLetterList defines model for DeadLetterList.
 type DeadLetterList struct {
 	DeadLetters []DeadLetter `json:"deadLetters"`
+}
+
+// DecidedEvent defines model for DecidedEvent.
+type DecidedEvent struct {
+	Stream string `json:"stream"`
+	Type   string `json:"type"`
+
+	// Id Missing in a dry run.
+	Id       string `json:"id,omitempty"`
+	Version  int64  `json:"version,omitempty"`
+	Position int64  `json:"position,omitempty"`
+
+	// Data In a dry run.
+	Data json.RawMessage `json:"data,omitempty"`
+
+	// Metadata In a dry run.
+	Metadata json.RawMessage `json:"metadata,omitempty"`
 }
 
 // Definition defines model for Definition.
@@ -2318,6 +2356,13 @@ type ReadLatestParams struct {
 	Keys string `form:"keys" json:"keys"`
 }
 
+// SendCommandsParams defines parameters for SendCommands.
+type SendCommandsParams struct {
+	// Traceparent W3C's trace context. It is kept as `traceparent` in the metadata of events whose metadata is an object without one,
+	// or missing. What is no traceparent is passed over.
+	Traceparent *Traceparent `json:"traceparent,omitempty"`
+}
+
 // ExportEventsParams defines parameters for ExportEvents.
 type ExportEventsParams struct {
 	// From The first position, included; to continue after an export that was cut off.
@@ -2755,6 +2800,9 @@ type SendCommandJSONRequestBody = Command
 
 // AppendJSONRequestBody defines body for Append for application/json ContentType.
 type AppendJSONRequestBody = AppendRequest
+
+// SendCommandsJSONRequestBody defines body for SendCommands for application/json ContentType.
+type SendCommandsJSONRequestBody = Commands
 
 // CreateKeyJSONRequestBody defines body for CreateKey for application/json ContentType.
 type CreateKeyJSONRequestBody = NewKey
@@ -3276,6 +3324,28 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/categories/{category}/latest (the `ReadLatest` operationId).
 	ReadLatest(ctx context.Context, category Category, params *ReadLatestParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SendCommandsWithBody Send several commands
+	//
+	// Sends up to 100 commands, each as if it was sent alone: some may be accepted and others rejected. Those of one stream are
+	// decided in the order of the request, those of different streams at the same time. The answer has an outcome or a problem
+	// for each.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/commands (the `SendCommands` operationId).
+	SendCommandsWithBody(ctx context.Context, params *SendCommandsParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SendCommands Send several commands
+	//
+	// Sends up to 100 commands, each as if it was sent alone: some may be accepted and others rejected. Those of one stream are
+	// decided in the order of the request, those of different streams at the same time. The answer has an outcome or a problem
+	// for each.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/commands (the `SendCommands` operationId).
+	SendCommands(ctx context.Context, params *SendCommandsParams, body SendCommandsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListCursors List the cursors of groups and projections
 	//
@@ -4892,6 +4962,48 @@ func (c *Client) ReadCategory(ctx context.Context, category Category, params *Re
 // Corresponds with GET /v1/categories/{category}/latest (the `ReadLatest` operationId).
 func (c *Client) ReadLatest(ctx context.Context, category Category, params *ReadLatestParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewReadLatestRequest(c.Server, category, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SendCommandsWithBody Send several commands
+//
+// Sends up to 100 commands, each as if it was sent alone: some may be accepted and others rejected. Those of one stream are
+// decided in the order of the request, those of different streams at the same time. The answer has an outcome or a problem
+// for each.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/commands (the `SendCommands` operationId).
+func (c *Client) SendCommandsWithBody(ctx context.Context, params *SendCommandsParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSendCommandsRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SendCommands Send several commands
+//
+// Sends up to 100 commands, each as if it was sent alone: some may be accepted and others rejected. Those of one stream are
+// decided in the order of the request, those of different streams at the same time. The answer has an outcome or a problem
+// for each.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/commands (the `SendCommands` operationId).
+func (c *Client) SendCommands(ctx context.Context, params *SendCommandsParams, body SendCommandsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSendCommandsRequest(c.Server, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -8409,6 +8521,61 @@ func NewReadLatestRequest(server string, category Category, params *ReadLatestPa
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewSendCommandsRequest calls the generic SendCommands builder with application/json body
+func NewSendCommandsRequest(server string, params *SendCommandsParams, body SendCommandsJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSendCommandsRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewSendCommandsRequestWithBody constructs an http.Request for the SendCommands method, with any body, and a specified content type
+func NewSendCommandsRequestWithBody(server string, params *SendCommandsParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/commands")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.Traceparent != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "traceparent", *params.Traceparent, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("traceparent", headerParam0)
+		}
+
 	}
 
 	return req, nil
@@ -14523,6 +14690,28 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/categories/{category}/latest (the `ReadLatest` operationId).
 	ReadLatestWithResponse(ctx context.Context, category Category, params *ReadLatestParams, reqEditors ...RequestEditorFn) (*ReadLatestResponse, error)
 
+	// SendCommandsWithBodyWithResponse Send several commands
+	//
+	// Sends up to 100 commands, each as if it was sent alone: some may be accepted and others rejected. Those of one stream are
+	// decided in the order of the request, those of different streams at the same time. The answer has an outcome or a problem
+	// for each.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/commands (the `SendCommands` operationId).
+	SendCommandsWithBodyWithResponse(ctx context.Context, params *SendCommandsParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SendCommandsResponse, error)
+
+	// SendCommandsWithResponse Send several commands
+	//
+	// Sends up to 100 commands, each as if it was sent alone: some may be accepted and others rejected. Those of one stream are
+	// decided in the order of the request, those of different streams at the same time. The answer has an outcome or a problem
+	// for each.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/commands (the `SendCommands` operationId).
+	SendCommandsWithResponse(ctx context.Context, params *SendCommandsParams, body SendCommandsJSONRequestBody, reqEditors ...RequestEditorFn) (*SendCommandsResponse, error)
+
 	// ListCursorsWithResponse List the cursors of groups and projections
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -16818,6 +17007,54 @@ func (r ReadLatestResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ReadLatestResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type SendCommandsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *CommandOutcomes
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r SendCommandsResponse) GetJSON200() *CommandOutcomes {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r SendCommandsResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r SendCommandsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r SendCommandsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SendCommandsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SendCommandsResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -23383,6 +23620,40 @@ func (c *ClientWithResponses) ReadLatestWithResponse(ctx context.Context, catego
 	return ParseReadLatestResponse(rsp)
 }
 
+// SendCommandsWithBodyWithResponse Send several commands
+//
+// Sends up to 100 commands, each as if it was sent alone: some may be accepted and others rejected. Those of one stream are
+// decided in the order of the request, those of different streams at the same time. The answer has an outcome or a problem
+// for each.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/commands (the `SendCommands` operationId).
+func (c *ClientWithResponses) SendCommandsWithBodyWithResponse(ctx context.Context, params *SendCommandsParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SendCommandsResponse, error) {
+	rsp, err := c.SendCommandsWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSendCommandsResponse(rsp)
+}
+
+// SendCommandsWithResponse Send several commands
+//
+// Sends up to 100 commands, each as if it was sent alone: some may be accepted and others rejected. Those of one stream are
+// decided in the order of the request, those of different streams at the same time. The answer has an outcome or a problem
+// for each.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/commands (the `SendCommands` operationId).
+func (c *ClientWithResponses) SendCommandsWithResponse(ctx context.Context, params *SendCommandsParams, body SendCommandsJSONRequestBody, reqEditors ...RequestEditorFn) (*SendCommandsResponse, error) {
+	rsp, err := c.SendCommands(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSendCommandsResponse(rsp)
+}
+
 // ListCursorsWithResponse List the cursors of groups and projections
 //
 // Returns a wrapper object for the known response body format(s).
@@ -26311,6 +26582,39 @@ func ParseReadLatestResponse(rsp *http.Response) (*ReadLatestResponse, error) {
 			headers.ManifoldRemovedTo = &value
 		}
 		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseSendCommandsResponse parses an HTTP response from a SendCommandsWithResponse call
+func ParseSendCommandsResponse(rsp *http.Response) (*SendCommandsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SendCommandsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest CommandOutcomes
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
 	}
 
 	return response, nil

@@ -147,6 +147,7 @@ var tries = map[string]try{
 	"getStreamMetadata":       {status: []int{200}},
 	"putAggregate":            {body: text(`{"initial":{"mark":%q},"on":{"*":"merge(state, {'last': event.data.by})"},"commands":{"Place":{"emit":[{"Placed":"command"}]}}}`), status: []int{200}, own: true},
 	"sendCommand":             {body: text(`{"data":{"by":%q}}`), status: []int{200}, own: true},
+	"sendCommands":            {body: text(`{"commands":[{"stream":"order-4","command":"Place","data":{"by":%q}}]}`), status: []int{200}, own: true},
 	"getAggregate":            {status: []int{200}, own: true},
 	"listAggregates":          {status: []int{200}, own: true},
 	"getState":                {status: []int{200}, own: true},
@@ -266,7 +267,7 @@ var tries = map[string]try{
 // sequence is an order in which each operation finds what it needs.
 var sequence = []string{
 	"appendToStream", "append", "importEvents", "publish", "readStream", "readAll", "readCategory", "readEvent", "readLatest", "exportEvents", "listStreams", "getStreamMetadata",
-	"putAggregate", "getAggregate", "listAggregates", "getState", "sendCommand", "takeSnapshot", "getLatestSnapshot",
+	"putAggregate", "getAggregate", "listAggregates", "getState", "sendCommand", "sendCommands", "takeSnapshot", "getLatestSnapshot",
 	"createProjection", "putProjection", "getProjection", "listProjections", "listProjectionVersions", "previewProjection", "planProjections", "getProjectionState", "catchUpProjection", "listDocuments", "getDocument", "snapDocument",
 	"retryProjection", "skipEvent", "listSkippedEvents", "withdrawSkip", "listParkedDocuments", "replayParkedDocuments", "replayParkedDocument", "discardParkedDocument",
 	"startRebuild", "getRebuild", "listRebuilds", "watchRebuild", "listRebuildTenants", "cancelRebuild", "approveRebuild", "pauseRebuild", "resumeRebuild",

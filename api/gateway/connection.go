@@ -49,6 +49,7 @@ var operations = map[string]func(*connection, *clientMessage) error{
 	"NACK":        (*connection).nack,
 	"MODACK":      (*connection).extend,
 	"PUBLISH":     (*connection).publish,
+	"COMMAND":     (*connection).command,
 }
 
 // connection is one connection of the gateway. One goroutine reads messages and starts their operations. Another

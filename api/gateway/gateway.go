@@ -14,6 +14,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/manifold-es/manifold/aggregate"
 	"github.com/manifold-es/manifold/api/access"
 	"github.com/manifold-es/manifold/api/socket"
 	"github.com/manifold-es/manifold/api/wire"
@@ -31,6 +32,8 @@ type Config struct {
 	Keys   *auth.Keys
 	// Publish appends the messages of a publication, whose append is batch.
 	Publish func(ctx context.Context, caller access.Caller, p wire.Publication, batch domain.Append) (domain.Appended, error)
+	// Send sends a command.
+	Send func(ctx context.Context, caller access.Caller, command aggregate.Command) (aggregate.Outcome, error)
 	// Enter counts a connection for its tenant, until the account is closed.
 	Enter func(caller access.Caller) (*fairshare.Account, error)
 	// Known is called for each connection after its key was found to be valid.
@@ -55,7 +58,7 @@ func Serve(ctx context.Context, config Config, socket *socket.Conn, requestID st
 
 // Scopes are the scopes for the gateway. A key must have at least one of them, for some category. Each operation
 // also checks its own.
-var Scopes = []auth.Scope{auth.ScopeEventsAppend, auth.ScopeEventsRead, auth.ScopeEventsConsume}
+var Scopes = []auth.Scope{auth.ScopeEventsAppend, auth.ScopeEventsRead, auth.ScopeEventsConsume, auth.ScopeCommandsSend}
 
 var (
 	// errFlood ends the connection of a client that keeps sending far more than it may.

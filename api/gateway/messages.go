@@ -366,5 +366,8 @@ func (a *reply) problem(e *domain.Error) *reply {
 	if e.Stream != "" {
 		a.text("stream", e.Stream)
 	}
+	if e.Reason != "" {
+		a.text("reason", e.Reason)
+	}
 	return a
 }

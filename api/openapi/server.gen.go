@@ -248,22 +248,8 @@ type CommandOutcome struct {
 	Version int64 `json:"version"`
 
 	// Position Of the last event; missing if nothing was appended.
-	Position int64 `json:"position,omitempty"`
-	Events   []struct {
-		Stream string `json:"stream"`
-		Type   string `json:"type"`
-
-		// Id Missing in a dry run.
-		Id       string `json:"id,omitempty"`
-		Version  int64  `json:"version,omitempty"`
-		Position int64  `json:"position,omitempty"`
-
-		// Data In a dry run.
-		Data json.RawMessage `json:"data,omitempty"`
-
-		// Metadata In a dry run.
-		Metadata json.RawMessage `json:"metadata,omitempty"`
-	} `json:"events"`
+	Position int64          `json:"position,omitempty"`
+	Events   []DecidedEvent `json:"events"`
 
 	// State Of the stream after the command.
 	State json.RawMessage `json:"state,omitempty"`
@@ -278,6 +264,41 @@ type CommandOutcome struct {
 		Code    string `json:"code"`
 		Message string `json:"message"`
 	} `json:"rejected,omitempty"`
+}
+
+// CommandOutcomes defines model for CommandOutcomes.
+type CommandOutcomes struct {
+	// Outcomes In the order of the commands.
+	Outcomes []struct {
+		Outcome   string          `json:"outcome,omitempty"`
+		Stream    string          `json:"stream,omitempty"`
+		Version   int64           `json:"version,omitempty"`
+		Position  int64           `json:"position,omitempty"`
+		Events    []DecidedEvent  `json:"events,omitempty"`
+		State     json.RawMessage `json:"state,omitempty"`
+		Duplicate bool            `json:"duplicate,omitempty"`
+
+		// Problem An error by RFC 9457.
+		Problem *Problem `json:"problem,omitempty"`
+	} `json:"outcomes"`
+}
+
+// Commands defines model for Commands.
+type Commands struct {
+	Commands []struct {
+		Stream  string `json:"stream"`
+		Command string `json:"command"`
+
+		// Data Any JSON object.
+		Data JSONObject `json:"data"`
+
+		// Metadata For the metadata of each event.
+		Metadata JSONObject `json:"metadata,omitempty"`
+
+		// ExpectedVersion `any`, `none`, `exists`, or a version as a number.
+		ExpectedVersion Expectation `json:"expectedVersion,omitempty"`
+		IdempotencyKey  *string     `json:"idempotencyKey,omitempty"`
+	} `json:"commands"`
 }
 
 // CreatedKey defines model for CreatedKey.
@@ -337,6 +358,23 @@ type DeadLetter struct {
 // DeadLetterList defines model for DeadLetterList.
 type DeadLetterList struct {
 	DeadLetters []DeadLetter `json:"deadLetters"`
+}
+
+// DecidedEvent defines model for DecidedEvent.
+type DecidedEvent struct {
+	Stream string `json:"stream"`
+	Type   string `json:"type"`
+
+	// Id Missing in a dry run.
+	Id       string `json:"id,omitempty"`
+	Version  int64  `json:"version,omitempty"`
+	Position int64  `json:"position,omitempty"`
+
+	// Data In a dry run.
+	Data json.RawMessage `json:"data,omitempty"`
+
+	// Metadata In a dry run.
+	Metadata json.RawMessage `json:"metadata,omitempty"`
 }
 
 // Definition defines model for Definition.

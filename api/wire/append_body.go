@@ -1,8 +1,6 @@
 package wire
 
 import (
-	"cmp"
-	"encoding/json"
 	"slices"
 	"strconv"
 	"strings"
@@ -68,37 +66,11 @@ func DecodeAppend(text []byte) (domain.Append, error) {
 	return request, nil
 }
 
-// DecodeCommand decodes the body of a command. metadata is nil if there is none.
-func DecodeCommand(text []byte) (data, metadata json.RawMessage, err error) {
-	d := bodyReader{text: text, scan: domain.NewJSONScanner(text)}
-	given, at, err := d.readObject(commandFields, func(name string) (err error) {
-		read := &data
-		if name == "metadata" {
-			read = &metadata
-		}
-		if *read, err = d.scan.Value(); err == nil && (*read)[0] != '{' {
-			err = domain.Errorf(domain.CodeInvalidRequest, "", "it must be an object")
-		}
-		return err
-	})
-	if err == nil {
-		err = d.scan.End()
-	}
-	if err == nil && given.missing(commandFields[:1]) != "" {
-		err = domain.Errorf(domain.CodeInvalidRequest, "", "expected an object with data")
-	}
-	if err != nil {
-		return nil, nil, d.withPlace(cmp.Or(at, "body"), err)
-	}
-	return data, metadata, nil
-}
-
 // The fields of the objects.
 var (
-	commandFields = []string{"data", "metadata"}
-	appendFields  = []string{"streams"}
-	streamFields  = []string{"stream", "events", "expectedVersion"} // the first two are required
-	eventFields   = []string{"type", "data", "id", "metadata", "occurredAt"}
+	appendFields = []string{"streams"}
+	streamFields = []string{"stream", "events", "expectedVersion"} // the first two are required
+	eventFields  = []string{"type", "data", "id", "metadata", "occurredAt"}
 )
 
 // givenFields records which fields an object has, by their indexes in its list of names.
