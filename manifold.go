@@ -1,7 +1,7 @@
 // Package manifold is Manifold as a library: an event store and projection service for many tenants.
 //
 // Start turns a configuration into a running Process. Main runs the whole program. An Option adds a driver, a
-// projection, a reactor or commands. The code is in other packages: all parts are wired together in package service,
+// projection, a reactor, a decider or commands. The code is in other packages: all parts are wired together in package service,
 // and the commands are in package cli.
 //
 // A team that brings its own driver builds its own binary:

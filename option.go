@@ -3,6 +3,7 @@ package manifold
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/manifold-es/manifold/aggregate"
 	"github.com/manifold-es/manifold/cli"
 	"github.com/manifold-es/manifold/delivery/reactor"
 	"github.com/manifold-es/manifold/domain"
@@ -54,6 +55,15 @@ func WithProjection(definition domain.Definition, handler folding.Handler) Optio
 func WithReactor(definition reactor.Definition, handler reactor.Handler) Option {
 	return func(p *cli.Program) {
 		p.Reactors = append(p.Reactors, reactor.Reactor{Definition: definition, Handler: handler})
+	}
+}
+
+// WithDecider adds a function that decides a command of a category's aggregates: behind the same endpoint as the commands
+// of definitions, with the same guarantees. A tenant's definition of the category must exist, since it gives the state;
+// its own command of that name goes first. See aggregate.Decider.
+func WithDecider(category, command string, decide aggregate.Decider) Option {
+	return func(p *cli.Program) {
+		p.Deciders = append(p.Deciders, service.Decider{Category: category, Command: command, Decide: decide})
 	}
 }
 

@@ -32,6 +32,8 @@ type Commands struct {
 	observe func(outcome string, retries int, took time.Duration)
 	hot     *hotStates
 	locks   streamLocks
+
+	deciders map[deciderKey]Decider
 }
 
 // NewCommands returns Commands for the definitions of states. observe is called after each command that was decided,
@@ -237,23 +239,25 @@ func (s *sending) current(ctx context.Context, newest bool) (known, error) {
 
 // decide evaluates the command on a state.
 func (s *sending) decide(ctx context.Context, on known) (d decision, err error) {
+	state := cmp.Or(on.state, on.fold.initial)
 	program := on.fold.commands[s.command.Name]
 	if program == nil {
-		return decision{}, s.noCommand(on.fold)
+		decider := s.deciders[deciderKey{domain.Category(s.command.Stream), s.command.Name}]
+		if decider == nil {
+			return decision{}, s.noCommand(on.fold)
+		}
+		if d, err = s.decideInGo(ctx, decider, on, state); err != nil {
+			return decision{}, err
+		}
 	}
+	given := d
 	err = s.states.requests.Brief(ctx, s.tenant, commandAdvice, func(ctx context.Context) error {
 		meter := expr.MeterOf(ctx)
-		meter.SpendBytes(2*len(s.command.Data) + 2*len(s.command.Metadata))
-		in := expr.Inputs{State: cmp.Or(on.state, on.fold.initial), Now: s.now, ID: domain.Key(s.command.Stream), UUID: s.uuid}
 		var err error
-		if in.Command, err = object("data", s.command.Data); err != nil {
-			return err
-		}
-		if in.Metadata, err = object("metadata", s.command.Metadata); err != nil {
-			return err
-		}
-		if d, err = program.decide(meter, s.command.Name, s.command.Stream, in); err != nil {
-			return err
+		if d = given; program != nil {
+			if d, err = s.evaluate(meter, program, state); err != nil {
+				return err
+			}
 		}
 		if err := s.checkStreams(&d); err != nil {
 			return err
@@ -268,6 +272,19 @@ func (s *sending) decide(ctx context.Context, on known) (d decision, err error) 
 		return err
 	})
 	return d, err
+}
+
+// evaluate decides the command by its definition's expressions.
+func (s *sending) evaluate(meter *expr.Meter, program *command, state *expr.Object) (d decision, err error) {
+	meter.SpendBytes(2*len(s.command.Data) + 2*len(s.command.Metadata))
+	in := expr.Inputs{State: state, Now: s.now, ID: domain.Key(s.command.Stream), UUID: s.uuid}
+	if in.Command, err = object("data", s.command.Data); err != nil {
+		return decision{}, err
+	}
+	if in.Metadata, err = object("metadata", s.command.Metadata); err != nil {
+		return decision{}, err
+	}
+	return program.decide(meter, s.command.Name, s.command.Stream, in)
 }
 
 // checkStreams returns an error if the sender may not append to a stream of the decision, or if the decision would not be
@@ -430,7 +447,7 @@ func (s *sending) noCommand(f *fold) error {
 
 // rejection returns a rejection as the error for the client.
 func rejection(r *Rejection) error {
-	problem := domain.Errorf(domain.CodeRejected, "", "%s", cmp.Or(r.Message, "the command was rejected: "+r.Code))
+	problem := domain.Errorf(domain.CodeRejected, "", "%s", r.Error())
 	problem.Reason = r.Code
 	return problem
 }

@@ -128,8 +128,13 @@ func (e *emission) event(meter *expr.Meter, where, stream string, in expr.Inputs
 			return undecided(where+".metadata", err)
 		}
 	}
+	meter.SpendBytes(len(event.Data) + len(event.Metadata))
+	return d.add(where, event)
+}
+
+// add adds an event to the decision, within the limits of a request.
+func (d *decision) add(where string, event NewEvent) error {
 	size := len(event.Data) + len(event.Metadata)
-	meter.SpendBytes(size)
 	switch {
 	case size > domain.MaxEventBytes:
 		return domain.Errorf(domain.CodeTooLarge, where, "the event has %d bytes; at most %d are allowed", size, domain.MaxEventBytes)

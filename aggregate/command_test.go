@@ -397,6 +397,61 @@ func TestCommandsThatCannotBeDecided(t *testing.T) {
 	}
 }
 
+// A decider in Go has the same guarantees as a definition's commands.
+func TestDecidersInGo(t *testing.T) {
+	t.Parallel()
+	s, _, tenant := begin(t, false)
+	c := process(t, s)
+	must(t, c.states.Put(t.Context(), tenant, account()))
+	must(t, c.Register("account", "TakeAll", func(_ context.Context, d Decision) ([]NewEvent, error) {
+		var state struct{ Balance int }
+		if err := json.Unmarshal(d.State, &state); err != nil {
+			return nil, err
+		}
+		switch {
+		case state.Balance == 0:
+			return nil, nil
+		case state.Balance > 100:
+			return nil, &Rejection{Code: "too-much", Message: "take less"}
+		case state.Balance == 13:
+			return []NewEvent{{Type: "no type", Data: json.RawMessage("{}")}}, nil
+		}
+		return []NewEvent{
+			{Type: "Withdrawn", Data: json.RawMessage(fmt.Sprintf(`{"amount": %d}`, state.Balance))},
+			{Stream: "account-2", Type: "Deposited", Data: json.RawMessage(fmt.Sprintf(`{"amount": %d}`, state.Balance)), Metadata: json.RawMessage(`{"by": "go"}`)},
+		}, nil
+	}))
+	if err := c.Register("account", "TakeAll", nil); err == nil {
+		t.Error("a second decider of a command is registered")
+	}
+	take := Command{Stream: "account-1", Name: "TakeAll", Metadata: json.RawMessage(`{"user": "u-3"}`)}
+	got, err := send(t, c, tenant, take)
+	wantOutcome(t, "of nothing", got, err, Nothing, 0, `{"balance":0,"open":true}`)
+	deposit := func(amount int) {
+		_, err := send(t, c, tenant, Command{Stream: "account-1", Name: "Deposit", Data: json.RawMessage(fmt.Sprintf(`{"amounts": [%d]}`, amount))})
+		must(t, err)
+	}
+	deposit(40)
+	take.Key = "once"
+	for range 2 {
+		got, err = send(t, c, tenant, take)
+		wantOutcome(t, "all", got, err, Accepted, 2, `{"balance":0,"open":true}`)
+	}
+	events, err := s.ReadLog(t.Context(), tenant, domain.LogQuery{From: 2, Limit: 10})
+	must(t, err)
+	if len(events) != 2 || string(events[0].Metadata) != `{"user": "u-3"}` || string(events[1].Metadata) != `{"by": "go"}` || events[1].Stream != "account-2" {
+		t.Errorf("the events are %+v", events)
+	}
+	take.Key = ""
+	deposit(13)
+	if _, err := send(t, c, tenant, take); err == nil || !strings.Contains(err.Error(), "the decider of TakeAll gave an invalid event") {
+		t.Errorf("an invalid event: %v", err)
+	}
+	deposit(100)
+	_, err = send(t, c, tenant, take)
+	wantRejected(t, "too much", err, "too-much")
+}
+
 func TestDefinitionsWithWrongCommands(t *testing.T) {
 	t.Parallel()
 	_, states, tenant := begin(t, false)

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 
+	"github.com/manifold-es/manifold/aggregate"
 	"github.com/manifold-es/manifold/config"
 	"github.com/manifold-es/manifold/delivery/reactor"
 	"github.com/manifold-es/manifold/domain"
@@ -20,6 +21,13 @@ type Extensions struct {
 	Drivers     map[string]OpenDriver // by the name that a configured database uses in its `driver` setting
 	Projections []Projection
 	Reactors    []reactor.Reactor
+	Deciders    []Decider
+}
+
+// Decider decides a command of a category in Go.
+type Decider struct {
+	Category, Command string
+	Decide            aggregate.Decider
 }
 
 // Projection is a shared projection whose fold is written in Go.

@@ -81,15 +81,21 @@ func (p *Process) wire(e Extensions) error {
 	}
 	sources = append(sources, p.webhooks, p.reactors, p.changes) // of the groups that the service itself consumes
 	p.consumers = consume.New(consume.Config{Heads: p.store.Heads, Sources: sources, Owns: p.members.Owns, Log: p.log})
-	return p.wireAPI()
+	appends := appender{p.store.Log, p.states}
+	commands := aggregate.NewCommands(p.states, appends, p.metrics.Decided)
+	for _, decider := range e.Deciders {
+		if err := commands.Register(decider.Category, decider.Command, decider.Decide); err != nil {
+			return fmt.Errorf("the program's decider of a command: %w", err)
+		}
+	}
+	return p.wireAPI(appends, commands)
 }
 
 // wireAPI creates the API, which answers requests.
-func (p *Process) wireAPI() error {
+func (p *Process) wireAPI(appends appender, commands *aggregate.Commands) error {
 	var err error
-	appends := appender{p.store.Log, p.states}
 	p.api, err = api.New(api.Config{
-		Log: p.store.Log, Appends: appends, Commands: aggregate.NewCommands(p.states, appends, p.metrics.Decided), Keys: p.keys, KeyTables: p.store.KeyTables, Tenants: p.store.TenantTables,
+		Log: p.store.Log, Appends: appends, Commands: commands, Keys: p.keys, KeyTables: p.store.KeyTables, Tenants: p.store.TenantTables,
 		Members: p.store.MemberTables, Aggregates: p.states, Projections: p.catalog, Rebuilds: p.rebuilds, Upcasters: p.upcasters,
 		Follower: p.tails, Groups: p.groups, Webhooks: p.webhooks, Retention: p.retention,
 		Ready: p.checks, Metrics: p.metrics.Handler(), AdminMetrics: p.admin != nil, AdminOperator: p.config.Admin.Exclusive, Known: listen.Known, TenantRequests: p.config.Limits.TenantRequests, Logger: p.log,
