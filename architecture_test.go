@@ -60,12 +60,13 @@ var imports = map[string][]string{
 	"tenant":              {"domain", "pg"},
 	"projection/registry": {"domain", "pg", "eventlog"},
 	"tables": {
-		"domain", "pg", "eventlog", "tenant", "auth", "members", "aggregate", "projection/registry", "delivery/group", "delivery/webhook", "retention", "erasure",
+		"domain", "pg", "eventlog", "tenant", "auth", "members", "aggregate", "schema", "projection/registry", "delivery/group", "delivery/webhook", "retention", "erasure",
 	},
 
 	"budget":             {"domain", "expr", "fairshare"},
 	"upcasting":          {"domain", "expr", "budget", "eventlog", "projection/registry"},
 	"aggregate":          {"domain", "pg", "eventlog", "expr", "budget", "upcasting", "projection/registry"},
+	"schema":             {"domain", "pg", "eventlog", "expr", "budget", "upcasting"},
 	"erasure":            {"domain", "pg", "drivers", "tenant", "projection/registry", "delivery/webhook"},
 	"retention":          {"domain", "pg", "eventlog", "projection/registry", "delivery/group"},
 	"projection":         {"domain", "expr", "expr/filter", "budget", "drivers", "eventlog", "members", "projection/registry", "tenant", "upcasting", "fairshare", "projection/folding"},
@@ -79,7 +80,7 @@ var imports = map[string][]string{
 
 	"api": {
 		"domain", "auth", "members", "tenant", "aggregate", "eventlog", "retention", "delivery/webhook", "fairshare", "cloudevents", "expr", "expr/filter", "projection",
-		"projection/folding", "rebuild", "delivery/group", "delivery/tail", "upcasting",
+		"projection/folding", "rebuild", "delivery/group", "delivery/tail", "upcasting", "schema",
 		"api/access", "api/gateway", "api/openapi", "api/problem", "api/socket", "api/transfer", "api/wire",
 	},
 	"api/gateway":  {"aggregate", "api/access", "api/problem", "api/socket", "api/transfer", "api/wire", "auth", "delivery/group", "delivery/tail", "domain", "fairshare"},
@@ -95,7 +96,7 @@ var imports = map[string][]string{
 
 	// The composition root.
 	"service": {
-		"domain", "config", "telemetry", "listen", "pg", "eventlog", "tables", "auth", "budget", "upcasting", "aggregate", "projection", "projection/folding", "rebuild", "members",
+		"domain", "config", "telemetry", "listen", "pg", "eventlog", "tables", "auth", "budget", "upcasting", "aggregate", "schema", "projection", "projection/folding", "rebuild", "members",
 		"drivers", "drivers/postgres", "drivers/mongo", "drivers/sqlserver", "delivery/group", "delivery/tail", "delivery/consume", "delivery/webhook", "delivery/reactor",
 		"delivery/egress", "delivery/egress/nats", "delivery/egress/kafka", "retention", "erasure", "api", "api/problem",
 	},
@@ -135,7 +136,7 @@ var foreign = map[string][]string{
 	"github.com/cloudevents/sdk-go": {}, // the tests' other end
 	"cel.dev":                       {"expr"},
 	"github.com/jackc/pgx": {
-		"pg", "eventlog", "tenant", "auth", "members", "aggregate", "projection/registry", "delivery/group", "delivery/webhook", "retention", "erasure",
+		"pg", "eventlog", "tenant", "auth", "members", "aggregate", "schema", "projection/registry", "delivery/group", "delivery/webhook", "retention", "erasure",
 		"migrations", "embedded", "drivers/postgres", "cmd/manifold", "outbox/postgres", "cli",
 	},
 	"github.com/golang-migrate/migrate": {"migrations"},

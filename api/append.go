@@ -17,7 +17,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Appender appends events. The service's appender also reports each append to aggregates.
+// Appender appends events. The service's appender also checks them against schemas, and reports each append to
+// aggregates.
 type Appender interface {
 	Append(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error)
 }
@@ -258,6 +259,9 @@ func writeAppended(c echo.Context, appended domain.Appended, body func([]byte) [
 	status := http.StatusCreated
 	if appended.Duplicate {
 		status = http.StatusOK
+	}
+	if appended.Violations > 0 {
+		response.Header().Set("Schema-Violations", strconv.Itoa(appended.Violations))
 	}
 	response.WriteHeader(status)
 	_, err := response.Write(b)

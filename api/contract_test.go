@@ -177,6 +177,7 @@ func TestDocumentedRequestsWork(t *testing.T) {
 	documented.run(operator, "listMembers", 200)
 	documented.run(a, "resetProjection", 200, 409)
 	testUpcasters(t, &documented, a)
+	testSchemas(t, &documented, a)
 	testFaults(t, &documented, a, operator)
 	documented.run(a, "deleteProjection", 204)
 	documented.run(operator, "createProjection", 201)

@@ -215,22 +215,29 @@ func (j *importJob) bad(lines ...openapi.BadLine) {
 	j.progress.BadLines += int64(len(lines))
 }
 
-// append appends lines in one request. If only some of them exist already, or one is invalid, it appends each half
+// append appends lines in one request, or checks them only. If only some of them exist already, or one is invalid, it appends each half
 // separately, down to the single bad line.
 func (j *importJob) append(ctx context.Context, lines []wire.ImportLine) error {
-	if len(lines) == 0 || j.check {
+	if len(lines) == 0 {
 		return nil
 	}
 	var appended domain.Appended
 	request := appendOf(lines)
 	err := j.patiently(ctx, func() (err error) {
+		if j.check {
+			appended.Violations, err = j.server.config.Schemas.Validate(ctx, j.tenant, request)
+			return err
+		}
 		appended, err = j.server.config.Appends.Append(ctx, j.tenant, request)
 		return err
 	})
 	if err == nil {
-		if appended.Duplicate {
+		j.progress.Violations += int64(appended.Violations)
+		switch {
+		case j.check:
+		case appended.Duplicate:
 			j.progress.Duplicates += int64(len(lines))
-		} else {
+		default:
 			j.progress.Appended += int64(len(lines))
 		}
 		j.progress.Position = max(j.progress.Position, appended.Position)
@@ -270,7 +277,7 @@ func (j *importJob) badBefore(number int64) bool {
 func ofTheLines(code domain.Code) bool {
 	switch code {
 	case domain.CodeEventIDConflict, domain.CodePartialDuplicate, domain.CodeDuplicateID,
-		domain.CodeInvalidRequest, domain.CodeInvalidJSON, domain.CodeTooLarge:
+		domain.CodeInvalidRequest, domain.CodeInvalidJSON, domain.CodeTooLarge, domain.CodeSchemaViolation, domain.CodeTooCostly:
 		return true
 	}
 	return false

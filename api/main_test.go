@@ -31,6 +31,7 @@ import (
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/rebuild"
 	"github.com/manifold-es/manifold/retention"
+	"github.com/manifold-es/manifold/schema"
 	"github.com/manifold-es/manifold/tables"
 	"github.com/manifold-es/manifold/upcasting"
 )
@@ -97,6 +98,8 @@ func (c setup) start(t testing.TB) *world {
 	must(t, err)
 	upcasters, err := upcasting.New(s.Registry, s.Log, nil)
 	must(t, err)
+	schemas, err := schema.New(schema.Config{Store: s.SchemaTables, Events: s.Log, Upcasters: upcasters, Log: quiet})
+	must(t, err)
 	states, err := aggregate.New(aggregate.Config{Store: s.AggregateTables, Events: s.Log, Upcasters: upcasters, Log: quiet})
 	must(t, err)
 	progress := projection.NewProgress()
@@ -129,6 +132,7 @@ func (c setup) start(t testing.TB) *world {
 			})
 		},
 		func(ctx context.Context) error { return s.ListenKeys(ctx, keys.Forget) },
+		func(ctx context.Context) error { return s.ListenSchemas(ctx, schemas.Notice) },
 		func(ctx context.Context) error { return s.ListenProjections(ctx, runner.Refresh) },
 		func(ctx context.Context) error { return s.ListenRetries(ctx, runner.Retry) },
 	} {
@@ -144,7 +148,7 @@ func (c setup) start(t testing.TB) *world {
 		Store: s.RetentionTables, Holders: []retention.Holder{s, catalog}, Owns: func(domain.TenantID) bool { return true }, Log: quiet, Grace: -1, Share: 1,
 	})
 	config := api.Config{
-		Log: s.Log, Appends: s.Log, Keys: keys, KeyTables: s.KeyTables, Tenants: s.TenantTables, Members: s.MemberTables, Aggregates: states, Commands: aggregate.NewCommands(states, s.Log, nil),
+		Log: s.Log, Appends: schemas, Schemas: schemas, Keys: keys, KeyTables: s.KeyTables, Tenants: s.TenantTables, Members: s.MemberTables, Aggregates: states, Commands: aggregate.NewCommands(states, schemas, nil),
 		Projections: catalog, Rebuilds: rebuilds, Upcasters: upcasters, Follower: tails, Groups: groups, Webhooks: hooks, Retention: removal,
 		Ready:   func(ctx context.Context) []api.Check { return []api.Check{{Name: "database", Err: s.Ping(ctx)}} },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "manifold_up 1\n") }),

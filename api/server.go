@@ -35,6 +35,7 @@ import (
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/rebuild"
 	"github.com/manifold-es/manifold/retention"
+	"github.com/manifold-es/manifold/schema"
 	"github.com/manifold-es/manifold/tenant"
 	"github.com/manifold-es/manifold/upcasting"
 )
@@ -52,6 +53,7 @@ type Config struct {
 	Projections *projection.Catalog
 	Rebuilds    *rebuild.Rebuilds
 	Upcasters   *upcasting.Upcasters
+	Schemas     *schema.Schemas
 	Follower    *tail.Tails
 	Groups      *group.Groups
 	Webhooks    *webhook.Webhooks

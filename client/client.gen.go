@@ -617,6 +617,25 @@ type EventList struct {
 	Events []Event `json:"events"`
 }
 
+// EventSchema defines model for EventSchema.
+type EventSchema struct {
+	Type string `json:"type"`
+
+	// Version The newest version.
+	Version int64 `json:"version"`
+
+	// Compatibility backward: a new version accepts all data of the old one. forward: the old version accepts all data of the new one. full:
+	// both. The transitive ones compare with all versions since the last breaking one, the others with the newest.
+	Compatibility SchemaCompatibility `json:"compatibility"`
+
+	// Default The version for events that name no `schemaVersion`: the newest before the first breaking one.
+	Default int64           `json:"default"`
+	Schema  json.RawMessage `json:"schema"`
+
+	// Versions The oldest first.
+	Versions []SchemaVersion `json:"versions"`
+}
+
 // EventType What happened, such as OrderPlaced: letters, digits and `_.:/+-`.
 type EventType = string
 
@@ -926,6 +945,23 @@ type NewRebuild struct {
 	AcceptLoss bool `json:"acceptLoss,omitempty"`
 }
 
+// NewSchema defines model for NewSchema.
+type NewSchema struct {
+	// Schema A JSON Schema 2020-12 of at most 64 KiB.
+	Schema json.RawMessage `json:"schema"`
+
+	// Compatibility Without it, that of the type stays; a new type has `backward`.
+	Compatibility string `json:"compatibility,omitempty"`
+}
+
+// NewSchemaRule defines model for NewSchemaRule.
+type NewSchemaRule struct {
+	Mode string `json:"mode"`
+
+	// UnknownTypes Whether events whose type has no schema violate the rule.
+	UnknownTypes string `json:"unknownTypes,omitempty"`
+}
+
 // NewSnapshot defines model for NewSnapshot.
 type NewSnapshot struct {
 	// State Any JSON value.
@@ -1180,6 +1216,9 @@ type Problem struct {
 
 	// Traceparent As the request gave it.
 	Traceparent string `json:"traceparent,omitempty"`
+
+	// Violations Of a schema, at most ten.
+	Violations []Violation `json:"violations,omitempty"`
 }
 
 // Projection defines model for Projection.
@@ -1533,6 +1572,111 @@ type RetentionRun struct {
 
 	// Policy With dryRun: to be tried in place of the category's own.
 	Policy *RetentionRules `json:"policy,omitempty"`
+}
+
+// SchemaCheck defines model for SchemaCheck.
+type SchemaCheck struct {
+	// Schema The schema to try.
+	Schema json.RawMessage `json:"schema,omitempty"`
+
+	// Version Check against this stored version. By default, each event is checked as in an append.
+	Version int64 `json:"version,omitempty"`
+
+	// Source One of these; without any, no events are checked.
+	Source *SchemaCheckSource `json:"source,omitempty"`
+}
+
+// SchemaCheckExample defines model for SchemaCheckExample.
+type SchemaCheckExample struct {
+	// Position In the log.
+	Position int64 `json:"position,omitempty"`
+
+	// Index Of a made-up event.
+	Index  *int   `json:"index,omitempty"`
+	Stream string `json:"stream,omitempty"`
+
+	// Version Of the stored schema.
+	Version    int64       `json:"version,omitempty"`
+	Violations []Violation `json:"violations"`
+}
+
+// SchemaCheckResult defines model for SchemaCheckResult.
+type SchemaCheckResult struct {
+	// Against The newest stored version that a given schema was compared with.
+	Against int64 `json:"against,omitempty"`
+
+	// Violations Why the given schema is not compatible; `pointer` is a place in a schema.
+	Violations []Violation `json:"violations,omitempty"`
+
+	// Breaking It may be put although it is not compatible: an upcaster converts events of the newest version.
+	Breaking bool `json:"breaking,omitempty"`
+
+	// Events How many events were checked.
+	Events int `json:"events"`
+
+	// Invalid How many of them violate the schema.
+	Invalid int `json:"invalid"`
+
+	// Examples Invalid events, at most ten.
+	Examples []SchemaCheckExample `json:"examples,omitempty"`
+
+	// Next With `from`: where to continue; missing at the end of the log.
+	Next int64 `json:"next,omitempty"`
+}
+
+// SchemaCheckSource One of these; without any, no events are checked.
+type SchemaCheckSource struct {
+	// Last This number of the last events of the type.
+	Last int `json:"last,omitempty"`
+
+	// From The events of the type from this position on.
+	From int64 `json:"from,omitempty"`
+
+	// Events The data of made-up events.
+	Events []json.RawMessage `json:"events,omitempty"`
+}
+
+// SchemaCompatibility backward: a new version accepts all data of the old one. forward: the old version accepts all data of the new one. full:
+// both. The transitive ones compare with all versions since the last breaking one, the others with the newest.
+type SchemaCompatibility = string
+
+// SchemaList defines model for SchemaList.
+type SchemaList struct {
+	Schemas []SchemaSummary `json:"schemas"`
+	Rules   []SchemaRule    `json:"rules"`
+}
+
+// SchemaRule defines model for SchemaRule.
+type SchemaRule struct {
+	Category     string    `json:"category"`
+	Mode         string    `json:"mode"`
+	UnknownTypes string    `json:"unknownTypes"`
+	By           string    `json:"by"`
+	UpdatedAt    time.Time `json:"updatedAt"`
+}
+
+// SchemaSummary defines model for SchemaSummary.
+type SchemaSummary struct {
+	Type string `json:"type"`
+
+	// Version The newest version.
+	Version int64 `json:"version"`
+
+	// Compatibility backward: a new version accepts all data of the old one. forward: the old version accepts all data of the new one. full:
+	// both. The transitive ones compare with all versions since the last breaking one, the others with the newest.
+	Compatibility SchemaCompatibility `json:"compatibility"`
+	By            string              `json:"by"`
+	CreatedAt     time.Time           `json:"createdAt"`
+}
+
+// SchemaVersion defines model for SchemaVersion.
+type SchemaVersion struct {
+	Version int64 `json:"version"`
+
+	// Breaking It is not compatible with the version before, from which an upcaster converts.
+	Breaking  bool      `json:"breaking"`
+	By        string    `json:"by"`
+	CreatedAt time.Time `json:"createdAt"`
 }
 
 // Scope What a key may do: `events:append`, `events:read`, `events:consume`, `documents:read`, `projections:write`,
@@ -1953,6 +2097,24 @@ type UpcasterTouches struct {
 	Aggregates []string `json:"aggregates"`
 }
 
+// Violation A rule of a schema that a value does not satisfy.
+type Violation struct {
+	// Where The place in the request, such as `events[3].data`.
+	Where string `json:"where,omitempty"`
+
+	// Pointer The place in the data as a JSON Pointer; empty: the whole.
+	Pointer string `json:"pointer"`
+
+	// Rule The keyword of the schema.
+	Rule string `json:"rule"`
+
+	// Message What is wrong.
+	Message string `json:"message"`
+
+	// Fix What to do about it.
+	Fix string `json:"fix"`
+}
+
 // Webhook defines model for Webhook.
 type Webhook struct {
 	Name string `json:"name"`
@@ -2257,6 +2419,9 @@ type EventsRemoved = Problem
 
 // Gone An error by RFC 9457.
 type Gone = Problem
+
+// IncompatibleSchema An error by RFC 9457.
+type IncompatibleSchema = Problem
 
 // InvalidDefinition An error by RFC 9457.
 type InvalidDefinition = Problem
@@ -2839,6 +3004,15 @@ type PutRetentionJSONRequestBody = RetentionRules
 
 // RunRetentionJSONRequestBody defines body for RunRetention for application/json ContentType.
 type RunRetentionJSONRequestBody = RetentionRun
+
+// PutSchemaRuleJSONRequestBody defines body for PutSchemaRule for application/json ContentType.
+type PutSchemaRuleJSONRequestBody = NewSchemaRule
+
+// PutSchemaJSONRequestBody defines body for PutSchema for application/json ContentType.
+type PutSchemaJSONRequestBody = NewSchema
+
+// CheckSchemaJSONRequestBody defines body for CheckSchema for application/json ContentType.
+type CheckSchemaJSONRequestBody = SchemaCheck
 
 // TakeSnapshotJSONRequestBody defines body for TakeSnapshot for application/json ContentType.
 type TakeSnapshotJSONRequestBody = NewSnapshot
@@ -3864,6 +4038,94 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/retention/{category}/run (the `RunRetention` operationId).
 	RunRetention(ctx context.Context, category Category, body RunRetentionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutSchemaRuleWithBody Say how the events of a category are checked
+	//
+	// With `enforce`, a request with an event that violates the schema of its type is refused as a whole, with `schema-violation`.
+	// With `warn` it is accepted, and the answer has the header `Schema-Violations`. With `off`, the default, nothing is checked.
+	// Every process follows the new rule within about a second.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /v1/schema-rules/{category} (the `PutSchemaRule` operationId).
+	PutSchemaRuleWithBody(ctx context.Context, category Category, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutSchemaRule Say how the events of a category are checked
+	//
+	// With `enforce`, a request with an event that violates the schema of its type is refused as a whole, with `schema-violation`.
+	// With `warn` it is accepted, and the answer has the header `Schema-Violations`. With `off`, the default, nothing is checked.
+	// Every process follows the new rule within about a second.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /v1/schema-rules/{category} (the `PutSchemaRule` operationId).
+	PutSchemaRule(ctx context.Context, category Category, body PutSchemaRuleJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListSchemas List event types with schemas, and the rules of categories
+	//
+	// Corresponds with GET /v1/schemas (the `ListSchemas` operationId).
+	ListSchemas(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteSchema Remove an event type's schema with all its versions
+	//
+	// Corresponds with DELETE /v1/schemas/{type} (the `DeleteSchema` operationId).
+	DeleteSchema(ctx context.Context, pType string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetSchema Get an event type's newest schema
+	//
+	// Corresponds with GET /v1/schemas/{type} (the `GetSchema` operationId).
+	GetSchema(ctx context.Context, pType string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutSchemaWithBody Add a version of an event type's schema
+	//
+	// The schema is a JSON Schema 2020-12. References lead to places in the same schema only, and patterns have the syntax of RE2.
+	// If it is the same as the newest version, no version is added. A schema that is not compatible with the versions before is
+	// refused with `conflict` and `violations`, unless an upcaster converts events of the newest version.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /v1/schemas/{type} (the `PutSchema` operationId).
+	PutSchemaWithBody(ctx context.Context, pType string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutSchema Add a version of an event type's schema
+	//
+	// The schema is a JSON Schema 2020-12. References lead to places in the same schema only, and patterns have the syntax of RE2.
+	// If it is the same as the newest version, no version is added. A schema that is not compatible with the versions before is
+	// refused with `conflict` and `violations`, unless an upcaster converts events of the newest version.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /v1/schemas/{type} (the `PutSchema` operationId).
+	PutSchema(ctx context.Context, pType string, body PutSchemaJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CheckSchemaWithBody Try a schema on events, and compare it with the stored ones
+	//
+	// Nothing is stored. Without `schema`, the events are checked against the stored schemas. Events of the log need the scope
+	// `events:read` as well. `last` means the last events of the type among the newest 20,000 of the log. With `from`, one request
+	// looks at some 20,000 events; continue from `next`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/schemas/{type}/check (the `CheckSchema` operationId).
+	CheckSchemaWithBody(ctx context.Context, pType string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CheckSchema Try a schema on events, and compare it with the stored ones
+	//
+	// Nothing is stored. Without `schema`, the events are checked against the stored schemas. Events of the log need the scope
+	// `events:read` as well. `last` means the last events of the type among the newest 20,000 of the log. With `from`, one request
+	// looks at some 20,000 events; continue from `next`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/schemas/{type}/check (the `CheckSchema` operationId).
+	CheckSchema(ctx context.Context, pType string, body CheckSchemaJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetSchemaVersion Get a version of an event type's schema
+	//
+	// The answer is the schema itself, as it was sent.
+	//
+	// Corresponds with GET /v1/schemas/{type}/versions/{version} (the `GetSchemaVersion` operationId).
+	GetSchemaVersion(ctx context.Context, pType string, version int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// SnapDocument Get a document without an envelope
 	//
@@ -6092,6 +6354,194 @@ func (c *Client) RunRetentionWithBody(ctx context.Context, category Category, co
 // Corresponds with POST /v1/retention/{category}/run (the `RunRetention` operationId).
 func (c *Client) RunRetention(ctx context.Context, category Category, body RunRetentionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewRunRetentionRequest(c.Server, category, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutSchemaRuleWithBody Say how the events of a category are checked
+//
+// With `enforce`, a request with an event that violates the schema of its type is refused as a whole, with `schema-violation`.
+// With `warn` it is accepted, and the answer has the header `Schema-Violations`. With `off`, the default, nothing is checked.
+// Every process follows the new rule within about a second.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /v1/schema-rules/{category} (the `PutSchemaRule` operationId).
+func (c *Client) PutSchemaRuleWithBody(ctx context.Context, category Category, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutSchemaRuleRequestWithBody(c.Server, category, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutSchemaRule Say how the events of a category are checked
+//
+// With `enforce`, a request with an event that violates the schema of its type is refused as a whole, with `schema-violation`.
+// With `warn` it is accepted, and the answer has the header `Schema-Violations`. With `off`, the default, nothing is checked.
+// Every process follows the new rule within about a second.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /v1/schema-rules/{category} (the `PutSchemaRule` operationId).
+func (c *Client) PutSchemaRule(ctx context.Context, category Category, body PutSchemaRuleJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutSchemaRuleRequest(c.Server, category, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListSchemas List event types with schemas, and the rules of categories
+//
+// Corresponds with GET /v1/schemas (the `ListSchemas` operationId).
+func (c *Client) ListSchemas(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListSchemasRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteSchema Remove an event type's schema with all its versions
+//
+// Corresponds with DELETE /v1/schemas/{type} (the `DeleteSchema` operationId).
+func (c *Client) DeleteSchema(ctx context.Context, pType string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteSchemaRequest(c.Server, pType)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetSchema Get an event type's newest schema
+//
+// Corresponds with GET /v1/schemas/{type} (the `GetSchema` operationId).
+func (c *Client) GetSchema(ctx context.Context, pType string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetSchemaRequest(c.Server, pType)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutSchemaWithBody Add a version of an event type's schema
+//
+// The schema is a JSON Schema 2020-12. References lead to places in the same schema only, and patterns have the syntax of RE2.
+// If it is the same as the newest version, no version is added. A schema that is not compatible with the versions before is
+// refused with `conflict` and `violations`, unless an upcaster converts events of the newest version.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /v1/schemas/{type} (the `PutSchema` operationId).
+func (c *Client) PutSchemaWithBody(ctx context.Context, pType string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutSchemaRequestWithBody(c.Server, pType, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutSchema Add a version of an event type's schema
+//
+// The schema is a JSON Schema 2020-12. References lead to places in the same schema only, and patterns have the syntax of RE2.
+// If it is the same as the newest version, no version is added. A schema that is not compatible with the versions before is
+// refused with `conflict` and `violations`, unless an upcaster converts events of the newest version.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /v1/schemas/{type} (the `PutSchema` operationId).
+func (c *Client) PutSchema(ctx context.Context, pType string, body PutSchemaJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutSchemaRequest(c.Server, pType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CheckSchemaWithBody Try a schema on events, and compare it with the stored ones
+//
+// Nothing is stored. Without `schema`, the events are checked against the stored schemas. Events of the log need the scope
+// `events:read` as well. `last` means the last events of the type among the newest 20,000 of the log. With `from`, one request
+// looks at some 20,000 events; continue from `next`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/schemas/{type}/check (the `CheckSchema` operationId).
+func (c *Client) CheckSchemaWithBody(ctx context.Context, pType string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCheckSchemaRequestWithBody(c.Server, pType, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CheckSchema Try a schema on events, and compare it with the stored ones
+//
+// Nothing is stored. Without `schema`, the events are checked against the stored schemas. Events of the log need the scope
+// `events:read` as well. `last` means the last events of the type among the newest 20,000 of the log. With `from`, one request
+// looks at some 20,000 events; continue from `next`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/schemas/{type}/check (the `CheckSchema` operationId).
+func (c *Client) CheckSchema(ctx context.Context, pType string, body CheckSchemaJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCheckSchemaRequest(c.Server, pType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetSchemaVersion Get a version of an event type's schema
+//
+// The answer is the schema itself, as it was sent.
+//
+// Corresponds with GET /v1/schemas/{type}/versions/{version} (the `GetSchemaVersion` operationId).
+func (c *Client) GetSchemaVersion(ctx context.Context, pType string, version int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetSchemaVersionRequest(c.Server, pType, version)
 	if err != nil {
 		return nil, err
 	}
@@ -11032,6 +11482,283 @@ func NewRunRetentionRequestWithBody(server string, category Category, contentTyp
 	return req, nil
 }
 
+// NewPutSchemaRuleRequest calls the generic PutSchemaRule builder with application/json body
+func NewPutSchemaRuleRequest(server string, category Category, body PutSchemaRuleJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPutSchemaRuleRequestWithBody(server, category, "application/json", bodyReader)
+}
+
+// NewPutSchemaRuleRequestWithBody constructs an http.Request for the PutSchemaRule method, with any body, and a specified content type
+func NewPutSchemaRuleRequestWithBody(server string, category Category, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "category", category, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/schema-rules/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListSchemasRequest constructs an http.Request for the ListSchemas method
+func NewListSchemasRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/schemas")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDeleteSchemaRequest constructs an http.Request for the DeleteSchema method
+func NewDeleteSchemaRequest(server string, pType string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/schemas/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetSchemaRequest constructs an http.Request for the GetSchema method
+func NewGetSchemaRequest(server string, pType string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/schemas/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewPutSchemaRequest calls the generic PutSchema builder with application/json body
+func NewPutSchemaRequest(server string, pType string, body PutSchemaJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPutSchemaRequestWithBody(server, pType, "application/json", bodyReader)
+}
+
+// NewPutSchemaRequestWithBody constructs an http.Request for the PutSchema method, with any body, and a specified content type
+func NewPutSchemaRequestWithBody(server string, pType string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/schemas/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewCheckSchemaRequest calls the generic CheckSchema builder with application/json body
+func NewCheckSchemaRequest(server string, pType string, body CheckSchemaJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCheckSchemaRequestWithBody(server, pType, "application/json", bodyReader)
+}
+
+// NewCheckSchemaRequestWithBody constructs an http.Request for the CheckSchema method, with any body, and a specified content type
+func NewCheckSchemaRequestWithBody(server string, pType string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/schemas/%s/check", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetSchemaVersionRequest constructs an http.Request for the GetSchemaVersion method
+func NewGetSchemaVersionRequest(server string, pType string, version int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "version", version, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/schemas/%s/versions/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewSnapDocumentRequest constructs an http.Request for the SnapDocument method
 func NewSnapDocumentRequest(server string, projection string, key string, params *SnapDocumentParams) (*http.Request, error) {
 	var err error
@@ -15298,6 +16025,102 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/retention/{category}/run (the `RunRetention` operationId).
 	RunRetentionWithResponse(ctx context.Context, category Category, body RunRetentionJSONRequestBody, reqEditors ...RequestEditorFn) (*RunRetentionResponse, error)
 
+	// PutSchemaRuleWithBodyWithResponse Say how the events of a category are checked
+	//
+	// With `enforce`, a request with an event that violates the schema of its type is refused as a whole, with `schema-violation`.
+	// With `warn` it is accepted, and the answer has the header `Schema-Violations`. With `off`, the default, nothing is checked.
+	// Every process follows the new rule within about a second.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/schema-rules/{category} (the `PutSchemaRule` operationId).
+	PutSchemaRuleWithBodyWithResponse(ctx context.Context, category Category, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutSchemaRuleResponse, error)
+
+	// PutSchemaRuleWithResponse Say how the events of a category are checked
+	//
+	// With `enforce`, a request with an event that violates the schema of its type is refused as a whole, with `schema-violation`.
+	// With `warn` it is accepted, and the answer has the header `Schema-Violations`. With `off`, the default, nothing is checked.
+	// Every process follows the new rule within about a second.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/schema-rules/{category} (the `PutSchemaRule` operationId).
+	PutSchemaRuleWithResponse(ctx context.Context, category Category, body PutSchemaRuleJSONRequestBody, reqEditors ...RequestEditorFn) (*PutSchemaRuleResponse, error)
+
+	// ListSchemasWithResponse List event types with schemas, and the rules of categories
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/schemas (the `ListSchemas` operationId).
+	ListSchemasWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListSchemasResponse, error)
+
+	// DeleteSchemaWithResponse Remove an event type's schema with all its versions
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /v1/schemas/{type} (the `DeleteSchema` operationId).
+	DeleteSchemaWithResponse(ctx context.Context, pType string, reqEditors ...RequestEditorFn) (*DeleteSchemaResponse, error)
+
+	// GetSchemaWithResponse Get an event type's newest schema
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/schemas/{type} (the `GetSchema` operationId).
+	GetSchemaWithResponse(ctx context.Context, pType string, reqEditors ...RequestEditorFn) (*GetSchemaResponse, error)
+
+	// PutSchemaWithBodyWithResponse Add a version of an event type's schema
+	//
+	// The schema is a JSON Schema 2020-12. References lead to places in the same schema only, and patterns have the syntax of RE2.
+	// If it is the same as the newest version, no version is added. A schema that is not compatible with the versions before is
+	// refused with `conflict` and `violations`, unless an upcaster converts events of the newest version.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/schemas/{type} (the `PutSchema` operationId).
+	PutSchemaWithBodyWithResponse(ctx context.Context, pType string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutSchemaResponse, error)
+
+	// PutSchemaWithResponse Add a version of an event type's schema
+	//
+	// The schema is a JSON Schema 2020-12. References lead to places in the same schema only, and patterns have the syntax of RE2.
+	// If it is the same as the newest version, no version is added. A schema that is not compatible with the versions before is
+	// refused with `conflict` and `violations`, unless an upcaster converts events of the newest version.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/schemas/{type} (the `PutSchema` operationId).
+	PutSchemaWithResponse(ctx context.Context, pType string, body PutSchemaJSONRequestBody, reqEditors ...RequestEditorFn) (*PutSchemaResponse, error)
+
+	// CheckSchemaWithBodyWithResponse Try a schema on events, and compare it with the stored ones
+	//
+	// Nothing is stored. Without `schema`, the events are checked against the stored schemas. Events of the log need the scope
+	// `events:read` as well. `last` means the last events of the type among the newest 20,000 of the log. With `from`, one request
+	// looks at some 20,000 events; continue from `next`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/schemas/{type}/check (the `CheckSchema` operationId).
+	CheckSchemaWithBodyWithResponse(ctx context.Context, pType string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CheckSchemaResponse, error)
+
+	// CheckSchemaWithResponse Try a schema on events, and compare it with the stored ones
+	//
+	// Nothing is stored. Without `schema`, the events are checked against the stored schemas. Events of the log need the scope
+	// `events:read` as well. `last` means the last events of the type among the newest 20,000 of the log. With `from`, one request
+	// looks at some 20,000 events; continue from `next`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/schemas/{type}/check (the `CheckSchema` operationId).
+	CheckSchemaWithResponse(ctx context.Context, pType string, body CheckSchemaJSONRequestBody, reqEditors ...RequestEditorFn) (*CheckSchemaResponse, error)
+
+	// GetSchemaVersionWithResponse Get a version of an event type's schema
+	//
+	// The answer is the schema itself, as it was sent.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/schemas/{type}/versions/{version} (the `GetSchemaVersion` operationId).
+	GetSchemaVersionWithResponse(ctx context.Context, pType string, version int64, reqEditors ...RequestEditorFn) (*GetSchemaVersionResponse, error)
+
 	// SnapDocumentWithResponse Get a document without an envelope
 	//
 	// Returns the document itself as the body, without an envelope. The `ETag` changes whenever the document does, also by a
@@ -16816,6 +17639,11 @@ func (r SendCommandResponse) ContentType() string {
 	return ""
 }
 
+// AppendResponse201Headers the declared response headers of an HTTP 201 response for Append
+type AppendResponse201Headers struct {
+	SchemaViolations *int
+}
+
 type AppendResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -16829,6 +17657,8 @@ type AppendResponse struct {
 	ApplicationproblemJSON422 *Refused
 	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
 	ApplicationproblemJSONDefault *Problem
+	// Headers201 the parsed response headers for an HTTP 201 response
+	Headers201 *AppendResponse201Headers
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -19304,6 +20134,11 @@ func (r ListProjectionVersionsResponse) ContentType() string {
 	return ""
 }
 
+// PublishResponse201Headers the declared response headers of an HTTP 201 response for Publish
+type PublishResponse201Headers struct {
+	SchemaViolations *int
+}
+
 type PublishResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -19317,6 +20152,8 @@ type PublishResponse struct {
 	ApplicationproblemJSON422 *Refused
 	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
 	ApplicationproblemJSONDefault *Problem
+	// Headers201 the parsed response headers for an HTTP 201 response
+	Headers201 *PublishResponse201Headers
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -19635,6 +20472,391 @@ func (r RunRetentionResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r RunRetentionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PutSchemaRuleResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SchemaRule
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PutSchemaRuleResponse) GetJSON200() *SchemaRule {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PutSchemaRuleResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PutSchemaRuleResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutSchemaRuleResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutSchemaRuleResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutSchemaRuleResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListSchemasResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SchemaList
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListSchemasResponse) GetJSON200() *SchemaList {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListSchemasResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListSchemasResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListSchemasResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListSchemasResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListSchemasResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteSchemaResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r DeleteSchemaResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DeleteSchemaResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteSchemaResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteSchemaResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteSchemaResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteSchemaResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetSchemaResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *EventSchema
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetSchemaResponse) GetJSON200() *EventSchema {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetSchemaResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetSchemaResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetSchemaResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetSchemaResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetSchemaResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetSchemaResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PutSchemaResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *EventSchema
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *EventSchema
+	// ApplicationproblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationproblemJSON409 *IncompatibleSchema
+	// ApplicationproblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationproblemJSON422 *InvalidDefinition
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PutSchemaResponse) GetJSON200() *EventSchema {
+	return r.JSON200
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r PutSchemaResponse) GetJSON201() *EventSchema {
+	return r.JSON201
+}
+
+// GetApplicationproblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r PutSchemaResponse) GetApplicationproblemJSON409() *IncompatibleSchema {
+	return r.ApplicationproblemJSON409
+}
+
+// GetApplicationproblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r PutSchemaResponse) GetApplicationproblemJSON422() *InvalidDefinition {
+	return r.ApplicationproblemJSON422
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PutSchemaResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PutSchemaResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutSchemaResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutSchemaResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutSchemaResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CheckSchemaResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SchemaCheckResult
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationproblemJSON422 *InvalidDefinition
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r CheckSchemaResponse) GetJSON200() *SchemaCheckResult {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r CheckSchemaResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r CheckSchemaResponse) GetApplicationproblemJSON422() *InvalidDefinition {
+	return r.ApplicationproblemJSON422
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r CheckSchemaResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CheckSchemaResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CheckSchemaResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CheckSchemaResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CheckSchemaResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetSchemaVersionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *JSON
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetSchemaVersionResponse) GetJSON200() *JSON {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetSchemaVersionResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetSchemaVersionResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetSchemaVersionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetSchemaVersionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetSchemaVersionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetSchemaVersionResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -20011,7 +21233,8 @@ type AppendToStreamResponse200Headers struct {
 
 // AppendToStreamResponse201Headers the declared response headers of an HTTP 201 response for AppendToStream
 type AppendToStreamResponse201Headers struct {
-	ETag *string
+	ETag             *string
+	SchemaViolations *int
 }
 
 type AppendToStreamResponse struct {
@@ -24582,6 +25805,162 @@ func (c *ClientWithResponses) RunRetentionWithResponse(ctx context.Context, cate
 	return ParseRunRetentionResponse(rsp)
 }
 
+// PutSchemaRuleWithBodyWithResponse Say how the events of a category are checked
+//
+// With `enforce`, a request with an event that violates the schema of its type is refused as a whole, with `schema-violation`.
+// With `warn` it is accepted, and the answer has the header `Schema-Violations`. With `off`, the default, nothing is checked.
+// Every process follows the new rule within about a second.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/schema-rules/{category} (the `PutSchemaRule` operationId).
+func (c *ClientWithResponses) PutSchemaRuleWithBodyWithResponse(ctx context.Context, category Category, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutSchemaRuleResponse, error) {
+	rsp, err := c.PutSchemaRuleWithBody(ctx, category, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutSchemaRuleResponse(rsp)
+}
+
+// PutSchemaRuleWithResponse Say how the events of a category are checked
+//
+// With `enforce`, a request with an event that violates the schema of its type is refused as a whole, with `schema-violation`.
+// With `warn` it is accepted, and the answer has the header `Schema-Violations`. With `off`, the default, nothing is checked.
+// Every process follows the new rule within about a second.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/schema-rules/{category} (the `PutSchemaRule` operationId).
+func (c *ClientWithResponses) PutSchemaRuleWithResponse(ctx context.Context, category Category, body PutSchemaRuleJSONRequestBody, reqEditors ...RequestEditorFn) (*PutSchemaRuleResponse, error) {
+	rsp, err := c.PutSchemaRule(ctx, category, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutSchemaRuleResponse(rsp)
+}
+
+// ListSchemasWithResponse List event types with schemas, and the rules of categories
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/schemas (the `ListSchemas` operationId).
+func (c *ClientWithResponses) ListSchemasWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListSchemasResponse, error) {
+	rsp, err := c.ListSchemas(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListSchemasResponse(rsp)
+}
+
+// DeleteSchemaWithResponse Remove an event type's schema with all its versions
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /v1/schemas/{type} (the `DeleteSchema` operationId).
+func (c *ClientWithResponses) DeleteSchemaWithResponse(ctx context.Context, pType string, reqEditors ...RequestEditorFn) (*DeleteSchemaResponse, error) {
+	rsp, err := c.DeleteSchema(ctx, pType, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteSchemaResponse(rsp)
+}
+
+// GetSchemaWithResponse Get an event type's newest schema
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/schemas/{type} (the `GetSchema` operationId).
+func (c *ClientWithResponses) GetSchemaWithResponse(ctx context.Context, pType string, reqEditors ...RequestEditorFn) (*GetSchemaResponse, error) {
+	rsp, err := c.GetSchema(ctx, pType, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetSchemaResponse(rsp)
+}
+
+// PutSchemaWithBodyWithResponse Add a version of an event type's schema
+//
+// The schema is a JSON Schema 2020-12. References lead to places in the same schema only, and patterns have the syntax of RE2.
+// If it is the same as the newest version, no version is added. A schema that is not compatible with the versions before is
+// refused with `conflict` and `violations`, unless an upcaster converts events of the newest version.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/schemas/{type} (the `PutSchema` operationId).
+func (c *ClientWithResponses) PutSchemaWithBodyWithResponse(ctx context.Context, pType string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutSchemaResponse, error) {
+	rsp, err := c.PutSchemaWithBody(ctx, pType, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutSchemaResponse(rsp)
+}
+
+// PutSchemaWithResponse Add a version of an event type's schema
+//
+// The schema is a JSON Schema 2020-12. References lead to places in the same schema only, and patterns have the syntax of RE2.
+// If it is the same as the newest version, no version is added. A schema that is not compatible with the versions before is
+// refused with `conflict` and `violations`, unless an upcaster converts events of the newest version.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/schemas/{type} (the `PutSchema` operationId).
+func (c *ClientWithResponses) PutSchemaWithResponse(ctx context.Context, pType string, body PutSchemaJSONRequestBody, reqEditors ...RequestEditorFn) (*PutSchemaResponse, error) {
+	rsp, err := c.PutSchema(ctx, pType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutSchemaResponse(rsp)
+}
+
+// CheckSchemaWithBodyWithResponse Try a schema on events, and compare it with the stored ones
+//
+// Nothing is stored. Without `schema`, the events are checked against the stored schemas. Events of the log need the scope
+// `events:read` as well. `last` means the last events of the type among the newest 20,000 of the log. With `from`, one request
+// looks at some 20,000 events; continue from `next`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/schemas/{type}/check (the `CheckSchema` operationId).
+func (c *ClientWithResponses) CheckSchemaWithBodyWithResponse(ctx context.Context, pType string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CheckSchemaResponse, error) {
+	rsp, err := c.CheckSchemaWithBody(ctx, pType, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCheckSchemaResponse(rsp)
+}
+
+// CheckSchemaWithResponse Try a schema on events, and compare it with the stored ones
+//
+// Nothing is stored. Without `schema`, the events are checked against the stored schemas. Events of the log need the scope
+// `events:read` as well. `last` means the last events of the type among the newest 20,000 of the log. With `from`, one request
+// looks at some 20,000 events; continue from `next`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/schemas/{type}/check (the `CheckSchema` operationId).
+func (c *ClientWithResponses) CheckSchemaWithResponse(ctx context.Context, pType string, body CheckSchemaJSONRequestBody, reqEditors ...RequestEditorFn) (*CheckSchemaResponse, error) {
+	rsp, err := c.CheckSchema(ctx, pType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCheckSchemaResponse(rsp)
+}
+
+// GetSchemaVersionWithResponse Get a version of an event type's schema
+//
+// The answer is the schema itself, as it was sent.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/schemas/{type}/versions/{version} (the `GetSchemaVersion` operationId).
+func (c *ClientWithResponses) GetSchemaVersionWithResponse(ctx context.Context, pType string, version int64, reqEditors ...RequestEditorFn) (*GetSchemaVersionResponse, error) {
+	rsp, err := c.GetSchemaVersion(ctx, pType, version, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetSchemaVersionResponse(rsp)
+}
+
 // SnapDocumentWithResponse Get a document without an envelope
 //
 // Returns the document itself as the body, without an envelope. The `ETag` changes whenever the document does, also by a
@@ -26442,6 +27821,19 @@ func ParseAppendResponse(rsp *http.Response) (*AppendResponse, error) {
 		}
 		response.ApplicationproblemJSONDefault = &dest
 
+	}
+
+	switch {
+	case rsp.StatusCode == 201:
+		var headers AppendResponse201Headers
+		if values := rsp.Header.Values("Schema-Violations"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Schema-Violations", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.SchemaViolations = &value
+		}
+		response.Headers201 = &headers
 	}
 
 	return response, nil
@@ -28410,6 +29802,19 @@ func ParsePublishResponse(rsp *http.Response) (*PublishResponse, error) {
 
 	}
 
+	switch {
+	case rsp.StatusCode == 201:
+		var headers PublishResponse201Headers
+		if values := rsp.Header.Values("Schema-Violations"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Schema-Violations", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.SchemaViolations = &value
+		}
+		response.Headers201 = &headers
+	}
+
 	return response, nil
 }
 
@@ -28589,6 +29994,289 @@ func ParseRunRetentionResponse(rsp *http.Response) (*RunRetentionResponse, error
 			return nil, err
 		}
 		response.JSON202 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePutSchemaRuleResponse parses an HTTP response from a PutSchemaRuleWithResponse call
+func ParsePutSchemaRuleResponse(rsp *http.Response) (*PutSchemaRuleResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutSchemaRuleResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SchemaRule
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListSchemasResponse parses an HTTP response from a ListSchemasWithResponse call
+func ParseListSchemasResponse(rsp *http.Response) (*ListSchemasResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListSchemasResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SchemaList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteSchemaResponse parses an HTTP response from a DeleteSchemaWithResponse call
+func ParseDeleteSchemaResponse(rsp *http.Response) (*DeleteSchemaResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteSchemaResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetSchemaResponse parses an HTTP response from a GetSchemaWithResponse call
+func ParseGetSchemaResponse(rsp *http.Response) (*GetSchemaResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetSchemaResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest EventSchema
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePutSchemaResponse parses an HTTP response from a PutSchemaWithResponse call
+func ParsePutSchemaResponse(rsp *http.Response) (*PutSchemaResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutSchemaResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest EventSchema
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest EventSchema
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest IncompatibleSchema
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest InvalidDefinition
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCheckSchemaResponse parses an HTTP response from a CheckSchemaWithResponse call
+func ParseCheckSchemaResponse(rsp *http.Response) (*CheckSchemaResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CheckSchemaResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SchemaCheckResult
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest InvalidDefinition
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetSchemaVersionResponse parses an HTTP response from a GetSchemaVersionWithResponse call
+func ParseGetSchemaVersionResponse(rsp *http.Response) (*GetSchemaVersionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetSchemaVersionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest JSON
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
 		var dest NotFound
@@ -29022,6 +30710,13 @@ func ParseAppendToStreamResponse(rsp *http.Response) (*AppendToStreamResponse, e
 				return nil, err
 			}
 			headers.ETag = &value
+		}
+		if values := rsp.Header.Values("Schema-Violations"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Schema-Violations", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.SchemaViolations = &value
 		}
 		response.Headers201 = &headers
 	}

@@ -3,6 +3,7 @@ package domain
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Code lets a client tell errors apart. The set of codes is closed. The API gives each code one HTTP status and one
@@ -33,6 +34,7 @@ const (
 	CodeEventsRemoved      Code = "events-removed"      // retention removed events that it needs; acceptLoss overrides
 	CodeNotCaughtUp        Code = "not-caught-up"       // minPosition was not reached within the time limit
 	CodeFaulted            Code = "faulted"             // the projection or aggregate met an event that it cannot fold
+	CodeSchemaViolation    Code = "schema-violation"    // an event does not fit the schema of its type; nothing was written
 	CodeRefused            Code = "refused"             // an inline projection cannot fold an event; nothing was written
 	CodeRejected           Code = "rejected"            // a command's rule does not hold; Reason is the rule's code
 	CodeQuotaExceeded      Code = "quota-exceeded"      // the tenant may have no more things of this kind
@@ -51,6 +53,27 @@ type Error struct {
 	Stream         string   // the affected stream, if the request has several
 	Reason         string   // with CodeRejected: what the command's definition calls it
 	Parts          []*Error // the single errors, if Message summarizes several
+	Violations     []Violation
+}
+
+// Violation is one rule of a schema that a value does not satisfy, or that makes a schema incompatible with another one.
+type Violation struct {
+	Where   string // the place in the request, such as "events[3].data"; may be empty
+	Pointer string // the place in the value or the schema, as a JSON Pointer; empty: the whole
+	Rule    string // the keyword
+	Message string // what is wrong
+	Fix     string // what to do about it
+}
+
+// Placed returns a copy of the error whose places in the request are replaced by what place returns for them.
+func (e *Error) Placed(place func(where string) string) *Error {
+	placed := *e
+	placed.Where = place(e.Where)
+	placed.Violations = slices.Clone(e.Violations)
+	for i := range placed.Violations {
+		placed.Violations[i].Where = place(placed.Violations[i].Where)
+	}
+	return &placed
 }
 
 // Errorf returns an *Error; where may be empty.

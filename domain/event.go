@@ -142,6 +142,8 @@ type Appended struct {
 	Streams   []AppendedStream
 	Position  int64 // the highest position of the request's events
 	Duplicate bool  // every event already existed; these are the original positions, and nothing was written
+	// Violations counts the events that violate their schemas, in categories that only warn.
+	Violations int
 }
 
 // Direction is the order in which events are read.

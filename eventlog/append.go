@@ -96,7 +96,7 @@ func (s *Log) newRequest(a domain.Append) (*request, error) {
 	for i := range a.Streams {
 		stream := &a.Streams[i]
 		if len(stream.Events) == 0 {
-			return nil, domain.Errorf(domain.CodeInvalidRequest, place(a, i, -1, "events"), "no events to append")
+			return nil, domain.Errorf(domain.CodeInvalidRequest, Place(a, i, -1, "events"), "no events to append")
 		}
 		r.events += len(stream.Events)
 		r.bytes += int64(len(stream.Stream))
@@ -109,7 +109,7 @@ func (s *Log) newRequest(a domain.Append) (*request, error) {
 		for i := range a.Streams {
 			stream := &a.Streams[i]
 			if _, repeated := streams[stream.Stream]; repeated && stream.Expected != domain.Any {
-				return nil, domain.Errorf(domain.CodeInvalidRequest, place(a, i, -1, "expectedVersion"),
+				return nil, domain.Errorf(domain.CodeInvalidRequest, Place(a, i, -1, "expectedVersion"),
 					"the stream %q is repeated in the request; a repetition must expect any, because its version was checked at the first", stream.Stream)
 			}
 			streams[stream.Stream] = struct{}{}
@@ -122,7 +122,7 @@ func (s *Log) newRequest(a domain.Append) (*request, error) {
 			e := &events[j]
 			r.bytes += int64(len(e.Data) + len(e.Metadata) + len(e.Type) + eventOverhead)
 			if len(e.Data) == 0 {
-				return nil, domain.Errorf(domain.CodeInvalidJSON, place(a, i, j, "data"), "the event has no data; null is allowed")
+				return nil, domain.Errorf(domain.CodeInvalidJSON, Place(a, i, j, "data"), "the event has no data; null is allowed")
 			}
 			id := e.ID
 			if id.IsZero() {
@@ -138,7 +138,7 @@ func (s *Log) newRequest(a domain.Append) (*request, error) {
 		for n, id := range r.ids {
 			if _, twice := ids[id]; twice {
 				i, j := r.place(n)
-				return nil, domain.Errorf(domain.CodeDuplicateID, place(a, i, j, "id"), "the event id %s is in the request twice", id)
+				return nil, domain.Errorf(domain.CodeDuplicateID, Place(a, i, j, "id"), "the event id %s is in the request twice", id)
 			}
 			ids[id] = struct{}{}
 		}
@@ -158,9 +158,9 @@ func (r *request) place(n int) (stream, event int) {
 	return len(r.append.Streams), 0
 }
 
-// place names a field of a request: "events[3].id", or "streams[1].events[3].id" if there are several streams. event -1
+// Place names a field of a request: "events[3].id", or "streams[1].events[3].id" if there are several streams. event -1
 // means the stream itself.
-func place(a domain.Append, stream, event int, field string) string {
+func Place(a domain.Append, stream, event int, field string) string {
 	prefix := ""
 	if len(a.Streams) > 1 {
 		prefix = fmt.Sprintf("streams[%d].", stream)
@@ -210,7 +210,7 @@ func (r *request) answerFound() (answered bool, _ domain.Appended, _ error) {
 		return false, domain.Appended{}, nil
 	case other >= 0:
 		i, j := r.place(other)
-		err := domain.Errorf(domain.CodeEventIDConflict, place(r.append, i, j, "id"),
+		err := domain.Errorf(domain.CodeEventIDConflict, Place(r.append, i, j, "id"),
 			"the event id %s is in the log already, at position %d, with another stream, type or data", r.ids[other], r.found[other].position)
 		err.Stream = r.append.Streams[i].Stream
 		return true, domain.Appended{}, err

@@ -276,7 +276,7 @@ func (r *request) refusal(err error) error {
 	for n, id := range r.ids {
 		if id.String() == refused.Where {
 			i, j := r.place(n)
-			refused.Where, refused.Stream = place(r.append, i, j, "data"), r.append.Streams[i].Stream
+			refused.Where, refused.Stream = Place(r.append, i, j, "data"), r.append.Streams[i].Stream
 			break
 		}
 	}

@@ -52,6 +52,7 @@ type DB struct {
 	ProjectionsChanged Subscribers[struct{}]
 	RetentionChanged   Subscribers[domain.TenantID]
 	WebhooksChanged    Subscribers[domain.TenantID]
+	SchemasChanged     Subscribers[domain.TenantID]
 
 	// Unprintable is called when a read fails on rows that PostgreSQL cannot print. It makes them readable and returns
 	// their number; the read is then repeated. It must be set before the first read; nil: such reads fail.

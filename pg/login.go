@@ -52,6 +52,8 @@ var rights = map[migrations.Role]struct{ needs, mustNot map[string]string }{
 			"manifold.replays":            "select insert update delete",
 			"manifold.retention_policies": "select insert update delete", "manifold.retention_floors": "select",
 			"manifold.build_losses": "select insert update delete",
+			"manifold.schema_sets":  "select insert update delete", "manifold.schema_types": "select insert update delete",
+			"manifold.schema_versions": "select insert update delete", "manifold.schema_rules": "select insert update delete",
 		},
 		mustNot: map[string]string{
 			"manifold.events": "update delete truncate", "manifold.logs": "delete truncate", "manifold.keys": "select insert update delete",

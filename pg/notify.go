@@ -21,6 +21,7 @@ const (
 	RetriesChannel     = "manifold_retries"     // the payload is the tenant, the projection's owner and its name
 	RetentionChannel   = "manifold_retention"   // the payload is the tenant
 	WebhooksChannel    = "manifold_webhooks"    // the payload is the tenant
+	SchemasChannel     = "manifold_schemas"     // the payload is the tenant
 )
 
 // ListenerName precedes a process's id in the names of listening connections.

@@ -21,6 +21,9 @@ func (p *Process) startBackground(ctx context.Context) {
 	start("follow changes of keys", func(ctx context.Context) error {
 		return p.store.ListenKeys(ctx, p.keys.Forget)
 	})
+	start("follow changes of schemas", func(ctx context.Context) error {
+		return p.store.ListenSchemas(ctx, p.schemas.Notice)
+	})
 	// Appends make snapshots due in every role.
 	start("take snapshots", p.states.Run)
 	for name, d := range p.databases {

@@ -31,6 +31,7 @@ import (
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/rebuild"
 	"github.com/manifold-es/manifold/retention"
+	"github.com/manifold-es/manifold/schema"
 	"github.com/manifold-es/manifold/tables"
 	"github.com/manifold-es/manifold/telemetry"
 	"github.com/manifold-es/manifold/upcasting"
@@ -51,6 +52,7 @@ type Process struct {
 	keys        *auth.Keys
 	budget      *budget.Requests // limits the cost of requests that fold
 	upcasters   *upcasting.Upcasters
+	schemas     *schema.Schemas
 	states      *aggregate.States
 	inline      *projection.Inline
 	catalog     *projection.Catalog

@@ -14,21 +14,21 @@ import (
 	"github.com/manifold-es/manifold/delivery/consume"
 	"github.com/manifold-es/manifold/delivery/reactor"
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/listen"
 	"github.com/manifold-es/manifold/retention"
+	"github.com/manifold-es/manifold/schema"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// appender appends to the log. It reports each append to the states, which take the snapshots that the append makes
-// due.
+// appender appends with append: schema.Schemas.Append for what clients send, and the log's for changes of projections. It
+// reports each append to the states, which take the snapshots that the append makes due.
 type appender struct {
-	log    *eventlog.Log
+	append func(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error)
 	states *aggregate.States
 }
 
 func (a appender) Append(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error) {
-	appended, err := a.log.Append(ctx, tenant, request)
+	appended, err := a.append(ctx, tenant, request)
 	if err == nil {
 		a.states.Appended(tenant, appended)
 	}
@@ -61,6 +61,12 @@ func (p *Process) wire(e Extensions) error {
 	if p.upcasters, err = upcasting.New(p.store.Registry, p.store.Log, p.budget); err != nil {
 		return err
 	}
+	p.schemas, err = schema.New(schema.Config{
+		Store: p.store.SchemaTables, Events: p.store.Log, Upcasters: p.upcasters, Requests: p.budget, Log: p.log, Violated: p.metrics.SchemasViolated,
+	})
+	if err != nil {
+		return err
+	}
 	if p.states, err = aggregate.New(aggregate.Config{Store: p.store.AggregateTables, Events: p.store.Log, Upcasters: p.upcasters, Requests: p.budget, Log: p.log}); err != nil {
 		return err
 	}
@@ -81,7 +87,7 @@ func (p *Process) wire(e Extensions) error {
 	}
 	sources = append(sources, p.webhooks, p.reactors, p.changes) // of the groups that the service itself consumes
 	p.consumers = consume.New(consume.Config{Heads: p.store.Heads, Sources: sources, Owns: p.members.Owns, Log: p.log})
-	appends := appender{p.store.Log, p.states}
+	appends := appender{p.schemas.Append, p.states}
 	commands := aggregate.NewCommands(p.states, appends, p.metrics.Decided)
 	for _, decider := range e.Deciders {
 		if err := commands.Register(decider.Category, decider.Command, decider.Decide); err != nil {
@@ -96,7 +102,7 @@ func (p *Process) wireAPI(appends appender, commands *aggregate.Commands) error 
 	var err error
 	p.api, err = api.New(api.Config{
 		Log: p.store.Log, Appends: appends, Commands: commands, Keys: p.keys, KeyTables: p.store.KeyTables, Tenants: p.store.TenantTables,
-		Members: p.store.MemberTables, Aggregates: p.states, Projections: p.catalog, Rebuilds: p.rebuilds, Upcasters: p.upcasters,
+		Members: p.store.MemberTables, Aggregates: p.states, Projections: p.catalog, Rebuilds: p.rebuilds, Upcasters: p.upcasters, Schemas: p.schemas,
 		Follower: p.tails, Groups: p.groups, Webhooks: p.webhooks, Retention: p.retention,
 		Ready: p.checks, Metrics: p.metrics.Handler(), AdminMetrics: p.admin != nil, AdminOperator: p.config.Admin.Exclusive, Known: listen.Known, TenantRequests: p.config.Limits.TenantRequests, Logger: p.log,
 		BodyBytes: int64(p.config.Limits.QueueBytes), TenantBodyBytes: int64(p.config.Limits.TenantQueueBytes),

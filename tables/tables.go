@@ -19,6 +19,7 @@ import (
 	"github.com/manifold-es/manifold/pg"
 	"github.com/manifold-es/manifold/projection/registry"
 	"github.com/manifold-es/manifold/retention"
+	"github.com/manifold-es/manifold/schema"
 	"github.com/manifold-es/manifold/tenant"
 )
 
@@ -46,6 +47,7 @@ type (
 	ErasureTables   = erasure.Postgres
 	MemberTables    = members.Postgres
 	RetentionTables = retention.Postgres
+	SchemaTables    = schema.Postgres
 	GroupTables     = group.Postgres
 	TenantTables    = tenant.Tenants
 	WebhookTables   = webhook.Postgres
@@ -62,6 +64,7 @@ type Tables struct {
 	*ErasureTables
 	*MemberTables
 	*RetentionTables
+	*SchemaTables
 	*GroupTables
 	*WebhookTables
 }
@@ -75,7 +78,7 @@ func Open(ctx context.Context, c Config) (*Tables, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Tables{DB: db, TenantTables: tenant.New(db), AggregateTables: aggregate.NewPostgres(db), KeyTables: auth.NewPostgres(db), MemberTables: members.NewPostgres(db)}
+	t := &Tables{DB: db, TenantTables: tenant.New(db), AggregateTables: aggregate.NewPostgres(db), SchemaTables: schema.NewPostgres(db), KeyTables: auth.NewPostgres(db), MemberTables: members.NewPostgres(db)}
 	t.Log = eventlog.New(db, eventlog.Config{
 		QueueBytes: c.QueueBytes, TotalQueueBytes: c.TotalQueueBytes, AppendTimeout: c.AppendTimeout, Inline: c.Inline, Observer: c.Observer,
 	})

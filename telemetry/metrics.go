@@ -41,6 +41,7 @@ type Metrics struct {
 	commands      *commands
 	egresses      *egresses
 	eventsRemoved prometheus.Counter
+	violations    *prometheus.CounterVec
 }
 
 // NewMetrics returns metrics in a new registry, which also contains the metrics of the Go runtime and the process.
@@ -95,6 +96,9 @@ func NewMetrics(version string) *Metrics {
 		commands:      newCommands(),
 		egresses:      newEgresses(),
 		eventsRemoved: newEventsRemoved(),
+		violations: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "manifold_schema_violations_total", Help: "Events that violated the schemas of their types: accepted ones (warn) and refused ones (enforce).",
+		}, []string{"mode"}),
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "manifold_build_info", Help: "1, with the program's version.", ConstLabels: prometheus.Labels{"version": version},
@@ -108,7 +112,7 @@ func NewMetrics(version string) *Metrics {
 	m.registry.MustRegister(m.reactors.collectors()...)
 	m.registry.MustRegister(m.commands.collectors()...)
 	m.registry.MustRegister(m.egresses.collectors()...)
-	m.registry.MustRegister(m.eventsRemoved)
+	m.registry.MustRegister(m.eventsRemoved, m.violations)
 	return m
 }
 
@@ -138,6 +142,11 @@ func (m *Metrics) Request(method, route string, status int, took time.Duration) 
 
 // Read counts events returned to a reader.
 func (m *Metrics) Read(events int) { m.readEvents.Add(float64(events)) }
+
+// SchemasViolated counts events that violate their schemas. mode is warn or enforce.
+func (m *Metrics) SchemasViolated(mode string, events int) {
+	m.violations.WithLabelValues(mode).Add(float64(events))
+}
 
 // Imported counts events appended by an import.
 func (m *Metrics) Imported(events int) { m.importedEvents.Add(float64(events)) }

@@ -49,6 +49,7 @@ func TestMetrics(t *testing.T) {
 	m.Followed("sse", 4)
 	m.EventsRemoved(8)
 	m.Decided("rejected", 3, time.Second)
+	m.SchemasViolated("warn", 7)
 	m.Delivered("http", 3)
 	m.Acked(2, time.Second)
 	m.Nacked("park", 1)
@@ -70,6 +71,7 @@ func TestMetrics(t *testing.T) {
 	m.CollectEgress(func(yield func(string, bool, time.Duration)) { yield("orders", true, 4*time.Second) })
 	shown := scrape(t, m)
 	for _, line := range []string{
+		`manifold_schema_violations_total{mode="warn"} 7`,
 		`egress_messages_total{egress="orders",outcome="acked"} 5`,
 		`egress_messages_total{egress="orders",outcome="failed"} 3`,
 		`egress_messages_total{egress="orders",outcome="refused"} 1`,

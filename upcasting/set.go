@@ -1,6 +1,7 @@
 package upcasting
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"slices"
@@ -217,6 +218,25 @@ func schemaVersion(metadata []byte) (version int64, others []byte, ok bool) {
 		return 0, nil, false
 	}
 	return version, others, true
+}
+
+// NamedVersion returns the schema version that an event's metadata names; ok is false if it names none, or an invalid
+// one. The metadata may be as a client sent it.
+func NamedVersion(metadata []byte) (version int64, ok bool) {
+	// An escape may hide the name.
+	if len(metadata) == 0 || !bytes.Contains(metadata, []byte("schemaVersion")) && bytes.IndexByte(metadata, '\\') < 0 || metadata[0] != '{' {
+		return 0, false
+	}
+	scanner := domain.NewStoredJSONScanner(metadata)
+	err := scanner.Object(func(name string) error {
+		value, err := scanner.Value()
+		if err == nil && name == "schemaVersion" {
+			version, ok = wholeNumber(value)
+			ok = ok && string(value) != "null"
+		}
+		return err
+	})
+	return version, ok && err == nil
 }
 
 // wholeNumber reads a schema version; null is version 1.

@@ -563,6 +563,25 @@ type EventList struct {
 	Events []Event `json:"events"`
 }
 
+// EventSchema defines model for EventSchema.
+type EventSchema struct {
+	Type string `json:"type"`
+
+	// Version The newest version.
+	Version int64 `json:"version"`
+
+	// Compatibility backward: a new version accepts all data of the old one. forward: the old version accepts all data of the new one. full:
+	// both. The transitive ones compare with all versions since the last breaking one, the others with the newest.
+	Compatibility SchemaCompatibility `json:"compatibility"`
+
+	// Default The version for events that name no `schemaVersion`: the newest before the first breaking one.
+	Default int64           `json:"default"`
+	Schema  json.RawMessage `json:"schema"`
+
+	// Versions The oldest first.
+	Versions []SchemaVersion `json:"versions"`
+}
+
 // EventType What happened, such as OrderPlaced: letters, digits and `_.:/+-`.
 type EventType = string
 
@@ -709,6 +728,9 @@ type ImportLine struct {
 
 // ImportProgress defines model for ImportProgress.
 type ImportProgress struct {
+	// Violations Appended lines that violate the schemas of their types, in categories that only warn.
+	Violations int64 `json:"violations,omitempty"`
+
 	// Lines Read so far; empty lines too.
 	Lines    int64 `json:"lines"`
 	Appended int64 `json:"appended"`
@@ -932,6 +954,23 @@ type NewRebuild struct {
 
 	// AcceptLoss Allow a rebuild although retention has removed events: documents are made from the remaining events. Without it, a rebuild of a shared projection leaves the affected tenants on their old documents, and any other rebuild is refused with `events-removed`.
 	AcceptLoss bool `json:"acceptLoss,omitempty"`
+}
+
+// NewSchema defines model for NewSchema.
+type NewSchema struct {
+	// Schema A JSON Schema 2020-12 of at most 64 KiB.
+	Schema json.RawMessage `json:"schema"`
+
+	// Compatibility Without it, that of the type stays; a new type has `backward`.
+	Compatibility string `json:"compatibility,omitempty"`
+}
+
+// NewSchemaRule defines model for NewSchemaRule.
+type NewSchemaRule struct {
+	Mode string `json:"mode"`
+
+	// UnknownTypes Whether events whose type has no schema violate the rule.
+	UnknownTypes string `json:"unknownTypes,omitempty"`
 }
 
 // NewSnapshot defines model for NewSnapshot.
@@ -1193,6 +1232,9 @@ type Problem struct {
 
 	// Traceparent As the request gave it.
 	Traceparent string `json:"traceparent,omitempty"`
+
+	// Violations Of a schema, at most ten.
+	Violations []Violation `json:"violations,omitempty"`
 }
 
 // Projection defines model for Projection.
@@ -1546,6 +1588,111 @@ type RetentionRun struct {
 
 	// Policy With dryRun: to be tried in place of the category's own.
 	Policy *RetentionRules `json:"policy,omitempty"`
+}
+
+// SchemaCheck defines model for SchemaCheck.
+type SchemaCheck struct {
+	// Schema The schema to try.
+	Schema json.RawMessage `json:"schema,omitempty"`
+
+	// Version Check against this stored version. By default, each event is checked as in an append.
+	Version int64 `json:"version,omitempty"`
+
+	// Source One of these; without any, no events are checked.
+	Source *SchemaCheckSource `json:"source,omitempty"`
+}
+
+// SchemaCheckExample defines model for SchemaCheckExample.
+type SchemaCheckExample struct {
+	// Position In the log.
+	Position int64 `json:"position,omitempty"`
+
+	// Index Of a made-up event.
+	Index  *int   `json:"index,omitempty"`
+	Stream string `json:"stream,omitempty"`
+
+	// Version Of the stored schema.
+	Version    int64       `json:"version,omitempty"`
+	Violations []Violation `json:"violations"`
+}
+
+// SchemaCheckResult defines model for SchemaCheckResult.
+type SchemaCheckResult struct {
+	// Against The newest stored version that a given schema was compared with.
+	Against int64 `json:"against,omitempty"`
+
+	// Violations Why the given schema is not compatible; `pointer` is a place in a schema.
+	Violations []Violation `json:"violations,omitempty"`
+
+	// Breaking It may be put although it is not compatible: an upcaster converts events of the newest version.
+	Breaking bool `json:"breaking,omitempty"`
+
+	// Events How many events were checked.
+	Events int `json:"events"`
+
+	// Invalid How many of them violate the schema.
+	Invalid int `json:"invalid"`
+
+	// Examples Invalid events, at most ten.
+	Examples []SchemaCheckExample `json:"examples,omitempty"`
+
+	// Next With `from`: where to continue; missing at the end of the log.
+	Next int64 `json:"next,omitempty"`
+}
+
+// SchemaCheckSource One of these; without any, no events are checked.
+type SchemaCheckSource struct {
+	// Last This number of the last events of the type.
+	Last int `json:"last,omitempty"`
+
+	// From The events of the type from this position on.
+	From int64 `json:"from,omitempty"`
+
+	// Events The data of made-up events.
+	Events []json.RawMessage `json:"events,omitempty"`
+}
+
+// SchemaCompatibility backward: a new version accepts all data of the old one. forward: the old version accepts all data of the new one. full:
+// both. The transitive ones compare with all versions since the last breaking one, the others with the newest.
+type SchemaCompatibility = string
+
+// SchemaList defines model for SchemaList.
+type SchemaList struct {
+	Schemas []SchemaSummary `json:"schemas"`
+	Rules   []SchemaRule    `json:"rules"`
+}
+
+// SchemaRule defines model for SchemaRule.
+type SchemaRule struct {
+	Category     string `json:"category"`
+	Mode         string `json:"mode"`
+	UnknownTypes string `json:"unknownTypes"`
+	By           string `json:"by"`
+	UpdatedAt    Time   `json:"updatedAt"`
+}
+
+// SchemaSummary defines model for SchemaSummary.
+type SchemaSummary struct {
+	Type string `json:"type"`
+
+	// Version The newest version.
+	Version int64 `json:"version"`
+
+	// Compatibility backward: a new version accepts all data of the old one. forward: the old version accepts all data of the new one. full:
+	// both. The transitive ones compare with all versions since the last breaking one, the others with the newest.
+	Compatibility SchemaCompatibility `json:"compatibility"`
+	By            string              `json:"by"`
+	CreatedAt     Time                `json:"createdAt"`
+}
+
+// SchemaVersion defines model for SchemaVersion.
+type SchemaVersion struct {
+	Version int64 `json:"version"`
+
+	// Breaking It is not compatible with the version before, from which an upcaster converts.
+	Breaking  bool   `json:"breaking"`
+	By        string `json:"by"`
+	CreatedAt Time   `json:"createdAt"`
 }
 
 // Scope What a key may do: `events:append`, `events:read`, `events:consume`, `documents:read`, `projections:write`,
@@ -1966,6 +2113,24 @@ type UpcasterTouches struct {
 	Aggregates []string `json:"aggregates"`
 }
 
+// Violation A rule of a schema that a value does not satisfy.
+type Violation struct {
+	// Where The place in the request, such as `events[3].data`.
+	Where string `json:"where,omitempty"`
+
+	// Pointer The place in the data as a JSON Pointer; empty: the whole.
+	Pointer string `json:"pointer"`
+
+	// Rule The keyword of the schema.
+	Rule string `json:"rule"`
+
+	// Message What is wrong.
+	Message string `json:"message"`
+
+	// Fix What to do about it.
+	Fix string `json:"fix"`
+}
+
 // Webhook defines model for Webhook.
 type Webhook struct {
 	Name string `json:"name"`
@@ -2270,6 +2435,9 @@ type EventsRemoved = Problem
 
 // Gone An error by RFC 9457.
 type Gone = Problem
+
+// IncompatibleSchema An error by RFC 9457.
+type IncompatibleSchema = Problem
 
 // InvalidDefinition An error by RFC 9457.
 type InvalidDefinition = Problem
@@ -2592,6 +2760,15 @@ type PutRetentionJSONRequestBody = RetentionRules
 
 // RunRetentionJSONRequestBody defines body for RunRetention for application/json ContentType.
 type RunRetentionJSONRequestBody = RetentionRun
+
+// PutSchemaRuleJSONRequestBody defines body for PutSchemaRule for application/json ContentType.
+type PutSchemaRuleJSONRequestBody = NewSchemaRule
+
+// PutSchemaJSONRequestBody defines body for PutSchema for application/json ContentType.
+type PutSchemaJSONRequestBody = NewSchema
+
+// CheckSchemaJSONRequestBody defines body for CheckSchema for application/json ContentType.
+type CheckSchemaJSONRequestBody = SchemaCheck
 
 // TakeSnapshotJSONRequestBody defines body for TakeSnapshot for application/json ContentType.
 type TakeSnapshotJSONRequestBody = NewSnapshot
@@ -2950,6 +3127,27 @@ func Register[C any](operations Operations[C], add func(method, path string, han
 	})
 	add("GET", "/v1/projections/{name}/rebuilds/{rebuildId}/tenants", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodeListRebuildTenants, operations.ListRebuildTenants)
+	})
+	add("GET", "/v1/schemas", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeListSchemas, operations.ListSchemas)
+	})
+	add("PUT", "/v1/schema-rules/{category}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodePutSchemaRule, operations.PutSchemaRule)
+	})
+	add("DELETE", "/v1/schemas/{type}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeDeleteSchema, operations.DeleteSchema)
+	})
+	add("GET", "/v1/schemas/{type}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeGetSchema, operations.GetSchema)
+	})
+	add("PUT", "/v1/schemas/{type}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodePutSchema, operations.PutSchema)
+	})
+	add("GET", "/v1/schemas/{type}/versions/{version}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeGetSchemaVersion, operations.GetSchemaVersion)
+	})
+	add("POST", "/v1/schemas/{type}/check", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeCheckSchema, operations.CheckSchema)
 	})
 	add("GET", "/v1/upcasters", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodeListUpcasters, operations.ListUpcasters)
@@ -3384,6 +3582,44 @@ type RunRetentionRequest struct {
 	Body     RunRetentionJSONRequestBody
 }
 
+// PutSchemaRuleRequest is the decoded request of an operation.
+type PutSchemaRuleRequest struct {
+	Category Category
+	Body     PutSchemaRuleJSONRequestBody
+}
+
+// ListSchemasRequest is the decoded request of an operation.
+type ListSchemasRequest struct {
+}
+
+// DeleteSchemaRequest is the decoded request of an operation.
+type DeleteSchemaRequest struct {
+	Type string
+}
+
+// GetSchemaRequest is the decoded request of an operation.
+type GetSchemaRequest struct {
+	Type string
+}
+
+// PutSchemaRequest is the decoded request of an operation.
+type PutSchemaRequest struct {
+	Type string
+	Body PutSchemaJSONRequestBody
+}
+
+// CheckSchemaRequest is the decoded request of an operation.
+type CheckSchemaRequest struct {
+	Type string
+	Body CheckSchemaJSONRequestBody
+}
+
+// GetSchemaVersionRequest is the decoded request of an operation.
+type GetSchemaVersionRequest struct {
+	Type    string
+	Version int64
+}
+
 // TakeSnapshotRequest is the decoded request of an operation.
 type TakeSnapshotRequest struct {
 	StreamId StreamId
@@ -3808,6 +4044,27 @@ type Operations[C any] interface {
 	// RunRetention Run or preview a retention policy
 	// (POST /v1/retention/{category}/run)
 	RunRetention(ctx context.Context, caller C, request RunRetentionRequest) (*Response, error)
+	// PutSchemaRule Say how the events of a category are checked
+	// (PUT /v1/schema-rules/{category})
+	PutSchemaRule(ctx context.Context, caller C, request PutSchemaRuleRequest) (*Response, error)
+	// ListSchemas List event types with schemas, and the rules of categories
+	// (GET /v1/schemas)
+	ListSchemas(ctx context.Context, caller C, request ListSchemasRequest) (*Response, error)
+	// DeleteSchema Remove an event type's schema with all its versions
+	// (DELETE /v1/schemas/{type})
+	DeleteSchema(ctx context.Context, caller C, request DeleteSchemaRequest) (*Response, error)
+	// GetSchema Get an event type's newest schema
+	// (GET /v1/schemas/{type})
+	GetSchema(ctx context.Context, caller C, request GetSchemaRequest) (*Response, error)
+	// PutSchema Add a version of an event type's schema
+	// (PUT /v1/schemas/{type})
+	PutSchema(ctx context.Context, caller C, request PutSchemaRequest) (*Response, error)
+	// CheckSchema Try a schema on events, and compare it with the stored ones
+	// (POST /v1/schemas/{type}/check)
+	CheckSchema(ctx context.Context, caller C, request CheckSchemaRequest) (*Response, error)
+	// GetSchemaVersion Get a version of an event type's schema
+	// (GET /v1/schemas/{type}/versions/{version})
+	GetSchemaVersion(ctx context.Context, caller C, request GetSchemaVersionRequest) (*Response, error)
 	// TakeSnapshot Take or store a snapshot
 	// (POST /v1/snapshots/{streamId})
 	TakeSnapshot(ctx context.Context, caller C, request TakeSnapshotRequest) (*Response, error)
@@ -4578,6 +4835,79 @@ func decodeRunRetention(ctx echo.Context) (request RunRetentionRequest, err erro
 		return request, invalidParameter("category", err)
 	}
 	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
+	return request, err
+}
+
+func decodePutSchemaRule(ctx echo.Context) (request PutSchemaRuleRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "category", ctx.Param("category"), &request.Category, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("category", err)
+	}
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
+	return request, err
+}
+
+func decodeListSchemas(ctx echo.Context) (request ListSchemasRequest, err error) {
+	return request, err
+}
+
+func decodeDeleteSchema(ctx echo.Context) (request DeleteSchemaRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "type", ctx.Param("type"), &request.Type, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("type", err)
+	}
+	return request, err
+}
+
+func decodeGetSchema(ctx echo.Context) (request GetSchemaRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "type", ctx.Param("type"), &request.Type, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("type", err)
+	}
+	return request, err
+}
+
+func decodePutSchema(ctx echo.Context) (request PutSchemaRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "type", ctx.Param("type"), &request.Type, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("type", err)
+	}
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
+	return request, err
+}
+
+func decodeCheckSchema(ctx echo.Context) (request CheckSchemaRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "type", ctx.Param("type"), &request.Type, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("type", err)
+	}
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
+	return request, err
+}
+
+func decodeGetSchemaVersion(ctx echo.Context) (request GetSchemaVersionRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "type", ctx.Param("type"), &request.Type, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("type", err)
+	}
+	err = runtime.BindStyledParameterWithOptions("simple", "version", ctx.Param("version"), &request.Version, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int64", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("version", err)
+	}
 	return request, err
 }
 

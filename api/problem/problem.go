@@ -59,6 +59,7 @@ func Kinds() []Kind {
 		{domain.CodeTooLarge, 413, 0, "Too large", "detail names the limit. Split the request, or store large content elsewhere and append a reference to it."},
 		{CodeUnsupportedMediaType, 415, 0, "Unsupported media type or encoding", "detail names the supported ones."},
 		{domain.CodeInvalidDefinition, 422, 0, "Invalid definition", "where names the expression; detail gives the line, the column and the error."},
+		{domain.CodeSchemaViolation, 422, 0, "An event violates its schema", "Nothing was appended. violations lists up to ten places: where in the request, pointer in the data, the rule and a fix. Correct the events, or put a schema that accepts them."},
 		{domain.CodeRefused, 422, 0, "An inline projection cannot fold an event", "Nothing was appended. detail names the projection, the event and the expression; where gives the event's place in the request. Correct the event or the definition."},
 		{domain.CodeRejected, 422, 0, "The command is rejected", "A rule of the command does not hold for the stream's state, and nothing was appended. reason is the rule's code, and detail its message."},
 		{domain.CodeUnsupported, 422, 0, "Not supported by this installation", "The request is well-formed, but the feature or driver is not available, or the projection's database cannot answer such a query; where and detail name the place."},
@@ -131,8 +132,13 @@ func Body(e *domain.Error, request *http.Request, requestID string) openapi.Prob
 	if len(traceparent) > 64 {
 		traceparent = ""
 	}
+	var violations []openapi.Violation
+	for _, v := range e.Violations {
+		violations = append(violations, openapi.Violation{Where: v.Where, Pointer: v.Pointer, Rule: v.Rule, Message: v.Message, Fix: v.Fix})
+	}
 	return openapi.Problem{
-		Type: "/docs/errors#" + string(kind.Code), Title: kind.Title, Status: kind.Status, Code: string(kind.Code),
+		Violations: violations,
+		Type:       "/docs/errors#" + string(kind.Code), Title: kind.Title, Status: kind.Status, Code: string(kind.Code),
 		Detail: e.Message, Where: e.Where, CurrentVersion: e.CurrentVersion, Stream: e.Stream, Reason: e.Reason,
 		RequestId: requestID, Traceparent: traceparent,
 	}
@@ -143,7 +149,7 @@ func Write(w http.ResponseWriter, request *http.Request, requestID string, e *do
 	kind := KindOf(e.Code)
 	header := w.Header()
 	// Headers that a handler set for its success do not belong to the problem.
-	for _, name := range []string{"Etag", "Link", "Location", "Content-Encoding", "Content-Length", "Manifold-Removed-To"} {
+	for _, name := range []string{"Etag", "Link", "Location", "Content-Encoding", "Content-Length", "Manifold-Removed-To", "Schema-Violations"} {
 		header.Del(name)
 	}
 	header.Set("Content-Type", "application/problem+json")

@@ -109,17 +109,16 @@ func (f CloudForm) PlaceInRequest(err error) error {
 	if !ok || f == NoCloudEvents {
 		return err
 	}
-	inEvents, ok := strings.CutPrefix(strings.TrimPrefix(e.Where, "streams[0]."), "events[")
-	if !ok {
-		return err
-	}
-	index, field, ok := indexed(inEvents)
-	if !ok {
-		return err
-	}
-	placed := *e
-	placed.Where = f.place(index, field)
-	return &placed
+	return e.Placed(func(where string) string {
+		inEvents, ok := strings.CutPrefix(strings.TrimPrefix(where, "streams[0]."), "events[")
+		if !ok {
+			return where
+		}
+		if index, field, ok := indexed(inEvents); ok {
+			return f.place(index, field)
+		}
+		return where
+	})
 }
 
 // publication decodes the CloudEvents that a request publishes. Topic and key come from the query, or else from type

@@ -89,16 +89,21 @@ func (p Publication) InMessage(batch domain.Append, err error) error {
 	if !ok {
 		return err
 	}
-	rest, index := e.Where, 0
+	return e.Placed(func(where string) string { return p.placeInMessage(batch, where) })
+}
+
+// placeInMessage converts a place in the append to a place in the messages.
+func (p Publication) placeInMessage(batch domain.Append, where string) string {
+	rest, index := where, 0
 	if inMessages, ok := strings.CutPrefix(rest, "messages["); ok {
 		if index, rest, ok = indexed(inMessages); !ok {
-			return err
+			return where
 		}
 	} else {
 		if inStreams, ok := strings.CutPrefix(rest, "streams["); ok {
 			stream := 0
 			if stream, rest, ok = indexed(inStreams); !ok || stream >= len(batch.Streams) {
-				return err
+				return where
 			}
 			for i := range stream {
 				index += len(batch.Streams[i].Events)
@@ -106,11 +111,11 @@ func (p Publication) InMessage(batch domain.Append, err error) error {
 		}
 		inEvents, ok := strings.CutPrefix(rest, "events[")
 		if !ok {
-			return err
+			return where
 		}
 		event := 0
 		if event, rest, ok = indexed(inEvents); !ok {
-			return err
+			return where
 		}
 		index += event
 		for _, name := range [...][2]string{{"data", "payload"}, {"occurredAt", "ts"}} {
@@ -119,9 +124,7 @@ func (p Publication) InMessage(batch domain.Append, err error) error {
 			}
 		}
 	}
-	placed := *e
-	placed.Where = p.place(index, rest)
-	return &placed
+	return p.place(index, rest)
 }
 
 // indexed parses "3].id", the text after "events[".

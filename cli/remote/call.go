@@ -129,6 +129,9 @@ func problemError(problem client.Problem) error {
 	if problem.Where != "" {
 		text = problem.Where + ": " + text
 	}
+	for _, violation := range problem.Violations {
+		text += fmt.Sprintf("\n  %s%s: %s; %s", violation.Where, violation.Pointer, violation.Message, violation.Fix)
+	}
 	if problem.Code == "events-removed" {
 		text += "; to accept the loss, give --accept-loss to manifold rebuild, manifold rebuild rollback or manifold projection apply"
 	}

@@ -1,0 +1,122 @@
+package api
+
+import (
+	"context"
+
+	"github.com/manifold-es/manifold/api/access"
+	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/auth"
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/schema"
+)
+
+func (s operations) ListSchemas(ctx context.Context, caller access.Caller, _ openapi.ListSchemasRequest) (*openapi.Response, error) {
+	types, rules, err := s.config.Schemas.List(ctx, caller.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	return openapi.OK(openapi.SchemaList{
+		Schemas: convert(types, func(of schema.Type) openapi.SchemaSummary {
+			newest := of.Newest()
+			return openapi.SchemaSummary{
+				Type: of.Name, Version: newest.Number, Compatibility: string(of.Compatibility), By: newest.By, CreatedAt: openapi.At(newest.CreatedAt),
+			}
+		}),
+		Rules: convert(rules, schemaRuleAnswer),
+	}), nil
+}
+
+func (s operations) PutSchemaRule(ctx context.Context, caller access.Caller, request openapi.PutSchemaRuleRequest) (*openapi.Response, error) {
+	kept, err := s.config.Schemas.SetRule(ctx, caller.Tenant, schema.Rule{
+		Category: request.Category, Mode: schema.Mode(request.Body.Mode), UnknownTypes: schema.UnknownTypes(request.Body.UnknownTypes), By: caller.By(),
+	})
+	return openapi.OK(schemaRuleAnswer(kept)), err
+}
+
+func (s operations) GetSchema(ctx context.Context, caller access.Caller, request openapi.GetSchemaRequest) (*openapi.Response, error) {
+	found, err := s.config.Schemas.Get(ctx, caller.Tenant, request.Type)
+	if err != nil {
+		return nil, err
+	}
+	return openapi.OK(schemaAnswer(found)), nil
+}
+
+func (s operations) PutSchema(ctx context.Context, caller access.Caller, request openapi.PutSchemaRequest) (*openapi.Response, error) {
+	kept, added, err := s.config.Schemas.Put(ctx, caller.Tenant, schema.Put{
+		Type: request.Type, Schema: request.Body.Schema, Compatibility: schema.Compatibility(request.Body.Compatibility), By: caller.By(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return openapi.CreatedIf(added, schemaAnswer(kept)), nil
+}
+
+func (s operations) DeleteSchema(ctx context.Context, caller access.Caller, request openapi.DeleteSchemaRequest) (*openapi.Response, error) {
+	return openapi.NoContent(), s.config.Schemas.Delete(ctx, caller.Tenant, request.Type)
+}
+
+func (s operations) GetSchemaVersion(ctx context.Context, caller access.Caller, request openapi.GetSchemaVersionRequest) (*openapi.Response, error) {
+	found, err := s.config.Schemas.Version(ctx, caller.Tenant, request.Type, request.Version)
+	return openapi.OK(found.Schema), err
+}
+
+func (s operations) CheckSchema(ctx context.Context, caller access.Caller, request openapi.CheckSchemaRequest) (*openapi.Response, error) {
+	body := request.Body
+	check := schema.Check{Type: request.Type, Schema: body.Schema, Version: body.Version}
+	if body.Schema != nil && body.Version != 0 {
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "version", "give a schema or a version, not both")
+	}
+	if source := body.Source; source != nil {
+		given := 0
+		for _, one := range []bool{source.Last > 0, source.From > 0, len(source.Events) > 0} {
+			if one {
+				given++
+			}
+		}
+		if given != 1 {
+			return nil, domain.Errorf(domain.CodeInvalidRequest, "source", "give one of last, from and events")
+		}
+		if len(source.Events) == 0 {
+			// The examples show the events' data.
+			if err := caller.Credential.Require(auth.ScopeEventsRead); err != nil {
+				return nil, err
+			}
+		}
+		check.Source = schema.Source{Last: source.Last, From: source.From, Events: source.Events}
+	}
+	checked, err := s.config.Schemas.Check(ctx, caller.Tenant, check)
+	if err != nil {
+		return nil, err
+	}
+	return openapi.OK(openapi.SchemaCheckResult{
+		Against: checked.Against, Violations: convert(checked.Violations, violationAnswer), Breaking: checked.Breaking,
+		Events: checked.Events, Invalid: checked.Invalid, Next: checked.Next,
+		Examples: convert(checked.Examples, func(e schema.Example) openapi.SchemaCheckExample {
+			answer := openapi.SchemaCheckExample{Position: e.Position, Stream: e.Stream, Version: e.Version, Violations: convert(e.Violations, violationAnswer)}
+			if e.Position == 0 {
+				answer.Index = &e.Index
+			}
+			return answer
+		}),
+	}), nil
+}
+
+func violationAnswer(v domain.Violation) openapi.Violation {
+	return openapi.Violation{Where: v.Where, Pointer: v.Pointer, Rule: v.Rule, Message: v.Message, Fix: v.Fix}
+}
+
+func schemaRuleAnswer(rule schema.Rule) openapi.SchemaRule {
+	return openapi.SchemaRule{
+		Category: rule.Category, Mode: string(rule.Mode), UnknownTypes: string(rule.UnknownTypes), By: rule.By, UpdatedAt: openapi.At(rule.UpdatedAt),
+	}
+}
+
+func schemaAnswer(of schema.Type) openapi.EventSchema {
+	newest := of.Newest()
+	return openapi.EventSchema{
+		Type: of.Name, Version: newest.Number, Compatibility: string(of.Compatibility), Default: of.Default(), Schema: newest.Schema,
+		Versions: convert(of.Versions, func(v schema.Version) openapi.SchemaVersion {
+			return openapi.SchemaVersion{Version: v.Number, Breaking: v.Breaking, By: v.By, CreatedAt: openapi.At(v.CreatedAt)}
+		}),
+	}
+}

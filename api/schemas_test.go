@@ -1,0 +1,142 @@
+package api_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// testSchemas runs the documented requests of schemas.
+func testSchemas(t *testing.T, documented *documentation, a *actor) {
+	t.Helper()
+	documented.params["version"] = "1"
+	documented.run(a, "putSchema", 201)
+	documented.run(a, "putSchema", 200)
+	documented.run(a, "putSchemaRule", 200)
+	documented.run(a, "getSchema", 200)
+	documented.run(a, "getSchemaVersion", 200)
+	documented.run(a, "listSchemas", 200)
+	documented.run(a, "checkSchema", 200)
+	a.send("PUT", "/v1/schema-rules/order", object{"mode": "off"}).want(200)
+	documented.run(a, "deleteSchema", 204)
+}
+
+const schemaPath = "/v1/schemas/OrderPlaced"
+
+// placed is a schema that requires a customer.
+func placed(change func(schema object)) object {
+	schema := object{"type": "object", "required": list{"customer"}, "properties": object{"customer": object{"type": "string", "minLength": 1}, "total": object{"type": "number"}}}
+	if change != nil {
+		change(schema)
+	}
+	return object{"schema": schema}
+}
+
+func TestSchemasAreVersioned(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a, other := w.tenant("acme"), w.tenant("umbrella")
+	a.get(schemaPath).wantProblem(404, domain.CodeNotFound, "")
+	first := a.send("PUT", schemaPath, placed(nil)).want(201)
+	equal(t, "the first version", list{first.at("version"), first.at("compatibility"), first.at("default")}, list{1, "backward", 1})
+	a.send("PUT", schemaPath, placed(nil)).want(200)
+	other.get(schemaPath).wantProblem(404, domain.CodeNotFound, "")
+
+	refused := a.send("PUT", schemaPath, placed(func(s object) { s["required"] = list{"customer", "total"} })).wantProblem(409, domain.CodeConflict, "schema")
+	violation := refused["violations"].(list)[0].(object)
+	equal(t, "the violation", list{violation["pointer"], violation["rule"]}, list{"/required", "required"})
+	second := a.send("PUT", schemaPath, placed(func(s object) { s["properties"].(object)["note"] = object{"type": "string"} })).want(201)
+	equal(t, "an optional property", list{second.at("version"), second.at("default")}, list{2, 2})
+
+	// An upcaster makes a breaking change possible. Events that name no version keep to the version before.
+	renamed := placed(func(s object) {
+		s["required"], s["properties"] = list{"buyer"}, object{"buyer": object{"type": "string"}}
+	})
+	a.send("PUT", schemaPath, renamed).wantProblem(409, domain.CodeConflict, "schema")
+	a.send("PUT", "/v1/upcasters/OrderPlaced/2", object{"expression": `{"buyer": event.data.customer}`}).want(201)
+	check := object{"schema": renamed["schema"]}
+	equal(t, "a check says that it may be put", a.post(schemaPath+"/check", check).want(200).at("breaking"), true)
+	third := a.send("PUT", schemaPath, renamed).want(201)
+	equal(t, "a breaking version", list{third.at("version"), third.at("default"), third.at("versions", 2, "breaking")}, list{3, 2, true})
+	a.send("PUT", "/v1/schema-rules/order", object{"mode": "enforce"}).want(200)
+	a.post("/v1/streams/order-1/events", list{object{"type": "OrderPlaced", "data": object{"customer": "c"}}}).want(201)
+	a.post("/v1/streams/order-1/events", list{object{"type": "OrderPlaced", "data": object{"buyer": "c"}}}).wantProblem(422, domain.CodeSchemaViolation, "events[0].data")
+	a.post("/v1/streams/order-1/events", list{object{"type": "OrderPlaced", "data": object{"buyer": "c"}, "metadata": object{"schemaVersion": 3}}}).want(201)
+	a.post("/v1/streams/order-1/events", list{object{"type": "OrderPlaced", "data": object{"customer": "c"}, "metadata": object{"schemaVersion": 3}}}).wantProblem(422, domain.CodeSchemaViolation, "events[0].data")
+	a.post("/v1/streams/order-1/events", `[{"type": "OrderPlaced", "data": {"customer": "c"}, "metadata": {"schema\u0056ersion": 4}}]`).wantProblem(422, domain.CodeSchemaViolation, "events[0].metadata")
+	equal(t, "the first version's schema", a.get(schemaPath+"/versions/1").want(200).json(), placed(nil)["schema"])
+	a.get(schemaPath+"/versions/4").wantProblem(404, domain.CodeNotFound, "")
+
+	a.send("PUT", "/v1/schemas/Other", object{"schema": object{"type": "string"}, "compatibility": "none"}).want(201)
+	a.send("PUT", "/v1/schemas/Other", object{"schema": object{"type": "integer"}}).want(201)
+	a.send("PUT", "/v1/schemas/Other", object{"schema": object{"type": "integer"}, "compatibility": "full-transitive"}).want(200)
+	a.send("PUT", "/v1/schemas/Other", object{"schema": object{"type": "number"}}).wantProblem(409, domain.CodeConflict, "schema")
+	a.send("PUT", "/v1/schemas/Other", object{"schema": object{"$ref": "https://example.com/"}}).wantProblem(422, domain.CodeInvalidDefinition, "schema/$ref")
+	listed := a.get("/v1/schemas").want(200)
+	equal(t, "the types", list{listed.at("schemas", 0, "type"), listed.at("schemas", 1, "type"), listed.at("schemas", 1, "compatibility"), listed.at("rules", 0, "mode")},
+		list{"OrderPlaced", "Other", "full-transitive", "enforce"})
+}
+
+// Validation covers every way to append. What is refused leaves no trace.
+func TestSchemasAreEnforced(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a := w.tenant("acme")
+	a.send("PUT", schemaPath, placed(nil)).want(201)
+	a.send("PUT", "/v1/schema-rules/order", object{"mode": "enforce"}).want(200)
+	good, bad := object{"type": "OrderPlaced", "data": object{"customer": "c"}}, object{"type": "OrderPlaced", "data": object{"customer": "", "total": "1"}}
+	problem := a.post("/v1/streams/order-1/events", list{good, bad}).wantProblem(422, domain.CodeSchemaViolation, "events[1].data")
+	violations := problem["violations"].(list)
+	for i, want := range []list{{"/customer", "minLength"}, {"/total", "type"}} {
+		violation := violations[i].(object)
+		equal(t, "a violation", list{violation["where"], violation["pointer"], violation["rule"]}, list{"events[1].data", want[0], want[1]})
+		if violation["fix"] == "" {
+			t.Errorf("%v has no fix", violation)
+		}
+	}
+	a.get("/v1/streams/order-1").want(404)
+	a.post("/v1/streams/other-1/events", list{bad}).want(201)
+	a.post("/v1/append", object{"streams": list{object{"stream": "order-1", "events": list{good}}, object{"stream": "order-2", "events": list{bad}}}}).
+		wantProblem(422, domain.CodeSchemaViolation, "streams[1].events[0].data")
+	problem = a.post("/v1/publish", list{object{"topic": "order", "type": "OrderPlaced", "payload": good["data"]}, object{"topic": "order", "type": "OrderPlaced", "payload": bad["data"]}}).
+		wantProblem(422, domain.CodeSchemaViolation, "messages[1].payload")
+	equal(t, "the place of a violation", problem["violations"].(list)[0].(object)["where"], "messages[1].payload")
+	a.post("/v1/streams/order-1/events", `{"specversion":"1.0","id":"1","source":"s","type":"OrderPlaced","data":{}}`, "Content-Type", "application/cloudevents+json").
+		wantProblem(422, domain.CodeSchemaViolation, "data")
+	lines := "{\"stream\":\"order-1\",\"type\":\"OrderPlaced\",\"data\":{\"customer\":\"c\"}}\n{\"stream\":\"order-1\",\"type\":\"OrderPlaced\",\"data\":{}}\n"
+	for _, query := range []string{"?name=a&check=true", "?name=a&strict=false"} {
+		report := a.importLines(query, lines)
+		equal(t, "the bad lines", report["badLines"], 1)
+		if reason := report["bad"].(list)[0].(object)["reason"].(string); !strings.HasPrefix(reason, "schema-violation: ") {
+			t.Errorf("the reason is %q", reason)
+		}
+	}
+	equal(t, "the appended line", len(objects(a.get("/v1/streams/order-1").want(200).at("events"))), 1)
+
+	// Unknown types are a matter of the rule.
+	unknown := list{object{"type": "OrderPaid", "data": 1}}
+	a.post("/v1/streams/order-3/events", unknown).want(201)
+	a.send("PUT", "/v1/schema-rules/order", object{"mode": "enforce", "unknownTypes": "refuse"}).want(200)
+	a.post("/v1/streams/order-3/events", unknown).wantProblem(422, domain.CodeSchemaViolation, "events[0].type")
+
+	// An append that was accepted can be repeated although its schema is narrower now.
+	id := "0190d3a4-5b6c-7def-8123-456789abcde0"
+	accepted := list{object{"id": id, "type": "OrderPlaced", "data": object{"customer": "c", "more": 1}}}
+	a.post("/v1/streams/order-4/events", accepted).want(201)
+	a.send("PUT", schemaPath, object{"schema": placed(func(s object) { s["additionalProperties"] = false })["schema"], "compatibility": "none"}).want(201)
+	a.post("/v1/streams/order-4/events", accepted).want(200)
+	a.post("/v1/streams/order-4/events", list{object{"type": "OrderPlaced", "data": object{"customer": "c", "more": 1}}}).wantProblem(422, domain.CodeSchemaViolation, "events[0].data")
+
+	// With warn, the events are appended and counted.
+	a.send("PUT", "/v1/schema-rules/order", object{"mode": "warn", "unknownTypes": "refuse"}).want(200)
+	equal(t, "the events that violate", a.post("/v1/streams/order-5/events", list{bad, unknown[0]}).want(201).header.Get("Schema-Violations"), "2")
+	checked := a.post(schemaPath+"/check", object{"source": object{"last": 100}}).want(200)
+	equal(t, "the invalid events", list{checked.at("events"), checked.at("invalid")}, list{4, 3})
+	from := a.post(schemaPath+"/check", object{"source": object{"from": 1}, "version": 1}).want(200)
+	equal(t, "the invalid events of version 1", list{from.at("events"), from.at("invalid"), from.at("examples", 0, "violations", 0, "pointer")}, list{4, 2, "/customer"})
+	a.send("PUT", "/v1/schema-rules/order", object{"mode": "off"}).want(200)
+	equal(t, "without a rule", a.post("/v1/streams/order-6/events", list{bad}).want(201).header.Get("Schema-Violations"), "")
+	a.post(schemaPath+"/check", object{"source": object{"last": 1, "from": 1}}).wantProblem(400, domain.CodeInvalidRequest, "source")
+	(&actor{w, w.keyOf(a.tenantID, "projections:write"), a.tenantID}).post(schemaPath+"/check", object{"source": object{"last": 1}}).want(403)
+}

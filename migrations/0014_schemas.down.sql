@@ -1,0 +1,1 @@
+drop table manifold.schema_rules, manifold.schema_versions, manifold.schema_types, manifold.schema_sets;

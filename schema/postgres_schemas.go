@@ -1,0 +1,272 @@
+package schema
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/pg"
+)
+
+// Limits of a tenant. Concurrent changes do not exceed them.
+const (
+	MaxTypes        = 1000
+	MaxVersions     = 100 // of a type
+	MaxTotalBytes   = 2 << 20
+	MaxRules        = 1000
+	maxTotalVersion = 5000 // of all types
+)
+
+// Postgres reads and writes the tables of schemas. All methods may be called concurrently. An error that a client can
+// act on is a *domain.Error. If the database cannot be reached, its code is domain.CodeUnavailable.
+type Postgres struct {
+	db *pg.DB
+}
+
+// NewPostgres returns the tables of a database.
+func NewPostgres(db *pg.DB) *Postgres { return &Postgres{db} }
+
+const (
+	versionColumns = "v.version, v.schema, v.breaking, v.revision, v.by, v.created_at"
+	selectRevision = "select coalesce((select s.revision from schema_sets s where s.tenant_id = $1), 0)"
+)
+
+// SchemaRevision returns the revision of a tenant's schemas and rules; 0: it never had any.
+func (s *Postgres) SchemaRevision(ctx context.Context, tenant domain.TenantID) (int64, error) {
+	revision, _, err := pg.SelectOneUnder(ctx, s.db.App, tenant, "read the revision of the schemas", pgx.RowTo[int64], selectRevision, tenant)
+	return revision, err
+}
+
+// loadIndex returns everything about a tenant's schemas except their texts.
+func (s *Postgres) loadIndex(ctx context.Context, tenant domain.TenantID) (*index, error) {
+	x := &index{types: make(map[string]*typeIndex), rules: make(map[string]Rule)}
+	err := pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
+		// Read the revision first: everything read after it is at least as new.
+		if err := tx.QueryRow(ctx, selectRevision, tenant).Scan(&x.revision); err != nil {
+			return fmt.Errorf("read the revision of the schemas: %w", err)
+		}
+		if x.revision == 0 {
+			return nil
+		}
+		rows, _ := tx.Query(ctx, "select v.event_type, v.breaking, v.revision from schema_versions v where v.tenant_id = $1 order by v.event_type, v.version", tenant)
+		var eventType string
+		var version versionIndex
+		_, err := pgx.ForEachRow(rows, []any{&eventType, &version.breaking, &version.revision}, func() error {
+			of := x.types[eventType]
+			if of == nil {
+				of = &typeIndex{}
+				x.types[eventType] = of
+			}
+			of.versions = append(of.versions, version)
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("list the versions of schemas: %w", err)
+		}
+		rows, _ = tx.Query(ctx, "select "+ruleColumns+" from schema_rules r where r.tenant_id = $1", tenant)
+		rules, err := pgx.CollectRows(rows, scanRule)
+		if err != nil {
+			return fmt.Errorf("list the rules of categories: %w", err)
+		}
+		for _, rule := range rules {
+			x.rules[rule.Category] = rule
+		}
+		return nil
+	})
+	return x, err
+}
+
+// SchemaTypes returns a tenant's types with their newest versions, by type. The schemas' texts are left out.
+func (s *Postgres) SchemaTypes(ctx context.Context, tenant domain.TenantID) ([]Type, error) {
+	return pg.SelectUnder(ctx, s.db.App, tenant, "list the types with schemas", func(row pgx.CollectableRow) (Type, error) {
+		var found Type
+		newest := Version{}
+		err := row.Scan(&found.Name, &found.Compatibility, &newest.Number, &newest.Breaking, &newest.By, (*pg.Moment)(&newest.CreatedAt))
+		found.Versions = []Version{newest}
+		return found, err
+	}, `
+		select t.event_type, t.compatibility, v.version, v.breaking, v.by, v.created_at
+		from schema_types t join schema_versions v on v.tenant_id = t.tenant_id and v.event_type = t.event_type
+		where t.tenant_id = $1 and v.tenant_id = $1
+		  and v.version = (select max(o.version) from schema_versions o where o.tenant_id = $1 and o.event_type = t.event_type)
+		order by t.event_type`, tenant)
+}
+
+// SchemaType returns a type with all its versions, the oldest first, or domain.CodeNotFound if it has none.
+func (s *Postgres) SchemaType(ctx context.Context, tenant domain.TenantID, eventType string) (Type, error) {
+	found := Type{Name: eventType}
+	err := pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) (err error) {
+		compatibility, ok, err := pg.SelectOne(ctx, tx, "read a type", pgx.RowTo[string],
+			"select t.compatibility from schema_types t where t.tenant_id = $1 and t.event_type = $2", tenant, eventType)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return noSchema(eventType)
+		}
+		found.Compatibility = Compatibility(compatibility)
+		rows, _ := tx.Query(ctx, "select "+versionColumns+" from schema_versions v where v.tenant_id = $1 and v.event_type = $2 order by v.version", tenant, eventType)
+		if found.Versions, err = pgx.CollectRows(rows, scanVersion); err != nil {
+			return fmt.Errorf("list the versions of a schema: %w", err)
+		}
+		return nil
+	})
+	return found, err
+}
+
+// SchemaVersion returns a version of a type's schema, or domain.CodeNotFound if there is none.
+func (s *Postgres) SchemaVersion(ctx context.Context, tenant domain.TenantID, eventType string, version int64) (Version, error) {
+	found, ok, err := pg.SelectOneUnder(ctx, s.db.App, tenant, "read a schema", scanVersion,
+		"select "+versionColumns+" from schema_versions v where v.tenant_id = $1 and v.event_type = $2 and v.version = $3", tenant, eventType, version)
+	if err == nil && !ok {
+		err = domain.Errorf(domain.CodeNotFound, "", "%s has no schema of version %d", eventType, version)
+	}
+	return found, err
+}
+
+func scanVersion(row pgx.CollectableRow) (Version, error) {
+	var v Version
+	var text string
+	err := row.Scan(&v.Number, &text, &v.Breaking, &v.revision, &v.By, (*pg.Moment)(&v.CreatedAt))
+	v.Schema = []byte(text)
+	return v, err
+}
+
+// addVersion adds a version to a type, which must still have the given newest one, and sets the type's compatibility. A
+// version without a schema changes the compatibility only.
+func (s *Postgres) addVersion(ctx context.Context, tenant domain.TenantID, of Type, newest int64, added Version) error {
+	return s.changeSchemas(ctx, tenant, func(tx pgx.Tx, next int64) error {
+		var there int64
+		err := tx.QueryRow(ctx, "select coalesce(max(v.version), 0) from schema_versions v where v.tenant_id = $1 and v.event_type = $2", tenant, of.Name).Scan(&there)
+		switch {
+		case err != nil:
+			return fmt.Errorf("read a type's newest version: %w", err)
+		case there != newest:
+			return domain.Errorf(domain.CodeConflict, "", "the schema of %s has just been changed: its newest version is %d; compare yours with it, and try again", of.Name, there)
+		}
+		_, err = pg.Exec(ctx, tx, "keep a type", `
+			insert into schema_types as t (tenant_id, event_type, compatibility) values ($1, $2, $3)
+			on conflict (tenant_id, event_type) do update set compatibility = excluded.compatibility, updated_at = excluded.updated_at`,
+			tenant, of.Name, string(of.Compatibility))
+		if err != nil || added.Schema == nil {
+			return err
+		}
+		if err := checkRoom(ctx, tx, tenant, of.Name, len(added.Schema)); err != nil {
+			return err
+		}
+		_, err = pg.Exec(ctx, tx, "keep a schema", `
+			insert into schema_versions (tenant_id, event_type, version, schema, breaking, revision, by) values ($1, $2, $3, $4, $5, $6, $7)`,
+			tenant, of.Name, newest+1, string(added.Schema), added.Breaking, next, added.By)
+		return err
+	})
+}
+
+// checkRoom returns an error if the tenant has no room for a further version.
+func checkRoom(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, eventType string, bytes int) error {
+	var types, versions, total int
+	err := tx.QueryRow(ctx, `
+		select count(distinct v.event_type) filter (where v.event_type <> $2), count(*), coalesce(sum(octet_length(v.schema)), 0)
+		from schema_versions v where v.tenant_id = $1`, tenant, eventType).Scan(&types, &versions, &total)
+	switch {
+	case err != nil:
+		return fmt.Errorf("count the schemas: %w", err)
+	case types >= MaxTypes, versions >= maxTotalVersion:
+		return domain.Errorf(domain.CodeQuotaExceeded, "", "the tenant has schemas of %d other types, and %d versions; at most %d types and %d versions are allowed: remove types that are no longer needed",
+			types, versions, MaxTypes, maxTotalVersion)
+	case total+bytes > MaxTotalBytes:
+		return domain.Errorf(domain.CodeQuotaExceeded, "", "with this one the tenant's schemas would have %d bytes; at most %d are allowed in total", total+bytes, MaxTotalBytes)
+	}
+	return nil
+}
+
+// DeleteSchema removes a type with all its versions, or returns domain.CodeNotFound if it has none.
+func (s *Postgres) DeleteSchema(ctx context.Context, tenant domain.TenantID, eventType string) error {
+	return s.changeSchemas(ctx, tenant, func(tx pgx.Tx, _ int64) error {
+		deleted, err := pg.Exec(ctx, tx, "remove a type", "delete from schema_types t where t.tenant_id = $1 and t.event_type = $2", tenant, eventType)
+		if err == nil && deleted == 0 {
+			err = noSchema(eventType)
+		}
+		if err != nil {
+			return err
+		}
+		_, err = pg.Exec(ctx, tx, "remove a schema", "delete from schema_versions v where v.tenant_id = $1 and v.event_type = $2", tenant, eventType)
+		return err
+	})
+}
+
+func noSchema(eventType string) error {
+	return domain.Errorf(domain.CodeNotFound, "", "%s has no schema", eventType)
+}
+
+const ruleColumns = "r.category, r.mode, r.unknown_types, r.by, r.updated_at"
+
+func scanRule(row pgx.CollectableRow) (Rule, error) {
+	var rule Rule
+	err := row.Scan(&rule.Category, &rule.Mode, &rule.UnknownTypes, &rule.By, (*pg.Moment)(&rule.UpdatedAt))
+	return rule, err
+}
+
+var ruleQuota = pg.Quota{Items: "categories with a rule", Table: "schema_rules", Max: MaxRules}
+
+// SchemaRules returns a tenant's rules, by category.
+func (s *Postgres) SchemaRules(ctx context.Context, tenant domain.TenantID) ([]Rule, error) {
+	return pg.SelectUnder(ctx, s.db.App, tenant, "list the rules of categories", scanRule,
+		"select "+ruleColumns+" from schema_rules r where r.tenant_id = $1 order by r.category", tenant)
+}
+
+// putRule stores a category's rule, and removes it with ModeOff.
+func (s *Postgres) putRule(ctx context.Context, tenant domain.TenantID, rule Rule) (kept Rule, err error) {
+	kept = rule
+	err = s.changeSchemas(ctx, tenant, func(tx pgx.Tx, _ int64) (err error) {
+		if rule.Mode == ModeOff {
+			_, err = pg.Exec(ctx, tx, "remove a category's rule", "delete from schema_rules r where r.tenant_id = $1 and r.category = $2", tenant, rule.Category)
+			return err
+		}
+		kept, _, err = pg.SelectOne(ctx, tx, "keep a category's rule", scanRule, `
+			insert into schema_rules as r (tenant_id, category, mode, unknown_types, by) values ($1, $2, $3, $4, $5)
+			on conflict (tenant_id, category) do update
+			set mode = excluded.mode, unknown_types = excluded.unknown_types, by = excluded.by, updated_at = excluded.updated_at
+			returning `+ruleColumns, tenant, rule.Category, string(rule.Mode), string(rule.UnknownTypes), rule.By)
+		if err != nil {
+			return err
+		}
+		return ruleQuota.Check(ctx, tx, tenant)
+	})
+	return kept, err
+}
+
+// changeSchemas runs do in a transaction under the tenant, during which nobody else changes its schemas. next becomes
+// their revision. Afterwards it notifies every process.
+func (s *Postgres) changeSchemas(ctx context.Context, tenant domain.TenantID, do func(tx pgx.Tx, next int64) error) error {
+	err := pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "insert into schema_sets (tenant_id, revision) values ($1, 0) on conflict (tenant_id) do nothing", tenant); err != nil {
+			return fmt.Errorf("make the row of the schemas' revision: %w", err)
+		}
+		var revision int64
+		if err := tx.QueryRow(ctx, "select s.revision from schema_sets s where s.tenant_id = $1 for update", tenant).Scan(&revision); err != nil {
+			return fmt.Errorf("lock the schemas: %w", err)
+		}
+		if err := do(tx, revision+1); err != nil {
+			return err
+		}
+		if _, err := pg.Exec(ctx, tx, "raise the schemas' revision", "update schema_sets set revision = $2 where tenant_id = $1", tenant, revision+1); err != nil {
+			return err
+		}
+		return pg.Notify(ctx, tx, pg.SchemasChannel, tenant.String())
+	})
+	if err == nil {
+		s.db.SchemasChanged.Notify(tenant)
+	}
+	return err
+}
+
+// ListenSchemas calls changed when any process has changed a tenant's schemas or rules, and with domain.Everyone if
+// notices may have been lost, including at the start. changed must return soon, and is called by several goroutines.
+// ListenSchemas blocks until ctx ends, and then returns nil.
+func (s *Postgres) ListenSchemas(ctx context.Context, changed func(tenant domain.TenantID)) error {
+	defer s.db.SchemasChanged.Add(changed)()
+	s.db.ListenTenants(ctx, pg.SchemasChannel, changed)
+	return nil
+}

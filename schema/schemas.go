@@ -1,0 +1,332 @@
+package schema
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/manifold-es/manifold/budget"
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/eventlog"
+	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/upcasting"
+)
+
+// Compatibility says what a new version of a type's schema must accept.
+type Compatibility string
+
+// The compatibilities. The transitive ones compare with all versions since the last breaking one, the others with the
+// newest.
+const (
+	Backward           Compatibility = "backward" // the new version accepts all data of the old one
+	BackwardTransitive Compatibility = "backward-transitive"
+	Forward            Compatibility = "forward" // the old version accepts all data of the new one
+	ForwardTransitive  Compatibility = "forward-transitive"
+	Full               Compatibility = "full" // both
+	FullTransitive     Compatibility = "full-transitive"
+	NoCompatibility    Compatibility = "none"
+)
+
+var compatibilities = []Compatibility{Backward, BackwardTransitive, Forward, ForwardTransitive, Full, FullTransitive, NoCompatibility}
+
+// Mode says what happens to events that violate the schema of their type.
+type Mode string
+
+// The modes.
+const (
+	ModeOff     Mode = "off"
+	ModeWarn    Mode = "warn"    // they are appended and counted
+	ModeEnforce Mode = "enforce" // the whole request is refused
+)
+
+// UnknownTypes says whether a category may contain events whose type has no schema.
+type UnknownTypes string
+
+// What happens to unknown types. Refused ones violate the rule of their category.
+const (
+	AllowUnknown  UnknownTypes = "allow"
+	RefuseUnknown UnknownTypes = "refuse"
+)
+
+// Rule says how the events of a category are checked.
+type Rule struct {
+	Category     string
+	Mode         Mode
+	UnknownTypes UnknownTypes
+	By           string
+	UpdatedAt    time.Time
+}
+
+// Type is an event type with the versions of its schema.
+type Type struct {
+	Name          string
+	Compatibility Compatibility
+	Versions      []Version // the oldest first; in lists, only the newest, without its text
+}
+
+// Newest returns the newest version.
+func (t *Type) Newest() Version { return t.Versions[len(t.Versions)-1] }
+
+// Default returns the number of the version for events that name none: the newest before the first breaking one. For
+// upcasters, such events have version 1.
+func (t *Type) Default() int64 {
+	for i := range t.Versions {
+		if t.Versions[i].Breaking {
+			return int64(i)
+		}
+	}
+	return int64(len(t.Versions))
+}
+
+// Version is one version of a type's schema. It never changes.
+type Version struct {
+	Number    int64 // 1, 2, 3 ...
+	Schema    json.RawMessage
+	Breaking  bool // incompatible with the version before, which an upcaster converts
+	By        string
+	CreatedAt time.Time
+
+	revision int64
+}
+
+// Config configures Schemas. Observer, Requests and Log may be zero.
+type Config struct {
+	Store     *Postgres
+	Events    *eventlog.Log
+	Upcasters *upcasting.Upcasters
+	Requests  *budget.Requests // what compiling, comparing and long validation may cost; nil: the defaults of budget.New
+	Log       *slog.Logger
+	// Violated reports how many events of a request violate their schemas; mode is warn or enforce. It must not block.
+	Violated func(mode string, events int)
+}
+
+// Schemas is the registry of schemas, and checks events before an append. All methods may be called concurrently.
+type Schemas struct {
+	config Config
+	cache  *cache
+}
+
+// New returns Schemas.
+func New(config Config) (*Schemas, error) {
+	if config.Requests == nil {
+		config.Requests = budget.New(budget.Limits{})
+	}
+	if config.Log == nil {
+		config.Log = slog.New(slog.DiscardHandler)
+	}
+	if config.Violated == nil {
+		config.Violated = func(string, int) {}
+	}
+	cache, err := newCache(config.Store)
+	return &Schemas{config, cache}, err
+}
+
+// Notice reports that a tenant's schemas or rules have changed; domain.Everyone means those of any tenant.
+func (s *Schemas) Notice(tenant domain.TenantID) { s.cache.forget(tenant) }
+
+// List returns a tenant's types with their newest versions, without texts, and its rules.
+func (s *Schemas) List(ctx context.Context, tenant domain.TenantID) ([]Type, []Rule, error) {
+	types, err := s.config.Store.SchemaTypes(ctx, tenant)
+	if err != nil {
+		return nil, nil, err
+	}
+	rules, err := s.config.Store.SchemaRules(ctx, tenant)
+	return types, rules, err
+}
+
+// Get returns a type with all versions. The error is domain.CodeNotFound if it has no schema.
+func (s *Schemas) Get(ctx context.Context, tenant domain.TenantID, eventType string) (Type, error) {
+	return s.config.Store.SchemaType(ctx, tenant, eventType)
+}
+
+// Version returns one version. The error is domain.CodeNotFound if there is none.
+func (s *Schemas) Version(ctx context.Context, tenant domain.TenantID, eventType string, version int64) (Version, error) {
+	return s.config.Store.SchemaVersion(ctx, tenant, eventType, version)
+}
+
+// Delete removes a type with all versions. The error is domain.CodeNotFound if it has no schema.
+func (s *Schemas) Delete(ctx context.Context, tenant domain.TenantID, eventType string) error {
+	err := s.config.Store.DeleteSchema(ctx, tenant, eventType)
+	s.Notice(tenant)
+	return err
+}
+
+// SetRule stores a category's rule. ModeOff removes it.
+func (s *Schemas) SetRule(ctx context.Context, tenant domain.TenantID, rule Rule) (Rule, error) {
+	if err := domain.CheckCategory("category", rule.Category); err != nil {
+		return Rule{}, err
+	}
+	rule.UnknownTypes, rule.UpdatedAt = cmp.Or(rule.UnknownTypes, AllowUnknown), time.Now().UTC()
+	kept, err := s.config.Store.putRule(ctx, tenant, rule)
+	s.Notice(tenant)
+	return kept, err
+}
+
+// Put is a new version of a type's schema.
+type Put struct {
+	Type          string
+	Schema        json.RawMessage
+	Compatibility Compatibility // empty: the type's; Backward for a new type
+	By            string
+}
+
+// putAdvice tells a client how to make a schema cheaper.
+const putAdvice = "give the schema fewer and simpler subschemas"
+
+// Put adds a version of a type's schema. If the newest one is the same JSON value, only the compatibility may change.
+// Errors are *domain.Error: domain.CodeInvalidDefinition if the schema is invalid; domain.CodeConflict if it is
+// incompatible, with Violations. A tenant's upcaster from the newest version makes an incompatible schema acceptable.
+func (s *Schemas) Put(ctx context.Context, tenant domain.TenantID, put Put) (kept Type, added bool, err error) {
+	if err := domain.CheckType("type", put.Type); err != nil {
+		return Type{}, false, err
+	}
+	if put.Compatibility != "" && !slices.Contains(compatibilities, put.Compatibility) {
+		return Type{}, false, domain.Errorf(domain.CodeInvalidRequest, "compatibility", "unknown compatibility %q", domain.Clip(string(put.Compatibility), 60))
+	}
+	ctx, end, err := s.config.Requests.Begin(ctx, tenant, putAdvice)
+	if err != nil {
+		return Type{}, false, err
+	}
+	defer end()
+	next, err := s.compile(ctx, put.Schema)
+	if err != nil {
+		return Type{}, false, err
+	}
+	before, err := s.find(ctx, tenant, put.Type)
+	if err != nil {
+		return Type{}, false, err
+	}
+	compatibility := before.Compatibility
+	if put.Compatibility != "" {
+		compatibility = put.Compatibility
+	}
+	of := Type{Name: put.Type, Compatibility: compatibility}
+	newest := int64(len(before.Versions))
+	version := Version{Schema: put.Schema, By: put.By}
+	if newest > 0 {
+		latest := before.Newest()
+		switch {
+		case equalTexts(latest.Schema, put.Schema):
+			if version.Schema = nil; compatibility == before.Compatibility {
+				return before, false, nil
+			}
+		case newest >= MaxVersions:
+			return Type{}, false, domain.Errorf(domain.CodeQuotaExceeded, "", "%s has %d versions, the most a type may have", put.Type, newest)
+		default:
+			violations, err := s.compare(ctx, before, next, compatibility)
+			if err != nil {
+				return Type{}, false, err
+			}
+			if len(violations) > 0 {
+				if version.Breaking, err = s.converts(ctx, tenant, put.Type, newest); err != nil {
+					return Type{}, false, err
+				}
+				if !version.Breaking {
+					return Type{}, false, incompatible(put.Type, compatibility, newest, violations)
+				}
+			}
+		}
+	}
+	if err := s.config.Store.addVersion(ctx, tenant, of, newest, version); err != nil {
+		return Type{}, false, err
+	}
+	s.Notice(tenant)
+	kept, err = s.Get(ctx, tenant, put.Type)
+	return kept, version.Schema != nil, err
+}
+
+// find returns a type, or an empty one with the default compatibility if it has no schema.
+func (s *Schemas) find(ctx context.Context, tenant domain.TenantID, eventType string) (Type, error) {
+	found, err := s.Get(ctx, tenant, eventType)
+	if domain.IsCode(err, domain.CodeNotFound) {
+		return Type{Name: eventType, Compatibility: Backward}, nil
+	}
+	return found, err
+}
+
+// stepsPerSchemaByte is how many steps of a request compiling takes.
+const stepsPerSchemaByte = 10
+
+// compile compiles a schema within a request.
+func (s *Schemas) compile(ctx context.Context, text json.RawMessage) (compiled *Schema, err error) {
+	err = budget.Work(ctx, func() error {
+		expr.MeterOf(ctx).Spend(stepsPerSchemaByte * len(text))
+		compiled, err = Compile(text)
+		return err
+	})
+	return compiled, err
+}
+
+// compare returns why a schema is not compatible with the versions of a type; at least one must exist.
+func (s *Schemas) compare(ctx context.Context, with Type, next *Schema, compatibility Compatibility) (violations []domain.Violation, err error) {
+	rule, transitive := strings.CutSuffix(string(compatibility), "-transitive")
+	if compatibility == NoCompatibility {
+		return nil, nil
+	}
+	for i := len(with.Versions) - 1; i >= 0 && len(violations) == 0; i-- {
+		before, err := s.compile(ctx, with.Versions[i].Schema)
+		if err != nil {
+			return nil, err
+		}
+		name := fmt.Sprintf("version %d", with.Versions[i].Number)
+		err = budget.Work(ctx, func() error {
+			expr.MeterOf(ctx).Spend(maxComparisons)
+			if rule != string(Forward) {
+				violations = compareSchemas(next, before, "the new schema", name)
+			}
+			if rule != string(Backward) {
+				for _, violation := range compareSchemas(before, next, name, "the new schema") {
+					violation.Fix = "change the new schema, so that " + name + " accepts its data"
+					violations = append(violations, violation)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		if !transitive || with.Versions[i].Breaking {
+			break
+		}
+	}
+	return violations[:min(len(violations), maxViolations)], nil
+}
+
+// converts reports whether an upcaster of the tenant, or a shared one, converts events of a version.
+func (s *Schemas) converts(ctx context.Context, tenant domain.TenantID, eventType string, version int64) (bool, error) {
+	_, err := s.config.Upcasters.Get(ctx, tenant, eventType, version)
+	if domain.IsCode(err, domain.CodeNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func incompatible(eventType string, compatibility Compatibility, newest int64, violations []domain.Violation) error {
+	e := domain.Errorf(domain.CodeConflict, "schema", "the schema is not %s compatible: %s; change it, or put an upcaster for version %d of %s first",
+		compatibility, summary(violations), newest, eventType)
+	e.Violations = violations
+	return e
+}
+
+// summary describes violations for people.
+func summary(violations []domain.Violation) string {
+	var text strings.Builder
+	for i, violation := range violations[:min(len(violations), 3)] {
+		if i > 0 {
+			text.WriteString("; ")
+		}
+		if violation.Pointer != "" {
+			text.WriteString(violation.Pointer + ": ")
+		}
+		text.WriteString(violation.Message)
+	}
+	if more := len(violations) - 3; more > 0 {
+		fmt.Fprintf(&text, "; and %d more", more)
+	}
+	return text.String()
+}
