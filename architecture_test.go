@@ -65,7 +65,7 @@ var imports = map[string][]string{
 
 	"budget":             {"domain", "expr", "fairshare"},
 	"upcasting":          {"domain", "expr", "budget", "eventlog", "projection/registry"},
-	"aggregate":          {"domain", "pg", "eventlog", "expr", "budget", "upcasting", "projection/registry"},
+	"aggregate":          {"domain", "pg", "eventlog", "expr", "budget", "upcasting", "projection/registry", "schema"},
 	"schema":             {"domain", "pg", "eventlog", "expr", "budget", "upcasting"},
 	"erasure":            {"domain", "pg", "drivers", "tenant", "projection/registry", "delivery/webhook"},
 	"retention":          {"domain", "pg", "eventlog", "projection/registry", "delivery/group"},
@@ -104,7 +104,7 @@ var imports = map[string][]string{
 	"cli/remote": {"cli", "client", "domain", "projection/folding"},
 	"cli/doctor": {"service", "domain", "config", "drivers", "listen", "migrations", "projection/folding", "pg", "tables"},
 	// The facade.
-	"manifold": {"cli", "service", "domain", "config", "projection/folding", "delivery/reactor"},
+	"manifold": {"cli", "service", "domain", "config", "projection/folding", "delivery/reactor", "aggregate"},
 
 	"cmd/manifold": {"manifold", "cli/remote", "cmd/manifold/bench"},
 	// The benchmarks also measure the log alone, on a separate database.

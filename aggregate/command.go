@@ -284,6 +284,15 @@ func (s *sending) evaluate(meter *expr.Meter, program *command, state *expr.Obje
 	if in.Metadata, err = object("metadata", s.command.Metadata); err != nil {
 		return decision{}, err
 	}
+	if program.input != nil {
+		data := s.command.Data
+		if len(data) == 0 {
+			data = json.RawMessage("{}")
+		}
+		if err := program.input.Check(meter, "data", data); err != nil {
+			return decision{}, err
+		}
+	}
 	return program.decide(meter, s.command.Name, s.command.Stream, in)
 }
 

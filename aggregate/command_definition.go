@@ -9,6 +9,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/schema"
 )
 
 // CommandDefinition says what a command decides: whether it is accepted, and which events it appends. Its expressions
@@ -119,6 +120,7 @@ func (d *CommandDefinition) bytes() int {
 
 // command is a compiled command. It is immutable.
 type command struct {
+	input   *schema.Schema // nil: any object
 	require []requirement
 	emit    []emission
 }
@@ -159,6 +161,12 @@ func compileCommand(meter *expr.Meter, where string, d CommandDefinition, wrong 
 	}
 	if len(d.Description) > maxDescriptionBytes {
 		wrong(where+".description", "it has %d bytes; at most %d are allowed", len(d.Description), maxDescriptionBytes)
+	}
+	if len(d.Input) > 0 && meter.SpendSource(len(d.Input)) {
+		var err error
+		if c.input, err = schema.Compile(d.Input); err != nil {
+			wrong(where+".input", "%s", err)
+		}
 	}
 	if len(d.Require) > maxRules {
 		wrong(where+".require", "there are %d conditions; at most %d are allowed", len(d.Require), maxRules)

@@ -365,6 +365,10 @@ func TestCommandsThatCannotBeDecided(t *testing.T) {
 	definition.Commands["Elsewhere"] = CommandDefinition{Emit: []Emission{{Type: "Deposited", Stream: `"account-2"`, Data: `{"amount": 1}`}}}
 	definition.Commands["Foreign"] = CommandDefinition{Emit: []Emission{{Type: "Closed", Data: "{}"}, {Type: "T", Stream: `"other-1"`, Data: "{}"}}}
 	definition.Commands["Unfoldable"] = CommandDefinition{Emit: []Emission{{Type: "Deposited", Data: `{"amount": "much"}`}}}
+	definition.Commands["Checked"] = CommandDefinition{
+		Input: json.RawMessage(`{"type": "object", "required": ["amount"], "properties": {"amount": {"type": "integer", "minimum": 1}}, "additionalProperties": false}`),
+		Emit:  []Emission{{Type: "Deposited", Data: "command"}},
+	}
 	definition.Commands["Nowhere"] = CommandDefinition{Emit: []Emission{{Type: "Closed", Stream: `"no stream"`, Data: "{}"}}}
 	definition.Commands["Many"] = CommandDefinition{Emit: []Emission{{Type: "Closed", Each: "command.n", Data: "{}"}}}
 	must(t, c.states.Put(t.Context(), tenant, definition))
@@ -378,12 +382,14 @@ func TestCommandsThatCannotBeDecided(t *testing.T) {
 		{"Deposit", `{}`, "account-1", nil, domain.CodeFaulted, "commands.Deposit.emit[0].each"},
 		{"Deposit", `[]`, "account-1", nil, domain.CodeInvalidRequest, "data: it must be a JSON object"},
 		{"Withdraw", `{"amount": "a"}`, "account-1", nil, domain.CodeFaulted, "commands.Withdraw.require[1].if"},
+		{"Checked", `{"amount": 0, "more": 1}`, "account-1", nil, domain.CodeInvalidRequest, "data: it does not fit its schema: /"},
+		{"Checked", ``, "account-1", nil, domain.CodeInvalidRequest, "amount"},
 		{"Elsewhere", `{}`, "account-1", nil, domain.CodeFaulted, "append at least one to the command's stream"},
 		{"Foreign", `{}`, "account-1", forbid, domain.CodeForbidden, "not other"},
 		{"Unfoldable", `{}`, "account-1", nil, domain.CodeFaulted, "the command's event Deposited cannot be folded"},
 		{"Nowhere", `{}`, "account-1", nil, domain.CodeFaulted, "commands.Nowhere.emit[0].stream"},
 		{"Many", `{"n": [` + strings.Repeat("1,", 1000) + `1]}`, "account-1", nil, domain.CodeTooLarge, "more than 1000 events"},
-		{"None", `{}`, "account-1", nil, domain.CodeNotFound, `no command "None"; it has Close, Deposit`},
+		{"None", `{}`, "account-1", nil, domain.CodeNotFound, `no command "None"; it has Checked, Close, Deposit`},
 		{"Deposit", `{}`, "other-1", nil, domain.CodeNotFound, "no aggregate definition"},
 		{"Deposit", `{}`, "account", nil, domain.CodeInvalidRequest, "not a stream name"},
 	} {
@@ -468,6 +474,7 @@ func TestDefinitionsWithWrongCommands(t *testing.T) {
 		{`{"require": [{"if": "true", "reject": "r s"}], "emit": [{"A": "1"}]}`, "commands.C.require[0].reject: the code has ' '"},
 		{`{"emit": [{"A": "1", "each": "\"x\""}]}`, "commands.C.emit[0].each: line 1, column 1: it must give a list; this one gives string"},
 		{`{"emit": 1}`, "commands.C: "},
+		{`{"input": {"type": "text"}, "emit": [{"A": "1"}]}`, "commands.C.input: schema/type"},
 	} {
 		commands, err := ParseCommands(json.RawMessage(`{"C": ` + tried.command + `}`))
 		if err == nil {

@@ -22,6 +22,7 @@ var orderCommands = object{
 			"require": list{object{"if": `state.status == "placed"`, "reject": "not-open", "message": `"the order is " + state.status`}},
 			"emit":    list{object{"ItemAdded": `{"price": command.price}`}},
 		},
+		"Note": object{"input": object{"properties": object{"text": object{"type": "string"}}}, "emit": list{object{"Noted": "command"}}},
 		"Bill": object{"emit": list{object{"Billed": "{}"}, object{"stream": `"invoice-" + id`, "Issued": `{"total": state.total}`}}},
 	},
 }
@@ -87,6 +88,8 @@ func TestCommandsOverHTTP(t *testing.T) {
 			t.Errorf("%d: %s %v is answered %d %s", i, bad.path, bad.body, got.status, got.body)
 		}
 	}
+	violated := send("Note", object{"data": object{"text": 5}}).wantProblem(400, domain.CodeInvalidRequest, "data")
+	equal(t, "what is wrong", violated["violations"].(list)[0].(object)["pointer"], "/text")
 	a.post("/v1/aggregates/order/7/commands/Cancel", object{"data": object{}}).wantProblem(404, domain.CodeNotFound, "command")
 	a.post("/v1/aggregates/basket/7/commands/Place", object{"data": object{}}).wantProblem(404, domain.CodeNotFound, "")
 }
