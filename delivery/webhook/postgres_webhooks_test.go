@@ -351,7 +351,7 @@ func TestConcurrentReplays(t *testing.T) {
 		outcome := make(chan error, 1)
 		go func() { outcome <- do() }()
 		db.WaitForLock(t)
-		_, err = other.Exec(ctx, "update manifold.replays set started_at = clock_timestamp(), done_at = null where tenant_id = $1", tenant)
+		_, err = other.Exec(ctx, "update manifold.replays set started_at = statement_timestamp(), done_at = null where tenant_id = $1", tenant)
 		tablestest.Must(t, err)
 		_, err = other.Exec(ctx, "insert into manifold.webhook_claims values ($1, 'replay.mail', 'a', 1, now())", tenant)
 		tablestest.Must(t, err)

@@ -1,0 +1,4 @@
+package postgres
+
+// TenantViewQuery is tenantViewQuery, for tests.
+var TenantViewQuery = tenantViewQuery
