@@ -197,9 +197,12 @@ func categoriesSQL(and, order string) string {
 // on categories: with it, each page would read and sort the whole category.
 const ofCategory = "and e.stream_id < $6::text and (e.category = $7::text) is true"
 
+// byStreamSQL orders by stream. "is true" keeps the planner from the primary key: before a table's first analyze, it may
+// prefer to read all positions and to sort them.
 func byStreamSQL(and string) string {
 	return `select ` + EventColumns + ` from events as e
-		where e.tenant_id = $1::uuid and (e.stream_id, e.stream_version) > ($2::text, $3::bigint) and e.position <= $4::bigint ` + and + `
+		where e.tenant_id = $1::uuid and (e.stream_id, e.stream_version) > ($2::text, $3::bigint)
+			and (e.position <= $4::bigint) is true ` + and + `
 		order by e.stream_id, e.stream_version limit $5::bigint`
 }
 
