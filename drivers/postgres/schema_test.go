@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -75,6 +76,43 @@ func TestViewIsForPeople(t *testing.T) {
 	if _, err := person.Exec(t.Context(), `select from manifold_documents."order-summary.2"`); !errors.As(err, &native) || native.Code != "42501" {
 		t.Errorf("the view's reader reads the underlying table: %v", err)
 	}
+}
+
+// A table is created although the first transaction that creates it is rolled back because of a deadlock.
+func TestATableIsCreatedDespiteADeadlock(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	driver := open(t, db)
+	defer driver.Close()
+	build := shared("orders", 1)
+	lock := "select pg_advisory_xact_lock(hashtext('manifold documents'), hashtext('manifold_documents.\"orders.1\"'))"
+	if db.Distributed() {
+		lock = "select pg_advisory_xact_lock(hashtext('manifold documents'), hashtext('manifold distribution'))"
+	}
+	other, err := db.Pool(t, pgtest.RoleSuperuser, 1).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Rollback(context.WithoutCancel(t.Context()))
+	// The driver's session is to find the deadlock.
+	for _, statement := range []string{"set local deadlock_timeout = '1min'", `create table manifold_documents."orders.1" ()`} {
+		if _, err := other.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	created := make(chan error, 1)
+	go func() { created <- driver.CreateTemporaryTable(t.Context(), build) }()
+	db.WaitForLock(t)
+	if _, err := other.Exec(t.Context(), lock); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-created; err != nil {
+		t.Fatal(err)
+	}
+	save(t, driver, build, domain.NewTenantID(), drivers.Batch{To: 1, Upserts: documents(1, "a")})
 }
 
 // A reader that keeps the view busy for long delays neither a swap nor, through the swap, other readers.
