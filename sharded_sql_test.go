@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -39,14 +40,15 @@ var acrossTenants = map[string]string{
 // (docs/decisions/0078-statements-that-a-sharded-database-accepts.md).
 func TestStatementsSuitAShardedDatabase(t *testing.T) {
 	t.Parallel()
-	checked, excepted := 0, map[string]bool{}
-	for _, p := range packages(t) {
+	checked, excepted, all := 0, map[string]bool{}, packages(t)
+	shared := sharedSQL(t, all)
+	for _, p := range all {
 		name := p.name()
 		usesLog := slices.Contains(p.Imports, module+"/pg") || name == "pg"
 		if forTests(name) || !usesLog || within(name, "drivers") || within(name, "cli") {
 			continue
 		}
-		for _, literal := range sqlOf(t, p) {
+		for _, literal := range sqlOf(t, p, shared) {
 			problems := checkSQL(literal.sql)
 			if len(problems) == 0 {
 				checked++
@@ -144,6 +146,9 @@ func TestCheckSQL(t *testing.T) {
 			"update keys k set revoked_at = coalesce(k.revoked_at, now()) where k.tenant_id = $1",
 			"update keys k set revoked_at = case when $2 then now() end where k.tenant_id = $1",
 		},
+		"case: pg_column_size() is not immutable; select the rows in a subquery of using": {
+			"delete from snapshots s where s.tenant_id = $1 and case when pg_column_size(s.state) > 9 then true end",
+		},
 		"case: not the searched form": {
 			"update rebuilds r set state = case r.state when 'queued' then 'building' end where r.tenant_id = $1",
 		},
@@ -171,35 +176,11 @@ type sqlLiteral struct {
 // unknown replaces the parts of an sqlLiteral that are not constant.
 const unknown = "…"
 
-// sqlOf returns a package's strings, concatenated as far as they are constant.
-func sqlOf(t *testing.T, p goPackage) (literals []sqlLiteral) {
+// sqlOf returns a package's strings, concatenated as far as they are constant. shared is what the other packages share.
+func sqlOf(t *testing.T, p goPackage, shared map[string]ast.Expr) (literals []sqlLiteral) {
 	t.Helper()
-	constants := map[string]ast.Expr{}
-	var declarations []ast.Decl
-	for _, file := range p.GoFiles {
-		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, file), nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		declarations = append(declarations, parsed.Decls...)
-		ast.Inspect(parsed, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.ValueSpec:
-				if len(n.Names) == len(n.Values) {
-					for i, name := range n.Names {
-						constants[name.Name] = n.Values[i]
-					}
-				}
-			case *ast.FuncDecl: // a function that only composes SQL
-				if n.Body != nil && len(n.Body.List) == 1 {
-					if result, ok := n.Body.List[0].(*ast.ReturnStmt); ok && len(result.Results) == 1 {
-						constants[n.Name.Name] = result.Results[0]
-					}
-				}
-			}
-			return true
-		})
-	}
+	declarations, constants := parse(t, p)
+	maps.Copy(constants, shared)
 	for _, declaration := range declarations {
 		for name, node := range namedNodes(declaration) {
 			ast.Inspect(node, func(n ast.Node) bool {
@@ -216,6 +197,52 @@ func sqlOf(t *testing.T, p goPackage) (literals []sqlLiteral) {
 		}
 	}
 	return literals
+}
+
+// parse returns a package's declarations, and the values of its variables, constants and functions that only compose SQL.
+func parse(t *testing.T, p goPackage) (declarations []ast.Decl, constants map[string]ast.Expr) {
+	t.Helper()
+	constants = map[string]ast.Expr{}
+	for _, file := range p.GoFiles {
+		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, file), nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		declarations = append(declarations, parsed.Decls...)
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.ValueSpec:
+				if len(n.Names) == len(n.Values) {
+					for i, name := range n.Names {
+						constants[name.Name] = n.Values[i]
+					}
+				}
+			case *ast.FuncDecl:
+				if n.Body != nil && len(n.Body.List) == 1 {
+					if result, ok := n.Body.List[0].(*ast.ReturnStmt); ok && len(result.Results) == 1 {
+						constants[n.Name.Name] = result.Results[0]
+					}
+				}
+			}
+			return true
+		})
+	}
+	return declarations, constants
+}
+
+// sharedSQL returns the SQL that packages export for others, as literals, by names such as eventlog.PrintedSQL.
+func sharedSQL(t *testing.T, all []goPackage) map[string]ast.Expr {
+	t.Helper()
+	shared := map[string]ast.Expr{}
+	for _, p := range all {
+		_, constants := parse(t, p)
+		for name, value := range constants {
+			if text, ok := stringOf(value, constants, 0); ok && ast.IsExported(name) {
+				shared[path.Base(p.ImportPath)+"."+name] = &ast.BasicLit{Kind: token.STRING, Value: strconv.Quote(text)}
+			}
+		}
+	}
+	return shared
 }
 
 // namedNodes returns a function by its name, or the values of variables and constants by theirs.
@@ -251,8 +278,16 @@ func stringOf(expression ast.Expr, constants map[string]ast.Expr, depth int) (te
 				text, ok := stringOf(e.Args[0], constants, depth)
 				return formatVerb.ReplaceAllString(text, unknown), ok
 			}
+			return stringOf(function, constants, depth)
 		case *ast.Ident:
 			return stringOf(function, constants, depth)
+		}
+	case *ast.SelectorExpr: // another package's
+		if from, ok := e.X.(*ast.Ident); ok {
+			if value, known := constants[from.Name+"."+e.Sel.Name]; known {
+				text, _ := stringOf(value, constants, depth)
+				return text, depth > 0
+			}
 		}
 	case *ast.Ident:
 		if value, known := constants[e.Name]; known && depth < 5 {
@@ -280,6 +315,7 @@ var (
 	insertion      = regexp.MustCompile(`(?s)\binsert into\s+(?:manifold\.)?(\w+)(?:\s+as)?(?:\s+[a-z]\w*)?\s*(\([^)]*\))?\s*` +
 		`(?:(values)|select\s+(?:(\w+)\.tenant_id)?)`)
 	mutable      = regexp.MustCompile(`\b(now|statement_timestamp|transaction_timestamp|clock_timestamp|random|gen_random_uuid)\(\)`)
+	stored       = regexp.MustCompile(`\bpg_column_(?:size|compression)\(`)
 	volatile     = regexp.MustCompile(`\b(clock_timestamp|random|gen_random_uuid|nextval|timeofday)\(`)
 	doUpdate     = regexp.MustCompile(`(?s)\bdo update set\b(.*?)(?:\breturning\b|$)`)
 	valuesClause = regexp.MustCompile(`(?s)\bvalues\s*\((.*?)(?:\bon conflict\b|\breturning\b|$)`)
@@ -383,6 +419,7 @@ func (b *block) checkForms() (problems []string) {
 	find(returning, mutable, "returning: %s is not immutable")
 	if !strings.Contains(b.text, "insert into") {
 		find(caseClause, mutable, "coalesce or case: %s is not immutable; use least")
+		find(caseClause, stored, "case: %s) is not immutable; select the rows in a subquery of using")
 		for _, at := range regexp.MustCompile(`\bcoalesce\(`).FindAllStringIndex(b.text, -1) {
 			if found := mutable.FindString(b.text[at[0]:closing(b.text, at[1]-1)]); found != "" {
 				problems = append(problems, "coalesce or case: "+found+" is not immutable; use least")

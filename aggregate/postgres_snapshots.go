@@ -98,7 +98,9 @@ func (s *Postgres) readSnapshot(ctx context.Context, tenant domain.TenantID, str
 		return err
 	}
 	_, err = pg.ExecUnder(ctx, s.db.App, tenant, "remove snapshots that cannot be read",
-		"delete from snapshots s where s.tenant_id = $1 and s.stream_id = $2 and "+eventlog.PrintedSQL("s.state")+" > $3",
+		`delete from snapshots s using (
+			select u.tag, u.version from snapshots u where u.tenant_id = $1 and u.stream_id = $2 and `+eventlog.PrintedSQL("u.state")+` > $3) unreadable
+			where s.tenant_id = $1 and s.stream_id = $2 and s.tag = unreadable.tag and s.version = unreadable.version`,
 		tenant, stream, eventlog.UnreadableBytes)
 	if err != nil {
 		return err

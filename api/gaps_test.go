@@ -15,7 +15,8 @@ import (
 // 131 kB each. It also removes the mark of an unreadable event.
 func (a *actor) explode(super *pgxpool.Pool, position, numbers int) {
 	a.t.Helper()
-	_, err := super.Exec(a.t.Context(), "update manifold.events set event_data = $3::jsonb, gap = null where tenant_id = $1 and position = $2",
+	// The event's own column is in the expression, because a cluster's coordinator would print a constant.
+	_, err := super.Exec(a.t.Context(), "update manifold.events set event_data = (left(event_type, 0) || $3)::jsonb, gap = null where tenant_id = $1 and position = $2",
 		a.tenantID, position, `{"n":0,"l":[1`+strings.Repeat(",1e131071", numbers)+`]}`)
 	must(a.t, err)
 }
