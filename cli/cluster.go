@@ -199,13 +199,12 @@ func (c *clusterAdmin) isolate(ctx context.Context, conn *pgx.Conn, out io.Write
 			_, err = fmt.Fprintf(out, "the tenant's log is alone in shard %d on %s\n", shard, node)
 			return err
 		case <-time.After(progressInterval):
-			moves, err := movesInProgress(ctx, watch)
-			if err == nil && moves != last {
+			// Citus reports an error instead, if what it would report has just ended.
+			if moves, err := movesInProgress(ctx, watch); err == nil && moves != last {
 				last = moves
-				_, err = io.WriteString(out, moves)
-			}
-			if err != nil {
-				return errors.Join(err, <-done)
+				if _, err := io.WriteString(out, moves); err != nil {
+					return errors.Join(err, <-done)
+				}
 			}
 		}
 	}

@@ -198,7 +198,11 @@ func (d *Driver) createConcurrently(ctx context.Context, index commonIndex) (don
 	if done, err := index.isValid(ctx, conn.QueryRow); err != nil || done {
 		return done, err
 	}
-	for _, statement := range []string{"drop index concurrently if exists " + schema + "." + index.name, index.createConcurrentlySQL()} {
+	statements := []string{"drop index concurrently if exists " + schema + "." + index.name, index.createConcurrentlySQL()}
+	if d.becomeViews {
+		statements = slices.Insert(statements, 0, "set role "+viewsRole) // the table's owner
+	}
+	for _, statement := range statements {
 		if _, err := conn.Exec(ctx, statement); err != nil {
 			return false, err
 		}
