@@ -71,8 +71,11 @@ func TestKillDuringAFill(t *testing.T) {
 	}
 	var documents, times, sound, fills int
 	err = super.QueryRow(t.Context(), `
-		select count(*), sum((document->>'times')::int), count(*) filter (where length(document->>'text') = 5000), (select count(fills) from manifold.rebuilds)
-		from manifold_documents.documents where id <> ''`).Scan(&documents, &times, &sound, &fills)
+		select count(*), sum((document->>'times')::int), count(*) filter (where length(document->>'text') = 5000)
+		from manifold_documents.documents where id <> ''`).Scan(&documents, &times, &sound)
+	if err == nil {
+		err = super.QueryRow(t.Context(), "select count(fills) from manifold.rebuilds").Scan(&fills)
+	}
 	if err != nil || documents != streams || times != events || sound != streams || fills != 0 {
 		t.Errorf("%d documents, %d of them whole, of %d events, %d fills, %v", documents, sound, times, fills, err)
 	}
