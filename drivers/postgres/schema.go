@@ -203,14 +203,17 @@ func (d *Driver) makeSchema(ctx context.Context) error {
 
 // define runs do in a transaction that excludes every other define for the same name, in any process. "if not exists"
 // alone fails if two sessions use it at once. No tenant is set in the transaction. In a distributed database it acts as
-// the owner of the tables. It repeats a transaction that was rolled back because of a deadlock: in a distributed database,
-// to create a table also locks rows and tables of other nodes.
+// the owner of the tables. It repeats a transaction that was rolled back because of a deadlock.
 func (d *Driver) define(ctx context.Context, name string, do func(tx pgx.Tx) error) error {
 	retryable := func(err error, attempt int) bool { return attempt < drivers.Attempts && pg.SQLState(err) == deadlock }
 	return drivers.Retry(ctx, retryable, func() error {
 		return pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
 			if d.distributed {
 				if err := migrations.LockDistribution(ctx, tx); err != nil {
+					return err
+				}
+				// Several connections to a node would wait for each other when they create indexes with long names.
+				if _, err := tx.Exec(ctx, "set local citus.multi_shard_modify_mode = 'sequential'"); err != nil {
 					return err
 				}
 				if d.becomeViews {
