@@ -54,6 +54,7 @@ type Command struct {
 	Expected domain.Expected // the version that the stream must have
 	Key      string          // of idempotency: commands with the same key, stream and name have one outcome; empty: none
 	DryRun   bool            // decide, and append nothing
+	Explain  bool            // in a dry run: decide anew, whatever the key, and add the rules to the outcome
 
 	// Allow returns an error if the sender may not append to a category other than the stream's; nil: it may.
 	Allow func(category string) error
@@ -69,6 +70,7 @@ type Outcome struct {
 	State     json.RawMessage // of the stream after the command, a JSON object or null
 	Rejected  *Rejection      // Rejected
 	Duplicate bool            // an earlier command with the same key had this outcome
+	Rules     []DecidedRule   // with Command.Explain: the rules up to the first that does not hold
 }
 
 // OutcomeKind is the kind of an Outcome.
@@ -150,7 +152,7 @@ type known struct {
 }
 
 func (s *sending) send(ctx context.Context) (Outcome, error) {
-	if s.command.Key != "" {
+	if s.command.Key != "" && !s.command.Explain {
 		outcome, found, err := s.earlier(ctx)
 		if err != nil || found {
 			return outcome, err
@@ -239,53 +241,42 @@ func (s *sending) current(ctx context.Context, newest bool) (known, error) {
 
 // decide evaluates the command on a state.
 func (s *sending) decide(ctx context.Context, on known) (d decision, err error) {
-	state := cmp.Or(on.state, on.fold.initial)
-	program := on.fold.commands[s.command.Name]
-	if program == nil {
-		decider := s.deciders[deciderKey{domain.Category(s.command.Stream), s.command.Name}]
-		if decider == nil {
-			return decision{}, s.noCommand(on.fold)
-		}
-		if d, err = s.decideInGo(ctx, decider, on, state); err != nil {
+	var inGo *decision
+	if decider := s.deciders[deciderKey{domain.Category(s.command.Stream), s.command.Name}]; decider != nil && on.fold.commands[s.command.Name] == nil {
+		decided, err := s.decideInGo(ctx, decider, on, cmp.Or(on.state, on.fold.initial))
+		if err != nil {
 			return decision{}, err
 		}
+		inGo = &decided
 	}
-	given := d
 	err = s.states.requests.Brief(ctx, s.tenant, commandAdvice, func(ctx context.Context) error {
-		meter := expr.MeterOf(ctx)
-		var err error
-		if d = given; program != nil {
-			if d, err = s.evaluate(meter, program, state); err != nil {
-				return err
-			}
+		if inGo != nil {
+			d = *inGo
+			return on.fold.complete(expr.MeterOf(ctx), &s.command, on.version, on.state, &d)
 		}
-		if err := s.checkStreams(&d); err != nil {
-			return err
-		}
-		if err := on.fold.fold(meter, s.command.Stream, on.version, on.state, &d); err != nil || !d.folded {
-			return err
-		}
-		meter.SpendBytes(expr.Size(value(d.state)))
-		if d.data, err = encode(d.state); errors.Is(err, expr.ErrTooLarge) {
-			return domain.Errorf(domain.CodeFaulted, "state", "the state after the command cannot be kept: %s", err)
-		}
+		d, err = on.fold.decide(expr.MeterOf(ctx), &s.command, on.version, on.state, s.now, s.uuid)
 		return err
 	})
 	return d, err
 }
 
-// evaluate decides the command by its definition's expressions.
-func (s *sending) evaluate(meter *expr.Meter, program *command, state *expr.Object) (d decision, err error) {
-	meter.SpendBytes(2*len(s.command.Data) + 2*len(s.command.Metadata))
-	in := expr.Inputs{State: state, Now: s.now, ID: domain.Key(s.command.Stream), UUID: s.uuid}
-	if in.Command, err = object("data", s.command.Data); err != nil {
+// decide evaluates a command on a state of its stream, and folds its events. The result is meaningless if the meter ended
+// it.
+func (f *fold) decide(meter *expr.Meter, command *Command, version int64, state *expr.Object, now time.Time, uuid string) (d decision, err error) {
+	program := f.commands[command.Name]
+	if program == nil {
+		return decision{}, f.noCommand(command)
+	}
+	meter.SpendBytes(2*len(command.Data) + 2*len(command.Metadata))
+	in := expr.Inputs{State: cmp.Or(state, f.initial), Now: now, ID: domain.Key(command.Stream), UUID: uuid}
+	if in.Command, err = object("data", command.Data); err != nil {
 		return decision{}, err
 	}
-	if in.Metadata, err = object("metadata", s.command.Metadata); err != nil {
+	if in.Metadata, err = object("metadata", command.Metadata); err != nil {
 		return decision{}, err
 	}
 	if program.input != nil {
-		data := s.command.Data
+		data := command.Data
 		if len(data) == 0 {
 			data = json.RawMessage("{}")
 		}
@@ -293,27 +284,46 @@ func (s *sending) evaluate(meter *expr.Meter, program *command, state *expr.Obje
 			return decision{}, err
 		}
 	}
-	return program.decide(meter, s.command.Name, s.command.Stream, in)
+	if d, err = program.decide(meter, command.Name, command.Stream, in, command.Explain); err != nil {
+		return decision{}, err
+	}
+	err = f.complete(meter, command, version, state, &d)
+	return d, err
+}
+
+// complete checks a decision, and adds the state after its events.
+func (f *fold) complete(meter *expr.Meter, command *Command, version int64, state *expr.Object, d *decision) (err error) {
+	if err := command.checkStreams(d); err != nil {
+		return err
+	}
+	if err := f.fold(meter, command.Stream, version, state, d); err != nil || !d.folded {
+		return err
+	}
+	meter.SpendBytes(expr.Size(value(d.state)))
+	if d.data, err = encode(d.state); errors.Is(err, expr.ErrTooLarge) {
+		return domain.Errorf(domain.CodeFaulted, "state", "the state after the command cannot be kept: %s", err)
+	}
+	return err
 }
 
 // checkStreams returns an error if the sender may not append to a stream of the decision, or if the decision would not be
 // checked against the state that it was made on.
-func (s *sending) checkStreams(d *decision) error {
+func (c *Command) checkStreams(d *decision) error {
 	own, others := len(d.events) == 0, map[string]struct{}{}
 	for _, e := range d.events {
-		if e.Stream == s.command.Stream {
+		if e.Stream == c.Stream {
 			own = true
-		} else if category := domain.Category(e.Stream); category != domain.Category(s.command.Stream) {
+		} else if category := domain.Category(e.Stream); category != domain.Category(c.Stream) {
 			others[category] = struct{}{}
 		}
 	}
 	if !own {
-		return domain.Errorf(domain.CodeFaulted, "commands."+s.command.Name+".emit",
+		return domain.Errorf(domain.CodeFaulted, "commands."+c.Name+".emit",
 			"all events are for other streams; append at least one to the command's stream, by which concurrent commands notice each other")
 	}
-	if s.command.Allow != nil {
+	if c.Allow != nil {
 		for _, category := range slices.Sorted(maps.Keys(others)) {
-			if err := s.command.Allow(category); err != nil {
+			if err := c.Allow(category); err != nil {
 				return err
 			}
 		}
@@ -349,21 +359,8 @@ func (s *sending) accepted(ctx context.Context, on known, d decision, appended d
 
 // withoutAppend returns the outcome of a decision that appends nothing, and keeps it if the command has a key.
 func (s *sending) withoutAppend(ctx context.Context, on known, d decision) (Outcome, error) {
-	outcome := Outcome{Kind: Nothing, Stream: s.command.Stream, Version: on.version, State: d.data}
-	if d.rejected != nil {
-		outcome.Kind, outcome.Rejected = Rejected, d.rejected
-	}
 	if s.command.DryRun {
-		version := on.version
-		for _, e := range d.events {
-			outcome.Kind = Accepted
-			outcome.Events = append(outcome.Events, DecidedEvent{NewEvent: e})
-			if e.Stream == s.command.Stream {
-				version++
-			}
-		}
-		outcome.Version = version
-		return outcome, nil
+		return d.untaken(s.command.Stream, on.version), nil
 	}
 	if s.command.Key != "" {
 		kept, err := s.states.store.keepOutcome(ctx, s.tenant, s.eventID(0), keptOutcome{Rejected: d.rejected, Version: on.version})
@@ -377,7 +374,23 @@ func (s *sending) withoutAppend(ctx context.Context, on known, d decision) (Outc
 	if d.rejected != nil {
 		return Outcome{}, rejection(d.rejected)
 	}
-	return outcome, nil
+	return d.untaken(s.command.Stream, on.version), nil
+}
+
+// untaken returns the outcome of a decision at a version of its stream, of which nothing is appended.
+func (d *decision) untaken(stream string, version int64) Outcome {
+	outcome := Outcome{Kind: Nothing, Stream: stream, Version: version, State: d.data, Rules: d.rules}
+	if d.rejected != nil {
+		outcome.Kind, outcome.Rejected = Rejected, d.rejected
+	}
+	for _, e := range d.events {
+		outcome.Kind = Accepted
+		outcome.Events = append(outcome.Events, DecidedEvent{NewEvent: e})
+		if e.Stream == stream {
+			outcome.Version++
+		}
+	}
+	return outcome
 }
 
 // earlier returns the outcome of an earlier command with the same key.
@@ -445,13 +458,13 @@ func (s *sending) conflict(version int64) error {
 	return problem
 }
 
-func (s *sending) noCommand(f *fold) error {
-	category := domain.Category(s.command.Stream)
+func (f *fold) noCommand(command *Command) error {
+	category := domain.Category(command.Stream)
 	if len(f.commands) == 0 {
 		return domain.Errorf(domain.CodeNotFound, "command", "the definition of category %q has no commands; add them at /v1/aggregates/%s", category, category)
 	}
 	names := slices.Sorted(maps.Keys(f.commands))
-	return domain.Errorf(domain.CodeNotFound, "command", "category %q has no command %q; it has %s", category, s.command.Name, domain.Clip(strings.Join(names, ", "), 300))
+	return domain.Errorf(domain.CodeNotFound, "command", "category %q has no command %q; it has %s", category, command.Name, domain.Clip(strings.Join(names, ", "), 300))
 }
 
 // rejection returns a rejection as the error for the client.

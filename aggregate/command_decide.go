@@ -18,6 +18,7 @@ type decision struct {
 	state    *expr.Object    // after the events
 	data     json.RawMessage // the same as JSON
 	folded   bool            // state and data are known; they are not if the fold depends on what an append decides
+	rules    []DecidedRule   // if they are asked for
 }
 
 // NewEvent is an event that a command decided to append.
@@ -36,28 +37,31 @@ type Rejection struct {
 }
 
 // decide evaluates a command. A fault of an expression is a *domain.Error with domain.CodeFaulted that names its place.
-// The result is meaningless if the meter ended it.
-func (c *command) decide(meter *expr.Meter, name, stream string, in expr.Inputs) (decision, error) {
+// The result is meaningless if the meter ended it. With explain, it has the rules.
+func (c *command) decide(meter *expr.Meter, name, stream string, in expr.Inputs, explain bool) (decision, error) {
 	where := "commands." + name
+	d := decision{}
 	for i, r := range c.require {
 		holds, err := r.holds.Eval(meter, &in)
 		if err != nil {
 			return decision{}, undecided(fmt.Sprintf("%s.require[%d].if", where, i), err)
 		}
+		if explain {
+			d.rules = append(d.rules, r.explain(meter, i, bool(holds.(expr.Bool)), &in))
+		}
 		if holds.(expr.Bool) {
 			continue
 		}
-		rejected := &Rejection{Rule: i, Code: r.Reject}
+		d.rejected = &Rejection{Rule: i, Code: r.Reject}
 		if r.message != nil {
 			text, err := r.message.Eval(meter, &in)
 			if err != nil {
 				return decision{}, undecided(fmt.Sprintf("%s.require[%d].message", where, i), err)
 			}
-			rejected.Message = domain.Clip(string(text.(expr.String)), maxRejectMessageBytes)
+			d.rejected.Message = domain.Clip(string(text.(expr.String)), maxRejectMessageBytes)
 		}
-		return decision{rejected: rejected}, nil
+		return d, nil
 	}
-	d := decision{}
 	for i := range c.emit {
 		if err := c.emit[i].eachEvent(meter, fmt.Sprintf("%s.emit[%d]", where, i), stream, in, &d); err != nil {
 			return decision{}, err

@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -61,7 +62,7 @@ func (e Emission) MarshalJSON() ([]byte, error) {
 			all[name] = *value
 		}
 	}
-	return json.Marshal(all)
+	return marshal(all)
 }
 
 // UnmarshalJSON reads the form described at Emission.
@@ -85,6 +86,20 @@ func (e *Emission) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
+// MarshalCommands writes commands as JSON, as ParseCommands reads them.
+func MarshalCommands(commands map[string]CommandDefinition) (json.RawMessage, error) {
+	return marshal(commands)
+}
+
+// marshal writes a value as JSON in which expressions stay legible: without \u0026 for &.
+func marshal(value any) (json.RawMessage, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(value)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
+
 // ParseCommands reads the commands of a definition from JSON; nothing gives none. The error is a *domain.Error with
 // domain.CodeInvalidDefinition.
 func ParseCommands(text json.RawMessage) (map[string]CommandDefinition, error) {
@@ -98,7 +113,7 @@ func ParseCommands(text json.RawMessage) (map[string]CommandDefinition, error) {
 	commands := make(map[string]CommandDefinition, len(raw))
 	for _, name := range slices.Sorted(maps.Keys(raw)) {
 		var d CommandDefinition
-		if err := json.Unmarshal(raw[name], &d); err != nil {
+		if err := unmarshal(raw[name], &d); err != nil {
 			return nil, domain.Errorf(domain.CodeInvalidDefinition, "commands."+domain.Clip(name, 100), "%s", err)
 		}
 		commands[name] = d

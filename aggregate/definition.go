@@ -1,7 +1,9 @@
 package aggregate
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,6 +21,28 @@ const (
 	MaxSnapshotEvery   = 100_000
 	MaxDefinitionBytes = 256 << 10 // of all expressions and the initial state together
 )
+
+// ParseDefinition reads a definition from JSON, without checking what it means. Unknown fields are errors. The error is a
+// *domain.Error with domain.CodeInvalidDefinition.
+func ParseDefinition(text json.RawMessage) (Definition, error) {
+	var raw struct {
+		Definition
+		Commands json.RawMessage `json:"commands"`
+	}
+	if err := unmarshal(text, &raw); err != nil {
+		return Definition{}, domain.Errorf(domain.CodeInvalidDefinition, "", "%s", err)
+	}
+	commands, err := ParseCommands(raw.Commands)
+	raw.Definition.Commands = commands
+	return raw.Definition, err
+}
+
+// unmarshal reads JSON, in which unknown fields are errors.
+func unmarshal(text json.RawMessage, into any) error {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	return decoder.Decode(into)
+}
 
 // Put checks a definition and stores it in place of the category's previous one, whose snapshots are no longer used. An
 // invalid definition is a *domain.Error with domain.CodeInvalidDefinition that names every place.
@@ -127,7 +151,9 @@ func check(meter *expr.Meter, definition Definition) error {
 	for i, one := range wrong {
 		lines[i] = one.Error()
 	}
-	return domain.Errorf(domain.CodeInvalidDefinition, "", "%d problems: %s", len(wrong), strings.Join(lines, "; "))
+	sum := domain.Errorf(domain.CodeInvalidDefinition, "", "%d problems: %s", len(wrong), strings.Join(lines, "; "))
+	sum.Parts = wrong
+	return sum
 }
 
 // compileAll compiles a definition's expressions, and calls wrong for each that does not compile. The result is

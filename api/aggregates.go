@@ -3,7 +3,6 @@ package api
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/manifold-es/manifold/aggregate"
@@ -120,7 +119,7 @@ func aggregateAnswer(definition aggregate.Definition) (openapi.Aggregate, error)
 	}
 	if len(definition.Commands) > 0 {
 		var err error
-		if answer.Commands, err = json.Marshal(definition.Commands); err != nil {
+		if answer.Commands, err = aggregate.MarshalCommands(definition.Commands); err != nil {
 			return openapi.Aggregate{}, fmt.Errorf("write the commands of %s: %w", definition.Category, err)
 		}
 	}

@@ -39,9 +39,14 @@ func (s *Server) sendCommand(c echo.Context, caller access.Caller) error {
 	if err != nil {
 		return err
 	}
-	dryRun, minPosition, err := s.commandParams(request)
+	params, err := s.commandParams(request)
 	if err != nil {
 		return err
+	}
+	if params.explain {
+		if err := problem.At("query explain", caller.Allow(category, auth.ScopeEventsRead)); err != nil {
+			return err
+		}
 	}
 	if err := wire.RequireContentType(request, "application/json"); err != nil {
 		return err
@@ -56,7 +61,7 @@ func (s *Server) sendCommand(c echo.Context, caller access.Caller) error {
 	if err != nil {
 		return err
 	}
-	command := aggregate.Command{Stream: stream, Name: c.Param("command"), Expected: expected, Key: key, DryRun: dryRun}
+	command := aggregate.Command{Stream: stream, Name: c.Param("command"), Expected: expected, Key: key, DryRun: params.dryRun, Explain: params.explain}
 	err = s.parseInTurn(request.Context(), caller, body, func() (err error) {
 		command.Data, command.Metadata, err = wire.DecodeCommand(body)
 		return err
@@ -65,7 +70,7 @@ func (s *Server) sendCommand(c echo.Context, caller access.Caller) error {
 		return err
 	}
 	command.Metadata = wire.WithTrace(request.Header, command.Metadata)
-	if err := s.reached(request.Context(), caller.Tenant, minPosition); err != nil {
+	if err := s.reached(request.Context(), caller.Tenant, params.minPosition); err != nil {
 		return err
 	}
 	outcome, err := s.decide(request.Context(), caller, command)
@@ -73,7 +78,7 @@ func (s *Server) sendCommand(c echo.Context, caller access.Caller) error {
 		return withCondition(conditional, err)
 	}
 	c.Response().Header().Set("ETag", etag(outcome.Version))
-	return writeJSON(c, append(wire.AppendOutcome(nil, outcome, dryRun), '\n'))
+	return writeJSON(c, append(wire.AppendOutcome(nil, outcome, params.dryRun), '\n'))
 }
 
 // decide sends a command on behalf of a caller. The outcome has no state if the caller may not read the events.
@@ -183,31 +188,43 @@ func (s *Server) problemOf(c echo.Context, err error) []byte {
 	return text
 }
 
-// commandParams reads the parameters of the query.
-func (s *Server) commandParams(request *http.Request) (dryRun bool, minPosition int64, err error) {
+// commandParams are the parameters of a command's query.
+type commandParams struct {
+	dryRun, explain bool
+	minPosition     int64 // 0: none
+}
+
+func (s *Server) commandParams(request *http.Request) (params commandParams, err error) {
 	if request.URL.RawQuery == "" {
-		return false, 0, nil
+		return params, nil
 	}
 	for name, values := range request.URL.Query() {
 		switch {
 		case len(values) > 1:
 			err = domain.Errorf(domain.CodeInvalidRequest, "query "+name, "given %d times; give it once", len(values))
-		case name == "dryRun" && (values[0] == "true" || values[0] == "false"):
-			dryRun = values[0] == "true"
-		case name == "dryRun":
-			err = domain.Errorf(domain.CodeInvalidRequest, "query dryRun", "it is true or false")
+		case name == "dryRun" || name == "explain":
+			if values[0] != "true" && values[0] != "false" {
+				err = domain.Errorf(domain.CodeInvalidRequest, "query "+name, "it is true or false")
+			} else if name == "dryRun" {
+				params.dryRun = values[0] == "true"
+			} else {
+				params.explain = values[0] == "true"
+			}
 		case name == "minPosition":
-			if minPosition, err = strconv.ParseInt(values[0], 10, 64); err != nil || minPosition < 1 {
+			if params.minPosition, err = strconv.ParseInt(values[0], 10, 64); err != nil || params.minPosition < 1 {
 				err = domain.Errorf(domain.CodeInvalidRequest, "query minPosition", "%q is not a position such as 17", domain.Clip(values[0], 40))
 			}
 		default:
-			err = domain.Errorf(domain.CodeInvalidRequest, "query "+domain.Clip(name, 60), "unknown parameter; expected dryRun, minPosition")
+			err = domain.Errorf(domain.CodeInvalidRequest, "query "+domain.Clip(name, 60), "unknown parameter; expected dryRun, explain, minPosition")
 		}
 		if err != nil {
-			return false, 0, err
+			return commandParams{}, err
 		}
 	}
-	return dryRun, minPosition, nil
+	if params.explain && !params.dryRun {
+		return commandParams{}, domain.Errorf(domain.CodeInvalidRequest, "query explain", "only a dry run is explained; add dryRun=true")
+	}
+	return params, nil
 }
 
 // reached returns an error if the tenant's log does not have a position (0: none is asked for).

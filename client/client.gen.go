@@ -318,6 +318,9 @@ type CommandOutcome struct {
 		Code    string `json:"code"`
 		Message string `json:"message"`
 	} `json:"rejected,omitempty"`
+
+	// Rules With `explain`: the rules in their order, up to the first that does not hold.
+	Rules []CommandRule `json:"rules,omitempty"`
 }
 
 // CommandOutcomes defines model for CommandOutcomes.
@@ -335,6 +338,31 @@ type CommandOutcomes struct {
 		// Problem An error by RFC 9457.
 		Problem *Problem `json:"problem,omitempty"`
 	} `json:"outcomes"`
+}
+
+// CommandRule defines model for CommandRule.
+type CommandRule struct {
+	// Rule Its number in `require`, from 0.
+	Rule int `json:"rule"`
+
+	// If The condition.
+	If    string `json:"if"`
+	Holds bool   `json:"holds"`
+
+	// Code Of the rejection if it does not hold.
+	Code string `json:"code"`
+
+	// Message Of the rejection.
+	Message string `json:"message,omitempty"`
+
+	// Values What the condition reads of `state`, `command` and the other variables, by path, such as `state.total`: its first 50 paths.
+	Values map[string]json.RawMessage `json:"values"`
+
+	// Missing Paths that the data does not have.
+	Missing []string `json:"missing,omitempty"`
+
+	// Clipped Paths whose value is longer than 1000 bytes as JSON. In `values` they have a string with its beginning.
+	Clipped []string `json:"clipped,omitempty"`
 }
 
 // Commands defines model for Commands.
@@ -2469,6 +2497,9 @@ type SendCommandParams struct {
 	// DryRun Decide, and append nothing. A rejection is an outcome then, not an error.
 	DryRun *bool `form:"dryRun,omitempty" json:"dryRun,omitempty"`
 
+	// Explain With `dryRun=true`: decide anew, whatever the `Idempotency-Key`, and answer the `rules` with the values that they read. Needs `events:read`, too.
+	Explain *bool `form:"explain,omitempty" json:"explain,omitempty"`
+
 	// MinPosition Decide on a log that has at least this position; 503 if it has not.
 	MinPosition *int64 `form:"minPosition,omitempty" json:"minPosition,omitempty"`
 
@@ -3439,7 +3470,7 @@ type ClientInterface interface {
 	// as long as the events exist, without events or rejected for a day.
 	//
 	// A command that appends to other categories needs `commands:send` for them, too. For a key without `events:read`,
-	// `state` is missing in the answer.
+	// `state` is missing in the answer, and `explain` is forbidden.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3457,7 +3488,7 @@ type ClientInterface interface {
 	// as long as the events exist, without events or rejected for a day.
 	//
 	// A command that appends to other categories needs `commands:send` for them, too. For a key without `events:read`,
-	// `state` is missing in the answer.
+	// `state` is missing in the answer, and `explain` is forbidden.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -5114,7 +5145,7 @@ func (c *Client) PutAggregate(ctx context.Context, category Category, body PutAg
 // as long as the events exist, without events or rejected for a day.
 //
 // A command that appends to other categories needs `commands:send` for them, too. For a key without `events:read`,
-// `state` is missing in the answer.
+// `state` is missing in the answer, and `explain` is forbidden.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5142,7 +5173,7 @@ func (c *Client) SendCommandWithBody(ctx context.Context, category Category, id 
 // as long as the events exist, without events or rejected for a day.
 //
 // A command that appends to other categories needs `commands:send` for them, too. For a key without `events:read`,
-// `state` is missing in the answer.
+// `state` is missing in the answer, and `explain` is forbidden.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -8660,6 +8691,18 @@ func NewSendCommandRequestWithBody(server string, category Category, id string, 
 		if params.DryRun != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dryRun", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Explain != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "explain", *params.Explain, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -15353,7 +15396,7 @@ type ClientWithResponsesInterface interface {
 	// as long as the events exist, without events or rejected for a day.
 	//
 	// A command that appends to other categories needs `commands:send` for them, too. For a key without `events:read`,
-	// `state` is missing in the answer.
+	// `state` is missing in the answer, and `explain` is forbidden.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -15371,7 +15414,7 @@ type ClientWithResponsesInterface interface {
 	// as long as the events exist, without events or rejected for a day.
 	//
 	// A command that appends to other categories needs `commands:send` for them, too. For a key without `events:read`,
-	// `state` is missing in the answer.
+	// `state` is missing in the answer, and `explain` is forbidden.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -24743,7 +24786,7 @@ func (c *ClientWithResponses) PutAggregateWithResponse(ctx context.Context, cate
 // as long as the events exist, without events or rejected for a day.
 //
 // A command that appends to other categories needs `commands:send` for them, too. For a key without `events:read`,
-// `state` is missing in the answer.
+// `state` is missing in the answer, and `explain` is forbidden.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -24767,7 +24810,7 @@ func (c *ClientWithResponses) SendCommandWithBodyWithResponse(ctx context.Contex
 // as long as the events exist, without events or rejected for a day.
 //
 // A command that appends to other categories needs `commands:send` for them, too. For a key without `events:read`,
-// `state` is missing in the answer.
+// `state` is missing in the answer, and `explain` is forbidden.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

@@ -19,6 +19,11 @@ type Inputs struct {
 	Item     Value     // item, in ScopeItem
 }
 
+// values are the values of the variables by slot.
+func (in *Inputs) values() [7]Value {
+	return [...]Value{in.State, in.Command, in.Metadata, timestamp(in.Now), String(in.ID), String(in.UUID), in.Item}
+}
+
 // Gives is the kind of value that a decision's expression must give.
 type Gives int
 
@@ -46,6 +51,7 @@ var gives = [...]struct {
 type Decision struct {
 	compiled
 	gives Gives
+	paths []Path
 }
 
 // CompileDecision compiles an expression; scope is ScopeCommand or ScopeItem. Errors are those of Compile; an expression
@@ -65,13 +71,13 @@ func CompileDecision(scope Scope, want Gives, source string) (*Decision, error) 
 		at.Source = source
 		return nil, at
 	}
-	return &Decision{compiled{c.program(root, source)}, want}, nil
+	return &Decision{compiled{c.program(root, source)}, want, pathsOf(c.ast.Expr(), scope.variables())}, nil
 }
 
 // Eval evaluates the expression; meter may end it. The result is of the wanted kind and has only JSON's kinds. The
 // error is always an *EvalError.
 func (d *Decision) Eval(meter *Meter, in *Inputs) (Value, error) {
-	values := [...]Value{in.State, in.Command, in.Metadata, timestamp(in.Now), String(in.ID), String(in.UUID), in.Item}
+	values := in.values()
 	v, fault := d.program.runMetered(meter, values[:len(d.program.scope.variables())]...)
 	if fault != nil {
 		return nil, fault

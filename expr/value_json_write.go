@@ -1,6 +1,7 @@
 package expr
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"time"
@@ -26,6 +27,16 @@ func AppendJSON(dst []byte, v Value) ([]byte, error) {
 		return dst, fmt.Errorf("%w: it has too many numbers such as 1e300, which PostgreSQL keeps with all their digits; make them strings", ErrTooLarge)
 	}
 	return w.out, nil
+}
+
+// ClipJSON returns v as AppendJSON writes it if that is at most most bytes long; otherwise whole is false, and the text
+// is only the beginning, which is no JSON. It takes time in proportion to most and to the longest string of v.
+func ClipJSON(v Value, most int) (text []byte, whole bool) {
+	w := jsonWriter{limit: most}
+	if err := w.value(v, 0); err != nil || len(w.out) > most {
+		return bytes.ToValidUTF8(w.out[:min(most, len(w.out))], nil), false
+	}
+	return w.out, true
 }
 
 type jsonWriter struct {

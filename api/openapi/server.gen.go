@@ -264,6 +264,9 @@ type CommandOutcome struct {
 		Code    string `json:"code"`
 		Message string `json:"message"`
 	} `json:"rejected,omitempty"`
+
+	// Rules With `explain`: the rules in their order, up to the first that does not hold.
+	Rules []CommandRule `json:"rules,omitempty"`
 }
 
 // CommandOutcomes defines model for CommandOutcomes.
@@ -281,6 +284,31 @@ type CommandOutcomes struct {
 		// Problem An error by RFC 9457.
 		Problem *Problem `json:"problem,omitempty"`
 	} `json:"outcomes"`
+}
+
+// CommandRule defines model for CommandRule.
+type CommandRule struct {
+	// Rule Its number in `require`, from 0.
+	Rule int `json:"rule"`
+
+	// If The condition.
+	If    string `json:"if"`
+	Holds bool   `json:"holds"`
+
+	// Code Of the rejection if it does not hold.
+	Code string `json:"code"`
+
+	// Message Of the rejection.
+	Message string `json:"message,omitempty"`
+
+	// Values What the condition reads of `state`, `command` and the other variables, by path, such as `state.total`: its first 50 paths.
+	Values map[string]json.RawMessage `json:"values"`
+
+	// Missing Paths that the data does not have.
+	Missing []string `json:"missing,omitempty"`
+
+	// Clipped Paths whose value is longer than 1000 bytes as JSON. In `values` they have a string with its beginning.
+	Clipped []string `json:"clipped,omitempty"`
 }
 
 // Commands defines model for Commands.

@@ -172,5 +172,55 @@ func AppendOutcome(b []byte, outcome aggregate.Outcome, dryRun bool) []byte {
 		b = append(b, `","message":`...)
 		b = append(AppendJSONText(b, r.Message), '}')
 	}
+	if len(outcome.Rules) > 0 {
+		b = append(b, `,"rules":[`...)
+		for i, rule := range outcome.Rules {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = appendRule(b, rule, outcome.Rejected)
+		}
+		b = append(b, ']')
+	}
 	return append(b, '}')
+}
+
+// appendRule writes a rule. rejected is the outcome's rejection, by its last rule.
+func appendRule(b []byte, rule aggregate.DecidedRule, rejected *aggregate.Rejection) []byte {
+	b = strconv.AppendInt(append(b, `{"rule":`...), int64(rule.Rule), 10)
+	b = AppendJSONText(append(b, `,"if":`...), rule.If)
+	b = strconv.AppendBool(append(b, `,"holds":`...), rule.Holds)
+	b = append(append(append(b, `,"code":"`...), rule.Reject...), '"')
+	if !rule.Holds && rejected.Message != "" {
+		b = AppendJSONText(append(b, `,"message":`...), rejected.Message)
+	}
+	b = append(b, `,"values":{`...)
+	var clipped []string
+	for i, value := range rule.Values {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(append(AppendJSONText(b, value.Path), ':'), value.Value...)
+		if value.Clipped {
+			clipped = append(clipped, value.Path)
+		}
+	}
+	b = appendPaths(append(b, '}'), "missing", rule.Missing)
+	return append(appendPaths(b, "clipped", clipped), '}')
+}
+
+// appendPaths writes a member with a list of paths, if there are any.
+func appendPaths(b []byte, name string, paths []string) []byte {
+	for i, path := range paths {
+		if i == 0 {
+			b = append(append(append(b, `,"`...), name...), `":[`...)
+		} else {
+			b = append(b, ',')
+		}
+		b = AppendJSONText(b, path)
+	}
+	if len(paths) > 0 {
+		b = append(b, ']')
+	}
+	return b
 }

@@ -1,0 +1,145 @@
+package aggregate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/manifold-es/manifold/budget"
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/upcasting"
+)
+
+// Limits of a trial, in addition to those of a request that folds events.
+const (
+	MaxTrialEvents = 1000
+	maxTrialBytes  = 8 << 20 // of the events' data and of the states after each event
+)
+
+const trialAdvice = "use fewer events, or simplify the definition's expressions"
+
+// Trial is a definition to be tried on given events, without a log. It is safe for concurrent use.
+type Trial struct {
+	category string
+	fold     *fold
+	requests *budget.Requests
+}
+
+// TrialCommand is a command that a Trial decides.
+type TrialCommand struct {
+	Name     string
+	Data     json.RawMessage // a JSON object; empty: {}
+	Metadata json.RawMessage // a JSON object; empty: {}
+	Now      time.Time
+	UUID     string
+}
+
+// TrialStep is the effect of one event.
+type TrialStep struct {
+	Event domain.Event
+	State json.RawMessage // after the event, a JSON object or null; nil with a Fault
+	Fault *domain.Error   // the event cannot be folded
+}
+
+// TrialResult is what a Trial made of events and a command.
+type TrialResult struct {
+	Steps   []TrialStep     // one per event, in order; none after the first fault
+	State   json.RawMessage // after all events, or after the last before a fault
+	Outcome *Outcome        // of the command, with its rules; nil without a command, or after a fault
+}
+
+// NewTrial checks and compiles a definition; upcasters may be nil. Errors are those of States.Put.
+func NewTrial(ctx context.Context, definition Definition, upcasters *upcasting.Set) (*Trial, error) {
+	t := &Trial{category: definition.Category, requests: budget.New(budget.Limits{})}
+	err := t.work(ctx, func(meter *expr.Meter) (err error) {
+		if err := check(meter, definition); err != nil {
+			return err
+		}
+		t.fold, err = compile(meter, definition, upcasters)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// Run folds the events of the stream with an id, and decides the command (nil: none) on their state. Within a request
+// that folds events, it counts against that request's limits. The error is domain.CodeInvalidRequest for too many events,
+// domain.CodeTooLarge for too large ones, or one of Commands.Send for the command; a rejection is an outcome.
+func (t *Trial) Run(ctx context.Context, id string, events []domain.Event, command *TrialCommand) (result TrialResult, err error) {
+	stream := t.category + "-" + id
+	if err := domain.CheckStream("id", stream); err != nil {
+		return TrialResult{}, err
+	}
+	if len(events) > MaxTrialEvents {
+		return TrialResult{}, domain.Errorf(domain.CodeInvalidRequest, "given", "there are %d events; at most %d are allowed", len(events), MaxTrialEvents)
+	}
+	err = t.work(ctx, func(meter *expr.Meter) error {
+		state, err := t.foldAll(meter, events, &result)
+		if err != nil || command == nil || len(result.Steps) > 0 && result.Steps[len(result.Steps)-1].Fault != nil {
+			return err
+		}
+		sent := Command{Stream: stream, Name: command.Name, Data: command.Data, Metadata: command.Metadata, DryRun: true, Explain: true}
+		version := int64(len(events))
+		d, err := t.fold.decide(meter, &sent, version, state, command.Now, command.UUID)
+		if err != nil {
+			return err
+		}
+		outcome := d.untaken(stream, version)
+		result.Outcome = &outcome
+		return nil
+	})
+	if err != nil {
+		return TrialResult{}, err
+	}
+	return result, nil
+}
+
+// foldAll folds events up to the first that cannot be folded, and returns the state.
+func (t *Trial) foldAll(meter *expr.Meter, events []domain.Event, result *TrialResult) (*expr.Object, error) {
+	state, size := t.fold.initial, 0
+	var err error
+	if result.State, err = encode(state); err != nil {
+		return nil, err
+	}
+	for _, event := range events {
+		if !meter.SpendBytes(len(event.Data) + len(event.Metadata)) {
+			return state, nil // Work returns the reason
+		}
+		step := TrialStep{Event: event}
+		after, err := t.fold.next(meter, state, event)
+		if err == nil {
+			meter.SpendBytes(expr.Size(value(after)))
+			step.State, err = encode(after)
+			if errors.Is(err, expr.ErrTooLarge) {
+				err = domain.Errorf(domain.CodeFaulted, "state", "the state after event %d cannot be kept: %s", event.Version, err)
+			}
+		}
+		if fault, ok := errors.AsType[*domain.Error](err); ok {
+			step.Fault = fault
+			result.Steps = append(result.Steps, step)
+			return state, nil
+		} else if err != nil {
+			return state, err
+		}
+		if size += len(event.Data) + len(step.State); size > maxTrialBytes {
+			return state, domain.Errorf(domain.CodeTooLarge, "given", "at event %d the events and their states exceed %d bytes; use fewer events", event.Version, maxTrialBytes)
+		}
+		state, result.State = after, step.State
+		result.Steps = append(result.Steps, step)
+	}
+	return state, nil
+}
+
+// work computes within the limits of a request.
+func (t *Trial) work(ctx context.Context, compute func(meter *expr.Meter) error) error {
+	ctx, end, err := t.requests.Begin(ctx, domain.TenantID{}, trialAdvice)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return budget.Work(ctx, func() error { return compute(expr.MeterOf(ctx)) })
+}
