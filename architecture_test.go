@@ -100,7 +100,7 @@ var imports = map[string][]string{
 		"drivers", "drivers/postgres", "drivers/mongo", "drivers/sqlserver", "delivery/group", "delivery/tail", "delivery/consume", "delivery/webhook", "delivery/reactor",
 		"delivery/egress", "delivery/egress/nats", "delivery/egress/kafka", "retention", "erasure", "api", "api/problem",
 	},
-	"cli":        {"cli/doctor", "service", "domain", "config", "embedded", "listen", "migrations", "projection/folding", "telemetry"},
+	"cli":        {"aggregate", "cli/doctor", "service", "domain", "config", "embedded", "listen", "migrations", "projection/folding", "telemetry"},
 	"cli/remote": {"cli", "client", "domain", "projection/folding"},
 	"cli/doctor": {"service", "domain", "config", "drivers", "listen", "migrations", "projection/folding", "pg", "tables"},
 	// The facade.

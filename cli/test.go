@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,7 +19,7 @@ import (
 func testCommand(extensions service.Extensions) *cobra.Command {
 	return &cobra.Command{
 		Use:   "test DIR...",
-		Short: "Run the examples of projections' definitions",
+		Short: "Run the examples of projections' and aggregates' definitions",
 		Long: `Run the examples in a folder's .test.yaml files. Each example has events, and the documents that the projection must make of them.
 Examples have the name of their projection's file: order-summary.test.yaml belongs to order-summary.yaml.
 
@@ -29,6 +30,24 @@ Examples have the name of their projection's file: order-summary.test.yaml belon
           - {stream: order-1, type: ItemAdded, data: {sku: A-1, price: 12.5, qty: 2}}
         documents:
           order-1: {customer: c-17, status: placed, total: 25, items: [A-1]}
+
+Examples of an aggregate have the name of its file: account.test.yaml belongs to account.yaml. They have events of one stream, and a
+command with what it must decide, or the state that the events must make:
+
+    cases:
+      - name: a withdrawal takes what is there
+        given:
+          - {type: Deposited, data: {amount: 5}}
+        when: {command: Withdraw, data: {amount: 3}}
+        then:
+          - Withdrawn: {amount: 3}
+      - name: nobody overdraws
+        when: {command: Withdraw, data: {amount: 3}}
+        then: {rejected: overdrawn}
+      - name: a deposit adds to the balance
+        given:
+          - {type: Deposited, data: {amount: 5}}
+        state: {balance: 5}
 
 It needs no service and no database. The exit code is 1 if an example fails.`,
 		Args: cobra.MinimumNArgs(1),
@@ -62,13 +81,23 @@ func (e *exampleRun) folder(ctx context.Context, folder string) error {
 	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
 		return fmt.Errorf("%s is not a folder", folder)
 	}
-	files, err := folding.ReadDefinitions(folder)
+	files, aggregates, err := folding.ReadFolder(folder)
 	if err != nil {
 		return err
 	}
-	examples, err := folding.ReadExamples(folder)
+	var others []string
+	for _, file := range aggregates {
+		others = append(others, file.Examples)
+	}
+	examples, err := folding.ReadExamples(folder, others...)
 	if err != nil {
 		return err
+	}
+	for _, file := range aggregates {
+		if err := e.aggregate(ctx, file); err != nil {
+			fmt.Fprintf(e.out, "FAIL  %s\n      %s\n", file.Category, strings.ReplaceAll(err.Error(), "\n", "\n      "))
+			e.failed++
+		}
 	}
 	for i := range examples {
 		if err := e.file(ctx, files, &examples[i]); err != nil {
@@ -97,18 +126,23 @@ func (e *exampleRun) file(ctx context.Context, files []folding.DefinitionFile, e
 	ctx, cancel := context.WithTimeout(ctx, exampleTimeout)
 	defer cancel()
 	for i, failures := range examples.Run(ctx, fold) {
-		e.ran++
-		verdict := "ok  "
-		if len(failures) > 0 {
-			verdict = "FAIL"
-			e.failed++
-		}
-		fmt.Fprintf(e.out, "%s  %s: %s\n", verdict, examples.Projection, examples.Examples[i].Name)
-		for _, failure := range failures {
-			fmt.Fprintf(e.out, "      %s\n", failure)
-		}
+		report(e, examples.Projection, examples.Examples[i].Name, failures)
 	}
 	return nil
+}
+
+// report prints the result of an example, which passes without failures.
+func report[E error](e *exampleRun, definition, example string, failures []E) {
+	e.ran++
+	verdict := "ok  "
+	if len(failures) > 0 {
+		verdict = "FAIL"
+		e.failed++
+	}
+	fmt.Fprintf(e.out, "%s  %s: %s\n", verdict, definition, example)
+	for _, failure := range failures {
+		fmt.Fprintf(e.out, "      %s\n", failure)
+	}
 }
 
 // end prints how many examples passed. It returns an error if any failed.

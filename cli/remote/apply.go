@@ -26,6 +26,8 @@ func applyCommand() *cobra.Command {
 		Long: `Make projections match the definitions in a folder. New ones are created. Changed ones are rebuilt while their current documents
 serve. With --remove, projections without a file are removed. The command shows its plan and asks before it changes anything.
 
+Files with a category define aggregates, which are created or changed at once, before the projections. They are never removed.
+
 With a tenant's key these are the tenant's own projections; with the operator's key, the shared ones. The service does the
 work: rebuilds continue if this command is interrupted while it waits for them.
 
@@ -81,6 +83,15 @@ func (d *deployment) apply(ctx context.Context, c *call, wait bool) error {
 			fmt.Fprintf(c.people, "%s: %s\n", name, err)
 		}
 		return err == nil
+	}
+	for _, plan := range d.aggregates {
+		switch {
+		case plan.Action == "none":
+		case ctx.Err() != nil:
+			check(plan.Name, context.Cause(ctx))
+		case check(plan.Name, plan.put(ctx, c)):
+			c.out.printf("%s: %sd\n", plan.Name, plan.Action) // created or changed
+		}
 	}
 	for _, change := range d.changes {
 		switch file := d.file(change.Name); {
@@ -139,7 +150,7 @@ func diffCommand() *cobra.Command {
 		Use:   "diff -f DIR",
 		Short: "Show what deploying a folder of definitions would change",
 		Long: `Show what "manifold apply" would do with the definitions in a folder: which projections it would create, change at once, rebuild or
-remove, and how their definitions differ. Nothing is changed.
+remove, and how their definitions differ; likewise for aggregates. Nothing is changed.
 
 With a tenant's key these are the tenant's own projections; with the operator's key, the shared ones.
 
@@ -173,18 +184,31 @@ func bindFiles(command *cobra.Command, files *string, remove *bool) {
 
 // deployment is the plan for deploying a folder of definitions.
 type deployment struct {
-	files   []folding.DefinitionFile
-	changes []client.PlannedChange
+	files      []folding.DefinitionFile
+	changes    []client.PlannedChange
+	aggregates []aggregatePlan
 }
 
 // planDeployment reads a folder and asks the service what deploying it would change.
 func planDeployment(ctx context.Context, c *call, folder string, remove bool) (d deployment, err error) {
-	if d.files, err = folding.ReadDefinitions(folder); err != nil {
+	files, aggregates, err := folding.ReadFolder(folder)
+	if err != nil {
 		fmt.Fprintln(c.people, err) // one line for each mistake, with its file
 		return d, cli.ErrShown
 	}
-	if len(d.files) == 0 && !remove {
+	if len(files)+len(aggregates) == 0 && !remove {
 		return d, fmt.Errorf("%s has no definitions: files that end in .yaml, .yml or .json", folder)
+	}
+	d.files = files
+	for _, file := range aggregates {
+		plan, err := planAggregate(ctx, c, file)
+		if err != nil {
+			return d, err
+		}
+		d.aggregates = append(d.aggregates, plan)
+	}
+	if len(files) == 0 && !remove {
+		return d, nil
 	}
 	definitions := make([]any, len(d.files))
 	for i, file := range d.files {
@@ -209,8 +233,13 @@ func (d *deployment) file(name string) *folding.DefinitionFile {
 	return nil
 }
 
-// differences returns how many projections differ from their definitions.
+// differences returns how many projections and aggregates differ from their definitions.
 func (d *deployment) differences() (n int) {
+	for _, plan := range d.aggregates {
+		if plan.Action != "none" {
+			n++
+		}
+	}
 	for _, change := range d.changes {
 		if change.Action != "none" {
 			n++
@@ -223,6 +252,10 @@ func (d *deployment) differences() (n int) {
 func (d *deployment) print(c *call) error {
 	counts := map[string]int{}
 	mistakes := 0
+	for _, plan := range d.aggregates {
+		counts[plan.Action]++
+		printPlanned(c.out, plan.PlannedChange)
+	}
 	for _, change := range d.changes {
 		counts[change.Action]++
 		printPlanned(c.out, change)

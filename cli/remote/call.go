@@ -121,19 +121,25 @@ func refusal(status string, body []byte) error {
 	return problemError(problem)
 }
 
-func problemError(problem client.Problem) error {
-	text := problem.Title
-	if problem.Detail != "" {
-		text = problem.Detail
+func problemError(problem client.Problem) error { return &refused{problem} }
+
+// refused is the service's refusal of a call.
+type refused struct{ client.Problem }
+
+// Error returns the reason, for people.
+func (r *refused) Error() string {
+	text := r.Title
+	if r.Detail != "" {
+		text = r.Detail
 	}
-	if problem.Where != "" {
-		text = problem.Where + ": " + text
+	if r.Where != "" {
+		text = r.Where + ": " + text
 	}
-	for _, violation := range problem.Violations {
+	for _, violation := range r.Violations {
 		text += fmt.Sprintf("\n  %s%s: %s; %s", violation.Where, violation.Pointer, violation.Message, violation.Fix)
 	}
-	if problem.Code == "events-removed" {
+	if r.Code == "events-removed" {
 		text += "; to accept the loss, give --accept-loss to manifold rebuild, manifold rebuild rollback or manifold projection apply"
 	}
-	return fmt.Errorf("%s (%s)", text, problem.Code)
+	return fmt.Sprintf("%s (%s)", text, r.Code)
 }

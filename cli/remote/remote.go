@@ -12,6 +12,6 @@ func Commands() []*cobra.Command {
 	return []*cobra.Command{
 		tenantCommand(), keyCommand(), projectionCommand(), diffCommand(), applyCommand(), rebuildCommand(), publishCommand(),
 		tailCommand(), groupCommand(), webhookCommand(), lagCommand(), usageCommand(), upcasterCommand(), schemaCommand(), retentionCommand(),
-		redactCommand(), importCommand(), exportCommand(),
+		redactCommand(), importCommand(), exportCommand(), aggregateCommand(), commandCommand(),
 	}
 }

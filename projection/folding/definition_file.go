@@ -1,6 +1,7 @@
 package folding
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,16 +12,30 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// DefinitionFile is a file that contains a definition.
+// File is a YAML or JSON file.
+type File struct {
+	Path  string
+	JSON  json.RawMessage // its content
+	lines map[string]int
+}
+
+// DefinitionFile is a file that contains a projection's definition.
 type DefinitionFile struct {
-	Path       string
+	File
 	Definition domain.Definition
-	lines      map[string]int
+}
+
+// AggregateFile is a file that contains an aggregate's definition, which has a category. It is JSON that nobody has
+// checked.
+type AggregateFile struct {
+	File
+	Category string
+	Examples string // the path of the file of examples beside it; empty: there is none
 }
 
 // Line returns the line on which a field begins, such as "on.ItemAdded" or "indexes[1]". It returns the line of the
 // nearest enclosing field if the file does not have that one, or else 1.
-func (f *DefinitionFile) Line(field string) int {
+func (f *File) Line(field string) int {
 	for {
 		if line, ok := f.lines[field]; ok {
 			return line
@@ -60,36 +75,94 @@ func (e *FileError) Error() string {
 // Unwrap returns the error without its place.
 func (e *FileError) Unwrap() error { return e.Err }
 
-// ReadDefinitions reads the definitions in a folder, one per file: the files that end in .yaml, .yml or .json, ordered
-// by name. It skips files that end in .test.yaml, .test.yml or .test.json, which contain examples. It returns all
-// errors at once, each a *FileError. Two files that define a projection of the same name are an error as well.
+// ReadDefinitions reads the definitions of projections in a folder, as ReadFolder does. A definition of an aggregate is
+// an error.
 func ReadDefinitions(folder string) ([]DefinitionFile, error) {
+	projections, aggregates, err := ReadFolder(folder)
+	for _, file := range aggregates {
+		err = errors.Join(err, &FileError{file.Path, file.Line("category"), errors.New("it defines an aggregate; expected a projection, with a name")})
+	}
+	return projections, err
+}
+
+// ReadFolder reads the definitions in a folder, one per file: the files that end in .yaml, .yml or .json, ordered by name.
+// Files with a category define aggregates, the others projections. It skips files that end in .test.yaml, .test.yml or
+// .test.json, which contain examples. It returns all errors at once, each a *FileError. Two files that define a projection
+// of the same name, or an aggregate of the same category, are an error as well.
+func ReadFolder(folder string) (projections []DefinitionFile, aggregates []AggregateFile, err error) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
-		return nil, fmt.Errorf("read the folder of definitions: %w", err)
+		return nil, nil, fmt.Errorf("read the folder of definitions: %w", err)
 	}
-	var read []DefinitionFile
 	var wrong []error
-	files := make(map[string]string) // projection -> file
+	files := make(map[[2]string]string) // kind and name -> file
+	once := func(kind, field, name string, file *File) bool {
+		other, twice := files[[2]string{kind, name}]
+		if twice {
+			wrong = append(wrong, &FileError{file.Path, file.Line(field), fmt.Errorf("%s %q is defined in %s as well", kind, name, other)})
+		} else {
+			files[[2]string{kind, name}] = file.Path
+		}
+		return !twice
+	}
 	for _, entry := range entries {
 		name, kind := definitionFileName(entry.Name())
 		if kind == "" || strings.HasSuffix(strings.ToLower(name), testSuffix) {
 			continue
 		}
 		path := filepath.Join(folder, entry.Name())
-		file, err := readDefinitionFile(path)
+		file, root, err := readFile(path)
 		if err != nil {
 			wrong = append(wrong, err)
 			continue
 		}
-		if other, twice := files[file.Definition.Name]; twice {
-			wrong = append(wrong, &FileError{path, file.Line("name"), fmt.Errorf("projection %q is defined in %s as well", file.Definition.Name, other)})
+		if category, ok := root.category(); ok {
+			aggregate := AggregateFile{File: file, Category: category}
+			for _, other := range entries {
+				if base, kind := definitionFileName(other.Name()); kind != "" && base == name+testSuffix {
+					aggregate.Examples = filepath.Join(folder, other.Name())
+				}
+			}
+			if once("aggregate", "category", category, &file) {
+				aggregates = append(aggregates, aggregate)
+			}
 			continue
 		}
-		files[file.Definition.Name] = path
-		read = append(read, file)
+		var found problems
+		definition := readDefinition(root, &found)
+		if err := found.err(); err != nil {
+			wrong = append(wrong, inFile(path, err))
+			continue
+		}
+		if once("projection", "name", definition.Name, &file) {
+			projections = append(projections, DefinitionFile{file, WithDefaults(definition)})
+		}
 	}
-	return read, errors.Join(wrong...)
+	return projections, aggregates, errors.Join(wrong...)
+}
+
+// ReadAggregate reads a file with an aggregate's definition. The error is a *FileError or several.
+func ReadAggregate(path string) (AggregateFile, error) {
+	file, root, err := readFile(path)
+	if err != nil {
+		return AggregateFile{}, err
+	}
+	category, ok := root.category()
+	if !ok {
+		return AggregateFile{}, &FileError{path, 0, errors.New("it has no category; add one, such as category: order")}
+	}
+	return AggregateFile{File: file, Category: category}, nil
+}
+
+// category returns an aggregate's category.
+func (t tree) category() (string, bool) {
+	fields, _ := t.value.([]field)
+	for _, f := range fields {
+		if text, ok := f.value.value.(string); ok && f.name == "category" {
+			return text, true
+		}
+	}
+	return "", false
 }
 
 // testSuffix ends the base name of a file of examples.
@@ -105,26 +178,31 @@ func definitionFileName(name string) (base, kind string) {
 	return name, ""
 }
 
-func readDefinitionFile(path string) (DefinitionFile, error) {
-	text, err := readFile(path)
+// ReadFile reads a YAML or JSON file that is no larger than MaxDefinitionBytes. The error is a *FileError or several.
+func ReadFile(path string) (File, error) {
+	file, _, err := readFile(path)
+	return file, err
+}
+
+func readFile(path string) (File, tree, error) {
+	text, err := readText(path)
 	if err != nil {
-		return DefinitionFile{}, &FileError{Path: path, Err: err}
-	}
-	definition, err := ParseDefinition(text)
-	if err != nil {
-		return DefinitionFile{}, inFile(path, err)
+		return File{}, tree{}, &FileError{Path: path, Err: err}
 	}
 	root, err := parseTree(text)
 	if err != nil {
-		return DefinitionFile{}, inFile(path, err)
+		return File{}, tree{}, inFile(path, err)
 	}
-	lines := make(map[string]int)
-	root.lines("", lines)
-	return DefinitionFile{Path: path, Definition: definition, lines: lines}, nil
+	var found problems
+	file := File{Path: path, JSON: root.json(&found, ""), lines: make(map[string]int)}
+	if err := found.err(); err != nil {
+		return File{}, tree{}, inFile(path, err)
+	}
+	root.lines("", file.lines)
+	return file, root, nil
 }
 
-// readFile reads a file that is no larger than MaxDefinitionBytes.
-func readFile(path string) ([]byte, error) {
+func readText(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, errors.Unwrap(err)

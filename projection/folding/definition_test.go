@@ -321,3 +321,31 @@ func canonical(t testing.TB, data []byte) string {
 	}
 	return string(text)
 }
+
+// A folder may define aggregates, too; what defines projections alone refuses them.
+func TestReadFolder(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	for name, text := range map[string]string{
+		"a.yaml": "name: a\non: {A: doc}\n", "b.yml": "on:\n  B: state\ncategory: b\n", "b.test.yaml": "cases: []\n", "c.json": "{\"category\": \"c\",\n\"on\": {}}",
+	} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	projections, aggregates, err := folding.ReadFolder(folder)
+	if err != nil || len(projections) != 1 || len(aggregates) != 2 {
+		t.Fatal(projections, aggregates, err)
+	}
+	b, c := aggregates[0], aggregates[1]
+	if b.Category != "b" || string(b.JSON) != `{"on":{"B":"state"},"category":"b"}` || b.Line("on.B") != 2 || b.Examples != filepath.Join(folder, "b.test.yaml") ||
+		c.Category != "c" || c.Line("on.X") != 2 || c.Examples != "" {
+		t.Errorf("got %+v", aggregates)
+	}
+	if examples, err := folding.ReadExamples(folder, b.Examples); err != nil || len(examples) != 0 {
+		t.Errorf("the examples of projections are %v, %v", examples, err)
+	}
+	if _, err := folding.ReadDefinitions(folder); err == nil || !strings.Contains(err.Error(), "b.yml:3: it defines an aggregate") {
+		t.Errorf("as projections: %v", err)
+	}
+}

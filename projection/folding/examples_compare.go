@@ -10,9 +10,9 @@ import (
 // maxDifferences is how many differences of one document are reported.
 const maxDifferences = 20
 
-// differences lists the fields in which a document differs from the expected one, one per line. The list is empty if
+// Differences lists the fields in which a value differs from the expected one, one per line. The list is empty if
 // both are the same JSON value, whatever the form of numbers and the order of fields.
-func differences(got, want []byte) []string {
+func Differences(got, want []byte) []string {
 	if bytes.Equal(canonical(got), canonical(want)) {
 		return nil
 	}
