@@ -54,7 +54,7 @@ type Command struct {
 	Expected domain.Expected // the version that the stream must have
 	Key      string          // of idempotency: commands with the same key, stream and name have one outcome; empty: none
 	DryRun   bool            // decide, and append nothing
-	Explain  bool            // in a dry run: decide anew, whatever the key, and add the rules to the outcome
+	Explain  bool            // in a dry run: ignore earlier outcomes of the key, and add the rules
 
 	// Allow returns an error if the sender may not append to a category other than the stream's; nil: it may.
 	Allow func(category string) error
@@ -193,7 +193,7 @@ func (s *sending) send(ctx context.Context) (Outcome, error) {
 			// The same command was sent twice at the same time.
 			outcome, found, again := s.earlier(ctx)
 			if again == nil && !found {
-				again = cmp.Or(err, errors.New("the events of a duplicate command are not there"))
+				again = cmp.Or(err, errors.New("the events of a duplicate command are missing"))
 			}
 			return outcome, again
 		case domain.IsCode(err, domain.CodeVersionConflict) && s.conflicts < maxConflicts:

@@ -99,7 +99,7 @@ func TestTrialsAreBounded(t *testing.T) {
 	}
 }
 
-// Long values are clipped, and what is not there is missing.
+// Long values are clipped, and fields that the data lacks are missing.
 func TestExplainedValuesAreClipped(t *testing.T) {
 	t.Parallel()
 	trial, err := NewTrial(t.Context(), Definition{

@@ -46,7 +46,7 @@ func TestExplainedCommands(t *testing.T) {
 		"rule": 2, "if": "command.note.size() < 2000", "holds": true, "code": "long", "values": object{"command.note": `"` + string(note[:999])}, "clipped": list{"command.note"},
 	})
 
-	// A key's outcome is not explained; the decision is made anew.
+	// An earlier outcome of the key is not explained: the command is decided again.
 	a.post(path, object{"data": object{"amount": 4, "note": ""}}, "Idempotency-Key", "k").want(200)
 	again := a.post(explain, object{"data": object{"amount": 4, "note": ""}}, "Idempotency-Key", "k").want(200)
 	equal(t, "the values", again.at("rules", 1, "values"), object{"state.balance": 1, "command.amount": 4})

@@ -2497,7 +2497,7 @@ type SendCommandParams struct {
 	// DryRun Decide, and append nothing. A rejection is an outcome then, not an error.
 	DryRun *bool `form:"dryRun,omitempty" json:"dryRun,omitempty"`
 
-	// Explain With `dryRun=true`: decide anew, whatever the `Idempotency-Key`, and answer the `rules` with the values that they read. Needs `events:read`, too.
+	// Explain With `dryRun=true`: ignore earlier outcomes of the `Idempotency-Key`, and answer the `rules` with the values that they read. Needs `events:read`, too.
 	Explain *bool `form:"explain,omitempty" json:"explain,omitempty"`
 
 	// MinPosition Decide on a log that has at least this position; 503 if it has not.
