@@ -152,7 +152,7 @@ type known struct {
 }
 
 func (s *sending) send(ctx context.Context) (Outcome, error) {
-	if s.command.Key != "" && !s.command.Explain {
+	if s.command.Key != "" && !s.command.DryRun {
 		outcome, found, err := s.earlier(ctx)
 		if err != nil || found {
 			return outcome, err

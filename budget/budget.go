@@ -120,7 +120,7 @@ func (t *turn) end() {
 
 // goOn passes the turn on if it has lasted turnTime, and waits for the next one. It yields the processor in between: the
 // runtime would let a long evaluation run for 10 ms while short requests wait. A computation that yielded and kept its
-// turn would hold up the waiting requests for as long as it takes the runtime to come back to it.
+// turn would delay the waiting requests until the runtime returns to it.
 func (t *turn) goOn() {
 	if t.began.IsZero() || time.Since(t.began) < turnTime {
 		return
