@@ -80,3 +80,23 @@ func TestHotStatesAreShared(t *testing.T) {
 		t.Error("the other tenant's state was pushed out")
 	}
 }
+
+// Compiled definitions are kept by the bytes of their texts.
+func TestFoldsStayWithinTheirLimit(t *testing.T) {
+	t.Parallel()
+	c, err := newFoldCache()
+	must(t, err)
+	tenant := domain.NewTenantID()
+	for n := range 100 {
+		f := &fold{}
+		f.stored.text, f.stored.commands = make([]byte, 100<<10), make([]byte, 100<<10)
+		c.Add(categoryKey{tenant, fmt.Sprint("c", n%60)}, f)
+		if sum := 200 << 10 * c.kept.Len(); c.bytes != sum || c.bytes > maxFoldBytes {
+			t.Fatalf("%d folds count %d bytes", c.kept.Len(), c.bytes)
+		}
+	}
+	c.Remove(categoryKey{tenant, "c39"})
+	if _, ok := c.Get(categoryKey{tenant, "c39"}); ok || c.bytes != 200<<10*c.kept.Len() {
+		t.Errorf("%d folds count %d bytes after a removal", c.kept.Len(), c.bytes)
+	}
+}

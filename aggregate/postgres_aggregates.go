@@ -61,6 +61,8 @@ type storedDefinition struct {
 	updated        time.Time
 }
 
+func (d *storedDefinition) bytes() int { return len(d.text) + len(d.commands) }
+
 func (d *storedDefinition) equal(other storedDefinition) bool {
 	return bytes.Equal(d.text, other.text) && bytes.Equal(d.commands, other.commands)
 }

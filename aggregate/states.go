@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
-
 	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/eventlog"
@@ -38,8 +36,8 @@ type States struct {
 	sweep       time.Duration
 	turnTime    time.Duration // how long a sweep stays with a tenant while others wait
 	snapshotter *snapshotter
-	renewals    *tenantQueue[renewal]          // categories whose snapshots must be taken again
-	folds       *lru.Cache[categoryKey, *fold] // valid while the stored definition and the upcasters are the same
+	renewals    *tenantQueue[renewal] // categories whose snapshots must be taken again
+	folds       *foldCache            // valid while the stored definition and the upcasters are the same
 }
 
 // categoryKey identifies a tenant's category.
@@ -47,9 +45,6 @@ type categoryKey struct {
 	tenant   domain.TenantID
 	category string
 }
-
-// maxFolds is how many compiled definitions are kept.
-const maxFolds = 1000
 
 // New returns States. Snapshots are taken while Run is running.
 func New(config Config) (*States, error) {
@@ -64,7 +59,7 @@ func New(config Config) (*States, error) {
 		renewals: newTenantQueue[renewal](maxRenewals, 1),
 	}
 	var err error
-	if s.folds, err = lru.New[categoryKey, *fold](maxFolds); err != nil {
+	if s.folds, err = newFoldCache(); err != nil {
 		return nil, err
 	}
 	if s.snapshotter, err = newSnapshotter(config.Workers, config.Waiting); err != nil {
