@@ -7,11 +7,11 @@ VERSION   ?= 14 18
 # Two packages at a time, since each test binary starts a PostgreSQL. `make lint` runs go vet.
 TESTFLAGS ?= -timeout=9m -p=2 -vet=off
 # Packages in which goroutines share state.
-RACE      ?= ^$(MODULE)/(aggregate|api(/.*)?|auth|budget|cli/doctor|delivery/.*|drivers/.*|embedded|erasure|eventlog|fairshare|listen|members|outbox.*|pg|projection(/.*)?|rebuild|retention|service|tables|tenant|upcasting)$$
+RACE      ?= ^$(MODULE)/(aggregate|api(/.*)?|auth|budget|cli/doctor|delivery/.*|drivers/.*|embedded|erasure|eventlog|fairshare|listen|members|outbox.*|pg|projection(/.*)?|rebuild|retention|schema|service|tables|tenant|upcasting)$$
 
 # The packages with the log's SQL, the slow ones first, without their longest tests, which depend on our code more than
 # on the server's version: faults, kills and models. And tests of the whole service, one of which crashes PostgreSQL.
-SQL         := ./drivers/postgres ./delivery/group ./delivery/webhook ./eventlog ./pg ./retention ./migrations ./tables ./aggregate ./outbox/postgres ./projection/registry ./tenant ./auth ./members ./erasure
+SQL         := ./drivers/postgres ./delivery/group ./delivery/webhook ./eventlog ./pg ./retention ./migrations ./tables ./aggregate ./outbox/postgres ./projection/registry ./schema ./tenant ./auth ./members ./erasure
 SQLSKIP     := ^Test(Faults|GroupsUnderKills|LedgerInvariants|GroupModel|LostConnectionsUnderLoadSaveOnce|VeryMany.*)$$
 SQLSYSTEM   := ^Test(EveryLoginInSQL|SavesLostInACrash|DeletedTenant)$$
 

@@ -136,7 +136,7 @@ func (s *Server) sendCommands(c echo.Context, caller access.Caller) error {
 	if err != nil {
 		return err
 	}
-	answers := make([][]byte, len(commands))
+	outcomes, problems := make([]aggregate.Outcome, len(commands)), make([]error, len(commands))
 	streams := make(map[string][]int)
 	var order []string
 	for i := range commands {
@@ -154,22 +154,21 @@ func (s *Server) sendCommands(c echo.Context, caller access.Caller) error {
 		sending.Go(func() {
 			defer func() { <-places }()
 			for _, i := range streams[stream] {
-				outcome, err := s.decide(request.Context(), caller, commands[i])
-				if err != nil {
-					answers[i] = s.problemOf(c, err)
-					continue
-				}
-				answers[i] = wire.AppendOutcome(nil, outcome, false)
+				outcomes[i], problems[i] = s.decide(request.Context(), caller, commands[i])
 			}
 		})
 	}
 	sending.Wait()
 	b := []byte(`{"outcomes":[`)
-	for i, answer := range answers {
+	for i, outcome := range outcomes {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(b, answer...)
+		if problems[i] != nil {
+			b = append(b, s.problemOf(c, problems[i])...)
+		} else {
+			b = wire.AppendOutcome(b, outcome, false)
+		}
 	}
 	return writeJSON(c, append(b, "]}\n"...))
 }
