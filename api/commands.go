@@ -154,7 +154,10 @@ func (s *Server) sendCommands(c echo.Context, caller access.Caller) error {
 		sending.Go(func() {
 			defer func() { <-places }()
 			for _, i := range streams[stream] {
-				outcomes[i], problems[i] = s.decide(request.Context(), caller, commands[i])
+				problems[i] = problem.Guarded(func() (err error) {
+					outcomes[i], err = s.decide(request.Context(), caller, commands[i])
+					return err
+				})
 			}
 		})
 	}
