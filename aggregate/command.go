@@ -67,7 +67,7 @@ type Outcome struct {
 	Version   int64           // of the stream after the command
 	Position  int64           // Accepted: of the last event; in a dry run 0
 	Events    []DecidedEvent  // Accepted
-	State     json.RawMessage // of the stream after the command, a JSON object or null
+	State     json.RawMessage // of the stream after the command, a JSON object or null; nil: it cannot be loaded any more
 	Rejected  *Rejection      // Rejected
 	Duplicate bool            // an earlier command with the same key had this outcome
 	Rules     []DecidedRule   // with Command.Explain: the rules up to the first that does not hold
@@ -107,7 +107,8 @@ const commandAdvice = "give the command fewer and simpler expressions, or less d
 //   - domain.CodeFaulted: an expression of the command failed, or an event that it decided cannot be folded
 //   - domain.CodeVersionConflict: the stream does not have the expected version, or it changed too often
 //
-// After an error other than a rejection, nothing was appended, unless the code is domain.CodeOutcomeUnknown.
+// After an error nothing was appended, unless the code is domain.CodeOutcomeUnknown, or an earlier command with the same
+// key was accepted.
 func (c *Commands) Send(ctx context.Context, tenant domain.TenantID, command Command) (Outcome, error) {
 	began := time.Now()
 	if err := domain.CheckStream("stream", command.Stream); err != nil {
@@ -201,7 +202,7 @@ func (s *sending) send(ctx context.Context) (Outcome, error) {
 			continue
 		case err != nil:
 			s.hot.drop(s.key)
-			return Outcome{}, err
+			return Outcome{}, ofEvents(err)
 		}
 		return s.accepted(ctx, on, d, appended)
 	}
@@ -405,26 +406,33 @@ func (s *sending) earlier(ctx context.Context) (outcome Outcome, found bool, err
 	case position == 0:
 		return Outcome{}, false, nil
 	}
-	// The events of an append are consecutive.
-	events, err := s.states.events.ReadLog(ctx, s.tenant, domain.LogQuery{From: position, Limit: domain.MaxRequestEvents, MaxBytes: 2 * domain.MaxRequestBytes})
-	if err != nil {
-		return Outcome{}, false, err
-	}
 	outcome = Outcome{Kind: Accepted, Stream: s.command.Stream, Duplicate: true}
-	for n, event := range events {
-		if event.ID != s.eventID(n) {
+	// The events of an append are consecutive. Most commands make few.
+	for limit := 10; len(outcome.Events) < domain.MaxRequestEvents; limit = domain.MaxRequestEvents {
+		from := position + int64(len(outcome.Events))
+		events, err := s.states.events.ReadLog(ctx, s.tenant, domain.LogQuery{From: from, Limit: limit, MaxBytes: 2 * domain.MaxRequestBytes})
+		if err != nil {
+			return Outcome{}, false, err
+		}
+		before := len(outcome.Events)
+		for _, event := range events {
+			if event.ID != s.eventID(len(outcome.Events)) {
+				break
+			}
+			outcome.Events = append(outcome.Events, DecidedEvent{
+				NewEvent{Stream: event.Stream, Type: event.Type}, domain.AppendedEvent{ID: event.ID, Version: event.Version, Position: event.Position},
+			})
+			outcome.Position = event.Position
+			if event.Stream == s.command.Stream {
+				outcome.Version = event.Version
+			}
+		}
+		if len(events) == 0 || len(outcome.Events) < before+len(events) {
 			break
 		}
-		outcome.Events = append(outcome.Events, DecidedEvent{
-			NewEvent{Stream: event.Stream, Type: event.Type}, domain.AppendedEvent{ID: event.ID, Version: event.Version, Position: event.Position},
-		})
-		outcome.Position = event.Position
-		if event.Stream == s.command.Stream {
-			outcome.Version = event.Version
-		}
 	}
-	outcome.State, err = s.stateAt(ctx, outcome.Version)
-	return outcome, true, err
+	outcome.State = s.stateAt(ctx, outcome.Version)
+	return outcome, true, nil
 }
 
 // kept returns a kept outcome as that of this command.
@@ -432,16 +440,20 @@ func (s *sending) kept(ctx context.Context, kept keptOutcome) (Outcome, error) {
 	if kept.Rejected != nil {
 		return Outcome{}, rejection(kept.Rejected)
 	}
-	state, err := s.stateAt(ctx, kept.Version)
-	return Outcome{Kind: Nothing, Stream: s.command.Stream, Version: kept.Version, State: state, Duplicate: true}, err
+	return Outcome{Kind: Nothing, Stream: s.command.Stream, Version: kept.Version, State: s.stateAt(ctx, kept.Version), Duplicate: true}, nil
 }
 
-func (s *sending) stateAt(ctx context.Context, version int64) (json.RawMessage, error) {
+// stateAt returns the state at a version, or nil if it cannot be loaded: since then, the definition may have been removed,
+// or retention may have removed events. An error would deny the outcome.
+func (s *sending) stateAt(ctx context.Context, version int64) json.RawMessage {
 	if version == 0 {
-		return nil, nil
+		return nil
 	}
 	state, err := s.states.Load(ctx, s.tenant, s.command.Stream, At{Version: version})
-	return state.Data, err
+	if err != nil {
+		return nil
+	}
+	return state.Data
 }
 
 // eventID returns the id of the command's event with a number: derived from the key, or zero for the log to choose.
@@ -465,6 +477,20 @@ func (f *fold) noCommand(command *Command) error {
 	}
 	names := slices.Sorted(maps.Keys(f.commands))
 	return domain.Errorf(domain.CodeNotFound, "command", "category %q has no command %q; it has %s", category, command.Name, domain.Clip(strings.Join(names, ", "), 300))
+}
+
+// ofEvents returns an append's error whose places are in the events that the command made, which no client has sent.
+func ofEvents(err error) error {
+	problem, ok := errors.AsType[*domain.Error](err)
+	if !ok {
+		return err
+	}
+	return problem.Placed(func(where string) string {
+		if where == "" {
+			return ""
+		}
+		return "the command's " + where
+	})
 }
 
 // rejection returns a rejection as the error for the client.

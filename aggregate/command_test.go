@@ -176,7 +176,7 @@ func TestCommandsDecideAsAModel(t *testing.T) {
 	})
 }
 
-// However many withdraw at the same time, in two processes, nobody overdraws the account.
+// Concurrent withdrawals in two processes never overdraw the account.
 func TestRacingCommandsNeverDecideOnAnOldState(t *testing.T) {
 	t.Parallel()
 	s, _, tenant := begin(t, false)
@@ -248,6 +248,32 @@ func TestKeyPinsTheOutcome(t *testing.T) {
 		wantRejected(t, "too much again", err, "overdrawn")
 		got, err = send(t, c, tenant, none)
 		wantOutcome(t, "nothing again", got, err, Nothing, 2, `{"balance":11,"open":true}`)
+	}
+}
+
+// The outcome of a command with many events, or of a definition that was removed since, is given again.
+func TestKeyPinsTheOutcomeOfManyEvents(t *testing.T) {
+	t.Parallel()
+	s, _, tenant := begin(t, false)
+	c := process(t, s)
+	must(t, c.states.Put(t.Context(), tenant, account()))
+	for i, n := range []int{1, 9, 10, 11, 999, 1000} {
+		deposit := Command{
+			Stream: fmt.Sprintf("account-%d", i), Name: "Deposit", Key: "k",
+			Data: json.RawMessage(`{"amounts": [` + strings.Repeat("1,", n-1) + `1]}`),
+		}
+		first, err := send(t, c, tenant, deposit)
+		must(t, err)
+		again, err := send(t, c, tenant, deposit)
+		must(t, err)
+		if len(again.Events) != n || again.Position != first.Position || again.Version != int64(n) || string(again.State) != string(first.State) {
+			t.Errorf("%d events: a repetition has %d, up to position %d of %d", n, len(again.Events), again.Position, first.Position)
+		}
+	}
+	must(t, c.states.Delete(t.Context(), tenant, "account"))
+	got, err := send(t, c, tenant, Command{Stream: "account-0", Name: "Deposit", Key: "k", Data: json.RawMessage(`{"amounts": [1]}`)})
+	if err != nil || got.Kind != Accepted || len(got.Events) != 1 || got.State != nil {
+		t.Errorf("without the definition: %+v, %v", got, err)
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 // hotStates remembers the states of streams that commands were sent to, so that the next command needs no read. A
 // remembered state may be old; the append that follows from it fails then. It is safe for concurrent use.
 //
-// The memory is shared by tenants: when it is full, of a few tenants the one that has most loses the state that it has
-// used least recently.
+// Tenants share the memory. When it is full, a few tenants are compared, and the largest of them loses the state that it
+// has used least recently.
 type hotStates struct {
 	most int // bytes
 
@@ -142,8 +142,8 @@ func value(state *expr.Object) expr.Value {
 	return state
 }
 
-// streamLocks let the commands of a stream decide one after the other, since of those that decide at the same time only
-// one can append. It is safe for concurrent use.
+// streamLocks make the commands of a stream wait for each other: if several decide at once, only one can append. It is
+// safe for concurrent use.
 type streamLocks struct {
 	mu    sync.Mutex
 	locks map[streamKey]*streamLock

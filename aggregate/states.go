@@ -194,9 +194,8 @@ func (s *States) fold(ctx context.Context, tenant domain.TenantID, category stri
 // compiled returns the fold of a definition and upcasters that were just read.
 func (s *States) compiled(ctx context.Context, tenant domain.TenantID, category string, found start) (*fold, error) {
 	key := categoryKey{tenant, category}
-	asked := time.Now()
 	if f, ok := s.folds.Get(key); ok && f.stored.equal(found.definition) && f.revision == found.upcasters {
-		f.checked.Store(asked.UnixNano())
+		f.checked.Store(time.Now().UnixNano())
 		return f, nil
 	}
 	definition, err := found.definition.decode(category)
@@ -216,7 +215,7 @@ func (s *States) compiled(ctx context.Context, tenant domain.TenantID, category 
 		return nil, err
 	}
 	f.stored, f.revision = found.definition, found.upcasters
-	f.checked.Store(asked.UnixNano())
+	f.checked.Store(time.Now().UnixNano())
 	s.folds.Add(key, f)
 	return f, nil
 }

@@ -94,6 +94,23 @@ func TestCommandsOverHTTP(t *testing.T) {
 	a.post("/v1/aggregates/basket/7/commands/Place", object{"data": object{}}).wantProblem(404, domain.CodeNotFound, "")
 }
 
+// The events that a command makes are checked against the schemas of their types.
+func TestCommandsEventsFitTheirSchemas(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a := w.tenant("acme")
+	a.send("PUT", "/v1/aggregates/order", orderCommands).want(200)
+	a.send("PUT", "/v1/schemas/Noted", object{"schema": object{"required": list{"by"}}}).want(200, 201)
+	a.send("PUT", "/v1/schema-rules/order", object{"mode": "enforce"}).want(200, 201)
+	send := func(data object) *answer {
+		return a.post("/v1/aggregates/order/7/commands/Note", object{"data": data})
+	}
+	refused := send(object{"text": "a"}).wantProblem(422, domain.CodeSchemaViolation, "the command's events[0].data")
+	equal(t, "the place of the violation", refused["violations"].(list)[0].(object)["where"], "the command's events[0].data")
+	a.get("/v1/streams/order-7/state").want(404)
+	equal(t, "what fits", send(object{"text": "a", "by": "me"}).want(200).text("outcome"), "accepted")
+}
+
 // A key sends only to the categories that it is for, also through a command of one of them.
 func TestCommandsOfLimitedKeys(t *testing.T) {
 	t.Parallel()

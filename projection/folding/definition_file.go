@@ -25,8 +25,8 @@ type DefinitionFile struct {
 	Definition domain.Definition
 }
 
-// AggregateFile is a file that contains an aggregate's definition, which has a category. It is JSON that nobody has
-// checked.
+// AggregateFile is a file that contains an aggregate's definition, which has a category. The definition is JSON and was
+// not checked.
 type AggregateFile struct {
 	File
 	Category string
