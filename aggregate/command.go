@@ -67,7 +67,7 @@ type Outcome struct {
 	Version   int64           // of the stream after the command
 	Position  int64           // Accepted: of the last event; in a dry run 0
 	Events    []DecidedEvent  // Accepted
-	State     json.RawMessage // of the stream after the command, a JSON object or null; nil: it cannot be loaded any more
+	State     json.RawMessage // of the stream after the command, a JSON object or null; nil: it can no longer be loaded
 	Rejected  *Rejection      // Rejected
 	Duplicate bool            // an earlier command with the same key had this outcome
 	Rules     []DecidedRule   // with Command.Explain: the rules up to the first that does not hold
