@@ -97,28 +97,25 @@ func (s *Postgres) SchemaTypes(ctx context.Context, tenant domain.TenantID) ([]T
 // SchemaType returns a type with all its versions, the oldest first, or domain.CodeNotFound if it has none.
 func (s *Postgres) SchemaType(ctx context.Context, tenant domain.TenantID, eventType string) (Type, error) {
 	found := Type{Name: eventType}
-	err := pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) (err error) {
-		compatibility, ok, err := pg.SelectOne(ctx, tx, "read a type", pgx.RowTo[string],
-			"select t.compatibility from schema_types t where t.tenant_id = $1 and t.event_type = $2", tenant, eventType)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			return noSchema(eventType)
-		}
-		found.Compatibility = Compatibility(compatibility)
-		rows, _ := tx.Query(ctx, "select "+versionColumns+" from schema_versions v where v.tenant_id = $1 and v.event_type = $2 order by v.version", tenant, eventType)
-		if found.Versions, err = pgx.CollectRows(rows, scanVersion); err != nil {
-			return fmt.Errorf("list the versions of a schema: %w", err)
-		}
-		return nil
-	})
+	// In one statement, because others may remove the type meanwhile.
+	versions, err := pg.SelectUnder(ctx, s.db.App, tenant, "list the versions of a schema", func(row pgx.CollectableRow) (Version, error) {
+		return scanVersion(row, &found.Compatibility)
+	}, `
+		select `+versionColumns+`, t.compatibility
+		from schema_versions v join schema_types t on t.tenant_id = v.tenant_id and t.event_type = v.event_type
+		where v.tenant_id = $1 and v.event_type = $2 and t.tenant_id = $1 and t.event_type = $2
+		order by v.version`, tenant, eventType)
+	if err == nil && len(versions) == 0 {
+		err = noSchema(eventType)
+	}
+	found.Versions = versions
 	return found, err
 }
 
 // SchemaVersion returns a version of a type's schema, or domain.CodeNotFound if there is none.
 func (s *Postgres) SchemaVersion(ctx context.Context, tenant domain.TenantID, eventType string, version int64) (Version, error) {
-	found, ok, err := pg.SelectOneUnder(ctx, s.db.App, tenant, "read a schema", scanVersion,
+	found, ok, err := pg.SelectOneUnder(ctx, s.db.App, tenant, "read a schema",
+		func(row pgx.CollectableRow) (Version, error) { return scanVersion(row) },
 		"select "+versionColumns+" from schema_versions v where v.tenant_id = $1 and v.event_type = $2 and v.version = $3", tenant, eventType, version)
 	if err == nil && !ok {
 		err = domain.Errorf(domain.CodeNotFound, "", "%s has no schema of version %d", eventType, version)
@@ -126,10 +123,11 @@ func (s *Postgres) SchemaVersion(ctx context.Context, tenant domain.TenantID, ev
 	return found, err
 }
 
-func scanVersion(row pgx.CollectableRow) (Version, error) {
+// scanVersion scans versionColumns, followed by more.
+func scanVersion(row pgx.CollectableRow, more ...any) (Version, error) {
 	var v Version
 	var text string
-	err := row.Scan(&v.Number, &text, &v.Breaking, &v.revision, &v.By, (*pg.Moment)(&v.CreatedAt))
+	err := row.Scan(append([]any{&v.Number, &text, &v.Breaking, &v.revision, &v.By, (*pg.Moment)(&v.CreatedAt)}, more...)...)
 	v.Schema = []byte(text)
 	return v, err
 }

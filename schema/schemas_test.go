@@ -150,6 +150,38 @@ func TestConcurrentPuts(t *testing.T) {
 	}
 }
 
+// A type that others add and remove meanwhile is read with its versions or not at all.
+func TestGetDuringDeletes(t *testing.T) {
+	t.Parallel()
+	s, _ := tablestest.Open(t)
+	tenant := tablestest.NewTenant(t, s)
+	schemas := open(t, s, nil)
+	ctx, stop := context.WithCancel(t.Context())
+	var changing sync.WaitGroup
+	for range 2 {
+		changing.Go(func() {
+			for ctx.Err() == nil {
+				_, _, err := schemas.Put(t.Context(), tenant, schema.Put{Type: "Placed", Schema: json.RawMessage("true")})
+				for _, err := range []error{err, schemas.Delete(t.Context(), tenant, "Placed")} {
+					if err != nil && !domain.IsCode(err, domain.CodeNotFound) && !domain.IsCode(err, domain.CodeConflict) {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	defer changing.Wait()
+	defer stop()
+	for range 2000 {
+		switch found, err := schemas.Get(t.Context(), tenant, "Placed"); {
+		case err == nil && len(found.Versions) == 0:
+			t.Fatal("a type without versions was read")
+		case err != nil && !domain.IsCode(err, domain.CodeNotFound):
+			t.Fatal(err)
+		}
+	}
+}
+
 // An event that takes too long to check is refused, or with warn accepted as a violation.
 func TestCostlyEvents(t *testing.T) {
 	t.Parallel()
