@@ -111,6 +111,12 @@ func (s *Server) append(c echo.Context, caller access.Caller) error {
 			return problem.At(fmt.Sprintf("streams[%d].stream", i), err)
 		}
 	}
+	if len(request.Conditions) > 0 {
+		// Whether a condition holds depends on events of all categories.
+		if err := caller.Allow("", auth.ScopeEventsRead); err != nil {
+			return problem.At("condition", err)
+		}
+	}
 	identify(key, request)
 	wire.KeepTrace(c.Request().Header, request)
 	appended, err := s.config.Appends.Append(c.Request().Context(), caller.Tenant, request)

@@ -55,6 +55,10 @@ func TestAppendBodyIsAlikeToTheContract(t *testing.T) {
 		agree(t, request, "AppendRequest", func(text []byte) error { _, err := wire.DecodeAppend(text); return err })
 	})
 	rapid.Check(t, func(t *rapid.T) {
+		read := drawRead(t)
+		agree(t, read, "QueryRequest", func(text []byte) error { _, err := wire.DecodeQuery(text); return err })
+	})
+	rapid.Check(t, func(t *rapid.T) {
 		attempts := drawAttempts(t)
 		agree(t, attempts, "Attempts", func(text []byte) error { _, err := wire.DecodeAttempts(text); return err })
 	})
@@ -89,7 +93,10 @@ func drawEvent(t *rapid.T) any {
 	if rapid.Bool().Draw(t, "occurredAt") {
 		event["occurredAt"] = rapid.SampledFrom([]string{"2026-03-01T09:30:00Z", "2026-03-01T09:30:00.123+02:00", "1999-12-31T23:59:59.999999999-05:30"}).Draw(t, "occurredAt")
 	}
-	fields := []string{"type", "data", "metadata", "id", "occurredAt"}
+	if rapid.Bool().Draw(t, "tags") {
+		event["tags"] = drawTags(t, 32)
+	}
+	fields := []string{"type", "data", "metadata", "id", "occurredAt", "tags"}
 	switch rapid.IntRange(0, 6).Draw(t, "change of the event") {
 	case 0:
 		delete(event, rapid.SampledFrom(fields).Draw(t, "missing"))
@@ -123,6 +130,16 @@ func drawRequest(t *rapid.T) any {
 		streams = append(streams, stream)
 	}
 	request := map[string]any{"streams": streams}
+	switch rapid.IntRange(0, 3).Draw(t, "condition") {
+	case 0:
+		request["condition"] = drawCondition(t)
+	case 1:
+		conditions := []any{}
+		for range rapid.SampledFrom([]int{0, 1, 2, 16, 17}).Draw(t, "conditions") {
+			conditions = append(conditions, drawCondition(t))
+		}
+		request["condition"] = conditions
+	}
 	switch rapid.IntRange(0, 9).Draw(t, "change of the request") {
 	case 0:
 		delete(request, "streams")
@@ -134,6 +151,71 @@ func drawRequest(t *rapid.T) any {
 		return strange.Draw(t, "request")
 	}
 	return request
+}
+
+func drawTags(t *rapid.T, most int) any {
+	tags := []any{}
+	for range rapid.SampledFrom([]int{0, 1, 2, most, most + 1}).Draw(t, "tags") {
+		tags = append(tags, rapid.StringMatching(`[!#-\[\]-~]{1,10}`).Draw(t, "tag"))
+	}
+	switch rapid.IntRange(0, 5).Draw(t, "change of the tags") {
+	case 0:
+		return append(tags, rapid.SampledFrom([]any{"", "a b", `"`, `\`, "ä", strings.Repeat("t", 100), strings.Repeat("t", 101), 1, nil}).Draw(t, "tag"))
+	case 1:
+		return strange.Draw(t, "tags")
+	}
+	return tags
+}
+
+func drawQuery(t *rapid.T) any {
+	items := []any{}
+	for range rapid.SampledFrom([]int{0, 1, 1, 2}).Draw(t, "items") {
+		item := map[string]any{}
+		if rapid.Bool().Draw(t, "item has tags") {
+			item["tags"] = drawTags(t, 10)
+		}
+		if rapid.Bool().Draw(t, "item has types") {
+			item["types"] = rapid.SampledFrom([]any{[]any{}, []any{"A"}, []any{"A", "B.c"}, []any{"a b"}, []any{1}, "A", nil}).Draw(t, "types")
+		}
+		items = append(items, item)
+	}
+	return map[string]any{"items": items}
+}
+
+func drawCondition(t *rapid.T) any {
+	condition := map[string]any{"failIfEventsMatch": drawQuery(t)}
+	if rapid.Bool().Draw(t, "after") {
+		condition["after"] = rapid.SampledFrom([]any{0, 7, 999999999999999999, -1, 1.5, "7", nil}).Draw(t, "after")
+	}
+	switch rapid.IntRange(0, 9).Draw(t, "change of the condition") {
+	case 0:
+		delete(condition, "failIfEventsMatch")
+	case 1:
+		condition["colour"] = 1
+	case 2:
+		condition["failIfEventsMatch"] = strange.Draw(t, "query")
+	case 3:
+		return strange.Draw(t, "condition")
+	}
+	return condition
+}
+
+func drawRead(t *rapid.T) any {
+	read := map[string]any{"query": drawQuery(t)}
+	for name, values := range map[string][]any{
+		"after": {0, 7, -1, "7"}, "before": {1, 7, 0, nil}, "direction": {"forward", "backward", "up", 1}, "count": {1, 1000, 0, -1, "1"},
+	} {
+		if rapid.Bool().Draw(t, name) {
+			read[name] = rapid.SampledFrom(values).Draw(t, name)
+		}
+	}
+	switch rapid.IntRange(0, 9).Draw(t, "change of the read") {
+	case 0:
+		delete(read, "query")
+	case 1:
+		read["colour"] = 1
+	}
+	return read
 }
 
 func drawAttempts(t *rapid.T) any {

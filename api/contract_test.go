@@ -114,7 +114,7 @@ func TestDocumentedRequestsWork(t *testing.T) {
 	documented.run(a, "appendToStream", 200)
 	documented.run(a, "append", 201)
 	documented.run(a, "append", 200)
-	for _, id := range []string{"readStream", "readAll", "readCategory", "readLatest", "readEvent", "listStreams", "getStreamMetadata", "exportEvents"} {
+	for _, id := range []string{"readStream", "readAll", "readCategory", "readByQuery", "readLatest", "readEvent", "listStreams", "getStreamMetadata", "exportEvents"} {
 		documented.run(a, id, 200)
 	}
 	documented.run(a, "importEvents", 200)

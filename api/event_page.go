@@ -43,6 +43,34 @@ func (p *eventPage) wait(ctx context.Context) error {
 	return p.room.Wait(ctx, sliceRoom, transfer.RoomPatience)
 }
 
+// fill adds events until there are count, or no more, or the page is full. It reports whether there may be more, and
+// returns the place of the last event that it has added.
+func (p *eventPage) fill(ctx context.Context, count int64, next slicer, place func(*domain.Event) int64) (more bool, last int64, err error) {
+	if err := p.wait(ctx); err != nil {
+		return false, 0, err
+	}
+	// One event more than requested shows whether there is a next page.
+	for !more {
+		slice, err := next(ctx, int(count)+1-p.events, min(sliceBytes, maxPageBytes-p.bytes))
+		if err != nil {
+			return false, 0, err
+		}
+		if len(slice) == 0 {
+			break
+		}
+		for i := range slice {
+			if int64(p.events) == count || p.full {
+				more = true
+				break
+			}
+			last = place(&slice[i])
+			p.add(&slice[i])
+		}
+		more = more || p.full // the next page may be empty
+	}
+	return more, last, nil
+}
+
 // add encodes an event. The event may exceed the page's room.
 func (p *eventPage) add(event *domain.Event) {
 	size := len(event.Data) + len(event.Metadata)

@@ -238,28 +238,9 @@ func (s *Server) answerEvents(c echo.Context, tenant domain.TenantID, request re
 	defer cancel()
 	page := s.newPage(tenant, request.form)
 	defer page.close()
-	if err := page.wait(ctx); err != nil {
+	more, last, err := page.fill(ctx, request.count, next, place)
+	if err != nil {
 		return err
-	}
-	// One event more than requested shows whether there is a next page.
-	more, last := false, int64(0)
-	for !more {
-		slice, err := next(ctx, int(request.count)+1-page.events, min(sliceBytes, maxPageBytes-page.bytes))
-		if err != nil {
-			return err
-		}
-		if len(slice) == 0 {
-			break
-		}
-		for i := range slice {
-			if int64(page.events) == request.count || page.full {
-				more = true
-				break
-			}
-			last = place(&slice[i])
-			page.add(&slice[i])
-		}
-		more = more || page.full // the next page may be empty
 	}
 	if more {
 		c.Response().Header().Set("Link", nextPage(c.Request().URL, "from", strconv.FormatInt(step(last, request.direction), 10)))

@@ -25,7 +25,7 @@ func TestPublish(t *testing.T) {
 	equal(t, "the answer to a repeat", again.json(), first.json())
 	equal(t, "the event", without(a.get("/v1/events/"+id).want(200).json(), "recordedAt"), object{
 		"id": id, "stream": "heartbeat.web-web-1", "version": 1, "position": 1, "type": "Beat", "data": object{"load": 0.5},
-		"metadata": object{"headers": object{"region": "eu"}, "tags": list{"canary", "blue"}, "caused_by": cause, "sid": "s-1"}, "occurredAt": "2026-03-01T09:30:00.000000Z",
+		"tags": list{"blue", "canary"}, "metadata": object{"headers": object{"region": "eu"}, "tags": list{"canary", "blue"}, "caused_by": cause, "sid": "s-1"}, "occurredAt": "2026-03-01T09:30:00.000000Z",
 	})
 
 	bare := a.post("/v1/publish", `{"topic":"ping","payload":null}`).want(201)

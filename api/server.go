@@ -193,6 +193,7 @@ func (s *Server) routes() error {
 	add("POST", "/v1/publish", hot, s.publish)
 	add("POST", "/v1/aggregates/{category}/{id}/commands/{command}", hot, s.sendCommand)
 	add("POST", "/v1/commands", hot, s.sendCommands)
+	add("POST", "/v1/query", streaming, s.readByQuery)
 	add("GET", "/v1/streams/{streamId}", streaming, s.readStream)
 	add("GET", "/v1/streams/$all", streaming, s.readAll)
 	add("GET", "/v1/categories/{category}/events", streaming, s.readCategory)

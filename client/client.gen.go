@@ -34,6 +34,24 @@ func (e CloudEventSpecversion) Valid() bool {
 	}
 }
 
+// Defines values for QueryRequestDirection.
+const (
+	QueryRequestDirectionBackward QueryRequestDirection = "backward"
+	QueryRequestDirectionForward  QueryRequestDirection = "forward"
+)
+
+// Valid indicates whether the value is a known member of the QueryRequestDirection enum.
+func (e QueryRequestDirection) Valid() bool {
+	switch e {
+	case QueryRequestDirectionBackward:
+		return true
+	case QueryRequestDirectionForward:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for RetentionHoldKind.
 const (
 	RetentionHoldKindGroup      RetentionHoldKind = "group"
@@ -168,6 +186,9 @@ type Answers struct {
 // AppendRequest defines model for AppendRequest.
 type AppendRequest struct {
 	Streams []StreamAppend `json:"streams"`
+
+	// Condition A condition, or several, which must all hold. Together they have at most 100 items.
+	Condition Conditions `json:"condition,omitempty"`
 }
 
 // Appended defines model for Appended.
@@ -225,7 +246,7 @@ type Backoff struct {
 
 // CloudEvent A CloudEvent 1.0. What stands beside these fields is an extension: a string, `true` or `false`, or a whole number of 32 bits. The
 // service gives each event `manifoldid`, `manifoldstream`, `manifoldversion`, `manifoldposition` and `manifoldrecordedat`, and
-// `manifoldmetadata` and `traceparent` where it has such. `manifoldgap` says in a word why an event has no data, as the reason of an event's gap does.
+// `manifoldmetadata`, `manifoldtags` (its tags, separated by spaces) and `traceparent` where it has such. `manifoldgap` says in a word why an event has no data, as the reason of an event's gap does.
 type CloudEvent struct {
 	Specversion CloudEventSpecversion `json:"specversion"`
 
@@ -381,6 +402,33 @@ type Commands struct {
 		ExpectedVersion Expectation `json:"expectedVersion,omitempty"`
 		IdempotencyKey  *string     `json:"idempotencyKey,omitempty"`
 	} `json:"commands"`
+}
+
+// Condition The append fails if the log has an event after the position that the query matches.
+type Condition struct {
+	// FailIfEventsMatch Matches the events that any of its items matches.
+	FailIfEventsMatch Query `json:"failIfEventsMatch"`
+
+	// After The position up to which the client knows the log; default 0, the beginning.
+	After int64 `json:"after,omitempty"`
+}
+
+// Conditions A condition, or several, which must all hold. Together they have at most 100 items.
+type Conditions = any
+
+// ConflictingEvent defines model for ConflictingEvent.
+type ConflictingEvent struct {
+	// Id 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	Id       UUID   `json:"id"`
+	Stream   string `json:"stream"`
+	Version  int64  `json:"version"`
+	Position int64  `json:"position"`
+	Type     string `json:"type"`
+
+	// Tags What the event concerns. A set; answers have it sorted.
+	Tags Tags `json:"tags,omitempty"`
 }
 
 // CreatedKey defines model for CreatedKey.
@@ -618,7 +666,10 @@ type Event struct {
 	Data JSON `json:"data"`
 
 	// Metadata Any JSON value.
-	Metadata   JSON       `json:"metadata,omitempty"`
+	Metadata JSON `json:"metadata,omitempty"`
+
+	// Tags Missing where the event has none.
+	Tags       Tags       `json:"tags,omitempty"`
 	OccurredAt *time.Time `json:"occurredAt,omitempty"`
 	RecordedAt time.Time  `json:"recordedAt"`
 
@@ -688,6 +739,18 @@ type Extend struct {
 
 	// By Seconds; default the group's ackTimeout.
 	By float64 `json:"by,omitempty"`
+}
+
+// FailedCondition Why the conditions of an append failed.
+type FailedCondition struct {
+	// Position Every event up to here was considered: read the log up to here, and decide again.
+	Position int64 `json:"position"`
+
+	// Conditions The indexes of the failed conditions, from 0.
+	Conditions []int `json:"conditions"`
+
+	// Events The newest events that match, by position, without data.
+	Events []ConflictingEvent `json:"events"`
 }
 
 // Fault defines model for Fault.
@@ -884,8 +947,8 @@ type Message struct {
 	// Headers Kept in the metadata.
 	Headers *map[string]string `json:"headers,omitempty"`
 
-	// Tags Kept in the metadata.
-	Tags *[]string `json:"tags,omitempty"`
+	// Tags The event's tags. Kept in the metadata as well.
+	Tags Tags `json:"tags,omitempty"`
 
 	// CausedBy The id of the event that this one follows from. Kept in the metadata.
 	CausedBy *UUID `json:"caused_by,omitempty"`
@@ -922,6 +985,9 @@ type NewEvent struct {
 
 	// Metadata Any JSON value.
 	Metadata JSON `json:"metadata,omitempty"`
+
+	// Tags What the event concerns. A set; answers have it sorted.
+	Tags Tags `json:"tags,omitempty"`
 
 	// OccurredAt The client's word; RFC 3339, kept to the microsecond.
 	OccurredAt *time.Time `json:"occurredAt,omitempty"`
@@ -1233,6 +1299,9 @@ type Problem struct {
 	// CurrentVersion The stream's version.
 	CurrentVersion *int64 `json:"currentVersion,omitempty"`
 
+	// FailedCondition Why the conditions of an append failed.
+	FailedCondition *FailedCondition `json:"failedCondition,omitempty"`
+
 	// Stream The stream meant.
 	Stream string `json:"stream,omitempty"`
 
@@ -1359,6 +1428,49 @@ type PublishedEvent struct {
 	Version  int64  `json:"version"`
 	Position int64  `json:"position"`
 }
+
+// Query Matches the events that any of its items matches.
+type Query struct {
+	Items []QueryItem `json:"items"`
+}
+
+// QueryAnswer defines model for QueryAnswer.
+type QueryAnswer struct {
+	Events []Event `json:"events"`
+
+	// Position The answer has every event that matches up to this position. Continue after it, or give it as the `after` of a condition.
+	Position int64 `json:"position"`
+
+	// More There may be more: after `position`, or backward before the last event.
+	More bool `json:"more"`
+}
+
+// QueryItem Matches the events that are of any of its types and have all of its tags. Without types, events of all types; without tags, whatever their tags are.
+type QueryItem struct {
+	Types []EventType `json:"types,omitempty"`
+	Tags  []Tag       `json:"tags,omitempty"`
+}
+
+// QueryRequest defines model for QueryRequest.
+type QueryRequest struct {
+	// Query Matches the events that any of its items matches.
+	Query Query `json:"query"`
+
+	// After Only events after this position.
+	After int64 `json:"after,omitempty"`
+
+	// Before Only events before this position.
+	Before int64 `json:"before,omitempty"`
+
+	// Direction Default forward.
+	Direction QueryRequestDirection `json:"direction,omitempty"`
+
+	// Count At most so many events; of a page, default 100, at most 1,000; of lines, all by default.
+	Count int `json:"count,omitempty"`
+}
+
+// QueryRequestDirection Default forward.
+type QueryRequestDirection string
 
 // Readiness defines model for Readiness.
 type Readiness struct {
@@ -1935,6 +2047,12 @@ type SubscriptionSource struct {
 	Categories []string `json:"categories,omitempty"`
 }
 
+// Tag Printable ASCII without space, `"` and `\`, such as course:c1. The form `name:value` is usual.
+type Tag = string
+
+// Tags What the event concerns. A set; answers have it sorted.
+type Tags = []Tag
+
 // Tenant defines model for Tenant.
 type Tenant struct {
 	// Id 36 characters, with hyphens.
@@ -2432,6 +2550,9 @@ type Types = []string
 
 // WebhookName defines model for webhookName.
 type WebhookName = string
+
+// AppendConflict An error by RFC 9457.
+type AppendConflict = Problem
 
 // Conflict An error by RFC 9457.
 type Conflict = Problem
@@ -3030,6 +3151,9 @@ type PublishApplicationCloudeventsBatchPlusJSONRequestBody = CloudEvents
 // PublishJSONRequestBody defines body for Publish for application/json ContentType.
 type PublishJSONRequestBody = Publication
 
+// ReadByQueryJSONRequestBody defines body for ReadByQuery for application/json ContentType.
+type ReadByQueryJSONRequestBody = QueryRequest
+
 // PutRetentionJSONRequestBody defines body for PutRetention for application/json ContentType.
 type PutRetentionJSONRequestBody = RetentionRules
 
@@ -3500,6 +3624,12 @@ type ClientInterface interface {
 	// Appends to all streams or to none. Each stream has its own expected version (default `any`), and may occur only once in a
 	// request. A request has at most 1,000 events.
 	//
+	// With `condition`, the append fails if the log has events after a position that a query matches: 409 `condition-failed`,
+	// with these events. The check is part of the append, so nobody can append such an event in between. Several conditions
+	// must all hold. An item of a condition looks at up to 10,000 events after the position (fewer if there are many items);
+	// if that does not decide, the answer is 422 `too-costly`. Conditions require `events:read` for all categories, in
+	// addition to `events:append`.
+	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/append (the `Append` operationId).
@@ -3509,6 +3639,12 @@ type ClientInterface interface {
 	//
 	// Appends to all streams or to none. Each stream has its own expected version (default `any`), and may occur only once in a
 	// request. A request has at most 1,000 events.
+	//
+	// With `condition`, the append fails if the log has events after a position that a query matches: 409 `condition-failed`,
+	// with these events. The check is part of the append, so nobody can append such an event in between. Several conditions
+	// must all hold. An item of a condition looks at up to 10,000 events after the position (fewer if there are many items);
+	// if that does not decide, the answer is 422 `too-costly`. Conditions require `events:read` for all categories, in
+	// addition to `events:append`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3941,7 +4077,7 @@ type ClientInterface interface {
 	//
 	// Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
 	// topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. The answer is 201 if the
+	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
 	// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
 	// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
 	// (`Content-Encoding: gzip` or `zstd`).
@@ -3958,7 +4094,7 @@ type ClientInterface interface {
 	//
 	// Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
 	// topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. The answer is 201 if the
+	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
 	// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
 	// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
 	// (`Content-Encoding: gzip` or `zstd`).
@@ -3975,7 +4111,7 @@ type ClientInterface interface {
 	//
 	// Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
 	// topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. The answer is 201 if the
+	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
 	// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
 	// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
 	// (`Content-Encoding: gzip` or `zstd`).
@@ -3992,7 +4128,7 @@ type ClientInterface interface {
 	//
 	// Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
 	// topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. The answer is 201 if the
+	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
 	// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
 	// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
 	// (`Content-Encoding: gzip` or `zstd`).
@@ -4004,6 +4140,30 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/publish (the `Publish` operationId).
 	Publish(ctx context.Context, params *PublishParams, body PublishJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReadByQueryWithBody Read by query
+	//
+	// Events of all streams that a query matches, in the order of their positions, and the position up to which the answer is
+	// complete: as `position`, and in the header `Manifold-Position`. To decide by these events, append with a `condition` of the
+	// same query and this position as `after`. Lines end at the log's head at the time of the request; with `count`, they are
+	// complete up to the last event. The key needs `events:read` for all categories.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/query (the `ReadByQuery` operationId).
+	ReadByQueryWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReadByQuery Read by query
+	//
+	// Events of all streams that a query matches, in the order of their positions, and the position up to which the answer is
+	// complete: as `position`, and in the header `Manifold-Position`. To decide by these events, append with a `condition` of the
+	// same query and this position as `after`. Lines end at the log's head at the time of the request; with `count`, they are
+	// complete up to the last event. The key needs `events:read` for all categories.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/query (the `ReadByQuery` operationId).
+	ReadByQuery(ctx context.Context, body ReadByQueryJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListRetention List retention policies
 	//
@@ -5195,6 +5355,12 @@ func (c *Client) SendCommand(ctx context.Context, category Category, id string, 
 // Appends to all streams or to none. Each stream has its own expected version (default `any`), and may occur only once in a
 // request. A request has at most 1,000 events.
 //
+// With `condition`, the append fails if the log has events after a position that a query matches: 409 `condition-failed`,
+// with these events. The check is part of the append, so nobody can append such an event in between. Several conditions
+// must all hold. An item of a condition looks at up to 10,000 events after the position (fewer if there are many items);
+// if that does not decide, the answer is 422 `too-costly`. Conditions require `events:read` for all categories, in
+// addition to `events:append`.
+//
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/append (the `Append` operationId).
@@ -5214,6 +5380,12 @@ func (c *Client) AppendWithBody(ctx context.Context, params *AppendParams, conte
 //
 // Appends to all streams or to none. Each stream has its own expected version (default `any`), and may occur only once in a
 // request. A request has at most 1,000 events.
+//
+// With `condition`, the append fails if the log has events after a position that a query matches: 409 `condition-failed`,
+// with these events. The check is part of the append, so nobody can append such an event in between. Several conditions
+// must all hold. An item of a condition looks at up to 10,000 events after the position (fewer if there are many items);
+// if that does not decide, the answer is 422 `too-costly`. Conditions require `events:read` for all categories, in
+// addition to `events:append`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -6156,7 +6328,7 @@ func (c *Client) ListProjectionVersions(ctx context.Context, name Name, reqEdito
 //
 // Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
 // topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. The answer is 201 if the
+// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
 // messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
 // the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
 // (`Content-Encoding: gzip` or `zstd`).
@@ -6183,7 +6355,7 @@ func (c *Client) PublishWithBody(ctx context.Context, params *PublishParams, con
 //
 // Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
 // topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. The answer is 201 if the
+// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
 // messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
 // the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
 // (`Content-Encoding: gzip` or `zstd`).
@@ -6210,7 +6382,7 @@ func (c *Client) PublishWithApplicationCloudeventsPlusJSONBody(ctx context.Conte
 //
 // Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
 // topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. The answer is 201 if the
+// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
 // messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
 // the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
 // (`Content-Encoding: gzip` or `zstd`).
@@ -6237,7 +6409,7 @@ func (c *Client) PublishWithApplicationCloudeventsBatchPlusJSONBody(ctx context.
 //
 // Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
 // topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. The answer is 201 if the
+// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
 // messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
 // the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
 // (`Content-Encoding: gzip` or `zstd`).
@@ -6250,6 +6422,50 @@ func (c *Client) PublishWithApplicationCloudeventsBatchPlusJSONBody(ctx context.
 // Corresponds with POST /v1/publish (the `Publish` operationId).
 func (c *Client) Publish(ctx context.Context, params *PublishParams, body PublishJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewPublishRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReadByQueryWithBody Read by query
+//
+// Events of all streams that a query matches, in the order of their positions, and the position up to which the answer is
+// complete: as `position`, and in the header `Manifold-Position`. To decide by these events, append with a `condition` of the
+// same query and this position as `after`. Lines end at the log's head at the time of the request; with `count`, they are
+// complete up to the last event. The key needs `events:read` for all categories.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/query (the `ReadByQuery` operationId).
+func (c *Client) ReadByQueryWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReadByQueryRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReadByQuery Read by query
+//
+// Events of all streams that a query matches, in the order of their positions, and the position up to which the answer is
+// complete: as `position`, and in the header `Manifold-Position`. To decide by these events, append with a `condition` of the
+// same query and this position as `after`. Lines end at the log's head at the time of the request; with `count`, they are
+// complete up to the last event. The key needs `events:read` for all categories.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/query (the `ReadByQuery` operationId).
+func (c *Client) ReadByQuery(ctx context.Context, body ReadByQueryJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReadByQueryRequest(c.Server, body)
 	if err != nil {
 		return nil, err
 	}
@@ -11336,6 +11552,46 @@ func NewPublishRequestWithBody(server string, params *PublishParams, contentType
 	return req, nil
 }
 
+// NewReadByQueryRequest calls the generic ReadByQuery builder with application/json body
+func NewReadByQueryRequest(server string, body ReadByQueryJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewReadByQueryRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewReadByQueryRequestWithBody constructs an http.Request for the ReadByQuery method, with any body, and a specified content type
+func NewReadByQueryRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/query")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewListRetentionRequest constructs an http.Request for the ListRetention method
 func NewListRetentionRequest(server string) (*http.Request, error) {
 	var err error
@@ -15426,6 +15682,12 @@ type ClientWithResponsesInterface interface {
 	// Appends to all streams or to none. Each stream has its own expected version (default `any`), and may occur only once in a
 	// request. A request has at most 1,000 events.
 	//
+	// With `condition`, the append fails if the log has events after a position that a query matches: 409 `condition-failed`,
+	// with these events. The check is part of the append, so nobody can append such an event in between. Several conditions
+	// must all hold. An item of a condition looks at up to 10,000 events after the position (fewer if there are many items);
+	// if that does not decide, the answer is 422 `too-costly`. Conditions require `events:read` for all categories, in
+	// addition to `events:append`.
+	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/append (the `Append` operationId).
@@ -15435,6 +15697,12 @@ type ClientWithResponsesInterface interface {
 	//
 	// Appends to all streams or to none. Each stream has its own expected version (default `any`), and may occur only once in a
 	// request. A request has at most 1,000 events.
+	//
+	// With `condition`, the append fails if the log has events after a position that a query matches: 409 `condition-failed`,
+	// with these events. The check is part of the append, so nobody can append such an event in between. Several conditions
+	// must all hold. An item of a condition looks at up to 10,000 events after the position (fewer if there are many items);
+	// if that does not decide, the answer is 422 `too-costly`. Conditions require `events:read` for all categories, in
+	// addition to `events:append`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -15933,7 +16201,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
 	// topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. The answer is 201 if the
+	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
 	// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
 	// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
 	// (`Content-Encoding: gzip` or `zstd`).
@@ -15950,7 +16218,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
 	// topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. The answer is 201 if the
+	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
 	// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
 	// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
 	// (`Content-Encoding: gzip` or `zstd`).
@@ -15967,7 +16235,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
 	// topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. The answer is 201 if the
+	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
 	// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
 	// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
 	// (`Content-Encoding: gzip` or `zstd`).
@@ -15984,7 +16252,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
 	// topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. The answer is 201 if the
+	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
 	// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
 	// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
 	// (`Content-Encoding: gzip` or `zstd`).
@@ -15996,6 +16264,30 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /v1/publish (the `Publish` operationId).
 	PublishWithResponse(ctx context.Context, params *PublishParams, body PublishJSONRequestBody, reqEditors ...RequestEditorFn) (*PublishResponse, error)
+
+	// ReadByQueryWithBodyWithResponse Read by query
+	//
+	// Events of all streams that a query matches, in the order of their positions, and the position up to which the answer is
+	// complete: as `position`, and in the header `Manifold-Position`. To decide by these events, append with a `condition` of the
+	// same query and this position as `after`. Lines end at the log's head at the time of the request; with `count`, they are
+	// complete up to the last event. The key needs `events:read` for all categories.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/query (the `ReadByQuery` operationId).
+	ReadByQueryWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReadByQueryResponse, error)
+
+	// ReadByQueryWithResponse Read by query
+	//
+	// Events of all streams that a query matches, in the order of their positions, and the position up to which the answer is
+	// complete: as `position`, and in the header `Manifold-Position`. To decide by these events, append with a `condition` of the
+	// same query and this position as `after`. Lines end at the log's head at the time of the request; with `count`, they are
+	// complete up to the last event. The key needs `events:read` for all categories.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/query (the `ReadByQuery` operationId).
+	ReadByQueryWithResponse(ctx context.Context, body ReadByQueryJSONRequestBody, reqEditors ...RequestEditorFn) (*ReadByQueryResponse, error)
 
 	// ListRetentionWithResponse List retention policies
 	//
@@ -17695,7 +17987,7 @@ type AppendResponse struct {
 	// JSON201 the response for an HTTP 201 `application/json` response
 	JSON201 *Appended
 	// ApplicationproblemJSON409 the response for an HTTP 409 `application/problem+json` response
-	ApplicationproblemJSON409 *VersionConflict
+	ApplicationproblemJSON409 *AppendConflict
 	// ApplicationproblemJSON422 the response for an HTTP 422 `application/problem+json` response
 	ApplicationproblemJSON422 *Refused
 	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
@@ -17715,7 +18007,7 @@ func (r AppendResponse) GetJSON201() *Appended {
 }
 
 // GetApplicationproblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
-func (r AppendResponse) GetApplicationproblemJSON409() *VersionConflict {
+func (r AppendResponse) GetApplicationproblemJSON409() *AppendConflict {
 	return r.ApplicationproblemJSON409
 }
 
@@ -20247,6 +20539,68 @@ func (r PublishResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r PublishResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ReadByQueryResponse200Headers the declared response headers of an HTTP 200 response for ReadByQuery
+type ReadByQueryResponse200Headers struct {
+	ManifoldPosition *int64
+}
+
+type ReadByQueryResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationcloudeventsBatchJSON200 the response for an HTTP 200 `application/cloudevents-batch+json` response
+	ApplicationcloudeventsBatchJSON200 *CloudEvents
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *QueryAnswer
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ReadByQueryResponse200Headers
+}
+
+// GetApplicationcloudeventsBatchJSON200 returns the response for an HTTP 200 `application/cloudevents-batch+json` response
+func (r ReadByQueryResponse) GetApplicationcloudeventsBatchJSON200() *CloudEvents {
+	return r.ApplicationcloudeventsBatchJSON200
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ReadByQueryResponse) GetJSON200() *QueryAnswer {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ReadByQueryResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReadByQueryResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReadByQueryResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReadByQueryResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReadByQueryResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -24828,6 +25182,12 @@ func (c *ClientWithResponses) SendCommandWithResponse(ctx context.Context, categ
 // Appends to all streams or to none. Each stream has its own expected version (default `any`), and may occur only once in a
 // request. A request has at most 1,000 events.
 //
+// With `condition`, the append fails if the log has events after a position that a query matches: 409 `condition-failed`,
+// with these events. The check is part of the append, so nobody can append such an event in between. Several conditions
+// must all hold. An item of a condition looks at up to 10,000 events after the position (fewer if there are many items);
+// if that does not decide, the answer is 422 `too-costly`. Conditions require `events:read` for all categories, in
+// addition to `events:append`.
+//
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /v1/append (the `Append` operationId).
@@ -24843,6 +25203,12 @@ func (c *ClientWithResponses) AppendWithBodyWithResponse(ctx context.Context, pa
 //
 // Appends to all streams or to none. Each stream has its own expected version (default `any`), and may occur only once in a
 // request. A request has at most 1,000 events.
+//
+// With `condition`, the append fails if the log has events after a position that a query matches: 409 `condition-failed`,
+// with these events. The check is part of the append, so nobody can append such an event in between. Several conditions
+// must all hold. An item of a condition looks at up to 10,000 events after the position (fewer if there are many items);
+// if that does not decide, the answer is 422 `too-costly`. Conditions require `events:read` for all categories, in
+// addition to `events:append`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25647,7 +26013,7 @@ func (c *ClientWithResponses) ListProjectionVersionsWithResponse(ctx context.Con
 //
 // Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
 // topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. The answer is 201 if the
+// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
 // messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
 // the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
 // (`Content-Encoding: gzip` or `zstd`).
@@ -25670,7 +26036,7 @@ func (c *ClientWithResponses) PublishWithBodyWithResponse(ctx context.Context, p
 //
 // Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
 // topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. The answer is 201 if the
+// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
 // messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
 // the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
 // (`Content-Encoding: gzip` or `zstd`).
@@ -25693,7 +26059,7 @@ func (c *ClientWithResponses) PublishWithApplicationCloudeventsPlusJSONBodyWithR
 //
 // Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
 // topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. The answer is 201 if the
+// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
 // messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
 // the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
 // (`Content-Encoding: gzip` or `zstd`).
@@ -25716,7 +26082,7 @@ func (c *ClientWithResponses) PublishWithApplicationCloudeventsBatchPlusJSONBody
 //
 // Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
 // topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. The answer is 201 if the
+// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
 // messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
 // the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
 // (`Content-Encoding: gzip` or `zstd`).
@@ -25733,6 +26099,42 @@ func (c *ClientWithResponses) PublishWithResponse(ctx context.Context, params *P
 		return nil, err
 	}
 	return ParsePublishResponse(rsp)
+}
+
+// ReadByQueryWithBodyWithResponse Read by query
+//
+// Events of all streams that a query matches, in the order of their positions, and the position up to which the answer is
+// complete: as `position`, and in the header `Manifold-Position`. To decide by these events, append with a `condition` of the
+// same query and this position as `after`. Lines end at the log's head at the time of the request; with `count`, they are
+// complete up to the last event. The key needs `events:read` for all categories.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/query (the `ReadByQuery` operationId).
+func (c *ClientWithResponses) ReadByQueryWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReadByQueryResponse, error) {
+	rsp, err := c.ReadByQueryWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReadByQueryResponse(rsp)
+}
+
+// ReadByQueryWithResponse Read by query
+//
+// Events of all streams that a query matches, in the order of their positions, and the position up to which the answer is
+// complete: as `position`, and in the header `Manifold-Position`. To decide by these events, append with a `condition` of the
+// same query and this position as `after`. Lines end at the log's head at the time of the request; with `count`, they are
+// complete up to the last event. The key needs `events:read` for all categories.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/query (the `ReadByQuery` operationId).
+func (c *ClientWithResponses) ReadByQueryWithResponse(ctx context.Context, body ReadByQueryJSONRequestBody, reqEditors ...RequestEditorFn) (*ReadByQueryResponse, error) {
+	rsp, err := c.ReadByQuery(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReadByQueryResponse(rsp)
 }
 
 // ListRetentionWithResponse List retention policies
@@ -27844,7 +28246,7 @@ func ParseAppendResponse(rsp *http.Response) (*AppendResponse, error) {
 		response.JSON201 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
-		var dest VersionConflict
+		var dest AppendConflict
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -29856,6 +30258,62 @@ func ParsePublishResponse(rsp *http.Response) (*PublishResponse, error) {
 			headers.SchemaViolations = &value
 		}
 		response.Headers201 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseReadByQueryResponse parses an HTTP response from a ReadByQueryWithResponse call
+func ParseReadByQueryResponse(rsp *http.Response) (*ReadByQueryResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReadByQueryResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.Header.Get("Content-Type") == "application/cloudevents-batch+json" && rsp.StatusCode == 200:
+		var dest CloudEvents
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationcloudeventsBatchJSON200 = &dest
+
+	case rsp.Header.Get("Content-Type") == "application/json" && rsp.StatusCode == 200:
+		var dest QueryAnswer
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (application/x-ndjson) unsupported
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ReadByQueryResponse200Headers
+		if values := rsp.Header.Values("Manifold-Position"); len(values) > 0 {
+			var value int64
+			if err := runtime.BindStyledParameterWithOptions("simple", "Manifold-Position", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			}
+			headers.ManifoldPosition = &value
+		}
+		response.Headers200 = &headers
 	}
 
 	return response, nil

@@ -100,6 +100,13 @@ func (e *Event) extend(where, name string, value json.RawMessage) error {
 			return invalid(where, "the event has no data, because it was %s in its original log; leave it out", domain.Clip(given(value), 60))
 		}
 		return nil
+	case ExtensionTags:
+		tags, err := domain.CheckTags(where, strings.Fields(given(value)))
+		if e, ok := err.(*domain.Error); ok {
+			e.Where = where
+		}
+		e.Tags = tags
+		return err
 	case ExtensionVersion, ExtensionPosition, ExtensionRecordedAt,
 		ExtensionAttempt, ExtensionAckDeadline, ExtensionPartition, ExtensionReplays, ExtensionRemovedTo,
 		ExtensionAttempts, ExtensionReason, ExtensionFirstParked, ExtensionParkedAt, ExtensionReplayAt:

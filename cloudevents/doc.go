@@ -23,7 +23,7 @@ const (
 const SpecVersion = "1.0"
 
 // The extensions that Manifold adds to each event: its place in the log. On an incoming event they come from another
-// log, whose places mean nothing here. They are ignored, except for ExtensionMetadata. Event.Original takes over the
+// log, whose places mean nothing here. They are ignored, except for ExtensionMetadata and ExtensionTags. Event.Original takes over the
 // stream and the id.
 const (
 	ExtensionID         = "manifoldid"         // the event's id in the log, which may differ from the CloudEvent's own
@@ -34,6 +34,8 @@ const (
 	// ExtensionMetadata is the event's metadata as JSON text, without the parts that have their own attribute. An
 	// incoming event with this extension gets that metadata back.
 	ExtensionMetadata = "manifoldmetadata"
+	// ExtensionTags is the event's tags, joined by spaces. An incoming event with this extension gets these tags.
+	ExtensionTags = "manifoldtags"
 	// ExtensionGap says in one word why the event has no data: unreadable or redacted.
 	ExtensionGap = "manifoldgap"
 	// ExtensionTrace is the traceparent of W3C Trace Context, from the metadata member of that name.

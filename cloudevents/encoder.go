@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
@@ -61,6 +62,16 @@ func (e *Encoder) appendPlace(b []byte, event *domain.Event, traced bool, trace,
 		e.recorded = domain.AppendTime(e.recorded[:0], event.RecordedAt)
 	}
 	b = append(append(b, e.recorded...), '"')
+	if event.Tags != nil {
+		b = append(b, `,"`+ExtensionTags+`":"`...)
+		for i, tag := range event.Tags {
+			if i > 0 {
+				b = append(b, ' ')
+			}
+			b = append(b, tag...)
+		}
+		b = append(b, '"')
+	}
 	if event.Gap != nil {
 		b = domain.AppendText(append(b, `,"`+ExtensionGap+`":`...), string(event.Gap.Reason))
 	}
@@ -131,6 +142,9 @@ func (e *Encoder) Binary(event *domain.Event, attribute func(name, value string)
 	attribute(ExtensionVersion, strconv.FormatInt(event.Version, 10))
 	attribute(ExtensionPosition, strconv.FormatInt(event.Position, 10))
 	attribute(ExtensionRecordedAt, domain.FormatTime(event.RecordedAt))
+	if event.Tags != nil {
+		attribute(ExtensionTags, strings.Join(event.Tags, " "))
+	}
 	if event.Gap != nil {
 		attribute(ExtensionGap, string(event.Gap.Reason))
 	}

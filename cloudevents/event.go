@@ -21,6 +21,7 @@ type Event struct {
 	DataSchema      string // a URI; optional
 	Extensions      []Extension
 	Metadata        json.RawMessage // ExtensionMetadata, if present; any JSON value
+	Tags            []string        // ExtensionTags, as domain.CheckTags returns them
 
 	form   dataForm
 	data   json.RawMessage // depends on form; any JSON if form is jsonData
@@ -86,7 +87,7 @@ func (e *Event) ownStream(id domain.EventID) (string, error) {
 }
 
 func (e *Event) newEvent(stream string, id domain.EventID) (domain.NewEvent, error) {
-	event := domain.NewEvent{ID: id, Type: e.Type, Data: e.data, OccurredAt: e.at}
+	event := domain.NewEvent{ID: id, Type: e.Type, Data: e.data, Tags: e.Tags, OccurredAt: e.at}
 	var err error
 	if event.Metadata, err = e.metadata(stream, event.ID); err != nil {
 		return event, err
@@ -108,7 +109,7 @@ func (e *Event) Message(topic, key string) (domain.Message, error) {
 	}
 	event, err := e.NewEvent(stream)
 	return domain.Message{
-		Topic: topic, Key: key, ID: id, Type: event.Type, Payload: event.Data, Metadata: event.Metadata, OccurredAt: event.OccurredAt,
+		Topic: topic, Key: key, ID: id, Type: event.Type, Payload: event.Data, Metadata: event.Metadata, Tags: event.Tags, OccurredAt: event.OccurredAt,
 	}, err
 }
 

@@ -65,7 +65,7 @@ func restore(preserved json.RawMessage, event *domain.Event) (e Event, ok bool) 
 			return err
 		}
 		switch name {
-		case "type", "specversion", ExtensionMetadata:
+		case "type", "specversion", ExtensionMetadata, ExtensionTags:
 			return invalid(name, "it is not stored here")
 		case "data":
 			switch string(value) {

@@ -24,6 +24,7 @@ const (
 	CodeNotFound           Code = "not-found"           // no such stream, projection, document, ...
 	CodeAlreadyExists      Code = "already-exists"      // the name is taken
 	CodeVersionConflict    Code = "version-conflict"    // the stream is not at the expected version; CurrentVersion says where it is
+	CodeConditionFailed    Code = "condition-failed"    // events match a condition of the append; FailedCondition says which
 	CodePreconditionFailed Code = "precondition-failed" // the same, requested by If-Match or If-None-Match
 	CodeDuplicateID        Code = "duplicate-id"        // an id occurs twice in one request
 	CodeEventIDConflict    Code = "event-id-conflict"   // the id already exists with other content
@@ -54,6 +55,8 @@ type Error struct {
 	Reason         string   // with CodeRejected: what the command's definition calls it
 	Parts          []*Error // the single errors, if Message summarizes several
 	Violations     []Violation
+
+	FailedCondition *FailedCondition // with CodeConditionFailed
 }
 
 // Violation is one rule of a schema that a value does not satisfy, or that makes a schema incompatible with another one.

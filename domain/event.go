@@ -40,6 +40,7 @@ type Event struct {
 	Type       string
 	Data       json.RawMessage // any JSON value, in the form that JSONB returns
 	Metadata   json.RawMessage // any JSON value; nil if none was given
+	Tags       []string        // sorted, each once; nil if there are none
 	OccurredAt time.Time       // as the client stated it; zero if it did not
 	RecordedAt time.Time       // never runs backwards in a log
 	Gap        *EventGap       // why Data is null and Metadata is missing; nil: both are as they were appended
@@ -51,6 +52,7 @@ type NewEvent struct {
 	Type       string
 	Data       json.RawMessage // valid by CheckJSON
 	Metadata   json.RawMessage // valid by CheckJSON, or nil
+	Tags       []string        // as CheckTags returns them
 	OccurredAt time.Time       // zero if none was given; kept to the microsecond
 }
 
@@ -120,7 +122,8 @@ type StreamAppend struct {
 // request's order. A stream may occur more than once, to keep an order that alternates between streams. Then only its
 // first occurrence may state a version; the later ones expect Any.
 type Append struct {
-	Streams []StreamAppend
+	Streams    []StreamAppend
+	Conditions []Condition // valid by CheckConditions; all must hold
 }
 
 // AppendedEvent gives the place of a request's event in the log.

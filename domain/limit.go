@@ -12,6 +12,12 @@ const (
 	MaxRequestBytes    = 8 << 20 // the body of one request, uncompressed
 	MaxRequestEvents   = 1000    // the events of one request
 	MaxJSONDepth       = 128     // nesting depth of arrays and objects
+	MaxTags            = 32      // of one event
+	MaxTagBytes        = 100     // a tag
+	MaxConditions      = 16      // of one append
+	MaxQueryItems      = 100     // of one query, and of all conditions of one append together
+	MaxItemTags        = 10      // of one item of a query
+	MaxItemTypes       = 32      // of one item of a query
 
 	// JSONB keeps and prints numbers without an exponent. So the limits apply to numbers as printed.
 	MaxWholeDigits    = 309     // of a number, before the decimal point: as many as the largest double has

@@ -18,6 +18,7 @@ type Message struct {
 	Type       string          // empty: the topic
 	Payload    json.RawMessage // valid by CheckJSON: the event's data
 	Metadata   json.RawMessage // valid by CheckJSON, or nil: the event's
+	Tags       []string        // as CheckTags returns them: the event's
 	OccurredAt time.Time       // zero if none was given; kept to the microsecond
 }
 
@@ -37,7 +38,7 @@ func Publication(messages []Message) (Append, error) {
 	streams := make([]StreamAppend, 0, len(messages))
 	for i := range messages {
 		message := &messages[i]
-		events[i] = NewEvent{ID: message.ID, Type: message.Type, Data: message.Payload, Metadata: message.Metadata, OccurredAt: message.OccurredAt}
+		events[i] = NewEvent{ID: message.ID, Type: message.Type, Data: message.Payload, Metadata: message.Metadata, Tags: message.Tags, OccurredAt: message.OccurredAt}
 		event := &events[i]
 		if event.Type == "" {
 			event.Type = message.Topic

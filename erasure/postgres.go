@@ -20,7 +20,7 @@ const eraseSlice = 5000
 // waits for a running append, and without it nothing can be appended for a deleting tenant.
 var (
 	// Retention's policies and floors go before the events, so that retention does nothing afterwards.
-	logTables   = [...]string{"logs", "retention_policies", "retention_floors", "retention_spared", "events", "snapshots", "stream_floors", "command_outcomes"}
+	logTables   = [...]string{"logs", "retention_policies", "retention_floors", "retention_spared", "event_tags", "tagged_events", "events", "snapshots", "stream_floors", "command_outcomes"}
 	otherTables = [...]string{"aggregates", "schema_sets", "schema_types", "schema_versions", "schema_rules", "upcasters", "upcaster_sets", "faults", "build_losses", "parked_events", "parked_documents", "skipped_events", "rebuilds",
 		"tenant_builds", "projections", "projection_versions", "retired_builds", "build_numbers", "tickets", "service_consumers",
 		"subscriptions", "subscription_ledgers", "subscription_retries", "dead_letters", "subscription_members"} // the tables of groupTables
@@ -99,7 +99,7 @@ func (s *Postgres) eraseTable(ctx context.Context, tenant domain.TenantID, table
 		select string_agg(a.attname, ', ' order by k.n)
 		from pg_index i cross join unnest(i.indkey) with ordinality k (column_number, n)
 		join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.column_number
-		where i.indrelid = to_regclass($1) and i.indisprimary`, table).Scan(&key)
+		where i.indrelid = to_regclass($1) and i.indisprimary and k.n <= i.indnkeyatts`, table).Scan(&key)
 	if err != nil {
 		return pg.Unavailable(fmt.Errorf("read the primary key of %s: %w", table, err))
 	}

@@ -22,6 +22,9 @@ const (
 // eventOverhead is the size in a queue that an event adds to its data, metadata and names.
 const eventOverhead = 96
 
+// tagOverhead is likewise what a tag adds to its own length.
+const tagOverhead = 32
+
 // request is one Append on its way through a writer.
 type request struct {
 	append   domain.Append
@@ -35,6 +38,8 @@ type request struct {
 	fresh   bool    // every id was generated here and no attempt has an unknown outcome: none can exist already
 	lookUp  bool    // look the ids up before writing the request
 	found   []found // by event, after the lookup; nil before
+	checked bool    // this attempt has read whether the conditions hold at the head
+	unmet   error   // why they do not, or cannot be checked
 	unknown bool    // the connection was lost during an attempt, with an unknown outcome
 
 	answered bool // appended and err are set
@@ -52,6 +57,8 @@ type found struct {
 // request's order. Append returns these errors:
 //
 //   - domain.CodeVersionConflict: a stream's version is not as expected; CurrentVersion and Stream say where it is
+//   - domain.CodeConditionFailed: events match one of the conditions; FailedCondition says which
+//   - domain.CodeTooCostly: a condition has to look at too many events
 //   - domain.CodeDuplicateID, CodeEventIDConflict, CodePartialDuplicate: see the codes
 //   - domain.CodeInvalidRequest: no event, a repeated stream with an expectation other than domain.Any, or text
 //     that the database refuses
@@ -121,6 +128,9 @@ func (s *Log) newRequest(a domain.Append) (*request, error) {
 		for j := range events {
 			e := &events[j]
 			r.bytes += int64(len(e.Data) + len(e.Metadata) + len(e.Type) + eventOverhead)
+			for _, tag := range e.Tags {
+				r.bytes += int64(len(tag) + tagOverhead)
+			}
 			if len(e.Data) == 0 {
 				return nil, domain.Errorf(domain.CodeInvalidJSON, Place(a, i, j, "data"), "the event has no data; null is allowed")
 			}

@@ -147,10 +147,11 @@ func (a *attempt) run(ctx context.Context) (err error) {
 		if ctx.Err() != nil {
 			return pg.Unavailable(fmt.Errorf("plan an append: %w", context.Cause(ctx)))
 		}
-		if len(streams) == 0 && len(lookUps) == 0 && !b.mustLoad {
+		reads := len(streams) > 0 || len(lookUps) > 0 || len(b.unread) > 0
+		if !reads && !b.mustLoad {
 			break
 		}
-		if len(streams) > 0 || len(lookUps) > 0 {
+		if reads {
 			if err := a.readMissing(streams, lookUps); err != nil {
 				return err
 			}
@@ -276,6 +277,9 @@ func (a *attempt) catchUp(head int64, last batchID, above []streamVersion) {
 	if log.folds != nil && (head != log.head || last != log.last) {
 		log.folds.Forget()
 	}
+	if !log.known || head != log.head || last != log.last {
+		log.tags.forget(head)
+	}
 	switch {
 	case !log.known:
 		log.versions.forget()
@@ -310,6 +314,9 @@ func (a *attempt) readMissing(streams []string, lookUps []*request) error {
 	tenant := pg.TenantParam(a.w.tenant)
 	if len(streams) > 0 {
 		a.sendVersions(streams, nil)
+	}
+	if len(a.batch.unread) > 0 {
+		a.sendConditions()
 	}
 	if len(lookUps) > 0 {
 		buffers := buffersPool.Get().(*buffers)

@@ -38,6 +38,12 @@ type batch struct {
 	confirm  bool       // some of these answers are only valid at the head that the plan was made for
 	mustLoad bool       // load documents first: see InlineFolds.Fold
 	ahead    map[string]int64
+	unread   []*request                // whose conditions must be read
+	tags     int                       // of the events of written
+	tagged   map[string][]plannedEvent // those events, by tag; their positions rise
+
+	conditionsRead int // requests whose conditions this attempt has read
+	comparisons    int // of conditions with planned events, in this plan
 }
 
 // settled is a request whose outcome needs no writing.
@@ -63,8 +69,9 @@ func (b *batch) begin() {
 	}
 	clear(b.read)
 	for _, r := range b.requests {
-		r.found = nil
+		r.found, r.checked, r.unmet = nil, false, nil
 	}
+	b.conditionsRead = 0
 	b.reset()
 }
 
@@ -74,13 +81,16 @@ func (b *batch) reset() {
 	clear(b.written)
 	clear(b.settled)
 	clear(b.guesses)
+	clear(b.unread)
+	clear(b.tagged)
+	b.unread, b.tags, b.comparisons = b.unread[:0], 0, 0
 	b.guesses = b.guesses[:0]
 	b.written, b.firsts, b.rows, b.settled, b.confirm, b.mustLoad = b.written[:0], b.firsts[:0], 0, b.settled[:0], false, false
 }
 
 // plan decides the outcome of each request, as if they were appended one after the other to the log as it is known. It
-// returns what must be read first: streams with unknown versions, and requests whose ids must be looked up. If it
-// returns nothing and b.mustLoad is false, the plan is complete. If ctx ends there is no plan.
+// returns what must be read first: streams with unknown versions, and requests whose ids must be looked up. b.unread
+// has the requests whose conditions must be read. If there is none of these and b.mustLoad is false, the plan is complete. If ctx ends there is no plan.
 func (b *batch) plan(ctx context.Context, log *logState) (streams []string, lookUps []*request) {
 	b.reset()
 	if log.folds != nil {
@@ -104,11 +114,23 @@ func (b *batch) plan(ctx context.Context, log *logState) (streams []string, look
 			r.lookUp = true // wait until the other request is written, then look it up
 			continue
 		}
-		if unknown := b.resolve(log, r); len(unknown) > 0 {
-			streams = append(streams, unknown...)
+		unknown := b.resolve(log, r)
+		streams = append(streams, unknown...)
+		if len(r.append.Conditions) > 0 && !r.checked && !log.proves(r.append.Conditions) {
+			b.readConditionsOf(r)
+			continue
+		}
+		if len(unknown) > 0 {
 			continue
 		}
 		refused := b.conflict(r)
+		conflict := refused != nil // with the head as it is known
+		if refused == nil {
+			refused = r.unmet
+		}
+		if refused == nil && len(r.append.Conditions) > 0 && b.mayMatch(r.append.Conditions) {
+			continue // wait until the other requests are written, then read the conditions
+		}
 		if refused == nil && log.folds != nil {
 			var mustLoad bool
 			if mustLoad, refused = log.folds.Fold(ctx, b.eventsOf(r, log.head)); mustLoad {
@@ -118,7 +140,7 @@ func (b *batch) plan(ctx context.Context, log *logState) (streams []string, look
 			if ctx.Err() != nil {
 				return nil, nil
 			}
-			if refused != nil {
+			if conflict = refused != nil; conflict {
 				refused = r.refusal(refused)
 			}
 		}
@@ -129,10 +151,10 @@ func (b *batch) plan(ctx context.Context, log *logState) (streams []string, look
 				continue
 			}
 			b.settled = append(b.settled, settled{r, domain.Appended{}, refused})
-			b.confirm = true
+			b.confirm = b.confirm || conflict
 			continue
 		}
-		b.accept(r)
+		b.accept(r, log.head)
 	}
 	if b.rows == 0 {
 		// Without a write, no statement would check the guesses.
@@ -199,7 +221,8 @@ func (b *batch) conflict(r *request) error {
 	return nil
 }
 
-func (b *batch) accept(r *request) {
+func (b *batch) accept(r *request, head int64) {
+	b.acceptTags(r, head+int64(b.rows))
 	for i := range r.append.Streams {
 		stream := &r.append.Streams[i]
 		version := b.versions[stream.Stream]

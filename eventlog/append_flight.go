@@ -21,6 +21,7 @@ type flight struct {
 	at       time.Time
 	answered bool // all of its statements were executed
 	inserted int64
+	tags     int64   // inserted
 	first    int64   // the head for which it was sent
 	ahead    bool    // the log state already includes this batch, which may not be committed yet
 	next     *flight // sent after this one
@@ -87,6 +88,15 @@ func (a *attempt) sendBatch(b *batch) *flight {
 	})
 	buffers := buffersPool.Get().(*buffers)
 	defer buffersPool.Put(buffers)
+	if b.tags > 0 {
+		p := b.taggedParams()
+		params = append(buffers.insert(tenant, f.id.param(), head, b), p.tagged)
+		a.x.SendTagged(&insertTaggedEvents, params, nil, func(tag pgconn.CommandTag) { f.inserted = tag.RowsAffected() })
+		a.x.Send(&insertTags, [][]byte{tenant, f.id.param(), pg.Int8Param(head), p.lists, p.events}, nil)
+		a.x.SendTagged(&insertByTag, [][]byte{tenant, f.id.param(), pg.Int8Param(head), p.tags, p.places, p.types}, nil,
+			func(tag pgconn.CommandTag) { f.answered, f.tags = true, tag.RowsAffected() })
+		return f
+	}
 	insert := &insertEvents
 	if b.rows == 1 {
 		insert, params = &insertEvent, buffers.insertOne(tenant, f.id.param(), head, b)
@@ -110,7 +120,7 @@ func (a *attempt) follow(ctx context.Context, f *flight) {
 		return
 	}
 	a.advance(f)
-	if streams, lookUps := next.plan(ctx, a.log); len(streams)+len(lookUps) > 0 || next.rows == 0 || ctx.Err() != nil {
+	if streams, lookUps := next.plan(ctx, a.log); len(streams)+len(lookUps)+len(next.unread) > 0 || next.rows == 0 || ctx.Err() != nil {
 		next.reset()
 		return
 	}
@@ -126,7 +136,9 @@ func (a *attempt) mayKeepConnection() bool {
 }
 
 // whole reports whether the batch was inserted as planned.
-func (f *flight) whole() bool { return f.moved && f.inserted == int64(f.rows) }
+func (f *flight) whole() bool {
+	return f.moved && f.inserted == int64(f.rows) && f.tags == int64(f.batch.tags)
+}
 
 // advance sets the log state to what it is after the batch.
 func (a *attempt) advance(f *flight) {
@@ -139,8 +151,11 @@ func (a *attempt) advance(f *flight) {
 	a.remember(f.batch)
 }
 
-// remember stores the versions that a plan results in.
+// remember stores the versions and the newest tags that a plan results in.
 func (a *attempt) remember(b *batch) {
+	for tag, events := range b.tagged {
+		a.log.tags.put(tag, events[len(events)-1].position)
+	}
 	for stream, version := range b.versions {
 		a.log.versions.put(stream, version)
 	}
@@ -172,7 +187,7 @@ func (a *attempt) land(f *flight, err error) error {
 		return err
 	case !f.whole():
 		log.forgetAll()
-		return fmt.Errorf("%d of %d events of batch %x were inserted", f.inserted, b.rows, f.id.id)
+		return fmt.Errorf("%d of %d events and %d of %d tags of batch %x were inserted", f.inserted, b.rows, f.tags, b.tags, f.id.id)
 	}
 	if log.folds != nil {
 		log.folds.Committed()

@@ -254,7 +254,7 @@ func (b *batch) eventsOf(r *request, head int64) []domain.Event {
 			version++
 			events = append(events, domain.Event{
 				ID: r.ids[len(events)], Stream: stream.Stream, Version: version, Position: position, Type: e.Type,
-				Data: e.Data, Metadata: e.Metadata, OccurredAt: e.OccurredAt,
+				Data: e.Data, Metadata: e.Metadata, Tags: e.Tags, OccurredAt: e.OccurredAt,
 			})
 		}
 		if len(r.append.Streams) > 1 {

@@ -225,7 +225,7 @@ func (p *participant) plan(ctx context.Context) bool {
 	}
 	streams, lookUps := p.batch.plan(ctx, p.log)
 	p.unread = streams
-	return len(lookUps) == 0 && (len(streams) > 0 || p.batch.rows > 0)
+	return len(lookUps) == 0 && len(p.batch.unread) == 0 && (len(streams) > 0 || p.batch.rows > 0)
 }
 
 // readVersions reads the versions that the participants' plans need, and returns those whose plan is then complete.

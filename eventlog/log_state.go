@@ -1,6 +1,10 @@
 package eventlog
 
-import "github.com/manifold-es/manifold/domain"
+import (
+	"math"
+
+	"github.com/manifold-es/manifold/domain"
+)
 
 // logState is what a writer knows of its tenant's log. All of it is true as long as the compare-and-set on head and
 // last succeeds, so using it needs no lock on the log.
@@ -9,6 +13,7 @@ type logState struct {
 	head      int64
 	last      batchID
 	versions  versions
+	tags      newestTagged
 	contended bool // others append as well: lock the log's row first
 	calm      int  // consecutive attempts under the lock without a foreign append before them
 	lookFirst bool // duplicates keep arriving: look ids up before writing
@@ -28,6 +33,7 @@ func (l *logState) forgetAll() {
 	}
 	l.known, l.folds = false, nil
 	l.versions.forget()
+	l.tags.forget(math.MaxInt64) // until the head is known
 }
 
 // batchID identifies the batch that moved a head last; it is empty before a log's first batch.

@@ -133,7 +133,8 @@ func (s *Log) observeRead(events int) {
 // EventColumns are the columns that eventReader.row expects, of the events table as e.
 const EventColumns = `e.event_id, e.stream_id, e.stream_version, e.position, e.event_type,
 			case when e.gap is null then e.event_data end, case when e.gap is null then e.metadata end, e.occurred_at, e.created_at,
-			` + gapSQL
+			` + gapSQL + `,
+			` + tagsSQL
 
 // The statements that read events. Each has one sensible plan: it follows an index in the requested order. The bounds
 // are inclusive.
@@ -307,7 +308,7 @@ type eventReader struct {
 	toTheEnd bool // read to the end of the answer even if much remains
 
 	events []domain.Event
-	bytes  int  // of data and metadata
+	bytes  int  // of data, metadata and tags
 	full   bool // maxBytes was exceeded: the remaining events are left out
 	block  []byte
 	types  map[string]string
@@ -327,7 +328,7 @@ func (r *eventReader) back(to eventMark) {
 const beyond = 16 << 20
 
 func (r *eventReader) row(values [][]byte) error {
-	size := max(0, len(values[5])-1) + max(0, len(values[6])-1) // without the version of the binary form
+	size := max(0, len(values[5])-1) + max(0, len(values[6])-1) + len(values[10]) // without the version of the binary form
 	if r.full {
 		if r.bytes += size; r.bytes > r.maxBytes+beyond && !r.toTheEnd {
 			return errEnough
@@ -353,6 +354,7 @@ func (r *eventReader) row(values [][]byte) error {
 			return err
 		}
 	}
+	r.events[len(r.events)-1].Tags = tagsOf(values[10])
 	r.bytes += size
 	r.full = r.maxBytes > 0 && r.bytes >= r.maxBytes
 	return nil

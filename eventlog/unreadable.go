@@ -47,6 +47,9 @@ const gapSQL = `case when e.gap is not null then jsonb_build_object('reason', ca
 
 const unreadableMessage = "its data is too long to read: it has numbers such as 1e131071, which are stored with all their digits"
 
+// PutTags sets an event's tags from the last of EventColumns.
+func PutTags(event *domain.Event, text []byte) { event.Tags = tagsOf(text) }
+
 // PutGap removes an event's data and sets its gap.
 func PutGap(event *domain.Event, text []byte) error {
 	gap := domain.EventGap{Message: unreadableMessage} // a redacted event has the operator's message

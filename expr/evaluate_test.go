@@ -100,7 +100,7 @@ func TestMeaning(t *testing.T) {
 		`timestamp('2026-01-31T23:30:00Z').getDate('+01:00')`: `1`,
 		// event
 		`event.stream`: `"order-42-b"`, `event.category`: `"order"`, `event.key`: `"42-b"`, `event.id`: `"01000000-0000-0000-0000-0000000000ff"`, `event.position + event.version`: `1241`, `event.metadata`: `null`, `has(event.metadata)`: `false`, `has(event.data)`: `true`,
-		`has(event.metadata.user)`: `false`, `event.metadata.?user.orValue('-')`: `"-"`, `event.?metadata.?user.orValue('-')`: `"-"`, `event.data.deep.list[1][0]`: `2`, `dyn(event).type`: `"ItemAdded"`, `dyn(event)['type']`: `"ItemAdded"`, `dyn(event).map(k, k).size()`: `11`, `dyn(event) == dyn(event)`: `true`,
+		`has(event.metadata.user)`: `false`, `event.metadata.?user.orValue('-')`: `"-"`, `event.?metadata.?user.orValue('-')`: `"-"`, `event.data.deep.list[1][0]`: `2`, `dyn(event).type`: `"ItemAdded"`, `dyn(event)['type']`: `"ItemAdded"`, `dyn(event).map(k, k).size()`: `12`, `event.tags`: `[]`, `dyn(event) == dyn(event)`: `true`,
 		`[event].map(e, e.type)`: `["ItemAdded"]`,
 	} {
 		got, err := evaluate(source)

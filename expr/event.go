@@ -30,7 +30,7 @@ func (e *Event) WithMeter(meter *Meter) *Event {
 }
 
 // eventFields are the fields of `event`, in byte order.
-var eventFields = []string{"category", "data", "id", "key", "metadata", "occurredAt", "position", "recordedAt", "stream", "type", "version"}
+var eventFields = []string{"category", "data", "id", "key", "metadata", "occurredAt", "position", "recordedAt", "stream", "tags", "type", "version"}
 
 // field returns a field by name; found is false if events have no such field.
 func (e *Event) field(name string) (v Value, found bool, err error) {
@@ -62,6 +62,12 @@ func (e *Event) field(name string) (v Value, found bool, err error) {
 		return timestamp(e.event.RecordedAt), true, nil
 	case "stream":
 		return String(e.event.Stream), true, nil
+	case "tags":
+		tags := make([]Value, len(e.event.Tags))
+		for i, tag := range e.event.Tags {
+			tags[i] = String(tag)
+		}
+		return NewList(tags...), true, nil
 	case "type":
 		return String(e.event.Type), true, nil
 	case "version":

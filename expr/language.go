@@ -211,6 +211,8 @@ func (p *provider) FindStructFieldType(name, field string) (*types.FieldType, bo
 		t = cel.DynType
 	case "version", "position":
 		t = cel.IntType
+	case "tags":
+		t = cel.ListType(cel.StringType)
 	case "occurredAt", "recordedAt":
 		t = cel.TimestampType
 	}

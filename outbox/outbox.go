@@ -105,15 +105,13 @@ func RowOf(event Event) (Row, error) {
 
 // checkTexts refuses texts that the log cannot store, in the fields that accept any text.
 func (e *Event) checkTexts() error {
+	if _, err := domain.CheckTags("tags", slices.Clone(e.Tags)); err != nil {
+		return err
+	}
 	where := ""
 	for name, value := range e.Headers {
 		if !storable(name) || !storable(value) {
 			where = "headers"
-		}
-	}
-	for _, tag := range e.Tags {
-		if !storable(tag) {
-			where = "tags"
 		}
 	}
 	if !storable(e.SID) {

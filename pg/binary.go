@@ -47,6 +47,14 @@ func AppendInt8Element(b []byte, n int64) []byte {
 	return bigendian.BigEndian.AppendUint64(b, uint64(n))
 }
 
+// AppendTrueElement appends a boolean to an array: true, or null for false.
+func AppendTrueElement(b []byte, is bool) []byte {
+	if !is {
+		return appendNullElement(b)
+	}
+	return append(bigendian.BigEndian.AppendUint32(b, 1), 1)
+}
+
 // AppendTextElement appends a text to an array.
 func AppendTextElement(b []byte, text string) []byte {
 	b = bigendian.BigEndian.AppendUint32(b, uint32(len(text)))

@@ -19,6 +19,8 @@ func TestPlans(t *testing.T) {
 		{SQL: retentionNamed, Args: "$TENANT, '{1,2,30000}', array[" + "$TENANT, " + "$TENANT, " + "$TENANT]::uuid[], '{other}', '{p}'", Pages: 40},
 		{SQL: retentionSpared, Args: "$TENANT, 'order', 10000, 9223372036854775807, 100, 60000", Pages: 1400},
 		{SQL: retentionRemove, Args: "$TENANT, 'order', 30000, 30200, '{30001,30099}'", Pages: 1200},
+		{SQL: retentionRemoveByTag, Args: "$TENANT, 30000", Pages: 60},
+		{SQL: retentionRemoveTags, Args: "$TENANT, 30000", Pages: 20},
 		{SQL: retentionRemoveOne, Args: "$TENANT, 30001", Pages: 20},
 		{SQL: retentionFloors, Args: "$TENANT, 'order', '{order-0,order-1,none-1}', '{1,60000,7}', '{t,f,t}'", Pages: 60},
 		{SQL: retentionSpare, Args: "$TENANT, 'order', '{1,4,7}'", Pages: 40},

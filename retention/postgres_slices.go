@@ -19,13 +19,13 @@ import (
 // letters is either still a dead letter, or the group holds the events after it.
 var (
 	retentionWindow = pg.Statement{Name: "manifold_retention_window", SQL: `
-		select e.position, e.event_id, e.stream_id, e.stream_version from events as e
+		select e.position, e.event_id, e.stream_id, e.stream_version, coalesce(e.tagged, false) from events as e
 		where e.tenant_id = $1::uuid and e.category = $2::text and e.position > $3::bigint and e.position <= $4::bigint
 		order by e.position limit $5::bigint`}
 
 	// The newest event of each stream before a version.
 	retentionBefore = pg.Statement{Name: "manifold_retention_before", SQL: `
-		select b.position, b.event_id, b.stream_id, b.stream_version
+		select b.position, b.event_id, b.stream_id, b.stream_version, coalesce(b.tagged, false)
 		from unnest($2::text[], $3::bigint[]) as w(stream_id, version)
 		cross join lateral (
 			select * from events as e where e.tenant_id = $1::uuid and e.stream_id = w.stream_id and e.stream_version < w.version
@@ -43,7 +43,7 @@ var (
 	// The spared events after a position, and whether their stream has a newer event up to another position. Events
 	// that have been removed since have only their positions.
 	retentionSpared = pg.Statement{Name: "manifold_retention_spared", SQL: `
-		select s.position, e.event_id, e.stream_id, e.stream_version,
+		select s.position, e.event_id, e.stream_id, e.stream_version, coalesce(e.tagged, false),
 			coalesce((select n.position from events as n where n.tenant_id = $1::uuid and n.stream_id = e.stream_id
 				and n.stream_version > e.stream_version order by n.stream_version limit 1) <= $6::bigint, false)
 		from (
@@ -72,6 +72,14 @@ var (
 			and e.position <> all($5::bigint[])`}
 	retentionRemoveOne = pg.Statement{Name: "manifold_retention_remove_one", SQL: `
 		delete from events as e where e.tenant_id = $1::uuid and e.position = $2::bigint`}
+
+	// An event's tags are removed before it.
+	retentionRemoveByTag = pg.Statement{Name: "manifold_retention_remove_by_tag", SQL: `
+		delete from tagged_events as t
+		where t.tenant_id = $1::uuid and t.position = $2::bigint and t.tag = any((
+			select g.tags from event_tags as g where g.tenant_id = $1::uuid and g.position = $2::bigint)::text[])`}
+	retentionRemoveTags = pg.Statement{Name: "manifold_retention_remove_tags", SQL: `
+		delete from event_tags as g where g.tenant_id = $1::uuid and g.position = $2::bigint`}
 
 	// Streams whose newest event was removed keep their versions. The tenant comes from a row in the database. A
 	// message published without a key has a separate stream, named by the message's id. If that message is all there
@@ -113,6 +121,7 @@ type retained struct {
 	id       domain.EventID
 	stream   string
 	version  int64
+	tagged   bool
 }
 
 // verdict is the decision on a slice: the events of the category in the positions (after, upTo].
@@ -326,8 +335,8 @@ func (v *verdict) judgeSpared(ctx context.Context, tx pgx.Tx, tenant domain.Tena
 	var id *[16]byte
 	var stream *string
 	var version *int64
-	var newer bool
-	_, err := pgx.ForEachRow(rows, []any{&position, &id, &stream, &version, &newer}, func() error {
+	var tagged, newer bool
+	_, err := pgx.ForEachRow(rows, []any{&position, &id, &stream, &version, &tagged, &newer}, func() error {
 		if looked++; looked == step.Limit {
 			v.upTo = position
 		}
@@ -335,7 +344,7 @@ func (v *verdict) judgeSpared(ctx context.Context, tx pgx.Tx, tenant domain.Tena
 			v.unspare = append(v.unspare, position) // it was removed with others
 			return nil
 		}
-		events, superseded[position] = append(events, retained{position, *id, *stream, *version}), newer
+		events, superseded[position] = append(events, retained{position, *id, *stream, *version, tagged}), newer
 		return nil
 	})
 	if err != nil {
@@ -359,7 +368,7 @@ func (v *verdict) judgeSpared(ctx context.Context, tx pgx.Tx, tenant domain.Tena
 }
 
 func scanRetained(row pgx.CollectableRow) (e retained, err error) {
-	return e, row.Scan(&e.position, (*[16]byte)(&e.id), &e.stream, &e.version)
+	return e, row.Scan(&e.position, (*[16]byte)(&e.id), &e.stream, &e.version, &e.tagged)
 }
 
 // newestOf returns the highest version of each stream in a range of a category's events.
@@ -447,6 +456,12 @@ func (v *verdict) carryOut(ctx context.Context, tx pgx.Tx, tenant domain.TenantI
 	count := func(tag pgconn.CommandTag) error {
 		gone += tag.RowsAffected()
 		return nil
+	}
+	for _, e := range v.remove {
+		if e.tagged {
+			batch.Queue(retentionRemoveByTag.SQL, tenant, e.position)
+			batch.Queue(retentionRemoveTags.SQL, tenant, e.position)
+		}
 	}
 	if len(v.remove) > len(v.single) {
 		batch.Queue(retentionRemove.SQL, tenant, category, v.after, v.upTo, orEmpty(v.stay)).Exec(count)

@@ -141,6 +141,7 @@ var tries = map[string]try{
 	"importEvents":            {query: "?name=same", body: text(`{"stream":"order-3","type":"Placed","data":{"by":%q}}` + "\n"), status: []int{200}},
 	"readStream":              {status: []int{200}, own: true},
 	"readAll":                 {accept: "application/x-ndjson", status: []int{200}, own: true},
+	"readByQuery":             {body: text(`{"query":{"items":[{}]}}`), status: []int{200}, own: true},
 	"readCategory":            {status: []int{200}, own: true},
 	"exportEvents":            {status: []int{200}, own: true},
 	"listStreams":             {status: []int{200}},
@@ -273,7 +274,7 @@ var tries = map[string]try{
 
 // sequence is an order in which each operation finds what it needs.
 var sequence = []string{
-	"appendToStream", "append", "importEvents", "publish", "readStream", "readAll", "readCategory", "readEvent", "readLatest", "exportEvents", "listStreams", "getStreamMetadata",
+	"appendToStream", "append", "importEvents", "publish", "readStream", "readAll", "readCategory", "readByQuery", "readEvent", "readLatest", "exportEvents", "listStreams", "getStreamMetadata",
 	"putAggregate", "getAggregate", "listAggregates", "getState", "sendCommand", "sendCommands", "takeSnapshot", "getLatestSnapshot",
 	"createProjection", "putProjection", "getProjection", "listProjections", "listProjectionVersions", "previewProjection", "planProjections", "getProjectionState", "catchUpProjection", "listDocuments", "getDocument", "snapDocument",
 	"retryProjection", "skipEvent", "listSkippedEvents", "withdrawSkip", "listParkedDocuments", "replayParkedDocuments", "replayParkedDocument", "discardParkedDocument",

@@ -27,6 +27,24 @@ func (e CloudEventSpecversion) Valid() bool {
 	}
 }
 
+// Defines values for QueryRequestDirection.
+const (
+	QueryRequestDirectionBackward QueryRequestDirection = "backward"
+	QueryRequestDirectionForward  QueryRequestDirection = "forward"
+)
+
+// Valid indicates whether the value is a known member of the QueryRequestDirection enum.
+func (e QueryRequestDirection) Valid() bool {
+	switch e {
+	case QueryRequestDirectionBackward:
+		return true
+	case QueryRequestDirectionForward:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for RetentionHoldKind.
 const (
 	RetentionHoldKindGroup      RetentionHoldKind = "group"
@@ -50,16 +68,16 @@ func (e RetentionHoldKind) Valid() bool {
 
 // Defines values for Direction.
 const (
-	Backward Direction = "backward"
-	Forward  Direction = "forward"
+	DirectionBackward Direction = "backward"
+	DirectionForward  Direction = "forward"
 )
 
 // Valid indicates whether the value is a known member of the Direction enum.
 func (e Direction) Valid() bool {
 	switch e {
-	case Backward:
+	case DirectionBackward:
 		return true
-	case Forward:
+	case DirectionForward:
 		return true
 	default:
 		return false
@@ -107,6 +125,9 @@ type Answers struct {
 // AppendRequest defines model for AppendRequest.
 type AppendRequest struct {
 	Streams []StreamAppend `json:"streams"`
+
+	// Condition A condition, or several, which must all hold. Together they have at most 100 items.
+	Condition Conditions `json:"condition,omitempty"`
 }
 
 // Appended defines model for Appended.
@@ -171,7 +192,7 @@ type BadLine struct {
 
 // CloudEvent A CloudEvent 1.0. What stands beside these fields is an extension: a string, `true` or `false`, or a whole number of 32 bits. The
 // service gives each event `manifoldid`, `manifoldstream`, `manifoldversion`, `manifoldposition` and `manifoldrecordedat`, and
-// `manifoldmetadata` and `traceparent` where it has such. `manifoldgap` says in a word why an event has no data, as the reason of an event's gap does.
+// `manifoldmetadata`, `manifoldtags` (its tags, separated by spaces) and `traceparent` where it has such. `manifoldgap` says in a word why an event has no data, as the reason of an event's gap does.
 type CloudEvent struct {
 	Specversion CloudEventSpecversion `json:"specversion"`
 
@@ -327,6 +348,33 @@ type Commands struct {
 		ExpectedVersion Expectation `json:"expectedVersion,omitempty"`
 		IdempotencyKey  *string     `json:"idempotencyKey,omitempty"`
 	} `json:"commands"`
+}
+
+// Condition The append fails if the log has an event after the position that the query matches.
+type Condition struct {
+	// FailIfEventsMatch Matches the events that any of its items matches.
+	FailIfEventsMatch Query `json:"failIfEventsMatch"`
+
+	// After The position up to which the client knows the log; default 0, the beginning.
+	After int64 `json:"after,omitempty"`
+}
+
+// Conditions A condition, or several, which must all hold. Together they have at most 100 items.
+type Conditions = any
+
+// ConflictingEvent defines model for ConflictingEvent.
+type ConflictingEvent struct {
+	// Id 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	Id       UUID   `json:"id"`
+	Stream   string `json:"stream"`
+	Version  int64  `json:"version"`
+	Position int64  `json:"position"`
+	Type     string `json:"type"`
+
+	// Tags What the event concerns. A set; answers have it sorted.
+	Tags Tags `json:"tags,omitempty"`
 }
 
 // CreatedKey defines model for CreatedKey.
@@ -564,7 +612,10 @@ type Event struct {
 	Data JSON `json:"data"`
 
 	// Metadata Any JSON value.
-	Metadata   JSON  `json:"metadata,omitempty"`
+	Metadata JSON `json:"metadata,omitempty"`
+
+	// Tags Missing where the event has none.
+	Tags       Tags  `json:"tags,omitempty"`
 	OccurredAt *Time `json:"occurredAt,omitempty"`
 	RecordedAt Time  `json:"recordedAt"`
 
@@ -634,6 +685,18 @@ type Extend struct {
 
 	// By Seconds; default the group's ackTimeout.
 	By float64 `json:"by,omitempty"`
+}
+
+// FailedCondition Why the conditions of an append failed.
+type FailedCondition struct {
+	// Position Every event up to here was considered: read the log up to here, and decide again.
+	Position int64 `json:"position"`
+
+	// Conditions The indexes of the failed conditions, from 0.
+	Conditions []int `json:"conditions"`
+
+	// Events The newest events that match, by position, without data.
+	Events []ConflictingEvent `json:"events"`
 }
 
 // Fault defines model for Fault.
@@ -745,7 +808,10 @@ type ImportLine struct {
 	Data JSON `json:"data"`
 
 	// Metadata Any JSON value.
-	Metadata   JSON   `json:"metadata,omitempty"`
+	Metadata JSON `json:"metadata,omitempty"`
+
+	// Tags What the event concerns. A set; answers have it sorted.
+	Tags       Tags   `json:"tags,omitempty"`
 	Version    *int64 `json:"version,omitempty"`
 	Position   *int64 `json:"position,omitempty"`
 	RecordedAt *Time  `json:"recordedAt,omitempty"`
@@ -895,8 +961,8 @@ type Message struct {
 	// Headers Kept in the metadata.
 	Headers *map[string]string `json:"headers,omitempty"`
 
-	// Tags Kept in the metadata.
-	Tags *[]string `json:"tags,omitempty"`
+	// Tags The event's tags. Kept in the metadata as well.
+	Tags Tags `json:"tags,omitempty"`
 
 	// CausedBy The id of the event that this one follows from. Kept in the metadata.
 	CausedBy *UUID `json:"caused_by,omitempty"`
@@ -933,6 +999,9 @@ type NewEvent struct {
 
 	// Metadata Any JSON value.
 	Metadata JSON `json:"metadata,omitempty"`
+
+	// Tags What the event concerns. A set; answers have it sorted.
+	Tags Tags `json:"tags,omitempty"`
 
 	// OccurredAt The client's word; RFC 3339, kept to the microsecond.
 	OccurredAt *Time `json:"occurredAt,omitempty"`
@@ -1249,6 +1318,9 @@ type Problem struct {
 	// CurrentVersion The stream's version.
 	CurrentVersion *int64 `json:"currentVersion,omitempty"`
 
+	// FailedCondition Why the conditions of an append failed.
+	FailedCondition *FailedCondition `json:"failedCondition,omitempty"`
+
 	// Stream The stream meant.
 	Stream string `json:"stream,omitempty"`
 
@@ -1375,6 +1447,49 @@ type PublishedEvent struct {
 	Version  int64  `json:"version"`
 	Position int64  `json:"position"`
 }
+
+// Query Matches the events that any of its items matches.
+type Query struct {
+	Items []QueryItem `json:"items"`
+}
+
+// QueryAnswer defines model for QueryAnswer.
+type QueryAnswer struct {
+	Events []Event `json:"events"`
+
+	// Position The answer has every event that matches up to this position. Continue after it, or give it as the `after` of a condition.
+	Position int64 `json:"position"`
+
+	// More There may be more: after `position`, or backward before the last event.
+	More bool `json:"more"`
+}
+
+// QueryItem Matches the events that are of any of its types and have all of its tags. Without types, events of all types; without tags, whatever their tags are.
+type QueryItem struct {
+	Types []EventType `json:"types,omitempty"`
+	Tags  []Tag       `json:"tags,omitempty"`
+}
+
+// QueryRequest defines model for QueryRequest.
+type QueryRequest struct {
+	// Query Matches the events that any of its items matches.
+	Query Query `json:"query"`
+
+	// After Only events after this position.
+	After int64 `json:"after,omitempty"`
+
+	// Before Only events before this position.
+	Before int64 `json:"before,omitempty"`
+
+	// Direction Default forward.
+	Direction QueryRequestDirection `json:"direction,omitempty"`
+
+	// Count At most so many events; of a page, default 100, at most 1,000; of lines, all by default.
+	Count int `json:"count,omitempty"`
+}
+
+// QueryRequestDirection Default forward.
+type QueryRequestDirection string
 
 // Readiness defines model for Readiness.
 type Readiness struct {
@@ -1951,6 +2066,12 @@ type SubscriptionSource struct {
 	Categories []string `json:"categories,omitempty"`
 }
 
+// Tag Printable ASCII without space, `"` and `\`, such as course:c1. The form `name:value` is usual.
+type Tag = string
+
+// Tags What the event concerns. A set; answers have it sorted.
+type Tags = []Tag
+
 // Tenant defines model for Tenant.
 type Tenant struct {
 	// Id 36 characters, with hyphens.
@@ -2448,6 +2569,9 @@ type Types = []string
 
 // WebhookName defines model for webhookName.
 type WebhookName = string
+
+// AppendConflict An error by RFC 9457.
+type AppendConflict = Problem
 
 // Conflict An error by RFC 9457.
 type Conflict = Problem

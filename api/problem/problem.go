@@ -47,6 +47,7 @@ func Kinds() []Kind {
 		{domain.CodeNotFound, 404, 0, "Not found", "Check the path: names are case-sensitive, and each tenant sees only its own data."},
 		{codeMethodNotAllowed, 405, 0, "Method not allowed", "The Allow header lists the methods of this path."},
 		{domain.CodeVersionConflict, 409, 0, "The stream is not at the expected version", "Another client appended first, or the expectation was wrong; currentVersion gives the stream's version. Read the new events, decide again, and append with the new version."},
+		{domain.CodeConditionFailed, 409, 0, "Events match a condition of the append", "failedCondition lists the failed conditions and up to ten of the newest events that they match. Read the log up to its position, decide again, and append with after set to that position."},
 		{domain.CodeEventIDConflict, 409, 0, "The event id is already used", "An event with this id and other content exists. An id names one event permanently: give the new event a new id."},
 		{domain.CodePartialDuplicate, 409, 0, "Some events of the request already exist", "Repeat the original request unchanged, or send the new events in a separate request."},
 		{domain.CodeAlreadyExists, 409, 0, "The name is already used", "Choose another name, or change the existing resource."},
@@ -139,9 +140,21 @@ func Body(e *domain.Error, request *http.Request, requestID string) openapi.Prob
 	return openapi.Problem{
 		Violations: violations,
 		Type:       "/docs/errors#" + string(kind.Code), Title: kind.Title, Status: kind.Status, Code: string(kind.Code),
-		Detail: e.Message, Where: e.Where, CurrentVersion: e.CurrentVersion, Stream: e.Stream, Reason: e.Reason,
+		Detail: e.Message, Where: e.Where, CurrentVersion: e.CurrentVersion, Stream: e.Stream, Reason: e.Reason, FailedCondition: failedCondition(e.FailedCondition),
 		RequestId: requestID, Traceparent: traceparent,
 	}
+}
+
+// failedCondition converts the reason of a failed condition; nil for nil.
+func failedCondition(failed *domain.FailedCondition) *openapi.FailedCondition {
+	if failed == nil {
+		return nil
+	}
+	answer := openapi.FailedCondition{Position: failed.Position, Conditions: failed.Conditions, Events: make([]openapi.ConflictingEvent, len(failed.Events))}
+	for i, e := range failed.Events {
+		answer.Events[i] = openapi.ConflictingEvent{Id: e.ID.String(), Stream: e.Stream, Version: e.Version, Position: e.Position, Type: e.Type, Tags: e.Tags}
+	}
+	return &answer
 }
 
 // Write answers a request with an error.

@@ -38,7 +38,11 @@ func DecodeEvents(text []byte) ([]domain.NewEvent, error) {
 func DecodeAppend(text []byte) (domain.Append, error) {
 	d := bodyReader{text: text, scan: domain.NewJSONScanner(text)}
 	var request domain.Append
-	_, _, err := d.readObject(appendFields, func(string) error {
+	_, _, err := d.readObject(appendFields, func(name string) (err error) {
+		if name == "condition" {
+			request.Conditions, err = d.readConditions()
+			return err
+		}
 		seen := map[string]bool{}
 		return d.withPlace("streams", d.scan.Array(func(i int) error {
 			where := "streams[" + strconv.Itoa(i) + "]"
@@ -68,13 +72,13 @@ func DecodeAppend(text []byte) (domain.Append, error) {
 
 // The fields of the objects.
 var (
-	appendFields = []string{"streams"}
+	appendFields = []string{"streams", "condition"}
 	streamFields = []string{"stream", "events", "expectedVersion"} // the first two are required
-	eventFields  = []string{"type", "data", "id", "metadata", "occurredAt"}
+	eventFields  = []string{"type", "data", "id", "metadata", "tags", "occurredAt"}
 )
 
 // givenFields records which fields an object has, by their indexes in its list of names.
-type givenFields [10]bool
+type givenFields [11]bool
 
 // readObject calls read with the name of each field. Unknown and duplicate fields are errors. If it fails, at is the
 // field that it was reading, or empty.
@@ -210,6 +214,8 @@ func (d *bodyReader) readEventFields() (event domain.NewEvent, at string, err er
 			event.Data, err = d.scan.Value()
 		case "metadata":
 			event.Metadata, err = d.scan.Value()
+		case "tags":
+			event.Tags, err = d.readTags()
 		case "occurredAt":
 			event.OccurredAt, err = d.readTime()
 		}
@@ -227,6 +233,28 @@ func (d *bodyReader) readEventFields() (event domain.NewEvent, at string, err er
 		event.Metadata = nil
 	}
 	return event, at, err
+}
+
+// readTags reads an event's tags.
+func (d *bodyReader) readTags() ([]string, error) {
+	tags, err := d.readStrings("tags", domain.MaxTags)
+	if err != nil {
+		return nil, err
+	}
+	return domain.CheckTags("", tags)
+}
+
+// readStrings reads an array of at most so many strings.
+func (d *bodyReader) readStrings(what string, most int) (texts []string, err error) {
+	err = d.scan.Array(func(i int) error {
+		if i == most {
+			return domain.Errorf(domain.CodeTooLarge, "", "there are more than %d %s", most, what)
+		}
+		text, err := d.readString("")
+		texts = append(texts, text)
+		return err
+	})
+	return texts, err
 }
 
 // readString reads a string. Any other JSON is an error.

@@ -65,10 +65,26 @@ func content(b []byte, event *domain.Event) []byte {
 		b = append(b, `,"metadata":`...)
 		b = append(b, event.Metadata...)
 	}
+	if event.Tags != nil {
+		b = appendTags(append(b, `,"tags":`...), event.Tags)
+	}
 	if event.Gap != nil {
 		b = event.Gap.Append(append(b, `,"gap":`...))
 	}
 	return b
+}
+
+// appendTags appends tags as a JSON array. They have no character that JSON escapes.
+func appendTags(b []byte, tags []string) []byte {
+	for i, tag := range tags {
+		if i == 0 {
+			b = append(b, '[')
+		} else {
+			b = append(b, ',')
+		}
+		b = append(append(append(b, '"'), tag...), '"')
+	}
+	return append(b, ']')
 }
 
 func (e *EventEncoder) recordedAtField(b []byte, event *domain.Event) []byte {

@@ -19,7 +19,7 @@ type ImportLine struct {
 }
 
 // importFields are the fields of a line. The first three are required. An import ignores those that exports add.
-var importFields = []string{"stream", "type", "data", "id", "time", "metadata", "version", "position", "recordedAt", "gap"}
+var importFields = []string{"stream", "type", "data", "id", "time", "metadata", "tags", "version", "position", "recordedAt", "gap"}
 
 // ParseImportLine parses a line: either of schema ImportLine, or a CloudEvent. name is the import's, from which lines
 // without an id get one; it may be empty.
@@ -74,6 +74,8 @@ func parseOwnLine(text []byte, importName string, number int64) (ImportLine, err
 			line.Event.Data, err = d.scan.Value()
 		case "metadata":
 			line.Event.Metadata, err = d.scan.Value()
+		case "tags":
+			line.Event.Tags, err = d.readTags()
 		case "gap":
 			var gap json.RawMessage
 			if gap, err = d.scan.Value(); err == nil && string(gap) != "null" {

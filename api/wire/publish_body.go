@@ -66,7 +66,8 @@ func (d *bodyReader) readMessages(where string) ([]domain.Message, error) {
 	return messages, d.withPlace(where, err)
 }
 
-// messageFields are the fields of a message. The first two are required, and the last four become metadata.
+// messageFields are the fields of a message. The first two are required, and the last four become metadata. The tags are
+// in the metadata as well as the event's, as they were before events had tags.
 var messageFields = []string{"topic", "payload", "key", "id", "type", "ts", "headers", "tags", "caused_by", "sid"}
 
 // metadataAt is the index of the first field that becomes metadata.
@@ -93,7 +94,12 @@ func (d *bodyReader) readMessage() (message domain.Message, at string, err error
 		case "ts":
 			message.OccurredAt, err = d.readTime()
 		default:
-			metadata[slices.Index(messageFields[metadataAt:], name)], err = d.readMetadata(name)
+			var raw json.RawMessage
+			if raw, err = d.readMetadata(name); err == nil && name == "tags" {
+				inner := bodyReader{text: raw, scan: domain.NewJSONScanner(raw)}
+				message.Tags, err = inner.readTags()
+			}
+			metadata[slices.Index(messageFields[metadataAt:], name)] = raw
 		}
 		return err
 	})

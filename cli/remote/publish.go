@@ -124,7 +124,7 @@ func (f *publishFlags) read(topic string) error {
 		(*m.Headers)[name] = value
 	}
 	if len(f.tags) > 0 {
-		m.Tags = &f.tags
+		m.Tags = f.tags
 	}
 	if f.at != "" {
 		at, err := time.Parse(time.RFC3339Nano, f.at)

@@ -190,8 +190,9 @@ func parkedEvents(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id dom
 
 func scanEvent(row pgx.CollectableRow) (domain.Event, error) {
 	var e domain.Event
-	var gap []byte
-	err := row.Scan(&e.ID, &e.Stream, &e.Version, &e.Position, &e.Type, (*[]byte)(&e.Data), (*[]byte)(&e.Metadata), (*pg.Moment)(&e.OccurredAt), (*pg.Moment)(&e.RecordedAt), &gap)
+	var gap, tags []byte
+	err := row.Scan(&e.ID, &e.Stream, &e.Version, &e.Position, &e.Type, (*[]byte)(&e.Data), (*[]byte)(&e.Metadata), (*pg.Moment)(&e.OccurredAt), (*pg.Moment)(&e.RecordedAt), &gap, &tags)
+	eventlog.PutTags(&e, tags)
 	if err == nil && gap != nil {
 		err = eventlog.PutGap(&e, gap)
 	}

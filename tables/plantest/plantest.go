@@ -192,6 +192,11 @@ var Events = []string{
 	`insert into manifold.events (tenant_id, position, event_id, stream_id, stream_version, event_type, event_data, created_at)
 			select md5((n % 50)::text)::uuid, n, gen_random_uuid(), 'order-' || n % 50, n, 'Common', '{"n": 1}', now() from generate_series(1, 10000) as n`,
 	`insert into manifold.logs (tenant_id, head, last_at) values ($TENANT, 60000, now())`,
+	`insert into manifold.tagged_events (tenant_id, tag, position, event_type)
+			select e.tenant_id, tag, e.position, e.event_type from manifold.events e
+			cross join lateral unnest(array['all', 'tag-' || e.position % 100, 'own-' || e.position]) tag where e.position % 2 = 0`,
+	`insert into manifold.event_tags (tenant_id, position, tags)
+			select e.tenant_id, e.position, array['all', 'own-' || e.position] from manifold.events e where e.position % 2 = 0`,
 }
 
 // Projections are 5,000 shared projections, and builds of 50 tenants.

@@ -26,6 +26,8 @@ long, for comparison.
 The limit is COPY of the same rows into a table like the log's, with its indexes, without row-level security.`,
 		func(ctx context.Context, r *run) error {
 			switch {
+			case (f.condition || f.tagged) && !f.direct && !f.child:
+				return errors.New("--condition and --tags need --direct")
 			case f.child:
 				return appendAsChild(ctx, f)
 			case f.direct:
@@ -42,6 +44,8 @@ The limit is COPY of the same rows into a table like the log's, with its indexes
 	command.Flags().BoolVar(&f.rebuilding, "rebuild", false, "with --preload: append while a projection of these events is rebuilt")
 	command.Flags().BoolVar(&f.direct, "direct", false, "append to the log without HTTP")
 	command.Flags().IntVar(&f.processes, "processes", 1, "with --direct: number of processes, which share the clients")
+	command.Flags().BoolVar(&f.condition, "condition", false, "with --direct: tag each event with its stream, and append on the condition that nobody else has, instead of expecting versions; --preload then preloads such events")
+	command.Flags().BoolVar(&f.tagged, "tags", false, "with --direct: tag events as --condition does, and expect versions")
 	command.Flags().IntVar(&f.inline, "inline", 0, "with --direct: number of inline projections to fold into, each with a document per stream")
 	f.serviceFlags(command, "append over HTTP to this running service")
 	command.Flags().BoolVar(&f.child, "child", false, "")
@@ -258,6 +262,12 @@ func appendDirect(ctx context.Context, r *run) error {
 			return err
 		}
 	}
+	if r.preload > 0 && (r.condition || r.tagged) {
+		r.log("tagging the %d events", r.preload)
+		if err := execute(ctx, db.super, tagPreloaded...); err != nil {
+			return err
+		}
+	}
 	if err := execute(ctx, db.super, "checkpoint"); err != nil {
 		return err
 	}
@@ -273,7 +283,22 @@ func appendDirect(ctx context.Context, r *run) error {
 		return err
 	}
 	r.Name, r.latencyName, r.Clients = r.loadName("append --direct"), "append", r.clients
+	if r.condition {
+		r.Name += " --condition"
+	}
+	if r.tagged {
+		r.Name += " --tags"
+	}
 	return r.finish(ctx, measured, copyLimit)
+}
+
+// tagPreloaded tags each event with its stream, and with a tag that all events have.
+var tagPreloaded = []string{
+	"update manifold.events set tagged = true",
+	"insert into manifold.event_tags (tenant_id, position, tags) select tenant_id, position, array['log:all', 'stream:' || stream_id] from manifold.events",
+	`insert into manifold.tagged_events (tenant_id, tag, position, event_type)
+		select e.tenant_id, t.tag, e.position, e.event_type from manifold.events e cross join lateral unnest(array['log:all', 'stream:' || e.stream_id]) as t(tag)`,
+	"vacuum analyze",
 }
 
 // appendToLogs runs clients in this process. It calls begin when everything is ready.
@@ -296,8 +321,10 @@ func (f *flags) appendToLogs(ctx context.Context, db *database, tenants []domain
 	clients := make([]client, f.clients)
 	for i := range clients {
 		tenant, g := tenants[i%len(tenants)], newGenerator(i, streamLength)
+		g.tagged, g.conditional = f.tagged || f.condition, f.condition
 		clients[i] = func(ctx context.Context) (int, error) {
-			_, err := e.Append(ctx, tenant, g.append(f.batch))
+			appended, err := e.Append(ctx, tenant, g.append(f.batch))
+			g.position = appended.Position
 			return f.batch, err
 		}
 	}

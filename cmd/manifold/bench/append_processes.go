@@ -89,6 +89,7 @@ func (r *run) startChild(ctx context.Context, clients int, tenants []domain.Tena
 	}
 	process := exec.CommandContext(ctx, self, "bench", "append", "--direct", "--child",
 		"--clients", strconv.Itoa(clients), "--batch", strconv.Itoa(r.batch),
+		"--condition="+strconv.FormatBool(r.condition), "--tags="+strconv.FormatBool(r.tagged),
 		"--duration", r.duration.String(), "--warm-up", r.warmUp.String(), "--events", strconv.Itoa(r.events/r.processes))
 	process.Env = append(os.Environ(), childDatabase+"="+r.db.super, childTenants+"="+strings.Join(names, ","))
 	process.Stderr = os.Stderr

@@ -39,6 +39,7 @@ server or --url a running service. For comparison, the same run measures what Po
 type flags struct {
 	clients, batch, tenants, processes int
 	events, documents, preload         int
+	condition, tagged                  bool  // how appends are conditional, and tagged
 	inline                             int   // projections into which appends fold
 	backlog                            int   // events that a tenant lags behind
 	partitions                         int   // of a group; 0: none

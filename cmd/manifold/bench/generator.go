@@ -20,6 +20,9 @@ type generator struct {
 	stream, prefix  string
 	version, length int64
 	streams         int
+
+	tagged, conditional bool  // tag events with their streams; append on a condition instead of expecting versions
+	position            int64 // of the last append
 }
 
 // streamLength is the usual length of a client's streams.
@@ -67,7 +70,23 @@ func (g *generator) append(batch int) domain.Append {
 	for i := range events {
 		events[i] = domain.NewEvent{ID: domain.NewEventID(), Type: eventType(version + int64(i) + 1), Data: g.data(make([]byte, 0, 320))}
 	}
-	return domain.Append{Streams: []domain.StreamAppend{{Stream: stream, Expected: domain.Expected(version), Events: events}}}
+	a := domain.Append{Streams: []domain.StreamAppend{{Stream: stream, Expected: domain.Expected(version), Events: events}}}
+	if !g.tagged {
+		return a
+	}
+	tags := []string{"stream:" + stream}
+	for i := range events {
+		events[i].Tags = tags
+	}
+	if g.conditional {
+		after := g.position
+		if version == 0 {
+			after = 0
+		}
+		a.Streams[0].Expected = domain.Any
+		a.Conditions = []domain.Condition{{FailIfEventsMatch: domain.Query{{Tags: tags}}, After: after}}
+	}
+	return a
 }
 
 // sender sends a client's events over HTTP.

@@ -1,0 +1,96 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"math"
+	"strconv"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/manifold-es/manifold/api/access"
+	"github.com/manifold-es/manifold/api/wire"
+	"github.com/manifold-es/manifold/auth"
+	"github.com/manifold-es/manifold/domain"
+)
+
+// readByQuery is POST /v1/query: the events that a query matches, and the position up to which they are complete. It does
+// not use the generated code, since the answer may be a stream.
+func (s *Server) readByQuery(c echo.Context, caller access.Caller) error {
+	request := c.Request()
+	// The query can name no categories, so the key must be allowed to read all of them.
+	if err := caller.Allow("", auth.ScopeEventsRead); err != nil {
+		return err
+	}
+	var body bytes.Buffer
+	if _, err := body.ReadFrom(request.Body); err != nil {
+		return err
+	}
+	q, err := wire.DecodeQuery(body.Bytes())
+	if err != nil {
+		return err
+	}
+	form := wire.FormOf(request)
+	count := int64(q.Limit)
+	switch {
+	case form.Lines && count == 0:
+		count = math.MaxInt64
+	case count == 0:
+		count = defaultPage
+	case !form.Lines && count > maxPage:
+		return domain.Errorf(domain.CodeInvalidRequest, "count", "a page has at most %d events; for more, ask for a stream with Accept: %s", maxPage, wire.Ndjson)
+	}
+	head, err := s.config.Log.Head(request.Context(), caller.Tenant)
+	if err != nil {
+		return err
+	}
+	upTo := head.Position
+	if q.Before > 0 {
+		upTo = min(upTo, q.Before-1)
+	}
+	q.Before = upTo + 1
+	done := q.After >= upTo
+	next := func(ctx context.Context, limit, maxBytes int) ([]domain.Event, error) {
+		if done {
+			return nil, nil
+		}
+		q.Limit, q.MaxBytes = limit, maxBytes
+		events, err := s.config.Log.ReadMatching(ctx, caller.Tenant, q)
+		if err != nil || len(events) == 0 {
+			done = true
+			return nil, err
+		}
+		if last := events[len(events)-1].Position; q.Direction == domain.Backward {
+			q.Before = last
+			done = last == 1
+		} else {
+			q.After = last
+		}
+		return events, nil
+	}
+	header := c.Response().Header()
+	header.Set("Cache-Control", "no-store")
+	if form.Lines {
+		header.Set(headerPosition, strconv.FormatInt(upTo, 10))
+		return s.streamEvents(c, caller.Tenant, count, next, form)
+	}
+	ctx, cancel := context.WithTimeout(request.Context(), s.timeout)
+	defer cancel()
+	page := s.newPage(caller.Tenant, form)
+	defer page.close()
+	more, last, err := page.fill(ctx, count, next, func(e *domain.Event) int64 { return e.Position })
+	if err != nil {
+		return err
+	}
+	// A page forward is complete up to its last event if there are more. A page backward begins at the end.
+	position := upTo
+	if more && q.Direction == domain.Forward {
+		position = last
+	}
+	header.Set(headerPosition, strconv.FormatInt(position, 10))
+	if form.Kind == "application/json" {
+		page.form.Close = `],"position":` + strconv.FormatInt(position, 10) + `,"more":` + strconv.FormatBool(more) + "}\n"
+	}
+	s.observeRead(page.events)
+	return page.write(c)
+}

@@ -1,0 +1,132 @@
+package eventlog
+
+import (
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/manifold-es/manifold/pg"
+)
+
+// tagsKept is the smallest number of tags whose newest positions a writer can remember; the largest is twice that.
+const tagsKept = 8192
+
+// newestTagged remembers the newest position of each of the tags that were appended last. It holds two generations, as
+// versions does. No tag that it does not remember has an event after floor.
+type newestTagged struct {
+	young, old     map[string]int64
+	youngTo, oldTo int64 // the newest position in each
+	floor          int64
+}
+
+// at returns a position up to which all events with the tag are: exactly its newest, if it is remembered.
+func (n *newestTagged) at(tag string) int64 {
+	if position, ok := n.young[tag]; ok {
+		return position
+	}
+	if position, ok := n.old[tag]; ok {
+		return position
+	}
+	return n.floor
+}
+
+// put remembers that the event at a position has the tag. Positions rise.
+func (n *newestTagged) put(tag string, position int64) {
+	if _, ok := n.young[tag]; ok {
+		n.young[tag] = position
+	} else {
+		if n.young == nil {
+			n.young = make(map[string]int64)
+		}
+		if len(n.young) >= tagsKept {
+			n.floor = max(n.floor, n.oldTo)
+			n.old, n.oldTo = n.young, n.youngTo
+			n.young = make(map[string]int64)
+		}
+		n.young[strings.Clone(tag)] = position
+	}
+	n.youngTo = max(n.youngTo, position)
+}
+
+// forget forgets the tags. Nothing is known of those up to the position.
+func (n *newestTagged) forget(head int64) { *n = newestTagged{floor: head} }
+
+// tagsSQL returns the tags of an event, of the events table as e, joined by spaces; null if it has none.
+const tagsSQL = `case when e.tagged then (
+				select array_to_string(t.tags, ' ') from event_tags as t where t.tenant_id = e.tenant_id and t.position = e.position) end`
+
+// tagsOf splits what tagsSQL returns.
+func tagsOf(b []byte) []string {
+	if len(b) == 0 {
+		return nil
+	}
+	return strings.Split(string(b), " ")
+}
+
+// The statements that insert a batch with tagged events; otherwise like insertEvents.
+var (
+	insertTaggedEvents = pg.Statement{Name: "manifold_insert_tagged_events", SQL: `
+		insert into events (tenant_id, position, event_id, stream_id, stream_version, event_type, event_data, metadata, occurred_at, created_at, tagged)
+		select l.tenant_id, $3::bigint + e.n, e.event_id, e.stream_id, e.stream_version, e.event_type, e.event_data, e.metadata, e.occurred_at, l.last_at, e.tagged
+		from logs as l
+		cross join unnest($4::uuid[], $5::text[], $6::bigint[], $7::text[], $8::jsonb[], $9::jsonb[], $10::timestamptz[], $11::boolean[])
+			with ordinality as e(event_id, stream_id, stream_version, event_type, event_data, metadata, occurred_at, tagged, n)
+		where l.tenant_id = $1::uuid and l.last_batch = $2::uuid`}
+
+	insertTags = pg.Statement{Name: "manifold_insert_tags", SQL: `
+		insert into event_tags (tenant_id, position, tags)
+		select l.tenant_id, $3::bigint + t.n, string_to_array(t.tags, ' ')
+		from logs as l
+		cross join unnest($4::text[], $5::bigint[]) as t(tags, n)
+		where l.tenant_id = $1::uuid and l.last_batch = $2::uuid`}
+
+	insertByTag = pg.Statement{Name: "manifold_insert_by_tag", SQL: `
+		insert into tagged_events (tenant_id, tag, position, event_type)
+		select l.tenant_id, t.tag, $3::bigint + t.n, t.event_type
+		from logs as l
+		cross join unnest($4::text[], $5::bigint[], $6::text[]) as t(tag, n, event_type)
+		where l.tenant_id = $1::uuid and l.last_batch = $2::uuid`}
+)
+
+// taggedParams are array parameters of a batch with tagged events.
+type taggedParams struct {
+	tagged              []byte // for each event, whether it has tags
+	lists, events       []byte // for each tagged event, its tags joined by spaces, and its place in the batch, from 1
+	tags, places, types []byte // for each tag of each event, with the event's place and type
+}
+
+func (b *batch) taggedParams() (p taggedParams) {
+	events := 0
+	for _, r := range b.written {
+		for i := range r.append.Streams {
+			for j := range r.append.Streams[i].Events {
+				if len(r.append.Streams[i].Events[j].Tags) > 0 {
+					events++
+				}
+			}
+		}
+	}
+	p.tagged = pg.AppendArrayHeader(nil, pgtype.BoolOID, b.rows)
+	p.lists, p.events = pg.AppendArrayHeader(nil, pgtype.TextOID, events), pg.AppendArrayHeader(nil, pgtype.Int8OID, events)
+	p.tags, p.types = pg.AppendArrayHeader(nil, pgtype.TextOID, b.tags), pg.AppendArrayHeader(nil, pgtype.TextOID, b.tags)
+	p.places = pg.AppendArrayHeader(nil, pgtype.Int8OID, b.tags)
+	place := int64(0)
+	for _, r := range b.written {
+		for i := range r.append.Streams {
+			for j := range r.append.Streams[i].Events {
+				e := &r.append.Streams[i].Events[j]
+				place++
+				p.tagged = pg.AppendTrueElement(p.tagged, len(e.Tags) > 0)
+				if len(e.Tags) == 0 {
+					continue
+				}
+				p.lists, p.events = pg.AppendTextElement(p.lists, strings.Join(e.Tags, " ")), pg.AppendInt8Element(p.events, place)
+				for _, tag := range e.Tags {
+					p.tags, p.types = pg.AppendTextElement(p.tags, tag), pg.AppendTextElement(p.types, e.Type)
+					p.places = pg.AppendInt8Element(p.places, place)
+				}
+			}
+		}
+	}
+	return p
+}
