@@ -14,6 +14,12 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
+// headerNext says where to continue reading by query.
+const headerNext = "Manifold-Next"
+
+// pageReads limits the reads for one page. Each may find nothing, and still take half a second.
+const pageReads = 10
+
 // readByQuery is POST /v1/query: the events that a query matches, and the position up to which they are complete. It does
 // not use the generated code, since the answer may be a stream.
 func (s *Server) readByQuery(c echo.Context, caller access.Caller) error {
@@ -49,24 +55,31 @@ func (s *Server) readByQuery(c echo.Context, caller access.Caller) error {
 		upTo = min(upTo, q.Before-1)
 	}
 	q.Before = upTo + 1
-	done := q.After >= upTo
+	done, reads := false, 0
 	next := func(ctx context.Context, limit, maxBytes int) ([]domain.Event, error) {
-		if done {
-			return nil, nil
+		for ; !done && q.After+1 < q.Before && (form.Lines || reads < pageReads); reads++ {
+			q.Limit, q.MaxBytes = limit, maxBytes
+			events, stopped, err := s.config.Log.ReadMatching(ctx, caller.Tenant, q)
+			if err != nil {
+				return nil, err
+			}
+			last := stopped
+			if stopped == 0 && len(events) > 0 {
+				last = events[len(events)-1].Position
+			}
+			switch {
+			case last == 0:
+				done = true
+			case q.Direction == domain.Backward:
+				q.Before = last
+			default:
+				q.After = last
+			}
+			if len(events) > 0 {
+				return events, nil
+			}
 		}
-		q.Limit, q.MaxBytes = limit, maxBytes
-		events, err := s.config.Log.ReadMatching(ctx, caller.Tenant, q)
-		if err != nil || len(events) == 0 {
-			done = true
-			return nil, err
-		}
-		if last := events[len(events)-1].Position; q.Direction == domain.Backward {
-			q.Before = last
-			done = last == 1
-		} else {
-			q.After = last
-		}
-		return events, nil
+		return nil, nil
 	}
 	header := c.Response().Header()
 	header.Set("Cache-Control", "no-store")
@@ -82,14 +95,26 @@ func (s *Server) readByQuery(c echo.Context, caller access.Caller) error {
 	if err != nil {
 		return err
 	}
-	// A page forward is complete up to its last event if there are more. A page backward begins at the end.
+	if !more {
+		// It has all events that were found. Perhaps there was no time to look further.
+		more = !done && q.After+1 < q.Before
+		if last = q.After; q.Direction == domain.Backward {
+			last = q.Before
+		}
+	}
+	// A page forward is complete up to where it stopped. A page backward begins at the end.
 	position := upTo
 	if more && q.Direction == domain.Forward {
 		position = last
 	}
 	header.Set(headerPosition, strconv.FormatInt(position, 10))
+	end := `],"position":` + strconv.FormatInt(position, 10) + `,"more":` + strconv.FormatBool(more)
+	if more {
+		header.Set(headerNext, strconv.FormatInt(last, 10))
+		end += `,"next":` + strconv.FormatInt(last, 10)
+	}
 	if form.Kind == "application/json" {
-		page.form.Close = `],"position":` + strconv.FormatInt(position, 10) + `,"more":` + strconv.FormatBool(more) + "}\n"
+		page.form.Close = end + "}\n"
 	}
 	s.observeRead(page.events)
 	return page.write(c)

@@ -67,6 +67,35 @@ func TestConditionsAndQueries(t *testing.T) {
 	limited.post("/v1/append", body).want(201)
 }
 
+// A page that finds nothing for long ends early, and says where to continue.
+func TestQueryWithRareMatches(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a := w.tenant("acme")
+	events := make(list, 1000)
+	for range 3 {
+		for i := range events {
+			events[i] = object{"type": "Common", "data": 1}
+		}
+		a.post("/v1/streams/order-1/events", events).want(201)
+	}
+	a.post("/v1/streams/order-1/events", list{object{"type": "Rare", "data": 1}}).want(201)
+	items := list{object{"types": list{"Rare"}}}
+	for len(items) < domain.MaxQueryItems { // so many tags that each read looks at a hundred events
+		items = append(items, object{"tags": list{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}})
+	}
+	query := object{"items": items}
+	first := a.post("/v1/query", object{"query": query}).want(200)
+	equal(t, "an empty page", list{first.at("events"), first.at("position"), first.at("more"), first.at("next")}, list{list{}, 1000, true, 1000})
+	equal(t, "its header", first.header.Get("Manifold-Next"), "1000")
+	last := a.post("/v1/query", object{"query": query, "after": 2001}).want(200)
+	equal(t, "the last page", list{last.at("events", 0, "position"), last.at("position"), last.at("more")}, list{3001, 3001, false})
+	backward := a.post("/v1/query", object{"query": query, "before": 3001, "direction": "backward"}).want(200)
+	equal(t, "backward", list{backward.at("events"), backward.at("position"), backward.at("more"), backward.at("next")}, list{list{}, 3000, true, 2001})
+	lines := a.post("/v1/query", object{"query": query}, "Accept", ndjson).want(200)
+	equal(t, "the lines", strings.Count(string(lines.body), "\n"), 1)
+}
+
 // Tags survive an export and an import, in both forms.
 func TestTagsAreExportedAndImported(t *testing.T) {
 	t.Parallel()

@@ -1438,11 +1438,14 @@ type Query struct {
 type QueryAnswer struct {
 	Events []Event `json:"events"`
 
-	// Position The answer has every event that matches up to this position. Continue after it, or give it as the `after` of a condition.
+	// Position The answer has every event that matches up to this position. Give it as the `after` of a condition.
 	Position int64 `json:"position"`
 
-	// More There may be more: after `position`, or backward before the last event.
+	// More There may be more, even if the page is empty: a rare match takes long to find. Continue with `next`.
 	More bool `json:"more"`
+
+	// Next With `more`: the `after`, or backward the `before`, that continues.
+	Next int64 `json:"next,omitempty"`
 }
 
 // QueryItem Matches the events that are of any of its types and have all of its tags. Without types, events of all types; without tags, whatever their tags are.
@@ -20547,6 +20550,7 @@ func (r PublishResponse) ContentType() string {
 
 // ReadByQueryResponse200Headers the declared response headers of an HTTP 200 response for ReadByQuery
 type ReadByQueryResponse200Headers struct {
+	ManifoldNext     *int64
 	ManifoldPosition *int64
 }
 
@@ -30306,6 +30310,13 @@ func ParseReadByQueryResponse(rsp *http.Response) (*ReadByQueryResponse, error) 
 	switch {
 	case rsp.StatusCode == 200:
 		var headers ReadByQueryResponse200Headers
+		if values := rsp.Header.Values("Manifold-Next"); len(values) > 0 {
+			var value int64
+			if err := runtime.BindStyledParameterWithOptions("simple", "Manifold-Next", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			}
+			headers.ManifoldNext = &value
+		}
 		if values := rsp.Header.Values("Manifold-Position"); len(values) > 0 {
 			var value int64
 			if err := runtime.BindStyledParameterWithOptions("simple", "Manifold-Position", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: "int64"}); err != nil {

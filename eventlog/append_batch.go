@@ -42,8 +42,8 @@ type batch struct {
 	tags     int                       // of the events of written
 	tagged   map[string][]plannedEvent // those events, by tag; their positions rise
 
-	conditionsRead int // requests whose conditions this attempt has read
-	comparisons    int // of conditions with planned events, in this plan
+	lookUps     int // that this attempt's reading of conditions may take
+	comparisons int // of conditions with planned events, in this plan
 }
 
 // settled is a request whose outcome needs no writing.
@@ -71,7 +71,7 @@ func (b *batch) begin() {
 	for _, r := range b.requests {
 		r.found, r.checked, r.unmet = nil, false, nil
 	}
-	b.conditionsRead = 0
+	b.lookUps = 0
 	b.reset()
 }
 
@@ -90,7 +90,8 @@ func (b *batch) reset() {
 
 // plan decides the outcome of each request, as if they were appended one after the other to the log as it is known. It
 // returns what must be read first: streams with unknown versions, and requests whose ids must be looked up. b.unread
-// has the requests whose conditions must be read. If there is none of these and b.mustLoad is false, the plan is complete. If ctx ends there is no plan.
+// has the requests whose conditions must be read. If there is none of these and b.mustLoad is false, the plan is
+// complete. If ctx ends there is no plan.
 func (b *batch) plan(ctx context.Context, log *logState) (streams []string, lookUps []*request) {
 	b.reset()
 	if log.folds != nil {

@@ -33,7 +33,7 @@ func (d decider) read(items ...domain.QueryItem) ([]domain.Event, int64) {
 	d.t.Helper()
 	head, err := d.s.Head(d.t.Context(), d.tenant)
 	tablestest.Must(d.t, err)
-	events, err := d.s.ReadMatching(d.t.Context(), d.tenant, domain.MatchQuery{Query: items, Before: head.Position + 1, Limit: 1000})
+	events, _, err := d.s.ReadMatching(d.t.Context(), d.tenant, domain.MatchQuery{Query: items, Before: head.Position + 1, Limit: 1000})
 	tablestest.Must(d.t, err)
 	return events, head.Position
 }

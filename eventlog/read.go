@@ -309,10 +309,12 @@ type eventReader struct {
 
 	events []domain.Event
 	bytes  int  // of data, metadata and tags
-	full   bool // maxBytes was exceeded: the remaining events are left out
+	full   bool // the remaining events are left out: maxBytes was exceeded, or matching has stopped
 	block  []byte
 	types  map[string]string
 	stream string // the last stream
+
+	stopped int64 // see matching
 }
 
 type eventMark struct{ events, bytes int }
@@ -320,7 +322,7 @@ type eventMark struct{ events, bytes int }
 func (r *eventReader) mark() eventMark { return eventMark{len(r.events), r.bytes} }
 
 func (r *eventReader) back(to eventMark) {
-	r.events, r.bytes, r.full = r.events[:to.events], to.bytes, false
+	r.events, r.bytes, r.full, r.stopped = r.events[:to.events], to.bytes, false, 0
 }
 
 // beyond is how many bytes of omitted events are read to reach the end of the answer. After that the connection is

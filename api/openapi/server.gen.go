@@ -1457,11 +1457,14 @@ type Query struct {
 type QueryAnswer struct {
 	Events []Event `json:"events"`
 
-	// Position The answer has every event that matches up to this position. Continue after it, or give it as the `after` of a condition.
+	// Position The answer has every event that matches up to this position. Give it as the `after` of a condition.
 	Position int64 `json:"position"`
 
-	// More There may be more: after `position`, or backward before the last event.
+	// More There may be more, even if the page is empty: a rare match takes long to find. Continue with `next`.
 	More bool `json:"more"`
+
+	// Next With `more`: the `after`, or backward the `before`, that continues.
+	Next int64 `json:"next,omitempty"`
 }
 
 // QueryItem Matches the events that are of any of its types and have all of its tags. Without types, events of all types; without tags, whatever their tags are.
