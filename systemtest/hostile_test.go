@@ -486,10 +486,24 @@ func (x *attacker) numbers(ctx context.Context) {
 	})
 }
 
-// costlyQueries asks for documents in ways that no index helps with.
+// costlyQueries asks for documents in ways that no index helps with, and for events and conditions that match nothing.
 func (x *attacker) costlyQueries(ctx context.Context) {
 	filter := url.QueryEscape(`doc.last.contains("9") && doc.last.endsWith("Z") && !(doc.n in [` + strings.Repeat("1,", 500) + `1])`)
-	x.times(ctx, 16, func(ctx context.Context, _ *rand.Rand, i int) {
+	event := `{"type":"A","data":0,"tags":["all","even"]},{"type":"A","data":0,"tags":["all","odd"]}`
+	batch := []byte("[" + strings.Repeat(event+",", 499) + event + "]")
+	for i := range 4 {
+		x.send(ctx, "POST", fmt.Sprintf("/v1/streams/tagged-%d/events", i), batch)
+	}
+	items := `{"items":[` + strings.Repeat(`{"types":["None"],"tags":["all"]},{"tags":["even","odd"]},`, 20) + `{"types":["None"]}]}`
+	x.times(ctx, 24, func(ctx context.Context, _ *rand.Rand, i int) {
+		switch i % 3 {
+		case 1:
+			x.send(ctx, "POST", "/v1/query", []byte(`{"query":`+items+`}`))
+			return
+		case 2:
+			x.send(ctx, "POST", "/v1/append", fmt.Appendf(nil, `{"streams":[{"stream":"costly-%d","events":[{"type":"A","data":0}]}],"condition":{"failIfEventsMatch":%s}}`, i, items))
+			return
+		}
 		x.send(ctx, "GET", "/v1/projections/orders/documents?count=exact&pageSize=1000&orderBy=last+desc,n&filter="+filter, nil)
 	})
 }
