@@ -64,10 +64,10 @@ type Command struct {
 type Outcome struct {
 	Kind      OutcomeKind
 	Stream    string
-	Version   int64           // of the stream after the command
+	Version   int64           // of the stream after the command; 0 if it does not depend on its stream, and appended nothing to it
 	Position  int64           // Accepted: of the last event; in a dry run 0
 	Events    []DecidedEvent  // Accepted
-	State     json.RawMessage // of the stream after the command, a JSON object or null; nil: it can no longer be loaded
+	State     json.RawMessage // of the stream after the command, a JSON object or null; nil: it can no longer be loaded, or the command does not depend on it
 	Rejected  *Rejection      // Rejected
 	Duplicate bool            // an earlier command with the same key had this outcome
 	Rules     []DecidedRule   // with Command.Explain: the rules up to the first that does not hold
@@ -106,6 +106,8 @@ const commandAdvice = "give the command fewer and simpler expressions, or less d
 //   - domain.CodeInvalidRequest: data or metadata is not what the command takes
 //   - domain.CodeFaulted: an expression of the command failed, or an event that it decided cannot be folded
 //   - domain.CodeVersionConflict: the stream does not have the expected version, or it changed too often
+//   - domain.CodeConditionFailed: events of the boundary were appended too often meanwhile
+//   - domain.CodeTooCostly: the boundary has too many events
 //
 // After an error nothing was appended, unless the code is domain.CodeOutcomeUnknown, or an earlier command with the same
 // key was accepted.
@@ -141,7 +143,8 @@ type sending struct {
 	now       time.Time
 	uuid      string
 	decided   bool
-	conflicts int // decisions whose append came too late
+	together  bool // read the stream in any case
+	conflicts int  // decisions whose append came too late
 }
 
 // known is the state that a command is decided on.
@@ -149,7 +152,9 @@ type known struct {
 	fold    *fold
 	version int64
 	state   *expr.Object
+	bounds  []bound
 	newest  bool // it was read for this decision; else it may be old
+	apart   bool // the command does not depend on its stream, whose version and state are unknown here
 }
 
 func (s *sending) send(ctx context.Context) (Outcome, error) {
@@ -168,6 +173,9 @@ func (s *sending) send(ctx context.Context) (Outcome, error) {
 	}
 	for newest := s.command.DryRun; ; newest = true {
 		on, err := s.current(ctx, newest)
+		if err == nil {
+			err = s.bound(ctx, &on, newest)
+		}
 		if err != nil {
 			return Outcome{}, err
 		}
@@ -182,13 +190,17 @@ func (s *sending) send(ctx context.Context) (Outcome, error) {
 		if (err != nil || len(d.events) == 0) && !on.newest && ctx.Err() == nil {
 			continue // only an append shows that the state was the newest
 		}
+		if err == nil && len(d.events) == 0 && on.apart {
+			s.together = true // the outcome has the stream's version and state
+			continue
+		}
 		if err != nil {
 			return Outcome{}, err
 		}
 		if len(d.events) == 0 || s.command.DryRun {
 			return s.withoutAppend(ctx, on, d)
 		}
-		appended, err := s.appends.Append(ctx, s.tenant, d.request(s.command.Stream, on.version, s.eventID))
+		appended, err := s.appends.Append(ctx, s.tenant, d.request(s.command.Stream, on, s.eventID))
 		switch {
 		case err == nil && appended.Duplicate, s.command.Key != "" && (domain.IsCode(err, domain.CodeEventIDConflict) || domain.IsCode(err, domain.CodePartialDuplicate)):
 			// The same command was sent twice at the same time.
@@ -197,7 +209,7 @@ func (s *sending) send(ctx context.Context) (Outcome, error) {
 				again = cmp.Or(err, errors.New("the events of a duplicate command are missing"))
 			}
 			return outcome, again
-		case domain.IsCode(err, domain.CodeVersionConflict) && s.conflicts < maxConflicts:
+		case (domain.IsCode(err, domain.CodeVersionConflict) || domain.IsCode(err, domain.CodeConditionFailed)) && s.conflicts < maxConflicts:
 			s.conflicts++
 			continue
 		case err != nil:
@@ -212,6 +224,9 @@ func (s *sending) send(ctx context.Context) (Outcome, error) {
 func (s *sending) current(ctx context.Context, newest bool) (known, error) {
 	category := domain.Category(s.command.Stream)
 	if f, ok := s.states.folds.Get(categoryKey{s.tenant, category}); ok && !newest && time.Since(time.Unix(0, f.checked.Load())) < definitionAge {
+		if s.apart(f) {
+			return known{fold: f, newest: true, apart: true}, nil
+		}
 		if hot, ok := s.hot.get(s.key, f.tag); ok {
 			return known{fold: f, version: hot.version, state: hot.state}, nil
 		}
@@ -225,6 +240,9 @@ func (s *sending) current(ctx context.Context, newest bool) (known, error) {
 	if err != nil {
 		return known{}, budget.Cause(ctx, err)
 	}
+	if s.apart(f) {
+		return known{fold: f, newest: true, apart: true}, nil
+	}
 	l := loading{States: s.states, tenant: s.tenant, fold: f, at: At{orNew: true}, snapshot: snapshot, loaded: State{Stream: s.command.Stream, tag: f.tag}}
 	if hot, ok := s.hot.get(s.key, f.tag); ok {
 		if !newest {
@@ -236,8 +254,14 @@ func (s *sending) current(ctx context.Context, newest bool) (known, error) {
 	if err != nil {
 		return known{}, budget.Cause(ctx, err)
 	}
-	s.hot.put(s.key, hotState{f.tag, loaded.Version, loaded.object})
+	s.hot.put(s.key, hotState{tag: f.tag, version: loaded.Version, state: loaded.object})
 	return known{fold: f, version: loaded.Version, state: loaded.object, newest: true}, nil
+}
+
+// apart reports whether the command depends on its boundary alone, and not on its stream.
+func (s *sending) apart(f *fold) bool {
+	program := f.commands[s.command.Name]
+	return program != nil && len(program.boundary) > 0 && !program.readsState && s.command.Expected == domain.Any && !s.command.DryRun && !s.together
 }
 
 // decide evaluates the command on a state.
@@ -253,51 +277,61 @@ func (s *sending) decide(ctx context.Context, on known) (d decision, err error) 
 	err = s.states.requests.Brief(ctx, s.tenant, commandAdvice, func(ctx context.Context) error {
 		if inGo != nil {
 			d = *inGo
-			return on.fold.complete(expr.MeterOf(ctx), &s.command, on.version, on.state, &d)
+			return on.fold.complete(expr.MeterOf(ctx), &s.command, on, &d)
 		}
-		d, err = on.fold.decide(expr.MeterOf(ctx), &s.command, on.version, on.state, s.now, s.uuid)
+		d, err = on.fold.decide(expr.MeterOf(ctx), &s.command, on, s.now, s.uuid)
 		return err
 	})
 	return d, err
 }
 
-// decide evaluates a command on a state of its stream, and folds its events. The result is meaningless if the meter ended
-// it.
-func (f *fold) decide(meter *expr.Meter, command *Command, version int64, state *expr.Object, now time.Time, uuid string) (d decision, err error) {
+// decide evaluates a command, and folds its events. The result is meaningless if the meter ended it.
+func (f *fold) decide(meter *expr.Meter, command *Command, on known, now time.Time, uuid string) (d decision, err error) {
+	in, err := f.inputs(meter, command, on, now, uuid)
+	if err != nil {
+		return decision{}, err
+	}
+	if d, err = f.commands[command.Name].decide(meter, command.Name, command.Stream, in, command.Explain); err != nil {
+		return decision{}, err
+	}
+	err = f.complete(meter, command, on, &d)
+	return d, err
+}
+
+// inputs checks a command's data, and returns the variables of its expressions.
+func (f *fold) inputs(meter *expr.Meter, command *Command, on known, now time.Time, uuid string) (in expr.Inputs, err error) {
 	program := f.commands[command.Name]
 	if program == nil {
-		return decision{}, f.noCommand(command)
+		return expr.Inputs{}, f.noCommand(command)
 	}
 	meter.SpendBytes(2*len(command.Data) + 2*len(command.Metadata))
-	in := expr.Inputs{State: cmp.Or(state, f.initial), Now: now, ID: domain.Key(command.Stream), UUID: uuid}
+	in = expr.Inputs{State: cmp.Or(on.state, f.initial), Now: now, ID: domain.Key(command.Stream), UUID: uuid, Boundary: boundaryValues(on.bounds)}
 	if in.Command, err = object("data", command.Data); err != nil {
-		return decision{}, err
+		return expr.Inputs{}, err
 	}
 	if in.Metadata, err = object("metadata", command.Metadata); err != nil {
-		return decision{}, err
+		return expr.Inputs{}, err
 	}
 	if program.input != nil {
 		data := command.Data
 		if len(data) == 0 {
 			data = json.RawMessage("{}")
 		}
-		if err := program.input.Check(meter, "data", data); err != nil {
-			return decision{}, err
-		}
+		err = program.input.Check(meter, "data", data)
 	}
-	if d, err = program.decide(meter, command.Name, command.Stream, in, command.Explain); err != nil {
-		return decision{}, err
-	}
-	err = f.complete(meter, command, version, state, &d)
-	return d, err
+	return in, err
 }
 
-// complete checks a decision, and adds the state after its events.
-func (f *fold) complete(meter *expr.Meter, command *Command, version int64, state *expr.Object, d *decision) (err error) {
-	if err := command.checkStreams(d); err != nil {
+// complete checks a decision, and adds the states after its events.
+func (f *fold) complete(meter *expr.Meter, command *Command, on known, d *decision) (err error) {
+	program := f.commands[command.Name]
+	if err := command.checkStreams(d, program != nil && len(program.boundary) > 0 && !program.readsState); err != nil {
 		return err
 	}
-	if err := f.fold(meter, command.Stream, version, state, d); err != nil || !d.folded {
+	if err := foldOwn(meter, on.bounds, d); err != nil || on.apart {
+		return err
+	}
+	if err := f.fold(meter, command.Stream, on.version, on.state, d); err != nil || !d.folded {
 		return err
 	}
 	meter.SpendBytes(expr.Size(value(d.state)))
@@ -308,9 +342,9 @@ func (f *fold) complete(meter *expr.Meter, command *Command, version int64, stat
 }
 
 // checkStreams returns an error if the sender may not append to a stream of the decision, or if the decision would not be
-// checked against the state that it was made on.
-func (c *Command) checkStreams(d *decision) error {
-	own, others := len(d.events) == 0, map[string]struct{}{}
+// checked against the state that it was made on. stateless says that it did not depend on the stream's state.
+func (c *Command) checkStreams(d *decision, stateless bool) error {
+	own, others := len(d.events) == 0 || stateless, map[string]struct{}{}
 	for _, e := range d.events {
 		if e.Stream == c.Stream {
 			own = true
@@ -334,7 +368,8 @@ func (c *Command) checkStreams(d *decision) error {
 
 // accepted returns the outcome of appended events.
 func (s *sending) accepted(ctx context.Context, on known, d decision, appended domain.Appended) (Outcome, error) {
-	outcome := Outcome{Kind: Accepted, Stream: s.command.Stream, Position: appended.Position, State: d.data}
+	outcome := Outcome{Kind: Accepted, Stream: s.command.Stream, Version: on.version, Position: appended.Position, State: d.data}
+	s.keepBounds(on.bounds, appended.Position)
 	for _, stream := range appended.Streams {
 		if stream.Stream == s.command.Stream {
 			outcome.Version = stream.Version
@@ -343,8 +378,11 @@ func (s *sending) accepted(ctx context.Context, on known, d decision, appended d
 			outcome.Events = append(outcome.Events, DecidedEvent{d.events[len(outcome.Events)], event})
 		}
 	}
+	if on.apart {
+		return outcome, nil
+	}
 	if d.folded {
-		s.hot.put(s.key, hotState{on.fold.tag, outcome.Version, d.state})
+		s.hot.put(s.key, hotState{tag: on.fold.tag, version: outcome.Version, state: d.state})
 		return outcome, nil
 	}
 	state, err := s.states.Load(ctx, s.tenant, s.command.Stream, At{Version: outcome.Version})
@@ -353,7 +391,7 @@ func (s *sending) accepted(ctx context.Context, on known, d decision, appended d
 		s.states.log.Warn("the state after a command could not be loaded", "tenant", s.tenant.String(), "stream", s.command.Stream, "error", err)
 		return outcome, nil
 	}
-	s.hot.put(s.key, hotState{state.tag, state.Version, state.object})
+	s.hot.put(s.key, hotState{tag: state.tag, version: state.Version, state: state.object})
 	outcome.State = state.Data
 	return outcome, nil
 }
@@ -420,7 +458,7 @@ func (s *sending) earlier(ctx context.Context) (outcome Outcome, found bool, err
 				break
 			}
 			outcome.Events = append(outcome.Events, DecidedEvent{
-				NewEvent{Stream: event.Stream, Type: event.Type}, domain.AppendedEvent{ID: event.ID, Version: event.Version, Position: event.Position},
+				NewEvent{Stream: event.Stream, Type: event.Type, Tags: event.Tags}, domain.AppendedEvent{ID: event.ID, Version: event.Version, Position: event.Position},
 			})
 			outcome.Position = event.Position
 			if event.Stream == s.command.Stream {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/expr"
@@ -27,6 +29,7 @@ type NewEvent struct {
 	Type     string
 	Data     json.RawMessage
 	Metadata json.RawMessage // nil: none
+	Tags     []string        // valid, sorted, each once
 }
 
 // Rejection says why a command was rejected.
@@ -124,6 +127,11 @@ func (e *emission) event(meter *expr.Meter, where, stream string, in expr.Inputs
 		}
 		metadata = expr.Merge(metadata, added.(*expr.Object))
 	}
+	if e.tags != nil {
+		if event.Tags, err = evalTags(meter, where+".tags", e.tags, &in); err != nil {
+			return err
+		}
+	}
 	if event.Data, err = expr.AppendJSON(nil, data); err != nil {
 		return undecided(where+"."+e.Type, err)
 	}
@@ -138,7 +146,7 @@ func (e *emission) event(meter *expr.Meter, where, stream string, in expr.Inputs
 
 // add adds an event to the decision, within the limits of a request.
 func (d *decision) add(where string, event NewEvent) error {
-	size := len(event.Data) + len(event.Metadata)
+	size := len(event.Data) + len(event.Metadata) + len(strings.Join(event.Tags, ""))
 	switch {
 	case size > domain.MaxEventBytes:
 		return domain.Errorf(domain.CodeTooLarge, where, "the event has %d bytes; at most %d are allowed", size, domain.MaxEventBytes)
@@ -152,13 +160,17 @@ func (d *decision) add(where string, event NewEvent) error {
 	return nil
 }
 
-// request returns the append of a decision's events to the command's stream at a version, and to others. The events keep
-// their order. identify gives the event with a number its id.
-func (d *decision) request(stream string, version int64, identify func(n int) domain.EventID) domain.Append {
-	var request domain.Append
-	expected := domain.Expected(version)
+// request returns the append of a decision's events to the command's stream and to others, which succeeds only if what
+// the decision was made on is still the newest. The events keep their order. identify gives the event with a number its
+// id.
+func (d *decision) request(stream string, on known, identify func(n int) domain.EventID) domain.Append {
+	request := domain.Append{Conditions: conditions(on.bounds)}
+	expected := domain.Expected(on.version)
+	if on.apart {
+		expected = domain.Any
+	}
 	for n, e := range d.events {
-		event := domain.NewEvent{ID: identify(n), Type: e.Type, Data: e.Data, Metadata: e.Metadata}
+		event := domain.NewEvent{ID: identify(n), Type: e.Type, Data: e.Data, Metadata: e.Metadata, Tags: e.Tags}
 		if last := len(request.Streams) - 1; last >= 0 && request.Streams[last].Stream == e.Stream {
 			request.Streams[last].Events = append(request.Streams[last].Events, event)
 			continue
@@ -186,7 +198,7 @@ func (f *fold) fold(meter *expr.Meter, stream string, version int64, state *expr
 		}
 		version++
 		var err error
-		d.state, err = f.next(meter, d.state, domain.Event{Stream: e.Stream, Version: version, Type: e.Type, Data: e.Data, Metadata: e.Metadata})
+		d.state, err = f.next(meter, d.state, domain.Event{Stream: e.Stream, Version: version, Type: e.Type, Data: e.Data, Metadata: e.Metadata, Tags: e.Tags})
 		if problem, ok := unfolded(err, e); ok {
 			return problem
 		} else if err != nil {
@@ -210,13 +222,16 @@ func (f *fold) dependsOnAppend(eventType string) bool {
 	if _, upcast := f.upcast[eventType]; upcast {
 		return true
 	}
+	return f.uses(eventType, "id", "position", "recordedAt", "occurredAt")
+}
+
+// uses reports whether the fold of a type may read one of the event's fields.
+func (f *fold) uses(eventType string, fields ...string) bool {
 	step := f.on[eventType]
 	if step == nil {
-		if step = f.on[anyType]; step == nil {
-			return false
-		}
+		step = f.on[anyType]
 	}
-	return step.Uses("id") || step.Uses("position") || step.Uses("recordedAt") || step.Uses("occurredAt")
+	return step != nil && slices.ContainsFunc(fields, step.Uses)
 }
 
 func undecided(where string, err error) *domain.Error {

@@ -11,15 +11,17 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/expr"
 	"github.com/manifold-es/manifold/schema"
+	"github.com/manifold-es/manifold/upcasting"
 )
 
 // CommandDefinition says what a command decides: whether it is accepted, and which events it appends. Its expressions
 // have the variables of expr.Inputs.
 type CommandDefinition struct {
-	Description string          `json:"description,omitempty"`
-	Input       json.RawMessage `json:"input,omitempty"`   // a JSON Schema that the command's data must satisfy; none: any object
-	Require     []Requirement   `json:"require,omitempty"` // in this order; the first that does not hold rejects the command
-	Emit        []Emission      `json:"emit"`              // in this order
+	Description string                        `json:"description,omitempty"`
+	Input       json.RawMessage               `json:"input,omitempty"`    // a JSON Schema that the command's data must satisfy; none: any object
+	Boundary    map[string]BoundaryDefinition `json:"boundary,omitempty"` // other events that the command depends on, by name
+	Require     []Requirement                 `json:"require,omitempty"`  // in this order; the first that does not hold rejects the command
+	Emit        []Emission                    `json:"emit"`               // in this order
 }
 
 // Requirement is a condition of a command.
@@ -38,6 +40,7 @@ type Emission struct {
 	Each     string // expression -> list; one event for each of its items, the variable `item`. Empty: one event without item
 	Stream   string // expression -> the name of another stream; empty: the command's
 	Metadata string // expression -> object, added to the request's metadata; empty: nothing is added
+	Tags     string // expression -> list of strings, the event's tags; empty: none
 }
 
 // Limits of commands.
@@ -51,7 +54,7 @@ const (
 
 // members are the JSON members of an emission but that of its type.
 func (e *Emission) members() map[string]*string {
-	return map[string]*string{"if": &e.If, "each": &e.Each, "stream": &e.Stream, "metadata": &e.Metadata}
+	return map[string]*string{"if": &e.If, "each": &e.Each, "stream": &e.Stream, "metadata": &e.Metadata, "tags": &e.Tags}
 }
 
 // MarshalJSON writes the form described at Emission.
@@ -128,16 +131,21 @@ func (d *CommandDefinition) bytes() int {
 		n += len(r.If) + len(r.Reject) + len(r.Message)
 	}
 	for _, e := range d.Emit {
-		n += len(e.Type) + len(e.Data) + len(e.If) + len(e.Each) + len(e.Stream) + len(e.Metadata)
+		n += len(e.Type) + len(e.Data) + len(e.If) + len(e.Each) + len(e.Stream) + len(e.Metadata) + len(e.Tags)
+	}
+	for name, b := range d.Boundary {
+		n += len(name) + b.bytes()
 	}
 	return n
 }
 
 // command is a compiled command. It is immutable.
 type command struct {
-	input   *schema.Schema // nil: any object
-	require []requirement
-	emit    []emission
+	input      *schema.Schema // nil: any object
+	boundary   []boundary     // by name
+	readsState bool
+	require    []requirement
+	emit       []emission
 }
 
 type requirement struct {
@@ -148,12 +156,12 @@ type requirement struct {
 // emission has nil for what its definition leaves out.
 type emission struct {
 	Emission
-	when, each, stream, data, metadata *expr.Decision
+	when, each, stream, data, metadata, tags *expr.Decision
 }
 
 // compileCommand compiles a command, and calls wrong for each of its problems. The result is meaningless if there are
 // any, or if the meter ended it.
-func compileCommand(meter *expr.Meter, where string, d CommandDefinition, wrong func(where, format string, args ...any)) (*command, error) {
+func compileCommand(meter *expr.Meter, where string, d CommandDefinition, upcasters *upcasting.Set, wrong func(where, format string, args ...any)) (*command, error) {
 	c := &command{}
 	var failure error
 	compile := func(where string, scope expr.Scope, gives expr.Gives, source string) *expr.Decision {
@@ -165,6 +173,9 @@ func compileCommand(meter *expr.Meter, where string, d CommandDefinition, wrong 
 			wrong(where, "%s", err)
 		} else if err != nil {
 			failure = fmt.Errorf("compile %s: %w", where, err)
+		} else {
+			c.readsState = c.readsState || compiled.Reads("state")
+			d.checkBoundaryNames(where, compiled, wrong)
 		}
 		return compiled
 	}
@@ -181,6 +192,12 @@ func compileCommand(meter *expr.Meter, where string, d CommandDefinition, wrong 
 		var err error
 		if c.input, err = schema.Compile(d.Input); err != nil {
 			wrong(where+".input", "%s", err)
+		}
+	}
+	if len(d.Boundary) > 0 {
+		var err error
+		if c.boundary, err = compileBoundary(meter, where+".boundary", d.Boundary, upcasters, compile, wrong); err != nil {
+			return nil, err
 		}
 	}
 	if len(d.Require) > maxRules {
@@ -224,13 +241,14 @@ func compileCommand(meter *expr.Meter, where string, d CommandDefinition, wrong 
 			stream:   optional(where+".stream", scope, expr.GivesText, e.Stream),
 			data:     compile(where+"."+e.Type, scope, expr.GivesValue, e.Data),
 			metadata: optional(where+".metadata", scope, expr.GivesObject, e.Metadata),
+			tags:     optional(where+".tags", scope, expr.GivesList, e.Tags),
 		})
 	}
 	return c, failure
 }
 
 // compileCommands compiles a definition's commands, as compileCommand does.
-func compileCommands(meter *expr.Meter, definition Definition, wrong func(where, format string, args ...any)) (map[string]*command, error) {
+func compileCommands(meter *expr.Meter, definition Definition, upcasters *upcasting.Set, wrong func(where, format string, args ...any)) (map[string]*command, error) {
 	if len(definition.Commands) > MaxCommands {
 		wrong("commands", "there are %d commands; at most %d are allowed", len(definition.Commands), MaxCommands)
 		return nil, nil
@@ -242,7 +260,7 @@ func compileCommands(meter *expr.Meter, definition Definition, wrong func(where,
 			wrong(where, "%s", domain.ClientMessage(err))
 			continue
 		}
-		c, err := compileCommand(meter, where, definition.Commands[name], wrong)
+		c, err := compileCommand(meter, where, definition.Commands[name], upcasters, wrong)
 		if err != nil {
 			return nil, err
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
@@ -84,7 +85,9 @@ func (s *sending) decideInGo(ctx context.Context, decider Decider, on known, sta
 		} else {
 			err = errors.Join(err, domain.CheckJSON(event.Metadata))
 		}
-		if err != nil {
+		var problem error
+		event.Tags, problem = domain.CheckTags(where, slices.Clone(event.Tags))
+		if err = errors.Join(err, problem); err != nil {
 			return decision{}, fmt.Errorf("the decider of %s gave an invalid event: %w", s.command.Name, err)
 		}
 		if err := d.add(where, event); err != nil {

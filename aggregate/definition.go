@@ -136,9 +136,9 @@ func check(meter *expr.Meter, definition Definition) error {
 	}
 	if size > MaxDefinitionBytes {
 		add("", "the definition has %d bytes; at most %d are allowed", size, MaxDefinitionBytes)
-	} else if _, err := compileAll(meter, definition, add); err != nil {
+	} else if _, err := compileAll(meter, "on.", definition.On, add); err != nil {
 		return err
-	} else if _, err := compileCommands(meter, definition, add); err != nil {
+	} else if _, err := compileCommands(meter, definition, nil, add); err != nil {
 		return err
 	}
 	switch len(wrong) {
@@ -156,22 +156,22 @@ func check(meter *expr.Meter, definition Definition) error {
 	return sum
 }
 
-// compileAll compiles a definition's expressions, and calls wrong for each that does not compile. The result is
-// meaningless if the meter ended it.
-func compileAll(meter *expr.Meter, definition Definition, wrong func(where, format string, args ...any)) (map[string]*expr.Fold, error) {
-	folds := make(map[string]*expr.Fold, len(definition.On))
-	for _, eventType := range slices.Sorted(maps.Keys(definition.On)) {
-		if !meter.SpendSource(len(definition.On[eventType])) {
+// compileAll compiles the expressions of a fold, and calls wrong for each that does not compile; prefix begins their
+// places. The result is meaningless if the meter ended it.
+func compileAll(meter *expr.Meter, prefix string, on map[string]string, wrong func(where, format string, args ...any)) (map[string]*expr.Fold, error) {
+	folds := make(map[string]*expr.Fold, len(on))
+	for _, eventType := range slices.Sorted(maps.Keys(on)) {
+		if !meter.SpendSource(len(on[eventType])) {
 			break
 		}
-		where := "on." + eventType
+		where := prefix + eventType
 		if eventType != anyType {
 			if problem, ok := errors.AsType[*domain.Error](domain.CheckType(where, eventType)); ok {
 				wrong(problem.Where, "%s", problem.Message)
 				continue
 			}
 		}
-		fold, err := expr.CompileFold(expr.ScopeAggregate, definition.On[eventType])
+		fold, err := expr.CompileFold(expr.ScopeAggregate, on[eventType])
 		if _, ok := errors.AsType[*expr.CompileError](err); ok {
 			wrong(where, "%s", err)
 			continue

@@ -36,34 +36,39 @@ type fold struct {
 
 // compile compiles a stored definition. The result is meaningless if the meter ended it.
 func compile(meter *expr.Meter, definition Definition, upcasters *upcasting.Set) (*fold, error) {
-	f := &fold{
-		snapshotEvery: cmp.Or(definition.SnapshotEvery, DefaultSnapshotEvery),
-		tag:           tagOf(definition, upcasters), initial: expr.NewObject(nil), upcasters: upcasters, upcast: make(map[string]struct{}),
-	}
-	var err error
-	if len(definition.Initial) > 0 {
-		if f.initial, err = expr.ParseDocument(definition.Initial); err != nil {
-			return nil, domain.Errorf(domain.CodeInvalidDefinition, "initial", "%s", err)
-		}
-	}
-	for _, upcaster := range upcasters.Upcasters(definition.Folds) {
-		f.upcast[upcaster.Type] = struct{}{}
-	}
 	// What was stored did compile, but a new release of the language may refuse what an older one accepted.
 	var wrong *domain.Error
 	add := func(where, format string, args ...any) {
 		wrong = domain.Errorf(domain.CodeInvalidDefinition, where, format, args...)
 	}
-	if f.on, err = compileAll(meter, definition, add); err != nil {
+	f, err := compileFold(meter, "", definition, upcasters, add)
+	if err != nil {
 		return nil, err
 	}
-	if f.commands, err = compileCommands(meter, definition, add); err != nil {
+	f.snapshotEvery = cmp.Or(definition.SnapshotEvery, DefaultSnapshotEvery)
+	if f.commands, err = compileCommands(meter, definition, upcasters, add); err != nil {
 		return nil, err
 	}
 	if wrong != nil {
 		return nil, wrong
 	}
 	return f, nil
+}
+
+// compileFold compiles what a definition does with events, and calls wrong for each of its problems; prefix begins their
+// places. The result is meaningless if there are any, or if the meter ended it.
+func compileFold(meter *expr.Meter, prefix string, definition Definition, upcasters *upcasting.Set, wrong func(where, format string, args ...any)) (f *fold, err error) {
+	f = &fold{tag: tagOf(definition, upcasters), initial: expr.NewObject(nil), upcasters: upcasters, upcast: make(map[string]struct{})}
+	if len(definition.Initial) > 0 {
+		if f.initial, err = expr.ParseDocument(definition.Initial); err != nil {
+			wrong(prefix+"initial", "%s", err)
+		}
+	}
+	for _, upcaster := range upcasters.Upcasters(definition.Folds) {
+		f.upcast[upcaster.Type] = struct{}{}
+	}
+	f.on, err = compileAll(meter, prefix+"on.", definition.On, wrong)
+	return f, err
 }
 
 // next returns the state after an event. A nil state means that the previous fold gave null: the next event starts from

@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"sync"
+	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
@@ -9,8 +10,8 @@ import (
 	"github.com/manifold-es/manifold/expr"
 )
 
-// hotStates remembers the states of streams that commands were sent to, so that the next command needs no read. A
-// remembered state may be old; the append that follows from it fails then. It is safe for concurrent use.
+// hotStates remembers the states of streams that commands were sent to, and of boundaries, so that the next command needs
+// no read. A boundary's version is a position. A remembered state may be old; the append that follows from it fails then. It is safe for concurrent use.
 //
 // Tenants share the memory. When it is full, a few tenants are compared, and the largest of them loses the state that it
 // has used least recently.
@@ -32,6 +33,7 @@ type hotState struct {
 	tag     string
 	version int64
 	state   *expr.Object // nil: the last fold gave null
+	since   time.Time    // of a boundary: when it was folded from its first event
 }
 
 const (

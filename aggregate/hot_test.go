@@ -32,7 +32,7 @@ func TestHotStatesStayWithinTheirLimit(t *testing.T) {
 			default:
 				version := rapid.Int64Range(1, 9).Draw(r, "version")
 				size := rapid.SampledFrom([]int{1, 100, 500, maxHotState + 1}).Draw(r, "size")
-				h.put(key, hotState{"tag", version, expr.NewObject(map[string]expr.Value{"text": expr.String(strings.Repeat("x", size))})})
+				h.put(key, hotState{tag: "tag", version: version, state: expr.NewObject(map[string]expr.Value{"text": expr.String(strings.Repeat("x", size))})})
 				if size > maxHotState {
 					delete(last, key)
 				} else if version >= last[key] {
@@ -72,9 +72,9 @@ func TestHotStatesAreShared(t *testing.T) {
 	h := newHotStates(100_000)
 	quiet, greedy := domain.NewTenantID(), domain.NewTenantID()
 	state := expr.NewObject(map[string]expr.Value{"n": expr.Int(1)})
-	h.put(streamKey{quiet, "a-1"}, hotState{"tag", 1, state})
+	h.put(streamKey{quiet, "a-1"}, hotState{tag: "tag", version: 1, state: state})
 	for n := range 5000 {
-		h.put(streamKey{greedy, fmt.Sprintf("a-%d", n)}, hotState{"tag", 1, state})
+		h.put(streamKey{greedy, fmt.Sprintf("a-%d", n)}, hotState{tag: "tag", version: 1, state: state})
 	}
 	if _, ok := h.get(streamKey{quiet, "a-1"}, "tag"); !ok {
 		t.Error("the other tenant's state was pushed out")

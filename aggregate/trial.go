@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/manifold-es/manifold/budget"
@@ -78,13 +79,26 @@ func (t *Trial) Run(ctx context.Context, id string, events []domain.Event, comma
 		return TrialResult{}, domain.Errorf(domain.CodeInvalidRequest, "given", "there are %d events; at most %d are allowed", len(events), MaxTrialEvents)
 	}
 	err = t.work(ctx, func(meter *expr.Meter) error {
-		state, err := t.foldAll(meter, events, &result)
+		state, version, err := t.foldAll(meter, stream, events, &result)
 		if err != nil || command == nil || len(result.Steps) > 0 && result.Steps[len(result.Steps)-1].Fault != nil {
 			return err
 		}
 		sent := Command{Stream: stream, Name: command.Name, Data: command.Data, Metadata: command.Metadata, DryRun: true, Explain: true}
-		version := int64(len(events))
-		d, err := t.fold.decide(meter, &sent, version, state, command.Now, command.UUID)
+		on := known{fold: t.fold, version: version, state: state}
+		in, err := t.fold.inputs(meter, &sent, on, command.Now, command.UUID)
+		if err != nil {
+			return err
+		}
+		if on.bounds, err = t.fold.bounds(meter, &sent, in); err != nil {
+			return err
+		}
+		for i := range on.bounds {
+			b := &on.bounds[i]
+			if err := b.foldSlice(meter, slices.DeleteFunc(slices.Clone(events), func(e domain.Event) bool { return !b.query.Matches(e.Type, e.Tags) })); err != nil {
+				return err
+			}
+		}
+		d, err := t.fold.decide(meter, &sent, on, command.Now, command.UUID)
 		if err != nil {
 			return err
 		}
@@ -98,18 +112,24 @@ func (t *Trial) Run(ctx context.Context, id string, events []domain.Event, comma
 	return result, nil
 }
 
-// foldAll folds events up to the first that cannot be folded, and returns the state.
-func (t *Trial) foldAll(meter *expr.Meter, events []domain.Event, result *TrialResult) (*expr.Object, error) {
-	state, size := t.fold.initial, 0
-	var err error
+// foldAll folds a stream's events up to the first that cannot be folded, and returns its state and version. Events of
+// other streams change nothing.
+func (t *Trial) foldAll(meter *expr.Meter, stream string, events []domain.Event, result *TrialResult) (state *expr.Object, version int64, err error) {
+	state = t.fold.initial
+	size := 0
 	if result.State, err = encode(state); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	for _, event := range events {
 		if !meter.SpendBytes(len(event.Data) + len(event.Metadata)) {
-			return state, nil // Work returns the reason
+			return state, version, nil // Work returns the reason
 		}
-		step := TrialStep{Event: event}
+		step := TrialStep{Event: event, State: result.State}
+		if event.Stream != stream {
+			result.Steps = append(result.Steps, step)
+			continue
+		}
+		version++
 		after, err := t.fold.next(meter, state, event)
 		if err == nil {
 			meter.SpendBytes(expr.Size(value(after)))
@@ -119,19 +139,19 @@ func (t *Trial) foldAll(meter *expr.Meter, events []domain.Event, result *TrialR
 			}
 		}
 		if fault, ok := errors.AsType[*domain.Error](err); ok {
-			step.Fault = fault
+			step.Fault, step.State = fault, nil
 			result.Steps = append(result.Steps, step)
-			return state, nil
+			return state, version, nil
 		} else if err != nil {
-			return state, err
+			return state, version, err
 		}
 		if size += len(event.Data) + len(step.State); size > maxTrialBytes {
-			return state, domain.Errorf(domain.CodeTooLarge, "given", "at event %d the events and their states exceed %d bytes; use fewer events", event.Version, maxTrialBytes)
+			return state, version, domain.Errorf(domain.CodeTooLarge, "given", "at event %d the events and their states exceed %d bytes; use fewer events", event.Version, maxTrialBytes)
 		}
 		state, result.State = after, step.State
 		result.Steps = append(result.Steps, step)
 	}
-	return state, nil
+	return state, version, nil
 }
 
 // work computes within the limits of a request.

@@ -85,7 +85,7 @@ func TestTrialsAreBounded(t *testing.T) {
 	if len(got.Steps) != 2 || got.Steps[1].Fault == nil || got.Outcome != nil || string(got.State) != `{"balance":2,"open":true}` {
 		t.Errorf("after a fault: %+v", got)
 	}
-	costly, err := NewTrial(t.Context(), Definition{Category: "a", On: map[string]string{
+	costly, err := NewTrial(t.Context(), Definition{Category: "account", On: map[string]string{
 		"*": `{'done': lists.range(900).all(x, lists.range(100).all(y, x + y >= 0))}`,
 	}}, nil)
 	must(t, err)

@@ -100,7 +100,7 @@ func (s operations) PreviewProjection(ctx context.Context, caller access.Caller,
 func givenEvents(given []openapi.GivenEvent) (events []folding.GivenEvent, err error) {
 	events = make([]folding.GivenEvent, len(given))
 	for i, e := range given {
-		events[i] = folding.GivenEvent{Stream: e.Stream, Type: e.Type, Data: e.Data, Metadata: e.Metadata, OccurredAt: value(e.OccurredAt).Time}
+		events[i] = folding.GivenEvent{Stream: e.Stream, Type: e.Type, Data: e.Data, Metadata: e.Metadata, Tags: e.Tags, OccurredAt: value(e.OccurredAt).Time}
 		if e.Id != "" {
 			if events[i].ID, err = parseAt(fmt.Sprintf("source.events[%d].id", i), e.Id, domain.ParseEventID); err != nil {
 				return nil, err

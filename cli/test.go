@@ -31,8 +31,8 @@ Examples have the name of their projection's file: order-summary.test.yaml belon
         documents:
           order-1: {customer: c-17, status: placed, total: 25, items: [A-1]}
 
-Examples of an aggregate have the name of its file: account.test.yaml belongs to account.yaml. They have events of one stream, and a
-command with what it must decide, or the state that the events must make:
+Examples of an aggregate have the name of its file: account.test.yaml belongs to account.yaml. They have events, and a command with
+what it must decide, or the state that the events must make. For the command's boundary, events may have a stream and tags:
 
     cases:
       - name: a withdrawal takes what is there

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,16 +20,18 @@ import (
 // aggregateExample is a case of an aggregate's file of examples.
 type aggregateExample struct {
 	Name  string            `json:"name"`
-	Given []json.RawMessage `json:"given"` // events of the stream: exampleEvent
+	Given []json.RawMessage `json:"given"` // exampleEvent
 	When  json.RawMessage   `json:"when"`  // exampleCommand
 	Then  json.RawMessage   `json:"then"`  // a list of wantedEvent, or wantedEnd; needs When
 	State json.RawMessage   `json:"state"` // expected after Given
 }
 
 type exampleEvent struct {
+	Stream   string          `json:"stream"` // default: the command's
 	Type     string          `json:"type"`
 	Data     json.RawMessage `json:"data"`
 	Metadata json.RawMessage `json:"metadata"`
+	Tags     []string        `json:"tags"`
 }
 
 type exampleCommand struct {
@@ -47,11 +50,12 @@ type wantedEnd struct {
 	Nothing  bool   `json:"nothing"`
 }
 
-// wantedEvent is an expected event: {Withdrawn: {amount: 5}}, also with stream and metadata.
+// wantedEvent is an expected event: {Withdrawn: {amount: 5}}, also with stream, metadata and tags.
 type wantedEvent struct {
 	kind           string
 	data, metadata json.RawMessage // metadata: nil: not checked
 	stream         string          // empty: that of the command
+	tags           []string        // nil: not checked
 }
 
 // The variables of examples, unless they say otherwise. They are fixed, so that an example is decided alike on any day.
@@ -188,7 +192,7 @@ func (x *aggregateExamples) run(ctx context.Context, one *aggregateExample) {
 	}
 }
 
-// given returns the given events of a stream.
+// given returns the given events, those without a stream as of this one.
 func (x *aggregateExamples) given(list []json.RawMessage, stream string) []domain.Event {
 	events := make([]folding.GivenEvent, len(list))
 	for i, text := range list {
@@ -196,7 +200,7 @@ func (x *aggregateExamples) given(list []json.RawMessage, stream string) []domai
 		if err := x.decode(text, &event, fmt.Sprintf("%s.given[%d]", x.where, i)); err != nil {
 			x.failures = append(x.failures, err)
 		}
-		events[i] = folding.GivenEvent{Stream: stream, Type: event.Type, Data: event.Data, Metadata: event.Metadata, RecordedAt: exampleNow}
+		events[i] = folding.GivenEvent{Stream: cmp.Or(event.Stream, stream), Type: event.Type, Data: event.Data, Metadata: event.Metadata, Tags: event.Tags, RecordedAt: exampleNow}
 	}
 	if len(events) == 0 || len(x.failures) > 0 {
 		return nil
@@ -267,6 +271,9 @@ func (x *aggregateExamples) compareEvents(then json.RawMessage, stream string, g
 		if want := cmp.Or(want.stream, stream); is.Stream != want {
 			x.fail(place, "event %d, %s, is for %s, want %s", i, is.Type, is.Stream, want)
 		}
+		if slices.Sort(want.tags); want.tags != nil && !slices.Equal(is.Tags, want.tags) {
+			x.fail(place, "event %d, %s, has the tags %q, want %q", i, is.Type, is.Tags, want.tags)
+		}
 		for _, difference := range folding.Differences(is.Data, want.data) {
 			x.fail(place, "event %d, %s: %s", i, is.Type, difference)
 		}
@@ -292,6 +299,10 @@ func readWanted(fields map[string]json.RawMessage) (want wantedEvent, err error)
 			}
 		case name == "metadata":
 			want.metadata = value
+		case name == "tags":
+			if json.Unmarshal(value, &want.tags) != nil {
+				err = errors.New("tags: expected a list of strings")
+			}
 		case want.kind != "":
 			return want, errors.New("it names several event types; expected one, such as {ItemAdded: {sku: A-1}}")
 		default:

@@ -2,6 +2,7 @@ package expr
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"cel.dev/cel-go/common/types"
@@ -16,13 +17,20 @@ type Inputs struct {
 	Now      time.Time // now: of the request
 	ID       string    // id: the stream's name after its category
 	UUID     string    // uuid: of the request
+	Boundary *Object   // boundary: the states of the command's boundary, by name; nil: none
 	Item     Value     // item, in ScopeItem
 }
 
 // values are the values of the variables by slot.
-func (in *Inputs) values() [7]Value {
-	return [...]Value{in.State, in.Command, in.Metadata, timestamp(in.Now), String(in.ID), String(in.UUID), in.Item}
+func (in *Inputs) values() [8]Value {
+	boundary := in.Boundary
+	if boundary == nil {
+		boundary = noObject
+	}
+	return [...]Value{in.State, in.Command, in.Metadata, timestamp(in.Now), String(in.ID), String(in.UUID), boundary, in.Item}
 }
+
+var noObject = NewObject(nil)
 
 // Gives is the kind of value that a decision's expression must give.
 type Gives int
@@ -52,6 +60,7 @@ type Decision struct {
 	compiled
 	gives Gives
 	paths []Path
+	reads uint // the slots of the variables that it reads
 }
 
 // CompileDecision compiles an expression; scope is ScopeCommand or ScopeItem. Errors are those of Compile; an expression
@@ -71,7 +80,14 @@ func CompileDecision(scope Scope, want Gives, source string) (*Decision, error) 
 		at.Source = source
 		return nil, at
 	}
-	return &Decision{compiled{c.program(root, source)}, want, pathsOf(c.ast.Expr(), scope.variables())}, nil
+	paths, reads := pathsOf(c.ast.Expr(), scope.variables())
+	return &Decision{compiled{c.program(root, source)}, want, paths, reads}, nil
+}
+
+// Reads reports whether the expression reads a variable.
+func (d *Decision) Reads(variable string) bool {
+	slot := slices.Index(d.program.scope.variables(), variable)
+	return slot >= 0 && d.reads&(1<<slot) != 0
 }
 
 // Eval evaluates the expression; meter may end it. The result is of the wanted kind and has only JSON's kinds. The

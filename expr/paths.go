@@ -20,6 +20,9 @@ type Path struct {
 	fields   []string
 }
 
+// Fields returns the fields after the variable. The caller must not change them.
+func (p *Path) Fields() []string { return p.fields }
+
 // String returns the path as an expression: state.customer.name, state["first name"].
 func (p *Path) String() string { return p.text }
 
@@ -42,11 +45,11 @@ func (p *Path) Find(in *Inputs) (value Value, found bool) {
 // order in the text, and at most MaxPaths. A variable that is used as a whole is a path without fields.
 func (d *Decision) Paths() []Path { return d.paths }
 
-// pathsOf derives the paths from the syntax tree.
-func pathsOf(root ast.Expr, variables []string) []Path {
+// pathsOf derives the paths from the syntax tree, and which variables are read, by slot.
+func pathsOf(root ast.Expr, variables []string) (paths []Path, reads uint) {
 	w := pathWalk{variables: variables}
 	w.visit(root)
-	return slices.Clip(w.paths)
+	return slices.Clip(w.paths), w.reads
 }
 
 // pathWalk is a walk through a syntax tree.
@@ -54,14 +57,13 @@ type pathWalk struct {
 	variables []string
 	local     []string // names that macros have declared, which may hide variables
 	paths     []Path
+	reads     uint
 }
 
 func (w *pathWalk) visit(e ast.Expr) {
-	if len(w.paths) == MaxPaths {
-		return
-	}
 	if p, ok := w.path(e); ok {
-		if !slices.ContainsFunc(w.paths, func(other Path) bool { return other.text == p.text }) {
+		w.reads |= 1 << p.variable
+		if len(w.paths) < MaxPaths && !slices.ContainsFunc(w.paths, func(other Path) bool { return other.text == p.text }) {
 			w.paths = append(w.paths, p)
 		}
 		return

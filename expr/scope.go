@@ -56,4 +56,4 @@ func (s Scope) variables() []string {
 }
 
 // commandVariables are the variables of ScopeCommand, in the order of Inputs.
-var commandVariables = []string{"state", "command", "metadata", "now", "id", "uuid"}
+var commandVariables = []string{"state", "command", "metadata", "now", "id", "uuid", "boundary"}

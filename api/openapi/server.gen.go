@@ -236,12 +236,33 @@ type Command struct {
 	Metadata JSONObject `json:"metadata,omitempty"`
 }
 
+// CommandBoundary Events of any streams that a command depends on, and their fold, which its expressions see as `boundary.NAME`.
+type CommandBoundary struct {
+	// Query An event matters if any item matches it.
+	Query []struct {
+		// Types The event is of one of these types; without them, of one in `on`.
+		Types *[]EventType `json:"types,omitempty"`
+
+		// Tags An expression of `command`, `metadata`, `id`, `now`, `uuid` and `state` that gives a list of 1 to 10 tags. The event has all of them.
+		Tags string `json:"tags"`
+	} `json:"query"`
+
+	// Initial Before the first event.
+	Initial JSONObject `json:"initial,omitempty"`
+
+	// On Expressions of `state` and `event` by event type, as of the aggregate.
+	On map[string]string `json:"on"`
+}
+
 // CommandDefinition defines model for CommandDefinition.
 type CommandDefinition struct {
 	Description *string `json:"description,omitempty"`
 
 	// Input A JSON Schema of the data; without it any object is accepted.
 	Input json.RawMessage `json:"input,omitempty"`
+
+	// Boundary The command depends on these as well. If one changes before its events are appended, it is decided again.
+	Boundary *map[string]CommandBoundary `json:"boundary,omitempty"`
 
 	// Require The first condition that does not hold rejects the command.
 	Require *[]struct {
@@ -255,7 +276,7 @@ type CommandDefinition struct {
 		Message *string `json:"message,omitempty"`
 	} `json:"require,omitempty"`
 
-	// Emit The events, in this order. Each entry has one event type with an expression that gives the event's data, or null for no event. It may also have the expressions `if` (true or false), `each` (a list: one event for each `item`), `stream` (the name of another stream; at least one event must be for the command's own) and `metadata` (an object, added to the command's).
+	// Emit The events, in this order. Each entry has one event type with an expression that gives the event's data, or null for no event. It may also have the expressions `if` (true or false), `each` (a list: one event for each `item`), `stream` (the name of another stream; at least one event must be for the command's own, unless the command has a `boundary` and does not read `state`), `metadata` (an object, added to the command's) and `tags` (a list of strings).
 	Emit []map[string]string `json:"emit"`
 }
 
@@ -442,9 +463,10 @@ type DecidedEvent struct {
 	Type   string `json:"type"`
 
 	// Id Missing in a dry run.
-	Id       string `json:"id,omitempty"`
-	Version  int64  `json:"version,omitempty"`
-	Position int64  `json:"position,omitempty"`
+	Id       string   `json:"id,omitempty"`
+	Version  int64    `json:"version,omitempty"`
+	Position int64    `json:"position,omitempty"`
+	Tags     []string `json:"tags,omitempty"`
 
 	// Data In a dry run.
 	Data json.RawMessage `json:"data,omitempty"`
@@ -786,6 +808,7 @@ type GivenEvent struct {
 	// Data Any JSON value.
 	Data       JSON            `json:"data"`
 	Metadata   json.RawMessage `json:"metadata,omitempty"`
+	Tags       []string        `json:"tags,omitempty"`
 	OccurredAt *Time           `json:"occurredAt,omitempty"`
 }
 

@@ -144,6 +144,9 @@ func AppendOutcome(b []byte, outcome aggregate.Outcome, dryRun bool) []byte {
 		b = append(b, `","type":"`...)
 		b = append(b, event.Type...)
 		b = append(b, '"')
+		if event.Tags != nil {
+			b = appendTags(append(b, `,"tags":`...), event.Tags)
+		}
 		if dryRun {
 			b = append(append(b, `,"data":`...), event.Data...)
 			if event.Metadata != nil {

@@ -29,7 +29,8 @@ type GivenEvent struct {
 	Type       string
 	Data       json.RawMessage
 	Metadata   json.RawMessage // may be nil
-	OccurredAt time.Time       // zero: none
+	Tags       []string
+	OccurredAt time.Time // zero: none
 	RecordedAt time.Time       // zero: OccurredAt, or now if that is zero too
 }
 
@@ -67,6 +68,10 @@ func GivenEvents(where string, given []GivenEvent) ([]domain.Event, error) {
 			return nil, err
 		}
 		if err := domain.CheckType(at+".type", e.Type); err != nil {
+			return nil, err
+		}
+		var err error
+		if e.Tags, err = domain.CheckTags(at+".tags", slices.Clone(g.Tags)); err != nil {
 			return nil, err
 		}
 		for part, text := range map[string]json.RawMessage{"data": e.Data, "metadata": e.Metadata} {
