@@ -98,6 +98,7 @@ func FuzzCommand(f *testing.F) {
 		{`{"require":[{"if":"state.n < 10","reject":"full","message":"\"at \" + string(now)"}],"emit":[{"A":"{'n': state.n + 1}"}]}`, `{"data":{},"metadata":{"u":1}}`, "1"},
 		{`{"emit":[{"each":"command.list","if":"item != 2","A":"{'item': item, 'uuid': uuid}","metadata":"{'id': id}"},{"stream":"\"other-\" + id","B":"null"}]}`, `{"data":{"list":[1,2,"x",null,[1]]}}`, "a-b"},
 		{`{"emit":[{"A":"command.list.map(a, command.list.map(b, command.list.map(c, [a, b, c])))"}]}`, `{"data":{"list":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20]}}`, "1"},
+		{`{"boundary":{"b":{"query":[{"tags":"['t:' + command.t]"}],"initial":{"n":0},"on":{"A":"merge(state, {'n': state.n + 1})"}}},"require":[{"if":"boundary.b.n < 2","reject":"many"}],"emit":[{"A":"{}","tags":"['t:' + command.t, id]"}]}`, `{"data":{"t":"x"}}`, "1"},
 		{`{"emit":[{"A":"1/0"}]}`, `{"data":{}}`, "1"}, {`{"emit":[{"A":"state.missing"}]}`, `{"data":[]}`, "%2e"}, {`{"emit":[{"stream":"command.to","A":"{}"},{"A":"{}"}]}`, `{"data":{"to":"$all"}}`, "1"},
 		{`{"require":[{"if":"command","reject":"r"}],"emit":[{"A":"\"\\u0000\""}]}`, `{"data":{"a":"\u0000"}}`, "1"}, {`{"emit":[]}`, ``, ""}, {`{"emit":[{"if":"true"}]}`, `{}`, "1"}, {`{"input":{"type":"string"},"emit":[{"A":"command"}]}`, `{"data":{}} {}`, "1"},
 		{`{"emit":[{"A":"{'t': now + duration(command.d)}"}]}`, `{"data":{"d":"1e99h"}}`, "1"}, {`{"emit":[{"each":"[1, 2].map(x, command)","A":"item"}]}`, `{"data":{"a":1e400}}`, "1"}, {`nul`, `{"data":{"a":` + "\xff" + `}}`, "\xff"},

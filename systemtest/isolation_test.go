@@ -133,7 +133,7 @@ func text(format string) func(*side) string {
 // tries has every operation of the contract. They are called in the order of sequence, for one side and then the other.
 var tries = map[string]try{
 	"appendToStream":          {body: text(`[` + sharedEvent + `]`), status: []int{201, 200}},
-	"append":                  {body: text(`{"streams":[{"stream":"order-2","expectedVersion":"none","events":[{"id":"0190d3a4-5b6c-7def-8123-456789abcde1","type":"Placed","data":{"by":%q}}]}]}`), status: []int{201}},
+	"append":                  {body: text(`{"streams":[{"stream":"order-2","expectedVersion":"none","events":[{"id":"0190d3a4-5b6c-7def-8123-456789abcde1","type":"Placed","data":{"by":%q},"tags":["shared"]}]}],"condition":{"failIfEventsMatch":{"items":[{"tags":["shared"]}]}}}`), status: []int{201}},
 	"publish":                 {body: text(`{"id":"0190d3a4-5b6c-7def-8123-456789abcde2","topic":"order","key":"1","payload":{"by":%q}}`), status: []int{201}},
 	"readEvent":               {status: []int{200}, own: true},
 	"readLatest":              {query: "?keys=1,2", status: []int{200}, own: true},
@@ -141,12 +141,13 @@ var tries = map[string]try{
 	"importEvents":            {query: "?name=same", body: text(`{"stream":"order-3","type":"Placed","data":{"by":%q}}` + "\n"), status: []int{200}},
 	"readStream":              {status: []int{200}, own: true},
 	"readAll":                 {accept: "application/x-ndjson", status: []int{200}, own: true},
-	"readByQuery":             {body: text(`{"query":{"items":[{}]}}`), status: []int{200}, own: true},
+	"readByQuery":             {body: text(`{"query":{"items":[{"tags":["shared"]}]}}`), status: []int{200}, own: true},
 	"readCategory":            {status: []int{200}, own: true},
 	"exportEvents":            {status: []int{200}, own: true},
 	"listStreams":             {status: []int{200}},
 	"getStreamMetadata":       {status: []int{200}},
-	"putAggregate":            {body: text(`{"initial":{"mark":%q},"on":{"*":"merge(state, {'last': event.data.by})"},"commands":{"Place":{"emit":[{"Placed":"command"}]}}}`), status: []int{200}, own: true},
+	"putAggregate":            {body: text(`{"initial":{"mark":%q},"on":{"*":"merge(state, {'last': event.data.by})"},"commands":{"Place":{` +
+		`"boundary":{"all":{"query":[{"tags":"['shared']"}],"initial":{"by":""},"on":{"Placed":"merge(state, {'by': event.data.by})"}}},"emit":[{"Placed":"merge(command, {'seen': boundary.all.by, 'was': state.mark})"}]}}}`), status: []int{200}, own: true},
 	"sendCommand":             {body: text(`{"data":{"by":%q}}`), status: []int{200}, own: true},
 	"sendCommands":            {body: text(`{"commands":[{"stream":"order-4","command":"Place","data":{"by":%q}}]}`), status: []int{200}, own: true},
 	"getAggregate":            {status: []int{200}, own: true},
