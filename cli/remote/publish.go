@@ -92,7 +92,7 @@ nothing, and prints the position of the first one. Set the service's key in MANI
 	flags.StringVar(&f.kind, "type", "", "the event's type (default: the topic)")
 	flags.StringVar(&f.id, "id", "", "the event's id, a UUID (default: a new one)")
 	flags.StringArrayVar(&f.headers, "header", nil, "NAME=VALUE, kept in the metadata; may be repeated")
-	flags.StringArrayVar(&f.tags, "tag", nil, "kept in the metadata; may be repeated")
+	flags.StringArrayVar(&f.tags, "tag", nil, "a tag of the event, such as course:c1; may be repeated")
 	flags.StringVar(&f.cause, "caused-by", "", "the id of the event that caused this one")
 	flags.StringVar(&f.sid, "sid", "", "the id of the session")
 	flags.StringVar(&f.at, "ts", "", "when it happened, as RFC 3339")
