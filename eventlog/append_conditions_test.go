@@ -90,7 +90,7 @@ func TestTagsAreKept(t *testing.T) {
 	}
 }
 
-// A read that has to look at many events stops, and says where; going on from there finds the rest.
+// A read that has to look at many events stops, and says where; a read that continues there finds the rest.
 func TestReadMatchingStops(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)

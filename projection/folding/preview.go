@@ -31,7 +31,7 @@ type GivenEvent struct {
 	Metadata   json.RawMessage // may be nil
 	Tags       []string
 	OccurredAt time.Time // zero: none
-	RecordedAt time.Time       // zero: OccurredAt, or now if that is zero too
+	RecordedAt time.Time // zero: OccurredAt, or now if that is zero too
 }
 
 // PreviewStep is the effect of one event.
