@@ -297,7 +297,7 @@ func (s *sending) read(ctx context.Context, b *bound, upTo int64) error {
 		if events > maxBoundaryEvents || reads == maxBoundaryReads {
 			return domain.Errorf(domain.CodeTooCostly, "boundary."+b.name, "too many events have to be read, %d of which match; at most %d may: use rarer tags", events, maxBoundaryEvents)
 		}
-		slice, stopped, err := s.states.events.ReadMatching(ctx, s.tenant, q)
+		slice, next, err := s.states.events.ReadMatching(ctx, s.tenant, q)
 		if err != nil {
 			return err
 		}
@@ -305,13 +305,8 @@ func (s *sending) read(ctx context.Context, b *bound, upTo int64) error {
 			return err
 		}
 		events += len(slice)
-		switch {
-		case stopped > 0:
-			q.After = stopped
-		case len(slice) > 0:
-			q.After = slice[len(slice)-1].Position
-		default:
-			q.After = upTo
+		if q.After = next; next == 0 {
+			break
 		}
 	}
 	b.position = max(b.position, upTo)

@@ -59,21 +59,17 @@ func (s *Server) readByQuery(c echo.Context, caller access.Caller) error {
 	next := func(ctx context.Context, limit, maxBytes int) ([]domain.Event, error) {
 		for ; !done && q.After+1 < q.Before && (form.Lines || reads < pageReads); reads++ {
 			q.Limit, q.MaxBytes = limit, maxBytes
-			events, stopped, err := s.config.Log.ReadMatching(ctx, caller.Tenant, q)
+			events, next, err := s.config.Log.ReadMatching(ctx, caller.Tenant, q)
 			if err != nil {
 				return nil, err
 			}
-			last := stopped
-			if stopped == 0 && len(events) > 0 {
-				last = events[len(events)-1].Position
-			}
 			switch {
-			case last == 0:
+			case next == 0:
 				done = true
 			case q.Direction == domain.Backward:
-				q.Before = last
+				q.Before = next
 			default:
-				q.After = last
+				q.After = next
 			}
 			if len(events) > 0 {
 				return events, nil

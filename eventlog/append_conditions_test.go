@@ -112,14 +112,14 @@ func TestReadMatchingStops(t *testing.T) {
 	for _, direction := range []domain.Direction{domain.Forward, domain.Backward} {
 		ask, found, asked := domain.MatchQuery{Query: q, Limit: 1000, Direction: direction}, []int64{}, 0
 		for {
-			events, stopped, err := s.ReadMatching(t.Context(), tenant, ask)
+			events, next, err := s.ReadMatching(t.Context(), tenant, ask)
 			tablestest.Must(t, err)
 			found = append(found, positionsOf(events)...)
-			if asked++; stopped == 0 {
+			if asked++; next == 0 {
 				break
 			}
-			if ask.After = stopped; direction == domain.Backward {
-				ask.After, ask.Before = 0, stopped
+			if ask.After = next; direction == domain.Backward {
+				ask.After, ask.Before = 0, next
 			}
 		}
 		if direction == domain.Backward {
@@ -172,8 +172,8 @@ func TestConditionsModel(t *testing.T) {
 					slices.Reverse(want)
 				}
 				want = want[:min(len(want), q.Limit)]
-				got, stopped, err := process.ReadMatching(ctx, tenant, q)
-				if err != nil || stopped != 0 || !slices.Equal(positionsOf(got), positionsOf(want)) {
+				got, next, err := process.ReadMatching(ctx, tenant, q)
+				if err != nil || (next != 0) != (len(got) == q.Limit) || !slices.Equal(positionsOf(got), positionsOf(want)) {
 					t.Fatalf("%+v finds %v, %v; want %v", q, positionsOf(got), err, positionsOf(want))
 				}
 				continue

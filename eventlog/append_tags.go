@@ -51,9 +51,9 @@ func (n *newestTagged) put(tag string, position int64) {
 // forget forgets the tags. Nothing is known of those up to the position.
 func (n *newestTagged) forget(head int64) { *n = newestTagged{floor: head} }
 
-// tagsSQL returns the tags of an event, of the events table as e, joined by spaces; null if it has none.
+// tagsSQL returns the tags of an event of the tenant $1, of the events table as e, joined by spaces; null if it has none.
 const tagsSQL = `case when e.tagged then (
-				select array_to_string(t.tags, ' ') from event_tags as t where t.tenant_id = e.tenant_id and t.position = e.position) end`
+				select array_to_string(t.tags, ' ') from event_tags as t where t.tenant_id = $1::uuid and t.position = e.position) end`
 
 // tagsOf splits what tagsSQL returns.
 func tagsOf(b []byte) []string {

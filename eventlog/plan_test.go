@@ -25,7 +25,7 @@ func TestPlans(t *testing.T) {
 		{SQL: matchingBackward, Args: "$TENANT, 0, 30000, 100, '{all}', '{Common}', 100000", Pages: 900},
 		{SQL: matchingForward, Args: "$TENANT, 0, 9223372036854775807, 10, '{own-30000,tag-8,all tag-8,\"\"}', '{Common,\"\",Common,\"\"}', 100000", Pages: 1000},
 		{SQL: matchingForward, Args: "$TENANT, 0, 9223372036854775807, 100, '{all own-30000}', '{\"\"}', 100000", Pages: 350},
-		{SQL: readConditions, Args: "$TENANT, '{59000}', '{all}', '{\"\"}', '{10000}'", Pages: 150},
+		{SQL: readConditions, Args: "$TENANT, '{59000}', '{all}', '{\"\"}', '{10000}'", Pages: 300},
 		{SQL: readConditions, Args: "$TENANT, '{0}', '{own-30000}', '{Common}', '{10000}'", Pages: 30},
 		{SQL: readConditions, Args: "$TENANT, '{0,0}', '{none,all none}', '{\"\",\"\"}', '{10000,10000}'", Pages: 80},
 		{SQL: readConditions, Args: "$TENANT, '{0}', '{all}', '{None}', '{900}'", Pages: 100},

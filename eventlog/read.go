@@ -130,7 +130,7 @@ func (s *Log) observeRead(events int) {
 	}
 }
 
-// EventColumns are the columns that eventReader.row expects, of the events table as e.
+// EventColumns are the columns that eventReader.row expects, of the events table as e. $1 is the tenant.
 const EventColumns = `e.event_id, e.stream_id, e.stream_version, e.position, e.event_type,
 			case when e.gap is null then e.event_data end, case when e.gap is null then e.metadata end, e.occurred_at, e.created_at,
 			` + gapSQL + `,
@@ -309,12 +309,10 @@ type eventReader struct {
 
 	events []domain.Event
 	bytes  int  // of data, metadata and tags
-	full   bool // the remaining events are left out: maxBytes was exceeded, or matching has stopped
+	full   bool // maxBytes was exceeded: the remaining events are left out
 	block  []byte
 	types  map[string]string
 	stream string // the last stream
-
-	stopped int64 // see matching
 }
 
 type eventMark struct{ events, bytes int }
@@ -322,7 +320,7 @@ type eventMark struct{ events, bytes int }
 func (r *eventReader) mark() eventMark { return eventMark{len(r.events), r.bytes} }
 
 func (r *eventReader) back(to eventMark) {
-	r.events, r.bytes, r.full, r.stopped = r.events[:to.events], to.bytes, false, 0
+	r.events, r.bytes, r.full = r.events[:to.events], to.bytes, false
 }
 
 // beyond is how many bytes of omitted events are read to reach the end of the answer. After that the connection is
