@@ -67,6 +67,7 @@ var imports = map[string][]string{
 	"upcasting":          {"domain", "expr", "budget", "eventlog", "projection/registry"},
 	"aggregate":          {"domain", "pg", "eventlog", "expr", "budget", "upcasting", "projection/registry", "schema"},
 	"schema":             {"domain", "pg", "eventlog", "expr", "budget", "upcasting"},
+	"schema/codegen":     {}, // for clients, which have only the schemas' texts
 	"erasure":            {"domain", "pg", "drivers", "tenant", "projection/registry", "delivery/webhook"},
 	"retention":          {"domain", "pg", "eventlog", "projection/registry", "delivery/group"},
 	"projection":         {"domain", "expr", "expr/filter", "budget", "drivers", "eventlog", "members", "projection/registry", "tenant", "upcasting", "fairshare", "projection/folding"},
@@ -101,7 +102,7 @@ var imports = map[string][]string{
 		"delivery/egress", "delivery/egress/nats", "delivery/egress/kafka", "retention", "erasure", "api", "api/problem",
 	},
 	"cli":        {"aggregate", "cli/doctor", "service", "domain", "config", "embedded", "listen", "migrations", "projection/folding", "telemetry"},
-	"cli/remote": {"cli", "client", "domain", "projection/folding"},
+	"cli/remote": {"cli", "client", "domain", "projection/folding", "schema/codegen"},
 	"cli/doctor": {"service", "domain", "config", "drivers", "listen", "migrations", "projection/folding", "pg", "tables"},
 	// The facade.
 	"manifold": {"cli", "service", "domain", "config", "projection/folding", "delivery/reactor", "aggregate"},
@@ -134,6 +135,7 @@ var foreign = map[string][]string{
 	"github.com/coder/websocket":    {"api"},
 	"github.com/swaggest/swgui":     {"api"},
 	"github.com/cloudevents/sdk-go": {}, // the tests' other end
+	"github.com/evanw/esbuild":      {}, // parses TypeScript in tests
 	"cel.dev":                       {"expr"},
 	"github.com/jackc/pgx": {
 		"pg", "eventlog", "tenant", "auth", "members", "aggregate", "schema", "projection/registry", "delivery/group", "delivery/webhook", "retention", "erasure",

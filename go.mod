@@ -46,6 +46,8 @@ require (
 
 require github.com/ncruces/go-strftime v1.0.0
 
+require github.com/evanw/esbuild v0.28.2
+
 require (
 	cel.dev/expr v0.25.2 // indirect
 	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect

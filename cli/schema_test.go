@@ -54,3 +54,38 @@ func TestSchemaCommands(t *testing.T) {
 	says(run(t, environ, nil, "schema", "delete", "Noted", "--yes"), 0, "")
 	says(run(t, environ, nil, "schema", "get", "Noted"), 1, "Noted has no schema")
 }
+
+func TestTypesCommand(t *testing.T) {
+	t.Parallel()
+	url, _ := serve(t)
+	environ := newTenant(t, url, "acme")
+	for _, schema := range []string{`{"type":"object","required":["text"],"properties":{"text":{"type":"string"}}}`, `{"type":"object","properties":{"text":{"type":"string"},"by":{"enum":["ann","bob"]}}}`} {
+		if o := run(t, environ, strings.NewReader(schema), "schema", "put", "Noted", "-f", "-"); o.code != 0 {
+			t.Fatal(o.err)
+		}
+	}
+	newest := must(t, environ, "types", "--lang", "typescript")
+	if !strings.Contains(newest, "export interface Noted {\n  text?: string;\n  by?: \"ann\" | \"bob\";\n}\n") || strings.Contains(newest, "NotedV1") {
+		t.Errorf("TypeScript is\n%s", newest)
+	}
+	if all := must(t, environ, "types", "--lang", "typescript", "--all-versions"); !strings.Contains(all, "export interface NotedV1 {\n  text: string;\n}\n") {
+		t.Errorf("with all versions, TypeScript is\n%s", all)
+	}
+	file := filepath.Join(t.TempDir(), "notes.go")
+	must(t, environ, "types", "--lang", "go", "--package", "notes", "--out", file)
+	text, err := os.ReadFile(file)
+	if err != nil || !strings.Contains(string(text), "package notes\n") || !strings.Contains(string(text), "type NotedBy string\n") {
+		t.Errorf("Go is\n%s%v", text, err)
+	}
+	for want, arguments := range map[string][]string{
+		"required flag":                   {},
+		`"java": expected typescript`:     {"--lang", "java"},
+		"only for --lang go":              {"--lang", "typescript", "--package", "x"},
+		"is not the name of a Go package": {"--lang", "go", "--package", "a-b"},
+		"no such file":                    {"--lang", "go", "--out", filepath.Join(t.TempDir(), "missing", "x.go")},
+	} {
+		if o := run(t, environ, nil, append([]string{"types"}, arguments...)...); o.code != 1 || !strings.Contains(o.err, want) {
+			t.Errorf("types %v ends with %+v, want %q", arguments, o, want)
+		}
+	}
+}

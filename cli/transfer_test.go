@@ -92,7 +92,7 @@ func TestImportAndExport(t *testing.T) {
 			t.Errorf("%v gives %+v", wrong, o)
 		}
 	}
-	if left, err := filepath.Glob(filepath.Join(filepath.Dir(export), ".manifold-export-*")); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(filepath.Join(filepath.Dir(export), ".manifold-*")); err != nil || len(left) > 0 {
 		t.Errorf("the export leaves %v, %v", left, err)
 	}
 }

@@ -177,10 +177,25 @@ func needed(t *testing.T, programs ...string) (path string) {
 }
 
 func runNode(t *testing.T, folder string, given []byte) []byte {
-	node, npm := needed(t, "node"), needed(t, "npm")
-	// The packages are installed next to a copy, so that the sources stay unchanged.
-	copied := t.TempDir()
-	for _, name := range []string{"package.json", "package-lock.json", ".npmrc", "follow.mjs", "node.mjs"} {
+	node := needed(t, "node")
+	copied := installPackages(t, folder, "follow.mjs", "node.mjs")
+	run := exec.CommandContext(t.Context(), node, "node.mjs", string(given))
+	run.Dir = copied
+	var stderr bytes.Buffer
+	run.Stderr = &stderr
+	out, err := output(t, run)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, stderr.Bytes())
+	}
+	return out
+}
+
+// installPackages installs a folder's packages next to a copy of the given files, so that the sources stay unchanged.
+func installPackages(t *testing.T, folder string, files ...string) (copied string) {
+	t.Helper()
+	npm := needed(t, "npm")
+	copied = t.TempDir()
+	for _, name := range append([]string{"package.json", "package-lock.json", ".npmrc"}, files...) {
 		content, err := os.ReadFile(filepath.Join(folder, name))
 		if err != nil {
 			t.Fatal(err)
@@ -196,15 +211,7 @@ func runNode(t *testing.T, folder string, given []byte) []byte {
 	} else if err != nil {
 		t.Fatalf("install the packages: %v\n%s", err, out)
 	}
-	run := exec.CommandContext(t.Context(), node, "node.mjs", string(given))
-	run.Dir = copied
-	var stderr bytes.Buffer
-	run.Stderr = &stderr
-	out, err := output(t, run)
-	if err != nil {
-		t.Fatalf("%v\n%s", err, stderr.Bytes())
-	}
-	return out
+	return copied
 }
 
 // output runs a command to its end, for at most a minute.

@@ -40,19 +40,7 @@ file, which gets its name only when it is complete. A file whose name ends in .g
 			if file == "" || file == "-" {
 				return export(ctx, c, c.out, from, compress)
 			}
-			part, err := os.CreateTemp(filepath.Dir(file), ".manifold-export-*")
-			if err != nil {
-				return err
-			}
-			defer os.Remove(part.Name()) // if the file still exists, it is incomplete
-			err = export(ctx, c, part, from, compress)
-			if err == nil {
-				err = part.Sync()
-			}
-			if err := errors.Join(err, part.Close()); err != nil {
-				return err
-			}
-			return os.Rename(part.Name(), file)
+			return writeFile(file, 0o600, func(out io.Writer) error { return export(ctx, c, out, from, compress) })
 		}),
 	}
 	to.bind(command, "MANIFOLD_KEY")
@@ -60,6 +48,26 @@ file, which gets its name only when it is complete. A file whose name ends in .g
 	command.Flags().StringVar(&compress, "compress", "", "gzip, zstd or none (default: by the file's name)")
 	command.Flags().Int64Var(&from, "from", 1, "the first position to write")
 	return command
+}
+
+// writeFile writes a file that gets its name only when it is complete.
+func writeFile(file string, mode os.FileMode, write func(out io.Writer) error) error {
+	part, err := os.CreateTemp(filepath.Dir(file), ".manifold-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(part.Name()) // if the file still exists, it is incomplete
+	err = write(part)
+	if err == nil {
+		err = part.Chmod(mode)
+	}
+	if err == nil {
+		err = part.Sync()
+	}
+	if err := errors.Join(err, part.Close()); err != nil {
+		return err
+	}
+	return os.Rename(part.Name(), file)
 }
 
 func export(ctx context.Context, c *call, out io.Writer, from int64, compress string) error {

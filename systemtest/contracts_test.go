@@ -1,0 +1,51 @@
+package systemtest
+
+import (
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/manifold-es/manifold/embedded/pgtest"
+)
+
+// TypeScript's compiler accepts what manifold types generates, and narrows an event's data by its type.
+func TestContractsForOthers(t *testing.T) {
+	t.Parallel()
+	node := needed(t, "node")
+	folder, err := filepath.Abs(filepath.Join("testdata", "contracts"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := installPackages(t, folder, "use.ts")
+	at := inside(t, configuration(pgtest.Database(t)))
+	_, u := newTenant(t, newUser(t, at, operatorKey), "acme")
+	schemas, err := filepath.Glob("../schema/codegen/testdata/*.json") // named TYPE.VERSION.json, in order
+	if err != nil || len(schemas) == 0 {
+		t.Fatal(schemas, err)
+	}
+	for _, path := range schemas {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Base(path)
+		eventType := name[:len(name)-len(".1.json")]
+		u.must(t, http.StatusCreated, nil, "PUT", "/v1/schemas/"+eventType, []byte(`{"compatibility": "none", "schema": `+string(text)+`}`))
+	}
+	generate := exec.CommandContext(t.Context(), program(t), "types", "--lang", "typescript", "--all-versions", "--out", filepath.Join(copied, "events.ts"))
+	generate.Env = append(os.Environ(), "MANIFOLD_URL=http://"+string(at.(fixed)), "MANIFOLD_KEY="+u.key)
+	if out, err := generate.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	check := exec.CommandContext(t.Context(), node, "node_modules/typescript/bin/tsc", "--noEmit", "--strict", "--exactOptionalPropertyTypes",
+		"--target", "es2022", "--module", "nodenext", "use.ts")
+	check.Dir = copied
+	var said strings.Builder
+	check.Stderr = &said
+	if out, err := output(t, check); err != nil {
+		t.Errorf("%v\n%s%s", err, out, said.String())
+	}
+}
