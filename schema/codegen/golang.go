@@ -207,8 +207,8 @@ func (g *goFile) mergeObjects(parts []*shape) *shape {
 				before.of = &shape{kind: union, parts: []*shape{before.of, f.of}, together: true}
 			}
 		}
-		if all.rest == nil && inner.rest != nil && inner.rest.kind != nothing {
-			all.rest = inner.rest
+		if inner.rest != nil && inner.rest.kind != nothing {
+			all.rest = &shape{} // a definition's own could contain the intersection, without end
 		}
 	}
 	return all

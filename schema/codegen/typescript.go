@@ -57,7 +57,7 @@ export type EventOf<T extends EventType = EventType> = {
 	return out.Bytes(), nil
 }
 
-var errTooLong = errors.New("the schemas generate more than 32 MiB of code")
+var errTooLong = errors.New("the schemas generate more than 8 MiB of code")
 
 // writeInterface writes an interface with a property for each event type.
 func writeInterface(out *bytes.Buffer, name string, units []*unit, of func(versions []*unit) string) {
