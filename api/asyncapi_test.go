@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +21,7 @@ import (
 	"github.com/manifold-es/manifold/api/gateway"
 	"github.com/manifold-es/manifold/api/openapi"
 	"github.com/manifold-es/manifold/cloudevents"
+	"github.com/manifold-es/manifold/domain"
 )
 
 // asyncContract is asyncapi.yaml, prepared for checking messages.
@@ -42,12 +45,17 @@ type asyncMessage struct {
 
 func loadAsyncContract(t testing.TB) *asyncContract {
 	t.Helper()
+	text, err := yaml.YAMLToJSON(openapi.AsyncYAML)
+	must(t, err)
+	return readAsyncContract(t, text)
+}
+
+func readAsyncContract(t testing.TB, text []byte) *asyncContract {
+	t.Helper()
 	c := &asyncContract{
 		messages: map[string]*asyncMessage{}, ops: map[string]*asyncMessage{}, answers: map[string]string{}, sent: map[string]string{},
 		byName: map[string]object{}, compiler: jsonschema.NewCompiler(),
 	}
-	text, err := yaml.YAMLToJSON(openapi.AsyncYAML)
-	must(t, err)
 	must(t, json.Unmarshal(text, &c.doc))
 	plain, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	must(t, err)
@@ -56,11 +64,16 @@ func loadAsyncContract(t testing.TB) *asyncContract {
 	must(t, c.compiler.AddResource("asyncapi.json", plain))
 	for name, m := range member(t, c.doc, "components", "messages") {
 		message := &asyncMessage{name: name}
-		message.schema, err = c.compiler.Compile("asyncapi.json#/components/messages/" + name + "/payload")
+		place, payload := "asyncapi.json#/components/messages/"+name+"/payload", m.(object)["payload"].(object)
+		if inner, ok := payload["schema"].(object); ok && payload["schemaFormat"] != nil {
+			place, payload = place+"/schema", inner
+		}
+		message.schema, err = c.compiler.Compile(place)
 		must(t, err)
-		message.op, message.fields = fieldsOf(m.(object)["payload"].(object))
-		for _, example := range objects(m.(object)["examples"]) {
-			message.examples = append(message.examples, example["payload"].(object))
+		message.op, message.fields = fieldsOf(payload)
+		examples, _ := m.(object)["examples"].(list)
+		for _, example := range examples {
+			message.examples = append(message.examples, example.(object)["payload"].(object))
 		}
 		c.messages[name] = message
 	}
@@ -140,29 +153,31 @@ func (m *asyncMessage) check(text []byte, complete bool) error {
 	return nil
 }
 
-// The contract is well-formed: references resolve, examples match their schemas, every definition is used, and the
-// channels are those of openapi.yaml.
-func TestAsyncContractIsValid(t *testing.T) {
-	t.Parallel()
-	c := loadAsyncContract(t)
-	var walk func(place string, value any)
+// references returns all references of a document, each of which must lead somewhere.
+func references(t testing.TB, doc object) map[string]bool {
+	t.Helper()
 	used := map[string]bool{}
+	var walk func(place string, value any)
 	walk = func(place string, value any) {
 		switch v := value.(type) {
 		case object:
 			if reference, ok := v["$ref"].(string); ok {
 				used[reference] = true
-				var here any = c.doc
-				for part := range strings.SplitSeq(strings.TrimPrefix(reference, "#/"), "/") {
+				var here any = doc
+				path, err := url.PathUnescape(strings.TrimPrefix(reference, "#/"))
+				must(t, err)
+				for part := range strings.SplitSeq(path, "/") {
 					o, _ := here.(object)
-					here = o[part]
+					here = o[strings.NewReplacer("~1", "/", "~0", "~").Replace(part)]
 				}
 				if here == nil {
 					t.Errorf("%s: %s leads nowhere", place, reference)
 				}
 			}
 			for name, inner := range v {
-				walk(place+"."+name, inner)
+				if name != "const" { // a value, which may look like a reference
+					walk(place+"."+name, inner)
+				}
 			}
 		case list:
 			for _, inner := range v {
@@ -170,7 +185,16 @@ func TestAsyncContractIsValid(t *testing.T) {
 			}
 		}
 	}
-	walk("", c.doc)
+	walk("", doc)
+	return used
+}
+
+// The contract is well-formed: references resolve, examples match their schemas, every definition is used, and the
+// channels are those of openapi.yaml.
+func TestAsyncContractIsValid(t *testing.T) {
+	t.Parallel()
+	c := loadAsyncContract(t)
+	used := references(t, c.doc)
 	for _, kind := range []string{"messages", "schemas", "securitySchemes", "correlationIds"} {
 		for name := range member(t, c.doc, "components", kind) {
 			if !used["#/components/"+kind+"/"+name] {
@@ -281,5 +305,80 @@ func TestAsyncContractHasTheFrames(t *testing.T) {
 				t.Fatalf("%s: %s is not in the contract", path, text)
 			}
 		}
+	}
+}
+
+// The document of a tenant's events is well-formed, and describes what followers get.
+func TestEventContract(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a, other := w.tenant("acme"), w.tenant("umbrella")
+	const path = "/v1/asyncapi.json"
+	put := func(eventType string, schema any) {
+		a.send("PUT", "/v1/schemas/"+url.PathEscape(eventType), object{"schema": schema, "compatibility": "none"}).want(201)
+	}
+	empty := a.get(path).want(200)
+	equal(t, "the version without schemas", empty.at("info", "version"), "0")
+	put("Placed", object{"type": "object", "required": list{"n"}, "properties": object{"n": object{"type": "integer"}}, "additionalProperties": false})
+	put("Placed", object{
+		"$id": "https://shop.example/placed", "type": "object", "required": list{"by"}, "additionalProperties": false,
+		"properties": object{
+			"by": object{"$ref": "#/$defs/a%20person~1who"}, "const": object{"$ref": "#now"}, "again": object{"$ref": "#"},
+			"$ref": object{"const": object{"$ref": "#/nowhere"}},
+		},
+		"$defs": object{"a person/who": object{"$anchor": "now", "type": "string"}},
+	})
+	put("a/b", true)
+	put("a:b", object{"type": "string"})
+	put("a-b", object{"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "null"})
+	a.send("PUT", "/v1/schema-rules/order", object{"mode": "warn"}).want(200)
+	got := a.get(path).want(200)
+	tag := got.header.Get("ETag")
+	a.get(path, "If-None-Match", tag).want(304)
+	a.get(path, "If-None-Match", empty.header.Get("ETag")).want(200)
+	if other.get(path).want(200).header.Get("ETag") == tag {
+		t.Error("another tenant gets the same tag")
+	}
+	c := readAsyncContract(t, got.body)
+	references(t, c.doc)
+	equal(t, "the server", list{got.at("servers", "service", "host"), got.at("servers", "service", "protocol")}, list{strings.TrimPrefix(a.url, "http://"), "ws"})
+	equal(t, "the categories", got.at("channels", "followCategory", "parameters", "category", "examples"), list{"order"})
+	followed := slices.Sorted(maps.Keys(member(t, c.doc, "channels", "followAll", "messages")))
+	equal(t, "the channel's messages", followed, []string{"caughtUp", "checkpoint", "cloudEvent", "event", "event.Placed", "event.a-b", "event.a-b-2", "event.a-b-3", "gap"})
+
+	for _, event := range []struct {
+		event object
+		valid bool
+	}{
+		{object{"type": "Placed", "data": object{"n": 1}}, true},
+		{object{"type": "Placed", "data": object{"by": "ann", "const": "x", "again": object{"by": "bob"}}}, true},
+		{object{"type": "Placed", "data": object{"by": "ann", "$ref": object{"$ref": "#/nowhere"}}}, true},
+		{object{"type": "Placed", "data": object{"by": "ann", "again": object{"by": 1}}}, false},
+		{object{"type": "Placed", "data": object{"by": "ann", "const": 1}}, false},
+		{object{"type": "Placed", "data": nil}, false},
+	} {
+		stored := a.post("/v1/streams/order-1/events", list{event.event}).want(201)
+		text := a.get("/v1/events/" + stored.text("events", 0, "id")).want(200).body
+		if err := c.messages["event.Placed"].check([]byte(`{"event":`+string(text)+`}`), true); (err == nil) != event.valid {
+			t.Errorf("%v: %v", event.event, err)
+		}
+	}
+	a.send("DELETE", "/v1/schemas/Placed", nil).want(204)
+	changed := a.get(path, "If-None-Match", tag).want(200)
+	if member(t, changed.json(), "components", "messages")["event.Placed"] != nil {
+		t.Error("a removed type is still there")
+	}
+}
+
+func TestEventContractIsBounded(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	reference := `{"$ref":"#"}`
+	schema := `{"schema": {"prefixItems": [` + strings.Repeat(reference+",", 1900) + reference + `]}, "compatibility": "none"}`
+	for i := range 30 {
+		a.send("PUT", "/v1/schemas/"+strings.Repeat("x", 190)+strconv.Itoa(i), schema).want(201)
+	}
+	if err := a.get("/v1/asyncapi.json").wantProblem(413, domain.CodeTooLarge, ""); !strings.Contains(err["detail"].(string), "remove schemas") {
+		t.Errorf("it is refused with %v", err)
 	}
 }

@@ -17,6 +17,7 @@ func testSchemas(t *testing.T, documented *documentation, a *actor) {
 	documented.run(a, "getSchema", 200)
 	documented.run(a, "getSchemaVersion", 200)
 	documented.run(a, "listSchemas", 200)
+	documented.run(a, "eventContract", 200)
 	documented.run(a, "checkSchema", 200)
 	a.send("PUT", "/v1/schema-rules/order", object{"mode": "off"}).want(200)
 	documented.run(a, "deleteSchema", 204)

@@ -212,6 +212,7 @@ func (s *Server) routes() error {
 	add("GET", "/v1/subscriptions/{name}/peek", plain, s.peekSubscription)
 	add("GET", "/v1/subscriptions/{name}/dead-letters", plain, s.listDeadLetters)
 	add("GET", "/asyncapi.yaml", plain, s.serveAsyncContract)
+	add("GET", "/v1/asyncapi.json", plain, s.eventContract)
 	add("GET", "/livez", plain, s.livez)
 	add("GET", "/readyz", plain, s.readyz)
 	add("GET", "/metrics", plain, s.metrics)

@@ -2677,6 +2677,12 @@ type AppendParams struct {
 	Traceparent *Traceparent `json:"traceparent,omitempty"`
 }
 
+// EventContractParams defines parameters for EventContract.
+type EventContractParams struct {
+	// IfNoneMatch ETags that the client has, or `*`.
+	IfNoneMatch *string `json:"If-None-Match,omitempty"`
+}
+
 // ReadCategoryParams defines parameters for ReadCategory.
 type ReadCategoryParams struct {
 	// From The first position to read, included. Default, the first of the direction.
@@ -3676,6 +3682,14 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/append (the `Append` operationId).
 	Append(ctx context.Context, params *AppendParams, body AppendJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// EventContract Describe the tenant's events in AsyncAPI
+	//
+	// `/asyncapi.yaml` with a message for each event type that has a schema. Its data is any version of the schema. The `ETag`
+	// changes with each change of schemas and rules: with `If-None-Match`, the answer for an unchanged document is 304.
+	//
+	// Corresponds with GET /v1/asyncapi.json (the `EventContract` operationId).
+	EventContract(ctx context.Context, params *EventContractParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ReadCategory Read a category
 	//
@@ -5418,6 +5432,24 @@ func (c *Client) AppendWithBody(ctx context.Context, params *AppendParams, conte
 // Corresponds with POST /v1/append (the `Append` operationId).
 func (c *Client) Append(ctx context.Context, params *AppendParams, body AppendJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewAppendRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// EventContract Describe the tenant's events in AsyncAPI
+//
+// `/asyncapi.yaml` with a message for each event type that has a schema. Its data is any version of the schema. The `ETag`
+// changes with each change of schemas and rules: with `If-None-Match`, the answer for an unchanged document is 304.
+//
+// Corresponds with GET /v1/asyncapi.json (the `EventContract` operationId).
+func (c *Client) EventContract(ctx context.Context, params *EventContractParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewEventContractRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -9100,6 +9132,48 @@ func NewAppendRequestWithBody(server string, params *AppendParams, contentType s
 			}
 
 			req.Header.Set("traceparent", headerParam1)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewEventContractRequest constructs an http.Request for the EventContract method
+func NewEventContractRequest(server string, params *EventContractParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/asyncapi.json")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
 		}
 
 	}
@@ -15735,6 +15809,16 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/append (the `Append` operationId).
 	AppendWithResponse(ctx context.Context, params *AppendParams, body AppendJSONRequestBody, reqEditors ...RequestEditorFn) (*AppendResponse, error)
 
+	// EventContractWithResponse Describe the tenant's events in AsyncAPI
+	//
+	// `/asyncapi.yaml` with a message for each event type that has a schema. Its data is any version of the schema. The `ETag`
+	// changes with each change of schemas and rules: with `If-None-Match`, the answer for an unchanged document is 304.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/asyncapi.json (the `EventContract` operationId).
+	EventContractWithResponse(ctx context.Context, params *EventContractParams, reqEditors ...RequestEditorFn) (*EventContractResponse, error)
+
 	// ReadCategoryWithResponse Read a category
 	//
 	// Events of all streams of a category in the order of their positions; empty where there are none.
@@ -18070,6 +18154,61 @@ func (r AppendResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r AppendResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// EventContractResponse200Headers the declared response headers of an HTTP 200 response for EventContract
+type EventContractResponse200Headers struct {
+	ETag *string
+}
+
+type EventContractResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *map[string]interface{}
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *EventContractResponse200Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r EventContractResponse) GetJSON200() *map[string]interface{} {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r EventContractResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r EventContractResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r EventContractResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r EventContractResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r EventContractResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -25248,6 +25387,22 @@ func (c *ClientWithResponses) AppendWithResponse(ctx context.Context, params *Ap
 	return ParseAppendResponse(rsp)
 }
 
+// EventContractWithResponse Describe the tenant's events in AsyncAPI
+//
+// `/asyncapi.yaml` with a message for each event type that has a schema. Its data is any version of the schema. The `ETag`
+// changes with each change of schemas and rules: with `If-None-Match`, the answer for an unchanged document is 304.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/asyncapi.json (the `EventContract` operationId).
+func (c *ClientWithResponses) EventContractWithResponse(ctx context.Context, params *EventContractParams, reqEditors ...RequestEditorFn) (*EventContractResponse, error) {
+	rsp, err := c.EventContract(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseEventContractResponse(rsp)
+}
+
 // ReadCategoryWithResponse Read a category
 //
 // Events of all streams of a category in the order of their positions; empty where there are none.
@@ -28306,6 +28461,55 @@ func ParseAppendResponse(rsp *http.Response) (*AppendResponse, error) {
 			headers.SchemaViolations = &value
 		}
 		response.Headers201 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseEventContractResponse parses an HTTP response from a EventContractWithResponse call
+func ParseEventContractResponse(rsp *http.Response) (*EventContractResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &EventContractResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest map[string]interface{}
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers EventContractResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
 	}
 
 	return response, nil

@@ -112,6 +112,41 @@ func (s *Postgres) SchemaType(ctx context.Context, tenant domain.TenantID, event
 	return found, err
 }
 
+// contents returns all schemas and rules of a tenant.
+func (s *Postgres) contents(ctx context.Context, tenant domain.TenantID) (all Contents, err error) {
+	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
+		// Read the revision first: everything read after it is at least as new.
+		if err := tx.QueryRow(ctx, selectRevision, tenant).Scan(&all.Revision); err != nil {
+			return fmt.Errorf("read the revision of the schemas: %w", err)
+		}
+		rows, _ := tx.Query(ctx, `
+			select `+versionColumns+`, t.event_type, t.compatibility
+			from schema_versions v join schema_types t on t.tenant_id = v.tenant_id and t.event_type = v.event_type
+			where v.tenant_id = $1 and t.tenant_id = $1
+			order by t.event_type, v.version`, tenant)
+		_, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (struct{}, error) {
+			var of Type
+			version, err := scanVersion(row, &of.Name, &of.Compatibility)
+			if last := len(all.Types) - 1; last >= 0 && all.Types[last].Name == of.Name {
+				all.Types[last].Versions = append(all.Types[last].Versions, version)
+			} else {
+				of.Versions = []Version{version}
+				all.Types = append(all.Types, of)
+			}
+			return struct{}{}, err
+		})
+		if err != nil {
+			return fmt.Errorf("read the schemas: %w", err)
+		}
+		rows, _ = tx.Query(ctx, "select "+ruleColumns+" from schema_rules r where r.tenant_id = $1 order by r.category", tenant)
+		if all.Rules, err = pgx.CollectRows(rows, scanRule); err != nil {
+			return fmt.Errorf("list the rules of categories: %w", err)
+		}
+		return nil
+	})
+	return all, err
+}
+
 // SchemaVersion returns a version of a type's schema, or domain.CodeNotFound if there is none.
 func (s *Postgres) SchemaVersion(ctx context.Context, tenant domain.TenantID, eventType string, version int64) (Version, error) {
 	found, ok, err := pg.SelectOneUnder(ctx, s.db.App, tenant, "read a schema",

@@ -8,10 +8,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/goccy/go-yaml"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// TypeScript's compiler accepts what manifold types generates, and narrows an event's data by its type.
+// TypeScript's compiler accepts what manifold types generates, and narrows an event's data by its type. AsyncAPI's schema
+// of documents accepts the service's contract, and the one with a tenant's events.
 func TestContractsForOthers(t *testing.T) {
 	t.Parallel()
 	node := needed(t, "node")
@@ -47,5 +51,22 @@ func TestContractsForOthers(t *testing.T) {
 	check.Stderr = &said
 	if out, err := output(t, check); err != nil {
 		t.Errorf("%v\n%s%s", err, out, said.String())
+	}
+	schema, err := jsonschema.NewCompiler().Compile(filepath.Join(copied, "node_modules", "@asyncapi", "specs", "schemas", "3.0.0-without-$id.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/asyncapi.yaml", "/v1/asyncapi.json"} {
+		a, err := u.call(t.Context(), 0, "GET", path, nil)
+		if err != nil || a.status != http.StatusOK {
+			t.Fatalf("%s: %v, %v", path, a, err)
+		}
+		var document any
+		if err := yaml.Unmarshal(a.body, &document); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		if err := schema.Validate(document); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
 	}
 }
