@@ -42,13 +42,24 @@ func (s operations) GetSchema(ctx context.Context, caller access.Caller, request
 }
 
 func (s operations) PutSchema(ctx context.Context, caller access.Caller, request openapi.PutSchemaRequest) (*openapi.Response, error) {
-	kept, added, err := s.config.Schemas.Put(ctx, caller.Tenant, schema.Put{
-		Type: request.Type, Schema: request.Body.Schema, Compatibility: schema.Compatibility(request.Body.Compatibility), By: caller.By(),
-	})
+	put := schema.Put{Type: request.Type, Schema: request.Body.Schema, Compatibility: schema.Compatibility(request.Body.Compatibility), By: caller.By()}
+	upcaster := request.Body.Upcaster
+	if upcaster != nil {
+		put.Upcaster = upcaster.Expression
+	}
+	kept, added, err := s.config.Schemas.Put(ctx, caller.Tenant, put)
 	if err != nil {
 		return nil, err
 	}
-	return openapi.CreatedIf(added, schemaAnswer(kept)), nil
+	answer := schemaAnswer(kept)
+	if upcaster != nil {
+		touches, err := s.touches(ctx, caller, request.Type, upcaster.Rebuild)
+		if err != nil {
+			return nil, err
+		}
+		answer.Touches = &touches
+	}
+	return openapi.CreatedIf(added, answer), nil
 }
 
 func (s operations) DeleteSchema(ctx context.Context, caller access.Caller, request openapi.DeleteSchemaRequest) (*openapi.Response, error) {

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -21,6 +22,59 @@ func testSchemas(t *testing.T, documented *documentation, a *actor) {
 	documented.run(a, "checkSchema", 200)
 	a.send("PUT", "/v1/schema-rules/order", object{"mode": "off"}).want(200)
 	documented.run(a, "deleteSchema", 204)
+}
+
+// A schema and its upcaster are stored together, or not at all.
+func TestASchemaIsPutWithItsUpcaster(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	a.send("PUT", "/v1/projections/placed", object{"on": object{"OrderPlaced": "merge(doc, event.data)"}}).want(201, 202)
+	a.send("PUT", "/v1/projections/other", object{"on": object{"Other": "merge(doc, event.data)"}}).want(201, 202)
+	a.send("PUT", "/v1/aggregates/order", object{"initial": object{}, "on": object{"OrderPlaced": "merge(state, event.data)"}}).want(200, 201)
+	renamed := func(expression string) object {
+		body := placed(func(s object) {
+			s["required"], s["properties"] = list{"buyer"}, object{"buyer": object{"type": "string"}}
+		})
+		body["upcaster"] = object{"expression": expression}
+		return body
+	}
+	const expression = `{"buyer": event.data.customer}`
+	upcasters := func() list { return a.get("/v1/upcasters").want(200).at("upcasters").(list) }
+
+	a.send("PUT", schemaPath, renamed(expression)).wantProblem(400, domain.CodeInvalidRequest, "upcaster")
+	a.get(schemaPath).wantProblem(404, domain.CodeNotFound, "")
+	first := a.send("PUT", schemaPath, placed(nil)).want(201)
+	equal(t, "without an upcaster, nothing is touched", first.json()["touches"], nil)
+	a.send("PUT", schemaPath, renamed("event.")).wantProblem(422, domain.CodeInvalidDefinition, "upcaster.expression")
+	refused := renamed(expression)
+	refused["schema"] = object{"type": "none"}
+	a.send("PUT", schemaPath, refused).wantProblem(422, domain.CodeInvalidDefinition, "schema/type")
+	equal(t, "after refused ones", list{a.get(schemaPath).want(200).at("version"), len(upcasters())}, list{1, 0})
+
+	second := a.send("PUT", schemaPath, renamed(expression)).want(201)
+	equal(t, "the version", list{second.at("version"), second.at("default"), second.at("versions", 1, "breaking")}, list{2, 1, true})
+	equal(t, "what it touches", second.at("touches"), object{"projections": list{object{"name": "placed", "shared": false}}, "aggregates": list{"order"}})
+	stored := upcasters()
+	equal(t, "the upcaster", list{len(stored), stored[0].(object)["version"], stored[0].(object)["expression"]}, list{1, 1, expression})
+
+	again := renamed(expression)
+	again["upcaster"].(object)["rebuild"] = true
+	repeated := a.send("PUT", schemaPath, again).want(200)
+	equal(t, "a repeat", list{repeated.at("version"), len(upcasters())}, list{2, 1})
+	if repeated.text("touches", "projections", 0, "rebuild") == "" {
+		t.Errorf("no rebuild was started: %s", repeated.body)
+	}
+	const other = `{"buyer": "?"}`
+	a.send("PUT", schemaPath, renamed(other)).want(200)
+	equal(t, "a changed upcaster", upcasters()[0].(object)["expression"], other)
+
+	// If the tables of upcasters refuse, there is no version either.
+	for i := range 30 {
+		a.send("PUT", fmt.Sprintf("/v1/upcasters/Full/%d", i+2), object{"expression": "event.data"}).want(201)
+	}
+	a.send("PUT", "/v1/schemas/Full", object{"schema": object{"type": "string"}}).want(201)
+	a.send("PUT", "/v1/schemas/Full", object{"schema": object{"type": "null"}, "upcaster": object{"expression": "null"}}).wantProblem(400, domain.CodeInvalidRequest, "")
+	equal(t, "the version without room for its upcaster", a.get("/v1/schemas/Full").want(200).at("version"), 1)
 }
 
 const schemaPath = "/v1/schemas/OrderPlaced"

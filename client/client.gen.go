@@ -735,6 +735,9 @@ type EventSchema struct {
 
 	// Versions The oldest first.
 	Versions []SchemaVersion `json:"versions"`
+
+	// Touches What was folded from the type and needs a rebuild, for a schema that was put with an upcaster.
+	Touches *UpcasterTouches `json:"touches,omitempty"`
 }
 
 // EventType What happened, such as OrderPlaced: letters, digits and `_.:/+-`.
@@ -1069,6 +1072,9 @@ type NewSchema struct {
 
 	// Compatibility Without it, that of the type stays; a new type has `backward`.
 	Compatibility string `json:"compatibility,omitempty"`
+
+	// Upcaster The upcaster from the version before this one. The version is then a breaking one, and need not be compatible.
+	Upcaster *NewUpcaster `json:"upcaster,omitempty"`
 }
 
 // NewSchemaRule defines model for NewSchemaRule.
@@ -1839,7 +1845,7 @@ type SchemaSummary struct {
 type SchemaVersion struct {
 	Version int64 `json:"version"`
 
-	// Breaking It is not compatible with the version before, from which an upcaster converts.
+	// Breaking An upcaster converts from the version before, with which it need not be compatible.
 	Breaking  bool      `json:"breaking"`
 	By        string    `json:"by"`
 	CreatedAt time.Time `json:"createdAt"`
@@ -4312,6 +4318,7 @@ type ClientInterface interface {
 	// The schema is a JSON Schema 2020-12. References lead to places in the same schema only, and patterns have the syntax of RE2.
 	// If it is the same as the newest version, no version is added. A schema that is not compatible with the versions before is
 	// refused with `conflict` and `violations`, unless an upcaster converts events of the newest version.
+	// An `upcaster` in the request is stored in the same transaction, also if no version is added.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -4323,6 +4330,7 @@ type ClientInterface interface {
 	// The schema is a JSON Schema 2020-12. References lead to places in the same schema only, and patterns have the syntax of RE2.
 	// If it is the same as the newest version, no version is added. A schema that is not compatible with the versions before is
 	// refused with `conflict` and `violations`, unless an upcaster converts events of the newest version.
+	// An `upcaster` in the request is stored in the same transaction, also if no version is added.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -6761,6 +6769,7 @@ func (c *Client) GetSchema(ctx context.Context, pType string, reqEditors ...Requ
 // The schema is a JSON Schema 2020-12. References lead to places in the same schema only, and patterns have the syntax of RE2.
 // If it is the same as the newest version, no version is added. A schema that is not compatible with the versions before is
 // refused with `conflict` and `violations`, unless an upcaster converts events of the newest version.
+// An `upcaster` in the request is stored in the same transaction, also if no version is added.
 //
 // Takes any type of body and a specified content type.
 //
@@ -6782,6 +6791,7 @@ func (c *Client) PutSchemaWithBody(ctx context.Context, pType string, contentTyp
 // The schema is a JSON Schema 2020-12. References lead to places in the same schema only, and patterns have the syntax of RE2.
 // If it is the same as the newest version, no version is added. A schema that is not compatible with the versions before is
 // refused with `conflict` and `violations`, unless an upcaster converts events of the newest version.
+// An `upcaster` in the request is stored in the same transaction, also if no version is added.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -16518,6 +16528,7 @@ type ClientWithResponsesInterface interface {
 	// The schema is a JSON Schema 2020-12. References lead to places in the same schema only, and patterns have the syntax of RE2.
 	// If it is the same as the newest version, no version is added. A schema that is not compatible with the versions before is
 	// refused with `conflict` and `violations`, unless an upcaster converts events of the newest version.
+	// An `upcaster` in the request is stored in the same transaction, also if no version is added.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16529,6 +16540,7 @@ type ClientWithResponsesInterface interface {
 	// The schema is a JSON Schema 2020-12. References lead to places in the same schema only, and patterns have the syntax of RE2.
 	// If it is the same as the newest version, no version is added. A schema that is not compatible with the versions before is
 	// refused with `conflict` and `violations`, unless an upcaster converts events of the newest version.
+	// An `upcaster` in the request is stored in the same transaction, also if no version is added.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -26510,6 +26522,7 @@ func (c *ClientWithResponses) GetSchemaWithResponse(ctx context.Context, pType s
 // The schema is a JSON Schema 2020-12. References lead to places in the same schema only, and patterns have the syntax of RE2.
 // If it is the same as the newest version, no version is added. A schema that is not compatible with the versions before is
 // refused with `conflict` and `violations`, unless an upcaster converts events of the newest version.
+// An `upcaster` in the request is stored in the same transaction, also if no version is added.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -26527,6 +26540,7 @@ func (c *ClientWithResponses) PutSchemaWithBodyWithResponse(ctx context.Context,
 // The schema is a JSON Schema 2020-12. References lead to places in the same schema only, and patterns have the syntax of RE2.
 // If it is the same as the newest version, no version is added. A schema that is not compatible with the versions before is
 // refused with `conflict` and `violations`, unless an upcaster converts events of the newest version.
+// An `upcaster` in the request is stored in the same transaction, also if no version is added.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

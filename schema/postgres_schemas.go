@@ -170,7 +170,12 @@ func scanVersion(row pgx.CollectableRow, more ...any) (Version, error) {
 // addVersion adds a version to a type, which must still have the given newest one, and sets the type's compatibility. A
 // version without a schema changes the compatibility only.
 func (s *Postgres) addVersion(ctx context.Context, tenant domain.TenantID, of Type, newest int64, added Version) error {
-	return s.changeSchemas(ctx, tenant, func(tx pgx.Tx, next int64) error {
+	return s.transact(ctx, tenant, s.adding(ctx, tenant, of, newest, added))
+}
+
+// adding returns addVersion as a part of a transaction under the tenant.
+func (s *Postgres) adding(ctx context.Context, tenant domain.TenantID, of Type, newest int64, added Version) func(tx pgx.Tx) error {
+	return changing(ctx, tenant, func(tx pgx.Tx, next int64) error {
 		var there int64
 		err := tx.QueryRow(ctx, "select coalesce(max(v.version), 0) from schema_versions v where v.tenant_id = $1 and v.event_type = $2", tenant, of.Name).Scan(&there)
 		switch {
@@ -273,7 +278,12 @@ func (s *Postgres) putRule(ctx context.Context, tenant domain.TenantID, rule Rul
 // changeSchemas runs do in a transaction under the tenant, during which nobody else changes its schemas. next becomes
 // their revision. Afterwards it notifies every process.
 func (s *Postgres) changeSchemas(ctx context.Context, tenant domain.TenantID, do func(tx pgx.Tx, next int64) error) error {
-	err := pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
+	return s.transact(ctx, tenant, changing(ctx, tenant, do))
+}
+
+// changing returns the part of changeSchemas that happens in the transaction.
+func changing(ctx context.Context, tenant domain.TenantID, do func(tx pgx.Tx, next int64) error) func(tx pgx.Tx) error {
+	return func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "insert into schema_sets (tenant_id, revision) values ($1, 0) on conflict (tenant_id) do nothing", tenant); err != nil {
 			return fmt.Errorf("make the row of the schemas' revision: %w", err)
 		}
@@ -288,7 +298,11 @@ func (s *Postgres) changeSchemas(ctx context.Context, tenant domain.TenantID, do
 			return err
 		}
 		return pg.Notify(ctx, tx, pg.SchemasChannel, tenant.String())
-	})
+	}
+}
+
+func (s *Postgres) transact(ctx context.Context, tenant domain.TenantID, change func(tx pgx.Tx) error) error {
+	err := pg.Under(ctx, s.db.App, tenant, change)
 	if err == nil {
 		s.db.SchemasChanged.Notify(tenant)
 	}

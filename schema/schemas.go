@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -172,7 +173,10 @@ type Put struct {
 	Type          string
 	Schema        json.RawMessage
 	Compatibility Compatibility // empty: the type's; Backward for a new type
-	By            string
+	// Upcaster is the expression of an upcaster from the version before. It makes the version a breaking one, whatever
+	// the compatibility. Empty: none.
+	Upcaster string
+	By       string
 }
 
 // putAdvice tells a client how to make a schema cheaper.
@@ -181,6 +185,7 @@ const putAdvice = "give the schema fewer and simpler subschemas"
 // Put adds a version of a type's schema. If the newest one is the same JSON value, only the compatibility may change.
 // Errors are *domain.Error: domain.CodeInvalidDefinition if the schema is invalid; domain.CodeConflict if it is
 // incompatible, with Violations. A tenant's upcaster from the newest version makes an incompatible schema acceptable.
+// One that comes with the schema is stored in the same transaction, also if no version is added.
 func (s *Schemas) Put(ctx context.Context, tenant domain.TenantID, put Put) (kept Type, added bool, err error) {
 	if err := domain.CheckType("type", put.Type); err != nil {
 		return Type{}, false, err
@@ -212,11 +217,13 @@ func (s *Schemas) Put(ctx context.Context, tenant domain.TenantID, put Put) (kep
 		latest := before.Newest()
 		switch {
 		case equalTexts(latest.Schema, put.Schema):
-			if version.Schema = nil; compatibility == before.Compatibility {
+			if version.Schema = nil; compatibility == before.Compatibility && put.Upcaster == "" {
 				return before, false, nil
 			}
 		case newest >= MaxVersions:
 			return Type{}, false, domain.Errorf(domain.CodeQuotaExceeded, "", "%s has %d versions, the most a type may have", put.Type, newest)
+		case put.Upcaster != "":
+			version.Breaking = true
 		default:
 			violations, err := s.compare(ctx, before, next, compatibility)
 			if err != nil {
@@ -232,12 +239,33 @@ func (s *Schemas) Put(ctx context.Context, tenant domain.TenantID, put Put) (kep
 			}
 		}
 	}
-	if err := s.config.Store.addVersion(ctx, tenant, of, newest, version); err != nil {
+	err = s.keep(ctx, tenant, put, of, newest, version)
+	s.Notice(tenant)
+	if err != nil {
 		return Type{}, false, err
 	}
-	s.Notice(tenant)
 	kept, err = s.Get(ctx, tenant, put.Type)
 	return kept, version.Schema != nil, err
+}
+
+// keep stores a version, which may lack a schema, with its upcaster.
+func (s *Schemas) keep(ctx context.Context, tenant domain.TenantID, put Put, of Type, newest int64, version Version) error {
+	if put.Upcaster == "" {
+		return s.config.Store.addVersion(ctx, tenant, of, newest, version)
+	}
+	from := newest
+	if version.Schema == nil {
+		from-- // the newest version is the one that the request describes
+	}
+	if from < 1 {
+		return domain.Errorf(domain.CodeInvalidRequest, "upcaster", "%s has no version before this one from which the upcaster could convert; put the schema without it", put.Type)
+	}
+	upcaster := domain.Upcaster{Owner: tenant, Type: put.Type, Version: from, Expression: put.Upcaster, By: put.By}
+	_, _, err := s.config.Upcasters.Put(ctx, upcaster, s.config.Store.adding(ctx, tenant, of, newest, version))
+	if problem, ok := errors.AsType[*domain.Error](err); ok && problem.Where == "expression" {
+		problem.Where = "upcaster.expression"
+	}
+	return err
 }
 
 // find returns a type, or an empty one with the default compatibility if it has no schema.
@@ -307,7 +335,7 @@ func (s *Schemas) converts(ctx context.Context, tenant domain.TenantID, eventTyp
 }
 
 func incompatible(eventType string, compatibility Compatibility, newest int64, violations []domain.Violation) error {
-	e := domain.Errorf(domain.CodeConflict, "schema", "the schema is not %s compatible: %s; change it, or put an upcaster for version %d of %s first",
+	e := domain.Errorf(domain.CodeConflict, "schema", "the schema is not %s compatible: %s; change it, or put it with an upcaster from version %d of %s",
 		compatibility, summary(violations), newest, eventType)
 	e.Violations = violations
 	return e

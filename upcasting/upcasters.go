@@ -185,13 +185,13 @@ func (u *Upcasters) Get(ctx context.Context, tenant domain.TenantID, eventType s
 }
 
 // Put stores an upcaster, in place of its owner's previous one for the same type and version. One with the same
-// expression stays as it was. Errors are *domain.Error: domain.CodeInvalidDefinition if the expression does not
-// compile.
-func (u *Upcasters) Put(ctx context.Context, upcaster domain.Upcaster) (kept domain.Upcaster, created bool, err error) {
+// expression stays as it was. All of also happens in the same transaction. Errors are *domain.Error:
+// domain.CodeInvalidDefinition if the expression does not compile.
+func (u *Upcasters) Put(ctx context.Context, upcaster domain.Upcaster, also ...registry.InTransaction) (kept domain.Upcaster, created bool, err error) {
 	if err := check(upcaster); err != nil {
 		return domain.Upcaster{}, false, err
 	}
-	kept, before, err := u.registry.PutUpcaster(ctx, upcaster)
+	kept, before, err := u.registry.PutUpcaster(ctx, upcaster, also...)
 	return kept, before == nil, err
 }
 

@@ -681,6 +681,9 @@ type EventSchema struct {
 
 	// Versions The oldest first.
 	Versions []SchemaVersion `json:"versions"`
+
+	// Touches What was folded from the type and needs a rebuild, for a schema that was put with an upcaster.
+	Touches *UpcasterTouches `json:"touches,omitempty"`
 }
 
 // EventType What happened, such as OrderPlaced: letters, digits and `_.:/+-`.
@@ -1083,6 +1086,9 @@ type NewSchema struct {
 
 	// Compatibility Without it, that of the type stays; a new type has `backward`.
 	Compatibility string `json:"compatibility,omitempty"`
+
+	// Upcaster The upcaster from the version before this one. The version is then a breaking one, and need not be compatible.
+	Upcaster *NewUpcaster `json:"upcaster,omitempty"`
 }
 
 // NewSchemaRule defines model for NewSchemaRule.
@@ -1858,7 +1864,7 @@ type SchemaSummary struct {
 type SchemaVersion struct {
 	Version int64 `json:"version"`
 
-	// Breaking It is not compatible with the version before, from which an upcaster converts.
+	// Breaking An upcaster converts from the version before, with which it need not be compatible.
 	Breaking  bool   `json:"breaking"`
 	By        string `json:"by"`
 	CreatedAt Time   `json:"createdAt"`

@@ -37,20 +37,30 @@ are accepted (off, warn) or refused (enforce).`,
 }
 
 func schemaPut(to *connection) *cobra.Command {
-	file, compatibility := "", ""
+	file, compatibility, upcaster, rebuild := "", "", "", false
 	command := &cobra.Command{
 		Use:   "put TYPE -f FILE",
 		Short: "Add a version of a type's schema",
 		Long: `Add a version of a type's schema. It must be compatible with the versions before, unless an upcaster converts events of the newest
-version. If the newest version is the same, nothing is added.`,
-		Example: `  manifold schema put OrderPlaced -f order-placed.json`,
-		Args:    cobra.ExactArgs(1),
+version. If the newest version is the same, nothing is added. With --upcaster, the schema and an upcaster from the version before are
+stored together.`,
+		Example: `  manifold schema put OrderPlaced -f order-placed.json
+  manifold schema put OrderPlaced -f order-placed.json --upcaster order-placed.cel --rebuild`,
+		Args: cobra.ExactArgs(1),
 		RunE: to.run(func(ctx context.Context, c *call) error {
 			text, err := readSchema(file, c)
 			if err != nil {
 				return err
 			}
-			response, err := c.PutSchema(ctx, c.args[0], client.PutSchemaJSONRequestBody{Schema: text, Compatibility: compatibility})
+			body := client.PutSchemaJSONRequestBody{Schema: text, Compatibility: compatibility}
+			if upcaster != "" {
+				expression, err := upcasterExpression(nil, upcaster, c.in)
+				if err != nil {
+					return err
+				}
+				body.Upcaster = &client.NewUpcaster{Expression: expression, Rebuild: rebuild}
+			}
+			response, err := c.PutSchema(ctx, c.args[0], body)
 			kept, err := read[client.EventSchema](response, err)
 			if err != nil {
 				return err
@@ -63,11 +73,22 @@ version. If the newest version is the same, nothing is added.`,
 			if kept.Default != kept.Version {
 				c.out.printf("events that name no schemaVersion are checked against version %d\n", kept.Default)
 			}
-			return nil
+			if kept.Touches == nil {
+				return nil
+			}
+			return printTouches(c, *kept.Touches, rebuild)
 		}),
 	}
 	fileFlag(command, &file, "the schema")
 	command.Flags().StringVar(&compatibility, "compatibility", "", "backward (default), forward, full, each also with -transitive, or none")
+	command.Flags().StringVar(&upcaster, "upcaster", "", "a file with the expression of an upcaster from the version before; - is standard input")
+	command.Flags().BoolVar(&rebuild, "rebuild", false, "with --upcaster: rebuild the affected projections")
+	checkFlags(command, []string{"rebuild", "upcaster"}, func(given, missing []string) error {
+		if len(given) == 1 && missing[0] == "upcaster" {
+			return errors.New("--rebuild needs --upcaster")
+		}
+		return nil
+	})
 	return command
 }
 

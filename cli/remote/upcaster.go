@@ -72,7 +72,8 @@ at once; existing documents change with their next rebuild.`,
 			if response.StatusCode == http.StatusCreated {
 				result = "created"
 			}
-			return printTouches(c, result, change.Touches, rebuild)
+			c.out.printf("%s/%s: %s\n", c.args[0], c.args[1], result)
+			return printTouches(c, change.Touches, rebuild)
 		}),
 	}
 	fileFlag(command, &file, "the expression")
@@ -95,7 +96,8 @@ func upcasterDelete(to *connection) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printTouches(c, "deleted", change.Touches, rebuild)
+			c.out.printf("%s/%s: deleted\n", c.args[0], c.args[1])
+			return printTouches(c, change.Touches, rebuild)
 		}),
 	}
 	command.Flags().BoolVar(&rebuild, "rebuild", false, "rebuild the affected projections")
@@ -104,8 +106,7 @@ func upcasterDelete(to *connection) *cobra.Command {
 
 // printTouches prints what a change of an upcaster affects. After that, it returns an error if a projection could not
 // be rebuilt.
-func printTouches(c *call, result string, touches client.UpcasterTouches, rebuild bool) error {
-	c.out.printf("%s/%s: %s\n", c.args[0], c.args[1], result)
+func printTouches(c *call, touches client.UpcasterTouches, rebuild bool) error {
 	failed := 0
 	for _, p := range touches.Projections {
 		shared, state := "", ""

@@ -101,10 +101,19 @@ func (s *Registry) Upcaster(ctx context.Context, owner domain.TenantID, eventTyp
 	return upcaster, err
 }
 
+// InTransaction is what another owner of tables does in a transaction of this one, under the same tenant.
+type InTransaction func(tx pgx.Tx) error
+
 // PutUpcaster stores an upcaster and replaces its owner's previous one for the same type and version. It returns the
-// stored upcaster and the previous one, or nil if there was none. If the expression is the same, nothing changes.
-func (s *Registry) PutUpcaster(ctx context.Context, upcaster domain.Upcaster) (kept domain.Upcaster, before *domain.Upcaster, err error) {
+// stored upcaster and the previous one, or nil if there was none. If the expression is the same, nothing changes. All of
+// also happens in the same transaction, in either case.
+func (s *Registry) PutUpcaster(ctx context.Context, upcaster domain.Upcaster, also ...InTransaction) (kept domain.Upcaster, before *domain.Upcaster, err error) {
 	err = s.changeUpcasters(ctx, upcaster.Owner, func(tx pgx.Tx, next int64) (changed bool, err error) {
+		for _, do := range also {
+			if err := do(tx); err != nil {
+				return false, err
+			}
+		}
 		there, err := readUpcaster(ctx, tx, upcaster.Owner, upcaster.Type, upcaster.Version)
 		switch {
 		case err == nil:
