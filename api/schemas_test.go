@@ -24,6 +24,21 @@ func testSchemas(t *testing.T, documented *documentation, a *actor) {
 	documented.run(a, "deleteSchema", 204)
 }
 
+// A CloudEvent names the version of its schema in its metadata. Its dataschema is only kept.
+func TestCloudEventsNameTheVersionOfTheirSchema(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	a.send("PUT", schemaPath, object{"schema": object{"type": "integer"}}).want(201)
+	a.send("PUT", schemaPath, object{"schema": object{"type": "string"}, "upcaster": object{"expression": "string(event.data)"}}).want(201)
+	a.send("PUT", "/v1/schema-rules/order", object{"mode": "enforce"}).want(200)
+	event := object{"specversion": "1.0", "id": "1", "source": "/shop", "type": "OrderPlaced", "data": "x", "dataschema": "https://shop.example/v1/schemas/OrderPlaced/versions/2"}
+	a.post("/v1/publish?topic=order", event, "Content-Type", "application/cloudevents+json").wantProblem(422, domain.CodeSchemaViolation, "data")
+	event["manifoldmetadata"] = `{"schemaVersion": 2}`
+	stored := a.post("/v1/publish?topic=order", event, "Content-Type", "application/cloudevents+json").want(201)
+	got := a.get("/v1/events/"+stored.text("events", 0, "id"), "Accept", "application/cloudevents+json").want(200)
+	equal(t, "the data's schema", got.at("dataschema"), event["dataschema"])
+}
+
 // A schema and its upcaster are stored together, or not at all.
 func TestASchemaIsPutWithItsUpcaster(t *testing.T) {
 	t.Parallel()
