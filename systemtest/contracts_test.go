@@ -68,5 +68,9 @@ func TestContractsForOthers(t *testing.T) {
 		if err := schema.Validate(document); err != nil {
 			t.Errorf("%s: %v", path, err)
 		}
+		document.(map[string]any)["operations"].(map[string]any)["followAll"].(map[string]any)["action"] = "wait"
+		if schema.Validate(document) == nil {
+			t.Errorf("%s: an unknown action is accepted", path)
+		}
 	}
 }
