@@ -227,7 +227,7 @@ func foldOwn(meter *expr.Meter, bounds []bound, d *decision) error {
 				break
 			}
 			var err error
-			b.after, err = b.fold.next(meter, b.after, domain.Event{Stream: e.Stream, Type: e.Type, Data: e.Data, Metadata: e.Metadata, Tags: e.Tags})
+			b.after, err = b.fold.next(meter, b.after, &domain.Event{Stream: e.Stream, Type: e.Type, Data: e.Data, Metadata: e.Metadata, Tags: e.Tags})
 			if problem, ok := unfolded(err, e); ok {
 				return problem
 			} else if err != nil {
@@ -282,22 +282,24 @@ func (s *sending) bound(ctx context.Context, on *known, newest bool) error {
 		return budget.Cause(ctx, err)
 	}
 	for i := range on.bounds {
-		if err := s.read(ctx, &on.bounds[i], head.Position); err != nil {
+		b := &on.bounds[i]
+		if err := s.states.readBoundary(ctx, s.tenant, b, head.Position); err != nil {
 			return budget.Cause(ctx, err)
 		}
+		s.hot.put(b.key, hotState{tag: b.fold.tag, version: b.position, state: b.state, since: b.since})
 	}
 	return nil
 }
 
-// read folds the events that a boundary lacks, up to a position.
-func (s *sending) read(ctx context.Context, b *bound, upTo int64) error {
+// readBoundary folds the events that a boundary lacks, up to a position.
+func (s *States) readBoundary(ctx context.Context, tenant domain.TenantID, b *bound, upTo int64) error {
 	q := domain.MatchQuery{Query: b.query, After: b.position, Before: upTo + 1, Limit: sliceEvents, MaxBytes: sliceBytes}
 	events := 0
 	for reads := 0; q.After < upTo; reads++ {
 		if events > maxBoundaryEvents || reads == maxBoundaryReads {
 			return domain.Errorf(domain.CodeTooCostly, "boundary."+b.name, "too many events have to be read, %d of which match; at most %d may: use rarer tags", events, maxBoundaryEvents)
 		}
-		slice, next, err := s.states.events.ReadMatching(ctx, s.tenant, q)
+		slice, next, err := s.events.ReadMatching(ctx, tenant, q)
 		if err != nil {
 			return err
 		}
@@ -310,7 +312,6 @@ func (s *sending) read(ctx context.Context, b *bound, upTo int64) error {
 		}
 	}
 	b.position = max(b.position, upTo)
-	s.hot.put(b.key, hotState{tag: b.fold.tag, version: b.position, state: b.state, since: b.since})
 	return nil
 }
 
@@ -322,7 +323,7 @@ func (b *bound) foldSlice(meter *expr.Meter, events []domain.Event) (err error) 
 		if event.Gap != nil {
 			return domain.Errorf(domain.CodeFaulted, "boundary."+b.name, "event %d of %s is %s: %s", event.Version, event.Stream, event.Gap.Reason, event.Gap.Message)
 		}
-		if b.state, err = b.fold.next(meter, b.state, event); err != nil {
+		if b.state, err = b.fold.next(meter, b.state, &event); err != nil {
 			return err
 		}
 	}

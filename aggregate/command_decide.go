@@ -198,7 +198,7 @@ func (f *fold) fold(meter *expr.Meter, stream string, version int64, state *expr
 		}
 		version++
 		var err error
-		d.state, err = f.next(meter, d.state, domain.Event{Stream: e.Stream, Version: version, Type: e.Type, Data: e.Data, Metadata: e.Metadata, Tags: e.Tags})
+		d.state, err = f.next(meter, d.state, &domain.Event{Stream: e.Stream, Version: version, Type: e.Type, Data: e.Data, Metadata: e.Metadata, Tags: e.Tags})
 		if problem, ok := unfolded(err, e); ok {
 			return problem
 		} else if err != nil {

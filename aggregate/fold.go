@@ -71,11 +71,12 @@ func compileFold(meter *expr.Meter, prefix string, definition Definition, upcast
 	return f, err
 }
 
-// next returns the state after an event. A nil state means that the previous fold gave null: the next event starts from
+// next returns the state after an event, which it brings into its newest form. A nil state means that the previous fold
+// gave null: the next event starts from
 // the initial state. An event of a type that the definition does not name changes nothing. The error is a *domain.Error
 // with domain.CodeFaulted that names the event and the place in the expression, of the definition or of an upcaster.
 // The result is meaningless if the meter ended the evaluation.
-func (f *fold) next(meter *expr.Meter, state *expr.Object, event domain.Event) (*expr.Object, error) {
+func (f *fold) next(meter *expr.Meter, state *expr.Object, event *domain.Event) (*expr.Object, error) {
 	where := event.Type
 	step := f.on[where]
 	if step == nil {
@@ -87,17 +88,17 @@ func (f *fold) next(meter *expr.Meter, state *expr.Object, event domain.Event) (
 	if state == nil {
 		state = f.initial
 	}
-	if fault := f.upcasters.Upcast(meter, &event); fault != nil {
+	if fault := f.upcasters.Upcast(meter, event); fault != nil {
 		return nil, faulted(fault.Upcaster.Name(), event, fault.Err)
 	}
-	after, err := step.Eval(state, expr.NewEvent(event).WithMeter(meter))
+	after, err := step.Eval(state, expr.NewEvent(*event).WithMeter(meter))
 	if err != nil {
 		return nil, faulted("on."+where, event, err)
 	}
 	return after, nil
 }
 
-func faulted(where string, event domain.Event, err error) *domain.Error {
+func faulted(where string, event *domain.Event, err error) *domain.Error {
 	return domain.Errorf(domain.CodeFaulted, where,
 		"event %d of %s (position %d, %s, %s) cannot be folded: %s", event.Version, event.Stream, event.Position, event.ID, event.Type, err)
 }

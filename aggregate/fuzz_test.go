@@ -29,7 +29,7 @@ func FuzzDefinition(f *testing.F) {
 		var state *expr.Object
 		for version := range int64(3) {
 			event := domain.Event{Stream: "sum-1", Version: version + 1, Position: version + 1, Type: eventType, Data: json.RawMessage(data)}
-			if state, err = compiled.next(nil, state, event); err != nil {
+			if state, err = compiled.next(nil, state, &event); err != nil {
 				if code(err) != domain.CodeFaulted {
 					t.Fatalf("folding gave %v", err)
 				}

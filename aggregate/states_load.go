@@ -145,7 +145,7 @@ func (l *loading) foldSlice(meter *expr.Meter, events []domain.Event, last bool)
 func (l *loading) foldEvent(meter *expr.Meter, event domain.Event) (err error) {
 	switch {
 	case event.Gap == nil:
-		l.state, err = l.fold.next(meter, l.state, event)
+		l.state, err = l.fold.next(meter, l.state, &event)
 	case !l.lossy:
 		err = withoutData(event)
 	default:

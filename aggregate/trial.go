@@ -16,7 +16,7 @@ import (
 // Limits of a trial, in addition to those of a request that folds events.
 const (
 	MaxTrialEvents = 1000
-	maxTrialBytes  = 8 << 20 // of the events' data and of the states after each event
+	maxTrialBytes  = 8 << 20 // of the events' data, of the states after each event, and of what the command decides
 )
 
 const trialAdvice = "use fewer events, or simplify the definition's expressions"
@@ -39,7 +39,7 @@ type TrialCommand struct {
 
 // TrialStep is the effect of one event.
 type TrialStep struct {
-	Event domain.Event
+	Event domain.Event    // as expressions see it
 	State json.RawMessage // after the event, a JSON object or null; nil with a Fault
 	Fault *domain.Error   // the event cannot be folded
 }
@@ -67,10 +67,20 @@ func NewTrial(ctx context.Context, definition Definition, upcasters *upcasting.S
 	return t, nil
 }
 
-// Run folds the events of the stream with an id, and decides the command (nil: none) on their state. Within a request
-// that folds events, it counts against that request's limits. The error is domain.CodeInvalidRequest for too many events,
-// domain.CodeTooLarge for too large ones, or one of Commands.Send for the command; a rejection is an outcome.
-func (t *Trial) Run(ctx context.Context, id string, events []domain.Event, command *TrialCommand) (result TrialResult, err error) {
+// Run folds the events of the stream with an id, and decides the command (nil: none) on their state. Events of other
+// streams matter to the command's boundary only. Within a request that folds events, it counts against that request's
+// limits. The error is domain.CodeInvalidRequest for too many events, domain.CodeTooLarge for too large ones, or one of
+// Commands.Send for the command; a rejection is an outcome.
+func (t *Trial) Run(ctx context.Context, id string, events []domain.Event, command *TrialCommand) (TrialResult, error) {
+	return t.run(ctx, id, events, command, func(ctx context.Context, b *bound) error {
+		return budget.Work(ctx, func() error {
+			return b.foldSlice(expr.MeterOf(ctx), slices.DeleteFunc(slices.Clone(events), func(e domain.Event) bool { return !b.query.Matches(e.Type, e.Tags) }))
+		})
+	})
+}
+
+// run is Run; read reads and folds the events of a boundary.
+func (t *Trial) run(ctx context.Context, id string, events []domain.Event, command *TrialCommand, read func(ctx context.Context, b *bound) error) (result TrialResult, err error) {
 	stream := t.category + "-" + id
 	if err := domain.CheckStream("id", stream); err != nil {
 		return TrialResult{}, err
@@ -78,31 +88,45 @@ func (t *Trial) Run(ctx context.Context, id string, events []domain.Event, comma
 	if len(events) > MaxTrialEvents {
 		return TrialResult{}, domain.Errorf(domain.CodeInvalidRequest, "given", "there are %d events; at most %d are allowed", len(events), MaxTrialEvents)
 	}
-	err = t.work(ctx, func(meter *expr.Meter) error {
-		state, version, err := t.foldAll(meter, stream, events, &result)
-		if err != nil || command == nil || len(result.Steps) > 0 && result.Steps[len(result.Steps)-1].Fault != nil {
-			return err
-		}
-		sent := Command{Stream: stream, Name: command.Name, Data: command.Data, Metadata: command.Metadata, DryRun: true, Explain: true}
-		on := known{fold: t.fold, version: version, state: state}
+	ctx, end, err := t.requests.Begin(ctx, domain.TenantID{}, trialAdvice)
+	if err != nil {
+		return TrialResult{}, err
+	}
+	defer end()
+	meter, on, size := expr.MeterOf(ctx), known{fold: t.fold}, 0
+	err = budget.Work(ctx, func() (err error) {
+		size, err = t.foldAll(meter, stream, events, &on, &result)
+		return err
+	})
+	if err != nil {
+		return TrialResult{}, err
+	}
+	if command == nil || len(result.Steps) > 0 && result.Steps[len(result.Steps)-1].Fault != nil {
+		return result, nil
+	}
+	sent := Command{Stream: stream, Name: command.Name, Data: command.Data, Metadata: command.Metadata, DryRun: true, Explain: true}
+	err = budget.Work(ctx, func() error {
 		in, err := t.fold.inputs(meter, &sent, on, command.Now, command.UUID)
-		if err != nil {
-			return err
+		if err == nil {
+			on.bounds, err = t.fold.bounds(meter, &sent, in)
 		}
-		if on.bounds, err = t.fold.bounds(meter, &sent, in); err != nil {
-			return err
-		}
-		for i := range on.bounds {
-			b := &on.bounds[i]
-			if err := b.foldSlice(meter, slices.DeleteFunc(slices.Clone(events), func(e domain.Event) bool { return !b.query.Matches(e.Type, e.Tags) })); err != nil {
-				return err
-			}
-		}
+		return err
+	})
+	for i := 0; err == nil && i < len(on.bounds); i++ {
+		err = read(ctx, &on.bounds[i])
+	}
+	if err != nil {
+		return TrialResult{}, err
+	}
+	err = budget.Work(ctx, func() error {
 		d, err := t.fold.decide(meter, &sent, on, command.Now, command.UUID)
 		if err != nil {
 			return err
 		}
-		outcome := d.untaken(stream, version)
+		if size+d.bytes+len(d.data) > maxTrialBytes {
+			return domain.Errorf(domain.CodeTooLarge, "given", "the events, their states and the command's outcome exceed %d bytes; use fewer events", maxTrialBytes)
+		}
+		outcome := d.untaken(stream, on.version)
 		result.Outcome = &outcome
 		return nil
 	})
@@ -112,25 +136,23 @@ func (t *Trial) Run(ctx context.Context, id string, events []domain.Event, comma
 	return result, nil
 }
 
-// foldAll folds a stream's events up to the first that cannot be folded, and returns its state and version. Events of
-// other streams change nothing.
-func (t *Trial) foldAll(meter *expr.Meter, stream string, events []domain.Event, result *TrialResult) (state *expr.Object, version int64, err error) {
-	state = t.fold.initial
-	size := 0
-	if result.State, err = encode(state); err != nil {
-		return nil, 0, err
+// foldAll folds a stream's events up to the first that cannot be folded. on gets its state and version. size is that of
+// the steps.
+func (t *Trial) foldAll(meter *expr.Meter, stream string, events []domain.Event, on *known, result *TrialResult) (size int, err error) {
+	on.state = t.fold.initial
+	if result.State, err = encode(on.state); err != nil {
+		return 0, err
 	}
 	for _, event := range events {
 		if !meter.SpendBytes(len(event.Data) + len(event.Metadata)) {
-			return state, version, nil // Work returns the reason
+			return size, nil // Work returns the reason
 		}
 		step := TrialStep{Event: event, State: result.State}
 		if event.Stream != stream {
 			result.Steps = append(result.Steps, step)
 			continue
 		}
-		version++
-		after, err := t.fold.next(meter, state, event)
+		after, err := t.fold.next(meter, on.state, &step.Event)
 		if err == nil {
 			meter.SpendBytes(expr.Size(value(after)))
 			step.State, err = encode(after)
@@ -141,17 +163,17 @@ func (t *Trial) foldAll(meter *expr.Meter, stream string, events []domain.Event,
 		if fault, ok := errors.AsType[*domain.Error](err); ok {
 			step.Fault, step.State = fault, nil
 			result.Steps = append(result.Steps, step)
-			return state, version, nil
+			return size, nil
 		} else if err != nil {
-			return state, version, err
+			return 0, err
 		}
-		if size += len(event.Data) + len(step.State); size > maxTrialBytes {
-			return state, version, domain.Errorf(domain.CodeTooLarge, "given", "at event %d the events and their states exceed %d bytes; use fewer events", event.Version, maxTrialBytes)
+		if size += len(step.Event.Data) + len(step.State); size > maxTrialBytes {
+			return 0, domain.Errorf(domain.CodeTooLarge, "given", "at event %d the events and their states exceed %d bytes; use fewer events", event.Version, maxTrialBytes)
 		}
-		state, result.State = after, step.State
+		on.state, on.version, result.State = after, event.Version, step.State
 		result.Steps = append(result.Steps, step)
 	}
-	return state, version, nil
+	return size, nil
 }
 
 // work computes within the limits of a request.

@@ -85,6 +85,12 @@ func TestTrialsAreBounded(t *testing.T) {
 	if len(got.Steps) != 2 || got.Steps[1].Fault == nil || got.Outcome != nil || string(got.State) != `{"balance":2,"open":true}` {
 		t.Errorf("after a fault: %+v", got)
 	}
+	// After events that are missing, a command's version is that of the log.
+	got, err = trial.Run(t.Context(), "1", []domain.Event{event(5, `{"amount":2}`), event(7, `{"amount":2}`)}, &TrialCommand{Name: "Close"})
+	must(t, err)
+	if got.Outcome.Version != 8 {
+		t.Errorf("after version 7 the outcome is %+v", got.Outcome)
+	}
 	costly, err := NewTrial(t.Context(), Definition{Category: "account", On: map[string]string{
 		"*": `{'done': lists.range(900).all(x, lists.range(100).all(y, x + y >= 0))}`,
 	}}, nil)

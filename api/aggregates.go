@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/manifold-es/manifold/aggregate"
 	"github.com/manifold-es/manifold/api/access"
@@ -12,6 +13,7 @@ import (
 	"github.com/manifold-es/manifold/api/wire"
 	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 func (s operations) ListAggregates(ctx context.Context, caller access.Caller, _ openapi.ListAggregatesRequest) (*openapi.Response, error) {
@@ -37,11 +39,8 @@ func (s operations) PutAggregate(ctx context.Context, caller access.Caller, requ
 	if body.Category != nil && *body.Category != request.Category {
 		return nil, domain.Errorf(domain.CodeInvalidRequest, "category", "it is %s, but the path says %s; leave it out", domain.Clip(*body.Category, 60), request.Category)
 	}
-	definition := aggregate.Definition{
-		Category: request.Category, Initial: body.Initial, On: body.On, SnapshotEvery: body.SnapshotEvery,
-	}
-	var err error
-	if definition.Commands, err = aggregate.ParseCommands(body.Commands); err != nil {
+	definition, err := aggregateOf(request.Category, body)
+	if err != nil {
 		return nil, err
 	}
 	if err := s.config.Aggregates.Put(ctx, caller.Tenant, definition); err != nil {
@@ -51,6 +50,89 @@ func (s operations) PutAggregate(ctx context.Context, caller access.Caller, requ
 		return nil, err
 	}
 	return aggregateAnswered(definition)
+}
+
+// aggregateOf returns the definition of a category in a body.
+func aggregateOf(category string, body openapi.Aggregate) (definition aggregate.Definition, err error) {
+	definition = aggregate.Definition{Category: category, Initial: body.Initial, On: body.On, SnapshotEvery: body.SnapshotEvery}
+	definition.Commands, err = aggregate.ParseCommands(body.Commands)
+	return definition, err
+}
+
+func (s operations) PreviewAggregate(ctx context.Context, caller access.Caller, request openapi.PreviewAggregateRequest) (*openapi.Response, error) {
+	query, err := aggregatePreview(request.Body)
+	if err != nil {
+		return nil, err
+	}
+	if query.Events == nil {
+		// States reveal the events' content.
+		if err := problem.At("stream", caller.Allow(domain.Category(query.Stream), auth.ScopeEventsRead)); err != nil {
+			return nil, err
+		}
+		if c := query.Command; c != nil && len(query.Definition.Commands[c.Name].Boundary) > 0 {
+			if err := problem.At("command.name", caller.Allow("", auth.ScopeEventsRead)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	result, err := s.config.Aggregates.Preview(ctx, caller.Tenant, query)
+	if err != nil {
+		return nil, err
+	}
+	answer := openapi.AggregatePreviewResult{Steps: convert(result.Steps, aggregatePreviewStep), State: result.State}
+	if result.Outcome != nil {
+		answer.Outcome = wire.AppendOutcome(nil, *result.Outcome, true)
+	}
+	return openapi.OK(answer), nil
+}
+
+// aggregatePreview returns the preview that a body asks for.
+func aggregatePreview(body openapi.AggregatePreview) (query aggregate.PreviewQuery, err error) {
+	if body.Definition.Category == nil {
+		return query, domain.Errorf(domain.CodeInvalidRequest, "definition.category", "required: the category")
+	}
+	query = aggregate.PreviewQuery{Stream: body.Stream, Version: body.Version}
+	if query.Definition, err = aggregateOf(*body.Definition.Category, body.Definition); err != nil {
+		return query, domain.Within("definition", err)
+	}
+	switch {
+	case body.Events == nil && body.Stream == "":
+		return query, domain.Errorf(domain.CodeInvalidRequest, "stream", "required: a stream of the log, or else events; give [] for a stream without events")
+	case body.Events != nil && body.Version != 0:
+		return query, domain.Errorf(domain.CodeInvalidRequest, "version", "give it or events, not both")
+	case body.Stream == "":
+		query.Stream = query.Definition.Category + "-1"
+	}
+	if c := body.Command; c != nil {
+		query.Command = &aggregate.TrialCommand{
+			Name: c.Name, Data: c.Data, Metadata: c.Metadata, Now: time.Now().UTC().Truncate(time.Microsecond), UUID: domain.NewEventID().String(),
+		}
+	}
+	if body.Events == nil {
+		return query, nil
+	}
+	for i := range body.Events {
+		body.Events[i].Stream = cmp.Or(body.Events[i].Stream, query.Stream)
+	}
+	query.Events = []domain.Event{}
+	if len(body.Events) > 0 {
+		given, err := givenEvents("events", body.Events)
+		if err != nil {
+			return query, err
+		}
+		query.Events, err = folding.GivenEvents("events", given)
+		return query, err
+	}
+	return query, nil
+}
+
+func aggregatePreviewStep(step aggregate.TrialStep) openapi.AggregatePreviewStep {
+	e := step.Event
+	answer := openapi.AggregatePreviewStep{Event: e.ID.String(), Version: e.Version, Position: e.Position, Type: e.Type, Data: e.Data, State: step.State}
+	if step.Fault != nil {
+		answer.Fault = &openapi.StateFault{Where: step.Fault.Where, Message: step.Fault.Message}
+	}
+	return answer
 }
 
 func (s operations) GetAggregate(ctx context.Context, caller access.Caller, request openapi.GetAggregateRequest) (*openapi.Response, error) {

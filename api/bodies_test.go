@@ -121,7 +121,7 @@ func TestLimitsOfBodies(t *testing.T) {
 			t.Errorf("docs/reference/api.md has no line %s", line)
 		}
 	}
-	equal(t, "how many may be larger", len(larger), 7)
+	equal(t, "how many may be larger", len(larger), 8)
 	state := `{"version":1,"tag":"mine","state":"` + strings.Repeat("x", 5<<20) + `"}`
 	equal(t, "a large state", a.post("/v1/snapshots/order-1", state).want(201).number("version"), 1)
 	a.post("/v1/snapshots/order-1", `{"version":"1","tag":"mine","state":{}}`).wantProblem(400, domain.CodeInvalidRequest, "version")

@@ -149,6 +149,8 @@ func TestDocumentedRequestsWork(t *testing.T) {
 	documented.run(a, "takeSnapshot", 201)
 	documented.run(a, "getLatestSnapshot", 200)
 	documented.run(a, "deleteAggregate", 204)
+	tried := documented.run(a, "previewAggregate", 200)
+	equal(t, "the rule of a preview", tried.at("outcome", "rules", 0, "values"), object{"state.total": 95, "command.price": 10})
 
 	preview := documented.run(a, "previewProjection", 200)
 	equal(t, "the documents of a preview", preview.at("documents"), list{object{"id": "order-1", "position": 1, "document": object{"customer": "c-17"}}})

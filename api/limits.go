@@ -80,6 +80,7 @@ var answerRoom = map[string]int64{
 	"getLatestSnapshot":      8 << 20,
 	"previewProjection":      16 << 20,
 	"previewUpcaster":        16 << 20,
+	"previewAggregate":       24 << 20,
 	"planProjections":        8 << 20,
 	"listAllDocuments":       24 << 20,
 	"listDeadLetters":        24 << 20,

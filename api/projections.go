@@ -83,7 +83,7 @@ func (s operations) PreviewProjection(ctx context.Context, caller access.Caller,
 	if err != nil {
 		return nil, err
 	}
-	given, err := givenEvents(source.Events)
+	given, err := givenEvents("source.events", source.Events)
 	if err != nil {
 		return nil, err
 	}
@@ -96,13 +96,13 @@ func (s operations) PreviewProjection(ctx context.Context, caller access.Caller,
 	return openapi.OK(openapi.PreviewResult{Steps: convert(preview.Steps, previewStep), Documents: convert(preview.Documents, documentAnswer)}), nil
 }
 
-// givenEvents returns the events in a preview's source, which do not have to be in the log.
-func givenEvents(given []openapi.GivenEvent) (events []folding.GivenEvent, err error) {
+// givenEvents returns the events of a preview that do not have to be in the log. where is their place in the request.
+func givenEvents(where string, given []openapi.GivenEvent) (events []folding.GivenEvent, err error) {
 	events = make([]folding.GivenEvent, len(given))
 	for i, e := range given {
 		events[i] = folding.GivenEvent{Stream: e.Stream, Type: e.Type, Data: e.Data, Metadata: e.Metadata, Tags: e.Tags, OccurredAt: value(e.OccurredAt).Time}
 		if e.Id != "" {
-			if events[i].ID, err = parseAt(fmt.Sprintf("source.events[%d].id", i), e.Id, domain.ParseEventID); err != nil {
+			if events[i].ID, err = parseAt(fmt.Sprintf("%s[%d].id", where, i), e.Id, domain.ParseEventID); err != nil {
 				return nil, err
 			}
 		}

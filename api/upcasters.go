@@ -117,7 +117,7 @@ func (s operations) PreviewUpcaster(ctx context.Context, caller access.Caller, r
 	}
 	source := upcasting.Source{Stream: body.Source.Stream, Last: body.Source.Last}
 	if len(body.Source.Events) > 0 {
-		given, err := givenEvents(body.Source.Events)
+		given, err := givenEvents("source.events", body.Source.Events)
 		if err != nil {
 			return nil, err
 		}

@@ -79,6 +79,16 @@ rejected by rule 1: overdrawn: there are 7
 	send(0, append([]string{"explain", "--json"}, tooMuch...), `"values":{"command.amount":50,"state.balance":7}`, `"missing":["state.frozen"]`)
 	send(0, []string{"explain", "account-1", "Deposit", "--data", `{"amount": 1}`, "--key", "k-1"}, "would be at version 3\n  account-1  Deposited  {\"amount\":1}")
 
+	other := func(text string) []string {
+		return append([]string{"explain", "--definition", write("other.yaml", text)}, tooMuch...)
+	}
+	send(0, other(strings.Replace(accountFile, ">= command.amount", "+ 50 >= command.amount", 1)),
+		"rule 1  holds  state.balance + 50 >= command.amount\n        command.amount  50\n", "accepted: account-1 would be at version 3\n  account-1  Withdrawn  {\"amount\":50}")
+	send(1, other(strings.Replace(accountFile, "state.balance -", "stat.balance -", 1)), "other.yaml:5: on.Withdrawn: line 1, column 26: ")
+	send(1, other(strings.Replace(accountFile, "event.data.amount})", "event.data.sum})", 1)), "on.Deposited: event 1 of account-1 ")
+	send(1, append(other(accountFile), "--key", "k"), "[definition key] were all set")
+	send(1, other("category: other\non: {A: state}\n"), "account-1 is a stream of the category account")
+
 	send(1, []string{"send", "account", "Deposit"}, "expected its category, a dash and an id")
 	send(1, []string{"send", "account-1", "Deposit", "--data", "x"}, "--data: it is not JSON")
 	send(1, []string{"send", "account-1", "Deposit", "--metadata", "-"}, "--metadata: it is not JSON")

@@ -168,6 +168,65 @@ type AggregateList struct {
 	Aggregates []Aggregate `json:"aggregates"`
 }
 
+// AggregatePreview defines model for AggregatePreview.
+type AggregatePreview struct {
+	// Definition With its `category`.
+	Definition Aggregate `json:"definition"`
+
+	// Stream A stream of the category. With `events`, the default is the category and `-1`.
+	Stream string `json:"stream,omitempty"`
+
+	// Events The stream's events, from version 1, which need not be in the log. Without them: the first 1,000 events of `stream`.
+	Events []GivenEvent `json:"events,omitempty"`
+
+	// Version Without `events`: the last version to be read.
+	Version int64 `json:"version,omitempty"`
+
+	// Command Decided on the state after the events, unless one of them cannot be folded.
+	Command *struct {
+		Name string `json:"name"`
+
+		// Data Any JSON object.
+		Data JSONObject `json:"data,omitempty"`
+
+		// Metadata For the metadata of each event.
+		Metadata JSONObject `json:"metadata,omitempty"`
+	} `json:"command,omitempty"`
+}
+
+// AggregatePreviewResult defines model for AggregatePreviewResult.
+type AggregatePreviewResult struct {
+	Steps []AggregatePreviewStep `json:"steps"`
+
+	// State After all events; with a fault, before it.
+	State JSON `json:"state"`
+
+	// Outcome Of the command, with its rules.
+	Outcome json.RawMessage `json:"outcome,omitempty"`
+}
+
+// AggregatePreviewStep What one event did. There is no step after a fault.
+type AggregatePreviewStep struct {
+	// Event 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	Event   UUID  `json:"event"`
+	Version int64 `json:"version"`
+
+	// Position In the log; of given events their number, from 1.
+	Position int64  `json:"position"`
+	Type     string `json:"type"`
+
+	// Data As expressions see it, upcasters applied.
+	Data JSON `json:"data"`
+
+	// State After the event.
+	State json.RawMessage `json:"state,omitempty"`
+
+	// Fault Why an event cannot be folded.
+	Fault *StateFault `json:"fault,omitempty"`
+}
+
 // Answer defines model for Answer.
 type Answer struct {
 	// Id 36 characters, with hyphens.
@@ -1936,6 +1995,13 @@ type State struct {
 	Loss *StateLoss `json:"loss,omitempty"`
 }
 
+// StateFault Why an event cannot be folded.
+type StateFault struct {
+	// Where The part of the definition, such as `on.ItemAdded`, or an upcaster.
+	Where   string `json:"where"`
+	Message string `json:"message"`
+}
+
 // StateLoss With `acceptLoss`, where events are missing in the state.
 type StateLoss struct {
 	// RemovedTo The highest version that is missing.
@@ -3147,6 +3213,9 @@ type GatewayParams struct {
 	Ticket *TicketQuery `form:"ticket,omitempty" json:"ticket,omitempty"`
 }
 
+// PreviewAggregateJSONRequestBody defines body for PreviewAggregate for application/json ContentType.
+type PreviewAggregateJSONRequestBody = AggregatePreview
+
 // PutAggregateJSONRequestBody defines body for PutAggregate for application/json ContentType.
 type PutAggregateJSONRequestBody = Aggregate
 
@@ -3588,6 +3657,30 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/aggregates (the `ListAggregates` operationId).
 	ListAggregates(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PreviewAggregateWithBody Preview an aggregate's definition
+	//
+	// Folds events with a definition that need not be stored, decides a command on the state, and stores nothing. The answer has
+	// the state after each event, and the command's outcome with its rules, as a dry run with `explain` does. Events of the
+	// log need `events:read` for their category, too, and for all categories if the command has a boundary; removed ones are missing. The answer is 413 if events, states and outcome
+	// exceed 8 MiB, or if the command's stream has more than 1,000 events and no `version` is given.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/aggregates/preview (the `PreviewAggregate` operationId).
+	PreviewAggregateWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PreviewAggregate Preview an aggregate's definition
+	//
+	// Folds events with a definition that need not be stored, decides a command on the state, and stores nothing. The answer has
+	// the state after each event, and the command's outcome with its rules, as a dry run with `explain` does. Events of the
+	// log need `events:read` for their category, too, and for all categories if the command has a boundary; removed ones are missing. The answer is 413 if events, states and outcome
+	// exceed 8 MiB, or if the command's stream has more than 1,000 events and no `version` is given.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/aggregates/preview (the `PreviewAggregate` operationId).
+	PreviewAggregate(ctx context.Context, body PreviewAggregateJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DeleteAggregate Remove a category's aggregate definition
 	//
@@ -5260,6 +5353,50 @@ func (c *Client) ListAllDocuments(ctx context.Context, name Name, params *ListAl
 // Corresponds with GET /v1/aggregates (the `ListAggregates` operationId).
 func (c *Client) ListAggregates(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListAggregatesRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PreviewAggregateWithBody Preview an aggregate's definition
+//
+// Folds events with a definition that need not be stored, decides a command on the state, and stores nothing. The answer has
+// the state after each event, and the command's outcome with its rules, as a dry run with `explain` does. Events of the
+// log need `events:read` for their category, too, and for all categories if the command has a boundary; removed ones are missing. The answer is 413 if events, states and outcome
+// exceed 8 MiB, or if the command's stream has more than 1,000 events and no `version` is given.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/aggregates/preview (the `PreviewAggregate` operationId).
+func (c *Client) PreviewAggregateWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPreviewAggregateRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PreviewAggregate Preview an aggregate's definition
+//
+// Folds events with a definition that need not be stored, decides a command on the state, and stores nothing. The answer has
+// the state after each event, and the command's outcome with its rules, as a dry run with `explain` does. Events of the
+// log need `events:read` for their category, too, and for all categories if the command has a boundary; removed ones are missing. The answer is 413 if events, states and outcome
+// exceed 8 MiB, or if the command's stream has more than 1,000 events and no `version` is given.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/aggregates/preview (the `PreviewAggregate` operationId).
+func (c *Client) PreviewAggregate(ctx context.Context, body PreviewAggregateJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPreviewAggregateRequest(c.Server, body)
 	if err != nil {
 		return nil, err
 	}
@@ -8793,6 +8930,46 @@ func NewListAggregatesRequest(server string) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	return req, nil
+}
+
+// NewPreviewAggregateRequest calls the generic PreviewAggregate builder with application/json body
+func NewPreviewAggregateRequest(server string, body PreviewAggregateJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPreviewAggregateRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewPreviewAggregateRequestWithBody constructs an http.Request for the PreviewAggregate method, with any body, and a specified content type
+func NewPreviewAggregateRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/aggregates/preview")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -15715,6 +15892,30 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/aggregates (the `ListAggregates` operationId).
 	ListAggregatesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListAggregatesResponse, error)
 
+	// PreviewAggregateWithBodyWithResponse Preview an aggregate's definition
+	//
+	// Folds events with a definition that need not be stored, decides a command on the state, and stores nothing. The answer has
+	// the state after each event, and the command's outcome with its rules, as a dry run with `explain` does. Events of the
+	// log need `events:read` for their category, too, and for all categories if the command has a boundary; removed ones are missing. The answer is 413 if events, states and outcome
+	// exceed 8 MiB, or if the command's stream has more than 1,000 events and no `version` is given.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/aggregates/preview (the `PreviewAggregate` operationId).
+	PreviewAggregateWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PreviewAggregateResponse, error)
+
+	// PreviewAggregateWithResponse Preview an aggregate's definition
+	//
+	// Folds events with a definition that need not be stored, decides a command on the state, and stores nothing. The answer has
+	// the state after each event, and the command's outcome with its rules, as a dry run with `explain` does. Events of the
+	// log need `events:read` for their category, too, and for all categories if the command has a boundary; removed ones are missing. The answer is 413 if events, states and outcome
+	// exceed 8 MiB, or if the command's stream has more than 1,000 events and no `version` is given.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/aggregates/preview (the `PreviewAggregate` operationId).
+	PreviewAggregateWithResponse(ctx context.Context, body PreviewAggregateJSONRequestBody, reqEditors ...RequestEditorFn) (*PreviewAggregateResponse, error)
+
 	// DeleteAggregateWithResponse Remove a category's aggregate definition
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -17863,6 +18064,68 @@ func (r ListAggregatesResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ListAggregatesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PreviewAggregateResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *AggregatePreviewResult
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationproblemJSON422 *InvalidDefinition
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PreviewAggregateResponse) GetJSON200() *AggregatePreviewResult {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r PreviewAggregateResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r PreviewAggregateResponse) GetApplicationproblemJSON422() *InvalidDefinition {
+	return r.ApplicationproblemJSON422
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PreviewAggregateResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PreviewAggregateResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PreviewAggregateResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PreviewAggregateResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PreviewAggregateResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -25247,6 +25510,42 @@ func (c *ClientWithResponses) ListAggregatesWithResponse(ctx context.Context, re
 	return ParseListAggregatesResponse(rsp)
 }
 
+// PreviewAggregateWithBodyWithResponse Preview an aggregate's definition
+//
+// Folds events with a definition that need not be stored, decides a command on the state, and stores nothing. The answer has
+// the state after each event, and the command's outcome with its rules, as a dry run with `explain` does. Events of the
+// log need `events:read` for their category, too, and for all categories if the command has a boundary; removed ones are missing. The answer is 413 if events, states and outcome
+// exceed 8 MiB, or if the command's stream has more than 1,000 events and no `version` is given.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/aggregates/preview (the `PreviewAggregate` operationId).
+func (c *ClientWithResponses) PreviewAggregateWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PreviewAggregateResponse, error) {
+	rsp, err := c.PreviewAggregateWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePreviewAggregateResponse(rsp)
+}
+
+// PreviewAggregateWithResponse Preview an aggregate's definition
+//
+// Folds events with a definition that need not be stored, decides a command on the state, and stores nothing. The answer has
+// the state after each event, and the command's outcome with its rules, as a dry run with `explain` does. Events of the
+// log need `events:read` for their category, too, and for all categories if the command has a boundary; removed ones are missing. The answer is 413 if events, states and outcome
+// exceed 8 MiB, or if the command's stream has more than 1,000 events and no `version` is given.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/aggregates/preview (the `PreviewAggregate` operationId).
+func (c *ClientWithResponses) PreviewAggregateWithResponse(ctx context.Context, body PreviewAggregateJSONRequestBody, reqEditors ...RequestEditorFn) (*PreviewAggregateResponse, error) {
+	rsp, err := c.PreviewAggregate(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePreviewAggregateResponse(rsp)
+}
+
 // DeleteAggregateWithResponse Remove a category's aggregate definition
 //
 // Returns a wrapper object for the known response body format(s).
@@ -28224,6 +28523,53 @@ func ParseListAggregatesResponse(rsp *http.Response) (*ListAggregatesResponse, e
 			return nil, err
 		}
 		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePreviewAggregateResponse parses an HTTP response from a PreviewAggregateWithResponse call
+func ParsePreviewAggregateResponse(rsp *http.Response) (*PreviewAggregateResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PreviewAggregateResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest AggregatePreviewResult
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest InvalidDefinition
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON422 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Problem

@@ -79,6 +79,20 @@ func (e *Error) Placed(place func(where string) string) *Error {
 	return &placed
 }
 
+// Within returns err with a place before its places, if it is an *Error: "definition" makes "definition.on.A" of "on.A".
+func Within(place string, err error) error {
+	e, ok := errors.AsType[*Error](err)
+	if !ok {
+		return err
+	}
+	return e.Placed(func(where string) string {
+		if where == "" {
+			return place
+		}
+		return place + "." + where
+	})
+}
+
 // Errorf returns an *Error; where may be empty.
 func Errorf(code Code, where, format string, args ...any) *Error {
 	return &Error{Code: code, Where: where, Message: fmt.Sprintf(format, args...)}

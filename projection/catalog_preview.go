@@ -34,7 +34,7 @@ func (c *Catalog) Preview(ctx context.Context, tenant domain.TenantID, q Preview
 	defer func() { err = budget.Cause(ctx, err) }()
 	fold, err := c.check(ctx, domain.ProjectionID{Owner: tenant, Name: definition.Name}, definition)
 	if err != nil {
-		return folding.Preview{}, prefixPlace("definition", err)
+		return folding.Preview{}, domain.Within("definition", err)
 	}
 	events, err := c.previewEvents(ctx, tenant, fold, q)
 	if err != nil {
@@ -47,19 +47,6 @@ func (c *Catalog) Preview(ctx context.Context, tenant domain.TenantID, q Preview
 		}
 	}
 	return fold.Try(ctx, events, upcasters)
-}
-
-// prefixPlace puts a place before the place of an error.
-func prefixPlace(place string, err error) error {
-	if e, ok := err.(*domain.Error); ok {
-		moved := *e
-		moved.Where = place
-		if e.Where != "" {
-			moved.Where += "." + e.Where
-		}
-		return &moved
-	}
-	return err
 }
 
 func (c *Catalog) previewEvents(ctx context.Context, tenant domain.TenantID, fold *folding.Fold, q PreviewQuery) ([]domain.Event, error) {

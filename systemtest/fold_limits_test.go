@@ -58,6 +58,7 @@ func foldingRequests() []struct {
 		{"GET", "/v1/streams/heavy-1/state", nil},
 		{"POST", "/v1/snapshots/heavy-1", nil},
 		{"POST", "/v1/projections/preview", map[string]any{"definition": map[string]any{"on": map[string]string{"*": costly}}, "source": map[string]any{"last": 1000}}},
+		{"POST", "/v1/aggregates/preview", map[string]any{"definition": map[string]any{"category": "heavy", "on": map[string]string{"*": costly}}, "stream": "heavy-1"}},
 		{"POST", "/v1/projections/plan", map[string]any{"definitions": []any{map[string]any{"name": "p", "on": large}, map[string]any{"name": "q", "on": large}}}},
 	}
 }

@@ -150,6 +150,7 @@ var tries = map[string]try{
 		`"boundary":{"all":{"query":[{"tags":"['shared']"}],"initial":{"by":""},"on":{"Placed":"merge(state, {'by': event.data.by})"}}},"emit":[{"Placed":"merge(command, {'seen': boundary.all.by, 'was': state.mark})"}]}}}`), status: []int{200}, own: true},
 	"sendCommand":             {body: text(`{"data":{"by":%q}}`), status: []int{200}, own: true},
 	"sendCommands":            {body: text(`{"commands":[{"stream":"order-4","command":"Place","data":{"by":%q}}]}`), status: []int{200}, own: true},
+	"previewAggregate":        {body: text(`{"definition":{"category":"order","initial":{"mark":%q},"on":{"*":"merge(state, {'last': event.data.by})"}},"stream":"order-1"}`), status: []int{200}, own: true},
 	"getAggregate":            {status: []int{200}, own: true},
 	"listAggregates":          {status: []int{200}, own: true},
 	"getState":                {status: []int{200}, own: true},
@@ -277,7 +278,7 @@ var tries = map[string]try{
 // sequence is an order in which each operation finds what it needs.
 var sequence = []string{
 	"appendToStream", "append", "importEvents", "publish", "readStream", "readAll", "readCategory", "readByQuery", "readEvent", "readLatest", "exportEvents", "listStreams", "getStreamMetadata",
-	"putAggregate", "getAggregate", "listAggregates", "getState", "sendCommand", "sendCommands", "takeSnapshot", "getLatestSnapshot",
+	"putAggregate", "getAggregate", "listAggregates", "previewAggregate", "getState", "sendCommand", "sendCommands", "takeSnapshot", "getLatestSnapshot",
 	"createProjection", "putProjection", "getProjection", "listProjections", "listProjectionVersions", "previewProjection", "planProjections", "getProjectionState", "catchUpProjection", "listDocuments", "getDocument", "snapDocument",
 	"retryProjection", "skipEvent", "listSkippedEvents", "withdrawSkip", "listParkedDocuments", "replayParkedDocuments", "replayParkedDocument", "discardParkedDocument",
 	"startRebuild", "getRebuild", "listRebuilds", "watchRebuild", "listRebuildTenants", "cancelRebuild", "approveRebuild", "pauseRebuild", "resumeRebuild",

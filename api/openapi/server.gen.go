@@ -107,6 +107,65 @@ type AggregateList struct {
 	Aggregates []Aggregate `json:"aggregates"`
 }
 
+// AggregatePreview defines model for AggregatePreview.
+type AggregatePreview struct {
+	// Definition With its `category`.
+	Definition Aggregate `json:"definition"`
+
+	// Stream A stream of the category. With `events`, the default is the category and `-1`.
+	Stream string `json:"stream,omitempty"`
+
+	// Events The stream's events, from version 1, which need not be in the log. Without them: the first 1,000 events of `stream`.
+	Events []GivenEvent `json:"events,omitempty"`
+
+	// Version Without `events`: the last version to be read.
+	Version int64 `json:"version,omitempty"`
+
+	// Command Decided on the state after the events, unless one of them cannot be folded.
+	Command *struct {
+		Name string `json:"name"`
+
+		// Data Any JSON object.
+		Data JSONObject `json:"data,omitempty"`
+
+		// Metadata For the metadata of each event.
+		Metadata JSONObject `json:"metadata,omitempty"`
+	} `json:"command,omitempty"`
+}
+
+// AggregatePreviewResult defines model for AggregatePreviewResult.
+type AggregatePreviewResult struct {
+	Steps []AggregatePreviewStep `json:"steps"`
+
+	// State After all events; with a fault, before it.
+	State JSON `json:"state"`
+
+	// Outcome Of the command, with its rules.
+	Outcome json.RawMessage `json:"outcome,omitempty"`
+}
+
+// AggregatePreviewStep What one event did. There is no step after a fault.
+type AggregatePreviewStep struct {
+	// Event 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	Event   UUID  `json:"event"`
+	Version int64 `json:"version"`
+
+	// Position In the log; of given events their number, from 1.
+	Position int64  `json:"position"`
+	Type     string `json:"type"`
+
+	// Data As expressions see it, upcasters applied.
+	Data JSON `json:"data"`
+
+	// State After the event.
+	State json.RawMessage `json:"state,omitempty"`
+
+	// Fault Why an event cannot be folded.
+	Fault *StateFault `json:"fault,omitempty"`
+}
+
 // Answer defines model for Answer.
 type Answer struct {
 	// Id 36 characters, with hyphens.
@@ -1955,6 +2014,13 @@ type State struct {
 	Loss *StateLoss `json:"loss,omitempty"`
 }
 
+// StateFault Why an event cannot be folded.
+type StateFault struct {
+	// Where The part of the definition, such as `on.ItemAdded`, or an upcaster.
+	Where   string `json:"where"`
+	Message string `json:"message"`
+}
+
 // StateLoss With `acceptLoss`, where events are missing in the state.
 type StateLoss struct {
 	// RemovedTo The highest version that is missing.
@@ -2915,6 +2981,9 @@ type ListWebhookAttemptsParams struct {
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
+// PreviewAggregateJSONRequestBody defines body for PreviewAggregate for application/json ContentType.
+type PreviewAggregateJSONRequestBody = AggregatePreview
+
 // PutAggregateJSONRequestBody defines body for PutAggregate for application/json ContentType.
 type PutAggregateJSONRequestBody = Aggregate
 
@@ -3206,6 +3275,9 @@ func Register[C any](operations Operations[C], add func(method, path string, han
 	})
 	add("GET", "/v1/aggregates", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodeListAggregates, operations.ListAggregates)
+	})
+	add("POST", "/v1/aggregates/preview", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodePreviewAggregate, operations.PreviewAggregate)
 	})
 	add("DELETE", "/v1/aggregates/{category}", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodeDeleteAggregate, operations.DeleteAggregate)
@@ -3521,6 +3593,11 @@ type ListAllDocumentsRequest struct {
 
 // ListAggregatesRequest is the decoded request of an operation.
 type ListAggregatesRequest struct {
+}
+
+// PreviewAggregateRequest is the decoded request of an operation.
+type PreviewAggregateRequest struct {
+	Body PreviewAggregateJSONRequestBody
 }
 
 // DeleteAggregateRequest is the decoded request of an operation.
@@ -4099,6 +4176,9 @@ type Operations[C any] interface {
 	// ListAggregates List aggregate definitions
 	// (GET /v1/aggregates)
 	ListAggregates(ctx context.Context, caller C, request ListAggregatesRequest) (*Response, error)
+	// PreviewAggregate Preview an aggregate's definition
+	// (POST /v1/aggregates/preview)
+	PreviewAggregate(ctx context.Context, caller C, request PreviewAggregateRequest) (*Response, error)
 	// DeleteAggregate Remove a category's aggregate definition
 	// (DELETE /v1/aggregates/{category})
 	DeleteAggregate(ctx context.Context, caller C, request DeleteAggregateRequest) (*Response, error)
@@ -4439,6 +4519,11 @@ func decodeListAllDocuments(ctx echo.Context) (request ListAllDocumentsRequest, 
 }
 
 func decodeListAggregates(ctx echo.Context) (request ListAggregatesRequest, err error) {
+	return request, err
+}
+
+func decodePreviewAggregate(ctx echo.Context) (request PreviewAggregateRequest, err error) {
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
 	return request, err
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/manifold-es/manifold/client"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 func commandCommand() *cobra.Command {
@@ -66,14 +67,25 @@ The exit code is 1 if the command is rejected, also in a dry run.`,
 
 func commandExplain(to *connection) *cobra.Command {
 	f := &commandFlags{connection: to}
-	return f.bind(&cobra.Command{
+	definition := ""
+	command := f.bind(&cobra.Command{
 		Use:   "explain CATEGORY-ID COMMAND",
 		Short: "Show how a command would be decided, and append nothing",
 		Long: `Show how a command would be decided on the stream's newest state: each rule with the values that it reads, up to the first that does
-not hold, and the events. Nothing is appended. The key needs the scope events:read, too.`,
-		Example: `  manifold command explain order-1001 AddItem --data '{"sku": "A-1", "price": 12.5, "qty": 2}'`,
+not hold, and the events. Nothing is appended. The key needs the scope events:read, too.
+
+With --definition, the definition in a file decides, which need not be stored. The stream may have a thousand events then, and the
+key needs projections:write instead of commands:send.`,
+		Example: `  manifold command explain order-1001 AddItem --data '{"sku": "A-1", "price": 12.5, "qty": 2}'
+  manifold command explain order-1001 AddItem --data '{"sku": "A-1", "price": 12.5, "qty": 2}' --definition order.yaml`,
 		RunE: to.run(func(ctx context.Context, c *call) error {
-			outcome, err := f.send(ctx, c, client.SendCommandParams{DryRun: given(true), Explain: given(true)})
+			var outcome client.CommandOutcome
+			var err error
+			if definition == "" {
+				outcome, err = f.send(ctx, c, client.SendCommandParams{DryRun: given(true), Explain: given(true)})
+			} else {
+				outcome, err = f.preview(ctx, c, definition)
+			}
 			if err != nil {
 				return err
 			}
@@ -87,6 +99,10 @@ not hold, and the events. Nothing is appended. The key needs the scope events:re
 			return nil
 		}),
 	})
+	command.Flags().StringVar(&definition, "definition", "", "a YAML or JSON file with the definition that decides, instead of the stored one")
+	command.MarkFlagsMutuallyExclusive("definition", "key")
+	command.MarkFlagsMutuallyExclusive("definition", "expected-version")
+	return command
 }
 
 // commandFlags are a command's parts besides its stream and name.
@@ -118,14 +134,9 @@ func (f *commandFlags) send(ctx context.Context, c *call, params client.SendComm
 	if !ok || id == "" {
 		return outcome, fmt.Errorf("%q is not a stream: expected its category, a dash and an id, such as order-1001", c.args[0])
 	}
-	body := map[string]json.RawMessage{}
-	if body["data"], err = readJSON("--data", f.data, c.in); err != nil {
+	body, err := f.body(c)
+	if err != nil {
 		return outcome, err
-	}
-	if f.metadata != "" {
-		if body["metadata"], err = readJSON("--metadata", f.metadata, nil); err != nil {
-			return outcome, err
-		}
 	}
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -133,6 +144,49 @@ func (f *commandFlags) send(ctx context.Context, c *call, params client.SendComm
 	}
 	params.IdempotencyKey, params.ExpectedVersion = given(f.key), given(f.expected)
 	return read[client.CommandOutcome](c.SendCommandWithBody(ctx, category, id, c.args[1], &params, "application/json", bytes.NewReader(text)))
+}
+
+// body returns the command's data and metadata.
+func (f *commandFlags) body(c *call) (body map[string]any, err error) {
+	body = make(map[string]any)
+	if body["data"], err = readJSON("--data", f.data, c.in); err != nil {
+		return nil, err
+	}
+	if f.metadata != "" {
+		body["metadata"], err = readJSON("--metadata", f.metadata, nil)
+	}
+	return body, err
+}
+
+// preview explains the command by the definition in a file.
+func (f *commandFlags) preview(ctx context.Context, c *call, path string) (outcome client.CommandOutcome, err error) {
+	file, err := folding.ReadAggregate(path)
+	if err != nil {
+		return outcome, err
+	}
+	command, err := f.body(c)
+	if err != nil {
+		return outcome, err
+	}
+	command["name"] = c.args[1]
+	text, err := json.Marshal(map[string]any{"definition": file.JSON, "stream": c.args[0], "command": command})
+	if err != nil {
+		return outcome, err
+	}
+	result, err := read[client.AggregatePreviewResult](c.PreviewAggregateWithBody(ctx, "application/json", bytes.NewReader(text)))
+	if refused, ok := errors.AsType[*refused](err); ok {
+		if place, ok := strings.CutPrefix(refused.Where, "definition."); ok {
+			refused.Where = place
+			err = &folding.FileError{Path: file.Path, Line: file.Line(place), Err: refused}
+		}
+	}
+	if err != nil {
+		return outcome, err
+	}
+	if n := len(result.Steps); n > 0 && result.Steps[n-1].Fault != nil {
+		return outcome, fmt.Errorf("%s: %s", result.Steps[n-1].Fault.Where, result.Steps[n-1].Fault.Message)
+	}
+	return outcome, json.Unmarshal(result.Outcome, &outcome)
 }
 
 // readJSON returns the JSON of a flag's value. With stdin, the value may be - or @FILE.
