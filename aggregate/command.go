@@ -96,7 +96,12 @@ const (
 	maxConflicts = 20
 )
 
-const commandAdvice = "give the command fewer and simpler expressions, or less data"
+const (
+	commandAdvice = "give the command fewer and simpler expressions, or less data"
+	loadAdvice    = "take snapshots of the category more often, or simplify its fold"
+
+	definitionAdvice = "give the definition fewer and shorter expressions"
+)
 
 // Send decides a command and appends its events. If the stream changes meanwhile, it decides again, unless the command
 // expects a version. It returns these errors, besides those of an append and of States.Load:
@@ -222,16 +227,25 @@ func (s *sending) send(ctx context.Context) (Outcome, error) {
 
 // current returns the state to decide on. newest asks for the one in the log.
 func (s *sending) current(ctx context.Context, newest bool) (known, error) {
-	category := domain.Category(s.command.Stream)
-	if f, ok := s.states.folds.Get(categoryKey{s.tenant, category}); ok && !newest && time.Since(time.Unix(0, f.checked.Load())) < definitionAge {
+	if !newest {
+		f, err := s.definition(ctx)
+		if err != nil {
+			return known{}, err
+		}
 		if s.apart(f) {
 			return known{fold: f, newest: true, apart: true}, nil
 		}
 		if hot, ok := s.hot.get(s.key, f.tag); ok {
 			return known{fold: f, version: hot.version, state: hot.state}, nil
 		}
+		if !s.hot.isLong(s.key, f.tag) {
+			if on, ok, err := s.loadBriefly(ctx, f); ok || err != nil {
+				return on, err
+			}
+			s.hot.put(s.key, hotState{tag: f.tag, long: true}) // so that later commands do not read in vain
+		}
 	}
-	ctx, end, err := s.states.requests.Begin(ctx, s.tenant, "take snapshots of the category more often, or simplify its fold")
+	ctx, end, err := s.states.requests.Begin(ctx, s.tenant, loadAdvice)
 	if err != nil {
 		return known{}, err
 	}
@@ -245,9 +259,6 @@ func (s *sending) current(ctx context.Context, newest bool) (known, error) {
 	}
 	l := loading{States: s.states, tenant: s.tenant, fold: f, at: At{orNew: true}, snapshot: snapshot, loaded: State{Stream: s.command.Stream, tag: f.tag}}
 	if hot, ok := s.hot.get(s.key, f.tag); ok {
-		if !newest {
-			return known{fold: f, version: hot.version, state: hot.state}, nil
-		}
 		l.state, l.decoded, l.loaded.Version, l.loaded.Snapshot = hot.state, true, hot.version, hot.version
 	}
 	loaded, err := l.run(ctx)
@@ -256,6 +267,68 @@ func (s *sending) current(ctx context.Context, newest bool) (known, error) {
 	}
 	s.hot.put(s.key, hotState{tag: f.tag, version: loaded.Version, state: loaded.object})
 	return known{fold: f, version: loaded.Version, state: loaded.object, newest: true}, nil
+}
+
+// definition returns the fold of the category's definition, at most definitionAge old. If it is older, one command asks
+// the database, and the others wait for it. An unchanged or small definition needs no place.
+func (s *sending) definition(ctx context.Context) (f *fold, err error) {
+	category := domain.Category(s.command.Stream)
+	if f, ok := s.states.recentFold(s.tenant, category); ok {
+		return f, nil
+	}
+	unlock, ok := s.locks.lock(ctx.Done(), streamKey{s.tenant, category}) // a stream's name is longer
+	if !ok {
+		return nil, fmt.Errorf("await the definition: %w", context.Cause(ctx))
+	}
+	defer unlock()
+	if f, ok := s.states.recentFold(s.tenant, category); ok {
+		return f, nil
+	}
+	found, err := s.states.store.readStart(ctx, s.tenant, category, "", 0)
+	if err != nil {
+		return nil, err
+	}
+	err = s.states.requests.Brief(ctx, s.tenant, definitionAdvice, func(ctx context.Context) error {
+		f, err = s.states.compiled(ctx, s.tenant, category, found)
+		return err
+	})
+	return f, err
+}
+
+// Limits of a stream that loadBriefly loads.
+const (
+	briefEvents = 10
+	briefBytes  = 16 << 10 // of the events
+)
+
+// loadBriefly loads the state of a stream with few and small events, such as a new one. It needs one read, which waits
+// for its turn among the tenant's reads, and a brief computation. So the command need not wait for a place. ok is false
+// for any other stream.
+func (s *sending) loadBriefly(ctx context.Context, f *fold) (on known, ok bool, err error) {
+	slice, err := s.states.events.StreamSlice(ctx, s.tenant, s.command.Stream, domain.StreamQuery{From: 1, Limit: briefEvents, MaxBytes: briefBytes})
+	if err != nil || slice.Floor > 0 {
+		return known{}, false, err
+	}
+	if _, more := nextVersion(slice.Events, 0, briefEvents, briefBytes); more {
+		return known{}, false, nil
+	}
+	for i := range slice.Events {
+		if slice.Events[i].Version != int64(i+1) || slice.Events[i].Gap != nil {
+			return known{}, false, nil // a snapshot may have what is missing
+		}
+	}
+	var loaded State
+	err = s.states.requests.Brief(ctx, s.tenant, loadAdvice, func(ctx context.Context) error {
+		l := loading{States: s.states, fold: f, state: f.initial, decoded: true, loaded: State{Stream: s.command.Stream}}
+		err := l.foldSlice(expr.MeterOf(ctx), slice.Events, true)
+		loaded = l.loaded
+		return err
+	})
+	if err != nil {
+		return known{}, false, err
+	}
+	s.hot.put(s.key, hotState{tag: f.tag, version: loaded.Version, state: loaded.object})
+	return known{fold: f, version: loaded.Version, state: loaded.object, newest: true}, true, nil
 }
 
 // apart reports whether the command depends on its boundary alone, and not on its stream.

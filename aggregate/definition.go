@@ -47,7 +47,7 @@ func unmarshal(text json.RawMessage, into any) error {
 // Put checks a definition and stores it in place of the category's previous one, whose snapshots are no longer used. An
 // invalid definition is a *domain.Error with domain.CodeInvalidDefinition that names every place.
 func (s *States) Put(ctx context.Context, tenant domain.TenantID, definition Definition) error {
-	checked, end, err := s.requests.Begin(ctx, tenant, "give the definition fewer and shorter expressions")
+	checked, end, err := s.requests.Begin(ctx, tenant, definitionAdvice)
 	if err != nil {
 		return err
 	}

@@ -33,6 +33,7 @@ type hotState struct {
 	tag     string
 	version int64
 	state   *expr.Object // nil: the last fold gave null
+	long    bool         // the state is not known, only that loadBriefly cannot load it
 	since   time.Time    // of a boundary: when it was folded from its first event
 }
 
@@ -66,14 +67,25 @@ func (h *hotStates) get(key streamKey, tag string) (hotState, bool) {
 		return hotState{}, false
 	}
 	s, ok := t.streams.Get(key.stream)
-	return s, ok && s.tag == tag
+	return s, ok && s.tag == tag && !s.long
 }
 
-// put remembers a state, unless a later one is known.
+// isLong reports whether a stream is known to be long.
+func (h *hotStates) isLong(key streamKey, tag string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t := h.tenants[key.tenant]
+	if t == nil {
+		return false
+	}
+	s, ok := t.streams.Peek(key.stream)
+	return ok && s.tag == tag && s.long
+}
+
+// put remembers a state, unless a later one is known. Of a large state it remembers only that it is one.
 func (h *hotStates) put(key streamKey, s hotState) {
 	if expr.Size(value(s.state)) > maxHotState {
-		h.drop(key)
-		return
+		s.state, s.long = nil, true
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

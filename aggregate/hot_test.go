@@ -18,7 +18,7 @@ func TestHotStatesStayWithinTheirLimit(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		const most = 20_000
 		h := newHotStates(most)
-		last := map[streamKey]int64{}
+		last, long := map[streamKey]int64{}, map[streamKey]bool{}
 		for range rapid.IntRange(1, 60).Draw(r, "steps") {
 			key := streamKey{rapid.SampledFrom(tenants).Draw(r, "tenant"), fmt.Sprintf("a-%d", rapid.IntRange(1, 8).Draw(r, "stream"))}
 			switch rapid.IntRange(0, 5).Draw(r, "step") {
@@ -33,10 +33,8 @@ func TestHotStatesStayWithinTheirLimit(t *testing.T) {
 				version := rapid.Int64Range(1, 9).Draw(r, "version")
 				size := rapid.SampledFrom([]int{1, 100, 500, maxHotState + 1}).Draw(r, "size")
 				h.put(key, hotState{tag: "tag", version: version, state: expr.NewObject(map[string]expr.Value{"text": expr.String(strings.Repeat("x", size))})})
-				if size > maxHotState {
-					delete(last, key)
-				} else if version >= last[key] {
-					last[key] = version
+				if version >= last[key] {
+					last[key], long[key] = version, size > maxHotState
 				}
 			}
 			sum := 0
@@ -58,7 +56,10 @@ func TestHotStatesStayWithinTheirLimit(t *testing.T) {
 				r.Fatalf("all states take %d bytes, %d are counted, and %d are allowed", sum, h.bytes, most)
 			}
 			for key := range last {
-				if _, ok := h.get(key, "tag"); !ok {
+				_, ok := h.get(key, "tag")
+				if isLong := h.isLong(key, "tag"); ok && long[key] || isLong && !long[key] {
+					r.Fatalf("%s is known: %t, and long: %t; want %t", key.stream, ok, isLong, long[key])
+				} else if !ok && !isLong {
 					delete(last, key) // evicted
 				}
 			}

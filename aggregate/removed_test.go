@@ -73,6 +73,11 @@ func TestStatesAfterRemovedEvents(t *testing.T) {
 		if err != nil || string(state.Data) != want || state.Version != newest || state.RemovedTo != missing {
 			rt.Fatalf("with a loss accepted it says %s, %+v, %v; want %s at %d, and %d missing", state.Data, state, err, want, newest, missing)
 		}
+		state, err = states.Load(t.Context(), tenant, stream, At{})
+		cold, coldErr := coldState(rt, s, tenant, stream)
+		if code(err) != code(coldErr) || err == nil && (cold.Version != state.Version || string(cold.Data) != string(state.Data)) {
+			rt.Fatalf("a command is decided on %+v, %v; the state is %+v, %v", cold, coldErr, state, err)
+		}
 		// A snapshot of such a state says so, and is for nobody else.
 		if version == 0 && missing > 0 {
 			kept, err := states.TakeSnapshot(t.Context(), tenant, stream, true)

@@ -182,6 +182,12 @@ func (s *States) noVersionAt(ctx context.Context, tenant domain.TenantID, stream
 	return domain.Errorf(domain.CodeNotFound, "at", "stream %s had no event at %s", stream, domain.FormatTime(at))
 }
 
+// recentFold returns the fold of a category's definition, as it was in the database within definitionAge.
+func (s *States) recentFold(tenant domain.TenantID, category string) (*fold, bool) {
+	f, ok := s.folds.Get(categoryKey{tenant, category})
+	return f, ok && time.Since(time.Unix(0, f.checked.Load())) < definitionAge
+}
+
 // fold returns the fold of a category's current definition and of the upcasters in force.
 func (s *States) fold(ctx context.Context, tenant domain.TenantID, category string) (*fold, error) {
 	found, err := s.store.readStart(ctx, tenant, category, "", 0)

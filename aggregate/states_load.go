@@ -250,7 +250,7 @@ func (s *States) read(ctx context.Context, tenant domain.TenantID, stream string
 		if got.err != nil {
 			return 0, budget.Cause(ctx, got.err)
 		}
-		next, more := nextVersion(got.Events, upTo)
+		next, more := nextVersion(got.Events, upTo, sliceEvents, sliceBytes)
 		if !more {
 			return got.Floor, fold(got.Events, true)
 		}
@@ -267,9 +267,10 @@ func (s *States) read(ctx context.Context, tenant domain.TenantID, stream string
 	}
 }
 
-// nextVersion returns the version after a slice, and whether there may be events at it. A slice ends before its limits
-// only at the end of the stream. Bytes are counted generously, since an empty read costs less than a missed event.
-func nextVersion(events []domain.Event, upTo int64) (next int64, more bool) {
+// nextVersion returns the version after a slice, and whether there may be events at it. A slice ends before its limits,
+// maxEvents and maxBytes, only at the end of the stream. Bytes are counted generously, since an empty read costs less
+// than a missed event.
+func nextVersion(events []domain.Event, upTo int64, maxEvents, maxBytes int) (next int64, more bool) {
 	if len(events) == 0 {
 		return 0, false
 	}
@@ -281,5 +282,5 @@ func nextVersion(events []domain.Event, upTo int64) (next int64, more bool) {
 	for _, event := range events {
 		bytes += len(event.Data) + len(event.Metadata)
 	}
-	return next, len(events) >= sliceEvents || bytes >= sliceBytes/2
+	return next, len(events) >= maxEvents || bytes >= maxBytes/2
 }

@@ -250,6 +250,7 @@ var attacks = map[string]func(x *attacker, ctx context.Context){
 	"numbers":        (*attacker).numbers,
 	"costly queries": (*attacker).costlyQueries,
 	"receives":       (*attacker).receives,
+	"commands":       (*attacker).commands,
 }
 
 // attacker is the hostile tenant's program.
@@ -388,6 +389,22 @@ func (x *attacker) folds(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 		defer cancel()
 		x.send(ctx, ask.method, ask.path, body)
+	})
+}
+
+// commands sends commands to streams whose states are not in memory: new ones, and some with large events.
+func (x *attacker) commands(ctx context.Context) {
+	x.send(ctx, "PUT", "/v1/aggregates/cold", []byte(`{"on":{"*":"{'text': event.data.text, 'n': lists.range(300).all(n, n >= 0)}"},"commands":{"Do":{"emit":[{"Done":"command"}]}}}`))
+	event := `{"type":"A","data":{"text":"` + strings.Repeat("x", 1<<20-100) + `"}}`
+	for i := range 4 {
+		x.send(ctx, "POST", fmt.Sprintf("/v1/streams/cold-%d/events", i), []byte("["+strings.Repeat(event+",", 6)+event+"]"))
+	}
+	x.times(ctx, 150, func(ctx context.Context, chance *rand.Rand, i int) {
+		id := chance.IntN(4)
+		if i%3 == 0 {
+			id = chance.Int()
+		}
+		x.send(ctx, "POST", fmt.Sprintf("/v1/aggregates/cold/%d/commands/Do?dryRun=%t", id, i%3 == 1), []byte(`{"data":{"text":"x"}}`))
 	})
 }
 
