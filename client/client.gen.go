@@ -3662,8 +3662,9 @@ type ClientInterface interface {
 	//
 	// Folds events with a definition that need not be stored, decides a command on the state, and stores nothing. The answer has
 	// the state after each event, and the command's outcome with its rules, as a dry run with `explain` does. Events of the
-	// log need `events:read` for their category, too, and for all categories if the command has a boundary; removed ones are missing. The answer is 413 if events, states and outcome
-	// exceed 8 MiB, or if the command's stream has more than 1,000 events and no `version` is given.
+	// log need `events:read` for their category, too, and for all categories if the command has a boundary; removed ones are
+	// missing. The answer is 413 if events, states and outcome exceed 8 MiB, or if the command's stream has more than 1,000
+	// events and no `version` is given.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3674,8 +3675,9 @@ type ClientInterface interface {
 	//
 	// Folds events with a definition that need not be stored, decides a command on the state, and stores nothing. The answer has
 	// the state after each event, and the command's outcome with its rules, as a dry run with `explain` does. Events of the
-	// log need `events:read` for their category, too, and for all categories if the command has a boundary; removed ones are missing. The answer is 413 if events, states and outcome
-	// exceed 8 MiB, or if the command's stream has more than 1,000 events and no `version` is given.
+	// log need `events:read` for their category, too, and for all categories if the command has a boundary; removed ones are
+	// missing. The answer is 413 if events, states and outcome exceed 8 MiB, or if the command's stream has more than 1,000
+	// events and no `version` is given.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -5367,8 +5369,9 @@ func (c *Client) ListAggregates(ctx context.Context, reqEditors ...RequestEditor
 //
 // Folds events with a definition that need not be stored, decides a command on the state, and stores nothing. The answer has
 // the state after each event, and the command's outcome with its rules, as a dry run with `explain` does. Events of the
-// log need `events:read` for their category, too, and for all categories if the command has a boundary; removed ones are missing. The answer is 413 if events, states and outcome
-// exceed 8 MiB, or if the command's stream has more than 1,000 events and no `version` is given.
+// log need `events:read` for their category, too, and for all categories if the command has a boundary; removed ones are
+// missing. The answer is 413 if events, states and outcome exceed 8 MiB, or if the command's stream has more than 1,000
+// events and no `version` is given.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5389,8 +5392,9 @@ func (c *Client) PreviewAggregateWithBody(ctx context.Context, contentType strin
 //
 // Folds events with a definition that need not be stored, decides a command on the state, and stores nothing. The answer has
 // the state after each event, and the command's outcome with its rules, as a dry run with `explain` does. Events of the
-// log need `events:read` for their category, too, and for all categories if the command has a boundary; removed ones are missing. The answer is 413 if events, states and outcome
-// exceed 8 MiB, or if the command's stream has more than 1,000 events and no `version` is given.
+// log need `events:read` for their category, too, and for all categories if the command has a boundary; removed ones are
+// missing. The answer is 413 if events, states and outcome exceed 8 MiB, or if the command's stream has more than 1,000
+// events and no `version` is given.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -15896,8 +15900,9 @@ type ClientWithResponsesInterface interface {
 	//
 	// Folds events with a definition that need not be stored, decides a command on the state, and stores nothing. The answer has
 	// the state after each event, and the command's outcome with its rules, as a dry run with `explain` does. Events of the
-	// log need `events:read` for their category, too, and for all categories if the command has a boundary; removed ones are missing. The answer is 413 if events, states and outcome
-	// exceed 8 MiB, or if the command's stream has more than 1,000 events and no `version` is given.
+	// log need `events:read` for their category, too, and for all categories if the command has a boundary; removed ones are
+	// missing. The answer is 413 if events, states and outcome exceed 8 MiB, or if the command's stream has more than 1,000
+	// events and no `version` is given.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -15908,8 +15913,9 @@ type ClientWithResponsesInterface interface {
 	//
 	// Folds events with a definition that need not be stored, decides a command on the state, and stores nothing. The answer has
 	// the state after each event, and the command's outcome with its rules, as a dry run with `explain` does. Events of the
-	// log need `events:read` for their category, too, and for all categories if the command has a boundary; removed ones are missing. The answer is 413 if events, states and outcome
-	// exceed 8 MiB, or if the command's stream has more than 1,000 events and no `version` is given.
+	// log need `events:read` for their category, too, and for all categories if the command has a boundary; removed ones are
+	// missing. The answer is 413 if events, states and outcome exceed 8 MiB, or if the command's stream has more than 1,000
+	// events and no `version` is given.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -25514,8 +25520,9 @@ func (c *ClientWithResponses) ListAggregatesWithResponse(ctx context.Context, re
 //
 // Folds events with a definition that need not be stored, decides a command on the state, and stores nothing. The answer has
 // the state after each event, and the command's outcome with its rules, as a dry run with `explain` does. Events of the
-// log need `events:read` for their category, too, and for all categories if the command has a boundary; removed ones are missing. The answer is 413 if events, states and outcome
-// exceed 8 MiB, or if the command's stream has more than 1,000 events and no `version` is given.
+// log need `events:read` for their category, too, and for all categories if the command has a boundary; removed ones are
+// missing. The answer is 413 if events, states and outcome exceed 8 MiB, or if the command's stream has more than 1,000
+// events and no `version` is given.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25532,8 +25539,9 @@ func (c *ClientWithResponses) PreviewAggregateWithBodyWithResponse(ctx context.C
 //
 // Folds events with a definition that need not be stored, decides a command on the state, and stores nothing. The answer has
 // the state after each event, and the command's outcome with its rules, as a dry run with `explain` does. Events of the
-// log need `events:read` for their category, too, and for all categories if the command has a boundary; removed ones are missing. The answer is 413 if events, states and outcome
-// exceed 8 MiB, or if the command's stream has more than 1,000 events and no `version` is given.
+// log need `events:read` for their category, too, and for all categories if the command has a boundary; removed ones are
+// missing. The answer is 413 if events, states and outcome exceed 8 MiB, or if the command's stream has more than 1,000
+// events and no `version` is given.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
