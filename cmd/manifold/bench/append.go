@@ -23,11 +23,15 @@ With --catch-up, a new projection catches up with the preloaded events while cli
 these events is rebuilt. The benchmark ends when that is done, or after the duration. The clients append alone first, half as
 long, for comparison.
 
+With --schema, events have 20 fields, and clients append in turns without and with their validation.
+
 The limit is COPY of the same rows into a table like the log's, with its indexes, without row-level security.`,
 		func(ctx context.Context, r *run) error {
 			switch {
 			case (f.condition || f.tagged) && !f.direct && !f.child:
 				return errors.New("--condition and --tags need --direct")
+			case f.schema && f.direct:
+				return errors.New("--schema needs HTTP; leave out --direct")
 			case f.child:
 				return appendAsChild(ctx, f)
 			case f.direct:
@@ -42,6 +46,7 @@ The limit is COPY of the same rows into a table like the log's, with its indexes
 	command.Flags().IntVar(&f.preload, "preload", 0, "events already in the first tenant's log")
 	command.Flags().BoolVar(&f.catchingUp, "catch-up", false, "with --preload: append while a new projection catches up with these events")
 	command.Flags().BoolVar(&f.rebuilding, "rebuild", false, "with --preload: append while a projection of these events is rebuilt")
+	command.Flags().BoolVar(&f.schema, "schema", false, "validate the events by a schema of 20 fields, in turns with not")
 	command.Flags().BoolVar(&f.direct, "direct", false, "append to the log without HTTP")
 	command.Flags().IntVar(&f.processes, "processes", 1, "with --direct: number of processes, which share the clients")
 	command.Flags().BoolVar(&f.condition, "condition", false, "with --direct: tag each event with its stream, and append on the condition that nobody else has, instead of expecting versions; --preload then preloads such events")
@@ -106,8 +111,15 @@ func appendHTTP(ctx context.Context, r *run) error {
 		return errors.New("--tenants needs --direct")
 	}
 	r.Name, r.latencyName = r.loadName("append"), "append"
+	if r.schema {
+		r.Name += " --schema"
+	}
 	return r.send(ctx, func(s *sender) error {
-		_, err := s.append()
+		var fields []byte
+		if r.schema {
+			fields = []byte(moreFields)
+		}
+		_, err := s.post(fields)
 		return err
 	})
 }
@@ -133,6 +145,9 @@ func (r *run) send(ctx context.Context, request func(*sender) error) error {
 		clients[i] = func(context.Context) (int, error) { return r.batch, request(sender) }
 	}
 	var send driver = drive
+	if r.schema {
+		send = r.driveValidated
+	}
 	if r.catchingUp {
 		r.Name += " --catch-up"
 		send = r.driveBeside(r.startCatchUp)

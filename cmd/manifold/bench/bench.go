@@ -40,6 +40,7 @@ type flags struct {
 	clients, batch, tenants, processes int
 	events, documents, preload         int
 	condition, tagged                  bool  // how appends are conditional, and tagged
+	schema                             bool  // whether appends are validated
 	inline                             int   // projections into which appends fold
 	backlog                            int   // events that a tenant lags behind
 	partitions                         int   // of a group; 0: none

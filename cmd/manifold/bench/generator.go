@@ -142,7 +142,7 @@ func (s *sender) publish() error {
 }
 
 // events returns a batch as a JSON array. Each element begins with fields. Its data is in the field dataName and
-// begins with stamp.
+// begins with stamp, one or more fields each ended by a comma.
 func (s *sender) events(version int64, fields, dataName string, stamp []byte) []byte {
 	b := append(s.body[:0], '[')
 	for i := range s.batch {
