@@ -57,6 +57,7 @@ func (d *BoundaryDefinition) bytes() int {
 // boundary is a compiled BoundaryDefinition with its name. It is immutable.
 type boundary struct {
 	name  string
+	where string // its place in the definition
 	fold  *fold
 	items []boundaryItem
 }
@@ -94,7 +95,7 @@ func compileBoundary(
 			wrong(where+".query", "the command's queries have more than %d items together", domain.MaxQueryItems)
 			return nil, nil
 		}
-		b := boundary{name: name}
+		b := boundary{name: name, where: where}
 		for i, item := range d.Query {
 			where := fmt.Sprintf("%s.query[%d]", where, i)
 			types := item.Types
@@ -165,7 +166,7 @@ func (f *fold) bounds(meter *expr.Meter, command *Command, in expr.Inputs) ([]bo
 		b := &bounds[i]
 		b.boundary = &program.boundary[i]
 		for j, item := range b.items {
-			where := fmt.Sprintf("commands.%s.boundary.%s.query[%d].tags", command.Name, b.name, j)
+			where := fmt.Sprintf("%s.query[%d].tags", b.where, j)
 			tags, err := evalTags(meter, where, item.tags, &in)
 			if err != nil {
 				return nil, err
@@ -200,7 +201,7 @@ func evalTags(meter *expr.Meter, where string, expression *expr.Decision, in *ex
 	return tags, nil
 }
 
-// values returns what expressions see as `boundary`.
+// boundaryValues returns what expressions see as `boundary`.
 func boundaryValues(bounds []bound) *expr.Object {
 	if len(bounds) == 0 {
 		return nil
@@ -228,7 +229,7 @@ func foldOwn(meter *expr.Meter, bounds []bound, d *decision) error {
 			}
 			var err error
 			b.after, err = b.fold.next(meter, b.after, &domain.Event{Stream: e.Stream, Type: e.Type, Data: e.Data, Metadata: e.Metadata, Tags: e.Tags})
-			if problem, ok := unfolded(err, e); ok {
+			if problem, ok := unfolded(domain.Within(b.where, err), e); ok {
 				return problem
 			} else if err != nil {
 				return err
@@ -261,7 +262,7 @@ func (s *sending) bound(ctx context.Context, on *known, newest bool) error {
 			return fmt.Errorf("write a query: %w", err)
 		}
 		// No stream has such a name.
-		b.key, b.since = streamKey{s.tenant, "boundary " + string(query)}, began
+		b.key, b.since = streamKey{s.tenant, "boundary " + b.fold.tag + string(query)}, began
 		if hot, ok := s.hot.get(b.key, b.fold.tag); ok && began.Sub(hot.since) < boundaryAge {
 			b.position, b.state, b.since = hot.version, hot.state, hot.since
 		} else {
@@ -297,7 +298,7 @@ func (s *States) readBoundary(ctx context.Context, tenant domain.TenantID, b *bo
 	events := 0
 	for reads := 0; q.After < upTo; reads++ {
 		if events > maxBoundaryEvents || reads == maxBoundaryReads {
-			return domain.Errorf(domain.CodeTooCostly, "boundary."+b.name, "too many events have to be read, %d of which match; at most %d may: use rarer tags", events, maxBoundaryEvents)
+			return domain.Errorf(domain.CodeTooCostly, b.where, "too many events have to be read, %d of which match; at most %d may: use rarer tags", events, maxBoundaryEvents)
 		}
 		slice, next, err := s.events.ReadMatching(ctx, tenant, q)
 		if err != nil {
@@ -321,11 +322,32 @@ func (b *bound) foldSlice(meter *expr.Meter, events []domain.Event) (err error) 
 			return nil // Work returns the reason
 		}
 		if event.Gap != nil {
-			return domain.Errorf(domain.CodeFaulted, "boundary."+b.name, "event %d of %s is %s: %s", event.Version, event.Stream, event.Gap.Reason, event.Gap.Message)
+			return domain.Errorf(domain.CodeFaulted, b.where, "event %d of %s is %s: %s", event.Version, event.Stream, event.Gap.Reason, event.Gap.Message)
 		}
 		if b.state, err = b.fold.next(meter, b.state, &event); err != nil {
-			return err
+			return domain.Within(b.where, err)
 		}
+	}
+	return nil
+}
+
+// lockBounds makes the command wait for others that have the same boundaries and came too late as well. Each command
+// takes these locks after its stream's, in the order of their names, and at most once.
+func (s *sending) lockBounds(ctx context.Context, bounds []bound) error {
+	if len(s.unlock) > 0 {
+		return nil
+	}
+	names := make([]string, len(bounds))
+	for i := range bounds {
+		names[i] = bounds[i].key.stream
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		unlock, _ := s.locks.lock(ctx.Done(), streamKey{s.tenant, name})
+		if unlock == nil {
+			return fmt.Errorf("await the commands of the same boundary: %w", context.Cause(ctx))
+		}
+		s.unlock = append(s.unlock, unlock)
 	}
 	return nil
 }

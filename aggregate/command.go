@@ -92,7 +92,7 @@ type DecidedEvent struct {
 const (
 	// definitionAge is how old a process's knowledge of a definition may be when a command is decided.
 	definitionAge = time.Second
-	// maxConflicts is how often a command is decided again because others append to its stream.
+	// maxConflicts is how often a command is decided again because others append to its stream or its boundary.
 	maxConflicts = 20
 )
 
@@ -148,7 +148,8 @@ type sending struct {
 	now       time.Time
 	uuid      string
 	decided   bool
-	together  bool // read the stream in any case
+	together  bool     // read the stream in any case
+	unlock    []func() // of the boundary's locks
 	conflicts int  // decisions whose append came too late
 }
 
@@ -170,16 +171,31 @@ func (s *sending) send(ctx context.Context) (Outcome, error) {
 		}
 	}
 	if !s.command.DryRun {
-		unlock, ok := s.locks.lock(ctx.Done(), s.key)
-		if !ok {
+		unlock, waited := s.locks.lock(ctx.Done(), s.key)
+		if unlock == nil {
 			return Outcome{}, fmt.Errorf("await the commands of the same stream: %w", context.Cause(ctx))
 		}
 		defer unlock()
+		if waited && s.command.Key != "" {
+			// The command before may have been this one, sent twice.
+			outcome, found, err := s.earlier(ctx)
+			if err != nil || found {
+				return outcome, err
+			}
+		}
+		defer func() {
+			for _, unlock := range s.unlock {
+				unlock()
+			}
+		}()
 	}
 	for newest := s.command.DryRun; ; newest = true {
 		on, err := s.current(ctx, newest)
 		if err == nil {
-			err = s.bound(ctx, &on, newest)
+			old := !on.newest
+			if err = s.bound(ctx, &on, newest); err != nil && old && ctx.Err() == nil {
+				continue // the query may depend on the state
+			}
 		}
 		if err != nil {
 			return Outcome{}, err
@@ -195,7 +211,7 @@ func (s *sending) send(ctx context.Context) (Outcome, error) {
 		if (err != nil || len(d.events) == 0) && !on.newest && ctx.Err() == nil {
 			continue // only an append shows that the state was the newest
 		}
-		if err == nil && len(d.events) == 0 && on.apart {
+		if err == nil && on.apart && !slices.ContainsFunc(d.events, func(e NewEvent) bool { return e.Stream != s.command.Stream }) {
 			s.together = true // the outcome has the stream's version and state
 			continue
 		}
@@ -214,8 +230,14 @@ func (s *sending) send(ctx context.Context) (Outcome, error) {
 				again = cmp.Or(err, errors.New("the events of a duplicate command are missing"))
 			}
 			return outcome, again
-		case (domain.IsCode(err, domain.CodeVersionConflict) || domain.IsCode(err, domain.CodeConditionFailed)) && s.conflicts < maxConflicts:
+		case domain.IsCode(err, domain.CodeVersionConflict) && s.conflicts < maxConflicts:
 			s.conflicts++
+			continue
+		case (domain.IsCode(err, domain.CodeConditionFailed) || !on.newest && domain.IsCode(err, domain.CodeTooCostly)) && s.conflicts < maxConflicts:
+			s.conflicts++
+			if err := s.lockBounds(ctx, on.bounds); err != nil {
+				return Outcome{}, err
+			}
 			continue
 		case err != nil:
 			s.hot.drop(s.key)
@@ -276,8 +298,8 @@ func (s *sending) definition(ctx context.Context) (f *fold, err error) {
 	if f, ok := s.states.recentFold(s.tenant, category); ok {
 		return f, nil
 	}
-	unlock, ok := s.locks.lock(ctx.Done(), streamKey{s.tenant, category}) // a stream's name is longer
-	if !ok {
+	unlock, _ := s.locks.lock(ctx.Done(), streamKey{s.tenant, category}) // a stream's name is longer
+	if unlock == nil {
 		return nil, fmt.Errorf("await the definition: %w", context.Cause(ctx))
 	}
 	defer unlock()
@@ -331,10 +353,10 @@ func (s *sending) loadBriefly(ctx context.Context, f *fold) (on known, ok bool, 
 	return known{fold: f, version: loaded.Version, state: loaded.object, newest: true}, true, nil
 }
 
-// apart reports whether the command depends on its boundary alone, and not on its stream.
+// apart reports whether the command depends on its boundary alone, and has nothing to do with its stream.
 func (s *sending) apart(f *fold) bool {
 	program := f.commands[s.command.Name]
-	return program != nil && len(program.boundary) > 0 && !program.readsState && s.command.Expected == domain.Any && !s.command.DryRun && !s.together
+	return program != nil && program.apart && s.command.Expected == domain.Any && !s.command.DryRun && !s.together
 }
 
 // decide evaluates the command on a state.
@@ -398,7 +420,7 @@ func (f *fold) inputs(meter *expr.Meter, command *Command, on known, now time.Ti
 // complete checks a decision, and adds the states after its events.
 func (f *fold) complete(meter *expr.Meter, command *Command, on known, d *decision) (err error) {
 	program := f.commands[command.Name]
-	if err := command.checkStreams(d, program != nil && len(program.boundary) > 0 && !program.readsState); err != nil {
+	if err := command.checkStreams(d, program != nil && program.stateless() && command.Expected == domain.Any); err != nil {
 		return err
 	}
 	if err := foldOwn(meter, on.bounds, d); err != nil || on.apart {
@@ -427,7 +449,7 @@ func (c *Command) checkStreams(d *decision, stateless bool) error {
 	}
 	if !own {
 		return domain.Errorf(domain.CodeFaulted, "commands."+c.Name+".emit",
-			"all events are for other streams; append at least one to the command's stream, by which concurrent commands notice each other")
+			"all events are for other streams; append at least one to the command's stream, by which concurrent commands notice each other, and an expected version holds")
 	}
 	if c.Allow != nil {
 		for _, category := range slices.Sorted(maps.Keys(others)) {
@@ -595,6 +617,10 @@ func ofEvents(err error) error {
 	problem, ok := errors.AsType[*domain.Error](err)
 	if !ok {
 		return err
+	}
+	if problem.Code == domain.CodeConditionFailed {
+		// The events may be of categories that the sender may not read.
+		return domain.Errorf(problem.Code, "", "others appended what the command's boundary depends on, each time it was decided; try again")
 	}
 	return problem.Placed(func(where string) string {
 		if where == "" {

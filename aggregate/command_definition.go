@@ -144,9 +144,13 @@ type command struct {
 	input      *schema.Schema // nil: any object
 	boundary   []boundary     // by name
 	readsState bool
+	apart      bool // the command is stateless, and each event names its stream
 	require    []requirement
 	emit       []emission
 }
+
+// stateless reports whether the command depends on its boundary and not on the state of its stream.
+func (c *command) stateless() bool { return len(c.boundary) > 0 && !c.readsState }
 
 type requirement struct {
 	Requirement
@@ -244,6 +248,7 @@ func compileCommand(meter *expr.Meter, where string, d CommandDefinition, upcast
 			tags:     optional(where+".tags", scope, expr.GivesList, e.Tags),
 		})
 	}
+	c.apart = c.stateless() && !slices.ContainsFunc(d.Emit, func(e Emission) bool { return e.Stream == "" })
 	return c, failure
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/manifold-es/manifold/expr"
 )
 
-// hotStates remembers the states of streams that commands were sent to, and of boundaries, so that the next command needs
-// no read. A boundary's version is a position. A remembered state may be old; the append that follows from it fails then. It is safe for concurrent use.
+// hotStates remembers the states of streams that commands were sent to, and of boundaries, so that the next command
+// needs no read. A boundary's version is a position. A remembered state may be old; the append that follows from it fails then. It is safe for concurrent use.
 //
 // Tenants share the memory. When it is full, a few tenants are compared, and the largest of them loses the state that it
 // has used least recently.
@@ -156,8 +156,8 @@ func value(state *expr.Object) expr.Value {
 	return state
 }
 
-// streamLocks make the commands of a stream wait for each other: if several decide at once, only one can append. It is
-// safe for concurrent use.
+// streamLocks make the commands of a stream, or of a boundary, wait for each other: if several decide at once, only one
+// can append. It is safe for concurrent use.
 type streamLocks struct {
 	mu    sync.Mutex
 	locks map[streamKey]*streamLock
@@ -168,8 +168,9 @@ type streamLock struct {
 	users int           // that hold or await the lock
 }
 
-// lock waits for a stream's lock until done is closed; ok is false then.
-func (l *streamLocks) lock(done <-chan struct{}, key streamKey) (unlock func(), ok bool) {
+// lock waits for a stream's lock until done is closed; unlock is nil then. waited reports whether somebody else had the
+// lock.
+func (l *streamLocks) lock(done <-chan struct{}, key streamKey) (unlock func(), waited bool) {
 	l.mu.Lock()
 	if l.locks == nil {
 		l.locks = make(map[streamKey]*streamLock)
@@ -180,6 +181,7 @@ func (l *streamLocks) lock(done <-chan struct{}, key streamKey) (unlock func(), 
 		l.locks[key] = one
 	}
 	one.users++
+	waited = one.users > 1
 	l.mu.Unlock()
 	leave := func() {
 		l.mu.Lock()
@@ -190,9 +192,9 @@ func (l *streamLocks) lock(done <-chan struct{}, key streamKey) (unlock func(), 
 	}
 	select {
 	case one.held <- struct{}{}:
-		return func() { <-one.held; leave() }, true
+		return func() { <-one.held; leave() }, waited
 	case <-done:
 		leave()
-		return nil, false
+		return nil, waited
 	}
 }

@@ -40,7 +40,7 @@ type TrialCommand struct {
 // TrialStep is the effect of one event.
 type TrialStep struct {
 	Event domain.Event    // as expressions see it
-	State json.RawMessage // after the event, a JSON object or null; nil with a Fault
+	State json.RawMessage // after the event, a JSON object or null; nil with a Fault, and for events of other streams
 	Fault *domain.Error   // the event cannot be folded
 }
 
@@ -104,7 +104,7 @@ func (t *Trial) run(ctx context.Context, id string, events []domain.Event, comma
 	if command == nil || len(result.Steps) > 0 && result.Steps[len(result.Steps)-1].Fault != nil {
 		return result, nil
 	}
-	sent := Command{Stream: stream, Name: command.Name, Data: command.Data, Metadata: command.Metadata, DryRun: true, Explain: true}
+	sent := Command{Stream: stream, Name: command.Name, Data: command.Data, Metadata: command.Metadata, DryRun: true, Explain: true, Expected: domain.Any}
 	err = budget.Work(ctx, func() error {
 		in, err := t.fold.inputs(meter, &sent, on, command.Now, command.UUID)
 		if err == nil {
@@ -147,8 +147,9 @@ func (t *Trial) foldAll(meter *expr.Meter, stream string, events []domain.Event,
 		if !meter.SpendBytes(len(event.Data) + len(event.Metadata)) {
 			return size, nil // Work returns the reason
 		}
-		step := TrialStep{Event: event, State: result.State}
+		step := TrialStep{Event: event}
 		if event.Stream != stream {
+			size += len(event.Data)
 			result.Steps = append(result.Steps, step)
 			continue
 		}
@@ -161,7 +162,7 @@ func (t *Trial) foldAll(meter *expr.Meter, stream string, events []domain.Event,
 			}
 		}
 		if fault, ok := errors.AsType[*domain.Error](err); ok {
-			step.Fault, step.State = fault, nil
+			step.Fault = fault
 			result.Steps = append(result.Steps, step)
 			return size, nil
 		} else if err != nil {
