@@ -58,6 +58,8 @@ func TestGatewayRefusesWhatIsNoMessage(t *testing.T) {
 		{`{"id":"a","op":"SUBSCRIBE","subscription":"x","source":{"categories":["a"],"stream":"a-1"}}`, "a", domain.CodeInvalidRequest, "source.categories"},
 		{`{"id":"a","op":"SUBSCRIBE","subscription":"x","source":{"stream":"order"}}`, "a", domain.CodeInvalidRequest, "source.stream"},
 		{`{"id":"a","op":"SUBSCRIBE","subscription":"x","source":{},"types":["a b"]}`, "a", domain.CodeInvalidRequest, "types[0]"},
+		{`{"id":"a","op":"SUBSCRIBE","subscription":"x","source":{},"query":[]}`, "a", domain.CodeInvalidRequest, "query"},
+		{`{"id":"a","op":"SUBSCRIBE","subscription":"x","source":{},"query":{"items":[{"tags":["a b"]}]}}`, "a", domain.CodeInvalidRequest, "query.items[0].tags[0]"},
 		{`{"id":"a","op":"SUBSCRIBE","subscription":"x","source":{},"from":"yesterday"}`, "a", domain.CodeInvalidRequest, "from"},
 		{`{"id":"a","op":"SUBSCRIBE","subscription":"x","source":{},"from":5}`, "a", domain.CodeInvalidRequest, "from"},
 		{`{"id":"a","op":"SUBSCRIBE","subscription":"x","source":{},"filter":"event.data.n >"}`, "a", domain.CodeInvalidDefinition, "filter"},

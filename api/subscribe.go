@@ -125,6 +125,12 @@ func followOf(c echo.Context, selection domain.Selection) (domain.Follow, error)
 	if types := query.Get("types"); types != "" {
 		selection.Types = strings.Split(types, ",")
 	}
+	if given := query.Get("query"); given != "" {
+		var err error
+		if selection.Query, err = wire.DecodeSourceQuery("query query", []byte(given)); err != nil {
+			return domain.Follow{}, err
+		}
+	}
 	wanted := domain.Follow{Selection: selection}
 	if seen := c.Request().Header.Get("Last-Event-ID"); seen != "" {
 		position, err := strconv.ParseInt(seen, 10, 64)

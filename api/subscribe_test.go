@@ -315,13 +315,16 @@ func TestFollowRefuses(t *testing.T) {
 	}
 	for _, headers := range [][]string{asSocket, {"Accept", "text/event-stream"}, nil} {
 		for path, where := range map[string]string{
-			"$all?from=yesterday":          "query from",
-			"$all?from=0":                  "query from",
-			"$all?filter=event.data.n%20=": "query filter",
-			"$all?types=a%20b":             "query types",
-			"$all?form=1":                  "query form",
-			"streams/order":                "path streamId",
-			"categories/a%20b":             "path category",
+			"$all?from=yesterday":             "query from",
+			"$all?from=0":                     "query from",
+			"$all?filter=event.data.n%20=":    "query filter",
+			"$all?types=a%20b":                "query types",
+			"$all?query=course:c1":            "query query",
+			"$all?query=%7B%22items%22:[]%7D": "query query.items",
+			"$all?query=%7B%22items%22:[%7B%22tags%22:[%22a%20b%22]%7D]%7D": "query query.items[0].tags[0]",
+			"$all?form=1":      "query form",
+			"streams/order":    "path streamId",
+			"categories/a%20b": "path category",
 		} {
 			a.get("/v1/subscribe/"+path, headers...).wantProblem(400, domain.CodeInvalidRequest, where)
 		}

@@ -106,7 +106,7 @@ func (s operations) pause(ctx context.Context, caller access.Caller, name string
 // own.
 func groupDefinition(body openapi.NewSubscription) domain.GroupDefinition {
 	d := domain.GroupDefinition{
-		Selection: domain.Selection{Types: body.Types, Filter: body.Filter},
+		Selection: domain.Selection{Types: body.Types, Query: queryOf(body.Query), Filter: body.Filter},
 		From:      body.From, Ordering: domain.Ordering(body.Ordering), Partitions: body.Partitions,
 		BatchSize: domain.DefaultBatchSize, MaxInFlight: domain.DefaultMaxInFlight, MaxAttempts: domain.DefaultMaxAttempts,
 		AckTimeout: domain.DefaultAckTimeout, BackoffMin: domain.DefaultBackoffMin, BackoffMax: domain.DefaultBackoffMax,
@@ -138,12 +138,28 @@ func groupDefinition(body openapi.NewSubscription) domain.GroupDefinition {
 	return d
 }
 
+// queryOf converts a query of a request; nil: none.
+func queryOf(query *openapi.Query) domain.Query {
+	if query == nil {
+		return nil
+	}
+	return convert(query.Items, func(item openapi.QueryItem) domain.QueryItem { return domain.QueryItem(item) })
+}
+
+// shownQuery converts a query for the answer; nil: none.
+func shownQuery(query domain.Query) *openapi.Query {
+	if len(query) == 0 {
+		return nil
+	}
+	return &openapi.Query{Items: convert(query, func(item domain.QueryItem) openapi.QueryItem { return openapi.QueryItem(item) })}
+}
+
 // groupOf converts a group for the answer.
 func groupOf(group domain.GroupStatus) openapi.Subscription {
 	answer := openapi.Subscription{
 		Name:   group.Name,
 		Source: openapi.SubscriptionSource{Stream: group.Stream, Categories: group.Categories},
-		Types:  group.Types, Filter: group.Filter, From: group.From, BatchSize: group.BatchSize, MaxInFlight: group.MaxInFlight,
+		Types:  group.Types, Query: shownQuery(group.Query), Filter: group.Filter, From: group.From, BatchSize: group.BatchSize, MaxInFlight: group.MaxInFlight,
 		AckTimeout: group.AckTimeout.Seconds(), MaxAttempts: group.MaxAttempts,
 		Backoff:  openapi.Backoff{Min: new(group.BackoffMin.Seconds()), Max: new(group.BackoffMax.Seconds())},
 		Ordering: string(group.Ordering), Partitions: group.GroupDefinition.Partitions, Paused: group.Paused,

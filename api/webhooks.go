@@ -258,7 +258,7 @@ func (s operations) TestWebhook(ctx context.Context, caller access.Caller, reque
 // webhookDefinition converts a definition from a request.
 func webhookDefinition(body openapi.NewWebhook) webhook.Definition {
 	d := webhook.Definition{
-		Selection: domain.Selection{Types: body.Types, Filter: body.Filter},
+		Selection: domain.Selection{Types: body.Types, Query: queryOf(body.Query), Filter: body.Filter},
 		URL:       body.Url, Delay: wire.Seconds(body.Delay), From: body.From, Format: webhook.Format(body.Format), Ordering: domain.Ordering(body.Ordering),
 		Timeout: wire.Seconds(body.Timeout),
 	}
@@ -276,7 +276,7 @@ func webhookOf(webhook webhook.Webhook, group domain.GroupStatus) openapi.Webhoo
 	answer := openapi.Webhook{
 		Name:   webhook.Name,
 		Source: openapi.WebhookSource{Stream: webhook.Stream, Categories: webhook.Categories, Projection: webhook.Projection},
-		Types:  webhook.Types, Filter: webhook.Filter, Url: webhook.URL, Delay: webhook.Delay.Seconds(), From: webhook.From, Format: string(webhook.Format),
+		Types:  webhook.Types, Query: shownQuery(webhook.Query), Filter: webhook.Filter, Url: webhook.URL, Delay: webhook.Delay.Seconds(), From: webhook.From, Format: string(webhook.Format),
 		Ordering: string(webhook.Ordering), Timeout: webhook.Timeout.Seconds(), Paused: webhook.Paused, Secrets: convert(webhook.Secrets, hiddenSecret),
 		CreatedAt: openapi.At(webhook.CreatedAt), UpdatedAt: openapi.At(webhook.UpdatedAt), Head: group.Head, Progress: webhookProgress(group),
 	}

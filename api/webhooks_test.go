@@ -116,7 +116,7 @@ func TestAWebhookFromItsMakingToItsEnd(t *testing.T) {
 	e := newEndpoint(t, 204)
 	a.append("order-1", 2)
 	a.append("bill-1", 1)
-	body := object{"source": object{"categories": list{"order"}}, "filter": "event.data.n < 100 && true", "from": "start", "url": e.URL + "/a?b=c&d=e", "delay": 0.001}
+	body := object{"source": object{"categories": list{"order"}}, "query": object{"items": list{object{"types": list{"Happened"}}}}, "filter": "event.data.n < 100 && true", "from": "start", "url": e.URL + "/a?b=c&d=e", "delay": 0.001}
 	made := a.send("PUT", "/v1/webhooks/mail", body).want(201)
 	secret := made.text("secrets", 0, "secret")
 	if !strings.HasPrefix(secret, "whsec_") || !strings.Contains(string(made.body), "b=c&d=e") {
@@ -131,7 +131,7 @@ func TestAWebhookFromItsMakingToItsEnd(t *testing.T) {
 	equal(t, "how many events have arrived", len(ids), 2)
 	done := a.until("/v1/webhooks/mail", func(got *answer) bool { return got.number("progress", "checkpoint") >= 2 })
 	equal(t, "what it is", without(done.json(), "createdAt", "updatedAt", "progress", "secrets"), object{
-		"name": "mail", "source": object{"categories": list{"order"}}, "filter": "event.data.n < 100 && true", "url": e.URL + "/a?b=c&d=e", "delay": 0.001,
+		"name": "mail", "source": object{"categories": list{"order"}}, "query": object{"items": list{object{"types": list{"Happened"}}}}, "filter": "event.data.n < 100 && true", "url": e.URL + "/a?b=c&d=e", "delay": 0.001,
 		"from": "start", "format": "standard", "ordering": "none", "timeout": 15, "paused": false, "head": 3,
 	})
 	again := a.send("PUT", "/v1/webhooks/mail", body).want(200)
@@ -394,6 +394,7 @@ func TestProblemsOfWebhooks(t *testing.T) {
 		{put(`,"source":{"projection":"live","categories":["order"]}`), 400, domain.CodeInvalidRequest, "source", "one or the other"},
 		{put(`,"source":{"stream":"order-1","categories":["order"]}`), 400, domain.CodeInvalidRequest, "source", "not both"},
 		{put(`,"source":{"categories":["a-b"]}`), 400, domain.CodeInvalidRequest, "source.categories[0]", "a-b"},
+		{put(`,"query":{"items":[{"tags":["a b"]}]}`), 400, domain.CodeInvalidRequest, "query.items[0].tags[0]", "a b"},
 		{put(`,"filter":"event.data.n >\n"`), 422, domain.CodeInvalidDefinition, "filter", "line "},
 		{put(`,"filter":"true\n  && doc.n > 1"`), 422, domain.CodeInvalidDefinition, "filter", "line 2, column 6"},
 		{put(`,"dedupe":{"id":"event.data.","window":10}`), 422, domain.CodeInvalidDefinition, "dedupe.id", "line 1, column "},

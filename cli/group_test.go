@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-const groupAnswer = `{"name":"mail","source":{"categories":["order","invoice"]},"types":["Placed"],"filter":"event.data.n > 1","from":"start","batchSize":100,"maxInFlight":1000,` +
+const groupAnswer = `{"name":"mail","source":{"categories":["order","invoice"]},"types":["Placed"],"query":{"items":[{"tags":["vip"]}]},"filter":"event.data.n > 1","from":"start","batchSize":100,"maxInFlight":1000,` +
 	`"ackTimeout":30,"maxAttempts":5,"backoff":{"min":1,"max":300},"ordering":"stream","partitions":2,"paused":true,"createdAt":"2026-03-01T10:00:00Z","updatedAt":"2026-03-01T10:00:00Z","head":50,` +
 	`"progress":[{"partition":0,"checkpoint":40,"readTo":50,"oldest":41,"inFlight":3,"retrying":1,"deadLetters":2,"memberId":"0190d3a4-2222-7def-8123-456789abcdef"},` +
 	`{"partition":1,"checkpoint":45,"readTo":50,"inFlight":1,"retrying":0,"deadLetters":0}]}`
@@ -44,7 +44,7 @@ func TestGroupCommands(t *testing.T) {
 		{[]string{"group", "list"}, "GET /v1/subscriptions?pageSize=1000\n", map[string]string{"GET /v1/subscriptions": `200 {"subscriptions":[` + groupAnswer + `]}`}, 0,
 			[]string{"DEAD LETTERS\n", "mail  order,invoice  stream    2           paused  10      4          1         2\n"}},
 		{[]string{"group", "get", "mail"}, "GET " + path + "\nGET " + path + "/members\n", map[string]string{"GET " + path: "200 " + groupAnswer, "GET " + path + "/members": `200 {"members":[` + memberAnswer + `]}`}, 0,
-			[]string{"mail: paused, of order,invoice from start, types Placed\n", "event.data.n > 1", "stream, 2 partitions", "within 30s", "5, 1s to 5m0s apart", "40 of 50, 10 positions behind", "see manifold group dead-letters mail",
+			[]string{"mail: paused, of order,invoice from start, types Placed\n", `query:        {"items":[{"tags":["vip"]}]}`, "event.data.n > 1", "stream, 2 partitions", "within 30s", "5, 1s to 5m0s apart", "40 of 50, 10 positions behind", "see manifold group dead-letters mail",
 				"0          40          50       41      3          1         2             0190d3a4-2222-7def-8123-456789abcdef mailer-1\n"}},
 		{[]string{"group", "get", "mail", "--json"}, "GET " + path + "\n", map[string]string{"GET " + path: "200 " + groupAnswer}, 0, []string{`{"name":"mail","source":{`, `"filter":"event.data.n > 1"`}},
 		{[]string{"group", "delete", "mail"}, "", nil, 1, []string{"--yes"}},
@@ -135,7 +135,7 @@ func TestGroupPut(t *testing.T) {
 	if err := os.WriteFile(file, []byte("name: mail\nsource: {categories: [order]}\nbackoff: {min: 2}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	const definition = `"batchSize":100,"filter":"event.data.n > 1","from":"start","maxAttempts":5,"maxInFlight":1000,"ordering":"stream","partitions":2,"source":{"categories":["order","invoice"]},"types":["Placed"]}`
+	const definition = `"batchSize":100,"filter":"event.data.n > 1","from":"start","maxAttempts":5,"maxInFlight":1000,"ordering":"stream","partitions":2,"query":{"items":[{"tags":["vip"]}]},"source":{"categories":["order","invoice"]},"types":["Placed"]}`
 	for _, c := range []struct {
 		args   []string
 		there  bool
@@ -150,6 +150,9 @@ func TestGroupPut(t *testing.T) {
 		{[]string{"--stream", "order-7", "--types", "Placed,Sent", "--partitions", "0"}, false, `{"partitions":0,"source":{"stream":"order-7"},"types":["Placed","Sent"]}`, groupAnswer, 0, "mail: created\n"},
 		{[]string{"-f", file, "--backoff-max", "1m", "--filter", ""}, true, `{"backoff":{"max":60,"min":2},"filter":"","source":{"categories":["order"]}}`, groupAnswer, 0, "mail: nothing to change\n"},
 		{[]string{"--types", ""}, true, `{"ackTimeout":30,"backoff":{"min":1,"max":300},` + strings.Replace(definition, `,"types":["Placed"]`, "", 1), groupAnswer, 0, "mail: nothing to change\n"},
+		{[]string{"--query", `{"items": [{"types": ["A"]}]}`}, false, `{"query":{"items":[{"types":["A"]}]}}`, groupAnswer, 0, "mail: created\n"},
+		{[]string{"--query", ""}, true, `{"ackTimeout":30,"backoff":{"min":1,"max":300},` + strings.Replace(definition, `"query":{"items":[{"tags":["vip"]}]},`, "", 1), groupAnswer, 0, "mail: nothing to change\n"},
+		{[]string{"--query", "vip"}, true, "", "", 1, "it is not JSON"},
 		{[]string{"-f", "-"}, true, "", "", 1, `it defines the group "post", not mail`},
 		{[]string{"--all", "--category", "order"}, true, "", "", 1, "--all and --category cannot be combined: give one of them"},
 	} {

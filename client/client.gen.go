@@ -1162,6 +1162,9 @@ type NewSubscription struct {
 	Source *SubscriptionSource `json:"source,omitempty"`
 	Types  []string            `json:"types,omitempty"`
 
+	// Query Matches the events that any of its items matches.
+	Query *Query `json:"query,omitempty"`
+
 	// Filter An expression of the event (CEL), true for those that are wanted.
 	Filter string `json:"filter,omitempty"`
 
@@ -1208,6 +1211,9 @@ type NewWebhook struct {
 	// Source One stream, or categories, or a projection: then an event is sent once its document is stored, with the document. The whole log where none is named.
 	Source *WebhookSource `json:"source,omitempty"`
 	Types  []string       `json:"types,omitempty"`
+
+	// Query Matches the events that any of its items matches.
+	Query *Query `json:"query,omitempty"`
 
 	// Filter An expression of the event (CEL), true for those that are sent.
 	Filter string `json:"filter,omitempty"`
@@ -2050,14 +2056,17 @@ type Subscription struct {
 	Name string `json:"name"`
 
 	// Source One stream, or categories; the whole log where neither is named.
-	Source      SubscriptionSource `json:"source"`
-	Types       []string           `json:"types,omitempty"`
-	Filter      string             `json:"filter,omitempty"`
-	From        string             `json:"from"`
-	BatchSize   int                `json:"batchSize"`
-	MaxInFlight int                `json:"maxInFlight"`
-	AckTimeout  float64            `json:"ackTimeout"`
-	MaxAttempts int                `json:"maxAttempts"`
+	Source SubscriptionSource `json:"source"`
+	Types  []string           `json:"types,omitempty"`
+
+	// Query Matches the events that any of its items matches.
+	Query       *Query  `json:"query,omitempty"`
+	Filter      string  `json:"filter,omitempty"`
+	From        string  `json:"from"`
+	BatchSize   int     `json:"batchSize"`
+	MaxInFlight int     `json:"maxInFlight"`
+	AckTimeout  float64 `json:"ackTimeout"`
+	MaxAttempts int     `json:"maxAttempts"`
 
 	// Backoff Seconds before the second attempt, doubled with each further one up to max, and changed by chance by up to a fifth.
 	Backoff  Backoff `json:"backoff"`
@@ -2366,9 +2375,12 @@ type Webhook struct {
 	// Source One stream, or categories, or a projection: then an event is sent once its document is stored, with the document. The whole log where none is named.
 	Source WebhookSource `json:"source"`
 	Types  []string      `json:"types,omitempty"`
-	Filter string        `json:"filter,omitempty"`
-	Url    string        `json:"url"`
-	Delay  float64       `json:"delay"`
+
+	// Query Matches the events that any of its items matches.
+	Query  *Query  `json:"query,omitempty"`
+	Filter string  `json:"filter,omitempty"`
+	Url    string  `json:"url"`
+	Delay  float64 `json:"delay"`
 
 	// Dedupe Of the events with one id that were recorded within a window the first is sent.
 	Dedupe   *WebhookDedupe `json:"dedupe,omitempty"`
@@ -2558,6 +2570,9 @@ type EventFilter = string
 //
 // Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type EventId = UUID
+
+// EventQuery defines model for eventQuery.
+type EventQuery = string
 
 // ExpectedVersion defines model for expectedVersion.
 type ExpectedVersion = string
@@ -3072,6 +3087,9 @@ type FollowAllParams struct {
 	// Types Only events of these types, separated by commas.
 	Types *Types `form:"types,omitempty" json:"types,omitempty"`
 
+	// Query Only events that this query matches, as JSON: the `query` of `POST /v1/query`.
+	Query *EventQuery `form:"query,omitempty" json:"query,omitempty"`
+
 	// Filter An expression of the `event` (CEL), true for those that are wanted: docs/guides/subscriptions.md.
 	Filter *EventFilter `form:"filter,omitempty" json:"filter,omitempty"`
 
@@ -3091,6 +3109,9 @@ type FollowCategoryParams struct {
 	// Types Only events of these types, separated by commas.
 	Types *Types `form:"types,omitempty" json:"types,omitempty"`
 
+	// Query Only events that this query matches, as JSON: the `query` of `POST /v1/query`.
+	Query *EventQuery `form:"query,omitempty" json:"query,omitempty"`
+
 	// Filter An expression of the `event` (CEL), true for those that are wanted: docs/guides/subscriptions.md.
 	Filter *EventFilter `form:"filter,omitempty" json:"filter,omitempty"`
 
@@ -3109,6 +3130,9 @@ type FollowStreamParams struct {
 
 	// Types Only events of these types, separated by commas.
 	Types *Types `form:"types,omitempty" json:"types,omitempty"`
+
+	// Query Only events that this query matches, as JSON: the `query` of `POST /v1/query`.
+	Query *EventQuery `form:"query,omitempty" json:"query,omitempty"`
 
 	// Filter An expression of the `event` (CEL), true for those that are wanted: docs/guides/subscriptions.md.
 	Filter *EventFilter `form:"filter,omitempty" json:"filter,omitempty"`
@@ -13140,6 +13164,18 @@ func NewFollowAllRequest(server string, params *FollowAllParams) (*http.Request,
 
 		}
 
+		if params.Query != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "query", *params.Query, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if params.Filter != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "filter", *params.Filter, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
@@ -13252,6 +13288,18 @@ func NewFollowCategoryRequest(server string, category Category, params *FollowCa
 
 		}
 
+		if params.Query != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "query", *params.Query, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if params.Filter != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "filter", *params.Filter, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
@@ -13355,6 +13403,18 @@ func NewFollowStreamRequest(server string, streamId StreamId, params *FollowStre
 		if params.Types != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "types", *params.Types, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Query != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "query", *params.Query, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {

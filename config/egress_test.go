@@ -12,7 +12,7 @@ func TestEgress(t *testing.T) {
 	t.Parallel()
 	password := write(t, "password", "secret\n")
 	tenant := "3f8a9a52-6a1f-4a3e-9a8e-0b6f1c2d3e4f"
-	c, err := config.Load("", []string{url, `MANIFOLD_EGRESS={"orders": {"kind": "nats", "urls": ["nats://a:4222"], "subject": "x.{key}", "user": "m",` +
+	c, err := config.Load("", []string{url, `MANIFOLD_EGRESS={"orders": {"kind": "nats", "urls": ["nats://a:4222"], "subject": "x.{key}", "query": {"items": [{"types": ["A"], "tags": ["t"]}]}, "user": "m",` +
 		`"passwordFile": "` + password + `", "tenants": ["` + tenant + `"], "from": "2026-03-01T09:30:00Z"}, "log": {kind: kafka, brokers: ["b:9092"], topic: t, from: start}}`})
 	if err != nil {
 		t.Fatal(err)
@@ -20,6 +20,9 @@ func TestEgress(t *testing.T) {
 	orders := c.Egress["orders"]
 	if orders.Password != "secret" || len(orders.TenantIDs()) != 1 || orders.TenantIDs()[0].String() != tenant {
 		t.Errorf("it holds %+v", orders)
+	}
+	if !orders.Query.Items[0].Matches("A", []string{"t"}) || orders.Query.Items[0].Matches("A", nil) {
+		t.Errorf("its query is %+v", orders.Query)
 	}
 	if place, err := orders.Place(); err != nil || !place.Time.Equal(time.Date(2026, 3, 1, 9, 30, 0, 0, time.UTC)) || place.Start {
 		t.Errorf("it begins at %+v, %v", place, err)

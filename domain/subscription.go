@@ -3,11 +3,12 @@ package domain
 import "time"
 
 // Selection says which events of a tenant's log a subscription selects: those of one stream, of some categories, or of
-// the whole log. Types and a filter can restrict the selection further.
+// the whole log. Types, a query and a filter can restrict the selection further.
 type Selection struct {
 	Stream     string   // a stream's name; empty: any stream
 	Categories []string // only if Stream is empty: of these categories; none: the whole log
 	Types      []string // none: all
+	Query      Query    // none: all
 	Filter     string   // an expression of the event (CEL); empty: all
 }
 

@@ -1,6 +1,8 @@
 package domain
 
 import (
+	"cmp"
+	"encoding/json"
 	"slices"
 	"strconv"
 )
@@ -38,12 +40,63 @@ func CheckTag(where, tag string) error {
 // QueryItem matches the events that are of any of its types and have all of its tags. Without types it matches all
 // types, and without tags whatever tags an event has.
 type QueryItem struct {
-	Types []string
-	Tags  []string
+	Types []string `json:"types,omitempty" yaml:"types"`
+	Tags  []string `json:"tags,omitempty" yaml:"tags"`
 }
 
-// Query matches the events that any of its items matches.
+// Query matches the events that any of its items matches. Its JSON is an object with the field items, as in the API.
 type Query []QueryItem
+
+// queryJSON is a Query in the form of the API.
+type queryJSON struct {
+	Items []QueryItem `json:"items"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (q Query) MarshalJSON() ([]byte, error) { return json.Marshal(queryJSON{q}) }
+
+// UnmarshalJSON implements json.Unmarshaler. It ignores unknown fields.
+func (q *Query) UnmarshalJSON(text []byte) error {
+	var form queryJSON
+	err := json.Unmarshal(text, &form)
+	*q = form.Items
+	return err
+}
+
+// Clone returns a copy of the query, in which lists without elements are nil.
+func (q Query) Clone() Query {
+	var copied Query
+	for _, item := range q {
+		copied = append(copied, QueryItem{append([]string(nil), item.Types...), append([]string(nil), item.Tags...)})
+	}
+	return copied
+}
+
+// Sorted returns a query that matches the same events, with its items and their types and tags sorted, each once.
+func (q Query) Sorted() Query {
+	sorted := q.Clone()
+	for i := range sorted {
+		slices.Sort(sorted[i].Types)
+		slices.Sort(sorted[i].Tags)
+		sorted[i] = QueryItem{slices.Compact(sorted[i].Types), slices.Compact(sorted[i].Tags)}
+	}
+	slices.SortFunc(sorted, func(a, b QueryItem) int {
+		return cmp.Or(slices.Compare(a.Types, b.Types), slices.Compare(a.Tags, b.Tags))
+	})
+	return slices.CompactFunc(sorted, QueryItem.equal)
+}
+
+// Equal reports whether two queries have the same items in the same order.
+func (q Query) Equal(other Query) bool { return slices.EqualFunc(q, other, QueryItem.equal) }
+
+func (i QueryItem) equal(other QueryItem) bool {
+	return slices.Equal(i.Types, other.Types) && slices.Equal(i.Tags, other.Tags)
+}
+
+// Tagged reports whether each item has tags, so that an index finds the events that the query matches.
+func (q Query) Tagged() bool {
+	return len(q) > 0 && !slices.ContainsFunc(q, func(item QueryItem) bool { return len(item.Tags) == 0 })
+}
 
 // Matches reports whether the query matches an event with this type and these tags.
 func (q Query) Matches(eventType string, tags []string) bool {

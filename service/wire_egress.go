@@ -65,7 +65,7 @@ func (p *Process) newEgress(name string, of config.Egress) (*egress.Egress, erro
 	}
 	c := egress.Config{
 		Name: name, Remove: of.Remove, Tenants: of.TenantIDs(), Start: place.Start, From: place.Time,
-		Selection: domain.Selection{Categories: of.Categories, Types: of.Types, Filter: of.Filter},
+		Selection: domain.Selection{Categories: of.Categories, Types: of.Types, Query: of.Query.Items, Filter: of.Filter},
 		Groups:    p.groups, Births: p.store.GroupTables, Active: p.activeTenant, Owns: p.members.Owns, Log: p.log,
 		Label: egressLabel + p.id.String(), Died: p.egressDied,
 		Observer: egress.Observer{

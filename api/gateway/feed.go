@@ -37,6 +37,12 @@ func (g *connection) feedOf(m *clientMessage, name string) (func(context.Context
 		f.addErrorOf(&source)
 	}
 	wanted.Types = f.texts("types", maxSelected, domain.CheckType)
+	if raw := f.field("query"); raw != nil {
+		var err error
+		if wanted.Query, err = wire.DecodeSourceQuery("query", raw); err != nil && f.err == nil {
+			f.err = err
+		}
+	}
 	wanted.Filter = f.text("filter", 0, maxFilterCharacters)
 	if from := f.text("from", 0, math.MaxInt); from != "" {
 		var err error

@@ -1176,6 +1176,9 @@ type NewSubscription struct {
 	Source *SubscriptionSource `json:"source,omitempty"`
 	Types  []string            `json:"types,omitempty"`
 
+	// Query Matches the events that any of its items matches.
+	Query *Query `json:"query,omitempty"`
+
 	// Filter An expression of the event (CEL), true for those that are wanted.
 	Filter string `json:"filter,omitempty"`
 
@@ -1222,6 +1225,9 @@ type NewWebhook struct {
 	// Source One stream, or categories, or a projection: then an event is sent once its document is stored, with the document. The whole log where none is named.
 	Source *WebhookSource `json:"source,omitempty"`
 	Types  []string       `json:"types,omitempty"`
+
+	// Query Matches the events that any of its items matches.
+	Query *Query `json:"query,omitempty"`
 
 	// Filter An expression of the event (CEL), true for those that are sent.
 	Filter string `json:"filter,omitempty"`
@@ -2069,14 +2075,17 @@ type Subscription struct {
 	Name string `json:"name"`
 
 	// Source One stream, or categories; the whole log where neither is named.
-	Source      SubscriptionSource `json:"source"`
-	Types       []string           `json:"types,omitempty"`
-	Filter      string             `json:"filter,omitempty"`
-	From        string             `json:"from"`
-	BatchSize   int                `json:"batchSize"`
-	MaxInFlight int                `json:"maxInFlight"`
-	AckTimeout  float64            `json:"ackTimeout"`
-	MaxAttempts int                `json:"maxAttempts"`
+	Source SubscriptionSource `json:"source"`
+	Types  []string           `json:"types,omitempty"`
+
+	// Query Matches the events that any of its items matches.
+	Query       *Query  `json:"query,omitempty"`
+	Filter      string  `json:"filter,omitempty"`
+	From        string  `json:"from"`
+	BatchSize   int     `json:"batchSize"`
+	MaxInFlight int     `json:"maxInFlight"`
+	AckTimeout  float64 `json:"ackTimeout"`
+	MaxAttempts int     `json:"maxAttempts"`
 
 	// Backoff Seconds before the second attempt, doubled with each further one up to max, and changed by chance by up to a fifth.
 	Backoff  Backoff `json:"backoff"`
@@ -2385,9 +2394,12 @@ type Webhook struct {
 	// Source One stream, or categories, or a projection: then an event is sent once its document is stored, with the document. The whole log where none is named.
 	Source WebhookSource `json:"source"`
 	Types  []string      `json:"types,omitempty"`
-	Filter string        `json:"filter,omitempty"`
-	Url    string        `json:"url"`
-	Delay  float64       `json:"delay"`
+
+	// Query Matches the events that any of its items matches.
+	Query  *Query  `json:"query,omitempty"`
+	Filter string  `json:"filter,omitempty"`
+	Url    string  `json:"url"`
+	Delay  float64 `json:"delay"`
 
 	// Dedupe Of the events with one id that were recorded within a window the first is sent.
 	Dedupe   *WebhookDedupe `json:"dedupe,omitempty"`
@@ -2577,6 +2589,9 @@ type EventFilter = string
 //
 // Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type EventId = UUID
+
+// EventQuery defines model for eventQuery.
+type EventQuery = string
 
 // ExpectedVersion defines model for expectedVersion.
 type ExpectedVersion = string

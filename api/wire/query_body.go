@@ -69,11 +69,11 @@ func (d *bodyReader) readCondition(where string) (condition domain.Condition, er
 // readQuery reads a query, and checks it.
 func (d *bodyReader) readQuery(where string) (domain.Query, error) {
 	var query domain.Query
-	where += ".items"
-	_, _, err := d.readObject(queryFields, func(string) error {
+	items := where + ".items"
+	_, at, err := d.readObject(queryFields, func(string) error {
 		return d.scan.Array(func(i int) error {
 			if i == domain.MaxQueryItems {
-				return domain.Errorf(domain.CodeTooLarge, where, "the query has more than %d items", domain.MaxQueryItems)
+				return domain.Errorf(domain.CodeTooLarge, items, "the query has more than %d items", domain.MaxQueryItems)
 			}
 			var item domain.QueryItem
 			_, at, err := d.readObject(itemFields, func(name string) (err error) {
@@ -85,13 +85,22 @@ func (d *bodyReader) readQuery(where string) (domain.Query, error) {
 				return err
 			})
 			query = append(query, item)
-			return d.withPlace(place(where+"["+strconv.Itoa(i)+"]", at), err)
+			return d.withPlace(place(items+"["+strconv.Itoa(i)+"]", at), err)
 		})
 	})
 	if err == nil {
-		err = query.Check(where)
+		err = query.Check(items)
 	}
-	return query, d.withPlace(where, err)
+	return query, d.withPlace(place(where, at), err)
+}
+
+// DecodeSourceQuery decodes the query of a subscription, and checks it. where is its place.
+func DecodeSourceQuery(where string, text []byte) (domain.Query, error) {
+	if err := domain.CheckJSON(text); err != nil {
+		return nil, domain.Errorf(domain.CodeInvalidRequest, where, "%s", err)
+	}
+	d := bodyReader{text: text, scan: domain.NewJSONScanner(text)}
+	return d.readQuery(where)
 }
 
 // readPosition reads a position as a whole number.

@@ -173,9 +173,9 @@ func fieldsOf(text json.RawMessage) map[string]json.RawMessage {
 // selectionFlags are the flags of put that groups and webhooks share: the definition's file, which events to select,
 // and where to begin.
 type selectionFlags struct {
-	file, stream, filter, from, ordering string
-	categories, types                    []string
-	all                                  bool
+	file, stream, query, filter, from, ordering string
+	categories, types                           []string
+	all                                         bool
 }
 
 // bind adds the flags to a command. kind is group or webhook, from lists the keywords with which it can begin, and
@@ -187,6 +187,7 @@ func (f *selectionFlags) bind(command *cobra.Command, kind, from, ordered string
 	flags.StringSliceVar(&f.categories, "category", nil, "events of these categories; may be repeated")
 	flags.BoolVar(&f.all, "all", false, "events of the whole log, the default for a new "+kind)
 	flags.StringSliceVar(&f.types, "types", nil, "only events of these types, separated by commas; '' for all")
+	queryFlag(command, &f.query, "; '' for none")
 	flags.StringVar(&f.filter, "filter", "", "an expression of event: only events for which it is true; '' for none")
 	flags.StringVar(&f.from, "from", "", "where a new "+kind+" begins: "+from+", a position, a time or an event's id")
 	flags.StringVar(&f.ordering, "ordering", "", "none (default); or stream: "+ordered)
@@ -212,7 +213,7 @@ func (f *selectionFlags) change(definition map[string]json.RawMessage, changed f
 	case changed("all"):
 		body["source"] = map[string]any{}
 	}
-	own := []field{{"types", "types", f.types}, {"filter", "filter", f.filter}, {"from", "from", f.from}, {"ordering", "ordering", f.ordering}}
+	own := []field{{"types", "types", f.types}, {"query", "query", json.RawMessage(f.query)}, {"filter", "filter", f.filter}, {"from", "from", f.from}, {"ordering", "ordering", f.ordering}}
 	for _, field := range append(own, further...) {
 		if changed(field.flag) {
 			body[field.name] = field.value
@@ -221,7 +222,21 @@ func (f *selectionFlags) change(definition map[string]json.RawMessage, changed f
 	if changed("types") && len(f.types) == 0 {
 		delete(body, "types") // means all: the service refuses an empty list, since a program might send one by mistake
 	}
+	if changed("query") && f.query == "" {
+		delete(body, "query")
+	}
 	return body
+}
+
+// queryFlag adds the flag for a query of events.
+func queryFlag(command *cobra.Command, query *string, none string) {
+	command.Flags().Func("query", "only events that this query matches, as `JSON`: {\"items\": [{\"tags\": [\"course:c1\"]}]}"+none, func(text string) error {
+		if text != "" && !json.Valid([]byte(text)) {
+			return errors.New(`it is not JSON; write one such as {"items": [{"tags": ["course:c1"]}]}`)
+		}
+		*query = text
+		return nil
+	})
 }
 
 // changeObject sets fields within a definition's object from the given flags. example shows the object in the error

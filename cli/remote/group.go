@@ -92,6 +92,12 @@ func sourceOf(source client.SubscriptionSource) string {
 	}
 }
 
+// queryText writes a query as JSON.
+func queryText(query *client.Query) string {
+	text, _ := json.Marshal(query)
+	return string(text)
+}
+
 func groupGet(to *connection) *cobra.Command {
 	return withJSON("the group", show(to, &cobra.Command{
 		Use:   "get NAME",
@@ -113,6 +119,9 @@ func printGroup(ctx context.Context, c *call, group client.Subscription) error {
 	c.out.printf("%s: %s, of %s from %s", group.Name, stateOf(group), sourceOf(group.Source), group.From)
 	if len(group.Types) > 0 {
 		c.out.printf(", types %s", strings.Join(group.Types, ","))
+	}
+	if group.Query != nil {
+		c.out.printf("\n  query:        %s", queryText(group.Query))
 	}
 	if group.Filter != "" {
 		c.out.printf("\n  filter:       %s", indented(group.Filter, 16))
@@ -192,7 +201,7 @@ ignores later answers to those deliveries. Dead letters are kept.`,
 
 // groupFields are the fields of a group's definition, in the order in which changes are printed.
 var groupFields = []string{
-	"source", "types", "filter", "from", "batchSize", "maxInFlight", "ackTimeout", "maxAttempts", "backoff", "ordering", "partitions",
+	"source", "types", "query", "filter", "from", "batchSize", "maxInFlight", "ackTimeout", "maxAttempts", "backoff", "ordering", "partitions",
 }
 
 // groupFlags are the fields of a definition that were given as flags.

@@ -22,10 +22,10 @@ import (
 
 // tailFlags say what to follow, and how to show it.
 type tailFlags struct {
-	from, filter, format string
-	types                []string
-	count                int64 // number of events after which it ends; 0: never
-	untilCaughtUp        bool
+	from, query, filter, format string
+	types                       []string
+	count                       int64 // number of events after which it ends; 0: never
+	untilCaughtUp               bool
 }
 
 func tailCommand() *cobra.Command {
@@ -64,6 +64,7 @@ event is lost or repeated. The command ends if the service refuses the request.`
 	to.bind(command, "MANIFOLD_KEY")
 	command.Flags().StringVar(&f.from, "from", "end", "where to begin: start, end (events appended from now on), a position, a time or an event's id")
 	command.Flags().StringSliceVar(&f.types, "types", nil, "only events of these types, separated by commas")
+	queryFlag(command, &f.query, "")
 	command.Flags().StringVar(&f.filter, "filter", "", "an expression of event: only events for which it is true")
 	command.Flags().StringVar(&f.format, "format", "lines", "lines; json: the events as the service sends them, one a line; pretty: over several lines")
 	command.Flags().Bool("json", false, "the same as --format json")
@@ -240,18 +241,18 @@ func (t *tail) ask(ctx context.Context) (*http.Response, error) {
 	if len(t.flags.types) > 0 {
 		types = &t.flags.types
 	}
-	filter := given(t.flags.filter)
+	query, filter := given(t.flags.query), given(t.flags.filter)
 	lines := func(_ context.Context, request *http.Request) error {
 		request.Header.Set("Accept", "application/x-ndjson")
 		return nil
 	}
 	switch {
 	case t.source == allStreams:
-		return t.service.FollowAll(ctx, &client.FollowAllParams{From: &from, Types: types, Filter: filter}, lines)
+		return t.service.FollowAll(ctx, &client.FollowAllParams{From: &from, Types: types, Query: query, Filter: filter}, lines)
 	case strings.Contains(t.source, "-"):
-		return t.service.FollowStream(ctx, t.source, &client.FollowStreamParams{From: &from, Types: types, Filter: filter}, lines)
+		return t.service.FollowStream(ctx, t.source, &client.FollowStreamParams{From: &from, Types: types, Query: query, Filter: filter}, lines)
 	default:
-		return t.service.FollowCategory(ctx, t.source, &client.FollowCategoryParams{From: &from, Types: types, Filter: filter}, lines)
+		return t.service.FollowCategory(ctx, t.source, &client.FollowCategoryParams{From: &from, Types: types, Query: query, Filter: filter}, lines)
 	}
 }
 

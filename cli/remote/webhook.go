@@ -101,6 +101,9 @@ func printWebhook(_ context.Context, c *call, webhook client.Webhook) error {
 		out.printf("\n  failing:      since %s, %s in a row; the last at %s: %s", local(f.Since), howMany(f.Attempts, "attempt"),
 			local(f.LastAt), failureOf(client.WebhookAttempt{Outcome: f.Outcome, Status: f.Status, Error: f.Error}))
 	}
+	if webhook.Query != nil {
+		out.printf("\n  query:        %s", queryText(webhook.Query))
+	}
 	if webhook.Filter != "" {
 		out.printf("\n  filter:       %s", indented(webhook.Filter, 16))
 	}
@@ -158,7 +161,7 @@ paused or disabled. The command fails if the receiver does not accept the messag
 
 // webhookFields are the fields of a webhook's definition, in the order in which changes are printed.
 var webhookFields = []string{
-	"source", "types", "filter", "url", "delay", "dedupe", "from", "format", "ordering", "timeout",
+	"source", "types", "query", "filter", "url", "delay", "dedupe", "from", "format", "ordering", "timeout",
 }
 
 // webhookFlags are the fields of a definition that were given as flags.

@@ -123,6 +123,7 @@ func TestInvalidSettings(t *testing.T) {
 		"unknown place": func(c *egress.Config) { c.Topic = "a.{stream}" },
 		"no end":        func(c *egress.Config) { c.Topic = "a.{key" },
 		"no beginning":  func(c *egress.Config) { c.Topic = "a.key}" },
+		"query.items":   func(c *egress.Config) { c.Selection.Query = domain.Query{{Tags: []string{""}}} },
 		"filter":        func(c *egress.Config) { c.Selection.Filter = "event.data." },
 		"category":      func(c *egress.Config) { c.Selection.Categories = []string{"a-b"} },
 	} {

@@ -3,6 +3,7 @@ package group
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"sort"
 	"sync"
@@ -209,6 +210,9 @@ func (a *lookahead) read(ctx context.Context, from, head, version int64, limit, 
 	if a.selection.Stream != "" {
 		return a.readStream(ctx, from, head, version, limit, bytes)
 	}
+	if q, ok := a.selection.MatchQuery(from, head); ok && a.partitions < 2 {
+		return a.readMatching(ctx, q, head, limit, bytes)
+	}
 	to := min(head, from+aheadWindow)
 	q := domain.LogQuery{From: from + 1, To: to, Limit: limit, MaxBytes: bytes}
 	a.selection.Narrow(&q)
@@ -218,6 +222,18 @@ func (a *lookahead) read(ctx context.Context, from, head, version int64, limit, 
 		found.gap, found.err = selection.GapOf(ctx, a.log.log, a.tenant, a.selection, from, nil, slice.RemovedTo)
 	}
 	return a.selectEvents(ctx, found, slice.Events)
+}
+
+// readMatching implements read for a group whose events an index finds, however rare they are.
+func (a *lookahead) readMatching(ctx context.Context, q domain.MatchQuery, head int64, limit, bytes int) logRead {
+	q.Limit, q.MaxBytes = limit, bytes
+	events, stopped, err := a.log.log.ReadMatching(ctx, a.tenant, q)
+	found := logRead{from: q.After, to: selection.MatchedTo(events, stopped, head), version: -1, err: err}
+	if err == nil {
+		// The index says nothing of removed events.
+		found.gap, found.err = selection.GapOf(ctx, a.log.log, a.tenant, a.selection, q.After, nil, math.MaxInt64)
+	}
+	return a.selectEvents(ctx, found, events)
 }
 
 // readStream implements read for a group of one stream. It reads by versions, so other events in the log do not matter.

@@ -2,6 +2,7 @@ package group
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -51,9 +52,10 @@ func TestLookaheadGivesTheSelectedEvents(t *testing.T) {
 				e := domain.Event{
 					Position: int64(len(events) + 1), Stream: stream, Version: versions[stream], Type: rapid.SampledFrom([]string{"T", "U"}).Draw(t, "type"),
 					Data: []byte(`"` + strings.Repeat("x", rapid.IntRange(0, 100).Draw(t, "size")) + `"`),
+					Tags: rapid.SampledFrom([][]string{nil, {"x"}, {"x", "y"}, {"z"}}).Draw(t, "tags"),
 				}
 				events = append(events, e)
-				request.Streams = append(request.Streams, domain.StreamAppend{Stream: stream, Expected: domain.Any, Events: []domain.NewEvent{{Type: e.Type, Data: e.Data}}})
+				request.Streams = append(request.Streams, domain.StreamAppend{Stream: stream, Expected: domain.Any, Events: []domain.NewEvent{{Type: e.Type, Data: e.Data, Tags: slices.Clone(e.Tags)}}})
 			}
 			if n == 0 {
 				return
@@ -64,11 +66,14 @@ func TestLookaheadGivesTheSelectedEvents(t *testing.T) {
 		}
 		add(rapid.IntRange(0, 60).Draw(t, "events"))
 		sel, err := selection.New(rapid.SampledFrom([]domain.Selection{
-			{}, {Stream: "a-1"}, {Stream: "a-1", Types: []string{"T"}}, {Categories: []string{"a", "c"}}, {Types: []string{"U"}}, {Filter: "event.version % 2 == 0"}, {Stream: "a-1", Filter: "event.version % 3 == 0"},
+			{}, {Stream: "a-1"}, {Stream: "a-1", Types: []string{"T"}}, {Categories: []string{"a", "c"}}, {Types: []string{"U"}}, {Filter: "event.version % 2 == 0"},
+			{Query: domain.Query{{Tags: []string{"x"}}}}, {Categories: []string{"a"}, Query: domain.Query{{Tags: []string{"x", "y"}}, {Types: []string{"U"}, Tags: []string{"z"}}}},
+			{Query: domain.Query{{Types: []string{"T"}}}, Filter: "event.version % 2 == 0"}, {Stream: "a-1", Filter: "event.version % 3 == 0"},
 		}).Draw(t, "selection"))
 		if err != nil {
 			t.Fatal(err)
 		}
+		sel.IndexedFrom = rapid.Int64Range(0, 50).Draw(t, "distance from which the index is used")
 		inUse := rapid.SampledFrom([]int{1, sharedFromGroups}).Draw(t, "groups")
 		shared := &sharedReads{
 			log: log, groups: func() int { return inUse }, memory: &memoryBudget{bound: rapid.Int64Range(-1, 5000).Draw(t, "memory")}, events: rapid.IntRange(1, 30).Draw(t, "events per shared read"),

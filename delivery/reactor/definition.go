@@ -21,9 +21,10 @@ type Definition struct {
 	// document is stored. Each tenant's own projection of this name takes precedence over the shared one. If there is
 	// none, nothing happens. A live projection stores nothing, so it cannot be named.
 	Projection string
-	Categories []string // only without Projection; none: all
-	Types      []string // none: all
-	Filter     string   // a CEL expression of the event, true for wanted events; empty: all
+	Categories []string     // only without Projection; none: all
+	Types      []string     // none: all
+	Query      domain.Query // only events that it matches; none: all
+	Filter     string       // a CEL expression of the event, true for wanted events; empty: all
 
 	// From is where each tenant's events begin. Empty means when any process first declared the reactor, and "start"
 	// means the beginning of each log.
@@ -69,7 +70,7 @@ type Reactor struct {
 // group returns the definition of the reactor's group, with defaults.
 func (d Definition) group() (domain.GroupDefinition, error) {
 	return group.Complete(domain.GroupDefinition{
-		Selection: domain.Selection{Categories: d.Categories, Types: d.Types, Filter: d.Filter},
+		Selection: domain.Selection{Categories: d.Categories, Types: d.Types, Query: d.Query, Filter: d.Filter},
 		From:      d.From,
 		// A call may end just before its timeout, and its answer must still be in time.
 		AckTimeout:  d.timeout() + settleTimeout,

@@ -214,7 +214,7 @@ func TestReactorBeginsWhenItWasDeclared(t *testing.T) {
 	var born, all calls
 	counting := func(name, from string, c *calls) reactor.Reactor {
 		return reactor.Reactor{
-			Definition: reactor.Definition{Name: name, From: from, Filter: "event.data != 3"},
+			Definition: reactor.Definition{Name: name, From: from, Query: domain.Query{{Types: []string{"Added"}}}, Filter: "event.data != 3"},
 			Handler: func(_ context.Context, tenant domain.TenantID, event reactor.Event) error {
 				c.note(tenant, event.Position)
 				return nil
@@ -248,6 +248,7 @@ func TestInvalidReactors(t *testing.T) {
 		"from: ":                 {Definition: reactor.Definition{Name: "mail", From: "end"}, Handler: handler},
 		"concurrency: ":          {Definition: reactor.Definition{Name: "mail", Concurrency: 257}, Handler: handler},
 		"timeout: ":              {Definition: reactor.Definition{Name: "mail", Timeout: time.Hour}, Handler: handler},
+		"query.items[0].tags[0]": {Definition: reactor.Definition{Name: "mail", Query: domain.Query{{Tags: []string{""}}}}, Handler: handler},
 		"filter":                 {Definition: reactor.Definition{Name: "mail", Filter: "event.strem"}, Handler: handler},
 		"maxAttempts: ":          {Definition: reactor.Definition{Name: "mail", MaxAttempts: -1}, Handler: handler},
 		"ordering: ":             {Definition: reactor.Definition{Name: "mail", Ordering: "some"}, Handler: handler},

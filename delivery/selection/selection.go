@@ -22,13 +22,17 @@ const maxFilterBytes = 8000
 type Selection struct {
 	domain.Selection
 	Condition *expr.Condition // nil: no filter
+	types     []string        // of all events that can be selected; none: not known
+	// IndexedFrom is the distance to the log's end from which readers use the index of tags: indexedFrom, except in
+	// tests.
+	IndexedFrom int64
 }
 
 // New checks a selection. Its error is a *domain.Error with the place: source.stream, source.categories[0],
-// types[0] or filter. For filter, the code is domain.CodeInvalidDefinition.
+// types[0], query.items[0].tags[0] or filter. For filter, the code is domain.CodeInvalidDefinition.
 func New(wanted domain.Selection) (*Selection, error) {
-	s := &Selection{Selection: wanted}
-	s.Categories, s.Types = slices.Clone(wanted.Categories), slices.Clone(wanted.Types)
+	s := &Selection{Selection: wanted, IndexedFrom: indexedFrom}
+	s.Categories, s.Types, s.Query = slices.Clone(wanted.Categories), slices.Clone(wanted.Types), wanted.Query.Clone()
 	if s.Stream != "" {
 		if len(s.Categories) > 0 {
 			return nil, domain.Errorf(domain.CodeInvalidRequest, "source", "name a stream or categories, not both")
@@ -42,6 +46,14 @@ func New(wanted domain.Selection) (*Selection, error) {
 	}
 	if err := checkNames("types", "types", s.Types, MaxTypes, domain.CheckType); err != nil {
 		return nil, err
+	}
+	if len(s.Query) > 0 {
+		if err := s.Query.Check("query.items"); err != nil {
+			return nil, err
+		}
+	}
+	if s.types = s.Types; len(s.types) == 0 {
+		s.types = typesOf(s.Query)
 	}
 	if s.Filter == "" {
 		return s, nil
@@ -57,6 +69,23 @@ func New(wanted domain.Selection) (*Selection, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// typesOf returns the types of all events that a query can match, sorted. It returns nil if they can have any type, or
+// more than MaxTypes.
+func typesOf(query domain.Query) []string {
+	var types []string
+	for _, item := range query {
+		if len(item.Types) == 0 {
+			return nil
+		}
+		types = append(types, item.Types...)
+	}
+	slices.Sort(types)
+	if types = slices.Compact(types); len(types) > MaxTypes {
+		return nil
+	}
+	return types
 }
 
 func checkNames(where, what string, names []string, most int, check func(where, name string) error) error {
@@ -77,7 +106,7 @@ func (s *Selection) Matches(event *domain.Event) bool {
 	return s.Names(event) && (s.Condition == nil || event.Gap != nil || Holds(s.Condition, expr.NewEvent(*event)))
 }
 
-// Names reports whether an event's stream, category and type are selected. It ignores the filter.
+// Names reports whether an event's stream, category, type and tags are selected. It ignores the filter.
 func (s *Selection) Names(event *domain.Event) bool {
 	if s.Stream != "" {
 		if event.Stream != s.Stream {
@@ -86,7 +115,7 @@ func (s *Selection) Names(event *domain.Event) bool {
 	} else if len(s.Categories) > 0 && !slices.Contains(s.Categories, domain.Category(event.Stream)) {
 		return false
 	}
-	return len(s.Types) == 0 || slices.Contains(s.Types, event.Type)
+	return (len(s.Types) == 0 || slices.Contains(s.Types, event.Type)) && (len(s.Query) == 0 || s.Query.Matches(event.Type, event.Tags))
 }
 
 // Holds reports whether a filter holds for an event. A filter that fails does not hold.
@@ -98,7 +127,27 @@ func Holds(filter *expr.Condition, event *expr.Event) bool {
 // Narrow limits a query to the categories and types that may be selected. The results must still be checked with
 // Matches. For a single stream, Narrow selects the stream's whole category, so a reader of one stream should read it by
 // versions if possible.
-func (s *Selection) Narrow(q *domain.LogQuery) { q.Categories, q.Types = s.InCategories(), s.Types }
+func (s *Selection) Narrow(q *domain.LogQuery) { q.Categories, q.Types = s.InCategories(), s.types }
+
+// MatchQuery returns a query that finds in an index the events after a position, up to another, that may be selected.
+// The results must still be checked with Matches. ok is false if an index cannot find them.
+func (s *Selection) MatchQuery(after, upTo int64) (_ domain.MatchQuery, ok bool) {
+	return domain.MatchQuery{Query: s.Query, After: after, Before: upTo + 1}, s.Query.Tagged() && upTo-after >= s.IndexedFrom
+}
+
+// indexedFrom is such that shorter reads, which need one statement less without the index, do not use it.
+const indexedFrom = 2000
+
+// MatchedTo returns up to where the result of a MatchQuery is complete. stopped is that of eventlog.Log.ReadMatching.
+func MatchedTo(events []domain.Event, stopped, upTo int64) int64 {
+	switch {
+	case stopped > 0:
+		return min(stopped, upTo)
+	case len(events) > 0:
+		return events[len(events)-1].Position // perhaps because of a limit
+	}
+	return upTo
+}
 
 // InCategories returns the categories of all events that can be selected. None means all.
 func (s *Selection) InCategories() []string {

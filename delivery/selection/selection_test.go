@@ -12,10 +12,10 @@ import (
 func TestSelectionMatches(t *testing.T) {
 	t.Parallel()
 	events := []domain.Event{
-		{Position: 1, Stream: "order-1", Type: "Placed", Data: []byte(`{"total": 3}`)},
+		{Position: 1, Stream: "order-1", Type: "Placed", Data: []byte(`{"total": 3}`), Tags: []string{"shop:s1"}},
 		{Position: 2, Stream: "order-2", Type: "Placed", Data: []byte(`{}`)},
 		{Position: 3, Stream: "invoice-1", Type: "Sent", Data: []byte(`{"total": 30}`), Metadata: []byte(`{"by": "me"}`)},
-		{Position: 4, Stream: "order-1", Type: "Paid", Data: []byte(`{"total": "much"}`)},
+		{Position: 4, Stream: "order-1", Type: "Paid", Data: []byte(`{"total": "much"}`), Tags: []string{"a", "b", "c"}},
 	}
 	for name, test := range map[string]struct {
 		wanted domain.Selection
@@ -26,6 +26,9 @@ func TestSelectionMatches(t *testing.T) {
 		"categories":          {domain.Selection{Categories: []string{"user", "invoice"}}, []int64{3}},
 		"types":               {domain.Selection{Types: []string{"Paid", "Sent"}}, []int64{3, 4}},
 		"a stream's type":     {domain.Selection{Stream: "order-1", Types: []string{"Paid"}}, []int64{4}},
+		"a query":             {domain.Selection{Query: domain.Query{{Tags: []string{"shop:s1"}}, {Types: []string{"Sent"}}}}, []int64{1, 3}},
+		"a query's category":  {domain.Selection{Categories: []string{"order"}, Query: domain.Query{{Types: []string{"Placed", "Paid"}, Tags: []string{"b", "a"}}}}, []int64{4}},
+		"types and a query":   {domain.Selection{Types: []string{"Paid"}, Query: domain.Query{{Types: []string{"Placed"}}}}, nil},
 		"a filter":            {domain.Selection{Filter: `event.data.total > 2`}, []int64{1, 3}}, // no such field, and no number: no match
 		"what is not a match": {domain.Selection{Filter: `!(event.data.total > 2)`}, nil},
 		"a filter of all":     {domain.Selection{Filter: `event.data.?total.orValue(0) != 0 || event.key == "2"`}, []int64{1, 2, 3, 4}},
@@ -57,6 +60,9 @@ func TestSelectionNarrowsAQuery(t *testing.T) {
 		{domain.Selection{Filter: "true"}, nil, nil},
 		{domain.Selection{Categories: []string{"a", "b"}, Types: []string{"T"}}, []string{"a", "b"}, []string{"T"}},
 		{domain.Selection{Stream: "order-7"}, []string{"order"}, nil},
+		{domain.Selection{Query: domain.Query{{Types: []string{"B"}}, {Types: []string{"A", "B"}, Tags: []string{"t"}}}}, nil, []string{"A", "B"}},
+		{domain.Selection{Query: domain.Query{{Types: []string{"B"}}, {Tags: []string{"t"}}}}, nil, nil},
+		{domain.Selection{Types: []string{"T"}, Query: domain.Query{{Types: []string{"B"}}}}, nil, []string{"T"}},
 	} {
 		s, err := New(test.wanted)
 		if err != nil {
@@ -82,6 +88,8 @@ func TestSelectionRefuses(t *testing.T) {
 		"a stream's name": {domain.Selection{Stream: "order"}, domain.CodeInvalidRequest, "source.stream", "category-id"},
 		"a category":      {domain.Selection{Categories: []string{"order", "a-b"}}, domain.CodeInvalidRequest, "source.categories[1]", "'-'"},
 		"categories":      {domain.Selection{Categories: many}, domain.CodeInvalidRequest, "source.categories", "at most 100"},
+		"a query":         {domain.Selection{Query: make(domain.Query, 101)}, domain.CodeTooLarge, "query.items", "at most 100"},
+		"a tag":           {domain.Selection{Query: domain.Query{{}, {Tags: []string{"a", "b c"}}}}, domain.CodeInvalidRequest, "query.items[1].tags[1]", "printable"},
 		"both":            {domain.Selection{Stream: "order-1", Categories: []string{"order"}}, domain.CodeInvalidRequest, "source", "not both"},
 		"a type":          {domain.Selection{Types: []string{""}}, domain.CodeInvalidRequest, "types[0]", "0 bytes"},
 		"types":           {domain.Selection{Types: many}, domain.CodeInvalidRequest, "types", "at most 100"},

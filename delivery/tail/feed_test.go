@@ -77,6 +77,7 @@ func wishes() *rapid.Generator[wish] {
 			w.Categories = rapid.SampledFrom([][]string{{"order"}, {"user"}, {"order", "user"}, {"other"}}).Draw(t, "categories")
 		}
 		w.Types = rapid.SampledFrom([][]string{nil, nil, {"Added"}, {"Rare", "Removed"}}).Draw(t, "types")
+		w.Query = rapid.SampledFrom([]domain.Query{nil, nil, {{Tags: []string{"t:0"}}}, {{Types: []string{"Added"}, Tags: []string{"t:1"}}, {Types: []string{"Rare"}}}}).Draw(t, "query")
 		text := rapid.SampledFrom([]string{"", "", "even", "none"}).Draw(t, "filter")
 		switch text {
 		case "even":
@@ -90,6 +91,7 @@ func wishes() *rapid.Generator[wish] {
 			return (w.Stream == "" || e.Stream == w.Stream) &&
 				(len(w.Categories) == 0 || slices.Contains(w.Categories, domain.Category(e.Stream))) &&
 				(len(w.Types) == 0 || slices.Contains(w.Types, e.Type)) &&
+				(len(w.Query) == 0 || w.Query.Matches(e.Type, e.Tags)) &&
 				(text == "" || text == "even" && n%2 == 0)
 		}
 		return w
@@ -136,6 +138,7 @@ func TestFollowersSeeTheLog(t *testing.T) {
 					request.Streams[0].Events = append(request.Streams[0].Events, domain.NewEvent{
 						Type: []string{"Added", "Added", "Added", "Removed", "Rare"}[random.IntN(5)],
 						Data: fmt.Appendf(nil, `{"n": %d, "text": %q}`, random.IntN(100), strings.Repeat("x", random.IntN(300))),
+						Tags: []string{fmt.Sprint("t:", random.IntN(4))},
 					})
 				}
 				appended, err := s.Append(context.Background(), tenant, request)

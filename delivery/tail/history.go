@@ -2,6 +2,7 @@ package tail
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/manifold-es/manifold/delivery/selection"
@@ -149,6 +150,12 @@ func (h *history) read(ctx context.Context, after int64, scale int) (events []do
 	_, head := h.tail.ring.place() // read before the log, so that at least these events are visible
 	if h.selection.Stream != "" {
 		return h.readStream(ctx, after, scale, head)
+	}
+	if q, ok := h.selection.MatchQuery(after, head); ok {
+		q.Limit, q.MaxBytes = scale*sliceEvents/scaleMost, scale*historyBytes/scaleMost
+		events, stopped, err := h.tail.tails.config.Events.ReadMatching(ctx, h.tail.tenant, q)
+		// The index says nothing of removed events, so the caller reads what is known of them.
+		return events, selection.MatchedTo(events, stopped, head), math.MaxInt64, err
 	}
 	q := domain.LogQuery{From: after + 1, Limit: scale * sliceEvents / scaleMost, MaxBytes: scale * historyBytes / scaleMost}
 	h.selection.Narrow(&q)

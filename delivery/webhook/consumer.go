@@ -91,7 +91,7 @@ func (c *consumer) follow(ctx context.Context) error {
 }
 
 func sameNames(a, b domain.Selection) bool {
-	return slices.Equal(a.Categories, b.Categories) && slices.Equal(a.Types, b.Types) && a.Filter == b.Filter
+	return slices.Equal(a.Categories, b.Categories) && slices.Equal(a.Types, b.Types) && a.Query.Equal(b.Query) && a.Filter == b.Filter
 }
 
 // endReplay ends a replay that is complete. Otherwise it returns when the replay may be complete.

@@ -117,7 +117,7 @@ func (w *Webhooks) selection(ctx context.Context, tenant domain.TenantID, d Defi
 		return domain.Selection{}, domain.Errorf(domain.CodeUnsupported, sourceProjection,
 			"projection %q is live and stores no documents; change its mode to async", d.Projection)
 	}
-	selected := domain.Selection{Types: d.Types, Filter: d.Filter}
+	selected := domain.Selection{Types: d.Types, Query: d.Query, Filter: d.Filter}
 	categories, types := w.config.Projections.Selects(p)
 	if len(categories) <= selection.MaxCategories {
 		selected.Categories = categories

@@ -86,10 +86,11 @@ func TestWebhookIsChanged(t *testing.T) {
 			t.Errorf("%+v: %v", d, err)
 		}
 	}
-	w, created, err := p.webhooks.Put(t.Context(), tenant, "mail", webhook.Definition{URL: e.url, Selection: domain.Selection{Types: []string{"OrderPaid"}}})
+	w, created, err := p.webhooks.Put(t.Context(), tenant, "mail", webhook.Definition{URL: e.url, Selection: domain.Selection{Types: []string{"OrderPaid"}, Query: domain.Query{{Types: []string{"OrderPaid"}, Tags: []string{}}}}})
 	if err != nil || created || w.From != "start" || w.Ordering != domain.OrderingStream || len(w.Secrets) != 1 {
 		t.Fatalf("%v: created %t, %+v", err, created, w)
 	}
+	w.Query[0].Tags = []string{}
 	again, created, err := p.webhooks.Put(t.Context(), tenant, "mail", w.Definition)
 	if err != nil || created || again.Revision != w.Revision {
 		t.Errorf("%v: putting it again gives the revision %d behind %d", err, again.Revision, w.Revision)

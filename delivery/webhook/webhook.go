@@ -24,7 +24,7 @@ const (
 
 // Definition is a team's definition of a webhook.
 type Definition struct {
-	domain.Selection        // the events; with Projection only Types and Filter
+	domain.Selection        // the events; with Projection only Types, Query and Filter
 	Projection       string // replaces Stream and Categories: the events of this projection, once their documents are stored
 	URL              string // http or https
 	Delay            time.Duration

@@ -170,7 +170,7 @@ func StateOf(err error) string {
 // GroupDefinition returns a definition with something in each of its fields.
 func GroupDefinition(partitions int) domain.GroupDefinition {
 	return domain.GroupDefinition{
-		Selection: domain.Selection{Categories: []string{"order", "invoice"}, Types: []string{"Placed"}, Filter: "event.data.n > 1"},
+		Selection: domain.Selection{Categories: []string{"order", "invoice"}, Types: []string{"Placed"}, Query: domain.Query{{Types: []string{"Placed"}, Tags: []string{"shop:s1"}}}, Filter: "event.data.n > 1"},
 		From:      "start", BatchSize: 10, MaxInFlight: 50, AckTimeout: 1500 * time.Millisecond, MaxAttempts: 3,
 		BackoffMin: 250 * time.Millisecond, BackoffMax: time.Minute, Ordering: domain.OrderingStream, Partitions: partitions,
 	}
