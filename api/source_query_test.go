@@ -3,6 +3,7 @@ package api_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
 	"strings"
 	"testing"
@@ -59,7 +60,7 @@ func TestSubscriptionsReceiveWhatAQueryMatches(t *testing.T) {
 		run++
 		query := domain.Query(rapid.SliceOfN(item, 1, 3).Example(seed))
 		category := []string{"", "course"}[seed%2]
-		text, err := json.Marshal(query)
+		text, err := json.Marshal(domain.QueryForm{Items: query})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,4 +124,109 @@ func TestSubscriptionsReceiveWhatAQueryMatches(t *testing.T) {
 		}
 	}
 	g.come("CAUGHT_UP", "rare")
+}
+
+// The documents of a projection with a query are those of the events that it matches: those in the log, those that are
+// appended later, and, after a change of the query, those of a rebuild. Its position passes the others.
+func TestProjectionsFoldWhatAQueryMatches(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	var log []domain.Event
+	appendEvents := func(seed int) {
+		var streams list
+		for i := range 40 {
+			e := rapid.Custom(func(from *rapid.T) domain.Event {
+				return domain.Event{
+					Stream: rapid.SampledFrom([]string{"course-1", "course-2", "student-1"}).Draw(from, "stream"), Type: rapid.SampledFrom([]string{"A", "B", "C"}).Draw(from, "type"),
+					Tags: rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"x:1", "x:2", "y:1"}), 0, 2, rapid.ID).Draw(from, "tags"),
+				}
+			}).Example(100*seed + i)
+			log = append(log, e)
+			streams = append(streams, object{"stream": e.Stream, "events": list{object{"type": e.Type, "data": object{}, "tags": e.Tags}}})
+		}
+		// The projections have nothing of the last event.
+		log = append(log, domain.Event{Stream: "course-1", Type: "D"})
+		streams = append(streams, object{"stream": "course-1", "events": list{object{"type": "D", "data": object{}}}})
+		for _, s := range streams {
+			a.post("/v1/append", object{"streams": list{s}}).want(201)
+		}
+	}
+	definitions := map[string]object{
+		"by-stream": {}, "by-category": {"key": "event.category"}, "live": {"mode": "live"}, "in-category": {"source": object{"categories": list{"course"}}},
+		"records": {"map": object{"*": "{'n': 1}"}},
+	}
+	put := func(query domain.Query, status int) {
+		for name, given := range definitions {
+			d := object{"source": object{}, "on": object{"*": "{'n': doc.?n.orValue(0) + 1}"}}
+			for field, value := range given {
+				d[field] = value
+			}
+			if _, maps := d["map"]; maps {
+				delete(d, "on")
+			}
+			d["source"].(object)["query"] = domain.QueryForm{Items: query}
+			answer := a.send("PUT", "/v1/projections/"+name, d)
+			if answer.status != status && answer.status != 200 {
+				t.Fatalf("%s is answered %d: %s", name, answer.status, answer.body)
+			}
+		}
+	}
+	check := func(query domain.Query) {
+		t.Helper()
+		for name := range definitions {
+			want := map[string]int{}
+			for i, e := range log {
+				switch category := domain.Category(e.Stream); {
+				case !query.Matches(e.Type, e.Tags) || name == "in-category" && category != "course":
+				case name == "by-category":
+					want[category]++
+				case name == "records":
+					want[fmt.Sprint(i+1)] = 1
+				default:
+					want[e.Stream]++
+				}
+			}
+			a.until(documentsPath(name, "minPosition", fmt.Sprint(len(log)), "timeout", "20", "pageSize", "1000"), func(page *answer) bool {
+				got := map[string]int{}
+				for _, d := range documentsIn(page.want(200)) {
+					var data struct{ N int }
+					if err := json.Unmarshal(d.Data, &data); err != nil {
+						t.Fatal(err)
+					}
+					if name == "records" {
+						d.ID = fmt.Sprint(d.Version)
+					}
+					got[d.ID] = data.N
+				}
+				return maps.Equal(got, want)
+			})
+			preview := a.post("/v1/projections/preview", object{"definition": object{"source": object{"query": domain.QueryForm{Items: query}}, "on": object{"*": "doc"}}, "source": object{"stream": "course-1"}})
+			step := 0
+			for _, e := range log {
+				if e.Stream != "course-1" {
+					continue
+				}
+				if _, folded := preview.want(200).at("steps", step).(object)["documentId"]; folded != query.Matches(e.Type, e.Tags) {
+					t.Fatalf("step %d of the preview of %+v is folded: %t", step, query, folded)
+				}
+				step++
+			}
+		}
+	}
+	first, second := domain.Query{{Tags: []string{"x:1"}}}, domain.Query{{Types: []string{"A", "B"}, Tags: []string{"x:2"}}, {Types: []string{"C"}}}
+	appendEvents(1)
+	put(first, 201)
+	check(first)
+	appendEvents(2)
+	check(first)
+	put(second, 202)
+	check(second)
+	appendEvents(3)
+	check(second)
+	shown := a.get("/v1/projections/by-stream").want(200)
+	equal(t, "the query", shown.at("definition", "source", "query"), object{"items": list{object{"types": list{"A", "B"}, "tags": list{"x:2"}}, object{"types": list{"C"}}}})
+	versions := a.get("/v1/projections/by-stream/versions").want(200)
+	equal(t, "the change", versions.at("versions", 0, "changes", 0, "field"), "source.query")
+	a.send("PUT", "/v1/projections/by-stream", object{"on": object{"*": "doc"}, "source": object{"query": object{"items": list{object{"tags": list{"a b"}}}}}}).
+		wantProblem(400, domain.CodeInvalidRequest, "source.query.items[0].tags[0]")
 }

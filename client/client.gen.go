@@ -596,6 +596,8 @@ type Definition struct {
 	// Database A database named in the configuration; `default`.
 	Database string `json:"database,omitempty"`
 	Source   *struct {
+		// Query Matches the events that any of its items matches.
+		Query      *Query   `json:"query,omitempty"`
 		Categories []string `json:"categories,omitempty"`
 	} `json:"source,omitempty"`
 

@@ -26,12 +26,12 @@ type Egress struct {
 	Subject string   `yaml:"subject"` // of NATS: with the placeholders {tenant}, {category}, {key} and {type}
 	Topic   string   `yaml:"topic"`   // of Kafka: with the same placeholders
 
-	Tenants    []string    `yaml:"tenants"`    // ids; none: all
-	Categories []string    `yaml:"categories"` // none: all
-	Types      []string    `yaml:"types"`      // none: all
-	Query      EgressQuery `yaml:"query"`      // only events that it matches; none: all
-	Filter     string      `yaml:"filter"`     // an expression over the event; empty: all
-	From       string      `yaml:"from"`       // start, or a time in RFC 3339; empty: when a process first had this setting
+	Tenants    []string         `yaml:"tenants"`    // ids; none: all
+	Categories []string         `yaml:"categories"` // none: all
+	Types      []string         `yaml:"types"`      // none: all
+	Query      domain.QueryForm `yaml:"query"`      // only events that it matches; none: all
+	Filter     string           `yaml:"filter"`     // an expression over the event; empty: all
+	From       string           `yaml:"from"`       // start, or a time in RFC 3339; empty: when a process first had this setting
 
 	SASL            string    `yaml:"sasl"` // of Kafka: plain, scram-sha-256 or scram-sha-512; empty: none
 	User            string    `yaml:"user"`
@@ -43,11 +43,6 @@ type Egress struct {
 	TLS             EgressTLS `yaml:"tls"`
 
 	MessageBytes Size `yaml:"messageBytes"` // of Kafka: the size that its brokers and topics accept; 0: their own default
-}
-
-// EgressQuery is a query in the form of the API.
-type EgressQuery struct {
-	Items []domain.QueryItem `yaml:"items"`
 }
 
 // EgressTLS configures how connections to a broker are encrypted.

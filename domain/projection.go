@@ -26,7 +26,8 @@ const (
 
 // Source says which events a projection sees.
 type Source struct {
-	Categories []string `json:"categories,omitempty" yaml:"categories"` // none: all
+	Categories []string  `json:"categories,omitempty" yaml:"categories"` // none: all
+	Query      QueryForm `json:"query,omitzero" yaml:"query"`            // no items: all
 }
 
 // Definition is a projection as data, as a team writes it in YAML or JSON.

@@ -2,7 +2,6 @@ package domain
 
 import (
 	"cmp"
-	"encoding/json"
 	"slices"
 	"strconv"
 )
@@ -44,23 +43,12 @@ type QueryItem struct {
 	Tags  []string `json:"tags,omitempty" yaml:"tags"`
 }
 
-// Query matches the events that any of its items matches. Its JSON is an object with the field items, as in the API.
+// Query matches the events that any of its items matches.
 type Query []QueryItem
 
-// queryJSON is a Query in the form of the API.
-type queryJSON struct {
-	Items []QueryItem `json:"items"`
-}
-
-// MarshalJSON implements json.Marshaler.
-func (q Query) MarshalJSON() ([]byte, error) { return json.Marshal(queryJSON{q}) }
-
-// UnmarshalJSON implements json.Unmarshaler. It ignores unknown fields.
-func (q *Query) UnmarshalJSON(text []byte) error {
-	var form queryJSON
-	err := json.Unmarshal(text, &form)
-	*q = form.Items
-	return err
+// QueryForm is a Query in the form in which definitions contain it, as in the API. Without items it matches all events.
+type QueryForm struct {
+	Items Query `json:"items,omitempty" yaml:"items"`
 }
 
 // Clone returns a copy of the query, in which lists without elements are nil.

@@ -149,10 +149,10 @@ func (p process) start(t testing.TB, b bench) (stop func()) {
 }
 
 // append appends one event and returns its position.
-func (b bench) append(t testing.TB, tenant domain.TenantID, stream, eventType, data string) int64 {
+func (b bench) append(t testing.TB, tenant domain.TenantID, stream, eventType, data string, tags ...string) int64 {
 	t.Helper()
 	appended, err := b.store.Append(t.Context(), tenant, domain.Append{Streams: []domain.StreamAppend{{
-		Stream: stream, Expected: domain.Any, Events: []domain.NewEvent{{Type: eventType, Data: json.RawMessage(data)}},
+		Stream: stream, Expected: domain.Any, Events: []domain.NewEvent{{Type: eventType, Data: json.RawMessage(data), Tags: tags}},
 	}}})
 	if err != nil {
 		t.Fatal(err)
@@ -212,6 +212,9 @@ func fromScratch(t rapid.TB, definition domain.Definition, events []domain.Event
 	all := make(map[string]domain.Document)
 	for _, event := range events {
 		if c := definition.Source.Categories; len(c) > 0 && !slices.Contains(c, domain.Category(event.Stream)) {
+			continue
+		}
+		if q := definition.Source.Query.Items; len(q) > 0 && !q.Matches(event.Type, event.Tags) {
 			continue
 		}
 		fold := folds[event.Type]

@@ -152,11 +152,11 @@ func prepare(ctx context.Context, f *folding.Fold, reading domain.Reading, q dom
 				return
 			}
 			var fault *folding.EventError
-			hasData := reading.Events[i].Gap == nil // an event without data is for no document
-			if hasData {
+			sees := reading.Events[i].Gap == nil && f.Sees(&reading.Events[i]) // an event without data is for no document
+			if sees {
 				fault = upcasts.apply(&reading.Events[i])
 			}
-			if hasData && fault == nil {
+			if sees && fault == nil {
 				p.keys[i], _, fault = f.Key(&p.events[i])
 			}
 			if fault != nil {

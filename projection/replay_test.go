@@ -45,6 +45,7 @@ func someDefinition(t *rapid.T) domain.Definition {
 	}
 	d := domain.Definition{Name: "p", Key: rapid.SampledFrom(someKeys).Draw(t, "key"), On: on}
 	d.Source.Categories = rapid.SampledFrom([][]string{nil, {"x"}, {"x!", "x"}}).Draw(t, "categories")
+	d.Source.Query.Items = rapid.SampledFrom([]domain.Query{nil, nil, {{Tags: []string{"t:1"}}}, {{Types: []string{"A", "B"}, Tags: []string{"t:2"}}, {Types: []string{"C"}}}}).Draw(t, "query")
 	return folding.WithDefaults(d)
 }
 
@@ -54,7 +55,8 @@ func someEvents(t *rapid.T, tb testing.TB, b bench, tenant domain.TenantID) {
 		stream := rapid.SampledFrom([]string{"x", "x-1", "x-2", "x-3", "x!-1", "y-1"}).Draw(t, fmt.Sprint("stream ", i))
 		eventType := rapid.SampledFrom(someTypes).Draw(t, fmt.Sprint("type ", i))
 		k := rapid.SampledFrom([]string{`"a"`, `"b"`, "null"}).Draw(t, fmt.Sprint("k ", i))
-		b.append(tb, tenant, stream, eventType, fmt.Sprintf(`{"k": %s, "n": %d}`, k, rapid.IntRange(0, 7).Draw(t, fmt.Sprint("n ", i))))
+		b.append(tb, tenant, stream, eventType, fmt.Sprintf(`{"k": %s, "n": %d}`, k, rapid.IntRange(0, 7).Draw(t, fmt.Sprint("n ", i))),
+			rapid.SampledFrom([][]string{nil, {"t:1"}, {"t:1", "t:2"}}).Draw(t, fmt.Sprint("tags ", i))...)
 	}
 }
 

@@ -110,6 +110,9 @@ func counted(t *testing.T, definition domain.Definition, events []domain.Event) 
 	documents := make(map[string]string)
 	sums := make(map[string]int64)
 	for _, e := range events {
+		if q := definition.Source.Query.Items; len(q) > 0 && !q.Matches(e.Type, e.Tags) {
+			continue
+		}
 		var data struct{ K, N any }
 		if err := json.Unmarshal(e.Data, &data); err != nil {
 			t.Error(err)
@@ -243,6 +246,9 @@ func TestInlineAgainstModel(t *testing.T) {
 				}
 			default:
 				definition := variant(id.Name, rand.IntN(4))
+				if rand.IntN(2) == 0 {
+					definition.Source.Query.Items = domain.Query{{Tags: []string{"t:1"}}, {Types: []string{"Drop"}, Tags: []string{"t:2"}}}
+				}
 				_, _ = p.rebuilds.Start(ctx, id, rebuild.Request{Definition: &definition, By: "test"})
 			}
 			pause(ctx, time.Duration(rand.IntN(300))*time.Millisecond)
@@ -329,7 +335,8 @@ func (v *inliner) appendSome(random *rand.Rand, tenant domain.TenantID, tame boo
 	for _, stream := range random.Perm(4)[:1+random.IntN(2)] {
 		some := domain.StreamAppend{Stream: fmt.Sprintf("x-%d", stream), Expected: domain.Any}
 		for range 1 + random.IntN(3) {
-			e := domain.NewEvent{ID: domain.NewEventID(), Type: "Add", Data: json.RawMessage(fmt.Sprintf(`{"k": "key %d", "n": %d}`, random.IntN(6), random.IntN(6)))}
+			e := domain.NewEvent{ID: domain.NewEventID(), Type: "Add", Data: json.RawMessage(fmt.Sprintf(`{"k": "key %d", "n": %d}`, random.IntN(6), random.IntN(6))),
+				Tags: []string{fmt.Sprint("t:", random.IntN(3))}}
 			kind := random.IntN(30)
 			if tame {
 				kind = 3 + random.IntN(27)
@@ -414,9 +421,10 @@ func look(t *testing.T, ctx context.Context, super *pgxpool.Pool) bool {
 			return err
 		}
 		for _, b := range builds {
-			rows, _ := tx.Query(ctx, `select e.position, e.event_type, e.event_data from manifold.events e where e.tenant_id = $1 order by e.position`, b.tenant)
+			rows, _ := tx.Query(ctx, `select e.position, e.event_type, e.event_data, t.tags from manifold.events e
+				left join manifold.event_tags t on t.tenant_id = e.tenant_id and t.position = e.position where e.tenant_id = $1 order by e.position`, b.tenant)
 			events, err := pgx.CollectRows(rows, func(from pgx.CollectableRow) (e domain.Event, err error) {
-				return e, from.Scan(&e.Position, &e.Type, &e.Data)
+				return e, from.Scan(&e.Position, &e.Type, &e.Data, &e.Tags)
 			})
 			if err != nil {
 				return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,18 +43,26 @@ func TestAProjectionOfManyTypes(t *testing.T) {
 func TestUnselectedEventsLeaveNoLag(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
+	var called atomic.Int64
 	p, _ := b.start(t, reactor.Reactor{
 		Definition: reactor.Definition{Name: "idle", Projection: "sums"},
-		Handler:    func(context.Context, domain.TenantID, reactor.Event) error { return nil },
+		Handler:    func(context.Context, domain.TenantID, reactor.Event) error { called.Add(1); return nil },
 	})
-	tenant := b.tenant(t)
-	p.create(t, tenant, sums("sums", domain.ModeAsync))
-	b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
-	others := b.append(t, tenant, "x-1", "Unknown", `{"k": "a", "n": 1}`)
-	until(t, "the end of the lag", func() bool {
-		status, err := p.groups.Get(t.Context(), tenant, domain.ServiceGroup(domain.ServiceReactor, "idle"))
-		return err == nil && len(status.Partitions) == 1 && status.Partitions[0].Checkpoint >= others
-	})
+	byType, byQuery := sums("sums", domain.ModeAsync), sums("sums", domain.ModeAsync)
+	byQuery.On["Unknown"], byQuery.Source.Query.Items = "doc", domain.Query{{Types: []string{"Add"}}}
+	for _, definition := range []domain.Definition{byType, byQuery} {
+		tenant := b.tenant(t)
+		p.create(t, tenant, definition)
+		b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
+		others := b.append(t, tenant, "x-1", "Unknown", `{"k": "a", "n": 1}`)
+		until(t, "the end of the lag", func() bool {
+			status, err := p.groups.Get(t.Context(), tenant, domain.ServiceGroup(domain.ServiceReactor, "idle"))
+			return err == nil && len(status.Partitions) == 1 && status.Partitions[0].Checkpoint >= others
+		})
+	}
+	if n := called.Load(); n != 2 {
+		t.Errorf("it was called %d times", n)
+	}
 }
 
 // Events selected by a new definition are delivered from its swap on, even while events keep coming.

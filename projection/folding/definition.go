@@ -3,6 +3,7 @@ package folding
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -48,6 +49,7 @@ func readDefinition(root tree, found *problems) (d domain.Definition) {
 		"source": func(v tree) {
 			v.object(found, "source", map[string]func(tree){
 				"categories": func(v tree) { d.Source.Categories = v.texts(found, "source.categories") },
+				"query":      func(v tree) { d.Source.Query.Items = readQuery(v, found) },
 			})
 		},
 		"key":     func(v tree) { d.Key = v.expression(found, "key") },
@@ -73,6 +75,28 @@ func readDefinition(root tree, found *problems) (d domain.Definition) {
 		"assert":         func(v tree) { d.Assert = v.texts(found, "assert") },
 	})
 	return d
+}
+
+// readQuery reads the query of a definition's source.
+func readQuery(v tree, found *problems) (query domain.Query) {
+	v.object(found, "source.query", map[string]func(tree){
+		"items": func(v tree) {
+			items, ok := v.value.([]tree)
+			if !ok || len(items) == 0 {
+				v.addWrongType(found, "source.query.items", "a list of at least one item, such as {tags: ['course:c1']}")
+			}
+			for i, item := range items {
+				where := fmt.Sprintf("source.query.items[%d]", i)
+				var one domain.QueryItem
+				item.object(found, where, map[string]func(tree){
+					"types": func(v tree) { one.Types = v.texts(found, where+".types") },
+					"tags":  func(v tree) { one.Tags = v.texts(found, where+".tags") },
+				})
+				query = append(query, one)
+			}
+		},
+	})
+	return query
 }
 
 // WithDefaults returns the definition with every optional field filled in. The result shares d's contents and does not
@@ -105,12 +129,13 @@ func WithDefaults(d domain.Definition) domain.Definition {
 }
 
 // SameDefinition reports whether two definitions mean the same, so that replacing one with the other changes nothing.
-// It ignores explicit defaults, the order of categories, and the formatting of the initial document.
+// It ignores explicit defaults, the order of categories and of a query's parts, and the formatting of the initial document.
 func SameDefinition(a, b domain.Definition) bool {
 	a, b = WithDefaults(a), WithDefaults(b)
 	return a.Name == b.Name && a.Database == b.Database && a.Key == b.Key && a.Handler == b.Handler &&
 		a.Mode == b.Mode && a.OnError == b.OnError && a.PublishChanges == b.PublishChanges &&
 		slices.Equal(sortedTexts(a.Source.Categories), sortedTexts(b.Source.Categories)) &&
+		a.Source.Query.Items.Sorted().Equal(b.Source.Query.Items.Sorted()) &&
 		maps.Equal(a.On, b.On) && maps.Equal(a.Map, b.Map) &&
 		a.PartitionBy == b.PartitionBy && slices.Equal(a.Indexes, b.Indexes) && slices.Equal(a.Assert, b.Assert) &&
 		bytes.Equal(canonical(a.Initial), canonical(b.Initial))

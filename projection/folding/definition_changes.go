@@ -105,6 +105,8 @@ func fieldsOf(d domain.Definition) (fields []definitionPart) {
 	}
 	one("database", d.Database)
 	list("source.categories", sortedTexts(d.Source.Categories))
+	query := d.Source.Query.Items.Sorted()
+	add("source.query", domain.QueryForm{Items: query}, len(query) == 0, false)
 	one("key", d.Key)
 	if len(d.Initial) > 0 {
 		fields = append(fields, definitionPart{name: "initial", value: canonical(d.Initial)})

@@ -33,6 +33,17 @@ func TestChanges(t *testing.T) {
 			d.Database, d.Key, d.Mode, d.OnError = "default", "event.stream", "async", "stop"
 			d.Source.Categories, d.Initial = []string{"invoice", "order"}, json.RawMessage(`{"a": 1, "n": 0}`)
 		}), "", false},
+		"a query": {&base, edit(func(d *domain.Definition) {
+			d.Source.Query.Items = domain.Query{{Tags: []string{"b", "a"}, Types: []string{"Paid"}}, {Tags: []string{"a"}}}
+		}), `source.query  -> {"items":[{"tags":["a"]},{"types":["Paid"],"tags":["a","b"]}]}; `, true},
+		"the same query": {
+			edit(func(d *domain.Definition) {
+				d.Source.Query.Items = domain.Query{{Tags: []string{"b", "a"}}, {Types: []string{"A"}}}
+			}),
+			edit(func(d *domain.Definition) {
+				d.Source.Query.Items = domain.Query{{Types: []string{"A"}, Tags: []string{}}, {Tags: []string{"a", "b", "b"}}}
+			}), "", false,
+		},
 		"a rule": {&base, edit(func(d *domain.Definition) {
 			d.On["Placed"], d.On["Sent"] = `merge(doc, {"a": "<b>"})`, "null"
 			delete(d.On, "Paid")

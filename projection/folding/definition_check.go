@@ -78,6 +78,9 @@ func checkSource(d domain.Definition, found *problems) {
 		found.add("source.categories", "there are %d categories; at most %d are allowed", len(d.Source.Categories), maxCategories)
 		return
 	}
+	if query := d.Source.Query.Items; len(query) > 0 {
+		found.adopt(query.Check("source.query.items"))
+	}
 	for i, category := range d.Source.Categories {
 		where := fmt.Sprintf("source.categories[%d]", i)
 		found.adopt(domain.CheckCategory(where, category))

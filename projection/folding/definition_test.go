@@ -130,6 +130,7 @@ func TestCheckRefuses(t *testing.T) {
 		"name: p\ndatabase: warehouse\non: {A: doc}":                                            {"database", `"warehouse"`, "default, reports"},
 		"name: p\nsource: {categories: [a-b]}\non: {A: doc}":                                    {"source.categories[0]"},
 		"name: p\nsource: {categories: [a, a]}\non: {A: doc}":                                   {"source.categories[1]", "twice"},
+		"name: p\nsource: {query: {items: [{tags: [a, 'b c']}]}}\non: {A: doc}":                 {"source.query.items[0].tags[1]"},
 		"name: p\non: {'a b': doc}":                                                             {"on.a b", "event type"},
 		"name: p\non: {A: 'doc +', B: 'dco', C: doc}":                                           {"2 problems", "on.A: line 1, column", "on.B: line 1, column 1"},
 		"name: p\nkey: event.strem\non: {A: doc}":                                               {"key: line 1, column"},
@@ -347,5 +348,29 @@ func TestReadFolder(t *testing.T) {
 	}
 	if _, err := folding.ReadDefinitions(folder); err == nil || !strings.Contains(err.Error(), "b.yml:3: it defines an aggregate") {
 		t.Errorf("as projections: %v", err)
+	}
+}
+
+func TestDefinitionsHaveQueries(t *testing.T) {
+	t.Parallel()
+	want := domain.Query{{Types: []string{"A"}, Tags: []string{"x:1", "y"}}, {Tags: []string{"z"}}}
+	d, err := folding.ParseDefinition([]byte("name: p\nsource:\n  query:\n    items:\n      - {types: [A], tags: ['x:1', y]}\n      - tags: [z]\non: {A: doc}"))
+	if err != nil || !d.Source.Query.Items.Equal(want) {
+		t.Errorf("%+v, %v", d.Source, err)
+	}
+	text, err := json.Marshal(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := folding.ParseDefinition(text)
+	if err != nil || !folding.SameDefinition(d, again) {
+		t.Errorf("%s is %+v, %v", text, again, err)
+	}
+	for text, wrong := range map[string]string{
+		"query: []": "source.query", "query: {tags: [a]}": "tags", "query: {items: []}": "source.query.items", "query: {items: [{tag: a}]}": "tag", "query: {items: [{tags: a}]}": "source.query.items[0].tags",
+	} {
+		if _, err := folding.ParseDefinition([]byte("name: p\nsource: {" + text + "}\non: {A: doc}")); err == nil || !strings.Contains(err.Error(), wrong) {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }

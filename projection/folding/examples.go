@@ -229,6 +229,7 @@ func readGiven(t tree, found *problems, where string) GivenEvent {
 		"type":       func(v tree) { g.Type = v.text(found, where+".type") },
 		"data":       func(v tree) { g.Data = v.json(found, where+".data") },
 		"metadata":   func(v tree) { g.Metadata = v.json(found, where+".metadata") },
+		"tags":       func(v tree) { g.Tags = v.texts(found, where+".tags") },
 		"occurredAt": func(v tree) { g.OccurredAt = moment(v, "occurredAt") },
 		"recordedAt": func(v tree) { g.RecordedAt = moment(v, "recordedAt") },
 		"id": func(v tree) {

@@ -133,10 +133,11 @@ func (f *Fold) OwnStream() bool {
 	return ok && h.stream
 }
 
-// Sees reports whether an event belongs to the definition's source and has a type that the fold handles.
+// Sees reports whether an event, as recorded, belongs to the definition's source and has a type that the fold handles.
+// Other events are for none of its documents.
 func (f *Fold) Sees(event *domain.Event) bool {
-	categories := f.definition.Source.Categories
-	return (len(categories) == 0 || slices.Contains(categories, domain.Category(event.Stream))) &&
+	categories, query := f.definition.Source.Categories, f.definition.Source.Query.Items
+	return (len(query) == 0 || query.Matches(event.Type, event.Tags)) && (len(categories) == 0 || slices.Contains(categories, domain.Category(event.Stream))) &&
 		(f.types == nil || slices.Contains(f.types, event.Type))
 }
 
