@@ -279,8 +279,8 @@ func nextVersion(events []domain.Event, upTo int64, maxEvents, maxBytes int) (ne
 		return next, false
 	}
 	bytes := 0
-	for _, event := range events {
-		bytes += len(event.Data) + len(event.Metadata)
+	for i := range events {
+		bytes += events[i].Bytes()
 	}
 	return next, len(events) >= maxEvents || bytes >= maxBytes/2
 }

@@ -157,11 +157,11 @@ func (s *Server) logSlices(c echo.Context, tenant domain.TenantID, request readi
 	}, nil
 }
 
-// bytesOf returns the size of the events' data and metadata in bytes.
+// bytesOf returns the size of the events' data, metadata and tags in bytes.
 func bytesOf(events []domain.Event) int {
 	bytes := 0
 	for i := range events {
-		bytes += len(events[i].Data) + len(events[i].Metadata)
+		bytes += events[i].Bytes()
 	}
 	return bytes
 }

@@ -46,6 +46,15 @@ type Event struct {
 	Gap        *EventGap       // why Data is null and Metadata is missing; nil: both are as they were appended
 }
 
+// Bytes returns the size of the event's data, metadata and tags, as reads count it for their limit MaxBytes.
+func (e *Event) Bytes() int {
+	size := len(e.Data) + len(e.Metadata) + max(0, len(e.Tags)-1)
+	for _, tag := range e.Tags {
+		size += len(tag)
+	}
+	return size
+}
+
 // NewEvent is an event that a client wants to append.
 type NewEvent struct {
 	ID         EventID // zero: the store generates one, and a repeated request is not recognised

@@ -125,7 +125,7 @@ func prepare(ctx context.Context, f *folding.Fold, reading domain.Reading, q dom
 		p.upTo = q.To
 	}
 	for i := range reading.Events {
-		p.bytes += len(reading.Events[i].Data) + len(reading.Events[i].Metadata)
+		p.bytes += reading.Events[i].Bytes()
 	}
 	if n := len(reading.Events); n > 0 {
 		last := reading.Events[n-1].Position

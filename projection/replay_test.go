@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,7 +57,7 @@ func someEvents(t *rapid.T, tb testing.TB, b bench, tenant domain.TenantID) {
 		eventType := rapid.SampledFrom(someTypes).Draw(t, fmt.Sprint("type ", i))
 		k := rapid.SampledFrom([]string{`"a"`, `"b"`, "null"}).Draw(t, fmt.Sprint("k ", i))
 		b.append(tb, tenant, stream, eventType, fmt.Sprintf(`{"k": %s, "n": %d}`, k, rapid.IntRange(0, 7).Draw(t, fmt.Sprint("n ", i))),
-			rapid.SampledFrom([][]string{nil, {"t:1"}, {"t:1", "t:2"}}).Draw(t, fmt.Sprint("tags ", i))...)
+			rapid.SampledFrom([][]string{nil, {"t:1"}, {strings.Repeat("t", 90), "t:1", "t:2"}}).Draw(t, fmt.Sprint("tags ", i))...)
 	}
 }
 
@@ -92,7 +93,7 @@ func TestReplayEqualsFoldFromScratch(t *testing.T) {
 					}
 					return nil
 				}, Limits: projection.Limits{
-					Events: rapid.IntRange(1, 9).Draw(rt, "limit"), Bytes: 1 << 20,
+					Events: rapid.IntRange(1, 9).Draw(rt, "limit"), Bytes: rapid.SampledFrom([]int{200, 1 << 20}).Draw(rt, "bytes"),
 					// From one document a save, over a few, which then drop out of memory as well, to all of them.
 					DocumentBytes: rapid.SampledFrom([]int{1, 1000, 2500, 1 << 20}).Draw(rt, "document bytes"),
 				}})

@@ -64,7 +64,7 @@ type logRead struct {
 }
 
 // eventBytes returns the size of an event for memory limits.
-func eventBytes(e *domain.Event) int { return len(e.Data) + len(e.Metadata) }
+func eventBytes(e *domain.Event) int { return e.Bytes() }
 
 // seekTo makes the first event after a position the next one.
 func (a *lookahead) seekTo(readTo int64) {

@@ -43,11 +43,11 @@ type verdict struct {
 // maxVerdicts limits how many filter results an entry keeps. All viewers of one page share a filter.
 const maxVerdicts = 4
 
-// entryBytes approximates the size of an entry without its data, metadata and names.
+// entryBytes approximates the size of an entry without its data, metadata, tags and names.
 const entryBytes = 400
 
 func sizeOf(event *domain.Event) int {
-	return entryBytes + len(event.Data) + len(event.Metadata) + len(event.Stream)
+	return entryBytes + event.Bytes() + len(event.Stream)
 }
 
 // AppendTo appends the event to b in a form. encode appends to its first argument, and must always produce the same

@@ -193,7 +193,7 @@ func reached(events []domain.Event, limit, maxBytes int, head int64) (upTo int64
 	}
 	bytes := 0
 	for i := range events {
-		bytes += len(events[i].Data) + len(events[i].Metadata)
+		bytes += events[i].Bytes()
 	}
 	if bytes >= maxBytes {
 		return last, true
