@@ -29,10 +29,10 @@ func (a *lookahead) newFilter() eventFilter {
 // set if ctx ended before the turn came.
 func (s *eventFilter) selects(ctx context.Context, e *domain.Event) (wanted, enough bool, err error) {
 	a := s.ahead
-	if !a.matchesNames(e) {
+	if !a.inPartition(e) || !a.selection.Costly && !a.selection.Names(e) {
 		return false, false, nil
 	}
-	if a.selection.Condition == nil {
+	if !a.selection.TakesTurns() {
 		return true, false, nil
 	}
 	if !s.began.IsZero() && time.Since(s.began) >= a.filterTime {
@@ -49,7 +49,6 @@ func (s *eventFilter) selects(ctx context.Context, e *domain.Event) (wanted, eno
 
 func (s *eventFilter) end() { s.turn.End() }
 
-// matchesNames reports whether an event belongs to the partition by its names. It ignores the filter.
-func (a *lookahead) matchesNames(e *domain.Event) bool {
-	return a.selection.Names(e) && (a.partitions == 0 || partitionOf(e.Stream, a.partitions) == a.partition)
+func (a *lookahead) inPartition(e *domain.Event) bool {
+	return a.partitions == 0 || partitionOf(e.Stream, a.partitions) == a.partition
 }

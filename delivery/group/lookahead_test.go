@@ -68,7 +68,7 @@ func TestLookaheadGivesTheSelectedEvents(t *testing.T) {
 		sel, err := selection.New(rapid.SampledFrom([]domain.Selection{
 			{}, {Stream: "a-1"}, {Stream: "a-1", Types: []string{"T"}}, {Categories: []string{"a", "c"}}, {Types: []string{"U"}}, {Filter: "event.version % 2 == 0"},
 			{Query: domain.Query{{Tags: []string{"x"}}}}, {Categories: []string{"a"}, Query: domain.Query{{Tags: []string{"x", "y"}}, {Types: []string{"U"}, Tags: []string{"z"}}}},
-			{Query: domain.Query{{Types: []string{"T"}}}, Filter: "event.version % 2 == 0"}, {Stream: "a-1", Filter: "event.version % 3 == 0"},
+			{Query: slices.Repeat(domain.Query{{Tags: []string{"x", "y"}}}, 20)}, {Query: domain.Query{{Types: []string{"T"}}}, Filter: "event.version % 2 == 0"}, {Stream: "a-1", Filter: "event.version % 3 == 0"},
 		}).Draw(t, "selection"))
 		if err != nil {
 			t.Fatal(err)
@@ -91,7 +91,7 @@ func TestLookaheadGivesTheSelectedEvents(t *testing.T) {
 		var running sync.WaitGroup
 		want := func() *domain.Event {
 			for i := range events[min(readTo, int64(len(events))):] {
-				if e := &events[int(readTo)+i]; a.matchesNames(e) && sel.Matches(e) {
+				if e := &events[int(readTo)+i]; a.inPartition(e) && sel.Matches(e) {
 					return e
 				}
 			}

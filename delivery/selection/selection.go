@@ -17,12 +17,18 @@ const (
 
 const maxFilterBytes = 8000
 
+// cheapComparisons is how many comparisons of names, at 5 to 10 ns, matching a query may take without a turn.
+const cheapComparisons = 1000
+
 // Selection is a checked domain.Selection, ready to match events. It is immutable, so any number of goroutines may use
 // it.
 type Selection struct {
 	domain.Selection
 	Condition *expr.Condition // nil: no filter
-	types     []string        // of all events that can be selected; none: not known
+	// Costly says that matching the query may take longer than a few microseconds, so that readers take turns as for a
+	// filter; see FilterTurn.
+	Costly bool
+	types  []string // of all events that can be selected; none: not known
 	// IndexedFrom is the distance to the log's end from which readers use the index of tags: indexedFrom, except in
 	// tests.
 	IndexedFrom int64
@@ -51,6 +57,11 @@ func New(wanted domain.Selection) (*Selection, error) {
 		if err := s.Query.Check("query.items"); err != nil {
 			return nil, err
 		}
+		comparisons := 0
+		for _, item := range s.Query {
+			comparisons += len(item.Types) + len(item.Tags)*domain.MaxTags
+		}
+		s.Costly = comparisons > cheapComparisons
 	}
 	if s.types = s.Types; len(s.types) == 0 {
 		s.types = typesOf(s.Query)
@@ -105,6 +116,10 @@ func checkNames(where, what string, names []string, most int, check func(where, 
 func (s *Selection) Matches(event *domain.Event) bool {
 	return s.Names(event) && (s.Condition == nil || event.Gap != nil || Holds(s.Condition, expr.NewEvent(*event)))
 }
+
+// TakesTurns reports whether matching may take long, so that readers should wait for a FilterTurn before they call
+// Matches.
+func (s *Selection) TakesTurns() bool { return s.Condition != nil || s.Costly }
 
 // Names reports whether an event's stream, category, type and tags are selected. It ignores the filter.
 func (s *Selection) Names(event *domain.Event) bool {

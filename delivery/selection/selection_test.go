@@ -104,3 +104,24 @@ func TestSelectionRefuses(t *testing.T) {
 		}
 	}
 }
+
+// Readers take turns for filters, and for queries with many names.
+func TestSelectionTakesTurns(t *testing.T) {
+	t.Parallel()
+	large := slices.Repeat(domain.Query{{Types: []string{"A"}, Tags: []string{"a", "b", "c", "d"}}}, 10)
+	for _, test := range []struct {
+		wanted domain.Selection
+		want   bool
+	}{
+		{domain.Selection{Types: []string{"A"}}, false}, {domain.Selection{Filter: "true"}, true},
+		{domain.Selection{Query: large[:3]}, false}, {domain.Selection{Query: large}, true},
+	} {
+		s, err := New(test.wanted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.TakesTurns() != test.want {
+			t.Errorf("%+v takes turns: %t", test.wanted, s.TakesTurns())
+		}
+	}
+}

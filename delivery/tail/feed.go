@@ -134,7 +134,7 @@ func (f *Feed) readRing(ctx context.Context) (slice Slice, news <-chan struct{})
 	defer turn.End()
 	looked := f.position
 	for _, e := range f.buffer {
-		if f.selection.Condition != nil && turn.Wait(ctx) != nil {
+		if f.selection.TakesTurns() && turn.Wait(ctx) != nil {
 			t.upTo, t.atHead, t.news = looked, false, nil
 			break
 		}

@@ -112,7 +112,7 @@ func (h *history) selectEntries(ctx context.Context, s *fetched, events []domain
 	turn := selection.FilterTurn{Slot: h.tail.filterTurn}
 	defer turn.End()
 	for i := range events {
-		if h.selection.Condition != nil {
+		if h.selection.TakesTurns() {
 			if err := turn.Wait(ctx); err != nil {
 				return err
 			}
