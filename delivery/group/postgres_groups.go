@@ -28,27 +28,27 @@ var groupQuota = pg.Quota{Items: "groups", Table: "subscriptions", Where: "t.nam
 // storedGroup is the stored form of a group's definition. Fields of a later release, which may run at the same time, are
 // ignored.
 type storedGroup struct {
-	Stream      string       `json:"stream,omitempty"`
-	Categories  []string     `json:"categories,omitempty"`
-	Types       []string     `json:"types,omitempty"`
-	Query       domain.Query `json:"query,omitempty"`
-	Filter      string       `json:"filter,omitempty"`
-	From        string       `json:"from,omitempty"`
-	BatchSize   int          `json:"batchSize"`
-	MaxInFlight int          `json:"maxInFlight"`
-	AckTimeout  int64        `json:"ackTimeout"` // all times are in milliseconds
-	MaxAttempts int          `json:"maxAttempts"`
-	BackoffMin  int64        `json:"backoffMin"`
-	BackoffMax  int64        `json:"backoffMax"`
-	Ordering    string       `json:"ordering"`
-	Partitions  int          `json:"partitions,omitempty"`
-	Delay       int64        `json:"delay,omitempty"`
-	To          int64        `json:"to,omitempty"`
+	Stream      string           `json:"stream,omitempty"`
+	Categories  []string         `json:"categories,omitempty"`
+	Types       []string         `json:"types,omitempty"`
+	Query       domain.QueryForm `json:"query,omitzero"`
+	Filter      string           `json:"filter,omitempty"`
+	From        string           `json:"from,omitempty"`
+	BatchSize   int              `json:"batchSize"`
+	MaxInFlight int              `json:"maxInFlight"`
+	AckTimeout  int64            `json:"ackTimeout"` // all times are in milliseconds
+	MaxAttempts int              `json:"maxAttempts"`
+	BackoffMin  int64            `json:"backoffMin"`
+	BackoffMax  int64            `json:"backoffMax"`
+	Ordering    string           `json:"ordering"`
+	Partitions  int              `json:"partitions,omitempty"`
+	Delay       int64            `json:"delay,omitempty"`
+	To          int64            `json:"to,omitempty"`
 }
 
 func newStoredGroup(d domain.GroupDefinition) storedGroup {
 	return storedGroup{
-		Stream: d.Stream, Categories: pg.NilIfEmpty(d.Categories), Types: pg.NilIfEmpty(d.Types), Query: d.Query.Clone(), Filter: d.Filter,
+		Stream: d.Stream, Categories: pg.NilIfEmpty(d.Categories), Types: pg.NilIfEmpty(d.Types), Query: domain.QueryForm{Items: d.Query.Clone()}, Filter: d.Filter,
 		From: d.From, BatchSize: d.BatchSize, MaxInFlight: d.MaxInFlight, AckTimeout: d.AckTimeout.Milliseconds(), MaxAttempts: d.MaxAttempts,
 		BackoffMin: d.BackoffMin.Milliseconds(), BackoffMax: d.BackoffMax.Milliseconds(), Ordering: string(d.Ordering), Partitions: d.Partitions,
 		Delay: d.Delay.Milliseconds(), To: d.To,
@@ -61,7 +61,7 @@ func readGroupDefinition(raw []byte) (domain.GroupDefinition, error) {
 		return domain.GroupDefinition{}, fmt.Errorf("read the stored definition of a group: %w", err)
 	}
 	return domain.GroupDefinition{
-		Selection: domain.Selection{Stream: k.Stream, Categories: k.Categories, Types: k.Types, Query: k.Query, Filter: k.Filter},
+		Selection: domain.Selection{Stream: k.Stream, Categories: k.Categories, Types: k.Types, Query: k.Query.Items, Filter: k.Filter},
 		From:      k.From, BatchSize: k.BatchSize, MaxInFlight: k.MaxInFlight, AckTimeout: time.Duration(k.AckTimeout) * time.Millisecond,
 		MaxAttempts: k.MaxAttempts, BackoffMin: time.Duration(k.BackoffMin) * time.Millisecond, BackoffMax: time.Duration(k.BackoffMax) * time.Millisecond,
 		Ordering: domain.Ordering(k.Ordering), Partitions: k.Partitions, Delay: time.Duration(k.Delay) * time.Millisecond, To: k.To,

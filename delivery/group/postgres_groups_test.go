@@ -248,7 +248,8 @@ func TestGroupDefinitionIsKeptInWords(t *testing.T) {
 	tablestest.Must(t, db.Pool(t, pgtest.RoleSuperuser, 1).QueryRow(t.Context(), "select definition from manifold.subscriptions where tenant_id = $1", tenant).Scan(&raw))
 	var got, want map[string]any
 	tablestest.Must(t, json.Unmarshal(raw, &got))
-	tablestest.Must(t, json.Unmarshal([]byte(`{"categories": ["order", "invoice"], "types": ["Placed"], "filter": "event.data.n > 1", "from": "start", "batchSize": 10,
+	tablestest.Must(t, json.Unmarshal([]byte(`{"categories": ["order", "invoice"], "types": ["Placed"], "query": {"items": [{"types": ["Placed"], "tags": ["shop:s1"]}]},
+		"filter": "event.data.n > 1", "from": "start", "batchSize": 10,
 		"maxInFlight": 50, "ackTimeout": 1500, "maxAttempts": 3, "backoffMin": 250, "backoffMax": 60000, "ordering": "stream", "partitions": 2}`), &want))
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("kept is %s: what an earlier release has kept must stay readable", raw)

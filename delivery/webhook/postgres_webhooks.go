@@ -23,25 +23,25 @@ var webhookQuota = pg.Quota{Items: "webhooks", Table: "webhooks", Max: MaxWebhoo
 // storedWebhook is the stored form of a webhook's definition. Fields of a later release, which may run at the same time,
 // are ignored.
 type storedWebhook struct {
-	Stream       string       `json:"stream,omitempty"`
-	Categories   []string     `json:"categories,omitempty"`
-	Types        []string     `json:"types,omitempty"`
-	Query        domain.Query `json:"query,omitempty"`
-	Filter       string       `json:"filter,omitempty"`
-	Projection   string       `json:"projection,omitempty"`
-	URL          string       `json:"url"`
-	Delay        int64        `json:"delay,omitempty"` // all times are in milliseconds
-	DedupeID     string       `json:"dedupeId,omitempty"`
-	DedupeWindow int64        `json:"dedupeWindow,omitempty"`
-	From         string       `json:"from"`
-	Format       string       `json:"format"`
-	Ordering     string       `json:"ordering"`
-	Timeout      int64        `json:"timeout"`
+	Stream       string           `json:"stream,omitempty"`
+	Categories   []string         `json:"categories,omitempty"`
+	Types        []string         `json:"types,omitempty"`
+	Query        domain.QueryForm `json:"query,omitzero"`
+	Filter       string           `json:"filter,omitempty"`
+	Projection   string           `json:"projection,omitempty"`
+	URL          string           `json:"url"`
+	Delay        int64            `json:"delay,omitempty"` // all times are in milliseconds
+	DedupeID     string           `json:"dedupeId,omitempty"`
+	DedupeWindow int64            `json:"dedupeWindow,omitempty"`
+	From         string           `json:"from"`
+	Format       string           `json:"format"`
+	Ordering     string           `json:"ordering"`
+	Timeout      int64            `json:"timeout"`
 }
 
 func keepWebhook(d Definition) storedWebhook {
 	return storedWebhook{
-		Stream: d.Stream, Categories: pg.NilIfEmpty(d.Categories), Types: pg.NilIfEmpty(d.Types), Query: d.Query.Clone(), Filter: d.Filter, Projection: d.Projection, URL: d.URL,
+		Stream: d.Stream, Categories: pg.NilIfEmpty(d.Categories), Types: pg.NilIfEmpty(d.Types), Query: domain.QueryForm{Items: d.Query.Clone()}, Filter: d.Filter, Projection: d.Projection, URL: d.URL,
 		Delay: d.Delay.Milliseconds(), DedupeID: d.DedupeID, DedupeWindow: d.DedupeWindow.Milliseconds(), From: d.From, Format: string(d.Format),
 		Ordering: string(d.Ordering), Timeout: d.Timeout.Milliseconds(),
 	}
@@ -53,7 +53,7 @@ func readWebhookDefinition(raw []byte) (Definition, error) {
 		return Definition{}, fmt.Errorf("decode a stored webhook definition: %w", err)
 	}
 	return Definition{
-		Selection:  domain.Selection{Stream: k.Stream, Categories: k.Categories, Types: k.Types, Query: k.Query, Filter: k.Filter},
+		Selection:  domain.Selection{Stream: k.Stream, Categories: k.Categories, Types: k.Types, Query: k.Query.Items, Filter: k.Filter},
 		Projection: k.Projection, URL: k.URL, Delay: time.Duration(k.Delay) * time.Millisecond, DedupeID: k.DedupeID,
 		DedupeWindow: time.Duration(k.DedupeWindow) * time.Millisecond, From: k.From, Format: Format(k.Format),
 		Ordering: domain.Ordering(k.Ordering), Timeout: time.Duration(k.Timeout) * time.Millisecond,
