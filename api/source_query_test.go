@@ -230,3 +230,16 @@ func TestProjectionsFoldWhatAQueryMatches(t *testing.T) {
 	a.send("PUT", "/v1/projections/by-stream", object{"on": object{"*": "doc"}, "source": object{"query": object{"items": list{object{"tags": list{"a b"}}}}}}).
 		wantProblem(400, domain.CodeInvalidRequest, "source.query.items[0].tags[0]")
 }
+
+// Events of a group that an index finds come after the gap that retention has left before them.
+func TestGapsBeforeWhatAQueryMatches(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	a.append("order-1", 2200)
+	a.post("/v1/streams/order-2/events", list{object{"type": "T", "data": object{}, "tags": list{"x"}}}).want(201)
+	a.remove("order", 5)
+	deliveries := a.consumer("rare", object{"query": object{"items": list{object{"tags": list{"x"}}}}}).receive(10)
+	if len(deliveries) != 1 || deliveries[0]["gap"] == nil {
+		t.Errorf("delivered are %v", deliveries)
+	}
+}
