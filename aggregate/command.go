@@ -64,7 +64,7 @@ type Command struct {
 type Outcome struct {
 	Kind      OutcomeKind
 	Stream    string
-	Version   int64           // of the stream after the command; 0 if it does not depend on its stream, and appended nothing to it
+	Version   int64           // of the stream after the command; 0 if the command does not depend on it
 	Position  int64           // Accepted: of the last event; in a dry run 0
 	Events    []DecidedEvent  // Accepted
 	State     json.RawMessage // of the stream after the command, a JSON object or null; nil: it can no longer be loaded, or the command does not depend on it

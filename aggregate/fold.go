@@ -72,10 +72,9 @@ func compileFold(meter *expr.Meter, prefix string, definition Definition, upcast
 }
 
 // next returns the state after an event, which it brings into its newest form. A nil state means that the previous fold
-// gave null: the next event starts from
-// the initial state. An event of a type that the definition does not name changes nothing. The error is a *domain.Error
-// with domain.CodeFaulted that names the event and the place in the expression, of the definition or of an upcaster.
-// The result is meaningless if the meter ended the evaluation.
+// gave null: the next event starts from the initial state. An event of a type that the definition does not name changes
+// nothing. The error is a *domain.Error with domain.CodeFaulted that names the event and the place in the expression, of
+// the definition or of an upcaster. The result is meaningless if the meter ended the evaluation.
 func (f *fold) next(meter *expr.Meter, state *expr.Object, event *domain.Event) (*expr.Object, error) {
 	where := event.Type
 	step := f.on[where]

@@ -153,6 +153,9 @@ func TestPreviewWithABoundary(t *testing.T) {
 		rejected := ask(a, what, "1").want(200)
 		equal(t, what, rejected.at("outcome", "rejected", "code"), "taken")
 		equal(t, what, rejected.at("outcome", "rules", 0, "values"), object{"boundary.seat.taken": 1})
+		for _, step := range rejected.at("steps").(list) { // it is of another stream
+			equal(t, "its state", step.(object)["state"], nil)
+		}
 		accepted := ask(a, what, "2").want(200)
 		equal(t, what, accepted.at("outcome", "events"), list{object{"stream": "ticket-9", "type": "Taken", "data": object{"seat": "2"}, "tags": list{"seat:2"}}})
 	}

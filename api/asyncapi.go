@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -20,7 +21,7 @@ import (
 const (
 	// maxEventContractBytes limits how much longer references make the schemas of an event contract.
 	maxEventContractBytes = 8 << 20
-	// eventContractForm is a part of the tag. Raise it when the document changes for the same schemas.
+	// eventContractForm is a part of the tag. Raise it when describeEvents writes something else than before.
 	eventContractForm = 1
 )
 
@@ -36,8 +37,13 @@ func (s *Server) eventContract(c echo.Context, caller access.Caller) error {
 		return err
 	}
 	header.Set("Cache-Control", "private, no-cache") // caches may store it, but must revalidate it each time
+	protocol, form := "ws", fnv.New64a()
+	if request.TLS != nil || request.Header.Get("X-Forwarded-Proto") == "https" {
+		protocol = "wss"
+	}
+	fmt.Fprintf(form, "%d %s %s %s", eventContractForm, protocol, request.Host, openapi.AsyncYAML)
 	setTag := func(revision int64) string {
-		tag := fmt.Sprintf(`"%d-%d"`, eventContractForm, revision)
+		tag := fmt.Sprintf(`"%x-%d"`, form.Sum64(), revision)
 		header.Set("ETag", tag)
 		return tag
 	}
@@ -57,7 +63,7 @@ func (s *Server) eventContract(c echo.Context, caller access.Caller) error {
 	}
 	var text []byte
 	err = s.config.Schemas.Work(request.Context(), caller.Tenant, bytes, func() (err error) {
-		text, err = describeEvents(contents, request)
+		text, err = describeEvents(contents, protocol, request.Host)
 		return err
 	})
 	if err != nil {
@@ -66,8 +72,8 @@ func (s *Server) eventContract(c echo.Context, caller access.Caller) error {
 	return c.Blob(http.StatusOK, "application/json", text)
 }
 
-// describeEvents returns an AsyncAPI document of a tenant's events.
-func describeEvents(contents schema.Contents, request *http.Request) ([]byte, error) {
+// describeEvents returns an AsyncAPI document of a tenant's events, for the service at a host.
+func describeEvents(contents schema.Contents, protocol, host string) ([]byte, error) {
 	text, err := asyncContractJSON()
 	if err != nil {
 		return nil, err
@@ -90,10 +96,7 @@ func describeEvents(contents schema.Contents, request *http.Request) ([]byte, er
 		"over which they are followed and published. Events of other types are the message `event`.\n\n" + fmt.Sprint(document.Info["description"])
 	server := document.Servers["local"]
 	server["description"] = "The service that returned this document."
-	server["host"], server["protocol"] = request.Host, "ws"
-	if request.TLS != nil || request.Header.Get("X-Forwarded-Proto") == "https" {
-		server["protocol"] = "wss"
-	}
+	server["host"], server["protocol"] = host, protocol
 	document.Servers = map[string]map[string]any{"service": server}
 
 	schemas, messages := document.Components["schemas"], document.Components["messages"]

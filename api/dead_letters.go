@@ -113,7 +113,7 @@ func (s *Server) deadLetters(ctx context.Context, caller access.Caller, name str
 		for _, letter := range letters {
 			after = letter.Position
 			if caller.Allow(domain.Category(letter.Event.Stream), groupPeekers...) == nil {
-				bytes += len(letter.Event.Data) + len(letter.Event.Metadata)
+				bytes += letter.Event.Bytes()
 				page = append(page, letter)
 			}
 		}

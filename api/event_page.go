@@ -23,7 +23,7 @@ type eventPage struct {
 	blocks  [][]byte
 
 	events int
-	bytes  int  // of data and metadata
+	bytes  int  // of data, metadata and tags
 	full   bool // nothing more may be added
 }
 
@@ -73,7 +73,7 @@ func (p *eventPage) fill(ctx context.Context, count int64, next slicer, place fu
 
 // add encodes an event. The event may exceed the page's room.
 func (p *eventPage) add(event *domain.Event) {
-	size := len(event.Data) + len(event.Metadata)
+	size := event.Bytes()
 	last := len(p.blocks) - 1
 	if last < 0 || cap(p.blocks[last])-len(p.blocks[last]) < size+pageEvent {
 		room := max(size+pageEvent, min(pageBlock, firstPageBlock<<min(len(p.blocks), 4)))
@@ -96,7 +96,7 @@ func (p *eventPage) add(event *domain.Event) {
 	p.full = p.full || p.bytes >= maxPageBytes
 }
 
-// pageEvent is the typical size of an event on a page without its data and metadata.
+// pageEvent is the typical size of an event on a page without its data, metadata and tags.
 const pageEvent = 1 << 10
 
 // write sends the page.

@@ -40,11 +40,7 @@ func (s *Server) readLatest(c echo.Context, caller access.Caller) error {
 			if err != nil {
 				return nil, err
 			}
-			size := 0
-			for i := range events {
-				size += len(events[i].Data) + len(events[i].Metadata)
-			}
-			if size < maxBytes {
+			if bytesOf(events) < maxBytes {
 				at += len(asked)
 			} else { // it ended with the last of these
 				for streams[at] != events[len(events)-1].Stream {

@@ -57,7 +57,7 @@ func (s *Server) receive(c echo.Context, caller access.Caller) error {
 	}
 	size := 64
 	for i := range deliveries {
-		size += 400 + len(deliveries[i].Event.Data) + len(deliveries[i].Event.Metadata)
+		size += 400 + deliveries[i].Event.Bytes()
 	}
 	room.Set(2 * int64(size))
 	var encoder wire.DeliveryEncoder

@@ -83,6 +83,11 @@ func TestASchemaIsPutWithItsUpcaster(t *testing.T) {
 	a.send("PUT", schemaPath, renamed(other)).want(200)
 	equal(t, "a changed upcaster", upcasters()[0].(object)["expression"], other)
 
+	// A compatible version stays one: events that name no version have its form.
+	a.send("PUT", "/v1/schemas/Wide", object{"schema": object{"type": "null"}}).want(201)
+	a.send("PUT", "/v1/schemas/Wide", object{"schema": true}).want(201)
+	a.send("PUT", "/v1/schemas/Wide", object{"schema": true, "upcaster": object{"expression": "null"}}).wantProblem(409, domain.CodeConflict, "upcaster")
+
 	// If the tables of upcasters refuse, there is no version either.
 	for i := range 30 {
 		a.send("PUT", fmt.Sprintf("/v1/upcasters/Full/%d", i+2), object{"expression": "event.data"}).want(201)

@@ -170,13 +170,12 @@ type AggregateList struct {
 
 // AggregatePreview defines model for AggregatePreview.
 type AggregatePreview struct {
-	// Definition With its `category`.
 	Definition Aggregate `json:"definition"`
 
 	// Stream A stream of the category. With `events`, the default is the category and `-1`.
 	Stream string `json:"stream,omitempty"`
 
-	// Events The stream's events, from version 1, which need not be in the log. Without them: the first 1,000 events of `stream`.
+	// Events Events of the stream, from version 1, and of others for the command's boundary, which need not be in the log. Without them: the first 1,000 events of `stream`.
 	Events []GivenEvent `json:"events,omitempty"`
 
 	// Version Without `events`: the last version to be read.
@@ -3785,7 +3784,7 @@ type ClientInterface interface {
 	//
 	// With `condition`, the append fails if the log has events after a position that a query matches: 409 `condition-failed`,
 	// with these events. The check is part of the append, so nobody can append such an event in between. Several conditions
-	// must all hold. An item of a condition looks at up to 10,000 events after the position (fewer if there are many items);
+	// must all hold. An item of a condition looks at up to 5,000 events after the position (fewer if there are many items);
 	// if that does not decide, the answer is 422 `too-costly`. Conditions require `events:read` for all categories, in
 	// addition to `events:append`.
 	//
@@ -3801,7 +3800,7 @@ type ClientInterface interface {
 	//
 	// With `condition`, the append fails if the log has events after a position that a query matches: 409 `condition-failed`,
 	// with these events. The check is part of the append, so nobody can append such an event in between. Several conditions
-	// must all hold. An item of a condition looks at up to 10,000 events after the position (fewer if there are many items);
+	// must all hold. An item of a condition looks at up to 5,000 events after the position (fewer if there are many items);
 	// if that does not decide, the answer is 422 `too-costly`. Conditions require `events:read` for all categories, in
 	// addition to `events:append`.
 	//
@@ -5572,7 +5571,7 @@ func (c *Client) SendCommand(ctx context.Context, category Category, id string, 
 //
 // With `condition`, the append fails if the log has events after a position that a query matches: 409 `condition-failed`,
 // with these events. The check is part of the append, so nobody can append such an event in between. Several conditions
-// must all hold. An item of a condition looks at up to 10,000 events after the position (fewer if there are many items);
+// must all hold. An item of a condition looks at up to 5,000 events after the position (fewer if there are many items);
 // if that does not decide, the answer is 422 `too-costly`. Conditions require `events:read` for all categories, in
 // addition to `events:append`.
 //
@@ -5598,7 +5597,7 @@ func (c *Client) AppendWithBody(ctx context.Context, params *AppendParams, conte
 //
 // With `condition`, the append fails if the log has events after a position that a query matches: 409 `condition-failed`,
 // with these events. The check is part of the append, so nobody can append such an event in between. Several conditions
-// must all hold. An item of a condition looks at up to 10,000 events after the position (fewer if there are many items);
+// must all hold. An item of a condition looks at up to 5,000 events after the position (fewer if there are many items);
 // if that does not decide, the answer is 422 `too-costly`. Conditions require `events:read` for all categories, in
 // addition to `events:append`.
 //
@@ -16063,7 +16062,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// With `condition`, the append fails if the log has events after a position that a query matches: 409 `condition-failed`,
 	// with these events. The check is part of the append, so nobody can append such an event in between. Several conditions
-	// must all hold. An item of a condition looks at up to 10,000 events after the position (fewer if there are many items);
+	// must all hold. An item of a condition looks at up to 5,000 events after the position (fewer if there are many items);
 	// if that does not decide, the answer is 422 `too-costly`. Conditions require `events:read` for all categories, in
 	// addition to `events:append`.
 	//
@@ -16079,7 +16078,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// With `condition`, the append fails if the log has events after a position that a query matches: 409 `condition-failed`,
 	// with these events. The check is part of the append, so nobody can append such an event in between. Several conditions
-	// must all hold. An item of a condition looks at up to 10,000 events after the position (fewer if there are many items);
+	// must all hold. An item of a condition looks at up to 5,000 events after the position (fewer if there are many items);
 	// if that does not decide, the answer is 422 `too-costly`. Conditions require `events:read` for all categories, in
 	// addition to `events:append`.
 	//
@@ -25731,7 +25730,7 @@ func (c *ClientWithResponses) SendCommandWithResponse(ctx context.Context, categ
 //
 // With `condition`, the append fails if the log has events after a position that a query matches: 409 `condition-failed`,
 // with these events. The check is part of the append, so nobody can append such an event in between. Several conditions
-// must all hold. An item of a condition looks at up to 10,000 events after the position (fewer if there are many items);
+// must all hold. An item of a condition looks at up to 5,000 events after the position (fewer if there are many items);
 // if that does not decide, the answer is 422 `too-costly`. Conditions require `events:read` for all categories, in
 // addition to `events:append`.
 //
@@ -25753,7 +25752,7 @@ func (c *ClientWithResponses) AppendWithBodyWithResponse(ctx context.Context, pa
 //
 // With `condition`, the append fails if the log has events after a position that a query matches: 409 `condition-failed`,
 // with these events. The check is part of the append, so nobody can append such an event in between. Several conditions
-// must all hold. An item of a condition looks at up to 10,000 events after the position (fewer if there are many items);
+// must all hold. An item of a condition looks at up to 5,000 events after the position (fewer if there are many items);
 // if that does not decide, the answer is 422 `too-costly`. Conditions require `events:read` for all categories, in
 // addition to `events:append`.
 //

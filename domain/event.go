@@ -132,7 +132,7 @@ type StreamAppend struct {
 // first occurrence may state a version; the later ones expect Any.
 type Append struct {
 	Streams    []StreamAppend
-	Conditions []Condition // valid by CheckConditions; all must hold
+	Conditions []Condition // all must hold
 }
 
 // AppendedEvent gives the place of a request's event in the log.

@@ -99,6 +99,9 @@ func (s *Log) Append(ctx context.Context, tenant domain.TenantID, a domain.Appen
 
 // newRequest makes the checks that need no log, and assigns ids to events without one.
 func (s *Log) newRequest(a domain.Append) (*request, error) {
+	if err := domain.CheckConditions("condition", a.Conditions); err != nil {
+		return nil, err
+	}
 	r := &request{append: a, fresh: true, deadline: time.Now().Add(s.appendTimeout), done: make(chan struct{})}
 	for i := range a.Streams {
 		stream := &a.Streams[i]

@@ -278,7 +278,7 @@ func (f *liveFold) add(ctx context.Context, events []domain.Event) error {
 func (f *liveFold) foldEvents(ctx context.Context, events []domain.Event) error {
 	f.events += len(events)
 	for i := range events {
-		f.bytes += len(events[i].Data) + len(events[i].Metadata)
+		f.bytes += events[i].Bytes()
 	}
 	switch {
 	case f.events > maxLiveEvents:

@@ -86,7 +86,7 @@ func (r *relocation) schema(value any) {
 			for _, inner := range schemas {
 				r.schema(inner)
 			}
-		case "const", "enum", "default", "examples":
+		case "const", "enum", "default", "examples", "dependentRequired":
 		default:
 			r.schema(value)
 		}

@@ -109,13 +109,12 @@ type AggregateList struct {
 
 // AggregatePreview defines model for AggregatePreview.
 type AggregatePreview struct {
-	// Definition With its `category`.
 	Definition Aggregate `json:"definition"`
 
 	// Stream A stream of the category. With `events`, the default is the category and `-1`.
 	Stream string `json:"stream,omitempty"`
 
-	// Events The stream's events, from version 1, which need not be in the log. Without them: the first 1,000 events of `stream`.
+	// Events Events of the stream, from version 1, and of others for the command's boundary, which need not be in the log. Without them: the first 1,000 events of `stream`.
 	Events []GivenEvent `json:"events,omitempty"`
 
 	// Version Without `events`: the last version to be read.

@@ -200,7 +200,7 @@ func (h *holder) batch(ctx context.Context) (found bool, err error) {
 	}
 	bytes := int64(0)
 	for i := range deliveries {
-		bytes += int64(len(deliveries[i].Event.Data) + len(deliveries[i].Event.Metadata))
+		bytes += int64(deliveries[i].Event.Bytes())
 	}
 	if bytes < held {
 		e.memory.Release(held - bytes)
