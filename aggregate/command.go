@@ -150,7 +150,7 @@ type sending struct {
 	decided   bool
 	together  bool     // read the stream in any case
 	unlock    []func() // of the boundary's locks
-	conflicts int  // decisions whose append came too late
+	conflicts int      // decisions whose append came too late
 }
 
 // known is the state that a command is decided on.
