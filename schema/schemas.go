@@ -222,7 +222,7 @@ func (s *Schemas) Put(ctx context.Context, tenant domain.TenantID, put Put) (kep
 			}
 			if put.Upcaster != "" && newest > 1 && !latest.Breaking {
 				return Type{}, false, domain.Errorf(domain.CodeConflict, "upcaster",
-					"version %d of %s is there already, and compatible with the version before: events that name no version have its form, so none needs converting", newest, put.Type)
+					"version %d of %s already exists, and is compatible with the version before: events that name no version have its form, so none needs converting", newest, put.Type)
 			}
 		case newest >= MaxVersions:
 			return Type{}, false, domain.Errorf(domain.CodeQuotaExceeded, "", "%s has %d versions, the most a type may have", put.Type, newest)
