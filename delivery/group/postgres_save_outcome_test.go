@@ -137,9 +137,14 @@ func TestLostSaveIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
 	network := pgtest.NewNetwork(t, db)
-	goOn, first := make(chan struct{}), nth(1)
+	sent, written, goOn, first := make(chan struct{}), make(chan struct{}), make(chan struct{}), nth(1)
 	network.On(pgtest.Fault{Statement: "manifold_save_ledger", Commit: func(s *pgtest.Statement) bool {
 		if first() {
+			close(sent)
+			select {
+			case <-written:
+			case <-t.Context().Done():
+			}
 			s.HangUp()
 			select {
 			case <-goOn:
@@ -160,6 +165,9 @@ func TestLostSaveIsWaitedFor(t *testing.T) {
 		}
 		done <- saved
 	}()
+	<-sent
+	db.WaitForWrite(t) // otherwise the next attempt may have the lock first
+	close(written)
 	db.WaitForLock(t)
 	close(goOn)
 	if !tablestest.Receive(t, done, "the save") {

@@ -86,21 +86,32 @@ func (db DB) Nodes(t testing.TB) []*pgx.Conn {
 	return sessions
 }
 
-// lockWait is how long WaitForLock waits.
-const lockWait = time.Minute
+// sessionWait is how long WaitForLock and WaitForWrite wait.
+const sessionWait = time.Minute
 
 // WaitForLock waits until a session waits for a lock in the database. On a cluster that may be on any node.
 func (db DB) WaitForLock(t testing.TB) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), lockWait)
+	db.waitForSession(t, "wait_event_type = 'Lock'")
+}
+
+// WaitForWrite waits until a session has written something in a transaction that is still open, as WaitForLock does.
+func (db DB) WaitForWrite(t testing.TB) {
+	t.Helper()
+	db.waitForSession(t, "backend_xid is not null and wait_event = 'ClientRead'")
+}
+
+func (db DB) waitForSession(t testing.TB, condition string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), sessionWait)
 	defer cancel()
 	sessions := db.Nodes(t)
-	for waits, i := false, 0; !waits; i++ {
+	for found, i := false, 0; !found; i++ {
 		err := sessions[i%len(sessions)].QueryRow(ctx, `
-			select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'), pg_sleep(0.005)::text
-			`).Scan(&waits, new(string))
+			select exists (select from pg_stat_activity where datname = current_database() and `+condition+`), pg_sleep(0.005)::text
+			`).Scan(&found, new(string))
 		if err != nil {
-			t.Fatalf("pgtest: wait until a session waits for a lock: %v", err)
+			t.Fatalf("pgtest: wait until a session has %s: %v", condition, err)
 		}
 	}
 }
