@@ -180,7 +180,7 @@ func (f *fold) bounds(meter *expr.Meter, command *Command, in expr.Inputs) ([]bo
 	return bounds, nil
 }
 
-// evalTags evaluates an expression for tags. They are valid, sorted, and each is there once.
+// evalTags evaluates an expression for tags. They are valid, sorted and without duplicates.
 func evalTags(meter *expr.Meter, where string, expression *expr.Decision, in *expr.Inputs) ([]string, error) {
 	value, err := expression.Eval(meter, in)
 	if err != nil {

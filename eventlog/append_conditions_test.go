@@ -426,7 +426,7 @@ func TestCostlyConditionsAreRefused(t *testing.T) {
 	tablestest.Must(t, try(unless(many-4500, domain.QueryItem{Types: []string{"Rare"}})))
 }
 
-// An event without tags may be left behind by an earlier release that removes events. It matches nothing.
+// An earlier release may remove an event and leave its tags behind. They match nothing.
 func TestTagsOfRemovedEventsMatchNothing(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)

@@ -185,7 +185,7 @@ const putAdvice = "give the schema fewer and simpler subschemas"
 // Put adds a version of a type's schema. If the newest one is the same JSON value, only the compatibility may change.
 // Errors are *domain.Error: domain.CodeInvalidDefinition if the schema is invalid; domain.CodeConflict if it is
 // incompatible, with Violations. A tenant's upcaster from the newest version makes an incompatible schema acceptable.
-// One that comes with the schema is stored in the same transaction, also if no version is added.
+// One that comes with the schema is stored in the same transaction, even if no version is added.
 func (s *Schemas) Put(ctx context.Context, tenant domain.TenantID, put Put) (kept Type, added bool, err error) {
 	if err := domain.CheckType("type", put.Type); err != nil {
 		return Type{}, false, err

@@ -227,8 +227,8 @@ func (a *lookahead) read(ctx context.Context, from, head, version int64, limit, 
 // readMatching implements read for a group whose events an index finds, however rare they are.
 func (a *lookahead) readMatching(ctx context.Context, q domain.MatchQuery, head int64, limit, bytes int) logRead {
 	q.Limit, q.MaxBytes = limit, bytes
-	events, stopped, err := a.log.log.ReadMatching(ctx, a.tenant, q)
-	found := logRead{from: q.After, to: selection.MatchedTo(events, stopped, head), version: -1, err: err}
+	events, next, err := a.log.log.ReadMatching(ctx, a.tenant, q)
+	found := logRead{from: q.After, to: cmp.Or(next, head), version: -1, err: err}
 	if err == nil {
 		// The index says nothing of removed events.
 		found.gap, found.err = selection.GapOf(ctx, a.log.log, a.tenant, a.selection, q.After, nil, math.MaxInt64)

@@ -153,17 +153,6 @@ func (s *Selection) MatchQuery(after, upTo int64) (_ domain.MatchQuery, ok bool)
 // indexedFrom is such that shorter reads, which need one statement less without the index, do not use it.
 const indexedFrom = 2000
 
-// MatchedTo returns up to where the result of a MatchQuery is complete. stopped is that of eventlog.Log.ReadMatching.
-func MatchedTo(events []domain.Event, stopped, upTo int64) int64 {
-	switch {
-	case stopped > 0:
-		return min(stopped, upTo)
-	case len(events) > 0:
-		return events[len(events)-1].Position // perhaps because of a limit
-	}
-	return upTo
-}
-
 // InCategories returns the categories of all events that can be selected. None means all.
 func (s *Selection) InCategories() []string {
 	if s.Stream != "" {

@@ -1,6 +1,7 @@
 package tail
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"time"
@@ -153,9 +154,9 @@ func (h *history) read(ctx context.Context, after int64, scale int) (events []do
 	}
 	if q, ok := h.selection.MatchQuery(after, head); ok {
 		q.Limit, q.MaxBytes = scale*sliceEvents/scaleMost, scale*historyBytes/scaleMost
-		events, stopped, err := h.tail.tails.config.Events.ReadMatching(ctx, h.tail.tenant, q)
+		events, next, err := h.tail.tails.config.Events.ReadMatching(ctx, h.tail.tenant, q)
 		// The index says nothing of removed events, so the caller reads what is known of them.
-		return events, selection.MatchedTo(events, stopped, head), math.MaxInt64, err
+		return events, cmp.Or(next, head), math.MaxInt64, err
 	}
 	q := domain.LogQuery{From: after + 1, Limit: scale * sliceEvents / scaleMost, MaxBytes: scale * historyBytes / scaleMost}
 	h.selection.Narrow(&q)
