@@ -176,6 +176,9 @@ type LogQuery struct {
 	Direction  Direction // by position
 	Categories []string  // none: all
 	Types      []string  // none: all
+	// Query may leave out events that it does not match; none: it leaves out nothing. If all of its items have tags, a
+	// long forward read finds the events by their tags alone, whatever their categories and types.
+	Query Query
 }
 
 // ByStreamQuery says which events of a log to read in the order of their streams' names, compared as bytes, and within a

@@ -51,9 +51,26 @@ func countSQL(categories, and string) string {
 		) as e`
 }
 
+// countTagged counts the events of each item along the tag that has the fewest.
+var countTagged = pg.Statement{Name: "manifold_count_tagged", SQL: `
+	select coalesce(sum(c.events), 0)::bigint from unnest($4::text[], $5::text[]) as i(tags, types)
+	cross join lateral (
+		select min(n.events) as events from unnest(string_to_array(i.tags, ' ')) as o(tag)
+		cross join lateral (
+			select count(*) as events from tagged_events as t
+			where t.tenant_id = $1::uuid and t.tag = o.tag and t.position > $2::bigint and t.position <= $3::bigint
+				and (i.types = '' or t.event_type = any(string_to_array(i.types, ' ')))
+		) as n
+	) as c`}
+
 // AnyEvent reports whether the source has an event after the position after and up to upTo. If types are given, the
-// event must be of one of them.
+// event must be of one of them. If all items of the source's query have tags, it may report events of other categories,
+// and of types other than the given ones; otherwise it may report events that the query does not match.
 func (s *Log) AnyEvent(ctx context.Context, tenant domain.TenantID, source domain.Source, types []string, after, upTo int64) (bool, error) {
+	if query := source.Query.Items; query.Tagged() {
+		positions, next, err := s.matching(ctx, tenant, domain.MatchQuery{Query: query, After: after, Before: upTo + 1, Limit: 1})
+		return len(positions) > 0 || next > 0, err
+	}
 	st, params := anyEvent(tenant, source.Categories, types, after, upTo)
 	n, err := s.number(ctx, tenant, st, params...)
 	return n > 0, err
@@ -101,10 +118,14 @@ var countPositions = pg.Statement{Name: "manifold_count_positions", SQL: `
 			where f.tenant_id = $1::uuid and $2::bigint <= 0 and f.removed_to <= $3::bigint))`}
 
 // CountEvents counts the events that AnyEvent looks for. Without categories and types it counts positions. If the range
-// does not start at the log's beginning, that may include events that retention has removed. The number is for showing
-// progress.
+// does not start at the log's beginning, that may include events that retention has removed. If items of a query have
+// several tags or events in common, it may count too many. The number is for showing progress.
 func (s *Log) CountEvents(ctx context.Context, tenant domain.TenantID, source domain.Source, types []string, after, upTo int64) (int64, error) {
 	params := [][]byte{pg.TenantParam(tenant), pg.Int8Param(after), pg.Int8Param(upTo)}
+	if query := source.Query.Items; query.Tagged() {
+		tags, ofTypes := itemParams(query)
+		return s.number(ctx, tenant, &countTagged, append(params, tags, ofTypes)...)
+	}
 	switch {
 	case len(source.Categories) == 0 && len(types) == 0:
 		return s.number(ctx, tenant, &countPositions, params...)

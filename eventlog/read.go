@@ -14,16 +14,39 @@ import (
 // ReadLog returns events of a tenant's log in the order of the query. A position that it skips either does not match
 // the query or has no event. Later appends never fill such gaps.
 func (s *Log) ReadLog(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) ([]domain.Event, error) {
-	return s.readLog(ctx, tenant, q)
+	if !q.Query.Tagged() || q.Direction != domain.Forward {
+		return s.readLog(ctx, tenant, q)
+	}
+	head := q.To
+	if head == 0 {
+		if err := s.db.Read(ctx, tenant, nil, HeadQuery(tenant, &head)); err != nil {
+			return nil, err
+		}
+	}
+	if head-q.From < matchingFrom {
+		return s.readLog(ctx, tenant, q)
+	}
+	return s.readTagged(ctx, tenant, q, head)
 }
 
 // readLog is ReadLog. After each page it also runs the other queries, in the same round trip unless the page was cut
 // off.
 func (s *Log) readLog(ctx context.Context, tenant domain.TenantID, q domain.LogQuery, others ...pg.Query) ([]domain.Event, error) {
-	page := func(from int64, limit int, events *eventReader) pg.Query {
-		return logQuery(tenant, q, from, limit, events)
+	r := &pageReader{
+		limit: q.Limit, maxBytes: q.MaxBytes, from: q.From, direction: q.Direction, others: others,
+		at: func(e *domain.Event) int64 { return e.Position },
+		page: func(from int64, limit int, events *eventReader) pg.Query {
+			return logQuery(tenant, q, from, last(q.To, q.Direction), limit, events)
+		},
 	}
-	return s.readPages(ctx, tenant, q.Limit, q.MaxBytes, q.From, q.Direction, page, func(e *domain.Event) int64 { return e.Position }, others)
+	if isScattered(q) {
+		window, err := s.openWindow(ctx, tenant, q)
+		if err != nil {
+			return nil, err
+		}
+		r.from, r.page, r.advance = window.from, window.page, window.advance
+	}
+	return s.readPages(ctx, tenant, r)
 }
 
 // ReadStream returns events of one stream in the order of the query; none if there is no such stream.
@@ -39,7 +62,10 @@ func (s *Log) readStream(ctx context.Context, tenant domain.TenantID, stream str
 		}
 		return pg.Query{Statement: st, Params: [][]byte{pg.TenantParam(tenant), []byte(stream), pg.Int8Param(first(from, q.Direction)), pg.Int8Param(last(q.To, q.Direction)), pg.Int8Param(int64(limit))}, Row: events.row}
 	}
-	return s.readPages(ctx, tenant, q.Limit, q.MaxBytes, q.From, q.Direction, page, func(e *domain.Event) int64 { return e.Version }, others)
+	return s.readPages(ctx, tenant, &pageReader{
+		limit: q.Limit, maxBytes: q.MaxBytes, from: q.From, direction: q.Direction, others: others,
+		page: page, at: func(e *domain.Event) int64 { return e.Version },
+	})
 }
 
 // ReadByStream returns events of a tenant's log in the order of their streams.
@@ -51,7 +77,7 @@ func (s *Log) ReadByStream(ctx context.Context, tenant domain.TenantID, q domain
 		}
 		return byStreamQuery(tenant, next, limit, events)
 	}
-	return s.readPages(ctx, tenant, q.Limit, q.MaxBytes, 0, domain.Forward, page, func(*domain.Event) int64 { return 0 }, nil)
+	return s.readPages(ctx, tenant, &pageReader{limit: q.Limit, maxBytes: q.MaxBytes, page: page, at: func(*domain.Event) int64 { return 0 }})
 }
 
 // FitsInCache reports whether the events of all tenants are likely to stay in memory while they are read in an order
@@ -83,42 +109,68 @@ var fitsInCaches = pg.Statement{
 // firstPage is how many events are read first if the result is limited by bytes, because their size is not known yet.
 const firstPage = 500
 
+// pageReader says how to read events page by page.
+type pageReader struct {
+	limit     int   // events
+	maxBytes  int   // 0: no limit
+	from      int64 // where the next page begins
+	direction domain.Direction
+	page      func(from int64, limit int, events *eventReader) pg.Query
+	at        func(*domain.Event) int64                                  // where an event is
+	advance   func(ctx context.Context) (from int64, ok bool, err error) // where to continue after a page that is not full; nil: nowhere
+	others    []pg.Query                                                 // run after the last page
+}
+
 // readPages reads in as many statements as it takes to come close to maxBytes without reading much more. Without such a
 // limit it uses one statement.
-func (s *Log) readPages(
-	ctx context.Context, tenant domain.TenantID, limit, maxBytes int, from int64, direction domain.Direction,
-	page func(from int64, limit int, events *eventReader) pg.Query, at func(*domain.Event) int64, others []pg.Query,
-) ([]domain.Event, error) {
-	events := eventReader{maxBytes: maxBytes}
-	queries := make([]pg.Query, 1, 1+len(others))
-	queries = append(queries, others...)
-	size := limit
-	if maxBytes > 0 {
-		size = min(limit, firstPage)
+func (s *Log) readPages(ctx context.Context, tenant domain.TenantID, r *pageReader) ([]domain.Event, error) {
+	events := eventReader{maxBytes: r.maxBytes}
+	queries := make([]pg.Query, 1, 1+len(r.others))
+	queries = append(queries, r.others...)
+	size := r.limit
+	if r.maxBytes > 0 {
+		size = min(r.limit, firstPage)
 	}
 	for {
 		before := events.mark()
-		queries[0] = page(from, size, &events)
+		queries[0] = r.page(r.from, size, &events)
 		err := s.db.ReadInTurn(ctx, tenant, func() { events.back(before) }, queries...)
 		if errors.Is(err, errEnough) { // the others did not run, because they come after the events
-			if err = nil; len(others) > 0 {
-				err = s.db.Read(ctx, tenant, nil, others...)
+			if err = nil; len(r.others) > 0 {
+				err = s.db.Read(ctx, tenant, nil, r.others...)
 			}
 		}
 		if err != nil {
 			return nil, err
 		}
 		read := len(events.events)
-		if read-before.events < size || read >= limit || events.full {
+		if read >= r.limit || events.full {
 			break
 		}
-		if from = at(&events.events[read-1]) + 1; direction == domain.Backward {
-			if from -= 2; from < 1 {
+		if read-before.events < size {
+			if r.advance == nil {
+				break
+			}
+			from, ok, err := r.advance(ctx)
+			if err != nil {
+				return nil, err
+			}
+			if !ok {
+				break
+			}
+			r.from = from
+		} else if r.from = r.at(&events.events[read-1]) + 1; r.direction == domain.Backward {
+			if r.from -= 2; r.from < 1 {
 				break // 0 would mean the log's end
 			}
 		}
-		average := max(1, events.bytes/read)
-		size = min(limit-read, (maxBytes-events.bytes)/average+1, 4*size)
+		switch {
+		case r.maxBytes == 0:
+			size = r.limit - read
+		case read > 0:
+			average := max(1, events.bytes/read)
+			size = min(r.limit-read, (r.maxBytes-events.bytes)/average+1, 4*size)
+		}
 	}
 	s.observeRead(len(events.events))
 	return events.events, nil
@@ -232,8 +284,9 @@ func streamSQL(order string) string {
 		order by e.stream_version ` + order + ` limit $5::bigint`
 }
 
-func logQuery(tenant domain.TenantID, q domain.LogQuery, from int64, limit int, events *eventReader) pg.Query {
-	params := [][]byte{pg.TenantParam(tenant), pg.Int8Param(first(from, q.Direction)), pg.Int8Param(last(q.To, q.Direction)), pg.Int8Param(int64(limit))}
+// logQuery reads from a position to another in the query's direction, both inclusive.
+func logQuery(tenant domain.TenantID, q domain.LogQuery, from, to int64, limit int, events *eventReader) pg.Query {
+	params := [][]byte{pg.TenantParam(tenant), pg.Int8Param(first(from, q.Direction)), pg.Int8Param(to), pg.Int8Param(int64(limit))}
 	pick := func(forward, backward *pg.Statement) *pg.Statement {
 		if q.Direction == domain.Backward {
 			return backward
@@ -387,33 +440,65 @@ func (r *eventReader) json(b []byte) json.RawMessage {
 	return json.RawMessage(r.block[start:len(r.block):len(r.block)])
 }
 
-// ReadWith reads a slice of the tenant's log with its head and what was removed, and runs another query, all in one
+// ReadWith reads a slice of the tenant's log with its head and what was removed, and runs another query, usually in one
 // round trip. Each part has a separate snapshot, in this order: head, events, what was removed, the other query. It
 // reads forward, whatever q.Direction says. If MaxBytes cut the slice short, Head is at most the position of its last
 // event. It sets no other fields of the reading. reset must discard the rows of the other query before a retry.
 func (s *Log) ReadWith(ctx context.Context, tenant domain.TenantID, q domain.LogQuery, reset func(), other pg.Query) (domain.Reading, error) {
 	var reading domain.Reading
-	events := eventReader{maxBytes: q.MaxBytes, toTheEnd: true}
+	head := HeadQuery(tenant, &reading.Head)
+	ending := []pg.Query{removedToQuery(tenant, q.Categories, &reading.RemovedTo), other}
 	q.Direction = domain.Forward
-	err := s.db.Read(ctx, tenant, func() {
-		reading = domain.Reading{}
-		events.back(eventMark{})
-		reset()
-	},
-		HeadQuery(tenant, &reading.Head),
-		logQuery(tenant, q, q.From, q.Limit, &events),
-		removedToQuery(tenant, q.Categories, &reading.RemovedTo),
-		other)
-	if err != nil {
-		return domain.Reading{}, err
+	to := int64(math.MaxInt64) // how far the first round trip reads
+	switch {
+	case q.Query.Tagged():
+		if err := s.db.Read(ctx, tenant, nil, head); err != nil {
+			return domain.Reading{}, err
+		}
+		if reading.Head-q.From >= matchingFrom {
+			to = q.From - 1
+		}
+	case isScattered(q):
+		to = q.From + followedWindow - 1
+	}
+	events := eventReader{maxBytes: q.MaxBytes, toTheEnd: true}
+	if to >= q.From {
+		err := s.db.Read(ctx, tenant, func() {
+			reading = domain.Reading{}
+			events.back(eventMark{})
+			reset()
+		}, append([]pg.Query{head, logQuery(tenant, q, q.From, to, q.Limit, &events)}, ending...)...)
+		if err != nil {
+			return domain.Reading{}, err
+		}
+		s.observeRead(len(events.events))
 	}
 	reading.Events = events.events
+	if to < reading.Head && len(reading.Events) < q.Limit && !events.full {
+		rest := q
+		rest.From, rest.To, rest.Limit = to+1, reading.Head, q.Limit-len(reading.Events)
+		if q.MaxBytes > 0 {
+			rest.MaxBytes = q.MaxBytes - events.bytes
+		}
+		found, err := s.ReadLog(ctx, tenant, rest)
+		if err != nil {
+			return domain.Reading{}, err
+		}
+		reset()
+		if err := s.db.Read(ctx, tenant, reset, ending...); err != nil {
+			return domain.Reading{}, err
+		}
+		reading.Events = append(reading.Events, found...)
+		for i := range found {
+			events.bytes += found[i].Bytes()
+		}
+		events.full = q.MaxBytes > 0 && events.bytes >= q.MaxBytes
+	}
 	if reading.RemovedTo < q.From {
 		reading.RemovedTo = 0
 	}
-	if n := len(events.events); events.full {
-		reading.Head = min(reading.Head, events.events[n-1].Position)
+	if n := len(reading.Events); events.full {
+		reading.Head = min(reading.Head, reading.Events[n-1].Position)
 	}
-	s.observeRead(len(reading.Events))
 	return reading, nil
 }

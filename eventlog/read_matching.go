@@ -7,6 +7,8 @@ import (
 	"math"
 	"strings"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/pg"
 )
@@ -62,10 +64,9 @@ func (s *Log) ReadMatching(ctx context.Context, tenant domain.TenantID, q domain
 
 // matching returns the positions of the events, and where to continue, as ReadMatching does.
 func (s *Log) matching(ctx context.Context, tenant domain.TenantID, q domain.MatchQuery) (positions []int64, next int64, err error) {
-	tags, types := make([]string, len(q.Query)), make([]string, len(q.Query))
+	tags, types := itemParams(q.Query)
 	count := 0
-	for i, item := range q.Query {
-		tags[i], types[i] = strings.Join(item.Tags, " "), strings.Join(item.Types, " ")
+	for _, item := range q.Query {
 		count += max(1, len(item.Tags))
 	}
 	statement, high := &matchingForward, int64(math.MaxInt64)
@@ -89,8 +90,17 @@ func (s *Log) matching(ctx context.Context, tenant domain.TenantID, q domain.Mat
 		}
 		return nil
 	}, Params: [][]byte{
-		pg.TenantParam(tenant), pg.Int8Param(q.After), pg.Int8Param(high), pg.Int8Param(int64(q.Limit)), pg.TextsParam(tags), pg.TextsParam(types),
+		pg.TenantParam(tenant), pg.Int8Param(q.After), pg.Int8Param(high), pg.Int8Param(int64(q.Limit)), tags, types,
 		pg.Int8Param(int64(lookUpsAtOnce / max(1, count))),
 	}})
 	return positions, next, err
+}
+
+// itemParams returns arrays with the tags and the types of each item, joined by spaces.
+func itemParams(query domain.Query) (tags, types []byte) {
+	tags, types = pg.AppendArrayHeader(nil, pgtype.TextOID, len(query)), pg.AppendArrayHeader(nil, pgtype.TextOID, len(query))
+	for _, item := range query {
+		tags, types = pg.AppendTextElement(tags, strings.Join(item.Tags, " ")), pg.AppendTextElement(types, strings.Join(item.Types, " "))
+	}
+	return tags, types
 }

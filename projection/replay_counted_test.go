@@ -1,6 +1,7 @@
 package projection_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/projection/folding"
+	"github.com/manifold-es/manifold/tables/tablestest"
 )
 
 // counts records the numbers that a Replay reports.
@@ -62,5 +64,45 @@ func TestCountedEqualsFolded(t *testing.T) {
 				t.Fatalf("%d events at a time, without %q: %v; counted are %d, up to %d", events, tooLarge, err, c.counted.Load(), c.most.Load())
 			}
 		}
+	}
+}
+
+// countedReads is a log that counts the events read from it.
+type countedReads struct {
+	projection.Log
+	events int
+}
+
+func (l *countedReads) ReadLog(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) ([]domain.Event, error) {
+	events, err := l.Log.ReadLog(ctx, tenant, q)
+	l.events += len(events)
+	return events, err
+}
+
+// A build of a query with tags reads the events that the query matches, and no others.
+func TestReplayReadsByTags(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	for range 11 {
+		request := tablestest.Counted("x-1", domain.Any, 1000)
+		request.Streams[0].Events[500].Tags = []string{"course:1"}
+		tablestest.Append(t, b.store, tenant, request)
+	}
+	definition := folding.WithDefaults(domain.Definition{Name: "p", On: map[string]string{"*": "{'n': doc.?n.orValue(0) + 1}"}})
+	definition.Source.Query.Items = domain.Query{{Tags: []string{"course:1"}}}
+	fold, err := folding.Compile(definition)
+	if err != nil {
+		t.Fatal(err)
+	}
+	build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "p"}, Number: 1, Database: "default"}
+	replay := &projection.Replay{Driver: b.driver, Build: build, Tenant: tenant, Fold: fold, Registry: b.store.Registry, Limits: projection.CatchUpLimits}
+	log := &countedReads{Log: b.store}
+	if err := replay.Run(t.Context(), log, 11_000); err != nil {
+		t.Fatal(err)
+	}
+	found, err := b.driver.Load(t.Context(), build, tenant, []string{"x-1"})
+	if err != nil || len(found) != 1 || string(found[0].Data) != `{"n": 11}` || log.events != 11 || replay.Position() != 11_000 {
+		t.Errorf("%d events are read, up to %d, for %+v; %v", log.events, replay.Position(), found, err)
 	}
 }

@@ -65,9 +65,10 @@ type fetched struct {
 // fetch reads the events from position from up to position to (0: up to the head), applies the upcasters in force, and
 // computes the events' keys. Its goroutine ends when ctx does.
 func (r *Replay) fetch(ctx context.Context, read read, from, to int64, limits Limits) *fetched {
+	source := r.Fold.Definition().Source
 	return r.fetchQuery(ctx, read, domain.LogQuery{
 		From: from, To: to, Limit: r.eventsPerReading(limits), MaxBytes: limits.Bytes,
-		Categories: r.Fold.Definition().Source.Categories, Types: r.Fold.Types(),
+		Categories: source.Categories, Types: r.Fold.Types(), Query: source.Query.Items,
 	})
 }
 
