@@ -42,7 +42,7 @@ func NewCommands(states *States, appends Appender, observe func(outcome string, 
 	if observe == nil {
 		observe = func(string, int, time.Duration) {}
 	}
-	return &Commands{states: states, appends: appends, observe: observe, hot: newHotStates(hotBytes)}
+	return &Commands{states: states, appends: appends, observe: observe, hot: states.hot}
 }
 
 // Command is a request to decide and to append what was decided.

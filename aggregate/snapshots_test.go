@@ -3,6 +3,7 @@ package aggregate
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -195,4 +196,37 @@ func TestACostlyStateIsFoldedInTheBackground(t *testing.T) {
 	got, err := states.Load(t.Context(), tenant, "sum-1", At{})
 	must(t, err)
 	wantState(t, got, 90, `{"done":true,"n":90}`)
+}
+
+// A snapshot of a stream that commands are sent to starts from the state that they have left: it reads only what others
+// have appended since.
+func TestSnapshotStartsFromTheStateOfCommands(t *testing.T) {
+	t.Parallel()
+	s, states, tenant := begin(t, false)
+	c := NewCommands(states, s.Log, nil)
+	must(t, states.Put(t.Context(), tenant, account()))
+	for range 5 {
+		_, err := send(t, c, tenant, Command{Stream: "account-1", Name: "Deposit", Data: json.RawMessage(`{"amounts": [1, 2, 3, 4]}`)})
+		must(t, err)
+	}
+	f, err := states.fold(t.Context(), tenant, "account")
+	must(t, err)
+	for foreign := range 2 {
+		before := s.events.Load()
+		must(t, states.takeNewest(t.Context(), streamKey{tenant, "account-1"}, f))
+		if read := s.events.Load() - before; read != int64(foreign) {
+			t.Errorf("%d events were read for a snapshot, want %d", read, foreign)
+		}
+		taken, _, err := s.LatestSnapshot(t.Context(), tenant, "account-1")
+		must(t, err)
+		got, err := states.Load(t.Context(), tenant, "account-1", At{})
+		must(t, err)
+		if taken.Version != int64(20+foreign) || got.EventsRead != 0 || string(got.Data) != fmt.Sprintf(`{"balance":%d,"open":true}`, 50+100*foreign) {
+			t.Errorf("the snapshot is at version %d, and the state is %s", taken.Version, got.Data)
+		}
+		_, err = s.Append(t.Context(), tenant, domain.Append{Streams: []domain.StreamAppend{{Stream: "account-1", Expected: domain.Any, Events: []domain.NewEvent{
+			{Type: "Deposited", Data: json.RawMessage(`{"amount": 100}`)},
+		}}}})
+		must(t, err)
+	}
 }

@@ -154,10 +154,15 @@ func (s *States) takeIfDue(ctx context.Context, key streamKey, appended versionR
 // maxRefreshTime is how long one stream is folded in the background before others get their turn.
 const maxRefreshTime = 2 * time.Second
 
-// takeNewest folds a stream up to its newest event and stores a snapshot. If that takes long, it stores one of its
-// progress and queues the stream again. So every stream's state is eventually folded to its end.
+// takeNewest folds a stream up to its newest event and stores a snapshot. It starts from the state that commands have
+// left in memory, if there is one. If that takes long, it stores one of its progress and queues the stream again. So
+// every stream's state is eventually folded to its end.
 func (s *States) takeNewest(ctx context.Context, key streamKey, f *fold) error {
-	state, err := s.load(budget.OfTenant(ctx, key.tenant), key.tenant, key.stream, f, nil, At{until: time.Now().Add(maxRefreshTime)})
+	l := loading{States: s, tenant: key.tenant, fold: f, at: At{until: time.Now().Add(maxRefreshTime)}, loaded: State{Stream: key.stream, tag: f.tag}}
+	if hot, ok := s.hot.get(key, f.tag); ok {
+		l.state, l.decoded, l.loaded.Version = hot.state, true, hot.version
+	}
+	state, err := l.run(budget.OfTenant(ctx, key.tenant))
 	if err != nil {
 		return err
 	}

@@ -38,6 +38,7 @@ type States struct {
 	snapshotter *snapshotter
 	renewals    *tenantQueue[renewal] // categories whose snapshots must be taken again
 	folds       *foldCache            // valid while the stored definition and the upcasters are the same
+	hot         *hotStates            // of streams that commands were sent to
 }
 
 // categoryKey identifies a tenant's category.
@@ -56,7 +57,7 @@ func New(config Config) (*States, error) {
 	}
 	s := &States{
 		store: config.Store, events: config.Events, upcasters: config.Upcasters, requests: config.Requests, log: config.Log, sweep: config.Sweep, turnTime: sweepTurnTime,
-		renewals: newTenantQueue[renewal](maxRenewals, 1),
+		renewals: newTenantQueue[renewal](maxRenewals, 1), hot: newHotStates(hotBytes),
 	}
 	var err error
 	if s.folds, err = newFoldCache(); err != nil {
