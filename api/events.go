@@ -52,21 +52,26 @@ func (s *Server) readStream(c echo.Context, caller access.Caller) error {
 		return domain.Errorf(domain.CodeNotFound, "path streamId", "there is no stream %s", stream)
 	}
 	c.Response().Header().Set("ETag", etag(last))
-	from := request.from
-	if from == 0 {
-		from = 1
-		if request.direction == domain.Backward {
-			from = last
+	first := int64(1)
+	if !request.since.IsZero() || !request.until.IsZero() {
+		if first, last, err = s.versionsInPeriod(c.Request().Context(), caller.Tenant, stream, request, last); err != nil {
+			return err
+		}
+	}
+	from := max(request.from, first)
+	if request.direction == domain.Backward {
+		if from = last; request.from > 0 {
+			from = min(request.from, last)
 		}
 	}
 	begun := false
 	next := func(ctx context.Context, limit, maxBytes int) ([]domain.Event, error) {
-		if from == 0 || request.direction == domain.Forward && from > last {
+		if from < first || from > last {
 			return nil, nil
 		}
-		query := domain.StreamQuery{From: from, Limit: limit, MaxBytes: maxBytes, Direction: request.direction}
-		if request.direction == domain.Forward {
-			query.To = last
+		query := domain.StreamQuery{From: from, To: last, Limit: limit, MaxBytes: maxBytes, Direction: request.direction}
+		if request.direction == domain.Backward {
+			query.To = first
 		}
 		slice, err := s.config.Log.StreamSlice(ctx, caller.Tenant, stream, query)
 		events := slice.Events
@@ -82,6 +87,39 @@ func (s *Server) readStream(c echo.Context, caller access.Caller) error {
 		return events, err
 	}
 	return s.answerEvents(c, caller.Tenant, request, next, func(e *domain.Event) int64 { return e.Version })
+}
+
+// versionsInPeriod returns the first and the last version of a stream that were recorded in the period of a read. last is
+// the stream's newest version.
+func (s *Server) versionsInPeriod(ctx context.Context, tenant domain.TenantID, stream string, request reading, last int64) (first, end int64, err error) {
+	low, high, err := s.positionsInPeriod(ctx, tenant, request)
+	if err != nil {
+		return 0, 0, err
+	}
+	before, err := s.config.Log.VersionBefore(ctx, tenant, stream, low)
+	if err == nil && high > 0 {
+		last, err = s.config.Log.VersionBefore(ctx, tenant, stream, high+1)
+	}
+	return before + 1, last, err
+}
+
+// positionsInPeriod returns the first and the last position that were recorded in the period of a read. high is 0 if the
+// period has no end, and less than low if it has no event.
+func (s *Server) positionsInPeriod(ctx context.Context, tenant domain.TenantID, request reading) (low, high int64, err error) {
+	low = 1
+	if !request.since.IsZero() {
+		before, err := s.config.Log.PositionBefore(ctx, tenant, request.since)
+		if err != nil {
+			return 0, 0, err
+		}
+		low = before + 1
+	}
+	if !request.until.IsZero() {
+		if high, err = s.config.Log.PositionBefore(ctx, tenant, request.until); err == nil && high == 0 {
+			return 2, 1, nil // 0 would mean no end
+		}
+	}
+	return low, high, err
 }
 
 func (s *Server) readAll(c echo.Context, caller access.Caller) error {
@@ -122,15 +160,28 @@ type slicer func(ctx context.Context, limit, maxBytes int) ([]domain.Event, erro
 // logSlices reads a tenant's log. A forward read ends at the current head, so that even a reader slower than the
 // writers finishes. With the first slice it sets the header that reports removed events.
 func (s *Server) logSlices(c echo.Context, tenant domain.TenantID, request reading) (slicer, error) {
-	from, to := request.from, int64(0)
-	if request.direction == domain.Forward {
-		head, err := s.config.Log.Head(c.Request().Context(), tenant)
+	ctx := c.Request().Context()
+	low, high, err := s.positionsInPeriod(ctx, tenant, request)
+	if err != nil {
+		return nil, err
+	}
+	if high == 0 {
+		head, err := s.config.Log.Head(ctx, tenant)
 		if err != nil {
 			return nil, err
 		}
-		from, to = max(from, 1), head.Position
+		high = head.Position
 	}
-	done := request.direction == domain.Forward && from > to
+	if request.to > 0 {
+		high = min(high, request.to)
+	}
+	from, to := max(request.from, low), high
+	if request.direction == domain.Backward {
+		if from, to = high, low; request.from > 0 {
+			from = min(request.from, high)
+		}
+	}
+	done := request.direction == domain.Forward && from > to || request.direction == domain.Backward && from < to
 	begun := false
 	return func(ctx context.Context, limit, maxBytes int) ([]domain.Event, error) {
 		if done {
@@ -152,7 +203,7 @@ func (s *Server) logSlices(c echo.Context, tenant domain.TenantID, request readi
 			return nil, err
 		}
 		from = step(events[len(events)-1].Position, request.direction)
-		done = from == 0 || request.direction == domain.Forward && from > to
+		done = request.direction == domain.Forward && from > to || request.direction == domain.Backward && from < to
 		return events, nil
 	}, nil
 }
@@ -176,7 +227,10 @@ func step(place int64, direction domain.Direction) int64 {
 
 // reading holds the parameters of a read request.
 type reading struct {
-	from       int64 // 0: from the first event in the direction
+	from       int64     // 0: from the first event in the direction
+	to         int64     // the last position, of an export; 0: the head
+	since      time.Time // only events recorded then or later; zero: all
+	until      time.Time // only events recorded before; zero: all
 	count      int64
 	direction  domain.Direction
 	categories []string
@@ -198,6 +252,12 @@ func readingOf(c echo.Context) (reading, error) {
 	if query.Get("direction") == "backward" {
 		r.direction = domain.Backward
 	}
+	if r.since, err = momentOf(query, "since"); err != nil {
+		return r, err
+	}
+	if r.until, err = momentOf(query, "until"); err != nil {
+		return r, err
+	}
 	if text := query.Get("categories"); text != "" {
 		r.categories = strings.Split(text, ",")
 	}
@@ -213,6 +273,19 @@ func readingOf(c echo.Context) (reading, error) {
 		return r, domain.Errorf(domain.CodeInvalidRequest, "query count", "a page has at most %d events; for more, ask for a stream with Accept: %s", maxPage, wire.Ndjson)
 	}
 	return r, nil
+}
+
+// momentOf returns a parameter that is a time; zero if it is missing.
+func momentOf(query url.Values, name string) (time.Time, error) {
+	text := query.Get(name)
+	if text == "" {
+		return time.Time{}, nil
+	}
+	at, err := wire.ParseTime(text)
+	if err != nil {
+		return at, problem.At("query "+name, err)
+	}
+	return at, nil
 }
 
 func integer(query url.Values, name string) (int64, error) {

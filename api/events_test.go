@@ -221,3 +221,71 @@ func TestListStreams(t *testing.T) {
 	equal(t, "the ETag", info.header.Get("ETag"), `"1"`)
 	a.get("/v1/streams/order-7/metadata").wantProblem(404, domain.CodeNotFound, "")
 }
+
+// A period ends each way of reading at the same events: pages and lines, in both directions, of all sources.
+func TestReadsOfAPeriod(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a := w.tenant("acme")
+	for range 4 {
+		a.append("order-1", 2)
+		a.append("customer-1", 1)
+	}
+	at := func(position int) string {
+		return url.QueryEscape(a.get(fmt.Sprintf("/v1/streams/$all?from=%d&count=1", position)).want(200).text("events", 0, "recordedAt"))
+	}
+	// Positions 4 to 8: the third append to order-1 is at 7 and 8, and customer-1 has 6.
+	period := "since=" + at(4) + "&until=" + at(9)
+	for path, want := range map[string][]int{
+		"/v1/streams/$all?count=2&" + period:                               {4, 5, 6, 7, 8},
+		"/v1/streams/$all?direction=backward&count=2&" + period:            {8, 7, 6, 5, 4},
+		"/v1/streams/$all?from=6&" + period:                                {6, 7, 8},
+		"/v1/streams/$all?from=6&direction=backward&" + period:             {6, 5, 4},
+		"/v1/streams/$all?from=100&direction=backward&" + period:           {8, 7, 6, 5, 4},
+		"/v1/streams/$all?from=9&" + period:                                nil,
+		"/v1/streams/$all?from=3&direction=backward&" + period:             nil,
+		"/v1/streams/$all?categories=order,nothing&count=1&" + period:      {4, 5, 7, 8},
+		"/v1/categories/customer/events?" + period:                         {6},
+		"/v1/categories/order/events?direction=backward&count=3&" + period: {8, 7, 5, 4},
+		"/v1/streams/order-1?count=1&" + period:                            {4, 5, 7, 8},
+		"/v1/streams/order-1?count=1&direction=backward&" + period:         {8, 7, 5, 4},
+		"/v1/streams/order-1?from=4&" + period:                             {5, 7, 8},
+		"/v1/streams/order-1?from=4&direction=backward&" + period:          {5, 4},
+		"/v1/streams/customer-1?since=" + at(4):                            {6, 9, 12},
+		"/v1/streams/customer-1?until=" + at(4):                            {3},
+		"/v1/streams/customer-1?since=" + at(4) + "&until=" + at(6):        nil,
+		"/v1/streams/$all?until=" + at(1):                                  nil,
+		"/v1/streams/$all?direction=backward&until=" + at(1):               nil,
+		"/v1/streams/$all?since=2999-01-01T00:00:00Z":                      nil,
+		"/v1/streams/$all?direction=backward&since=2999-01-01T00:00:00Z":   nil,
+		"/v1/streams/$all?since=" + at(7) + "&until=" + at(4):              nil,
+	} {
+		equal(t, path, follow(a, path), want)
+		var lines []int
+		for _, line := range a.get(path, "Accept", ndjson).want(200).lines() {
+			lines = append(lines, int(line["position"].(float64)))
+		}
+		if !strings.Contains(path, "count=") {
+			equal(t, "lines of "+path, lines, want)
+		}
+	}
+	read := func(body string) []int {
+		return positions(a.post("/v1/query", body).want(200).at("events"))
+	}
+	since, until := strings.ReplaceAll(at(4), "%3A", ":"), strings.ReplaceAll(at(9), "%3A", ":")
+	equal(t, "a query", read(`{"query": {"items": [{}]}, "since": "`+since+`", "until": "`+until+`"}`), []int{4, 5, 6, 7, 8})
+	equal(t, "a query backward", read(`{"query": {"items": [{}]}, "direction": "backward", "since": "`+since+`", "before": 6}`), []int{5, 4})
+	equal(t, "a query before all events", read(`{"query": {"items": [{}]}, "until": "2020-01-01T00:00:00Z"}`), []int(nil))
+	for _, path := range []string{"/v1/streams/$all", "/v1/export", "/v1/streams/order-1"} {
+		a.get(path+"?since=yesterday").wantProblem(400, domain.CodeInvalidRequest, "query since")
+		a.get(path+"?until=0001-01-01T00:00:00Z").wantProblem(400, domain.CodeInvalidRequest, "query until")
+	}
+
+	// Parts of a log can be exported and imported.
+	b := w.tenant("other")
+	for _, part := range []string{"categories=customer", "types=Counted&to=8&" + period, "from=9&categories=order,nothing", ""} {
+		progress := b.post("/v1/import", a.get("/v1/export?"+part).want(200).body, "Content-Type", ndjson).want(200).lines()
+		equal(t, part, progress[len(progress)-1]["badLines"], any(float64(0)))
+	}
+	equal(t, "events imported by parts", len(b.get("/v1/export").want(200).lines()), 12)
+}

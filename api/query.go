@@ -46,6 +46,10 @@ func (s *Server) readByQuery(c echo.Context, caller access.Caller) error {
 	case !form.Lines && count > maxPage:
 		return domain.Errorf(domain.CodeInvalidRequest, "count", "a page has at most %d events; for more, ask for a stream with Accept: %s", maxPage, wire.Ndjson)
 	}
+	low, high, err := s.positionsInPeriod(request.Context(), caller.Tenant, reading{since: q.Since, until: q.Until})
+	if err != nil {
+		return err
+	}
 	head, err := s.config.Log.Head(request.Context(), caller.Tenant)
 	if err != nil {
 		return err
@@ -54,12 +58,16 @@ func (s *Server) readByQuery(c echo.Context, caller access.Caller) error {
 	if q.Before > 0 {
 		upTo = min(upTo, q.Before-1)
 	}
+	if high > 0 {
+		upTo = min(upTo, high)
+	}
+	q.After = max(q.After, low-1)
 	q.Before = upTo + 1
 	done, reads := false, 0
 	next := func(ctx context.Context, limit, maxBytes int) ([]domain.Event, error) {
 		for ; !done && q.After+1 < q.Before && (form.Lines || reads < pageReads); reads++ {
 			q.Limit, q.MaxBytes = limit, maxBytes
-			events, next, err := s.config.Log.ReadMatching(ctx, caller.Tenant, q)
+			events, next, err := s.config.Log.ReadMatching(ctx, caller.Tenant, q.MatchQuery)
 			if err != nil {
 				return nil, err
 			}

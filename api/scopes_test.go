@@ -43,6 +43,7 @@ var categoryCalls = map[string]categoryCall{
 	"readStream":        {method: "GET", path: "/v1/streams/{c}-1"},
 	"readAll":           {method: "GET", path: "/v1/streams/$all?categories=order,{c}"},
 	"readCategory":      {method: "GET", path: "/v1/categories/{c}/events"},
+	"exportEvents":      {method: "GET", path: "/v1/export?categories={c}"},
 	"getStreamMetadata": {method: "GET", path: "/v1/streams/{c}-1/metadata"},
 	"getState":          {method: "GET", path: "/v1/streams/{c}-1/state"},
 	"listAggregates":    {method: "GET", path: "/v1/aggregates", filtered: `"category":"{c}"`},

@@ -158,6 +158,40 @@ func TestTailOfAService(t *testing.T) {
 		t.Errorf("one stream is shown as\n%s", out)
 	}
 	if out := must(t, environ, "tail", "--until-caught-up"); out != "" {
-		t.Errorf("behind the end there is\n%s", out)
+		t.Errorf("after the end there is\n%s", out)
+	}
+
+	for _, c := range []struct {
+		streams string
+		args    []string
+	}{
+		{"order-1 invoice-1 invoice-2 order-2", nil},
+		{"order-2 invoice-2", []string{"--backward", "--count", "2"}},
+		{"invoice-1 invoice-2", []string{"invoice", "--types", "Placed", "--since", "1h"}},
+		{"order-2", []string{"order-2", "--until", "2999-01-01"}},
+		{"invoice-1 order-1", []string{"--query", `{"items": [{"types": ["Placed"]}]}`, "--backward", "--from", "2"}},
+		{"", []string{"--since", "2999-01-01T00:00:00Z"}},
+		{"", []string{"order", "--until", "1h"}},
+	} {
+		var streams []string
+		for line := range strings.Lines(must(t, environ, append([]string{"events"}, c.args...)...)) {
+			streams = append(streams, strings.Fields(line)[2])
+		}
+		if got := strings.Join(streams, " "); got != c.streams {
+			t.Errorf("events %v are of %s, want %s", c.args, got, c.streams)
+		}
+	}
+	for message, args := range map[string][]string{
+		`--until "soon" is not a time; write 2026-03-01`:   {"--until", "soon"},
+		"--types needs a category or the whole log":        {"order-2", "--types", "Placed"},
+		"--query reads the whole log":                      {"order", "--query", `{"items": [{}]}`},
+		"there is no stream order-9":                       {"order-9"},
+		"--count must be at least 1":                       {"--count", "0"},
+		"--format csv: expected lines, json or pretty":     {"--format", "csv"},
+		"the name to read is empty: give a category, a st": {""},
+	} {
+		if o := run(t, environ, nil, append([]string{"events"}, args...)...); o.code == 0 || !strings.Contains(o.err, message) {
+			t.Errorf("events %v prints %s", args, o.err)
+		}
 	}
 }

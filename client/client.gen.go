@@ -1560,6 +1560,12 @@ type QueryRequest struct {
 	// Before Only events before this position.
 	Before int64 `json:"before,omitempty"`
 
+	// Since Only events recorded at or after this time.
+	Since *time.Time `json:"since,omitempty"`
+
+	// Until Only events recorded before this time.
+	Until *time.Time `json:"until,omitempty"`
+
 	// Direction Default forward.
 	Direction QueryRequestDirection `json:"direction,omitempty"`
 
@@ -2555,6 +2561,9 @@ type AcceptLoss = bool
 // AttemptNumber defines model for attemptNumber.
 type AttemptNumber = int
 
+// Categories defines model for categories.
+type Categories = []string
+
 // Category defines model for category.
 type Category = string
 
@@ -2642,6 +2651,9 @@ type RebuildId = UUID
 // Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type SecretId = UUID
 
+// Since defines model for since.
+type Since = time.Time
+
 // StreamId defines model for streamId.
 type StreamId = string
 
@@ -2661,6 +2673,9 @@ type Traceparent = string
 
 // Types defines model for types.
 type Types = []string
+
+// Until defines model for until.
+type Until = time.Time
 
 // WebhookName defines model for webhookName.
 type WebhookName = string
@@ -2780,6 +2795,12 @@ type ReadCategoryParams struct {
 	Count     *EventCount                  `form:"count,omitempty" json:"count,omitempty"`
 	Direction *ReadCategoryParamsDirection `form:"direction,omitempty" json:"direction,omitempty"`
 
+	// Since Only events recorded at or after this time.
+	Since *Since `form:"since,omitempty" json:"since,omitempty"`
+
+	// Until Only events recorded before this time.
+	Until *Until `form:"until,omitempty" json:"until,omitempty"`
+
 	// Types Only events of these types, separated by commas.
 	Types *Types `form:"types,omitempty" json:"types,omitempty"`
 }
@@ -2804,6 +2825,21 @@ type SendCommandsParams struct {
 type ExportEventsParams struct {
 	// From The first position, included; to continue after an export that was cut off.
 	From *int64 `form:"from,omitempty" json:"from,omitempty"`
+
+	// To The last position, included. Default, the head.
+	To *int64 `form:"to,omitempty" json:"to,omitempty"`
+
+	// Categories Only events of these categories, separated by commas.
+	Categories *Categories `form:"categories,omitempty" json:"categories,omitempty"`
+
+	// Types Only events of these types, separated by commas.
+	Types *Types `form:"types,omitempty" json:"types,omitempty"`
+
+	// Since Only events recorded at or after this time.
+	Since *Since `form:"since,omitempty" json:"since,omitempty"`
+
+	// Until Only events recorded before this time.
+	Until *Until `form:"until,omitempty" json:"until,omitempty"`
 }
 
 // ImportEventsParams defines parameters for ImportEvents.
@@ -3022,8 +3058,14 @@ type ReadAllParams struct {
 	Count     *EventCount             `form:"count,omitempty" json:"count,omitempty"`
 	Direction *ReadAllParamsDirection `form:"direction,omitempty" json:"direction,omitempty"`
 
+	// Since Only events recorded at or after this time.
+	Since *Since `form:"since,omitempty" json:"since,omitempty"`
+
+	// Until Only events recorded before this time.
+	Until *Until `form:"until,omitempty" json:"until,omitempty"`
+
 	// Categories Only events of these categories, separated by commas.
-	Categories *[]string `form:"categories,omitempty" json:"categories,omitempty"`
+	Categories *Categories `form:"categories,omitempty" json:"categories,omitempty"`
 
 	// Types Only events of these types, separated by commas.
 	Types *Types `form:"types,omitempty" json:"types,omitempty"`
@@ -3040,6 +3082,12 @@ type ReadStreamParams struct {
 	// Count At most this many events. JSON: 1 to 1,000, default 100. NDJSON: any number, default all.
 	Count     *EventCount                `form:"count,omitempty" json:"count,omitempty"`
 	Direction *ReadStreamParamsDirection `form:"direction,omitempty" json:"direction,omitempty"`
+
+	// Since Only events recorded at or after this time.
+	Since *Since `form:"since,omitempty" json:"since,omitempty"`
+
+	// Until Only events recorded before this time.
+	Until *Until `form:"until,omitempty" json:"until,omitempty"`
 }
 
 // ReadStreamParamsDirection defines parameters for ReadStream.
@@ -3868,11 +3916,11 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/events/{eventId} (the `ReadEvent` operationId).
 	ReadEvent(ctx context.Context, eventId UUID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ExportEvents Export the log
+	// ExportEvents Export the log, or a part of it
 	//
-	// Returns the whole log in the order of positions, one JSON object per line, in the form that import accepts, with
-	// `version`, `position` and `recordedAt`. It ends at the log's head at the time of the request. With `Accept:
-	// application/cloudevents+json` each line is a CloudEvent, which import also accepts.
+	// Returns events in the order of positions, one JSON object per line, in the form that import accepts, with `version`,
+	// `position` and `recordedAt`: the whole log, or some categories, types, positions, or a period. It ends at the log's head at
+	// the time of the request. With `Accept: application/cloudevents+json` each line is a CloudEvent, which import also accepts.
 	//
 	// Corresponds with GET /v1/export (the `ExportEvents` operationId).
 	ExportEvents(ctx context.Context, params *ExportEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -5745,11 +5793,11 @@ func (c *Client) ReadEvent(ctx context.Context, eventId UUID, reqEditors ...Requ
 	return c.Client.Do(req)
 }
 
-// ExportEvents Export the log
+// ExportEvents Export the log, or a part of it
 //
-// Returns the whole log in the order of positions, one JSON object per line, in the form that import accepts, with
-// `version`, `position` and `recordedAt`. It ends at the log's head at the time of the request. With `Accept:
-// application/cloudevents+json` each line is a CloudEvent, which import also accepts.
+// Returns events in the order of positions, one JSON object per line, in the form that import accepts, with `version`,
+// `position` and `recordedAt`: the whole log, or some categories, types, positions, or a period. It ends at the log's head at
+// the time of the request. With `Accept: application/cloudevents+json` each line is a CloudEvent, which import also accepts.
 //
 // Corresponds with GET /v1/export (the `ExportEvents` operationId).
 func (c *Client) ExportEvents(ctx context.Context, params *ExportEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9468,6 +9516,30 @@ func NewReadCategoryRequest(server string, category Category, params *ReadCatego
 
 		}
 
+		if params.Since != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "since", *params.Since, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Until != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "until", *params.Until, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if params.Types != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "types", *params.Types, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
@@ -9698,6 +9770,66 @@ func NewExportEventsRequest(server string, params *ExportEventsParams) (*http.Re
 		if params.From != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "from", *params.From, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.To != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "to", *params.To, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Categories != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "categories", *params.Categories, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Types != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "types", *params.Types, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Since != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "since", *params.Since, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Until != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "until", *params.Until, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -12731,6 +12863,30 @@ func NewReadAllRequest(server string, params *ReadAllParams) (*http.Request, err
 
 		}
 
+		if params.Since != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "since", *params.Since, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Until != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "until", *params.Until, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if params.Categories != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "categories", *params.Categories, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
@@ -12831,6 +12987,30 @@ func NewReadStreamRequest(server string, streamId StreamId, params *ReadStreamPa
 		if params.Direction != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "direction", *params.Direction, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Since != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "since", *params.Since, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Until != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "until", *params.Until, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -16156,11 +16336,11 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/events/{eventId} (the `ReadEvent` operationId).
 	ReadEventWithResponse(ctx context.Context, eventId UUID, reqEditors ...RequestEditorFn) (*ReadEventResponse, error)
 
-	// ExportEventsWithResponse Export the log
+	// ExportEventsWithResponse Export the log, or a part of it
 	//
-	// Returns the whole log in the order of positions, one JSON object per line, in the form that import accepts, with
-	// `version`, `position` and `recordedAt`. It ends at the log's head at the time of the request. With `Accept:
-	// application/cloudevents+json` each line is a CloudEvent, which import also accepts.
+	// Returns events in the order of positions, one JSON object per line, in the form that import accepts, with `version`,
+	// `position` and `recordedAt`: the whole log, or some categories, types, positions, or a period. It ends at the log's head at
+	// the time of the request. With `Accept: application/cloudevents+json` each line is a CloudEvent, which import also accepts.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -25878,11 +26058,11 @@ func (c *ClientWithResponses) ReadEventWithResponse(ctx context.Context, eventId
 	return ParseReadEventResponse(rsp)
 }
 
-// ExportEventsWithResponse Export the log
+// ExportEventsWithResponse Export the log, or a part of it
 //
-// Returns the whole log in the order of positions, one JSON object per line, in the form that import accepts, with
-// `version`, `position` and `recordedAt`. It ends at the log's head at the time of the request. With `Accept:
-// application/cloudevents+json` each line is a CloudEvent, which import also accepts.
+// Returns events in the order of positions, one JSON object per line, in the form that import accepts, with `version`,
+// `position` and `recordedAt`: the whole log, or some categories, types, positions, or a period. It ends at the log's head at
+// the time of the request. With `Accept: application/cloudevents+json` each line is a CloudEvent, which import also accepts.
 //
 // Returns a wrapper object for the known response body format(s).
 //

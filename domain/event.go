@@ -170,7 +170,7 @@ const (
 // LogQuery says which events of a tenant's log to read.
 type LogQuery struct {
 	From       int64     // the first position to read, inclusive; 0: the log's end where the direction starts
-	To         int64     // forward only: the last position to read, inclusive; 0: the head
+	To         int64     // the last position to read, inclusive; 0: the log's end in the direction
 	Limit      int       // at most this many events; at least 1
 	MaxBytes   int       // stop after the event that exceeds this many bytes of data and metadata; 0: no limit
 	Direction  Direction // by position
@@ -196,7 +196,7 @@ type ByStreamQuery struct {
 // StreamQuery says which events of a stream to read.
 type StreamQuery struct {
 	From      int64 // the first version to read, inclusive; 0: the stream's end where the direction starts
-	To        int64 // forward only: the last version to read, inclusive; 0: the newest
+	To        int64 // the last version to read, inclusive; 0: the stream's end in the direction
 	Limit     int   // at most this many events; at least 1
 	MaxBytes  int   // as in LogQuery
 	Direction Direction

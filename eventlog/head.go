@@ -80,6 +80,19 @@ func (s *Log) PositionAt(ctx context.Context, tenant domain.TenantID, at time.Ti
 	return s.number(ctx, tenant, &positionAt, pg.TenantParam(tenant), pg.TimeParam(at))
 }
 
+// PositionBefore returns the last position that was recorded before the given time; 0 if there is none.
+func (s *Log) PositionBefore(ctx context.Context, tenant domain.TenantID, at time.Time) (int64, error) {
+	return s.PositionAt(ctx, tenant, justBefore(at))
+}
+
+// justBefore returns the last moment before at when an event can have been recorded. The log counts in microseconds.
+func justBefore(at time.Time) time.Time {
+	if whole := at.Truncate(time.Microsecond); !whole.Equal(at) {
+		return whole
+	}
+	return at.Add(-time.Microsecond)
+}
+
 // VersionAt returns the version that the stream had at the given time, by the recorded times of its events; 0 if it had
 // none.
 func (s *Log) VersionAt(ctx context.Context, tenant domain.TenantID, stream string, at time.Time) (int64, error) {

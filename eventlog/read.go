@@ -337,7 +337,7 @@ func first(from int64, direction domain.Direction) int64 {
 // last returns where a query stops.
 func last(to int64, direction domain.Direction) int64 {
 	if direction == domain.Backward {
-		return 1
+		return max(1, to)
 	}
 	if to == 0 {
 		return math.MaxInt64

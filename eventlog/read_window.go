@@ -48,7 +48,7 @@ func (s *Log) openWindow(ctx context.Context, tenant domain.TenantID, q domain.L
 	w := &window{log: s, tenant: tenant, q: q, from: q.From, end: q.To, width: max(leastWindow, int64(q.Limit)), listed: len(q.Categories) > 0}
 	backward := q.Direction == domain.Backward
 	if backward {
-		w.end = 1
+		w.end = max(1, q.To)
 	}
 	if q.To == 0 && !backward || q.From == 0 && backward {
 		var head int64
@@ -56,7 +56,7 @@ func (s *Log) openWindow(ctx context.Context, tenant domain.TenantID, q domain.L
 			return nil, err
 		}
 		if backward {
-			w.from = max(1, head)
+			w.from = max(w.end, head)
 		} else {
 			w.end = max(q.From, head)
 		}

@@ -1579,6 +1579,12 @@ type QueryRequest struct {
 	// Before Only events before this position.
 	Before int64 `json:"before,omitempty"`
 
+	// Since Only events recorded at or after this time.
+	Since *Time `json:"since,omitempty"`
+
+	// Until Only events recorded before this time.
+	Until *Time `json:"until,omitempty"`
+
 	// Direction Default forward.
 	Direction QueryRequestDirection `json:"direction,omitempty"`
 
@@ -2574,6 +2580,9 @@ type AcceptLoss = bool
 // AttemptNumber defines model for attemptNumber.
 type AttemptNumber = int
 
+// Categories defines model for categories.
+type Categories = []string
+
 // Category defines model for category.
 type Category = string
 
@@ -2661,6 +2670,9 @@ type RebuildId = UUID
 // Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type SecretId = UUID
 
+// Since defines model for since.
+type Since = Time
+
 // StreamId defines model for streamId.
 type StreamId = string
 
@@ -2680,6 +2692,9 @@ type Traceparent = string
 
 // Types defines model for types.
 type Types = []string
+
+// Until defines model for until.
+type Until = Time
 
 // WebhookName defines model for webhookName.
 type WebhookName = string

@@ -295,11 +295,11 @@ func (d *bodyReader) readTime() (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	return parseTime(text)
+	return ParseTime(text)
 }
 
-// parseTime parses an RFC 3339 time.
-func parseTime(text string) (time.Time, error) {
+// ParseTime parses an RFC 3339 time.
+func ParseTime(text string) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
 		return at, domain.Errorf(domain.CodeInvalidRequest, "", "%q is not a time such as 2026-03-01T09:30:00Z", domain.Clip(text, 40))

@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"strconv"
+	"time"
 
 	"github.com/manifold-es/manifold/domain"
 )
@@ -12,7 +13,7 @@ var (
 	conditionFields = []string{"failIfEventsMatch", "after"} // the first is required
 	queryFields     = []string{"items"}
 	itemFields      = []string{"types", "tags"}
-	readFields      = []string{"query", "after", "before", "direction", "count"} // the first is required
+	readFields      = []string{"query", "after", "before", "direction", "count", "since", "until"} // the first is required
 )
 
 // maxPosition is the highest position that a request may name.
@@ -116,10 +117,16 @@ func (d *bodyReader) readPosition() (int64, error) {
 	return position, nil
 }
 
-// DecodeQuery decodes the body of a read by query. Limit is 0 if the body has no count.
-func DecodeQuery(text []byte) (domain.MatchQuery, error) {
+// ReadQuery is the body of a read by query. Limit is 0 if the body has no count.
+type ReadQuery struct {
+	domain.MatchQuery
+	Since, Until time.Time // only events recorded in this period, its end excluded; zero: no limit
+}
+
+// DecodeQuery decodes the body of a read by query.
+func DecodeQuery(text []byte) (ReadQuery, error) {
 	d := bodyReader{text: text, scan: domain.NewJSONScanner(text)}
-	var q domain.MatchQuery
+	var q ReadQuery
 	given, at, err := d.readObject(readFields, func(name string) (err error) {
 		switch name {
 		case "query":
@@ -130,6 +137,10 @@ func DecodeQuery(text []byte) (domain.MatchQuery, error) {
 			if q.Before, err = d.readPosition(); err == nil && q.Before == 0 {
 				err = domain.Errorf(domain.CodeInvalidRequest, "", "no event is before position 0; leave it out to read up to the head")
 			}
+		case "since":
+			q.Since, err = d.readTime()
+		case "until":
+			q.Until, err = d.readTime()
 		case "direction":
 			var direction string
 			if direction, err = d.readString(""); err == nil && direction != "forward" && direction != "backward" {

@@ -20,12 +20,16 @@ import (
 func exportCommand() *cobra.Command {
 	to := &connection{}
 	var file, compress string
-	var from int64
+	var part eventPeriod
+	var first, last int64
+	var categories []string
 	command := &cobra.Command{
 		Use:   "export [FILE|-]",
-		Short: "Export a tenant's whole log",
-		Long: `Export a tenant's whole log in the order of positions, one JSON object a line, for manifold import. The output is standard output or a
-file, which gets its name only when it is complete. A file whose name ends in .gz or .zst is compressed.`,
+		Short: "Export a tenant's log, or a part of it",
+		Long: `Export a tenant's log, or a part of it, in the order of positions, one JSON object a line, for manifold import. The output is
+standard output or a file, which gets its name only when it is complete. A file whose name ends in .gz or .zst is compressed.`,
+		Example: `  manifold export log.ndjson.zst
+  manifold export --categories order,invoice --since 2026-03-01 --until 2026-04-01 march.ndjson.gz`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: to.run(func(ctx context.Context, c *call) error {
 			if len(c.args) == 1 {
@@ -37,16 +41,24 @@ file, which gets its name only when it is complete. A file whose name ends in .g
 			if !c.changed("compress") {
 				compress = compressionOf(file)
 			}
-			if file == "" || file == "-" {
-				return export(ctx, c, c.out, from, compress)
+			params := &client.ExportEventsParams{From: given(first), To: given(last), Categories: givenList(categories), Types: givenList(part.types)}
+			var err error
+			if params.Since, params.Until, err = part.times(); err != nil {
+				return err
 			}
-			return writeFile(file, 0o600, func(out io.Writer) error { return export(ctx, c, out, from, compress) })
+			if file == "" || file == "-" {
+				return export(ctx, c, c.out, params, compress)
+			}
+			return writeFile(file, 0o600, func(out io.Writer) error { return export(ctx, c, out, params, compress) })
 		}),
 	}
 	to.bind(command, "MANIFOLD_KEY")
 	command.Flags().StringVarP(&file, "output", "o", "", "the file to write (default: standard output)")
 	command.Flags().StringVar(&compress, "compress", "", "gzip, zstd or none (default: by the file's name)")
-	command.Flags().Int64Var(&from, "from", 1, "the first position to write")
+	command.Flags().Int64Var(&first, "from", 0, "the first position to write (default: that of the first event)")
+	command.Flags().Int64Var(&last, "to", 0, "the last position to write (default: the log's head)")
+	command.Flags().StringSliceVar(&categories, "categories", nil, "only events of these categories, separated by commas")
+	part.bind(command)
 	return command
 }
 
@@ -70,12 +82,12 @@ func writeFile(file string, mode os.FileMode, write func(out io.Writer) error) e
 	return os.Rename(part.Name(), file)
 }
 
-func export(ctx context.Context, c *call, out io.Writer, from int64, compress string) error {
+func export(ctx context.Context, c *call, out io.Writer, params *client.ExportEventsParams, compress string) error {
 	compressed, err := compressor(out, compress)
 	if err != nil {
 		return err
 	}
-	response, err := c.ExportEvents(ctx, &client.ExportEventsParams{From: &from})
+	response, err := c.ExportEvents(ctx, params)
 	if err != nil {
 		return err
 	}

@@ -169,3 +169,11 @@ func newProgress(total int64, what string, bytes bool) *progressbar.ProgressBar 
 		progressbar.OptionSetWidth(30),
 	)
 }
+
+// givenList is given for a list.
+func givenList[T any](list []T) *[]T {
+	if len(list) == 0 {
+		return nil
+	}
+	return &list
+}

@@ -11,7 +11,7 @@ import "github.com/spf13/cobra"
 func Commands() []*cobra.Command {
 	return []*cobra.Command{
 		tenantCommand(), keyCommand(), projectionCommand(), diffCommand(), applyCommand(), rebuildCommand(), publishCommand(),
-		tailCommand(), groupCommand(), webhookCommand(), lagCommand(), usageCommand(), upcasterCommand(), schemaCommand(), typesCommand(), retentionCommand(),
+		eventsCommand(), tailCommand(), groupCommand(), webhookCommand(), lagCommand(), usageCommand(), upcasterCommand(), schemaCommand(), typesCommand(), retentionCommand(),
 		redactCommand(), importCommand(), exportCommand(), aggregateCommand(), commandCommand(),
 	}
 }

@@ -66,23 +66,32 @@ event is lost or repeated. The command ends if the service refuses the request.`
 	command.Flags().StringSliceVar(&f.types, "types", nil, "only events of these types, separated by commas")
 	queryFlag(command, &f.query, "")
 	command.Flags().StringVar(&f.filter, "filter", "", "an expression of event: only events for which it is true")
-	command.Flags().StringVar(&f.format, "format", "lines", "lines; json: the events as the service sends them, one a line; pretty: over several lines")
-	command.Flags().Bool("json", false, "the same as --format json")
+	formatFlags(command, &f.format)
 	command.Flags().Int64Var(&f.count, "count", 0, "end after this number of events")
 	command.Flags().BoolVar(&f.untilCaughtUp, "until-caught-up", false, "end after all events that exist so far")
-	exclusiveFlags(command, "json", "format")
 	return command
 }
 
 func (f *tailFlags) check(c *call) error {
-	if c.asJSON {
-		f.format = "json"
-	}
-	switch {
-	case f.format != "lines" && f.format != "json" && f.format != "pretty":
-		return fmt.Errorf("--format %s: expected lines, json or pretty", f.format)
-	case f.count < 0 || f.count == 0 && c.changed("count"):
+	if f.count < 0 || f.count == 0 && c.changed("count") {
 		return errors.New("--count must be at least 1")
+	}
+	return checkFormat(c, &f.format)
+}
+
+// formatFlags adds the flags for the format of events.
+func formatFlags(command *cobra.Command, format *string) {
+	command.Flags().StringVar(format, "format", "lines", "lines; json: the events as the service sends them, one a line; pretty: over several lines")
+	command.Flags().Bool("json", false, "the same as --format json")
+	exclusiveFlags(command, "json", "format")
+}
+
+func checkFormat(c *call, format *string) error {
+	if c.asJSON {
+		*format = "json"
+	}
+	if *format != "lines" && *format != "json" && *format != "pretty" {
+		return fmt.Errorf("--format %s: expected lines, json or pretty", *format)
 	}
 	return nil
 }
@@ -237,11 +246,7 @@ func (t *tail) ask(ctx context.Context) (*http.Response, error) {
 	if t.next > 0 {
 		from = strconv.FormatInt(t.next, 10)
 	}
-	var types *client.Types
-	if len(t.flags.types) > 0 {
-		types = &t.flags.types
-	}
-	query, filter := given(t.flags.query), given(t.flags.filter)
+	types, query, filter := givenList(t.flags.types), given(t.flags.query), given(t.flags.filter)
 	lines := func(_ context.Context, request *http.Request) error {
 		request.Header.Set("Accept", "application/x-ndjson")
 		return nil
@@ -288,21 +293,29 @@ func (t *tail) show(line []byte) (caughtUp bool, err error) {
 	if f.Event == nil {
 		return f.CaughtUp != nil, nil
 	}
-	var event client.Event
-	if err := json.Unmarshal(f.Event, &event); err != nil {
-		return false, fmt.Errorf("unexpected event from the service: %.200q", f.Event)
+	event, err := writeEvent(t.out, t.flags.format, f.Event)
+	if err != nil {
+		return false, err
 	}
 	t.next = event.Position + 1
 	t.events++
-	switch t.flags.format {
-	case "json":
-		_, err = t.out.Write(append(f.Event, '\n'))
-	case "pretty":
-		err = writePretty(t.out, event)
-	default:
-		_, err = fmt.Fprintln(t.out, eventLine(event))
+	return false, nil
+}
+
+// writeEvent writes an event as the service sends it in a format: lines, json or pretty.
+func writeEvent(out io.Writer, format string, raw json.RawMessage) (event client.Event, err error) {
+	if err := json.Unmarshal(raw, &event); err != nil {
+		return event, fmt.Errorf("unexpected event from the service: %.200q", raw)
 	}
-	return false, err
+	switch format {
+	case "json":
+		_, err = out.Write(append(raw, '\n'))
+	case "pretty":
+		err = writePretty(out, event)
+	default:
+		_, err = fmt.Fprintln(out, eventLine(event))
+	}
+	return event, err
 }
 
 // gapLine describes what retention has removed.

@@ -3,7 +3,6 @@ package selection
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/eventlog"
@@ -19,7 +18,7 @@ func ResolveFrom(ctx context.Context, log *eventlog.Log, tenant domain.TenantID,
 	case from.Position > 0:
 		return from.Position, nil
 	case !from.Time.IsZero():
-		before, err := log.PositionAt(ctx, tenant, justBefore(from.Time))
+		before, err := log.PositionBefore(ctx, tenant, from.Time)
 		return before + 1, err
 	case !from.EventID.IsZero():
 		position, err := log.EventPosition(ctx, tenant, from.EventID)
@@ -30,12 +29,4 @@ func ResolveFrom(ctx context.Context, log *eventlog.Log, tenant domain.TenantID,
 	default:
 		return 1, nil
 	}
-}
-
-// justBefore returns the last moment before at when an event can have been recorded. The log counts in microseconds.
-func justBefore(at time.Time) time.Time {
-	if whole := at.Truncate(time.Microsecond); !whole.Equal(at) {
-		return whole
-	}
-	return at.Add(-time.Microsecond)
 }

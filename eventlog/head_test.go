@@ -1,4 +1,4 @@
-package selection
+package eventlog
 
 import (
 	"testing"
@@ -10,7 +10,7 @@ func TestJustBefore(t *testing.T) {
 	at := time.Date(2026, 3, 1, 9, 30, 0, 10_000, time.UTC)
 	for nanoseconds, want := range map[time.Duration]time.Duration{0: -1000, 1: 0, 999: 0, 1000: 0, 1001: 1000} {
 		if got := justBefore(at.Add(nanoseconds)).Sub(at); got != want {
-			t.Errorf("%d ns behind a microsecond, the last moment before is %d; want %d", nanoseconds, got, want)
+			t.Errorf("%d ns after a microsecond, the last moment before is %d; want %d", nanoseconds, got, want)
 		}
 	}
 }
