@@ -60,10 +60,11 @@ func WithReactor(definition reactor.Definition, handler reactor.Handler) Option 
 
 // WithDecider adds a function that decides a command of a category's aggregates: behind the same endpoint as the commands
 // of definitions, with the same guarantees. A tenant's definition of the category must exist, since it gives the state;
-// its own command of that name goes first. See aggregate.Decider.
-func WithDecider(category, command string, decide aggregate.Decider) Option {
+// its own command of that name goes first. See aggregate.Decider, and aggregate.WithBoundary for what it may depend on
+// besides the state.
+func WithDecider(category, command string, decide aggregate.Decider, options ...aggregate.DeciderOption) Option {
 	return func(p *cli.Program) {
-		p.Deciders = append(p.Deciders, service.Decider{Category: category, Command: command, Decide: decide})
+		p.Deciders = append(p.Deciders, service.Decider{Category: category, Command: command, Decide: decide, Options: options})
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -54,12 +55,13 @@ func (d *BoundaryDefinition) bytes() int {
 	return n
 }
 
-// boundary is a compiled BoundaryDefinition with its name. It is immutable.
+// boundary is a compiled BoundaryDefinition with its name, or a boundary of a Decider. It is immutable.
 type boundary struct {
 	name  string
 	where string // its place in the definition
-	fold  *fold
+	fold  *fold  // of a Decider's boundary: without the tenant's upcasters
 	items []boundaryItem
+	query func(Decision) (domain.Query, error) // instead of items, of a Decider's boundary
 }
 
 type boundaryItem struct {
@@ -159,12 +161,11 @@ type bound struct {
 }
 
 // bounds returns the boundaries of a command, with their queries.
-func (f *fold) bounds(meter *expr.Meter, command *Command, in expr.Inputs) ([]bound, error) {
-	program := f.commands[command.Name]
-	bounds := make([]bound, len(program.boundary))
+func (c *command) bounds(meter *expr.Meter, in expr.Inputs) ([]bound, error) {
+	bounds := make([]bound, len(c.boundary))
 	for i := range bounds {
 		b := &bounds[i]
-		b.boundary = &program.boundary[i]
+		b.boundary = &c.boundary[i]
 		for j, item := range b.items {
 			where := fmt.Sprintf("%s.query[%d].tags", b.where, j)
 			tags, err := evalTags(meter, where, item.tags, &in)
@@ -228,7 +229,7 @@ func foldOwn(meter *expr.Meter, bounds []bound, d *decision) error {
 				break
 			}
 			var err error
-			b.after, err = b.fold.next(meter, b.after, &domain.Event{Stream: e.Stream, Type: e.Type, Data: e.Data, Metadata: e.Metadata, Tags: e.Tags})
+			b.after, err = b.fold.nextAll(meter, b.after, []domain.Event{{Stream: e.Stream, Type: e.Type, Data: e.Data, Metadata: e.Metadata, Tags: e.Tags}})
 			if problem, ok := unfolded(domain.Within(b.where, err), e); ok {
 				return problem
 			} else if err != nil {
@@ -241,16 +242,25 @@ func foldOwn(meter *expr.Meter, bounds []bound, d *decision) error {
 
 // bound completes what a command is decided on by its boundaries. newest asks for their states in the log.
 func (s *sending) bound(ctx context.Context, on *known, newest bool) error {
-	if program := on.fold.commands[s.command.Name]; program == nil || len(program.boundary) == 0 {
+	if on.program == nil || len(on.program.boundary) == 0 {
 		return nil
 	}
-	err := s.states.requests.Brief(ctx, s.tenant, commandAdvice, func(ctx context.Context) error {
-		in, err := on.fold.inputs(expr.MeterOf(ctx), &s.command, *on, s.now, s.uuid)
-		if err == nil {
-			on.bounds, err = on.fold.bounds(expr.MeterOf(ctx), &s.command, in)
+	var err error
+	if on.program.inGo != nil {
+		on.bounds, err = s.boundsInGo(on)
+		if rejected, ok := errors.AsType[*Rejection](err); ok {
+			on.reject = rejected
+			return nil
 		}
-		return err
-	})
+	} else {
+		err = s.states.requests.Brief(ctx, s.tenant, commandAdvice, func(ctx context.Context) error {
+			in, err := on.inputs(expr.MeterOf(ctx), &s.command, s.now, s.uuid)
+			if err == nil {
+				on.bounds, err = on.program.bounds(expr.MeterOf(ctx), in)
+			}
+			return err
+		})
+	}
 	if err != nil {
 		return err
 	}
@@ -316,7 +326,7 @@ func (s *States) readBoundary(ctx context.Context, tenant domain.TenantID, b *bo
 	return nil
 }
 
-func (b *bound) foldSlice(meter *expr.Meter, events []domain.Event) (err error) {
+func (b *bound) foldSlice(meter *expr.Meter, events []domain.Event) error {
 	for _, event := range events {
 		if !meter.SpendBytes(len(event.Data) + len(event.Metadata)) {
 			return nil // Work returns the reason
@@ -324,10 +334,12 @@ func (b *bound) foldSlice(meter *expr.Meter, events []domain.Event) (err error) 
 		if event.Gap != nil {
 			return domain.Errorf(domain.CodeFaulted, b.where, "event %d of %s is %s: %s", event.Version, event.Stream, event.Gap.Reason, event.Gap.Message)
 		}
-		if b.state, err = b.fold.next(meter, b.state, &event); err != nil {
-			return domain.Within(b.where, err)
-		}
 	}
+	state, err := b.fold.nextAll(meter, b.state, events)
+	if err != nil {
+		return domain.Within(b.where, err)
+	}
+	b.state = state
 	return nil
 }
 

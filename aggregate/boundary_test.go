@@ -75,12 +75,30 @@ func students(t testing.TB, s *watched, tenant domain.TenantID) (ofCourse map[st
 	return ofCourse, ofStudent
 }
 
-// However many subscribe at once, in two processes, no limit is exceeded, and nobody is rejected without reason.
-func TestBoundaryHoldsUnderRaces(t *testing.T) {
+// inBothForms runs a test with courses whose commands are declared, and with deciders in Go.
+func inBothForms(t *testing.T, processes int, test func(t *testing.T, s *watched, tenant domain.TenantID, all []*Commands)) {
 	t.Parallel()
-	s, _, tenant := begin(t, false)
-	both := []*Commands{process(t, s), process(t, s)}
-	must(t, both[0].states.Put(t.Context(), tenant, courses()))
+	for _, inGo := range []bool{false, true} {
+		t.Run(map[bool]string{false: "declared", true: "in Go"}[inGo], func(t *testing.T) {
+			t.Parallel()
+			s, _, tenant := begin(t, false)
+			definition, all := courses(), make([]*Commands, processes)
+			for i := range all {
+				if all[i] = process(t, s); inGo {
+					registerCourses(t, all[i])
+					definition = withoutCommands("Subscribe", "Rename")
+				}
+			}
+			must(t, all[0].states.Put(t.Context(), tenant, definition))
+			test(t, s, tenant, all)
+		})
+	}
+}
+
+// However many subscribe at once, in two processes, no limit is exceeded, and nobody is rejected without reason.
+func TestBoundaryHoldsUnderRaces(t *testing.T) { inBothForms(t, 2, testBoundaryHoldsUnderRaces) }
+
+func testBoundaryHoldsUnderRaces(t *testing.T, s *watched, tenant domain.TenantID, both []*Commands) {
 	const capacity, atOnce, courseCount, studentCount = 4, 12, 5, 6
 	for course := range courseCount {
 		_, err := send(t, both[0], tenant, Command{Stream: fmt.Sprintf("course-%d", course), Name: "Define", Data: json.RawMessage(fmt.Sprintf(`{"capacity": %d}`, capacity))})
@@ -142,11 +160,10 @@ func TestBoundaryHoldsUnderRaces(t *testing.T) {
 }
 
 // While a process serves a boundary, a command reads nothing, and does not depend on the version of its own stream.
-func TestHotBoundariesAreNotRead(t *testing.T) {
-	t.Parallel()
-	s, _, tenant := begin(t, false)
-	c := process(t, s)
-	must(t, c.states.Put(t.Context(), tenant, courses()))
+func TestHotBoundariesAreNotRead(t *testing.T) { inBothForms(t, 1, testHotBoundariesAreNotRead) }
+
+func testHotBoundariesAreNotRead(t *testing.T, s *watched, tenant domain.TenantID, all []*Commands) {
+	c := all[0]
 	_, err := send(t, c, tenant, Command{Stream: "course-1", Name: "Define", Data: json.RawMessage(`{"capacity": 9}`)})
 	must(t, err)
 	subscribe := func(student, key string) (Outcome, error) {

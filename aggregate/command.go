@@ -33,7 +33,7 @@ type Commands struct {
 	hot     *hotStates
 	locks   streamLocks
 
-	deciders map[deciderKey]Decider
+	deciders map[deciderKey]*command
 }
 
 // NewCommands returns Commands for the definitions of states. observe is called after each command that was decided,
@@ -156,11 +156,13 @@ type sending struct {
 // known is the state that a command is decided on.
 type known struct {
 	fold    *fold
+	program *command // nil: there is no such command
 	version int64
 	state   *expr.Object
 	bounds  []bound
-	newest  bool // it was read for this decision; else it may be old
-	apart   bool // the command does not depend on its stream, whose version and state are unknown here
+	reject  *Rejection // by the query of a Decider's boundary; then bounds are unknown
+	newest  bool       // it was read for this decision; else it may be old
+	apart   bool       // the command does not depend on its stream, whose version and state are unknown here
 }
 
 func (s *sending) send(ctx context.Context) (Outcome, error) {
@@ -192,6 +194,7 @@ func (s *sending) send(ctx context.Context) (Outcome, error) {
 	for newest := s.command.DryRun; ; newest = true {
 		on, err := s.current(ctx, newest)
 		if err == nil {
+			on.program = s.program(on.fold)
 			old := !on.newest
 			if err = s.bound(ctx, &on, newest); err != nil && old && ctx.Err() == nil {
 				continue // the query may depend on the state
@@ -355,15 +358,17 @@ func (s *sending) loadBriefly(ctx context.Context, f *fold) (on known, ok bool, 
 
 // apart reports whether the command depends on its boundary alone, and has nothing to do with its stream.
 func (s *sending) apart(f *fold) bool {
-	program := f.commands[s.command.Name]
+	program := s.program(f)
 	return program != nil && program.apart && s.command.Expected == domain.Any && !s.command.DryRun && !s.together
 }
 
 // decide evaluates the command on a state.
 func (s *sending) decide(ctx context.Context, on known) (d decision, err error) {
 	var inGo *decision
-	if decider := s.deciders[deciderKey{domain.Category(s.command.Stream), s.command.Name}]; decider != nil && on.fold.commands[s.command.Name] == nil {
-		decided, err := s.decideInGo(ctx, decider, on, cmp.Or(on.state, on.fold.initial))
+	if on.reject != nil {
+		inGo = &decision{rejected: on.reject}
+	} else if on.program != nil && on.program.inGo != nil {
+		decided, err := s.decideInGo(ctx, on)
 		if err != nil {
 			return decision{}, err
 		}
@@ -372,61 +377,67 @@ func (s *sending) decide(ctx context.Context, on known) (d decision, err error) 
 	err = s.states.requests.Brief(ctx, s.tenant, commandAdvice, func(ctx context.Context) error {
 		if inGo != nil {
 			d = *inGo
-			return on.fold.complete(expr.MeterOf(ctx), &s.command, on, &d)
+			return on.complete(expr.MeterOf(ctx), &s.command, &d)
 		}
-		d, err = on.fold.decide(expr.MeterOf(ctx), &s.command, on, s.now, s.uuid)
+		d, err = on.decide(expr.MeterOf(ctx), &s.command, s.now, s.uuid)
 		return err
 	})
 	return d, err
 }
 
+// program returns the command of a definition, or else the one that a Decider decides; nil if there is neither.
+func (s *sending) program(f *fold) *command {
+	if program := f.commands[s.command.Name]; program != nil {
+		return program
+	}
+	return s.deciders[deciderKey{domain.Category(s.command.Stream), s.command.Name}]
+}
+
 // decide evaluates a command, and folds its events. The result is meaningless if the meter ended it.
-func (f *fold) decide(meter *expr.Meter, command *Command, on known, now time.Time, uuid string) (d decision, err error) {
-	in, err := f.inputs(meter, command, on, now, uuid)
+func (on *known) decide(meter *expr.Meter, command *Command, now time.Time, uuid string) (d decision, err error) {
+	in, err := on.inputs(meter, command, now, uuid)
 	if err != nil {
 		return decision{}, err
 	}
-	if d, err = f.commands[command.Name].decide(meter, command.Name, command.Stream, in, command.Explain); err != nil {
+	if d, err = on.program.decide(meter, command.Name, command.Stream, in, command.Explain); err != nil {
 		return decision{}, err
 	}
-	err = f.complete(meter, command, on, &d)
+	err = on.complete(meter, command, &d)
 	return d, err
 }
 
 // inputs checks a command's data, and returns the variables of its expressions.
-func (f *fold) inputs(meter *expr.Meter, command *Command, on known, now time.Time, uuid string) (in expr.Inputs, err error) {
-	program := f.commands[command.Name]
-	if program == nil {
-		return expr.Inputs{}, f.noCommand(command)
+func (on *known) inputs(meter *expr.Meter, command *Command, now time.Time, uuid string) (in expr.Inputs, err error) {
+	if on.program == nil {
+		return expr.Inputs{}, on.fold.noCommand(command)
 	}
 	meter.SpendBytes(2*len(command.Data) + 2*len(command.Metadata))
-	in = expr.Inputs{State: cmp.Or(on.state, f.initial), Now: now, ID: domain.Key(command.Stream), UUID: uuid, Boundary: boundaryValues(on.bounds)}
+	in = expr.Inputs{State: cmp.Or(on.state, on.fold.initial), Now: now, ID: domain.Key(command.Stream), UUID: uuid, Boundary: boundaryValues(on.bounds)}
 	if in.Command, err = object("data", command.Data); err != nil {
 		return expr.Inputs{}, err
 	}
 	if in.Metadata, err = object("metadata", command.Metadata); err != nil {
 		return expr.Inputs{}, err
 	}
-	if program.input != nil {
+	if on.program.input != nil {
 		data := command.Data
 		if len(data) == 0 {
 			data = json.RawMessage("{}")
 		}
-		err = program.input.Check(meter, "data", data)
+		err = on.program.input.Check(meter, "data", data)
 	}
 	return in, err
 }
 
 // complete checks a decision, and adds the states after its events.
-func (f *fold) complete(meter *expr.Meter, command *Command, on known, d *decision) (err error) {
-	program := f.commands[command.Name]
-	if err := command.checkStreams(d, program != nil && program.stateless() && command.Expected == domain.Any); err != nil {
+func (on *known) complete(meter *expr.Meter, command *Command, d *decision) (err error) {
+	if err := command.checkStreams(d, on.program.stateless() && command.Expected == domain.Any); err != nil {
 		return err
 	}
 	if err := foldOwn(meter, on.bounds, d); err != nil || on.apart {
 		return err
 	}
-	if err := f.fold(meter, command.Stream, on.version, on.state, d); err != nil || !d.folded {
+	if err := on.fold.fold(meter, command.Stream, on.version, on.state, d); err != nil || !d.folded {
 		return err
 	}
 	meter.SpendBytes(expr.Size(value(d.state)))

@@ -219,6 +219,9 @@ func unfolded(err error, e NewEvent) (*domain.Error, bool) {
 
 // dependsOnAppend reports whether the fold of a type reads what only an append decides.
 func (f *fold) dependsOnAppend(eventType string) bool {
+	if f.inGo != nil {
+		return f.upcasters.Concerns(eventType)
+	}
 	if _, upcast := f.upcast[eventType]; upcast {
 		return true
 	}

@@ -139,8 +139,9 @@ func (d *CommandDefinition) bytes() int {
 	return n
 }
 
-// command is a compiled command. It is immutable.
+// command is a compiled command, or one that a Decider decides. It is immutable.
 type command struct {
+	inGo       Decider        // instead of input, require and emit
 	input      *schema.Schema // nil: any object
 	boundary   []boundary     // by name
 	readsState bool

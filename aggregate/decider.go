@@ -9,25 +9,25 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/expr"
 )
 
 // Decider decides a command in Go instead of by expressions. It returns the events to append, none if there is nothing
 // to do, or a *Rejection as the error. An event without a stream is for the command's. It may be called several times
 // for one command, and by many goroutines at once, so it must depend on the decision alone and have no effects. ctx ends
-// with the request.
+// with the request. With WithBoundary it may depend on events of other streams.
 type Decider func(ctx context.Context, decision Decision) ([]NewEvent, error)
 
 // Decision is what a Decider decides on.
 type Decision struct {
 	Tenant   domain.TenantID
 	Stream   string
-	Version  int64           // of the stream; 0: it has no event yet
-	State    json.RawMessage // by the category's definition: a JSON object
-	Data     json.RawMessage // the command's, a JSON object
-	Metadata json.RawMessage // the request's, a JSON object, or nil
-	Now      time.Time       // of the request
-	UUID     string          // of the request: the same in a repetition with the same key
+	Version  int64                      // of the stream; 0: it has no event yet, or the decider is WithoutState
+	State    json.RawMessage            // by the category's definition: a JSON object; nil if the decider is WithoutState
+	Boundary map[string]json.RawMessage // the values of the decider's boundaries, by name
+	Data     json.RawMessage            // the command's, a JSON object
+	Metadata json.RawMessage            // the request's, a JSON object, or nil
+	Now      time.Time                  // of the request
+	UUID     string                     // of the request: the same in a repetition with the same key
 }
 
 // Error returns the rejection's message, or else its code.
@@ -43,31 +43,32 @@ type deciderKey struct{ category, command string }
 
 // Register makes a Decider decide a command of a category, for all tenants whose definition of the category has no
 // command of that name. It must be called before the first Send.
-func (c *Commands) Register(category, command string, decider Decider) error {
-	if err := errors.Join(domain.CheckCategory("category", category), CheckCommand("command", command)); err != nil {
+func (c *Commands) Register(category, name string, decider Decider, options ...DeciderOption) error {
+	if err := errors.Join(domain.CheckCategory("category", category), CheckCommand("command", name)); err != nil {
 		return err
 	}
 	if c.deciders == nil {
-		c.deciders = make(map[deciderKey]Decider)
+		c.deciders = make(map[deciderKey]*command)
 	}
-	key := deciderKey{category, command}
+	key := deciderKey{category, name}
 	if c.deciders[key] != nil {
-		return fmt.Errorf("the command %s of category %s has two deciders", command, category)
+		return fmt.Errorf("the command %s of category %s has two deciders", name, category)
 	}
-	c.deciders[key] = decider
+	program, err := newDecider(key, decider, options)
+	if err != nil {
+		return fmt.Errorf("the decider of %s of category %s: %w", name, category, err)
+	}
+	c.deciders[key] = program
 	return nil
 }
 
 // decideInGo calls a Decider.
-func (s *sending) decideInGo(ctx context.Context, decider Decider, on known, state *expr.Object) (d decision, err error) {
-	encoded, err := encode(state)
+func (s *sending) decideInGo(ctx context.Context, on known) (d decision, err error) {
+	in, err := s.decisionOn(&on)
 	if err != nil {
-		return decision{}, fmt.Errorf("write the state of %s: %w", s.command.Stream, err)
+		return decision{}, err
 	}
-	events, err := decider(ctx, Decision{
-		Tenant: s.tenant, Stream: s.command.Stream, Version: on.version, State: encoded,
-		Data: s.command.Data, Metadata: s.command.Metadata, Now: s.now, UUID: s.uuid,
-	})
+	events, err := on.program.inGo(ctx, in)
 	if rejected, ok := errors.AsType[*Rejection](err); ok {
 		return decision{rejected: rejected}, nil
 	}

@@ -32,6 +32,8 @@ type fold struct {
 	upcasters *upcasting.Set
 	upcast    map[string]struct{} // the types that upcasters convert
 	commands  map[string]*command
+
+	inGo *goFold // instead of on: the fold of a Decider's boundary
 }
 
 // compile compiles a stored definition. The result is meaningless if the meter ended it.
@@ -69,6 +71,20 @@ func compileFold(meter *expr.Meter, prefix string, definition Definition, upcast
 	}
 	f.on, err = compileAll(meter, prefix+"on.", definition.On, wrong)
 	return f, err
+}
+
+// nextAll returns the state after several events, as next does.
+func (f *fold) nextAll(meter *expr.Meter, state *expr.Object, events []domain.Event) (_ *expr.Object, err error) {
+	if f.inGo != nil {
+		return f.nextInGo(meter, state, events)
+	}
+	for i := range events {
+		event := events[i]
+		if state, err = f.next(meter, state, &event); err != nil {
+			return nil, err
+		}
+	}
+	return state, nil
 }
 
 // next returns the state after an event, which it brings into its newest form. A nil state means that the previous fold

@@ -94,6 +94,9 @@ func (t *Trial) run(ctx context.Context, id string, events []domain.Event, comma
 	}
 	defer end()
 	meter, on, size := expr.MeterOf(ctx), known{fold: t.fold}, 0
+	if command != nil {
+		on.program = t.fold.commands[command.Name]
+	}
 	err = budget.Work(ctx, func() (err error) {
 		size, err = t.foldAll(meter, stream, events, &on, &result)
 		return err
@@ -106,9 +109,9 @@ func (t *Trial) run(ctx context.Context, id string, events []domain.Event, comma
 	}
 	sent := Command{Stream: stream, Name: command.Name, Data: command.Data, Metadata: command.Metadata, DryRun: true, Explain: true, Expected: domain.Any}
 	err = budget.Work(ctx, func() error {
-		in, err := t.fold.inputs(meter, &sent, on, command.Now, command.UUID)
+		in, err := on.inputs(meter, &sent, command.Now, command.UUID)
 		if err == nil {
-			on.bounds, err = t.fold.bounds(meter, &sent, in)
+			on.bounds, err = on.program.bounds(meter, in)
 		}
 		return err
 	})
@@ -119,7 +122,7 @@ func (t *Trial) run(ctx context.Context, id string, events []domain.Event, comma
 		return TrialResult{}, err
 	}
 	err = budget.Work(ctx, func() error {
-		d, err := t.fold.decide(meter, &sent, on, command.Now, command.UUID)
+		d, err := on.decide(meter, &sent, command.Now, command.UUID)
 		if err != nil {
 			return err
 		}

@@ -28,6 +28,7 @@ type Extensions struct {
 type Decider struct {
 	Category, Command string
 	Decide            aggregate.Decider
+	Options           []aggregate.DeciderOption
 }
 
 // Projection is a shared projection whose fold is written in Go.

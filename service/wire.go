@@ -90,7 +90,7 @@ func (p *Process) wire(e Extensions) error {
 	appends := appender{p.schemas.Append, p.states}
 	commands := aggregate.NewCommands(p.states, appends, p.metrics.Decided)
 	for _, decider := range e.Deciders {
-		if err := commands.Register(decider.Category, decider.Command, decider.Decide); err != nil {
+		if err := commands.Register(decider.Category, decider.Command, decider.Decide, decider.Options...); err != nil {
 			return fmt.Errorf("the program's decider of a command: %w", err)
 		}
 	}
