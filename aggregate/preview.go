@@ -52,6 +52,9 @@ func (s *States) Preview(ctx context.Context, tenant domain.TenantID, q PreviewQ
 	if problem, ok := errors.AsType[*domain.Error](err); ok {
 		err = problem.Placed(placeInPreview)
 	}
+	if result.Failure != nil {
+		result.Failure = result.Failure.Placed(placeInPreview)
+	}
 	return result, err
 }
 

@@ -48,7 +48,8 @@ type TrialStep struct {
 type TrialResult struct {
 	Steps   []TrialStep     // one per event, in order; none after the first fault
 	State   json.RawMessage // after all events, or after the last before a fault
-	Outcome *Outcome        // of the command, with its rules; nil without a command, or after a fault
+	Outcome *Outcome        // of the command, with its rules; nil without a command, and after a fault or failure
+	Failure *domain.Error   // why the command cannot be decided: a fault, or a limit that it exceeds
 }
 
 // NewTrial checks and compiles a definition; upcasters may be nil. Errors are those of States.Put.
@@ -70,7 +71,8 @@ func NewTrial(ctx context.Context, definition Definition, upcasters *upcasting.S
 // Run folds the events of the stream with an id, and decides the command (nil: none) on their state. Events of other
 // streams matter to the command's boundary only. Within a request that folds events, it counts against that request's
 // limits. The error is domain.CodeInvalidRequest for too many events, domain.CodeTooLarge for too large ones, or one of
-// Commands.Send for the command; a rejection is an outcome.
+// Commands.Send for the command. A rejection is an outcome; domain.CodeFaulted, domain.CodeTooCostly and
+// domain.CodeTooLarge of the command are a failure.
 func (t *Trial) Run(ctx context.Context, id string, events []domain.Event, command *TrialCommand) (TrialResult, error) {
 	return t.run(ctx, id, events, command, func(ctx context.Context, b *bound) error {
 		return budget.Work(ctx, func() error {
@@ -107,6 +109,24 @@ func (t *Trial) run(ctx context.Context, id string, events []domain.Event, comma
 	if command == nil || len(result.Steps) > 0 && result.Steps[len(result.Steps)-1].Fault != nil {
 		return result, nil
 	}
+	outcome, err := t.decide(ctx, stream, &on, command, size, read)
+	if failure, ok := errors.AsType[*domain.Error](err); ok && slices.Contains(failureCodes, failure.Code) {
+		result.Failure = failure
+		return result, nil
+	}
+	if err != nil {
+		return TrialResult{}, err
+	}
+	result.Outcome = &outcome
+	return result, nil
+}
+
+// failureCodes are the codes of errors that say something of a command, and not of the request.
+var failureCodes = []domain.Code{domain.CodeFaulted, domain.CodeTooCostly, domain.CodeTooLarge}
+
+// decide decides a command on what is known. size is that of the steps before it.
+func (t *Trial) decide(ctx context.Context, stream string, on *known, command *TrialCommand, size int, read func(ctx context.Context, b *bound) error) (outcome Outcome, err error) {
+	meter := expr.MeterOf(ctx)
 	sent := Command{Stream: stream, Name: command.Name, Data: command.Data, Metadata: command.Metadata, DryRun: true, Explain: true, Expected: domain.Any}
 	err = budget.Work(ctx, func() error {
 		in, err := on.inputs(meter, &sent, command.Now, command.UUID)
@@ -119,7 +139,7 @@ func (t *Trial) run(ctx context.Context, id string, events []domain.Event, comma
 		err = read(ctx, &on.bounds[i])
 	}
 	if err != nil {
-		return TrialResult{}, err
+		return Outcome{}, err
 	}
 	err = budget.Work(ctx, func() error {
 		d, err := on.decide(meter, &sent, command.Now, command.UUID)
@@ -129,14 +149,10 @@ func (t *Trial) run(ctx context.Context, id string, events []domain.Event, comma
 		if size+d.bytes+len(d.data) > maxTrialBytes {
 			return domain.Errorf(domain.CodeTooLarge, "given", "the events, their states and the command's outcome exceed %d bytes; use fewer events", maxTrialBytes)
 		}
-		outcome := d.untaken(stream, on.version)
-		result.Outcome = &outcome
+		outcome = d.untaken(stream, on.version)
 		return nil
 	})
-	if err != nil {
-		return TrialResult{}, err
-	}
-	return result, nil
+	return outcome, err
 }
 
 // foldAll folds a stream's events up to the first that cannot be folded. on gets its state and version. size is that of

@@ -42,14 +42,14 @@ func TestTrialsDecideAsTheService(t *testing.T) {
 		logged, err := s.ReadStream(t.Context(), tenant, stream, domain.StreamQuery{From: 1, Limit: 10})
 		must(r, err)
 		got, err := trial.Run(t.Context(), id, logged, &TrialCommand{Name: command.Name, Data: command.Data, Metadata: command.Metadata})
+		if got.Failure != nil {
+			err = got.Failure
+		}
 		if code(err) != code(wantErr) || err != nil && err.Error() != wantErr.Error() {
 			r.Fatalf("the trial gives %v, the service %v", err, wantErr)
 		}
 		if err == nil && !reflect.DeepEqual(*got.Outcome, want) {
 			r.Fatalf("the trial decides %+v, the service %+v", *got.Outcome, want)
-		}
-		if err != nil {
-			return
 		}
 		for _, step := range got.Steps {
 			state, err := c.states.Load(t.Context(), tenant, stream, At{Version: step.Event.Version})
@@ -102,6 +102,15 @@ func TestTrialsAreBounded(t *testing.T) {
 	}
 	if _, err := costly.Run(t.Context(), "1", many, nil); code(err) != domain.CodeTooCostly {
 		t.Errorf("a costly fold gives %v", err)
+	}
+	costly, err = NewTrial(t.Context(), Definition{Category: "account", On: map[string]string{"*": `{'n': 1}`}, Commands: map[string]CommandDefinition{
+		"C": {Emit: []Emission{{Type: "A", Data: `lists.range(900).all(x, lists.range(900).all(y, x + y >= 0))`}}},
+	}}, nil)
+	must(t, err)
+	costly.requests = budget.New(budget.Limits{Steps: 200_000, Time: time.Hour})
+	got, err = costly.Run(t.Context(), "1", many[:3], &TrialCommand{Name: "C"})
+	if err != nil || code(got.Failure) != domain.CodeTooCostly || len(got.Steps) != 3 || string(got.State) != `{"n":1}` || got.Outcome != nil {
+		t.Errorf("a costly command gives %+v, %v", got, err)
 	}
 }
 

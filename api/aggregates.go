@@ -83,6 +83,10 @@ func (s operations) PreviewAggregate(ctx context.Context, caller access.Caller, 
 	if result.Outcome != nil {
 		answer.Outcome = wire.AppendOutcome(nil, *result.Outcome, true)
 	}
+	if result.Failure != nil {
+		part := problem.Part(result.Failure)
+		answer.Problem = &part
+	}
 	return openapi.OK(answer), nil
 }
 
@@ -128,7 +132,7 @@ func aggregatePreview(body openapi.AggregatePreview) (query aggregate.PreviewQue
 
 func aggregatePreviewStep(step aggregate.TrialStep) openapi.AggregatePreviewStep {
 	e := step.Event
-	answer := openapi.AggregatePreviewStep{Event: e.ID.String(), Version: e.Version, Position: e.Position, Type: e.Type, Data: e.Data, State: step.State}
+	answer := openapi.AggregatePreviewStep{Event: e.ID.String(), Stream: e.Stream, Version: e.Version, Position: e.Position, Type: e.Type, Data: e.Data, State: step.State}
 	if step.Fault != nil {
 		answer.Fault = &openapi.StateFault{Where: step.Fault.Where, Message: step.Fault.Message}
 	}

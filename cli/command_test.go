@@ -125,6 +125,23 @@ func TestAggregateCommands(t *testing.T) {
 	shown := run(t, environ, nil, "aggregate", "show", "account")
 	aggregate(0, []string{"put", write("shown.yaml", shown.out)}, "account: nothing to change\n")
 	aggregate(0, []string{"show", "account", "--json"}, `"category":"account"`)
+	events := write("events.json", `[{"type": "Deposited", "data": {"amount": 5}}, {"stream": "account-2", "type": "Deposited", "data": {}}, {"type": "Closed", "data": {}}]`)
+	preview := []string{"preview", account, "--events", events}
+	aggregate(0, preview, `1 Deposited of account-1
+  {"balance":5,"open":true}
+2 Deposited of account-2
+  not of this stream
+3 Closed of account-1
+  {"balance":5,"open":true}
+`)
+	aggregate(0, append(preview, "--command", "Withdraw", "--data", `{"amount": 9}`), "rule 1  FAILS  state.balance >= command.amount\n", "rejected by rule 1: too-much: there are 5\n")
+	aggregate(0, append(preview, "--command", "Deposit", "--data", `{"amount": 9}`, "--json"), `"steps":[{"event":"`, `"outcome":{"outcome":"accepted","stream":"account-1","version":3`)
+	aggregate(1, append(preview, "--command", "Deposit", "--data", `{"amount": "x"}`), "3 Closed of account-1\n", "account.yaml:11: commands.Deposit.emit[0].if: the command cannot be decided: ")
+	aggregate(1, []string{"preview", account, "--events", write("odd.json", `[{"type": "Deposited", "data": {}}]`)},
+		"1 Deposited of account-1\n  cannot be folded: on.Deposited: event 1 of account-1 ", "  before: {\"balance\":0,\"open\":true}\n", "cannot fold every event")
+	aggregate(1, []string{"preview", account, "--stream", "account-9"}, "there is no stream account-9")
+	aggregate(1, []string{"preview", account, "--stream", "account-9", "--events", events}, "exactly one of --stream, --events")
+	aggregate(1, []string{"preview", account, "--events", account}, "expected a JSON list of events")
 	aggregate(1, []string{"put", write("none.yaml", "on: {A: state}\n")}, "none.yaml: it has no category")
 	aggregate(1, []string{"put", write("broken.json", "{\n\"category\": 1,,}")}, "broken.json:2: not JSON")
 	aggregate(1, []string{"put", write("field.yaml", "category: a\non: {A: state}\nonn: {}\n")}, `field.yaml:1: body: unknown field "onn"`)

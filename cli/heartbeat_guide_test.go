@@ -17,7 +17,7 @@ func TestGuideToHeartbeats(t *testing.T) {
 func TestGuideToCommands(t *testing.T) {
 	t.Parallel()
 	needCurl(t, "commands.md")
-	runGuide(t, "commands.md", 14)
+	runGuide(t, "commands.md", 15)
 }
 
 func needCurl(t *testing.T, guide string) {

@@ -182,6 +182,10 @@ func (x *aggregateExamples) run(ctx context.Context, one *aggregateExample) {
 		x.fail(fmt.Sprintf(".given[%d]", n-1), "%w", result.Steps[n-1].Fault)
 		return
 	}
+	if result.Failure != nil {
+		x.fail(".when", "%w", result.Failure)
+		return
+	}
 	if one.State != nil {
 		for _, difference := range folding.Differences(result.State, one.State) {
 			x.fail(".state", "state: %s", difference)

@@ -202,6 +202,9 @@ type AggregatePreviewResult struct {
 
 	// Outcome Of the command, with its rules.
 	Outcome json.RawMessage `json:"outcome,omitempty"`
+
+	// Problem Instead of an outcome: why the command cannot be decided.
+	Problem *Problem `json:"problem,omitempty"`
 }
 
 // AggregatePreviewStep What one event did. There is no step after a fault.
@@ -209,8 +212,9 @@ type AggregatePreviewStep struct {
 	// Event 36 characters, with hyphens.
 	//
 	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
-	Event   UUID  `json:"event"`
-	Version int64 `json:"version"`
+	Event   UUID   `json:"event"`
+	Stream  string `json:"stream"`
+	Version int64  `json:"version"`
 
 	// Position In the log; of given events their number, from 1.
 	Position int64  `json:"position"`
@@ -219,7 +223,7 @@ type AggregatePreviewStep struct {
 	// Data As expressions see it, upcasters applied.
 	Data JSON `json:"data"`
 
-	// State After the event.
+	// State After the event; missing for events of other streams.
 	State json.RawMessage `json:"state,omitempty"`
 
 	// Fault Why an event cannot be folded.
@@ -3734,10 +3738,11 @@ type ClientInterface interface {
 	// PreviewAggregateWithBody Preview an aggregate's definition
 	//
 	// Folds events with a definition that need not be stored, decides a command on the state, and stores nothing. The answer has
-	// the state after each event, and the command's outcome with its rules, as a dry run with `explain` does. Events of the
-	// log need `events:read` for their category, too, and for all categories if the command has a boundary; removed ones are
-	// missing. The answer is 413 if events, states and outcome exceed 8 MiB, or if the command's stream has more than 1,000
-	// events and no `version` is given.
+	// the state after each event, and the command's outcome with its rules, as a dry run with `explain` does. If the command
+	// cannot be decided, because an expression fails or a limit is exceeded, the answer has that problem instead of an
+	// outcome. Events of the log need `events:read` for their category, too, and for all categories if the command has a
+	// boundary; removed ones are missing. The answer is 413 if events and states exceed 8 MiB, or if the command's stream has
+	// more than 1,000 events and no `version` is given.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3747,10 +3752,11 @@ type ClientInterface interface {
 	// PreviewAggregate Preview an aggregate's definition
 	//
 	// Folds events with a definition that need not be stored, decides a command on the state, and stores nothing. The answer has
-	// the state after each event, and the command's outcome with its rules, as a dry run with `explain` does. Events of the
-	// log need `events:read` for their category, too, and for all categories if the command has a boundary; removed ones are
-	// missing. The answer is 413 if events, states and outcome exceed 8 MiB, or if the command's stream has more than 1,000
-	// events and no `version` is given.
+	// the state after each event, and the command's outcome with its rules, as a dry run with `explain` does. If the command
+	// cannot be decided, because an expression fails or a limit is exceeded, the answer has that problem instead of an
+	// outcome. Events of the log need `events:read` for their category, too, and for all categories if the command has a
+	// boundary; removed ones are missing. The answer is 413 if events and states exceed 8 MiB, or if the command's stream has
+	// more than 1,000 events and no `version` is given.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -5441,10 +5447,11 @@ func (c *Client) ListAggregates(ctx context.Context, reqEditors ...RequestEditor
 // PreviewAggregateWithBody Preview an aggregate's definition
 //
 // Folds events with a definition that need not be stored, decides a command on the state, and stores nothing. The answer has
-// the state after each event, and the command's outcome with its rules, as a dry run with `explain` does. Events of the
-// log need `events:read` for their category, too, and for all categories if the command has a boundary; removed ones are
-// missing. The answer is 413 if events, states and outcome exceed 8 MiB, or if the command's stream has more than 1,000
-// events and no `version` is given.
+// the state after each event, and the command's outcome with its rules, as a dry run with `explain` does. If the command
+// cannot be decided, because an expression fails or a limit is exceeded, the answer has that problem instead of an
+// outcome. Events of the log need `events:read` for their category, too, and for all categories if the command has a
+// boundary; removed ones are missing. The answer is 413 if events and states exceed 8 MiB, or if the command's stream has
+// more than 1,000 events and no `version` is given.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5464,10 +5471,11 @@ func (c *Client) PreviewAggregateWithBody(ctx context.Context, contentType strin
 // PreviewAggregate Preview an aggregate's definition
 //
 // Folds events with a definition that need not be stored, decides a command on the state, and stores nothing. The answer has
-// the state after each event, and the command's outcome with its rules, as a dry run with `explain` does. Events of the
-// log need `events:read` for their category, too, and for all categories if the command has a boundary; removed ones are
-// missing. The answer is 413 if events, states and outcome exceed 8 MiB, or if the command's stream has more than 1,000
-// events and no `version` is given.
+// the state after each event, and the command's outcome with its rules, as a dry run with `explain` does. If the command
+// cannot be decided, because an expression fails or a limit is exceeded, the answer has that problem instead of an
+// outcome. Events of the log need `events:read` for their category, too, and for all categories if the command has a
+// boundary; removed ones are missing. The answer is 413 if events and states exceed 8 MiB, or if the command's stream has
+// more than 1,000 events and no `version` is given.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -16140,10 +16148,11 @@ type ClientWithResponsesInterface interface {
 	// PreviewAggregateWithBodyWithResponse Preview an aggregate's definition
 	//
 	// Folds events with a definition that need not be stored, decides a command on the state, and stores nothing. The answer has
-	// the state after each event, and the command's outcome with its rules, as a dry run with `explain` does. Events of the
-	// log need `events:read` for their category, too, and for all categories if the command has a boundary; removed ones are
-	// missing. The answer is 413 if events, states and outcome exceed 8 MiB, or if the command's stream has more than 1,000
-	// events and no `version` is given.
+	// the state after each event, and the command's outcome with its rules, as a dry run with `explain` does. If the command
+	// cannot be decided, because an expression fails or a limit is exceeded, the answer has that problem instead of an
+	// outcome. Events of the log need `events:read` for their category, too, and for all categories if the command has a
+	// boundary; removed ones are missing. The answer is 413 if events and states exceed 8 MiB, or if the command's stream has
+	// more than 1,000 events and no `version` is given.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16153,10 +16162,11 @@ type ClientWithResponsesInterface interface {
 	// PreviewAggregateWithResponse Preview an aggregate's definition
 	//
 	// Folds events with a definition that need not be stored, decides a command on the state, and stores nothing. The answer has
-	// the state after each event, and the command's outcome with its rules, as a dry run with `explain` does. Events of the
-	// log need `events:read` for their category, too, and for all categories if the command has a boundary; removed ones are
-	// missing. The answer is 413 if events, states and outcome exceed 8 MiB, or if the command's stream has more than 1,000
-	// events and no `version` is given.
+	// the state after each event, and the command's outcome with its rules, as a dry run with `explain` does. If the command
+	// cannot be decided, because an expression fails or a limit is exceeded, the answer has that problem instead of an
+	// outcome. Events of the log need `events:read` for their category, too, and for all categories if the command has a
+	// boundary; removed ones are missing. The answer is 413 if events and states exceed 8 MiB, or if the command's stream has
+	// more than 1,000 events and no `version` is given.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -25760,10 +25770,11 @@ func (c *ClientWithResponses) ListAggregatesWithResponse(ctx context.Context, re
 // PreviewAggregateWithBodyWithResponse Preview an aggregate's definition
 //
 // Folds events with a definition that need not be stored, decides a command on the state, and stores nothing. The answer has
-// the state after each event, and the command's outcome with its rules, as a dry run with `explain` does. Events of the
-// log need `events:read` for their category, too, and for all categories if the command has a boundary; removed ones are
-// missing. The answer is 413 if events, states and outcome exceed 8 MiB, or if the command's stream has more than 1,000
-// events and no `version` is given.
+// the state after each event, and the command's outcome with its rules, as a dry run with `explain` does. If the command
+// cannot be decided, because an expression fails or a limit is exceeded, the answer has that problem instead of an
+// outcome. Events of the log need `events:read` for their category, too, and for all categories if the command has a
+// boundary; removed ones are missing. The answer is 413 if events and states exceed 8 MiB, or if the command's stream has
+// more than 1,000 events and no `version` is given.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25779,10 +25790,11 @@ func (c *ClientWithResponses) PreviewAggregateWithBodyWithResponse(ctx context.C
 // PreviewAggregateWithResponse Preview an aggregate's definition
 //
 // Folds events with a definition that need not be stored, decides a command on the state, and stores nothing. The answer has
-// the state after each event, and the command's outcome with its rules, as a dry run with `explain` does. Events of the
-// log need `events:read` for their category, too, and for all categories if the command has a boundary; removed ones are
-// missing. The answer is 413 if events, states and outcome exceed 8 MiB, or if the command's stream has more than 1,000
-// events and no `version` is given.
+// the state after each event, and the command's outcome with its rules, as a dry run with `explain` does. If the command
+// cannot be decided, because an expression fails or a limit is exceeded, the answer has that problem instead of an
+// outcome. Events of the log need `events:read` for their category, too, and for all categories if the command has a
+// boundary; removed ones are missing. The answer is 413 if events and states exceed 8 MiB, or if the command's stream has
+// more than 1,000 events and no `version` is given.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

@@ -141,6 +141,9 @@ type AggregatePreviewResult struct {
 
 	// Outcome Of the command, with its rules.
 	Outcome json.RawMessage `json:"outcome,omitempty"`
+
+	// Problem Instead of an outcome: why the command cannot be decided.
+	Problem *Problem `json:"problem,omitempty"`
 }
 
 // AggregatePreviewStep What one event did. There is no step after a fault.
@@ -148,8 +151,9 @@ type AggregatePreviewStep struct {
 	// Event 36 characters, with hyphens.
 	//
 	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
-	Event   UUID  `json:"event"`
-	Version int64 `json:"version"`
+	Event   UUID   `json:"event"`
+	Stream  string `json:"stream"`
+	Version int64  `json:"version"`
 
 	// Position In the log; of given events their number, from 1.
 	Position int64  `json:"position"`
@@ -158,7 +162,7 @@ type AggregatePreviewStep struct {
 	// Data As expressions see it, upcasters applied.
 	Data JSON `json:"data"`
 
-	// State After the event.
+	// State After the event; missing for events of other streams.
 	State json.RawMessage `json:"state,omitempty"`
 
 	// Fault Why an event cannot be folded.

@@ -128,11 +128,17 @@ func Of(err error) (_ *domain.Error, fault bool) {
 
 // Body builds the body of an error response.
 func Body(e *domain.Error, request *http.Request, requestID string) openapi.Problem {
-	kind := KindOf(e.Code)
-	traceparent := request.Header.Get("Traceparent")
-	if len(traceparent) > 64 {
-		traceparent = ""
+	body := Part(e)
+	body.RequestId = requestID
+	if traceparent := request.Header.Get("Traceparent"); len(traceparent) <= 64 {
+		body.Traceparent = traceparent
 	}
+	return body
+}
+
+// Part builds the description of an error within a successful response.
+func Part(e *domain.Error) openapi.Problem {
+	kind := KindOf(e.Code)
 	var violations []openapi.Violation
 	for _, v := range e.Violations {
 		violations = append(violations, openapi.Violation{Where: v.Where, Pointer: v.Pointer, Rule: v.Rule, Message: v.Message, Fix: v.Fix})
@@ -141,7 +147,6 @@ func Body(e *domain.Error, request *http.Request, requestID string) openapi.Prob
 		Violations: violations,
 		Type:       "/docs/errors#" + string(kind.Code), Title: kind.Title, Status: kind.Status, Code: string(kind.Code),
 		Detail: e.Message, Where: e.Where, CurrentVersion: e.CurrentVersion, Stream: e.Stream, Reason: e.Reason, FailedCondition: failedCondition(e.FailedCondition),
-		RequestId: requestID, Traceparent: traceparent,
 	}
 }
 

@@ -28,7 +28,7 @@ func aggregateCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 	}
 	to.bind(command, "MANIFOLD_KEY")
-	command.AddCommand(aggregatePut(to), aggregateList(to), aggregateShow(to),
+	command.AddCommand(aggregatePut(to), aggregateList(to), aggregateShow(to), aggregatePreview(to),
 		removal(to, "delete CATEGORY", "Delete a definition with its snapshots", "the definition, its commands and snapshots",
 			func(service *client.Client, ctx context.Context, name string, editors ...client.RequestEditorFn) (*http.Response, error) {
 				return service.DeleteAggregate(ctx, name, editors...)

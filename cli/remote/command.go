@@ -14,9 +14,9 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/manifold-es/manifold/client"
-	"github.com/manifold-es/manifold/projection/folding"
 )
 
 func commandCommand() *cobra.Command {
@@ -92,10 +92,7 @@ key needs projections:write instead of commands:send.`,
 			if c.asJSON {
 				return c.out.json(outcome)
 			}
-			for _, rule := range outcome.Rules {
-				printRule(c.out, rule)
-			}
-			printDecision(c.out, outcome, true)
+			printExplained(c.out, outcome)
 			return nil
 		}),
 	})
@@ -121,11 +118,16 @@ func (f *commandFlags) bind(command *cobra.Command) *cobra.Command {
 		return nil
 	}
 	flags := command.Flags()
-	flags.StringVar(&f.data, "data", "{}", "the command's data, a JSON object; - is standard input, @FILE a file")
-	flags.StringVar(&f.metadata, "metadata", "", "a JSON object, for the metadata of each event")
+	f.bindBody(flags)
 	flags.StringVar(&f.key, "key", "", "commands with the same key, stream and name have one outcome")
 	flags.StringVar(&f.expected, "expected-version", "", "the version that the stream must have: a number, none or exists")
 	return withJSON("the outcome", command)
+}
+
+// bindBody adds the flags for data and metadata.
+func (f *commandFlags) bindBody(flags *pflag.FlagSet) {
+	flags.StringVar(&f.data, "data", "{}", "the command's data, a JSON object; - is standard input, @FILE a file")
+	flags.StringVar(&f.metadata, "metadata", "", "a JSON object, for the metadata of each event")
 }
 
 // send sends the command of the arguments and flags. A rejection is an error unless it is a dry run.
@@ -160,31 +162,20 @@ func (f *commandFlags) body(c *call) (body map[string]any, err error) {
 
 // preview explains the command by the definition in a file.
 func (f *commandFlags) preview(ctx context.Context, c *call, path string) (outcome client.CommandOutcome, err error) {
-	file, err := folding.ReadAggregate(path)
-	if err != nil {
-		return outcome, err
-	}
 	command, err := f.body(c)
 	if err != nil {
 		return outcome, err
 	}
 	command["name"] = c.args[1]
-	text, err := json.Marshal(map[string]any{"definition": file.JSON, "stream": c.args[0], "command": command})
-	if err != nil {
-		return outcome, err
-	}
-	result, err := read[client.AggregatePreviewResult](c.PreviewAggregateWithBody(ctx, "application/json", bytes.NewReader(text)))
-	if refused, ok := errors.AsType[*refused](err); ok {
-		if place, ok := strings.CutPrefix(refused.Where, "definition."); ok {
-			refused.Where = place
-			err = &folding.FileError{Path: file.Path, Line: file.Line(place), Err: refused}
-		}
-	}
+	result, file, err := previewAggregate(ctx, c, path, map[string]any{"stream": c.args[0], "command": command})
 	if err != nil {
 		return outcome, err
 	}
 	if n := len(result.Steps); n > 0 && result.Steps[n-1].Fault != nil {
 		return outcome, fmt.Errorf("%s: %s", result.Steps[n-1].Fault.Where, result.Steps[n-1].Fault.Message)
+	}
+	if result.Problem != nil {
+		return outcome, inDefinition(file, problemError(*result.Problem))
 	}
 	return outcome, json.Unmarshal(result.Outcome, &outcome)
 }
@@ -204,6 +195,14 @@ func readJSON(flag, value string, stdin io.Reader) (text json.RawMessage, err er
 		return nil, fmt.Errorf(`%s: it is not JSON; expected an object such as {"price": 12.5}`, flag)
 	}
 	return text, nil
+}
+
+// printExplained prints the rules and the outcome of a command that appends nothing.
+func printExplained(out *output, outcome client.CommandOutcome) {
+	for _, rule := range outcome.Rules {
+		printRule(out, rule)
+	}
+	printDecision(out, outcome, true)
 }
 
 // printRule prints a rule with the values that it reads.
