@@ -90,6 +90,7 @@ var answerRoom = map[string]int64{
 	"listProjectionVersions": 8 << 20,
 	"listAggregates":         4 << 20,
 	"listUpcasters":          4 << 20,
+	"listSchemas":            8 << 20,
 	"checkSchema":            16 << 20,
 	"getProjectionState":     2 << 20,
 	"listWebhookAttempts":    4 << 20,

@@ -10,20 +10,38 @@ import (
 	"github.com/manifold-es/manifold/schema"
 )
 
-func (s operations) ListSchemas(ctx context.Context, caller access.Caller, _ openapi.ListSchemasRequest) (*openapi.Response, error) {
-	types, rules, err := s.config.Schemas.List(ctx, caller.Tenant)
+func (s operations) ListSchemas(ctx context.Context, caller access.Caller, request openapi.ListSchemasRequest) (*openapi.Response, error) {
+	texts := value(request.Params.Texts)
+	var all schema.Contents
+	var err error
+	if texts != "" {
+		all, err = s.config.Schemas.Contents(ctx, caller.Tenant)
+	} else {
+		all.Types, all.Rules, err = s.config.Schemas.List(ctx, caller.Tenant)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return openapi.OK(openapi.SchemaList{
-		Schemas: convert(types, func(of schema.Type) openapi.SchemaSummary {
+		Schemas: convert(all.Types, func(of schema.Type) openapi.SchemaSummary {
 			newest := of.Newest()
-			return openapi.SchemaSummary{
+			answer := openapi.SchemaSummary{
 				Type: of.Name, Version: newest.Number, Compatibility: string(of.Compatibility), By: newest.By, CreatedAt: openapi.At(newest.CreatedAt),
 			}
+			switch texts {
+			case "newest":
+				answer.Texts = []openapi.SchemaText{schemaText(newest)}
+			case "all":
+				answer.Texts = convert(of.Versions, schemaText)
+			}
+			return answer
 		}),
-		Rules: convert(rules, schemaRuleAnswer),
+		Rules: convert(all.Rules, schemaRuleAnswer),
 	}), nil
+}
+
+func schemaText(v schema.Version) openapi.SchemaText {
+	return openapi.SchemaText{Version: v.Number, Schema: v.Schema}
 }
 
 func (s operations) PutSchemaRule(ctx context.Context, caller access.Caller, request openapi.PutSchemaRuleRequest) (*openapi.Response, error) {

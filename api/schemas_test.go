@@ -215,3 +215,24 @@ func TestSchemasAreEnforced(t *testing.T) {
 	a.post(schemaPath+"/check", object{"source": object{"last": 1, "from": 1}}).wantProblem(400, domain.CodeInvalidRequest, "source")
 	(&actor{w, w.keyOf(a.tenantID, "projections:write"), a.tenantID}).post(schemaPath+"/check", object{"source": object{"last": 1}}).want(403)
 }
+
+func TestListOfSchemasWithTexts(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	a.send("PUT", "/v1/schemas/A", object{"schema": object{"type": "integer"}}).want(201)
+	a.send("PUT", "/v1/schemas/B", object{"schema": object{"const": "<&>"}}).want(201)
+	a.send("PUT", "/v1/schemas/B", object{"schema": object{}}).want(201)
+	texts := func(query string) (all list) {
+		t.Helper()
+		for _, of := range a.get("/v1/schemas" + query).want(200).at("schemas").(list) {
+			all = append(all, of.(object)["texts"])
+		}
+		return all
+	}
+	newest := object{"version": 2, "schema": object{}}
+	integer := list{object{"version": 1, "schema": object{"type": "integer"}}}
+	equal(t, "without texts", texts(""), list{nil, nil})
+	equal(t, "the newest", texts("?texts=newest"), list{integer, list{newest}})
+	equal(t, "all", texts("?texts=all"), list{integer, list{object{"version": 1, "schema": object{"const": "<&>"}}, newest}})
+	a.get("/v1/schemas?texts=some").wantProblem(400, domain.CodeInvalidRequest, "query texts")
+}

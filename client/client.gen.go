@@ -1915,6 +1915,17 @@ type SchemaSummary struct {
 	Compatibility SchemaCompatibility `json:"compatibility"`
 	By            string              `json:"by"`
 	CreatedAt     time.Time           `json:"createdAt"`
+
+	// Texts With `texts`: the versions, the oldest first.
+	Texts []SchemaText `json:"texts,omitempty"`
+}
+
+// SchemaText defines model for SchemaText.
+type SchemaText struct {
+	Version int64 `json:"version"`
+
+	// Schema Any JSON value.
+	Schema JSON `json:"schema"`
 }
 
 // SchemaVersion defines model for SchemaVersion.
@@ -3018,6 +3029,12 @@ type PublishParams struct {
 	// Traceparent W3C's trace context. It is kept as `traceparent` in the metadata of events whose metadata is an object without one,
 	// or missing. What is no traceparent is passed over.
 	Traceparent *Traceparent `json:"traceparent,omitempty"`
+}
+
+// ListSchemasParams defines parameters for ListSchemas.
+type ListSchemasParams struct {
+	// Texts Also answer the schemas: `newest` or `all` versions of each type, together at most 2 MiB.
+	Texts *string `form:"texts,omitempty" json:"texts,omitempty"`
 }
 
 // SnapDocumentParams defines parameters for SnapDocument.
@@ -4475,7 +4492,7 @@ type ClientInterface interface {
 	// ListSchemas List event types with schemas, and the rules of categories
 	//
 	// Corresponds with GET /v1/schemas (the `ListSchemas` operationId).
-	ListSchemas(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+	ListSchemas(ctx context.Context, params *ListSchemasParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DeleteSchema Remove an event type's schema with all its versions
 	//
@@ -6944,8 +6961,8 @@ func (c *Client) PutSchemaRule(ctx context.Context, category Category, body PutS
 // ListSchemas List event types with schemas, and the rules of categories
 //
 // Corresponds with GET /v1/schemas (the `ListSchemas` operationId).
-func (c *Client) ListSchemas(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewListSchemasRequest(c.Server)
+func (c *Client) ListSchemas(ctx context.Context, params *ListSchemasParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListSchemasRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -12285,7 +12302,7 @@ func NewPutSchemaRuleRequestWithBody(server string, category Category, contentTy
 }
 
 // NewListSchemasRequest constructs an http.Request for the ListSchemas method
-func NewListSchemasRequest(server string) (*http.Request, error) {
+func NewListSchemasRequest(server string, params *ListSchemasParams) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -12301,6 +12318,33 @@ func NewListSchemasRequest(server string) (*http.Request, error) {
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Texts != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "texts", *params.Texts, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -16965,7 +17009,7 @@ type ClientWithResponsesInterface interface {
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/schemas (the `ListSchemas` operationId).
-	ListSchemasWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListSchemasResponse, error)
+	ListSchemasWithResponse(ctx context.Context, params *ListSchemasParams, reqEditors ...RequestEditorFn) (*ListSchemasResponse, error)
 
 	// DeleteSchemaWithResponse Remove an event type's schema with all its versions
 	//
@@ -27043,8 +27087,8 @@ func (c *ClientWithResponses) PutSchemaRuleWithResponse(ctx context.Context, cat
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /v1/schemas (the `ListSchemas` operationId).
-func (c *ClientWithResponses) ListSchemasWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListSchemasResponse, error) {
-	rsp, err := c.ListSchemas(ctx, reqEditors...)
+func (c *ClientWithResponses) ListSchemasWithResponse(ctx context.Context, params *ListSchemasParams, reqEditors ...RequestEditorFn) (*ListSchemasResponse, error) {
+	rsp, err := c.ListSchemas(ctx, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}

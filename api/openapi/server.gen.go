@@ -1934,6 +1934,17 @@ type SchemaSummary struct {
 	Compatibility SchemaCompatibility `json:"compatibility"`
 	By            string              `json:"by"`
 	CreatedAt     Time                `json:"createdAt"`
+
+	// Texts With `texts`: the versions, the oldest first.
+	Texts []SchemaText `json:"texts,omitempty"`
+}
+
+// SchemaText defines model for SchemaText.
+type SchemaText struct {
+	Version int64 `json:"version"`
+
+	// Schema Any JSON value.
+	Schema JSON `json:"schema"`
 }
 
 // SchemaVersion defines model for SchemaVersion.
@@ -2911,6 +2922,12 @@ type WithdrawSkipParams struct {
 	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
 }
 
+// ListSchemasParams defines parameters for ListSchemas.
+type ListSchemasParams struct {
+	// Texts Also answer the schemas: `newest` or `all` versions of each type, together at most 2 MiB.
+	Texts *string `form:"texts,omitempty" json:"texts,omitempty"`
+}
+
 // TakeSnapshotParams defines parameters for TakeSnapshot.
 type TakeSnapshotParams struct {
 	// AcceptLoss Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
@@ -3886,6 +3903,7 @@ type PutSchemaRuleRequest struct {
 
 // ListSchemasRequest is the decoded request of an operation.
 type ListSchemasRequest struct {
+	Params ListSchemasParams
 }
 
 // DeleteSchemaRequest is the decoded request of an operation.
@@ -5154,6 +5172,10 @@ func decodePutSchemaRule(ctx echo.Context) (request PutSchemaRuleRequest, err er
 }
 
 func decodeListSchemas(ctx echo.Context) (request ListSchemasRequest, err error) {
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "texts", ctx.QueryParams(), &request.Params.Texts, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return request, invalidParameter("texts", err)
+	}
 	return request, err
 }
 

@@ -244,7 +244,7 @@ func schemaList(to *connection) *cobra.Command {
 		Short: "List the types with their newest versions",
 		Args:  cobra.NoArgs,
 	}, func(ctx context.Context, c *call) iter.Seq2[client.SchemaSummary, error] {
-		return pages(func(*string) (*http.Response, error) { return c.ListSchemas(ctx) },
+		return pages(func(*string) (*http.Response, error) { return c.ListSchemas(ctx, nil) },
 			func(answer client.SchemaList) []client.SchemaSummary { return answer.Schemas })
 	}, table[client.SchemaSummary]{
 		header: "TYPE\tVERSION\tCOMPATIBILITY\tBY",
@@ -263,7 +263,7 @@ func schemaRule(to *connection) *cobra.Command {
 		Short: "List the rules",
 		Args:  cobra.NoArgs,
 	}, func(ctx context.Context, c *call) iter.Seq2[client.SchemaRule, error] {
-		return pages(func(*string) (*http.Response, error) { return c.ListSchemas(ctx) },
+		return pages(func(*string) (*http.Response, error) { return c.ListSchemas(ctx, nil) },
 			func(answer client.SchemaList) []client.SchemaRule { return answer.Rules })
 	}, table[client.SchemaRule]{
 		header: "CATEGORY\tMODE\tUNKNOWN TYPES\tBY",

@@ -2,7 +2,6 @@ package remote
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 
@@ -65,21 +64,17 @@ complete. It changes only if the schemas do.`,
 
 // readTypes reads the tenant's schemas, in the order of their types.
 func readTypes(ctx context.Context, c *call, all bool) (types []codegen.Type, err error) {
-	list, err := read[client.SchemaList](c.ListSchemas(ctx))
+	texts := "newest"
+	if all {
+		texts = "all"
+	}
+	list, err := read[client.SchemaList](c.ListSchemas(ctx, &client.ListSchemasParams{Texts: given(texts)}))
 	if err != nil {
 		return nil, err
 	}
 	for _, of := range list.Schemas {
-		first := of.Version
-		if all {
-			first = 1
-		}
-		for version := first; version <= of.Version; version++ {
-			text, err := read[json.RawMessage](c.GetSchemaVersion(ctx, of.Type, version))
-			if err != nil {
-				return nil, err
-			}
-			types = append(types, codegen.Type{Name: of.Type, Version: version, Schema: text})
+		for _, text := range of.Texts {
+			types = append(types, codegen.Type{Name: of.Type, Version: text.Version, Schema: text.Schema})
 		}
 	}
 	return types, nil
