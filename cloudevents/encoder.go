@@ -15,6 +15,10 @@ import (
 
 // Encoder writes events of the log as CloudEvents. The zero value is ready to use. It is for one goroutine.
 type Encoder struct {
+	// DataSchema returns the dataschema of an event that came without one, a URI; empty: none. It is not called for events
+	// whose data is missing, or is not what the log keeps as data. Nil: there is none.
+	DataSchema func(event *domain.Event) string
+
 	recordedAt time.Time // shared by the events of one commit
 	recorded   []byte
 }
@@ -24,6 +28,7 @@ func (e *Encoder) Append(b []byte, event *domain.Event) []byte {
 	preserved, trace, rest := split(event.Metadata)
 	if preserved != nil {
 		if original, ok := restore(preserved, event); ok {
+			e.addDataSchema(&original, event)
 			return e.appendPlace(original.append(b), event, original.has(ExtensionTrace), trace, rest)
 		}
 		trace, rest = nil, event.Metadata
@@ -42,8 +47,27 @@ func (e *Encoder) Append(b []byte, event *domain.Event) []byte {
 		at = event.RecordedAt
 	}
 	b = domain.AppendTime(b, at)
-	b = append(b, `","datacontenttype":"application/json","data":`...)
+	b = append(b, `","datacontenttype":"application/json"`...)
+	if uri := e.dataSchema(event); uri != "" {
+		b = domain.AppendText(append(b, `,"dataschema":`...), uri)
+	}
+	b = append(b, `,"data":`...)
 	return e.appendPlace(append(b, event.Data...), event, false, trace, rest)
+}
+
+// dataSchema returns the dataschema of an event that is about to go out without one; empty: none.
+func (e *Encoder) dataSchema(event *domain.Event) string {
+	if e.DataSchema == nil || event.Gap != nil {
+		return ""
+	}
+	return e.DataSchema(event)
+}
+
+// addDataSchema adds the dataschema to an event that came as a CloudEvent without one.
+func (e *Encoder) addDataSchema(original *Event, event *domain.Event) {
+	if original.DataSchema == "" && (original.form == jsonData || original.form == jsonBytes) {
+		original.DataSchema = e.dataSchema(event)
+	}
 }
 
 // appendPlace appends Manifold's own extensions, and closes the object.
@@ -136,6 +160,7 @@ func (e *Encoder) Binary(event *domain.Event, attribute func(name, value string)
 			Time: domain.FormatTime(at), DataContentType: jsonType, data: event.Data,
 		}
 	}
+	e.addDataSchema(&original, event)
 	original.attributes(attribute)
 	attribute(ExtensionID, event.ID.String())
 	attribute(ExtensionStream, event.Stream)

@@ -43,6 +43,7 @@ type Config struct {
 	TLS              TLS                          `yaml:"tls" envPrefix:"TLS_"`
 	Admin            Admin                        `yaml:"admin" envPrefix:"ADMIN_"`
 	Proxies          Proxies                      `yaml:"proxies" envPrefix:"PROXIES_"`
+	PublicURL        string                       `yaml:"publicUrl" env:"PUBLIC_URL"` // under which others reach the API: https://host; empty: unknown
 	Role             Role                         `yaml:"role" env:"ROLE"`
 	Database         Database                     `yaml:"database" envPrefix:"DATABASE_"`
 	Databases        map[string]DocumentsDatabase `yaml:"databases" env:"DATABASES"` // by their names in definitions
@@ -186,6 +187,9 @@ func (c *Config) Check() error {
 		wrong = append(wrong, fmt.Errorf("%s: %s", setting, fmt.Sprintf(format, args...)))
 	}
 	c.checkListeners(refuse)
+	if err := checkPublicURL(c.PublicURL); err != nil {
+		refuse("publicUrl", "%s", err)
+	}
 	if !slices.Contains([]Role{RoleAll, RoleWeb, RoleWorker}, c.Role) {
 		refuse("role", "%q is not a role; write all, web or worker", string(c.Role))
 	}
@@ -305,6 +309,24 @@ func (c *Config) Check() error {
 	}
 	slices.SortFunc(wrong, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(wrong...)
+}
+
+// checkPublicURL returns an error unless text is empty or an address to which paths can be appended.
+func checkPublicURL(text string) error {
+	if text == "" {
+		return nil
+	}
+	parsed, err := url.Parse(text)
+	// The error of url.Parse repeats the URL, which may contain a password.
+	switch {
+	case err != nil || parsed.Scheme != "https" && parsed.Scheme != "http" || parsed.Host == "":
+		return errors.New("it is not a URL such as https://events.example.com")
+	case parsed.User != nil || strings.ContainsAny(text, "?#"):
+		return errors.New("it has a user, a query or a fragment; remove it")
+	case strings.HasSuffix(text, "/"):
+		return errors.New("it ends with a slash; remove it")
+	}
+	return nil
 }
 
 func checkURL(text string, schemes ...string) error {

@@ -52,6 +52,7 @@ func TestFileEnvironmentAndSecrets(t *testing.T) {
 	keys := write(t, "keys", "new-operator-key\nold-operator-key\n")
 	file := write(t, "manifold.yaml", `
 listen: 127.0.0.1:9000
+publicUrl: https://events.example.com/manifold
 role: worker
 database:
   url: postgres://db:5432/manifold?sslmode=require
@@ -79,6 +80,7 @@ rebuildKeep: 0s
 	}
 	want := config.Default()
 	want.Listen, want.Role, want.Projections = ":1", config.RoleWorker, []string{"a", "b"}
+	want.PublicURL = "https://events.example.com/manifold"
 	want.Database.URL, want.Database.MaxConns = "postgres://db:5432/manifold?sslmode=require", 40
 	want.Database.Distributed = config.DistributedTrue
 	want.Database.App = config.Login{User: "someone", Password: "p:w/d@", PasswordFile: secret}
@@ -155,6 +157,10 @@ func TestRefusals(t *testing.T) {
 		"proxies":          {"proxies: {trusted: [proxy.example]}", nil, `proxies.trusted: "proxy.example" is neither an address nor a network`},
 		"anybody's word":   {"proxies: {protocol: true}", nil, "proxies.protocol: it needs proxies.trusted"},
 		"proxies' header":  {"proxies: {header: X-Real-IP}", nil, `proxies.header: "X-Real-IP" is not supported`},
+		"public address":   {"publicUrl: events.example.com", nil, "publicUrl: it is not a URL such as https://events.example.com"},
+		"public scheme":    {"publicUrl: 'ftp://events.example.com'", nil, "publicUrl: it is not a URL"},
+		"public query":     {"publicUrl: 'https://events.example.com?a=b'", nil, "publicUrl: it has a user, a query or a fragment"},
+		"public slash":     {"publicUrl: 'https://events.example.com/'", nil, "publicUrl: it ends with a slash"},
 		"one address":      {"limits: {addressConnections: 0}", nil, "limits.addressConnections: 0 is too low"},
 		"kind":             {"role: {a: b}", nil, "role"},
 		"not yaml":         {"role: [", nil, "role"},

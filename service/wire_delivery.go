@@ -8,6 +8,7 @@ import (
 	"github.com/manifold-es/manifold/delivery/tail"
 	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/schema"
 )
 
 // wireSubscriptions creates the parts that deliver events to followers and through groups.
@@ -34,7 +35,7 @@ func (p *Process) wireWebhooks() error {
 	}
 	p.webhooks = webhook.New(webhook.Config{
 		Store: p.store.WebhookTables, Events: p.store.Log, Groups: p.groups, Projections: p.catalog, Owns: p.members.Owns, Allow: allowed, AllowHTTP: p.config.Webhooks.AllowHTTP,
-		Version: Version(), Log: p.log,
+		Version: Version(), Log: p.log, DataSchema: schema.VersionURI(p.config.PublicURL),
 		Observer: webhook.Observer{
 			Attempted: func(outcome webhook.Outcome, took time.Duration) {
 				p.metrics.WebhookAttempted(string(outcome), took)

@@ -18,6 +18,7 @@ import (
 	"github.com/manifold-es/manifold/delivery/egress/kafka"
 	"github.com/manifold-es/manifold/delivery/egress/nats"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/schema"
 )
 
 // wireEgress creates the egresses, which publish events to message brokers. The process starts even if a broker does
@@ -67,7 +68,7 @@ func (p *Process) newEgress(name string, of config.Egress) (*egress.Egress, erro
 		Name: name, Remove: of.Remove, Tenants: of.TenantIDs(), Start: place.Start, From: place.Time,
 		Selection: domain.Selection{Categories: of.Categories, Types: of.Types, Query: of.Query.Items, Filter: of.Filter},
 		Groups:    p.groups, Births: p.store.GroupTables, Active: p.activeTenant, Owns: p.members.Owns, Log: p.log,
-		Label: egressLabel + p.id.String(), Died: p.egressDied,
+		Label: egressLabel + p.id.String(), Died: p.egressDied, DataSchema: schema.VersionURI(p.config.PublicURL),
 		Observer: egress.Observer{
 			Published: func(messages int, delay time.Duration) { p.metrics.EgressPublished(name, messages, delay) },
 			Refused:   func(messages int) { p.metrics.EgressRefused(name, messages) },

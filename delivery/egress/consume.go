@@ -20,7 +20,7 @@ func (e *Egress) consume(ctx context.Context, tenant domain.TenantID) (again tim
 		e.noteWaiting(tenant, time.Now())
 		return again, nil
 	}
-	h := holder{e: e, tenant: tenant}
+	h := holder{e: e, tenant: tenant, encoder: cloudevents.Encoder{DataSchema: e.config.DataSchema}}
 	defer func() {
 		if !h.published || ctx.Err() != nil {
 			e.gate.release()

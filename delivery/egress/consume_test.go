@@ -24,6 +24,7 @@ func TestEventsAreMessages(t *testing.T) {
 	config := of(s)
 	config.Selection = domain.Selection{Categories: []string{"order"}, Filter: "event.data.total > 5"}
 	config.Topic = "{tenant}/{category}/{key}/{type}"
+	config.DataSchema = func(event *domain.Event) string { return "schema:" + event.Type }
 	b.Start(t, config)
 	b.AppendData(t, tenant, `{"total": 3}`, "order-3")
 	b.AppendData(t, tenant, `{"total": 6}`, "order-3")
@@ -39,7 +40,7 @@ func TestEventsAreMessages(t *testing.T) {
 	if first.Key != tenant.String()+"/order-1" || first.ContentType != "application/json" || string(first.Data) != `{"total": 7}` {
 		t.Errorf("it is %+v, with the data %s", first, first.Data)
 	}
-	for name, want := range map[string]string{"specversion": "1.0", "type": "OrderPlaced", "subject": "1", "source": "/categories/order", "manifoldtenant": tenant.String()} {
+	for name, want := range map[string]string{"specversion": "1.0", "type": "OrderPlaced", "subject": "1", "source": "/categories/order", "dataschema": "schema:OrderPlaced", "manifoldtenant": tenant.String()} {
 		if got := attribute(&first, name); got != want {
 			t.Errorf("its %s is %q; want %q", name, got, want)
 		}

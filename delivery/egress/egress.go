@@ -33,8 +33,10 @@ type Config struct {
 	// Active reports whether a tenant may have a group. Nil means that every tenant may.
 	Active func(ctx context.Context, tenant domain.TenantID) (bool, error)
 	// Owns reports whether this process publishes a tenant's events. Only State uses it. Nil means all tenants.
-	Owns  func(domain.TenantID) bool
-	Label string // of the members of its groups; identifies the process
+	Owns func(domain.TenantID) bool
+	// DataSchema returns the dataschema of events: see cloudevents.Encoder. Nil: none.
+	DataSchema func(event *domain.Event) string
+	Label      string // of the members of its groups; identifies the process
 	// Died reports whether the process with a label has died. Then what its members have in flight is redelivered at
 	// once. If Died is nil, such members are removed like any silent member.
 	Died     func(label string) bool

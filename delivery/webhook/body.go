@@ -15,13 +15,14 @@ const standardType = "application/json"
 // extensionDocument is the CloudEvents extension that holds the event's document as JSON text.
 const extensionDocument = "manifolddocument"
 
-// newMessage encodes an event in a format. document is the document that the event belongs to if the webhook's source
+// newMessage encodes an event in the webhook's format. document is the document that the event belongs to if the webhook's source
 // is a projection, and otherwise nil.
-func newMessage(format Format, event *domain.Event, document *projection.EventDocument) message {
+func (w *Webhooks) newMessage(format Format, event *domain.Event, document *projection.EventDocument) message {
 	m := message{id: event.ID.String(), contentType: standardType}
 	if format == FormatCloudEvents {
 		m.contentType = cloudevents.StructuredType
-		m.body = new(cloudevents.Encoder).Append(make([]byte, 0, 512+len(event.Data)+len(event.Metadata)), event)
+		encoder := cloudevents.Encoder{DataSchema: w.config.DataSchema}
+		m.body = encoder.Append(make([]byte, 0, 512+len(event.Data)+len(event.Metadata)), event)
 		if document != nil {
 			m.body = append(m.body[:len(m.body)-1], `,"`+extensionDocument+`":`...)
 			m.body = append(domain.AppendText(m.body, string(appendDocument(nil, document))), '}')

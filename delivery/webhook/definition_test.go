@@ -175,7 +175,7 @@ func TestEventsArriveAsCloudEvents(t *testing.T) {
 		if err := json.Unmarshal(r.body, &got); err != nil {
 			t.Fatalf("%v: %s", err, r.body)
 		}
-		if r.header.Get("Content-Type") != cloudevents.StructuredType || got["id"] != want.ID.String() || r.id() != want.ID.String() || got["type"] != "Placed" || got["specversion"] != "1.0" {
+		if r.header.Get("Content-Type") != cloudevents.StructuredType || got["id"] != want.ID.String() || r.id() != want.ID.String() || got["type"] != "Placed" || got["specversion"] != "1.0" || got["dataschema"] != "schema:Placed" {
 			t.Errorf("%v: %s", r.header, r.body)
 		}
 		if text, ok := got["manifolddocument"].(string); ok {

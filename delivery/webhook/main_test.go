@@ -70,7 +70,8 @@ func start(t testing.TB, db pgtest.DB, o options) *process {
 	runner := projection.NewRunner(projection.RunnerConfig{Store: projection.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables}, Drivers: byName, Progress: progress, Poll: 100 * time.Millisecond, Log: quiet})
 	p.groups = group.New(group.Config{Store: s.GroupTables, Events: s.Log, Log: quiet, Changed: func(tenant domain.TenantID, _ string) { p.dispatcher.Notice(tenant) }})
 	config := webhook.Config{
-		Store: s.WebhookTables, Events: s.Log, Groups: p.groups, Projections: p.catalog, AllowHTTP: true, Version: "test", Log: quiet, Observer: o.observer,
+		DataSchema: func(event *domain.Event) string { return "schema:" + event.Type },
+		Store:      s.WebhookTables, Events: s.Log, Groups: p.groups, Projections: p.catalog, AllowHTTP: true, Version: "test", Log: quiet, Observer: o.observer,
 	}
 	if !o.inward {
 		config.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}

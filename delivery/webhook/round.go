@@ -121,7 +121,7 @@ func (r *round) prepare(ctx context.Context, deliveries []domain.Delivery) ([]*j
 		case duplicate[i]:
 			r.report(result{delivery: d, began: time.Now(), answer: answer{outcome: OutcomeDuplicate}})
 		default:
-			j := &job{delivery: *d, message: newMessage(c.webhook.Format, &d.Event, document)}
+			j := &job{delivery: *d, message: c.webhooks.newMessage(c.webhook.Format, &d.Event, document)}
 			j.delivery.Event.Data, j.delivery.Event.Metadata = nil, nil // the message contains them
 			c.webhooks.held.Add(int64(len(j.message.body)))
 			jobs = append(jobs, j)

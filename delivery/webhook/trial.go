@@ -29,7 +29,7 @@ func (w *Webhooks) Test(ctx context.Context, tenant domain.TenantID, name string
 	if webhook.Projection != "" {
 		document = &projection.EventDocument{ID: "test"}
 	}
-	answer := w.sender.send(ctx, webhook.URL, webhook.Timeout, webhook.Secrets, newMessage(webhook.Format, &event, document))
+	answer := w.sender.send(ctx, webhook.URL, webhook.Timeout, webhook.Secrets, w.newMessage(webhook.Format, &event, document))
 	if ctx.Err() != nil {
 		return Attempt{}, context.Cause(ctx)
 	}

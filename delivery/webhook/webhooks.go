@@ -28,8 +28,10 @@ type Config struct {
 	AllowHTTP   bool                       // allows unencrypted http URLs
 	Bytes       int                        // of messages in memory, about; above it one per webhook; 0: DefaultBytes
 	Version     string                     // of the program, sent to receivers
-	Log         *slog.Logger               // nil: none
-	Observer    Observer
+	// DataSchema returns the dataschema of events in the format CloudEvents: see cloudevents.Encoder. Nil: none.
+	DataSchema func(event *domain.Event) string
+	Log        *slog.Logger // nil: none
+	Observer   Observer
 }
 
 // DefaultBytes is the default of Config.Bytes.
