@@ -104,7 +104,11 @@ func TestGeneratedGoDecodesData(t *testing.T) {
 		"utm-source": "x", "utm_source": "y", "gift": {"to": "Eve", "card": {"text": ""}}, "odd": {"a,b": "c"}
 	}`
 	compiler := jsonschema.NewCompiler()
-	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(goldenTypes(t)[1].Schema))
+	schemaText, err := os.ReadFile("testdata/OrderPlaced.2.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(schemaText))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,6 +273,27 @@ func TestGoTypesOfAnExtendedDefinitionAreFinite(t *testing.T) {
 	}`)}})
 	if want := "type TreeNodeChild struct {\n\tID    int64          `json:\"id\"`\n\tChild *TreeNodeChild `json:\"child\"`\n\tX     bool           `json:\"x\"`\n}"; !strings.Contains(string(goCode), want) {
 		t.Errorf("it is\n%s", goCode)
+	}
+}
+
+// TypeScript's compiler refuses an unnamed optional element that contains the tuple's own type in another tuple or list.
+func TestElementsOfRecursiveTuplesHaveNames(t *testing.T) {
+	t.Parallel()
+	const own, end = `{"$ref": "#"}`, `, "items": false}`
+	inner := `{"prefixItems": [` + own + `]` + end
+	for tuple, want := range map[string]string{
+		`{"prefixItems": [` + inner + `]` + end:                                       "[item1?: [X?]]",
+		`{"prefixItems": [` + inner + `], "minItems": 1` + end:                        "[[X?]]",
+		`{"prefixItems": [` + own + `, ` + inner + `]` + end:                          "[X?, [X?]?]",
+		`{"prefixItems": [` + inner + `], "items": ` + own + `}`:                      "[[X?]?, ...X[]]",
+		`{"prefixItems": [{}], "items": {"items": ` + own + `}}`:                      "[item1?: unknown, ...rest: X[][]]",
+		`{"prefixItems": [{"items": {"properties": {"a": ` + own + `}}}]` + end:       "[{\n      a?: X;\n    }[]?]",
+		`{"prefixItems": [{"items": {"type": "string"}}], "items": {"type": "null"}}`: "[string[]?, ...null[]]",
+	} {
+		typeScript, _ := generateBoth(t, []codegen.Type{{Name: "X", Version: 1, Schema: []byte(`{"anyOf": [{"type": "string"}, ` + tuple + `]}`)}})
+		if !strings.Contains(string(typeScript), want) {
+			t.Errorf("%s gives no %s:\n%s", tuple, want, typeScript)
+		}
 	}
 }
 

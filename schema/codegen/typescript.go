@@ -79,7 +79,7 @@ func writeDeclaration(out *bytes.Buffer, d *definition, intro string) {
 		intro += "\n\n"
 	}
 	writeDoc(out, "", intro+s.doc, s.deprecated)
-	if s.kind == object && len(s.fields) > 0 {
+	if s.isInterface() {
 		fmt.Fprintf(out, "export interface %s %s\n", d.name, typeScriptOf(s, ""))
 		return
 	}
@@ -189,18 +189,67 @@ func alternatives(texts []string, indent string) string {
 
 func typeScriptTuple(s *shape, indent string) string {
 	texts := make([]string, 0, len(s.parts)+1)
+	named := needsNames(s)
 	for i, part := range s.parts {
-		of := typeScriptElement(part, indent)
+		of, optional := typeScriptElement(part, indent), ""
 		if i >= s.least {
-			of += "?"
+			optional = "?"
+		}
+		if named {
+			of = "item" + strconv.Itoa(i+1) + optional + ": " + of
+		} else {
+			of += optional
 		}
 		texts = append(texts, of)
 	}
 	if s.rest.kind != nothing {
-		texts = append(texts, "..."+typeScriptElement(s.rest, indent)+"[]")
+		rest := typeScriptElement(s.rest, indent) + "[]"
+		if named {
+			rest = "rest: " + rest
+		}
+		texts = append(texts, "..."+rest)
 	}
 	return "[" + strings.Join(texts, ", ") + "]"
 }
+
+// needsNames reports whether the elements of a tuple must have names. The compiler resolves an array or a tuple within an
+// optional element or a rest at once, and refuses a type that contains itself there. It resolves it later if the element
+// has a name, or if an element is itself a type that may contain the tuple. In the latter case, a named rest would be
+// refused.
+func needsNames(s *shape) bool {
+	if isAlias(s.rest) || slices.ContainsFunc(s.parts, isAlias) {
+		return false
+	}
+	return mentionsAlias(s.rest) || slices.ContainsFunc(s.parts[min(s.least, len(s.parts)):], mentionsAlias)
+}
+
+// isAlias reports whether a type, or an alternative of it, is the name of a type other than an interface.
+func isAlias(s *shape) bool {
+	switch s.kind {
+	case reference:
+		return !s.to.shape.isInterface()
+	case union, intersection:
+		return slices.ContainsFunc(s.parts, isAlias)
+	}
+	return false
+}
+
+// mentionsAlias reports whether isAlias holds for a type, or for an element in it.
+func mentionsAlias(s *shape) bool {
+	switch s.kind {
+	case array:
+		return mentionsAlias(s.rest)
+	case tuple:
+		return mentionsAlias(s.rest) || slices.ContainsFunc(s.parts, mentionsAlias)
+	case union, intersection:
+		return slices.ContainsFunc(s.parts, mentionsAlias)
+	}
+	return isAlias(s)
+}
+
+// isInterface reports whether a definition of this shape is an interface. The properties of an interface, and of any
+// object, may contain it.
+func (s *shape) isInterface() bool { return s.kind == object && len(s.fields) > 0 }
 
 func typeScriptObject(s *shape, indent string) string {
 	rest := s.rest

@@ -6,8 +6,12 @@ export function read(event: EventOf): string {
       return event.data.payment.kind === "card" ? event.data.payment.last4 : event.data.customer.name;
     case "com.example.order-noted":
       return event.data ?? "";
+    case "Nested":
+      return typeof event.data === "string" ? event.data : "";
   }
 }
+
+export const nested: Events["Nested"][] = ["a", [[[["b"]]]], ["c", ["d", [["e"]]]]];
 
 const old: EventVersions["OrderPlaced"][1] = { customer: "c-1" };
 export const placed: Events["OrderPlaced"] = {

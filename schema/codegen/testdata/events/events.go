@@ -9,9 +9,17 @@ import (
 
 // The event types.
 const (
+	TypeNested               = "Nested"
 	TypeOrderPlaced          = "OrderPlaced"
 	TypeComExampleOrderNoted = "com.example.order-noted"
 )
+
+// Data of Nested, version 1.
+//
+// A text, or lists of lists that end in texts.
+//
+// One of string, []json.RawMessage (A list with a type for each place: []json.RawMessage (A list with a type for each place: Nested)), []json.RawMessage (A list with a type for each place: string), []json.RawMessage (A list with a type for each place: []json.RawMessage (A list with a type for each place: Nested)).
+type Nested = json.RawMessage
 
 // Data of OrderPlaced, version 1.
 type OrderPlacedV1 struct {
