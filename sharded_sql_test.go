@@ -24,6 +24,8 @@ var acrossTenants = map[string]string{
 	"members.Announce":                       "divides all tenants between the processes",
 	"delivery/webhook.WebhookTenants":        "finds the tenants to serve",
 	"retention.RetentionDue":                 "finds the policies to run",
+	"schema.RetagsDue":                       "finds the types whose events to retag",
+	"schema.RetaggedTenants":                 "finds the tenants whose upcasters to compare",
 	"projection/registry.Faults":             "a shared projection's faults of all tenants",
 	"projection/registry.InlineBuilds":       "a shared projection's builds of all tenants",
 	"projection/registry.StrayInlineBuilds":  "repairs all tenants' builds",

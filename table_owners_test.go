@@ -16,7 +16,7 @@ import (
 // after the owner. Erasure empties every table, by name.
 var tableOwners = map[string][]string{
 	"aggregates": {"aggregate"}, "snapshots": {"aggregate"}, "command_outcomes": {"aggregate"},
-	"schema_sets": {"schema"}, "schema_types": {"schema"}, "schema_versions": {"schema"}, "schema_rules": {"schema"},
+	"schema_sets": {"schema"}, "schema_types": {"schema"}, "schema_versions": {"schema"}, "schema_rules": {"schema"}, "schema_retags": {"schema"},
 	"events": {"eventlog", "retention"}, "event_tags": {"eventlog", "retention"}, "tagged_events": {"eventlog", "retention"},
 	// A change of inline builds increments the log's revision of them, and an append ends builds that it cannot fold into.
 	"logs": {"eventlog", "projection/registry"}, "tenant_builds": {"projection/registry", "eventlog"},

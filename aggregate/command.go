@@ -15,6 +15,7 @@ import (
 	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/schema"
 )
 
 // Appender appends events. Commands append through the same one as all other requests.
@@ -374,13 +375,43 @@ func (s *sending) decide(ctx context.Context, on known) (d decision, err error) 
 		}
 		inGo = &decided
 	}
-	err = s.states.requests.Brief(ctx, s.tenant, commandAdvice, func(ctx context.Context) error {
-		if inGo != nil {
-			d = *inGo
-			return on.complete(expr.MeterOf(ctx), &s.command, &d)
+	tagged, err := s.states.tagger(ctx, s.tenant)
+	if err != nil {
+		return decision{}, err
+	}
+	brief := func(do func(meter *expr.Meter) error) error {
+		return s.states.requests.Brief(ctx, s.tenant, commandAdvice, func(ctx context.Context) error { return do(expr.MeterOf(ctx)) })
+	}
+	if tagged == nil {
+		err = brief(func(meter *expr.Meter) error {
+			if inGo != nil {
+				d = *inGo
+				return on.complete(meter, &s.command, &d)
+			}
+			d, err = on.decide(meter, &s.command, s.now, s.uuid)
+			return err
+		})
+		return d, err
+	}
+	if inGo != nil {
+		d = *inGo
+	} else {
+		err = brief(func(meter *expr.Meter) error {
+			d, err = on.emit(meter, &s.command, s.now, s.uuid)
+			return err
+		})
+		if err != nil {
+			return decision{}, err
 		}
-		d, err = on.decide(expr.MeterOf(ctx), &s.command, s.now, s.uuid)
-		return err
+	}
+	// Which events a boundary matches, and what they mean, may depend on derived tags.
+	if err := s.deriveTags(ctx, tagged, on, &d); err != nil {
+		return decision{}, err
+	}
+	emitted := d
+	err = brief(func(meter *expr.Meter) error {
+		d = emitted
+		return on.complete(meter, &s.command, &d)
 	})
 	return d, err
 }
@@ -393,17 +424,41 @@ func (s *sending) program(f *fold) *command {
 	return s.deciders[deciderKey{domain.Category(s.command.Stream), s.command.Name}]
 }
 
+// deriveTags adds the tags that the schemas of the events' types derive.
+func (s *sending) deriveTags(ctx context.Context, tagged schema.Tagger, on known, d *decision) error {
+	if len(d.events) == 0 {
+		return nil
+	}
+	request, err := tagged(ctx, d.request(s.command.Stream, on, s.eventID))
+	if err != nil {
+		return ofEvents(err)
+	}
+	n := 0
+	for _, stream := range request.Streams {
+		for _, event := range stream.Events {
+			d.events[n].Tags, d.events[n].Derived = event.Tags, event.Derived
+			n++
+		}
+	}
+	return nil
+}
+
 // decide evaluates a command, and folds its events. The result is meaningless if the meter ended it.
 func (on *known) decide(meter *expr.Meter, command *Command, now time.Time, uuid string) (d decision, err error) {
-	in, err := on.inputs(meter, command, now, uuid)
-	if err != nil {
-		return decision{}, err
-	}
-	if d, err = on.program.decide(meter, command.Name, command.Stream, in, command.Explain); err != nil {
+	if d, err = on.emit(meter, command, now, uuid); err != nil {
 		return decision{}, err
 	}
 	err = on.complete(meter, command, &d)
 	return d, err
+}
+
+// emit evaluates a command. The result is meaningless if the meter ended it.
+func (on *known) emit(meter *expr.Meter, command *Command, now time.Time, uuid string) (d decision, err error) {
+	in, err := on.inputs(meter, command, now, uuid)
+	if err != nil {
+		return decision{}, err
+	}
+	return on.program.decide(meter, command.Name, command.Stream, in, command.Explain)
 }
 
 // inputs checks a command's data, and returns the variables of its expressions.

@@ -30,6 +30,7 @@ type NewEvent struct {
 	Data     json.RawMessage
 	Metadata json.RawMessage // nil: none
 	Tags     []string        // valid, sorted, each once
+	Derived  []string        // those of Tags that the schema of the type derives
 }
 
 // Rejection says why a command was rejected.
@@ -170,7 +171,7 @@ func (d *decision) request(stream string, on known, identify func(n int) domain.
 		expected = domain.Any
 	}
 	for n, e := range d.events {
-		event := domain.NewEvent{ID: identify(n), Type: e.Type, Data: e.Data, Metadata: e.Metadata, Tags: e.Tags}
+		event := domain.NewEvent{ID: identify(n), Type: e.Type, Data: e.Data, Metadata: e.Metadata, Tags: e.Tags, Derived: e.Derived}
 		if last := len(request.Streams) - 1; last >= 0 && request.Streams[last].Stream == e.Stream {
 			request.Streams[last].Events = append(request.Streams[last].Events, event)
 			continue

@@ -11,6 +11,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/schema"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
@@ -19,11 +20,14 @@ type Config struct {
 	Store     *Postgres
 	Events    *eventlog.Log
 	Upcasters *upcasting.Upcasters // nil: events are folded as they are in the log
-	Requests  *budget.Requests     // what Load and TakeSnapshot may cost; nil: the defaults of budget.New
-	Log       *slog.Logger
-	Workers   int           // snapshots taken at the same time; 0: 2
-	Waiting   int           // streams that may wait for a snapshot, others are left to the sweep; 0: 10,000
-	Sweep     time.Duration // interval between two sweeps; 0: a day
+	// Tagger returns what adds the tags that the schemas of event types derive to an append, as the append itself will. It
+	// returns nil if the tenant's schemas derive none; nil: no tenant's do.
+	Tagger   func(ctx context.Context, tenant domain.TenantID) (schema.Tagger, error)
+	Requests *budget.Requests // what Load and TakeSnapshot may cost; nil: the defaults of budget.New
+	Log      *slog.Logger
+	Workers  int           // snapshots taken at the same time; 0: 2
+	Waiting  int           // streams that may wait for a snapshot, others are left to the sweep; 0: 10,000
+	Sweep    time.Duration // interval between two sweeps; 0: a day
 }
 
 // States loads states and keeps snapshots. All methods may be called concurrently.
@@ -31,6 +35,7 @@ type States struct {
 	store       *Postgres
 	events      *eventlog.Log
 	upcasters   *upcasting.Upcasters
+	tagger      func(ctx context.Context, tenant domain.TenantID) (schema.Tagger, error)
 	requests    *budget.Requests
 	log         *slog.Logger
 	sweep       time.Duration
@@ -55,8 +60,11 @@ func New(config Config) (*States, error) {
 	if config.Requests == nil {
 		config.Requests = budget.New(budget.Limits{})
 	}
+	if config.Tagger == nil {
+		config.Tagger = func(context.Context, domain.TenantID) (schema.Tagger, error) { return nil, nil }
+	}
 	s := &States{
-		store: config.Store, events: config.Events, upcasters: config.Upcasters, requests: config.Requests, log: config.Log, sweep: config.Sweep, turnTime: sweepTurnTime,
+		store: config.Store, events: config.Events, upcasters: config.Upcasters, tagger: config.Tagger, requests: config.Requests, log: config.Log, sweep: config.Sweep, turnTime: sweepTurnTime,
 		renewals: newTenantQueue[renewal](maxRenewals, 1), hot: newHotStates(hotBytes),
 	}
 	var err error

@@ -62,6 +62,7 @@ type NewEvent struct {
 	Data       json.RawMessage // valid by CheckJSON
 	Metadata   json.RawMessage // valid by CheckJSON, or nil
 	Tags       []string        // as CheckTags returns them
+	Derived    []string        // those of Tags that only the schema of the type gives it, in the same order
 	OccurredAt time.Time       // zero if none was given; kept to the microsecond
 }
 

@@ -74,10 +74,10 @@ var (
 		where l.tenant_id = $1::uuid and l.last_batch = $2::uuid`}
 
 	insertTags = pg.Statement{Name: "manifold_insert_tags", SQL: `
-		insert into event_tags (tenant_id, position, tags)
-		select l.tenant_id, $3::bigint + t.n, string_to_array(t.tags, ' ')
+		insert into event_tags (tenant_id, position, tags, derived)
+		select l.tenant_id, $3::bigint + t.n, string_to_array(t.tags, ' '), string_to_array(nullif(t.derived, ''), ' ')
 		from logs as l
-		cross join unnest($4::text[], $5::bigint[]) as t(tags, n)
+		cross join unnest($4::text[], $5::text[], $6::bigint[]) as t(tags, derived, n)
 		where l.tenant_id = $1::uuid and l.last_batch = $2::uuid`}
 
 	insertByTag = pg.Statement{Name: "manifold_insert_by_tag", SQL: `
@@ -91,7 +91,8 @@ var (
 // taggedParams are array parameters of a batch with tagged events.
 type taggedParams struct {
 	tagged              []byte // for each event, whether it has tags
-	lists, events       []byte // for each tagged event, its tags joined by spaces, and its place in the batch, from 1
+	lists, derived      []byte // for each tagged event, its tags joined by spaces, and likewise the derived ones
+	events              []byte // for each tagged event, its place in the batch, from 1
 	tags, places, types []byte // for each tag of each event, with the event's place and type
 }
 
@@ -107,7 +108,8 @@ func (b *batch) taggedParams() (p taggedParams) {
 		}
 	}
 	p.tagged = pg.AppendArrayHeader(nil, pgtype.BoolOID, b.rows)
-	p.lists, p.events = pg.AppendArrayHeader(nil, pgtype.TextOID, events), pg.AppendArrayHeader(nil, pgtype.Int8OID, events)
+	p.lists, p.derived = pg.AppendArrayHeader(nil, pgtype.TextOID, events), pg.AppendArrayHeader(nil, pgtype.TextOID, events)
+	p.events = pg.AppendArrayHeader(nil, pgtype.Int8OID, events)
 	p.tags, p.types = pg.AppendArrayHeader(nil, pgtype.TextOID, b.tags), pg.AppendArrayHeader(nil, pgtype.TextOID, b.tags)
 	p.places = pg.AppendArrayHeader(nil, pgtype.Int8OID, b.tags)
 	place := int64(0)
@@ -120,7 +122,8 @@ func (b *batch) taggedParams() (p taggedParams) {
 				if len(e.Tags) == 0 {
 					continue
 				}
-				p.lists, p.events = pg.AppendTextElement(p.lists, strings.Join(e.Tags, " ")), pg.AppendInt8Element(p.events, place)
+				p.lists, p.derived = pg.AppendTextElement(p.lists, strings.Join(e.Tags, " ")), pg.AppendTextElement(p.derived, strings.Join(e.Derived, " "))
+				p.events = pg.AppendInt8Element(p.events, place)
 				for _, tag := range e.Tags {
 					p.tags, p.types = pg.AppendTextElement(p.tags, tag), pg.AppendTextElement(p.types, e.Type)
 					p.places = pg.AppendInt8Element(p.places, place)

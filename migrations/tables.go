@@ -31,6 +31,7 @@ var Tables = map[string]Kind{
 	"retention_floors":     Distributed,
 	"retention_policies":   Distributed,
 	"retention_spared":     Distributed,
+	"schema_retags":        Distributed,
 	"schema_rules":         Distributed,
 	"schema_sets":          Distributed,
 	"schema_types":         Distributed,

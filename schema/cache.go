@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/upcasting"
 )
 
 const (
@@ -21,22 +22,31 @@ const (
 	indexTTL = 30 * time.Second
 	// loadTimeout limits one load. A load may serve several requests, and therefore outlives each of them.
 	loadTimeout = 10 * time.Second
+	// upcastersTTL is likewise how long the upcasters that apply before tags are derived are used.
+	upcastersTTL = time.Second
+	// compiledPerSource is how much memory a compiled expression takes for a byte of its text.
+	compiledPerSource = 10
 )
 
-// index is what a process knows of a tenant's schemas without their texts. It is immutable, except for until and
-// warnedAt, which the cache's mutex guards.
+// index is what a process knows of a tenant's schemas without their texts. It is immutable, except for until, warnedAt and
+// upcasters, which the cache's mutex guards.
 type index struct {
 	revision int64
 	types    map[string]*typeIndex
 	rules    map[string]Rule // by category
+	derives  bool            // any of the types does
 	bytes    int
 	until    time.Time // ask the database for the revision after that
 	warnedAt time.Time // when the last warning was logged
+
+	upcasters      *upcasting.Set // for derived tags
+	upcastersUntil time.Time      // ask the database for newer ones after that
 }
 
 type typeIndex struct {
 	versions  []versionIndex // number 1 is the first
 	byDefault int64          // the version for events that name none
+	derives   *derivation    // nil: no tags
 }
 
 type versionIndex struct {
@@ -145,6 +155,9 @@ func (c *cache) loadIndex(ctx context.Context, tenant domain.TenantID, known *in
 	loaded.bytes = 300 + 200*len(loaded.rules)
 	for name, of := range loaded.types {
 		loaded.bytes += 200 + len(name) + 16*len(of.versions)
+		if of.derives != nil {
+			loaded.bytes += compiledPerSource * len(of.derives.expression)
+		}
 		of.byDefault = int64(len(of.versions))
 		for i, version := range of.versions {
 			if version.breaking {

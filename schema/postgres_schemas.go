@@ -3,6 +3,7 @@ package schema
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -17,16 +18,18 @@ const (
 	MaxTotalBytes   = 2 << 20
 	MaxRules        = 1000
 	maxTotalVersion = 5000 // of all types
+	maxRetags       = 2 * MaxTypes
 )
 
 // Postgres reads and writes the tables of schemas. All methods may be called concurrently. An error that a client can
 // act on is a *domain.Error. If the database cannot be reached, its code is domain.CodeUnavailable.
 type Postgres struct {
-	db *pg.DB
+	db     *pg.DB
+	settle time.Duration // Config.Settle
 }
 
 // NewPostgres returns the tables of a database.
-func NewPostgres(db *pg.DB) *Postgres { return &Postgres{db} }
+func NewPostgres(db *pg.DB) *Postgres { return &Postgres{db: db, settle: DefaultSettle} }
 
 const (
 	versionColumns = "v.version, v.schema, v.breaking, v.revision, v.by, v.created_at"
@@ -65,6 +68,17 @@ func (s *Postgres) loadIndex(ctx context.Context, tenant domain.TenantID) (*inde
 		if err != nil {
 			return fmt.Errorf("list the versions of schemas: %w", err)
 		}
+		rows, _ = tx.Query(ctx, "select t.event_type, t.tags from schema_types t where t.tenant_id = $1 and t.tags <> ''", tenant)
+		var tags string
+		_, err = pgx.ForEachRow(rows, []any{&eventType, &tags}, func() error {
+			if of := x.types[eventType]; of != nil {
+				of.derives, x.derives = newDerivation(tags), true
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("list the expressions for tags: %w", err)
+		}
 		rows, _ = tx.Query(ctx, "select "+ruleColumns+" from schema_rules r where r.tenant_id = $1", tenant)
 		rules, err := pgx.CollectRows(rows, scanRule)
 		if err != nil {
@@ -83,11 +97,11 @@ func (s *Postgres) SchemaTypes(ctx context.Context, tenant domain.TenantID) ([]T
 	return pg.SelectUnder(ctx, s.db.App, tenant, "list the types with schemas", func(row pgx.CollectableRow) (Type, error) {
 		var found Type
 		newest := Version{}
-		err := row.Scan(&found.Name, &found.Compatibility, &newest.Number, &newest.Breaking, &newest.By, (*pg.Moment)(&newest.CreatedAt))
+		err := row.Scan(&found.Name, &found.Compatibility, &found.Tags, &newest.Number, &newest.Breaking, &newest.By, (*pg.Moment)(&newest.CreatedAt))
 		found.Versions = []Version{newest}
 		return found, err
 	}, `
-		select t.event_type, t.compatibility, v.version, v.breaking, v.by, v.created_at
+		select t.event_type, t.compatibility, t.tags, v.version, v.breaking, v.by, v.created_at
 		from schema_types t join schema_versions v on v.tenant_id = t.tenant_id and v.event_type = t.event_type
 		where t.tenant_id = $1 and v.tenant_id = $1
 		  and v.version = (select max(o.version) from schema_versions o where o.tenant_id = $1 and o.event_type = t.event_type)
@@ -99,9 +113,9 @@ func (s *Postgres) SchemaType(ctx context.Context, tenant domain.TenantID, event
 	found := Type{Name: eventType}
 	// In one statement, because others may remove the type meanwhile.
 	versions, err := pg.SelectUnder(ctx, s.db.App, tenant, "list the versions of a schema", func(row pgx.CollectableRow) (Version, error) {
-		return scanVersion(row, &found.Compatibility)
+		return scanVersion(row, &found.Compatibility, &found.Tags)
 	}, `
-		select `+versionColumns+`, t.compatibility
+		select `+versionColumns+`, t.compatibility, t.tags
 		from schema_versions v join schema_types t on t.tenant_id = v.tenant_id and t.event_type = v.event_type
 		where v.tenant_id = $1 and v.event_type = $2 and t.tenant_id = $1 and t.event_type = $2
 		order by v.version`, tenant, eventType)
@@ -167,14 +181,14 @@ func scanVersion(row pgx.CollectableRow, more ...any) (Version, error) {
 	return v, err
 }
 
-// addVersion adds a version to a type, which must still have the given newest one, and sets the type's compatibility. A
-// version without a schema changes the compatibility only.
-func (s *Postgres) addVersion(ctx context.Context, tenant domain.TenantID, of Type, newest int64, added Version) error {
-	return s.transact(ctx, tenant, s.adding(ctx, tenant, of, newest, added))
+// addVersion adds a version to a type, which must still have the given newest one, and sets the type's compatibility and,
+// unless they are nil, its tags. A version without a schema is not added.
+func (s *Postgres) addVersion(ctx context.Context, tenant domain.TenantID, of Type, newest int64, added Version, tags *string) error {
+	return s.transact(ctx, tenant, s.adding(ctx, tenant, of, newest, added, tags))
 }
 
 // adding returns addVersion as a part of a transaction under the tenant.
-func (s *Postgres) adding(ctx context.Context, tenant domain.TenantID, of Type, newest int64, added Version) func(tx pgx.Tx) error {
+func (s *Postgres) adding(ctx context.Context, tenant domain.TenantID, of Type, newest int64, added Version, tags *string) func(tx pgx.Tx) error {
 	return changing(ctx, tenant, func(tx pgx.Tx, next int64) error {
 		var there int64
 		err := tx.QueryRow(ctx, "select coalesce(max(v.version), 0) from schema_versions v where v.tenant_id = $1 and v.event_type = $2", tenant, of.Name).Scan(&there)
@@ -188,7 +202,10 @@ func (s *Postgres) adding(ctx context.Context, tenant domain.TenantID, of Type, 
 			insert into schema_types as t (tenant_id, event_type, compatibility) values ($1, $2, $3)
 			on conflict (tenant_id, event_type) do update set compatibility = excluded.compatibility, updated_at = excluded.updated_at`,
 			tenant, of.Name, string(of.Compatibility))
-		if err != nil || added.Schema == nil {
+		if err != nil {
+			return err
+		}
+		if err := s.changeTags(ctx, tx, tenant, of.Name, tags); err != nil || added.Schema == nil {
 			return err
 		}
 		if err := checkRoom(ctx, tx, tenant, of.Name, len(added.Schema)); err != nil {
@@ -201,16 +218,18 @@ func (s *Postgres) adding(ctx context.Context, tenant domain.TenantID, of Type, 
 	})
 }
 
-// checkRoom returns an error if the tenant has no room for a further version.
+// checkRoom returns an error if the tenant has no room for a further version of so many bytes. With 0 it returns one if the
+// expressions for tags, which count as well, are too long.
 func checkRoom(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, eventType string, bytes int) error {
 	var types, versions, total int
 	err := tx.QueryRow(ctx, `
 		select count(distinct v.event_type) filter (where v.event_type <> $2), count(*), coalesce(sum(octet_length(v.schema)), 0)
+			+ (select coalesce(sum(octet_length(t.tags)), 0) from schema_types t where t.tenant_id = $1)
 		from schema_versions v where v.tenant_id = $1`, tenant, eventType).Scan(&types, &versions, &total)
 	switch {
 	case err != nil:
 		return fmt.Errorf("count the schemas: %w", err)
-	case types >= MaxTypes, versions >= maxTotalVersion:
+	case bytes > 0 && (types >= MaxTypes || versions >= maxTotalVersion):
 		return domain.Errorf(domain.CodeQuotaExceeded, "", "the tenant has schemas of %d other types, and %d versions; at most %d types and %d versions are allowed: remove types that are no longer needed",
 			types, versions, MaxTypes, maxTotalVersion)
 	case total+bytes > MaxTotalBytes:
@@ -222,6 +241,10 @@ func checkRoom(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, eventType
 // DeleteSchema removes a type with all its versions, or returns domain.CodeNotFound if it has none.
 func (s *Postgres) DeleteSchema(ctx context.Context, tenant domain.TenantID, eventType string) error {
 	return s.changeSchemas(ctx, tenant, func(tx pgx.Tx, _ int64) error {
+		none := ""
+		if err := s.changeTags(ctx, tx, tenant, eventType, &none); err != nil {
+			return err
+		}
 		deleted, err := pg.Exec(ctx, tx, "remove a type", "delete from schema_types t where t.tenant_id = $1 and t.event_type = $2", tenant, eventType)
 		if err == nil && deleted == 0 {
 			err = noSchema(eventType)

@@ -67,7 +67,9 @@ type Rule struct {
 type Type struct {
 	Name          string
 	Compatibility Compatibility
-	Versions      []Version // the oldest first; in lists, only the newest, without its text
+	Tags          string     // the expression by which events get further tags, see expr.CompileTags; empty: none
+	Retagging     *Retagging // how far stored events have these tags; nil: no derivation has ever changed
+	Versions      []Version  // the oldest first; in lists, only the newest, without its text
 }
 
 // Newest returns the newest version.
@@ -95,7 +97,7 @@ type Version struct {
 	revision int64
 }
 
-// Config configures Schemas. Observer, Requests and Log may be zero.
+// Config configures Schemas. Store, Events and Upcasters are required, and so is Owns if Run is called.
 type Config struct {
 	Store     *Postgres
 	Events    *eventlog.Log
@@ -104,12 +106,20 @@ type Config struct {
 	Log       *slog.Logger
 	// Violated reports how many events of a request violate their schemas; mode is warn or enforce. It must not block.
 	Violated func(mode string, events int)
+
+	Owns func(domain.TenantID) bool // reports whether this process works for the tenant
+	// Settle is how long stored events keep their tags after a change of what a type's schema derives; 0: DefaultSettle.
+	// Afterwards no append under way may derive by the expression before.
+	Settle time.Duration
+	// Retagged reports how many stored events have got other tags. It must not block.
+	Retagged func(events int64)
 }
 
 // Schemas is the registry of schemas, and checks events before an append. All methods may be called concurrently.
 type Schemas struct {
 	config Config
 	cache  *cache
+	retags retags
 }
 
 // New returns Schemas.
@@ -123,12 +133,20 @@ func New(config Config) (*Schemas, error) {
 	if config.Violated == nil {
 		config.Violated = func(string, int) {}
 	}
+	if config.Retagged == nil {
+		config.Retagged = func(int64) {}
+	}
+	config.Settle = cmp.Or(config.Settle, DefaultSettle)
+	config.Store.settle = config.Settle
 	cache, err := newCache(config.Store)
-	return &Schemas{config, cache}, err
+	return &Schemas{config, cache, newRetags()}, err
 }
 
 // Notice reports that a tenant's schemas or rules have changed; domain.Everyone means those of any tenant.
-func (s *Schemas) Notice(tenant domain.TenantID) { s.cache.forget(tenant) }
+func (s *Schemas) Notice(tenant domain.TenantID) {
+	s.cache.forget(tenant)
+	s.retags.wake()
+}
 
 // List returns a tenant's types with their newest versions, without texts, and its rules.
 func (s *Schemas) List(ctx context.Context, tenant domain.TenantID) ([]Type, []Rule, error) {
@@ -136,13 +154,26 @@ func (s *Schemas) List(ctx context.Context, tenant domain.TenantID) ([]Type, []R
 	if err != nil {
 		return nil, nil, err
 	}
+	jobs, err := s.config.Store.retagsOf(ctx, tenant, "")
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range types {
+		types[i].Retagging = jobs[types[i].Name].progress()
+	}
 	rules, err := s.config.Store.SchemaRules(ctx, tenant)
 	return types, rules, err
 }
 
 // Get returns a type with all versions. The error is domain.CodeNotFound if it has no schema.
 func (s *Schemas) Get(ctx context.Context, tenant domain.TenantID, eventType string) (Type, error) {
-	return s.config.Store.SchemaType(ctx, tenant, eventType)
+	found, err := s.config.Store.SchemaType(ctx, tenant, eventType)
+	if err != nil {
+		return Type{}, err
+	}
+	jobs, err := s.config.Store.retagsOf(ctx, tenant, eventType)
+	found.Retagging = jobs[eventType].progress()
+	return found, err
 }
 
 // Version returns one version. The error is domain.CodeNotFound if there is none.
@@ -171,8 +202,9 @@ func (s *Schemas) SetRule(ctx context.Context, tenant domain.TenantID, rule Rule
 // Put is a new version of a type's schema.
 type Put struct {
 	Type          string
-	Schema        json.RawMessage
-	Compatibility Compatibility // empty: the type's; Backward for a new type
+	Schema        json.RawMessage // nil: no new version; the type must have one
+	Compatibility Compatibility   // empty: the type's; Backward for a new type
+	Tags          *string         // Type.Tags; nil: the type's stay
 	// Upcaster is the expression of an upcaster from the version before. It makes the version a breaking one, whatever
 	// the compatibility. Empty: none.
 	Upcaster string
@@ -182,9 +214,10 @@ type Put struct {
 // putAdvice tells a client how to make a schema cheaper.
 const putAdvice = "give the schema fewer and simpler subschemas"
 
-// Put adds a version of a type's schema. If the newest one is the same JSON value, only the compatibility may change.
-// Errors are *domain.Error: domain.CodeInvalidDefinition if the schema is invalid; domain.CodeConflict if it is
-// incompatible, with Violations. A tenant's upcaster from the newest version makes an incompatible schema acceptable.
+// Put adds a version of a type's schema. If the newest one is the same JSON value, only the compatibility and the tags
+// may change. After a change of the tags, Run retags the stored events.
+// Errors are *domain.Error: domain.CodeInvalidDefinition if the schema or the expression for tags is invalid;
+// domain.CodeConflict if the schema is incompatible, with Violations. A tenant's upcaster from the newest version makes an incompatible schema acceptable.
 // One that comes with the schema is stored in the same transaction, even if no version is added.
 func (s *Schemas) Put(ctx context.Context, tenant domain.TenantID, put Put) (kept Type, added bool, err error) {
 	if err := domain.CheckType("type", put.Type); err != nil {
@@ -193,18 +226,32 @@ func (s *Schemas) Put(ctx context.Context, tenant domain.TenantID, put Put) (kep
 	if put.Compatibility != "" && !slices.Contains(compatibilities, put.Compatibility) {
 		return Type{}, false, domain.Errorf(domain.CodeInvalidRequest, "compatibility", "unknown compatibility %q", domain.Clip(string(put.Compatibility), 60))
 	}
+	if put.Schema == nil && (put.Tags == nil && put.Compatibility == "" || put.Upcaster != "") {
+		return Type{}, false, domain.Errorf(domain.CodeInvalidRequest, "schema", "give a schema; only tags and the compatibility can be changed without one")
+	}
 	ctx, end, err := s.config.Requests.Begin(ctx, tenant, putAdvice)
 	if err != nil {
 		return Type{}, false, err
 	}
 	defer end()
-	next, err := s.compile(ctx, put.Schema)
-	if err != nil {
+	if err := checkTags(ctx, put.Tags); err != nil {
 		return Type{}, false, err
+	}
+	var next *Schema
+	if put.Schema != nil {
+		if next, err = s.compile(ctx, put.Schema); err != nil {
+			return Type{}, false, err
+		}
 	}
 	before, err := s.find(ctx, tenant, put.Type)
 	if err != nil {
 		return Type{}, false, err
+	}
+	if put.Schema == nil {
+		if len(before.Versions) == 0 {
+			return Type{}, false, domain.Errorf(domain.CodeNotFound, "", "%s has no schema; put one first, or together with the tags", put.Type)
+		}
+		put.Schema = before.Newest().Schema
 	}
 	compatibility := before.Compatibility
 	if put.Compatibility != "" {
@@ -217,7 +264,7 @@ func (s *Schemas) Put(ctx context.Context, tenant domain.TenantID, put Put) (kep
 		latest := before.Newest()
 		switch {
 		case equalTexts(latest.Schema, put.Schema):
-			if version.Schema = nil; compatibility == before.Compatibility && put.Upcaster == "" {
+			if version.Schema = nil; compatibility == before.Compatibility && put.Upcaster == "" && (put.Tags == nil || *put.Tags == before.Tags) {
 				return before, false, nil
 			}
 			if put.Upcaster != "" && newest > 1 && !latest.Breaking {
@@ -255,7 +302,7 @@ func (s *Schemas) Put(ctx context.Context, tenant domain.TenantID, put Put) (kep
 // keep stores a version, which may lack a schema, with its upcaster.
 func (s *Schemas) keep(ctx context.Context, tenant domain.TenantID, put Put, of Type, newest int64, version Version) error {
 	if put.Upcaster == "" {
-		return s.config.Store.addVersion(ctx, tenant, of, newest, version)
+		return s.config.Store.addVersion(ctx, tenant, of, newest, version, put.Tags)
 	}
 	from := newest
 	if version.Schema == nil {
@@ -265,7 +312,7 @@ func (s *Schemas) keep(ctx context.Context, tenant domain.TenantID, put Put, of 
 		return domain.Errorf(domain.CodeInvalidRequest, "upcaster", "%s has no version before this one from which the upcaster could convert; put the schema without it", put.Type)
 	}
 	upcaster := domain.Upcaster{Owner: tenant, Type: put.Type, Version: from, Expression: put.Upcaster, By: put.By}
-	_, _, err := s.config.Upcasters.Put(ctx, upcaster, s.config.Store.adding(ctx, tenant, of, newest, version))
+	_, _, err := s.config.Upcasters.Put(ctx, upcaster, s.config.Store.adding(ctx, tenant, of, newest, version, put.Tags))
 	if problem, ok := errors.AsType[*domain.Error](err); ok && problem.Where == "expression" {
 		problem.Where = "upcaster.expression"
 	}

@@ -51,11 +51,18 @@ func (r *result) add(mode Mode, where string, found []domain.Violation) {
 	}
 }
 
-// Append appends the events of a request to the log if they fit the schemas of their types: see Validate and
-// eventlog.Log.Append.
+// Append appends the events of a request to the log if they fit the schemas of their types, with the tags that these
+// derive: see Validate and eventlog.Log.Append.
 func (s *Schemas) Append(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error) {
-	violations, err := s.Validate(ctx, tenant, request)
+	x, err := s.cache.index(ctx, tenant)
 	if err != nil {
+		return domain.Appended{}, err
+	}
+	violations, err := s.validate(ctx, tenant, x, request)
+	if err != nil {
+		return domain.Appended{}, err
+	}
+	if request, err = s.tagged(ctx, tenant, x, request, false); err != nil {
 		return domain.Appended{}, err
 	}
 	appended, err := s.config.Events.Append(ctx, tenant, request)
@@ -66,13 +73,24 @@ func (s *Schemas) Append(ctx context.Context, tenant domain.TenantID, request do
 // Validate checks the events of an append against the schemas of their types, as the rules of their categories say. It
 // returns the number of events in categories that only warn. If an event of an enforced category violates its schema,
 // the error is domain.CodeSchemaViolation, with up to ten violations. Events that are too costly to check are refused
-// with domain.CodeTooCostly, or counted as violations.
+// with domain.CodeTooCostly, or counted as violations. Whatever the category, Validate also returns the errors of a Tagger.
 //
-// A tenant without rules pays for one look-up in memory. An append that repeats existing events is never refused.
+// A tenant without rules and derived tags pays for one look-up in memory. An append that repeats existing events is never
+// refused.
 func (s *Schemas) Validate(ctx context.Context, tenant domain.TenantID, request domain.Append) (warned int, err error) {
 	x, err := s.cache.index(ctx, tenant)
-	if err != nil || len(x.rules) == 0 {
+	if err != nil {
 		return 0, err
+	}
+	if warned, err = s.validate(ctx, tenant, x, request); err == nil {
+		_, err = s.tagged(ctx, tenant, x, request, false)
+	}
+	return warned, err
+}
+
+func (s *Schemas) validate(ctx context.Context, tenant domain.TenantID, x *index, request domain.Append) (warned int, err error) {
+	if len(x.rules) == 0 {
+		return 0, nil
 	}
 	var fixed result // violations that need no evaluation
 	tasks, err := s.tasks(ctx, tenant, x, request, &fixed)

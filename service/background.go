@@ -22,7 +22,7 @@ func (p *Process) startBackground(ctx context.Context) {
 		return p.store.ListenKeys(ctx, p.keys.Forget)
 	})
 	start("follow changes of schemas", func(ctx context.Context) error {
-		return p.store.ListenSchemas(ctx, p.schemas.Notice)
+		return p.store.ListenSchemas(ctx, p.noticeSchemas)
 	})
 	// Appends make snapshots due in every role.
 	start("take snapshots", p.states.Run)
@@ -84,6 +84,7 @@ func (p *Process) startBackground(ctx context.Context) {
 	startLonger("announce the process", p.members.Run)
 	start("work on rebuilds", p.rebuilds.Run)
 	start("remove events", p.retention.Run)
+	start("retag events", p.schemas.Run)
 	start("follow changes of retention policies", func(ctx context.Context) error {
 		return p.store.ListenRetention(ctx, p.retention.Notice)
 	})
@@ -108,6 +109,13 @@ func (p *Process) rebalance() {
 	p.runner.Rebalance()
 	p.consumers.Rebalance()
 	p.retention.Rebalance()
+	p.schemas.Rebalance()
+}
+
+// noticeSchemas is called when a tenant's schemas have changed, or its stored events were retagged.
+func (p *Process) noticeSchemas(tenant domain.TenantID) {
+	p.schemas.Notice(tenant)
+	p.tails.Forget(tenant)
 }
 
 // noticeGroup is called when another process has changed a group. Without a name, any of the tenant's groups may have

@@ -20,8 +20,8 @@ import (
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// appender appends with append: schema.Schemas.Append for what clients send, and the log's for changes of projections. It
-// reports each append to the states, which take the snapshots that the append makes due.
+// appender appends with append: schema.Schemas.Append for what clients send, and AppendAnyway for changes of projections.
+// It reports each append to the states, which take the snapshots that the append makes due.
 type appender struct {
 	append func(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error)
 	states *aggregate.States
@@ -63,11 +63,12 @@ func (p *Process) wire(e Extensions) error {
 	}
 	p.schemas, err = schema.New(schema.Config{
 		Store: p.store.SchemaTables, Events: p.store.Log, Upcasters: p.upcasters, Requests: p.budget, Log: p.log, Violated: p.metrics.SchemasViolated,
+		Owns: func(tenant domain.TenantID) bool { return p.members.Owns(tenant) }, Retagged: p.metrics.EventsRetagged,
 	})
 	if err != nil {
 		return err
 	}
-	if p.states, err = aggregate.New(aggregate.Config{Store: p.store.AggregateTables, Events: p.store.Log, Upcasters: p.upcasters, Requests: p.budget, Log: p.log}); err != nil {
+	if p.states, err = aggregate.New(aggregate.Config{Store: p.store.AggregateTables, Events: p.store.Log, Upcasters: p.upcasters, Tagger: p.schemas.Tagger, Requests: p.budget, Log: p.log}); err != nil {
 		return err
 	}
 	if err := p.wireProjections(e); err != nil {

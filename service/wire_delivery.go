@@ -59,7 +59,7 @@ func (p *Process) wireReactors(e Extensions) (err error) {
 		return err
 	}
 	p.changes = reactor.NewChanges(reactor.ChangesConfig{
-		Registry: p.store.Registry, Births: p.store.GroupTables, Events: p.store.Log, Appends: appender{p.store.Log.Append, p.states}, Groups: p.groups, Projections: p.catalog,
+		Registry: p.store.Registry, Births: p.store.GroupTables, Events: p.store.Log, Appends: appender{p.schemas.AppendAnyway, p.states}, Groups: p.groups, Projections: p.catalog,
 		Notice: func(tenant domain.TenantID) { p.consumers.Notice(tenant) },
 		Seen: func(id domain.ProjectionID) {
 			if p.reactors.Watches(id.Name) {

@@ -35,13 +35,14 @@ type Metrics struct {
 	rebuildTotal                   *prometheus.GaugeVec
 	rebuilds                       *prometheus.CounterVec
 
-	subscriptions *subscriptions
-	webhooks      *webhooks
-	reactors      *reactors
-	commands      *commands
-	egresses      *egresses
-	eventsRemoved prometheus.Counter
-	violations    *prometheus.CounterVec
+	subscriptions  *subscriptions
+	webhooks       *webhooks
+	reactors       *reactors
+	commands       *commands
+	egresses       *egresses
+	eventsRemoved  prometheus.Counter
+	eventsRetagged prometheus.Counter
+	violations     *prometheus.CounterVec
 }
 
 // NewMetrics returns metrics in a new registry, which also contains the metrics of the Go runtime and the process.
@@ -95,7 +96,7 @@ func NewMetrics(version string) *Metrics {
 		reactors:      newReactors(),
 		commands:      newCommands(),
 		egresses:      newEgresses(),
-		eventsRemoved: newEventsRemoved(),
+		eventsRemoved: newEventsRemoved(), eventsRetagged: newEventsRetagged(),
 		violations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "manifold_schema_violations_total", Help: "Events that violated the schemas of their types: accepted ones (warn) and refused ones (enforce).",
 		}, []string{"mode"}),
@@ -112,7 +113,7 @@ func NewMetrics(version string) *Metrics {
 	m.registry.MustRegister(m.reactors.collectors()...)
 	m.registry.MustRegister(m.commands.collectors()...)
 	m.registry.MustRegister(m.egresses.collectors()...)
-	m.registry.MustRegister(m.eventsRemoved, m.violations)
+	m.registry.MustRegister(m.eventsRemoved, m.eventsRetagged, m.violations)
 	return m
 }
 

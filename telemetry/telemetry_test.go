@@ -48,6 +48,7 @@ func TestMetrics(t *testing.T) {
 	m.Published("websocket", 6)
 	m.Followed("sse", 4)
 	m.EventsRemoved(8)
+	m.EventsRetagged(9)
 	m.Decided("rejected", 3, time.Second)
 	m.SchemasViolated("warn", 7)
 	m.Delivered("http", 3)
@@ -83,6 +84,7 @@ func TestMetrics(t *testing.T) {
 		`events_published_total{transport="websocket"} 6`,
 		`events_acked_total 2`,
 		`events_removed_total 8`,
+		`manifold_events_retagged_total 9`,
 		`manifold_command_seconds_sum{outcome="rejected"} 1`,
 		`manifold_command_conflicts_total 3`,
 		`events_nacked_total{action="park"} 1`,

@@ -92,6 +92,16 @@ func (r *ring) trim() {
 	}
 }
 
+// forget removes all entries, so that feeds that still need them read the log.
+func (r *ring) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.entries {
+		e.leave()
+	}
+	r.entries, r.missing, r.floor = nil, nil, r.head
+}
+
 // ringSlice is what a ring has after a position.
 type ringSlice struct {
 	missed  bool // the ring no longer has all of it; nothing else is set

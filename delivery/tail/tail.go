@@ -42,6 +42,7 @@ type tail struct {
 	filterTurn chan struct{} // one entry while a follower's filter runs
 
 	followers atomic.Int64 // changed only under the lock of tails
+	forgets   atomic.Int64 // calls of forget
 
 	once  sync.Once
 	begun bool // run has been started
@@ -113,6 +114,12 @@ func (t *tail) awaitReadTurn(ctx context.Context) (leave func(), err error) {
 	}, nil
 }
 
+// forget removes the events from memory, and those that are being read, because the log's may have other tags.
+func (t *tail) forget() {
+	t.forgets.Add(1)
+	t.ring.forget()
+}
+
 func (t *tail) run() {
 	defer close(t.ended)
 	pause := time.NewTimer(0) // fires when the next read may begin
@@ -133,7 +140,7 @@ func (t *tail) run() {
 		case <-pause.C:
 		}
 		began := time.Now()
-		target := t.target.Load()
+		target, forgets := t.target.Load(), t.forgets.Load()
 		events, gone, more, err := t.read(head)
 		if err != nil {
 			return // ctx has ended
@@ -145,6 +152,9 @@ func (t *tail) run() {
 			looked = max(head, target)
 		}
 		t.ring.append(events, looked, gone...)
+		if t.forgets.Load() != forgets {
+			t.ring.forget()
+		}
 		next := time.Until(began.Add(min(tailPause+time.Duration(t.followers.Load())*tailPauseFor, tailPauseMax)))
 		if more {
 			next = 0

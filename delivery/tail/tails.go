@@ -80,6 +80,17 @@ func (t *Tails) Wake(head domain.Head) {
 	}
 }
 
+// Forget reports that stored events of a tenant may have other tags, or of any tenant with domain.Everyone.
+func (t *Tails) Forget(tenant domain.TenantID) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for of, tail := range t.tails {
+		if of == tenant || tenant == domain.Everyone {
+			tail.forget()
+		}
+	}
+}
+
 // Follow starts a Feed, which the caller must close. ctx is only for starting. An invalid request returns a
 // *domain.Error; see domain.Selection for the places. Follow returns domain.CodeNotFound if the event to start with
 // does not exist, and domain.CodeTooManyRequests if the tenant has the maximum number of followers.
