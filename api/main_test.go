@@ -100,7 +100,7 @@ func (c setup) start(t testing.TB) *world {
 	must(t, err)
 	schemas, err := schema.New(schema.Config{Store: s.SchemaTables, Events: s.Log, Upcasters: upcasters, Log: quiet})
 	must(t, err)
-	states, err := aggregate.New(aggregate.Config{Store: s.AggregateTables, Events: s.Log, Upcasters: upcasters, Log: quiet})
+	states, err := aggregate.New(aggregate.Config{Store: s.AggregateTables, Events: s.Log, Upcasters: upcasters, Tagger: schemas.Tagger, Log: quiet})
 	must(t, err)
 	progress := projection.NewProgress()
 	catalog := projection.NewCatalog(projection.CatalogConfig{Store: projection.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables}, Drivers: databases, Progress: progress, Upcasters: upcasters, Log: quiet})

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"slices"
 
 	"github.com/manifold-es/manifold/api/access"
 	"github.com/manifold-es/manifold/api/openapi"
@@ -27,6 +28,7 @@ func (s operations) ListSchemas(ctx context.Context, caller access.Caller, reque
 			newest := of.Newest()
 			answer := openapi.SchemaSummary{
 				Type: of.Name, Version: newest.Number, Compatibility: string(of.Compatibility), By: newest.By, CreatedAt: openapi.At(newest.CreatedAt),
+				Tags: of.Tags, Retagging: retaggingAnswer(of.Retagging),
 			}
 			switch texts {
 			case "newest":
@@ -60,7 +62,7 @@ func (s operations) GetSchema(ctx context.Context, caller access.Caller, request
 }
 
 func (s operations) PutSchema(ctx context.Context, caller access.Caller, request openapi.PutSchemaRequest) (*openapi.Response, error) {
-	put := schema.Put{Type: request.Type, Schema: request.Body.Schema, Compatibility: schema.Compatibility(request.Body.Compatibility), By: caller.By()}
+	put := schema.Put{Type: request.Type, Schema: request.Body.Schema, Compatibility: schema.Compatibility(request.Body.Compatibility), Tags: request.Body.Tags, By: caller.By()}
 	upcaster := request.Body.Upcaster
 	if upcaster != nil {
 		put.Upcaster = upcaster.Expression
@@ -77,6 +79,11 @@ func (s operations) PutSchema(ctx context.Context, caller access.Caller, request
 		}
 		answer.Touches = &touches
 	}
+	if put.Tags != nil {
+		if answer.TagReaders, err = s.tagReaders(ctx, caller, request.Type); err != nil {
+			return nil, err
+		}
+	}
 	return openapi.CreatedIf(added, answer), nil
 }
 
@@ -91,7 +98,7 @@ func (s operations) GetSchemaVersion(ctx context.Context, caller access.Caller, 
 
 func (s operations) CheckSchema(ctx context.Context, caller access.Caller, request openapi.CheckSchemaRequest) (*openapi.Response, error) {
 	body := request.Body
-	check := schema.Check{Type: request.Type, Schema: body.Schema, Version: body.Version}
+	check := schema.Check{Type: request.Type, Schema: body.Schema, Version: body.Version, Tags: body.Tags}
 	if body.Schema != nil && body.Version != 0 {
 		return nil, domain.Errorf(domain.CodeInvalidRequest, "version", "give a schema or a version, not both")
 	}
@@ -127,7 +134,63 @@ func (s operations) CheckSchema(ctx context.Context, caller access.Caller, reque
 			}
 			return answer
 		}),
+		Derived: convert(checked.Derived, func(e schema.Example) openapi.DerivedTags {
+			answer := openapi.DerivedTags{Position: e.Position, Stream: e.Stream, Tags: e.Tags}
+			if e.Position == 0 {
+				answer.Index = &e.Index
+			}
+			return answer
+		}),
 	}), nil
+}
+
+// tagReaders returns the projections and groups that select events by tags and may concern a type.
+func (s operations) tagReaders(ctx context.Context, caller access.Caller, eventType string) (*openapi.TagReaders, error) {
+	selects := func(query domain.Query) bool {
+		return slices.ContainsFunc(query, func(item domain.QueryItem) bool {
+			return len(item.Tags) > 0 && (len(item.Types) == 0 || slices.Contains(item.Types, eventType))
+		})
+	}
+	readers := &openapi.TagReaders{Projections: []string{}, Groups: []string{}}
+	touched, err := s.config.Upcasters.Touched(ctx, caller.Tenant, eventType)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range touched {
+		if selects(p.Definition.Source.Query.Items) {
+			readers.Projections = append(readers.Projections, p.Name)
+		}
+	}
+	if caller.Credential.Require(auth.ScopeEventsRead, auth.ScopeEventsConsume, auth.ScopeSubscriptionsWrite) != nil {
+		return readers, nil
+	}
+	for after := ""; ; {
+		groups, err := s.config.Groups.List(ctx, caller.Tenant, after, groupsAtOnce)
+		if err != nil {
+			return nil, err
+		}
+		for _, group := range groups {
+			if after = group.Name; selects(group.Query) {
+				readers.Groups = append(readers.Groups, group.Name)
+			}
+		}
+		if len(groups) < groupsAtOnce {
+			return readers, nil
+		}
+	}
+}
+
+func retaggingAnswer(r *schema.Retagging) *openapi.Retagging {
+	if r == nil {
+		return nil
+	}
+	return &openapi.Retagging{
+		State: openapi.RetaggingState(r.State), Position: r.Position, Until: r.Until, Events: r.Events, Changed: r.Changed, Failed: r.Failed,
+		Failures: convert(r.Failures, func(f schema.RetagFailure) openapi.RetaggingFailure {
+			return openapi.RetaggingFailure{Position: f.Position, Message: f.Message}
+		}),
+		UpdatedAt: openapi.At(r.UpdatedAt),
+	}
 }
 
 func violationAnswer(v domain.Violation) openapi.Violation {
@@ -144,6 +207,7 @@ func schemaAnswer(of schema.Type) openapi.EventSchema {
 	newest := of.Newest()
 	return openapi.EventSchema{
 		Type: of.Name, Version: newest.Number, Compatibility: string(of.Compatibility), Default: of.Default(), Schema: newest.Schema,
+		Tags: of.Tags, Retagging: retaggingAnswer(of.Retagging),
 		Versions: convert(of.Versions, func(v schema.Version) openapi.SchemaVersion {
 			return openapi.SchemaVersion{Version: v.Number, Breaking: v.Breaking, By: v.By, CreatedAt: openapi.At(v.CreatedAt)}
 		}),

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
 )
 
@@ -235,4 +236,69 @@ func TestListOfSchemasWithTexts(t *testing.T) {
 	equal(t, "the newest", texts("?texts=newest"), list{integer, list{newest}})
 	equal(t, "all", texts("?texts=all"), list{integer, list{object{"version": 1, "schema": object{"const": "<&>"}}, newest}})
 	a.get("/v1/schemas?texts=some").wantProblem(400, domain.CodeInvalidRequest, "query texts")
+}
+
+// Events get the tags that their type's schema derives, however they are appended.
+func TestSchemasDeriveTags(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a, other := w.tenant("acme"), w.tenant("umbrella")
+	const expression = `'customer:' + event.data.customer`
+	a.send("PUT", schemaPath, object{"tags": expression}).wantProblem(404, domain.CodeNotFound, "")
+	a.send("PUT", schemaPath, object{}).wantProblem(400, domain.CodeInvalidRequest, "schema")
+	a.send("PUT", schemaPath, object{"schema": true, "tags": "event.position"}).wantProblem(422, domain.CodeInvalidDefinition, "tags")
+	a.send("PUT", schemaPath, object{"schema": true}).want(201)
+	a.send("PUT", "/v1/projections/ann", object{"source": object{"query": object{"items": list{object{"types": list{"OrderPlaced"}, "tags": list{"customer:ann"}}}}}, "on": object{"OrderPlaced": "merge(doc, event.data)"}}).want(201, 202)
+	a.send("PUT", "/v1/projections/all", object{"on": object{"OrderPlaced": "merge(doc, event.data)"}}).want(201, 202)
+	a.send("PUT", "/v1/subscriptions/ann", object{"query": object{"items": list{object{"tags": list{"customer:ann"}}}}}).want(201)
+	put := a.send("PUT", schemaPath, object{"tags": expression}).want(200)
+	equal(t, "the type", list{put.at("tags"), put.at("version"), put.at("retagging", "state")}, list{expression, 1, "waiting"})
+	equal(t, "who reads by tags", put.at("tagReaders"), object{"projections": list{"ann"}, "groups": list{"ann"}})
+	equal(t, "the list", a.get("/v1/schemas").want(200).at("schemas", 0, "retagging", "position"), 0)
+	equal(t, "another tenant's list", other.get("/v1/schemas").want(200).at("schemas"), list{})
+	few := &actor{w, w.key(a.tenantID, auth.ScopeEventsAppend), a.tenantID}
+	few.send("PUT", schemaPath, object{"tags": ""}).wantProblem(403, domain.CodeForbidden, "")
+
+	tagsOf := func(what string, id string, want ...any) {
+		t.Helper()
+		equal(t, what, a.get("/v1/events/"+id).want(200).json()["tags"], list(want))
+	}
+	placed := object{"type": "OrderPlaced", "data": object{"customer": "ann"}}
+	appended := a.post("/v1/streams/order-1/events", list{object{"type": "OrderPlaced", "data": object{"customer": "ann"}, "tags": list{"z"}}}).want(201)
+	tagsOf("an append", appended.text("events", 0, "id"), "customer:ann", "z")
+	published := a.post("/v1/publish", list{object{"topic": "order", "type": "OrderPlaced", "payload": object{"customer": "ann"}}}).want(201)
+	tagsOf("a message", published.text("events", 0, "id"), "customer:ann")
+	cloud := a.post("/v1/publish?topic=order", object{"specversion": "1.0", "id": "1", "source": "/shop", "type": "OrderPlaced", "data": object{"customer": "bob"}}, "Content-Type", "application/cloudevents+json").want(201)
+	tagsOf("a CloudEvent", cloud.text("events", 0, "id"), "customer:bob")
+	a.post("/v1/append", object{
+		"streams":   list{object{"stream": "order-2", "events": list{placed}}},
+		"condition": object{"failIfEventsMatch": object{"items": list{object{"types": list{"OrderPlaced"}, "tags": list{"customer:ann"}}}}},
+	}).wantProblem(409, domain.CodeConditionFailed, "condition")
+	refused := a.post("/v1/streams/order-1/events", list{placed, object{"type": "OrderPlaced", "data": object{}}}).wantProblem(422, domain.CodeSchemaViolation, "events[1].data")
+	equal(t, "the violation", refused["violations"].(list)[0].(object)["rule"], "tags")
+
+	checked := a.post(schemaPath+"/check", object{"tags": "event.data.customer == 'bob' ? 'b' : event.data.nope", "source": object{"last": 10}}).want(200)
+	equal(t, "what is checked", list{checked.at("events"), checked.at("invalid"), checked.at("derived", 0, "tags"), checked.at("derived", 0, "position"), checked.at("examples", 0, "violations", 0, "rule")},
+		list{3, 2, list{"b"}, 3, "tags"})
+	a.post(schemaPath+"/check", object{"tags": "event."}).wantProblem(422, domain.CodeInvalidDefinition, "tags")
+}
+
+// A command's boundary sees the tags that schemas derive for the events of other commands, and of its own.
+func TestBoundariesSeeDerivedTags(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	a.send("PUT", "/v1/schemas/Registered", object{"schema": true, "tags": `'name:' + event.data.name`}).want(201)
+	a.send("PUT", "/v1/aggregates/user", object{"initial": object{}, "on": object{"Registered": "state"}, "commands": object{"Register": object{
+		"boundary": object{"names": object{"query": list{object{"tags": "['name:' + command.name]"}}, "initial": object{"taken": false}, "on": object{"Registered": "{'taken': true}"}}},
+		"require":  list{object{"if": "!boundary.names.taken", "reject": "taken"}},
+		"emit":     list{object{"Registered": "{'name': command.name}"}},
+	}}}).want(200, 201)
+	register := func(id, query string) *answer {
+		return a.post("/v1/aggregates/user/"+id+"/commands/Register"+query, object{"data": object{"name": "ann"}})
+	}
+	equal(t, "a dry run", register("1", "?dryRun=true").want(200).at("events", 0, "tags"), list{"name:ann"})
+	equal(t, "the command", register("1", "").want(200).at("events", 0, "tags"), list{"name:ann"})
+	register("1", "").wantProblem(422, domain.CodeRejected, "")
+	register("2", "").wantProblem(422, domain.CodeRejected, "")
+	register("2", "?dryRun=true").want(200)
 }

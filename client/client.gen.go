@@ -52,6 +52,27 @@ func (e QueryRequestDirection) Valid() bool {
 	}
 }
 
+// Defines values for RetaggingState.
+const (
+	Done    RetaggingState = "done"
+	Running RetaggingState = "running"
+	Waiting RetaggingState = "waiting"
+)
+
+// Valid indicates whether the value is a known member of the RetaggingState enum.
+func (e RetaggingState) Valid() bool {
+	switch e {
+	case Done:
+		return true
+	case Running:
+		return true
+	case Waiting:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for RetentionHoldKind.
 const (
 	RetentionHoldKindGroup      RetentionHoldKind = "group"
@@ -674,6 +695,17 @@ type Delivery struct {
 	Gap *Gap `json:"gap,omitempty"`
 }
 
+// DerivedTags defines model for DerivedTags.
+type DerivedTags struct {
+	// Position In the log.
+	Position int64 `json:"position,omitempty"`
+
+	// Index Of a made-up event.
+	Index  *int     `json:"index,omitempty"`
+	Stream string   `json:"stream,omitempty"`
+	Tags   []string `json:"tags"`
+}
+
 // Difference How the new documents differ from the live ones. Documents that events changed while they were compared are left out.
 type Difference struct {
 	New      int64               `json:"new"`
@@ -800,8 +832,19 @@ type EventSchema struct {
 	// Versions The oldest first.
 	Versions []SchemaVersion `json:"versions"`
 
+	// Tags The expression that derives tags for events of the type. Missing: none.
+	Tags string `json:"tags,omitempty"`
+
+	// Retagging How far stored events have the tags that the expression derives. It is missing if no expression was ever put. Conditions,
+	// queries and boundaries see the derived tags of older events only when it is `done`.
+	Retagging *Retagging `json:"retagging,omitempty"`
+
 	// Touches What was folded from the type and needs a rebuild, for a schema that was put with an upcaster.
 	Touches *UpcasterTouches `json:"touches,omitempty"`
+
+	// TagReaders Readers that select events by tags and may concern the type, for a changed `tags`. What they have read stays as it is: rebuild
+	// the projections, and seek the groups back if they need the events that match now.
+	TagReaders *TagReaders `json:"tagReaders,omitempty"`
 }
 
 // EventType What happened, such as OrderPlaced: letters, digits and `_.:/+-`.
@@ -1131,11 +1174,14 @@ type NewRebuild struct {
 
 // NewSchema defines model for NewSchema.
 type NewSchema struct {
-	// Schema A JSON Schema 2020-12 of at most 64 KiB.
-	Schema json.RawMessage `json:"schema"`
+	// Schema A JSON Schema 2020-12 of at most 64 KiB. Without it no version is added; the type must have one.
+	Schema json.RawMessage `json:"schema,omitempty"`
 
 	// Compatibility Without it, that of the type stays; a new type has `backward`.
 	Compatibility string `json:"compatibility,omitempty"`
+
+	// Tags An expression of `event`, in its newest form, that gives a tag, a list of tags, or null. It may read `data`, `metadata`, `stream`, `category`, `key` and `type`. An empty one removes it. Without it, that of the type stays.
+	Tags *string `json:"tags,omitempty"`
 
 	// Upcaster The upcaster from the version before this one. The version is then a breaking one, and need not be compatible.
 	Upcaster *NewUpcaster `json:"upcaster,omitempty"`
@@ -1715,6 +1761,42 @@ type ReplayedDeadLetters struct {
 	Replayed int64 `json:"replayed"`
 }
 
+// Retagging How far stored events have the tags that the expression derives. It is missing if no expression was ever put. Conditions,
+// queries and boundaries see the derived tags of older events only when it is `done`.
+type Retagging struct {
+	// State `waiting`: until no append derives tags by the expression before, about 90 seconds.
+	State RetaggingState `json:"state"`
+
+	// Position Events up to here are done.
+	Position int64 `json:"position"`
+
+	// Until The last position to look at. Later events had the tags from the start. Missing while it is waiting.
+	Until int64 `json:"until,omitempty"`
+
+	// Events Events of the type, up to `position`.
+	Events int64 `json:"events"`
+
+	// Changed How many of them got other tags.
+	Changed int64 `json:"changed"`
+
+	// Failed How many of them have no derived tags because the expression failed.
+	Failed int64 `json:"failed"`
+
+	// Failures The first failures, at most ten.
+	Failures  []RetaggingFailure `json:"failures"`
+	UpdatedAt time.Time          `json:"updatedAt"`
+}
+
+// RetaggingState `waiting`: until no append derives tags by the expression before, about 90 seconds.
+type RetaggingState string
+
+// RetaggingFailure defines model for RetaggingFailure.
+type RetaggingFailure struct {
+	// Position Of the event.
+	Position int64  `json:"position"`
+	Message  string `json:"message"`
+}
+
 // RetentionForce Those that retention does not wait for. They may miss events; the documentation says how they learn of it. A name of
 // which there is neither a group nor a projection is refused, unless the policy had it before.
 type RetentionForce struct {
@@ -1830,6 +1912,9 @@ type SchemaCheck struct {
 	// Version Check against this stored version. By default, each event is checked as in an append.
 	Version int64 `json:"version,omitempty"`
 
+	// Tags An expression for tags to try on the events, as for a schema. An event for which it fails is invalid.
+	Tags string `json:"tags,omitempty"`
+
 	// Source One of these; without any, no events are checked.
 	Source *SchemaCheckSource `json:"source,omitempty"`
 }
@@ -1867,6 +1952,9 @@ type SchemaCheckResult struct {
 
 	// Examples Invalid events, at most ten.
 	Examples []SchemaCheckExample `json:"examples,omitempty"`
+
+	// Derived With `tags`: what the first ten events get that have any.
+	Derived []DerivedTags `json:"derived,omitempty"`
 
 	// Next With `from`: where to continue; missing at the end of the log.
 	Next int64 `json:"next,omitempty"`
@@ -1915,6 +2003,13 @@ type SchemaSummary struct {
 	Compatibility SchemaCompatibility `json:"compatibility"`
 	By            string              `json:"by"`
 	CreatedAt     time.Time           `json:"createdAt"`
+
+	// Tags The expression that derives tags for events of the type. Missing: none.
+	Tags string `json:"tags,omitempty"`
+
+	// Retagging How far stored events have the tags that the expression derives. It is missing if no expression was ever put. Conditions,
+	// queries and boundaries see the derived tags of older events only when it is `done`.
+	Retagging *Retagging `json:"retagging,omitempty"`
 
 	// Texts With `texts`: the versions, the oldest first.
 	Texts []SchemaText `json:"texts,omitempty"`
@@ -2178,6 +2273,16 @@ type SubscriptionSource struct {
 
 // Tag Printable ASCII without space, `"` and `\`, such as course:c1. The form `name:value` is usual.
 type Tag = string
+
+// TagReaders Readers that select events by tags and may concern the type, for a changed `tags`. What they have read stays as it is: rebuild
+// the projections, and seek the groups back if they need the events that match now.
+type TagReaders struct {
+	// Projections The tenant's own, and shared ones.
+	Projections []string `json:"projections"`
+
+	// Groups Missing where the key may not see groups.
+	Groups []string `json:"groups"`
+}
 
 // Tags What the event concerns. A set; answers have it sorted.
 type Tags = []Tag
@@ -4510,6 +4615,9 @@ type ClientInterface interface {
 	// If it is the same as the newest version, no version is added. A schema that is not compatible with the versions before is
 	// refused with `conflict` and `violations`, unless an upcaster converts events of the newest version.
 	// An `upcaster` in the request is stored in the same transaction, also if no version is added.
+	// With `tags`, events of the type get further tags when they are appended, whatever the rule of their category. If the expression
+	// fails for an event, or gives too many or invalid tags, the append is refused with `schema-violation`. When `tags` change, a job
+	// retags the stored events in the background, and `retagging` shows its progress.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -4522,6 +4630,9 @@ type ClientInterface interface {
 	// If it is the same as the newest version, no version is added. A schema that is not compatible with the versions before is
 	// refused with `conflict` and `violations`, unless an upcaster converts events of the newest version.
 	// An `upcaster` in the request is stored in the same transaction, also if no version is added.
+	// With `tags`, events of the type get further tags when they are appended, whatever the rule of their category. If the expression
+	// fails for an event, or gives too many or invalid tags, the append is refused with `schema-violation`. When `tags` change, a job
+	// retags the stored events in the background, and `retagging` shows its progress.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -7009,6 +7120,9 @@ func (c *Client) GetSchema(ctx context.Context, pType string, reqEditors ...Requ
 // If it is the same as the newest version, no version is added. A schema that is not compatible with the versions before is
 // refused with `conflict` and `violations`, unless an upcaster converts events of the newest version.
 // An `upcaster` in the request is stored in the same transaction, also if no version is added.
+// With `tags`, events of the type get further tags when they are appended, whatever the rule of their category. If the expression
+// fails for an event, or gives too many or invalid tags, the append is refused with `schema-violation`. When `tags` change, a job
+// retags the stored events in the background, and `retagging` shows its progress.
 //
 // Takes any type of body and a specified content type.
 //
@@ -7031,6 +7145,9 @@ func (c *Client) PutSchemaWithBody(ctx context.Context, pType string, contentTyp
 // If it is the same as the newest version, no version is added. A schema that is not compatible with the versions before is
 // refused with `conflict` and `violations`, unless an upcaster converts events of the newest version.
 // An `upcaster` in the request is stored in the same transaction, also if no version is added.
+// With `tags`, events of the type get further tags when they are appended, whatever the rule of their category. If the expression
+// fails for an event, or gives too many or invalid tags, the append is refused with `schema-violation`. When `tags` change, a job
+// retags the stored events in the background, and `retagging` shows its progress.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -17031,6 +17148,9 @@ type ClientWithResponsesInterface interface {
 	// If it is the same as the newest version, no version is added. A schema that is not compatible with the versions before is
 	// refused with `conflict` and `violations`, unless an upcaster converts events of the newest version.
 	// An `upcaster` in the request is stored in the same transaction, also if no version is added.
+	// With `tags`, events of the type get further tags when they are appended, whatever the rule of their category. If the expression
+	// fails for an event, or gives too many or invalid tags, the append is refused with `schema-violation`. When `tags` change, a job
+	// retags the stored events in the background, and `retagging` shows its progress.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -17043,6 +17163,9 @@ type ClientWithResponsesInterface interface {
 	// If it is the same as the newest version, no version is added. A schema that is not compatible with the versions before is
 	// refused with `conflict` and `violations`, unless an upcaster converts events of the newest version.
 	// An `upcaster` in the request is stored in the same transaction, also if no version is added.
+	// With `tags`, events of the type get further tags when they are appended, whatever the rule of their category. If the expression
+	// fails for an event, or gives too many or invalid tags, the append is refused with `schema-violation`. When `tags` change, a job
+	// retags the stored events in the background, and `retagging` shows its progress.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -27127,6 +27250,9 @@ func (c *ClientWithResponses) GetSchemaWithResponse(ctx context.Context, pType s
 // If it is the same as the newest version, no version is added. A schema that is not compatible with the versions before is
 // refused with `conflict` and `violations`, unless an upcaster converts events of the newest version.
 // An `upcaster` in the request is stored in the same transaction, also if no version is added.
+// With `tags`, events of the type get further tags when they are appended, whatever the rule of their category. If the expression
+// fails for an event, or gives too many or invalid tags, the append is refused with `schema-violation`. When `tags` change, a job
+// retags the stored events in the background, and `retagging` shows its progress.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -27145,6 +27271,9 @@ func (c *ClientWithResponses) PutSchemaWithBodyWithResponse(ctx context.Context,
 // If it is the same as the newest version, no version is added. A schema that is not compatible with the versions before is
 // refused with `conflict` and `violations`, unless an upcaster converts events of the newest version.
 // An `upcaster` in the request is stored in the same transaction, also if no version is added.
+// With `tags`, events of the type get further tags when they are appended, whatever the rule of their category. If the expression
+// fails for an event, or gives too many or invalid tags, the append is refused with `schema-violation`. When `tags` change, a job
+// retags the stored events in the background, and `retagging` shows its progress.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

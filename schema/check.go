@@ -32,6 +32,7 @@ type Check struct {
 	Type    string
 	Schema  json.RawMessage // nil: the stored schemas
 	Version int64           // check against this stored version; 0: against the one for each event
+	Tags    string          // an expression for tags to try as well; empty: none
 	Source  Source
 }
 
@@ -43,6 +44,7 @@ type Checked struct {
 	Events     int                // checked
 	Invalid    int                // of them
 	Examples   []Example          // of invalid ones, at most ten
+	Derived    []Example          // with Check.Tags: the first ten events that get tags
 	Next       int64              // with Source.From: the position to continue from; 0: the log's end was reached
 }
 
@@ -53,6 +55,7 @@ type Example struct {
 	Stream     string
 	Version    int64 // of the schema; 0: the given one
 	Violations []domain.Violation
+	Tags       []string // in Checked.Derived
 }
 
 // Check tries a schema, or the stored ones, on events. It stores nothing. With a Schema, it also compares it with the
@@ -79,6 +82,15 @@ func (s *Schemas) Check(ctx context.Context, tenant domain.TenantID, check Check
 	if err := c.compareGiven(tenant); err != nil {
 		return Checked{}, err
 	}
+	if check.Tags != "" {
+		if err := checkTags(ctx, &check.Tags); err != nil {
+			return Checked{}, err
+		}
+		c.derives = newDerivation(check.Tags)
+		if c.upcasters, err = s.config.Upcasters.Now(ctx, tenant); err != nil {
+			return Checked{}, err
+		}
+	}
 	switch source := check.Source; {
 	case len(source.Events) > 0:
 		events := make([]domain.Event, len(source.Events))
@@ -102,6 +114,9 @@ type checking struct {
 	given    Check
 	of       Type
 	compiled map[int64]*Schema // by version; 0: the given one
+
+	derives   *derivation // nil: no tags
+	upcasters *upcasting.Set
 }
 
 // compareGiven compiles the given schema and compares it with the stored ones.
@@ -171,6 +186,11 @@ func (c *checking) events(events []domain.Event) error {
 		if err != nil {
 			return err
 		}
+		if c.derives != nil {
+			if ok, err = c.tags(i, event, e, ok); err != nil {
+				return err
+			}
+		}
 		if compiled == nil {
 			e.found = []domain.Violation{{Rule: "schemaVersion", Message: "there is no schema of the version that the event names", Fix: "put the schema of that version"}}
 		}
@@ -182,6 +202,26 @@ func (c *checking) events(events []domain.Event) error {
 		}
 	}
 	return nil
+}
+
+// tags tries the expression for tags on an event. It returns whether the event is valid.
+func (c *checking) tags(index int, event *domain.Event, e *evaluator, ok bool) (bool, error) {
+	var tags []string
+	var fault error
+	err := budget.Work(c.ctx, func() error {
+		tags, fault = c.derives.derive(expr.MeterOf(c.ctx), c.upcasters, *event)
+		return nil
+	})
+	switch {
+	case err != nil:
+		return false, err
+	case fault != nil:
+		e.found = append(e.found, domain.Violation{Rule: "tags", Message: domain.Clip(fault.Error(), 500), Fix: "change the expression for tags"})
+		return false, nil
+	case len(tags) > 0 && len(c.Derived) < maxExamples:
+		c.Derived = append(c.Derived, Example{Position: event.Position, Index: index, Stream: event.Stream, Tags: tags})
+	}
+	return ok, nil
 }
 
 // last checks the log's last n events of the type. It looks back only a limited distance.

@@ -1,5 +1,7 @@
 package schema
 
+import "context"
+
 // OrderSchema is a schema of 20 fields, and OrderEvent is data that satisfies it.
 const (
 	OrderSchema = orderSchema
@@ -16,3 +18,6 @@ func TryForTest(s *Schema, text string) {
 		panic("a schema is not compatible with itself: " + found[0].Message)
 	}
 }
+
+// CheckUpcasters looks for changed upcasters at once.
+func (s *Schemas) CheckUpcasters(ctx context.Context) error { return s.checkUpcasters(ctx) }

@@ -393,6 +393,8 @@ func (s *Schemas) checkUpcasters(ctx context.Context) error {
 				if err := s.config.Store.restartRetag(ctx, tenant, job); err != nil {
 					return err
 				}
+				complete = false
+				s.retags.wake()
 			}
 		}
 		if complete {

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"net/http"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -31,28 +32,43 @@ are accepted (off, warn) or refused (enforce).`,
 	}, (*client.Client).GetSchema, func(_ context.Context, c *call, answer client.EventSchema) error {
 		return c.out.json(answer.Schema)
 	})
-	command.AddCommand(schemaPut(to), schemaCheck(to), schemaDiff(to), schemaList(to), withJSON("the type with the list of its versions", get), schemaRule(to),
+	describe := show(to, &cobra.Command{
+		Use:   "show TYPE",
+		Short: "Show a type's versions and tags, and how far stored events have these tags",
+		Args:  cobra.ExactArgs(1),
+	}, (*client.Client).GetSchema, func(_ context.Context, c *call, answer client.EventSchema) error {
+		printSchema(c.out, answer)
+		return nil
+	})
+	command.AddCommand(schemaPut(to), schemaCheck(to), schemaDiff(to), schemaList(to), withJSON("the type with the list of its versions", get), withJSON("the type", describe), schemaRule(to),
 		removal(to, "delete TYPE", "Delete a type's schema", "the schema with all its versions", (*client.Client).DeleteSchema))
 	return command
 }
 
 func schemaPut(to *connection) *cobra.Command {
-	file, compatibility, upcaster, rebuild := "", "", "", false
+	file, compatibility, upcaster, tags, rebuild := "", "", "", "", false
 	command := &cobra.Command{
-		Use:   "put TYPE -f FILE",
-		Short: "Add a version of a type's schema",
+		Use:   "put TYPE [-f FILE]",
+		Short: "Add a version of a type's schema, or change its tags",
 		Long: `Add a version of a type's schema. It must be compatible with the versions before, unless an upcaster converts events of the newest
 version. If the newest version is the same, nothing is added. With --upcaster, the schema and an upcaster from the version before are
-stored together.`,
+stored together. With --tags, an expression derives tags for events of the type, with or without a schema in the request.`,
 		Example: `  manifold schema put OrderPlaced -f order-placed.json
-  manifold schema put OrderPlaced -f order-placed.json --upcaster order-placed.cel --rebuild`,
+  manifold schema put OrderPlaced -f order-placed.json --upcaster order-placed.cel --rebuild
+  manifold schema put OrderPlaced --tags '"customer:" + event.data.customer'`,
 		Args: cobra.ExactArgs(1),
 		RunE: to.run(func(ctx context.Context, c *call) error {
-			text, err := readSchema(file, c)
-			if err != nil {
-				return err
+			body := client.PutSchemaJSONRequestBody{Compatibility: compatibility}
+			if c.changed("tags") {
+				body.Tags = &tags
 			}
-			body := client.PutSchemaJSONRequestBody{Schema: text, Compatibility: compatibility}
+			if file != "" || body.Tags == nil {
+				text, err := readSchema(file, c)
+				if err != nil {
+					return err
+				}
+				body.Schema = text
+			}
 			if upcaster != "" {
 				expression, err := upcasterExpression(nil, upcaster, c.in)
 				if err != nil {
@@ -73,6 +89,15 @@ stored together.`,
 			if kept.Default != kept.Version {
 				c.out.printf("events that name no schemaVersion are checked against version %d\n", kept.Default)
 			}
+			printTags(c.out, kept.Tags, kept.Retagging)
+			if readers := kept.TagReaders; readers != nil {
+				for _, name := range readers.Projections {
+					c.out.printf("projection %s selects by tags; rebuild it when the events are retagged\n", name)
+				}
+				for _, name := range readers.Groups {
+					c.out.printf("group %s selects by tags; it does not go back to retagged events by itself\n", name)
+				}
+			}
 			if kept.Touches == nil {
 				return nil
 			}
@@ -81,6 +106,7 @@ stored together.`,
 	}
 	fileFlag(command, &file, "the schema")
 	command.Flags().StringVar(&compatibility, "compatibility", "", "backward (default), forward, full, each also with -transitive, or none")
+	command.Flags().StringVar(&tags, "tags", "", "an expression that gives a tag, a list of tags, or null for an event; empty: derive none")
 	command.Flags().StringVar(&upcaster, "upcaster", "", "a file with the expression of an upcaster from the version before; - is standard input")
 	command.Flags().BoolVar(&rebuild, "rebuild", false, "with --upcaster: rebuild the affected projections")
 	checkFlags(command, []string{"rebuild", "upcaster"}, func(given, missing []string) error {
@@ -90,6 +116,51 @@ stored together.`,
 		return nil
 	})
 	return command
+}
+
+// printSchema prints a type's versions and tags.
+func printSchema(out *output, of client.EventSchema) {
+	out.printf("%s: version %d (%s)\n", of.Type, of.Version, of.Compatibility)
+	if of.Default != of.Version {
+		out.printf("events that name no schemaVersion are checked against version %d\n", of.Default)
+	}
+	for _, version := range of.Versions {
+		breaking := ""
+		if version.Breaking {
+			breaking = ", breaking"
+		}
+		out.printf("version %d%s: %s by %s\n", version.Version, breaking, version.CreatedAt, version.By)
+	}
+	printTags(out, of.Tags, of.Retagging)
+}
+
+// printTags prints the expression for tags, and how far stored events have them.
+func printTags(out *output, tags string, retagging *client.Retagging) {
+	if tags != "" {
+		out.printf("tags: %s\n", tags)
+	}
+	if retagging == nil {
+		return
+	}
+	out.printf("stored events: %s\n", retaggingState(retagging))
+	for _, failure := range retagging.Failures {
+		out.printf("  position %d: %s\n", failure.Position, failure.Message)
+	}
+}
+
+// retaggingState describes how far stored events have the derived tags.
+func retaggingState(r *client.Retagging) string {
+	switch {
+	case r == nil:
+		return ""
+	case r.State == "waiting":
+		return "waiting to be retagged"
+	case r.State == "running":
+		return fmt.Sprintf("retagged up to position %d of %d", r.Position, r.Until)
+	case r.Failed > 0:
+		return fmt.Sprintf("retagged, %d changed, %d failed", r.Changed, r.Failed)
+	}
+	return fmt.Sprintf("retagged, %d changed", r.Changed)
 }
 
 // readSchema reads the schema in a file.
@@ -157,20 +228,22 @@ func printViolations(out *output, violations []client.Violation) {
 }
 
 func schemaCheck(to *connection) *cobra.Command {
-	file, events, version, last, all := "", "", int64(0), 0, false
+	file, events, tags, version, last, all := "", "", "", int64(0), 0, false
 	command := &cobra.Command{
 		Use:   "check TYPE",
 		Short: "Check events against a schema",
 		Long: `Check events of a type against the stored schemas or, with --file, against another one: the last ones in the log, all of them, or the
-data in a file. Nothing is stored. The exit code is 1 if an event violates the schema.`,
+data in a file. With --tags, try an expression for tags as well. Nothing is stored. The exit code is 1 if an event violates the schema,
+or has no tags because the expression fails.`,
 		Example: `  manifold schema check OrderPlaced --all
-  manifold schema check OrderPlaced -f order-placed.json --last 100`,
+  manifold schema check OrderPlaced -f order-placed.json --last 100
+  manifold schema check OrderPlaced --tags '"customer:" + event.data.customer' --all`,
 		Args: cobra.ExactArgs(1),
 		RunE: to.run(func(ctx context.Context, c *call) error {
 			if err := oneSource(c.changed, last, "last", "all", "events"); err != nil {
 				return err
 			}
-			body := client.CheckSchemaJSONRequestBody{Version: version, Source: &client.SchemaCheckSource{Last: last}}
+			body := client.CheckSchemaJSONRequestBody{Version: version, Tags: tags, Source: &client.SchemaCheckSource{Last: last}}
 			if file != "" {
 				text, err := readSchema(file, c)
 				if err != nil {
@@ -194,6 +267,7 @@ data in a file. Nothing is stored. The exit code is 1 if an event violates the s
 		}),
 	}
 	fileFlag(command, &file, "the schema to try")
+	command.Flags().StringVar(&tags, "tags", "", "an expression for tags to try")
 	command.Flags().Int64Var(&version, "version", 0, "check against this stored version")
 	command.Flags().IntVar(&last, "last", 0, "this number of the last events of the type")
 	command.Flags().BoolVar(&all, "all", false, "all stored events of the type")
@@ -207,23 +281,23 @@ const maxPrinted = 10
 
 // checkEvents checks events, step by step, and prints invalid ones.
 func checkEvents(ctx context.Context, c *call, body client.CheckSchemaJSONRequestBody) error {
-	events, invalid, printed := 0, 0, 0
+	events, invalid, printed, derived := 0, 0, 0, 0
 	for {
 		checked, err := read[client.SchemaCheckResult](c.CheckSchema(ctx, c.args[0], body))
 		if err != nil {
 			return err
 		}
 		events, invalid = events+checked.Events, invalid+checked.Invalid
+		for _, example := range checked.Derived {
+			if derived++; derived <= maxPrinted {
+				c.out.printf("%s: %s\n", placeOf(example.Index, example.Position, example.Stream), strings.Join(example.Tags, " "))
+			}
+		}
 		for _, example := range checked.Examples {
 			if printed++; printed > maxPrinted {
 				break
 			}
-			switch {
-			case example.Index != nil:
-				c.out.printf("event %d:\n", *example.Index)
-			default:
-				c.out.printf("position %d, %s:\n", example.Position, example.Stream)
-			}
+			c.out.printf("%s:\n", placeOf(example.Index, example.Position, example.Stream))
 			printViolations(c.out, example.Violations)
 		}
 		if checked.Next == 0 {
@@ -238,6 +312,14 @@ func checkEvents(ctx context.Context, c *call, body client.CheckSchemaJSONReques
 	return nil
 }
 
+// placeOf names a made-up event, or one of the log.
+func placeOf(index *int, position int64, stream string) string {
+	if index != nil {
+		return fmt.Sprintf("event %d", *index)
+	}
+	return fmt.Sprintf("position %d, %s", position, stream)
+}
+
 func schemaList(to *connection) *cobra.Command {
 	return withJSON("the schemas", list(to, &cobra.Command{
 		Use:   "list",
@@ -247,8 +329,10 @@ func schemaList(to *connection) *cobra.Command {
 		return pages(func(*string) (*http.Response, error) { return c.ListSchemas(ctx, nil) },
 			func(answer client.SchemaList) []client.SchemaSummary { return answer.Schemas })
 	}, table[client.SchemaSummary]{
-		header: "TYPE\tVERSION\tCOMPATIBILITY\tBY",
-		row:    func(s client.SchemaSummary) []any { return []any{s.Type, s.Version, s.Compatibility, s.By} },
+		header: "TYPE\tVERSION\tCOMPATIBILITY\tBY\tTAGS\tSTORED EVENTS",
+		row: func(s client.SchemaSummary) []any {
+			return []any{s.Type, s.Version, s.Compatibility, s.By, s.Tags, retaggingState(s.Retagging)}
+		},
 	}))
 }
 

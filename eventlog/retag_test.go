@@ -1,0 +1,106 @@
+package eventlog_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/eventlog"
+	"github.com/manifold-es/manifold/tables"
+	"github.com/manifold-es/manifold/tables/tablestest"
+)
+
+func retag(t testing.TB, s *tables.Tables, tenant domain.TenantID, events ...eventlog.Retagging) (done eventlog.Retagged) {
+	t.Helper()
+	tablestest.Must(t, s.Retag(t.Context(), tenant, events, func(_ pgx.Tx, retagged eventlog.Retagged) error {
+		done = retagged
+		return nil
+	}))
+	return done
+}
+
+// What writers remember of tags does not hide the tags that an event gets later.
+func TestWritersForgetTagsOfRetaggedEvents(t *testing.T) {
+	t.Parallel()
+	s, db := tablestest.Open(t)
+	tenant := domain.NewTenantID()
+	processes := []*tables.Tables{s, tablestest.OpenWith(t, db, func(*tables.Config) {})}
+	for i, process := range processes {
+		// The writer knows the whole log, and so proves the condition from memory.
+		tablestest.Append(t, process, tenant, to("order-1", tagged("A")))
+		tag := fmt.Sprintf("x%d", i)
+		tablestest.Append(t, process, tenant, with(to("order-1", tagged("A")), unless(0, tags(tag))))
+		retag(t, processes[(i+1)%2], tenant, eventlog.Retagging{Position: 1, Type: "A", Derived: []string{tag, "y"}})
+		for _, other := range processes {
+			_, err := other.Append(t.Context(), tenant, with(to("order-1", tagged("A")), unless(0, tags(tag, "y"))))
+			problem := tablestest.Problem(t, err, domain.CodeConditionFailed)
+			if events := problem.FailedCondition.Events; len(events) != 1 || events[0].Position != 1 {
+				t.Errorf("the condition failed because of %v", events)
+			}
+		}
+	}
+	retag(t, s, tenant, eventlog.Retagging{Position: 1, Type: "A"})
+	for _, process := range processes {
+		tablestest.Append(t, process, tenant, with(to("order-1", tagged("A")), unless(0, tags("y"))))
+	}
+}
+
+func TestRetag(t *testing.T) {
+	t.Parallel()
+	s, db := tablestest.Open(t)
+	tenant := domain.NewTenantID()
+	super := db.Pool(t, pgtest.RoleSuperuser, 1)
+	full := make([]string, domain.MaxTags)
+	for i := range full {
+		full[i] = fmt.Sprintf("f%02d", i)
+	}
+	derived := tagged("A", "a", "d", "e")
+	derived.Derived = []string{"d", "e"}
+	tablestest.Append(t, s, tenant, to("order-1", tagged("A"), tagged("A", "b", "e"), derived, tagged("A", full...), tagged("A", "a")))
+	_, err := super.Exec(t.Context(), "delete from manifold.event_tags where position = 5; delete from manifold.tagged_events where position = 5; delete from manifold.events where position = 5")
+	tablestest.Must(t, err)
+	var change []eventlog.Retagging
+	for position := range int64(5) {
+		change = append(change, eventlog.Retagging{Position: position + 1, Type: "A", Derived: []string{"b", "e"}})
+	}
+	outdated, err := s.Outdated(t.Context(), tenant, change)
+	if err != nil || len(outdated) != 4 {
+		t.Errorf("%+v are outdated, %v; all but the second", outdated, err)
+	}
+	done := retag(t, s, tenant, change...)
+	if done.Changed != 2 || !slices.Equal(done.Overfull, []int64{4}) {
+		t.Errorf("it has done %+v", done)
+	}
+	want := [][]string{{"b", "e"}, {"b", "e"}, {"a", "b", "e"}, full}
+	events, err := s.ReadLog(t.Context(), tenant, domain.LogQuery{Limit: 10})
+	tablestest.Must(t, err)
+	if len(events) != len(want) {
+		t.Fatalf("there are %d events", len(events))
+	}
+	for i, e := range events {
+		if !slices.Equal(e.Tags, want[i]) {
+			t.Errorf("the event at %d has %v, want %v", e.Position, e.Tags, want[i])
+		}
+	}
+	if got := positionsOf(matching(t, s, tenant, 0, tags("e"))); !slices.Equal(got, []int64{1, 2, 3}) {
+		t.Errorf("the events at %v are found", got)
+	}
+	for i := range change {
+		change[i].Derived = nil
+	}
+	if done := retag(t, s, tenant, change...); done.Changed != 2 || len(done.Overfull) != 0 {
+		t.Errorf("without derived tags it has done %+v", done)
+	}
+	var tagged, lists, rows int
+	err = super.QueryRow(t.Context(), `select (select count(*) from manifold.events where tagged),
+		(select count(*) from manifold.event_tags where derived is null), (select count(*) from manifold.tagged_events)`).Scan(&tagged, &lists, &rows)
+	if err != nil || tagged != 3 || lists != 3 || rows != 2+1+32 {
+		t.Errorf("%d events are tagged, with %d lists and %d rows, %v", tagged, lists, rows, err)
+	}
+	err = s.Retag(t.Context(), domain.NewTenantID(), change, func(pgx.Tx, eventlog.Retagged) error { return nil })
+	tablestest.Problem(t, err, domain.CodeNotFound)
+}
