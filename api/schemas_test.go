@@ -261,7 +261,7 @@ func TestSchemasDeriveTags(t *testing.T) {
 
 	tagsOf := func(what string, id string, want ...any) {
 		t.Helper()
-		equal(t, what, a.get("/v1/events/"+id).want(200).json()["tags"], list(want))
+		equal(t, what, a.get("/v1/events/" + id).want(200).json()["tags"], list(want))
 	}
 	placed := object{"type": "OrderPlaced", "data": object{"customer": "ann"}}
 	appended := a.post("/v1/streams/order-1/events", list{object{"type": "OrderPlaced", "data": object{"customer": "ann"}, "tags": list{"z"}}}).want(201)
@@ -283,7 +283,7 @@ func TestSchemasDeriveTags(t *testing.T) {
 	a.post(schemaPath+"/check", object{"tags": "event."}).wantProblem(422, domain.CodeInvalidDefinition, "tags")
 }
 
-// A command's boundary sees the tags that schemas derive for the events of other commands, and of its own.
+// A command's boundary sees the tags that schemas derive for all commands' events, also its own.
 func TestBoundariesSeeDerivedTags(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")

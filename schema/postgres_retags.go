@@ -29,7 +29,7 @@ func (s *Postgres) changeTags(ctx context.Context, tx pgx.Tx, tenant domain.Tena
 	_, err = pg.Exec(ctx, tx, "schedule the retagging of a type", `
 		insert into schema_retags as r (tenant_id, event_type, expression, not_before) values ($1, $2, $3, now() + $4::bigint * interval '1 microsecond')
 		on conflict (tenant_id, event_type) do update
-		set expression = excluded.expression, not_before = excluded.not_before, updated_at = excluded.updated_at, `+begunAnew,
+		set expression = excluded.expression, not_before = excluded.not_before, updated_at = excluded.updated_at, `+restarted,
 		tenant, eventType, *tags, s.settle.Microseconds())
 	if err != nil || *tags == "" {
 		return err
@@ -37,8 +37,8 @@ func (s *Postgres) changeTags(ctx context.Context, tx pgx.Tx, tenant domain.Tena
 	return retagQuota.Check(ctx, tx, tenant)
 }
 
-// begunAnew is what a change of a derivation sets besides. A worker under way can no longer proceed.
-const begunAnew = `upcasters = '', position = 0, until = null, events = 0, changed = 0, failed = 0, failures = '[]',
+// restarted is what a change of a derivation sets besides. A worker under way can no longer proceed.
+const restarted = `upcasters = '', position = 0, until = null, events = 0, changed = 0, failed = 0, failures = '[]',
 			worker = null, leased_until = null, started_at = null, finished_at = null`
 
 // Types that derived tags and were deleted count until their events have none.
@@ -96,16 +96,16 @@ func (s *Postgres) retagsOf(ctx context.Context, tenant domain.TenantID, eventTy
 	return all, nil
 }
 
-// dueRetag is a retagging that may go on, after a time.
+// dueRetag is a retagging that may continue, after a time.
 type dueRetag struct {
 	tenant    domain.TenantID
 	eventType string
 	in        time.Duration
 }
 
-// RetagsDue returns the retaggings of all tenants that are not finished and that no worker is at.
+// RetagsDue returns the retaggings of all tenants that are not finished and that no worker has.
 func (s *Postgres) RetagsDue(ctx context.Context) ([]dueRetag, error) {
-	return pg.Select(ctx, s.db.System, "list the retaggings to go on with", func(row pgx.CollectableRow) (due dueRetag, err error) {
+	return pg.Select(ctx, s.db.System, "list the retaggings to continue", func(row pgx.CollectableRow) (due dueRetag, err error) {
 		var seconds float64
 		err = row.Scan(&due.tenant, &due.eventType, &seconds)
 		due.in = max(0, time.Duration(seconds*float64(time.Second)))
@@ -124,7 +124,7 @@ func (s *Postgres) RetaggedTenants(ctx context.Context) ([]domain.TenantID, erro
 // retagLease is how long a worker may proceed without saving.
 const retagLease = 30 * time.Second
 
-// takeRetag makes the caller the worker of a retagging that is due; nil if it is not, or another worker is at it.
+// takeRetag makes the caller the worker of a retagging that is due; nil if it is not, or another worker has it.
 func (s *Postgres) takeRetag(ctx context.Context, tenant domain.TenantID, eventType string, worker domain.UUID) (*retag, error) {
 	taken, _, err := pg.SelectOneUnder(ctx, s.db.App, tenant, "take a retagging", scanRetag, `
 		update schema_retags as r
@@ -136,7 +136,7 @@ func (s *Postgres) takeRetag(ctx context.Context, tenant domain.TenantID, eventT
 }
 
 // errTaken ends a worker's turn: the derivation was changed, or another worker has taken over.
-var errTaken = fmt.Errorf("the retagging was begun anew or taken over")
+var errTaken = fmt.Errorf("the retagging was restarted or taken over")
 
 // mine turns the number of changed rows of a statement about a worker's row into errTaken.
 func mine(changed int64, err error) error {
@@ -184,7 +184,7 @@ func (s *Postgres) finishRetag(ctx context.Context, tenant domain.TenantID, r *r
 	})
 }
 
-// releaseRetag lets other workers go on.
+// releaseRetag lets other workers continue.
 func (s *Postgres) releaseRetag(ctx context.Context, tenant domain.TenantID, eventType string, worker domain.UUID) error {
 	_, err := pg.ExecUnder(ctx, s.db.App, tenant, "release a retagging",
 		"update schema_retags as r set worker = null, leased_until = null where r.tenant_id = $1 and r.event_type = $2 and r.worker = $3",
@@ -192,10 +192,10 @@ func (s *Postgres) releaseRetag(ctx context.Context, tenant domain.TenantID, eve
 	return err
 }
 
-// restartRetag begins a retagging anew, unless its upcasters are no longer the given ones.
+// restartRetag restarts a retagging, unless its upcasters are no longer the given ones.
 func (s *Postgres) restartRetag(ctx context.Context, tenant domain.TenantID, r *retag) error {
-	_, err := pg.ExecUnder(ctx, s.db.App, tenant, "begin a retagging anew", `
-		update schema_retags as r set not_before = now() + $5::bigint * interval '1 microsecond', updated_at = now(), `+begunAnew+`
+	_, err := pg.ExecUnder(ctx, s.db.App, tenant, "restart a retagging", `
+		update schema_retags as r set not_before = now() + $5::bigint * interval '1 microsecond', updated_at = now(), `+restarted+`
 		where r.tenant_id = $1 and r.event_type = $2 and r.upcasters = $3 and r.expression = $4`,
 		tenant, r.eventType, r.upcasters, r.expression, s.settle.Microseconds())
 	return err

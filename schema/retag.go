@@ -113,7 +113,7 @@ func (s *Schemas) Run(ctx context.Context) error {
 		next := retagLook
 		due, err := s.config.Store.RetagsDue(ctx)
 		if err != nil && ctx.Err() == nil {
-			s.config.Log.Warn("the retaggings to go on with could not be read; trying again", "error", err)
+			s.config.Log.Warn("the retaggings to continue could not be read; trying again", "error", err)
 		}
 		for _, d := range due {
 			switch {
@@ -155,7 +155,7 @@ func (r *retags) begin(tenant domain.TenantID) bool {
 	return true
 }
 
-// retagTurn goes on with a retagging for one turn.
+// retagTurn continues a retagging for one turn.
 func (s *Schemas) retagTurn(ctx context.Context, d dueRetag) {
 	err := s.retag(budget.OfTenant(ctx, d.tenant), d.tenant, d.eventType)
 	failed := err != nil && ctx.Err() == nil && !errors.Is(err, errTaken)
@@ -170,7 +170,7 @@ func (s *Schemas) retagTurn(ctx context.Context, d dueRetag) {
 	s.retags.wake()
 }
 
-// retag goes on with a retagging until it is finished, or its turn ends.
+// retag continues a retagging until it is finished, or its turn ends.
 func (s *Schemas) retag(ctx context.Context, tenant domain.TenantID, eventType string) (err error) {
 	job := &retagJob{Schemas: s, tenant: tenant, worker: domain.NewUUID()}
 	if job.retag, err = s.config.Store.takeRetag(ctx, tenant, eventType, job.worker); err != nil || job.retag == nil {
@@ -219,7 +219,7 @@ type retagJob struct {
 }
 
 // begin reads the upcasters in force, and at first the log's head: later events have their tags already. If the upcasters
-// have changed, it begins anew and returns false.
+// have changed, it restarts the retagging and returns false.
 func (j *retagJob) begin(ctx context.Context) (current bool, err error) {
 	if j.upcasting, err = j.config.Upcasters.Now(ctx, j.tenant); err != nil {
 		return false, err
@@ -358,7 +358,7 @@ func (j *retagJob) save(ctx context.Context, to int64, outdated []eventlog.Retag
 // retagAttempts is how often a transaction is tried whose rows others use.
 const retagAttempts = 10
 
-// checkUpcasters begins finished retaggings anew where the upcasters that they have applied are no longer in force.
+// checkUpcasters restarts finished retaggings where the upcasters that they have applied are no longer in force.
 func (s *Schemas) checkUpcasters(ctx context.Context) error {
 	tenants, err := s.config.Store.RetaggedTenants(ctx)
 	if err != nil {
