@@ -2,7 +2,10 @@ package eventlog_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -10,6 +13,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/eventlog"
+	"github.com/manifold-es/manifold/pg"
 	"github.com/manifold-es/manifold/tables"
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
@@ -103,4 +107,76 @@ func TestRetag(t *testing.T) {
 	}
 	err = s.Retag(t.Context(), domain.NewTenantID(), change, func(pgx.Tx, eventlog.Retagged) error { return nil })
 	tablestest.Problem(t, err, domain.CodeNotFound)
+}
+
+// While events are retagged, appends of two processes, large ones among them, are written once each, and none that begins
+// after a retagging overlooks it.
+func TestAppendsRaceRetagging(t *testing.T) {
+	t.Parallel()
+	s, db := tablestest.Open(t)
+	tenant := domain.NewTenantID()
+	processes := []*tables.Tables{s, tablestest.OpenWith(t, db, func(*tables.Config) {})}
+	const retaggings = 60
+	many := func(n int) domain.Append {
+		events := make([]domain.NewEvent, n)
+		for i := range events {
+			events[i] = tagged("B", "many")
+		}
+		return to("many-1", events...)
+	}
+	tablestest.Append(t, s, tenant, many(retaggings))
+	var done, appended, refused atomic.Int64 // done: positions up to here have their tags
+	appended.Add(retaggings)
+	ended := make(chan struct{})
+	var clients sync.WaitGroup
+	for client := range 6 {
+		random := rand.New(rand.NewPCG(7, uint64(client)))
+		clients.Go(func() {
+			for {
+				select {
+				case <-ended:
+					return
+				default:
+				}
+				process := processes[client%2]
+				if random.IntN(3) == 0 {
+					if _, err := process.Append(t.Context(), tenant, many(120)); err != nil {
+						t.Error(err)
+						return
+					}
+					appended.Add(120)
+					continue
+				}
+				before := done.Load()
+				position := before + int64(random.IntN(3)) - 1 // the last one that was retagged, or the next ones
+				_, err := process.Append(t.Context(), tenant, with(to(fmt.Sprintf("order-%d", client), tagged("A", "own")), unless(0, tags(fmt.Sprintf("r:%d", position)))))
+				switch {
+				case domain.IsCode(err, domain.CodeConditionFailed):
+					refused.Add(1)
+				case err != nil:
+					t.Error(err)
+					return
+				default:
+					if appended.Add(1); position > 0 && position <= before {
+						t.Errorf("an append that began after the event at %d was retagged overlooked its tag", position)
+					}
+				}
+			}
+		})
+	}
+	for position := int64(1); position <= retaggings; {
+		err := processes[position%2].Retag(t.Context(), tenant, []eventlog.Retagging{{Position: position, Type: "B", Derived: []string{fmt.Sprintf("r:%d", position)}}},
+			func(pgx.Tx, eventlog.Retagged) error { return nil })
+		if pg.Busy(pg.SQLState(err)) {
+			continue
+		}
+		tablestest.Must(t, err)
+		done.Store(position)
+		position++
+	}
+	close(ended)
+	clients.Wait()
+	if events := tablestest.WholeLog(t, s, tenant); int64(len(events)) != appended.Load() || refused.Load() == 0 {
+		t.Errorf("%d events were appended, the log has %d; %d were refused", appended.Load(), len(events), refused.Load())
+	}
 }

@@ -48,8 +48,9 @@ type RetagFailure struct {
 }
 
 // DefaultSettle is the default of Config.Settle. A process knows the new expression after indexTTL at the latest, and
-// asks for it when a request begins. A request then waits and computes for at most 40 s (twice budget.DefaultTime for the
-// check and for the tags), and is in the log or given up after another 15 s (one and a half times the log's timeout).
+// looks it up when a request begins. A request then waits and computes for at most four times budget.DefaultTime: twice
+// each for the check and for the tags. It is in the log, or given up, after another one and a half times the log's timeout
+// of 10 s.
 const DefaultSettle = indexTTL + time.Minute
 
 const (

@@ -63,7 +63,8 @@ func (p *Process) wire(e Extensions) error {
 	}
 	p.schemas, err = schema.New(schema.Config{
 		Store: p.store.SchemaTables, Events: p.store.Log, Upcasters: p.upcasters, Requests: p.budget, Log: p.log, Violated: p.metrics.SchemasViolated,
-		Owns: func(tenant domain.TenantID) bool { return p.members.Owns(tenant) }, Retagged: p.metrics.EventsRetagged,
+		Settle: schema.DefaultSettle + max(0, 4*(limits.FoldTime-budget.DefaultTime)), // requests may take longer by so much
+		Owns:   func(tenant domain.TenantID) bool { return p.members.Owns(tenant) }, Retagged: p.metrics.EventsRetagged,
 	})
 	if err != nil {
 		return err
