@@ -11,11 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"pgregory.net/rapid"
 
 	"github.com/manifold-es/manifold/delivery/tail"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/tables"
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
@@ -339,6 +341,22 @@ func until(t testing.TB, feed *tail.Feed, position int64) (seen []int64) {
 		}
 	}
 	return seen
+}
+
+// Events that got other tags have them for followers that begin afterwards.
+func TestTailsForgetRetaggedEvents(t *testing.T) {
+	t.Parallel()
+	s, _ := tablestest.Open(t)
+	tenant := domain.NewTenantID()
+	tails := tail.New(tail.Config{Events: s.Log, Log: quiet})
+	tablestest.Append(t, s, tenant, tablestest.Counted("order-1", domain.Any, 3))
+	until(t, follow(t, tails, tenant, domain.Follow{}), 3)
+	tablestest.Must(t, s.Retag(t.Context(), tenant, []eventlog.Retagging{{Position: 2, Type: "Counted", Derived: []string{"a"}}}, func(pgx.Tx, eventlog.Retagged) error { return nil }))
+	tails.Forget(tenant)
+	query := domain.Selection{Query: domain.Query{{Tags: []string{"a"}}}}
+	if seen := until(t, follow(t, tails, tenant, domain.Follow{Selection: query}), 3); !slices.Equal(seen, []int64{2}) {
+		t.Errorf("the follower sees %v", seen)
+	}
 }
 
 func TestNextContinuesAfterCancellation(t *testing.T) {

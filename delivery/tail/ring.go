@@ -88,7 +88,7 @@ func (r *ring) trim() {
 	}
 	r.entries = r.entries[gone:]
 	if gone > 0 && len(r.missing) > 0 {
-		r.missing = slices.DeleteFunc(slices.Clone(r.missing), func(m selection.Missing) bool { return m.To <= r.floor })
+		r.missing = r.missingAboveFloor()
 	}
 }
 
@@ -99,7 +99,12 @@ func (r *ring) forget() {
 	for _, e := range r.entries {
 		e.leave()
 	}
-	r.entries, r.missing, r.floor = nil, nil, r.head
+	r.entries, r.floor = nil, r.head
+	r.missing = r.missingAboveFloor()
+}
+
+func (r *ring) missingAboveFloor() []selection.Missing {
+	return slices.DeleteFunc(slices.Clone(r.missing), func(m selection.Missing) bool { return m.To <= r.floor })
 }
 
 // ringSlice is what a ring has after a position.

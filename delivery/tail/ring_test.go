@@ -28,6 +28,9 @@ func TestRingHoldsTheNewestEvents(t *testing.T) {
 				log = append(log, at)
 			}
 			r.append(events, at)
+			if rapid.IntRange(0, 9).Draw(t, "forget") == 0 {
+				r.forget()
+			}
 			floor, head := r.place()
 			if head != at && len(log) > 0 {
 				t.Fatalf("the head is %d; want %d", head, at)
