@@ -199,6 +199,9 @@ func (s *Schemas) retag(ctx context.Context, tenant domain.TenantID, eventType s
 		if err := job.slice(ctx); err != nil {
 			return err
 		}
+		if job.Position >= job.Until {
+			continue
+		}
 		pause := time.NewTimer(retagPause * time.Since(began))
 		select {
 		case <-ctx.Done():

@@ -129,7 +129,7 @@ func printSchema(out *output, of client.EventSchema) {
 		if version.Breaking {
 			breaking = ", breaking"
 		}
-		out.printf("version %d%s: %s by %s\n", version.Version, breaking, version.CreatedAt, version.By)
+		out.printf("version %d%s: %s by %s\n", version.Version, breaking, local(version.CreatedAt), version.By)
 	}
 	printTags(out, of.Tags, of.Retagging)
 }
