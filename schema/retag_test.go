@@ -184,13 +184,12 @@ func TestConditionsHoldWhileEventsAreRetagged(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	tenant := tablestest.NewTenant(t, s)
-	const settle = 2 * time.Second // no append takes as long
 	var processes []*schema.Schemas
 	for _, of := range []*tables.Tables{s, tablestest.OpenWith(t, db, func(*tables.Config) {})} {
 		upcasters, err := upcasting.New(of.Registry, of.Log, nil)
 		tablestest.Must(t, err)
 		schemas, err := schema.New(schema.Config{
-			Store: of.SchemaTables, Events: of.Log, Upcasters: upcasters, Settle: settle, Owns: func(domain.TenantID) bool { return true },
+			Store: of.SchemaTables, Events: of.Log, Upcasters: upcasters, Settle: time.Millisecond, Owns: func(domain.TenantID) bool { return true },
 		})
 		tablestest.Must(t, err)
 		listening, cancel := context.WithCancel(t.Context())
@@ -216,7 +215,8 @@ func TestConditionsHoldWhileEventsAreRetagged(t *testing.T) {
 	background.Go(func() { _ = removing.Run(ctx) })
 	var mu sync.Mutex
 	taken, refused := map[string]int{}, 0
-	appending := make(chan struct{})
+	appending, appended := make(chan struct{}), make(chan struct{})
+	var changing sync.RWMutex // instead of the time that a change takes to settle
 	for client := range 8 {
 		random := rand.New(rand.NewPCG(1, uint64(client)))
 		clients.Go(func() {
@@ -233,7 +233,13 @@ func TestConditionsHoldWhileEventsAreRetagged(t *testing.T) {
 				} else {
 					request.Conditions = []domain.Condition{{FailIfEventsMatch: domain.Query{{Types: []string{"Taken"}, Tags: []string{"name:" + name}}}}}
 				}
+				changing.RLock()
 				_, err := processes[client%2].Append(ctx, tenant, request)
+				changing.RUnlock()
+				select {
+				case appended <- struct{}{}:
+				default:
+				}
 				mu.Lock()
 				switch {
 				case len(request.Conditions) == 0 && err == nil:
@@ -249,8 +255,15 @@ func TestConditionsHoldWhileEventsAreRetagged(t *testing.T) {
 		})
 	}
 	// The name stays derived all the time.
-	for _, expression := range []string{`['name:' + event.data.name, 'length:' + string(size(event.data.name))]`, `['loud', 'name:' + event.data.name]`} {
+	const name = `'name:' + event.data.name`
+	for _, expression := range []string{`[` + name + `, 'length:' + string(size(event.data.name))]`, name, `[` + name + `, 'given']`, `['loud', ` + name + `]`} {
+		for range 200 {
+			tablestest.Receive(t, appended, "an append")
+		}
+		changing.Lock()
 		derives(t, first, tenant, "Taken", expression)
+		processes[1].Notice(tenant)
+		changing.Unlock()
 		awaitRetags(t, s, db, tenant)
 	}
 	close(appending)
