@@ -50,7 +50,7 @@ func realLines(t *testing.T) (file string, lines []importLine) {
 func madeLines(t *testing.T) (file string, lines []importLine) {
 	t.Helper()
 	var text bytes.Buffer
-	for i := range 60_000 {
+	for i := range 20_000 {
 		fmt.Fprintf(&text, `{"stream":"order-%d","type":"Added","data":{"n":%d}}`+"\n", i%50, i/100%7)
 	}
 	file = filepath.Join(t.TempDir(), "made.ndjson")

@@ -1,14 +1,12 @@
 package systemtest
 
 import (
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"sync"
 	"testing"
@@ -42,14 +40,6 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	binaries = folder
-	// What is killed is waited for more than worked on: more tests than processors run at the same time.
-	flag.Parse()
-	if most := flag.Lookup("test.parallel"); most.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
-		if err := most.Value.Set(strconv.Itoa(2 * runtime.GOMAXPROCS(0))); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-	}
 	code := mongotest.Run(m)
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	if err := os.RemoveAll(folder); err != nil {

@@ -57,7 +57,7 @@ func (g *target) rebuild(ctx context.Context, changed bool, started func()) erro
 			return fmt.Errorf("the rebuild of %s: %w; at last it was %+v", g.name, err, r)
 		}
 		select {
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(50 * time.Millisecond):
 		case <-patience.Done():
 		}
 	}

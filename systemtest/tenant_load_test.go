@@ -51,11 +51,9 @@ type appender struct {
 
 func (a *appender) run(ctx context.Context, w *workload) error {
 	for w.quit.Err() == nil {
-		if w.calm.Err() != nil {
-			select {
-			case <-time.After(50 * time.Millisecond):
-			case <-w.quit.Done():
-			}
+		select {
+		case <-w.pause(0):
+		case <-w.quit.Done():
 		}
 		var err error
 		if len(a.done) > 0 && a.chance.IntN(8) == 0 {
@@ -195,7 +193,7 @@ func (p *tenantLoad) readFrom(ctx context.Context, n int, from int64, yield func
 
 // follow reads the log from its beginning as it grows, and continues where it was when something breaks, until it has
 // all that was appended.
-func (p *tenantLoad) follow(ctx context.Context, appended <-chan struct{}) error {
+func (p *tenantLoad) follow(ctx context.Context, w *workload, appended <-chan struct{}) error {
 	quitting := false
 	var late <-chan time.Time // when the end should have come long ago
 	for n := 0; ; n++ {
@@ -214,7 +212,7 @@ func (p *tenantLoad) follow(ctx context.Context, appended <-chan struct{}) error
 			return fmt.Errorf("behind position %d, where appends have ended, the log cannot be read to its end: %v", before, broken)
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(20 * time.Millisecond):
+		case <-w.pause(20 * time.Millisecond):
 		}
 	}
 }
@@ -264,9 +262,9 @@ func (p *tenantLoad) watch(ctx context.Context, w *workload, name string) error 
 		if edition = now; begun == crashes && begun%2 == 0 {
 			events = seen
 		}
-		pauseBriefly(w.quit)
-		if w.calm.Err() != nil {
-			pauseBriefly(w.quit)
+		select {
+		case <-w.pause(10 * time.Millisecond):
+		case <-w.quit.Done():
 		}
 	}
 	return nil

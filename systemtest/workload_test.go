@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/manifold-es/manifold/client"
 )
@@ -32,8 +33,9 @@ type workload struct {
 
 	quit     context.Context // ended: the clients finish their current work
 	end      context.CancelFunc
-	calm     context.Context // ended: the clients do less, and leave processor time to other tests
+	calm     context.Context // ended: the clients rest between requests, and leave processor time to other tests
 	calmDown context.CancelFunc
+	rest     time.Duration
 	all      sync.WaitGroup
 }
 
@@ -83,7 +85,7 @@ func newWorkload(t *testing.T, at site) *workload {
 // newAppends makes tenants with empty logs, and no projections.
 func newAppends(t *testing.T, at site, tenants ...string) *workload {
 	t.Helper()
-	w := &workload{t: t, operator: newUser(t, at, operatorKey)}
+	w := &workload{t: t, operator: newUser(t, at, operatorKey), rest: 250 * time.Millisecond}
 	w.quit, w.end = context.WithCancel(t.Context())
 	w.calm, w.calmDown = context.WithCancel(w.quit)
 	t.Cleanup(func() {
@@ -115,6 +117,15 @@ func (w *workload) await(tenant, more int) {
 	}
 }
 
+// pause returns a channel that receives when a client may send its next request: after a brief pause, or after a rest
+// once the load is calm.
+func (w *workload) pause(brief time.Duration) <-chan time.Time {
+	if w.calm.Err() != nil {
+		brief = max(brief, w.rest)
+	}
+	return time.After(brief)
+}
+
 // load starts the clients: appenders, a follower and readers for each tenant.
 func (w *workload) load(appenders int, seed uint64) {
 	for i, p := range w.tenants {
@@ -129,7 +140,7 @@ func (w *workload) load(appenders int, seed uint64) {
 		}
 		appended := make(chan struct{})
 		go func() { appending.Wait(); close(appended) }()
-		w.run(func() error { return p.follow(w.t.Context(), appended) })
+		w.run(func() error { return p.follow(w.t.Context(), w, appended) })
 		for _, target := range w.targets {
 			if len(target.tenants) > 1 || target.tenants[0] == p {
 				w.run(func() error { return p.watch(w.t.Context(), w, target.name) })

@@ -12,9 +12,12 @@ package pgtest
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"net/http"
 	"os"
+	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -46,6 +49,11 @@ func Main(m *testing.M) {
 
 // Run is Main without the exit, for a TestMain that has more to do: it returns the exit code.
 func Run(m *testing.M) int {
+	flag.Parse()
+	if err := runMoreInParallel(); err != nil {
+		fmt.Fprintln(os.Stderr, "pgtest:", err)
+		return 1
+	}
 	code := m.Run()
 	if err := stop(); err != nil {
 		fmt.Fprintln(os.Stderr, "pgtest:", err)
@@ -57,6 +65,18 @@ func Run(m *testing.M) int {
 		code = max(code, 1)
 	}
 	return code
+}
+
+// runMoreInParallel lets several parallel tests run per processor, because most of the time a test waits for the server
+// or for a deadline. A number that was set with the flag -parallel stays.
+func runMoreInParallel() error {
+	const parallel, perProcessor = "test.parallel", 2
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == parallel })
+	if given {
+		return nil
+	}
+	return flag.Set(parallel, strconv.Itoa(perProcessor*runtime.GOMAXPROCS(0)))
 }
 
 func stop() error {
