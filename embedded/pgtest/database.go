@@ -242,8 +242,19 @@ func migrate(ctx context.Context, server *embedded.Server, name string) (_ map[m
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	err = migrations.Up(ctx, server.URLAs(name, string(RoleMigrator), passwords[RoleMigrator]), rolePasswords)
-	return passwords, err
+	if err := migrations.Up(ctx, server.URLAs(name, string(RoleMigrator), passwords[RoleMigrator]), rolePasswords); err != nil {
+		return nil, err
+	}
+	for role, password := range passwords {
+		secret, err := cheapSecret(password)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := conn.Exec(ctx, fmt.Sprintf("alter role %s password '%s'", role, secret)); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return passwords, nil
 }
 
 func rolePasswords() map[migrations.Role]string {
