@@ -35,7 +35,7 @@ type workload struct {
 	end      context.CancelFunc
 	calm     context.Context // ended: the clients rest between requests, and leave processor time to other tests
 	calmDown context.CancelFunc
-	rest     time.Duration
+	rest     time.Duration // of each client, once it is calm
 	all      sync.WaitGroup
 }
 
