@@ -12,16 +12,17 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// While events are appended, projections are rebuilt repeatedly, with new definitions and with the current ones. In the
-// first case the appends are as fast as possible, and the rebuilds must still catch up. Readers of single documents, lists and pages must see no gap, no partial result and no step back.
-// In the end the documents must equal those of a fold from scratch.
+// While events are appended, projections are rebuilt repeatedly, with new definitions and with the current ones. In one
+// case each is rebuilt once while the appends are as fast as possible, and must catch up. Readers of single documents,
+// lists and pages must see no gap, no partial result and no step back. In the end the documents must equal those of a
+// fold from scratch.
 func TestRebuildUnderLoad(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name       string
 		keep, rest time.Duration
 		changed    []bool
-	}{{"old tables stay", time.Hour, 0, []bool{true, false}}, {"old tables go at once", 0, loadedRest, []bool{true, false, true}}} {
+	}{{"old tables stay", time.Hour, 0, []bool{true}}, {"old tables go at once", 0, loadedRest, []bool{true, false, true}}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			configured := configuration(pgtest.Database(t))
