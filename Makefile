@@ -6,8 +6,6 @@ FUZZTIME  ?= 30s
 VERSION   ?= 14 18
 # Three packages at a time, since each test binary starts a PostgreSQL, and often waits. `make lint` runs go vet.
 TESTFLAGS ?= -timeout=9m -p=3 -vet=off
-# systemtest takes longest, so it starts first.
-PACKAGES  ?= ./systemtest ./...
 # Packages in which goroutines share state.
 RACE      ?= ^$(MODULE)/(aggregate|api(/.*)?|auth|budget|cli/doctor|delivery/.*|drivers/.*|embedded|erasure|eventlog|fairshare|listen|members|outbox.*|pg|projection(/.*)?|rebuild|retention|schema|service|tables|tenant|upcasting)$$
 
@@ -26,7 +24,7 @@ PROSE       := openapi.yaml asyncapi.yaml README.md CHANGELOG.md CONTRIBUTING.md
 NESTED      := $(patsubst %/go.mod,%,$(wildcard tools/*/go.mod examples/*/go.mod))
 
 .DEFAULT_GOAL := help
-.PHONY: help dev build test test-beside-race test-postgresql test-engines test-sql race fuzz generate drift lint check postgresql clean
+.PHONY: help dev build test test-postgresql test-engines test-sql race fuzz generate drift lint check postgresql clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,7 +36,8 @@ build: ## build bin/manifold, a static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/manifold ./cmd/manifold
 
 test: postgresql ## run every test, on a real PostgreSQL; see CONTRIBUTING.md for other databases
-	$(GO) test $(TESTFLAGS) $(PACKAGES)
+	@# systemtest takes longest, so start it first.
+	$(GO) test $(TESTFLAGS) ./systemtest ./...
 	@for module in $(NESTED); do echo "$(GO) test $$module"; (cd $$module && $(GO) test $(TESTFLAGS) ./...) || exit 1; done
 	@# go test does not report skipped tests of packages that pass.
 	@[ -n "$$MANIFOLD_TEST_MONGO_URL" ] || echo "NOT RUN: tests on a real MongoDB, because MANIFOLD_TEST_MONGO_URL is not set. They ran on FerretDB."
@@ -46,12 +45,6 @@ test: postgresql ## run every test, on a real PostgreSQL; see CONTRIBUTING.md fo
 	@{ command -v node && command -v npm; } >/dev/null || echo "NOT RUN: tests with clients in Node.js, because node or npm is not installed."
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || echo "NOT RUN: tests with clients in a browser, because Chromium is not installed."
 	@[ -n "$$MANIFOLD_TEST_SQLSERVER_URL" ] || echo "NOT RUN: tests on SQL Server, because MANIFOLD_TEST_SQLSERVER_URL is not set. Its statements were compared with the files in testdata."
-
-# `make race` runs every test of its packages, except some of the drivers'. CI runs TestHostileTenant alone, longer and
-# with lower limits.
-test-beside-race: PACKAGES = ./systemtest ./drivers/... $$($(GO) list ./... | grep -vE '$(RACE)')
-test-beside-race: TESTFLAGS += -skip='^TestHostileTenant$$'
-test-beside-race: test ## run the tests that CI runs neither with the race detector nor alone
 
 test-postgresql: ## run the tests of the log's SQL on PostgreSQL VERSION="14 18", downloaded by npm (Linux on x64)
 	@for version in $(VERSION); do \
