@@ -4,8 +4,8 @@ GO        ?= go
 ARGS      ?=
 FUZZTIME  ?= 30s
 VERSION   ?= 14 18
-# Three packages at a time, since each test binary starts a PostgreSQL, and often waits. `make lint` runs go vet.
-TESTFLAGS ?= -timeout=9m -p=3 -vet=off
+# Two packages at a time, since each test binary starts a PostgreSQL. `make lint` runs go vet.
+TESTFLAGS ?= -timeout=15m -p=2 -vet=off
 # Packages in which goroutines share state.
 RACE      ?= ^$(MODULE)/(aggregate|api(/.*)?|auth|budget|cli/doctor|delivery/.*|drivers/.*|embedded|erasure|eventlog|fairshare|listen|members|outbox.*|pg|projection(/.*)?|rebuild|retention|schema|service|tables|tenant|upcasting)$$
 
@@ -61,7 +61,7 @@ test-sql:
 
 # Skip conformance tests that use one goroutine, and those of MongoDB's second layout, which runs the code of the first.
 race: postgresql ## run the tests of the concurrent packages with the race detector
-	$(GO) test -race -skip='^TestConformanceOfLayout2$$|^TestConformance.*/^(Predicate|Order|Partition|Values)$$' -timeout=20m -p=3 -vet=off $$($(GO) list ./... | grep -E '$(RACE)')
+	$(GO) test -race -skip='^TestConformanceOfLayout2$$|^TestConformance.*/^(Predicate|Order|Partition|Values)$$' -timeout=20m -p=2 -vet=off $$($(GO) list ./... | grep -E '$(RACE)')
 
 fuzz: postgresql ## run every fuzz test for FUZZTIME (30s) each
 	@grep -rl --include='*_test.go' '^func Fuzz' . | sort | while read -r file; do \

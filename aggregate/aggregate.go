@@ -35,8 +35,25 @@ const MaxAggregates = 1000
 // DefaultSnapshotEvery is the number of events between two snapshots of a stream.
 const DefaultSnapshotEvery = 100
 
-// SnapshotsKept is how many snapshots of a stream and tag are kept; older ones are deleted.
+// SnapshotsKept is how many of the newest snapshots of a stream and tag are kept.
 const SnapshotsKept = 3
+
+// Of older snapshots that Manifold folded, the first of each rung stays: of every rungEvents versions, or of more if
+// states have more than rungBytes. So the state at any version is loaded by folding a few hundred events, and snapshots
+// take at most rungBytes/rungEvents bytes an event.
+const (
+	rungEvents = 400
+	rungBytes  = 64 << 10
+)
+
+// rung returns how many versions have one old snapshot, for states of this size. It is 0 for a client's tag, of which
+// no old ones are kept.
+func rung(tag string, stateBytes int) int64 {
+	if !IsDefinitionTag(tag) {
+		return 0
+	}
+	return rungEvents * int64(1+stateBytes/rungBytes)
+}
 
 // Snapshot is an aggregate's state at a version. Loading the aggregate can start from it instead of from version 1. A
 // snapshot can be deleted at any time.

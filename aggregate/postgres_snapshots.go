@@ -21,7 +21,8 @@ var (
 		where s.tenant_id = $1::uuid and s.stream_id = $2::text and s.tag = $3::text and s.version <= $4::bigint and s.removed_to <= $5::bigint
 		order by s.version desc limit 1`}
 	selectLatestSnapshot = pg.Statement{Name: "manifold_aggregate_latest_snapshot", SQL: "select " + snapshotColumns + ` from snapshots as s
-		where s.tenant_id = $1::uuid and s.stream_id = $2::text order by s.version desc, s.taken_at desc limit 1`}
+		where s.tenant_id = $1::uuid and s.stream_id = $2::text and s.version <= $3::bigint and (s.tag = $4::text or $4::text = '')
+		order by s.version desc, s.taken_at desc limit 1`}
 )
 
 // scan reads a row of snapshotColumns.
@@ -49,9 +50,9 @@ func snapshotQuery(tenant domain.TenantID, stream, tag string, atMost int64, los
 }
 
 // PutSnapshot stores a snapshot. It replaces one with the same stream, tag and version, unless that one lacks fewer
-// events. Of the stream's snapshots with the same tag, the newest SnapshotsKept stay. If the tag is a
-// definition's (IsDefinitionTag), snapshots with other definitions' tags are deleted, because the definition has
-// changed. TakenAt is the database's current time.
+// events. Of the stream's snapshots with the same tag, the newest SnapshotsKept stay, and the first of each rung. If the
+// tag is a definition's (IsDefinitionTag), snapshots with other definitions' tags are deleted, because the definition
+// has changed. TakenAt is the database's current time.
 func (s *Postgres) PutSnapshot(ctx context.Context, tenant domain.TenantID, snapshot Snapshot) error {
 	return pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
 		_, err := pg.Exec(ctx, tx, "keep a snapshot", `
@@ -63,14 +64,24 @@ func (s *Postgres) PutSnapshot(ctx context.Context, tenant domain.TenantID, snap
 		if err != nil {
 			return err
 		}
+		// Of a long stream, only the rungs beside the newest snapshots are looked at: the others are as they should be.
+		rung := rung(snapshot.Tag, len(snapshot.State))
 		_, err = pg.Exec(ctx, tx, "remove older snapshots", `
 			delete from snapshots s
-			where s.tenant_id = $1 and s.stream_id = $2
-			  and (s.tag = $3 and s.version <= (
-			         select o.version from snapshots o where o.tenant_id = $1 and o.stream_id = $2 and o.tag = $3
-			         order by o.version desc offset $4 limit 1)
-			    or $5 and s.tag like 'def:%' and s.tag <> $3)`,
-			tenant, snapshot.Stream, snapshot.Tag, SnapshotsKept, IsDefinitionTag(snapshot.Tag))
+			where s.tenant_id = $1 and s.stream_id = $2 and s.tag = $3
+			  and s.version <= (
+			    select o.version from snapshots o where o.tenant_id = $1 and o.stream_id = $2 and o.tag = $3
+			    order by o.version desc offset $4 limit 1)
+			  and ($5::bigint = 0 or s.version > $6::bigint and exists (
+			    select from snapshots o where o.tenant_id = $1 and o.stream_id = $2 and o.tag = $3
+			      and o.version < s.version and o.version >= s.version - (s.version - 1) % nullif($5::bigint, 0)))`,
+			tenant, snapshot.Stream, snapshot.Tag, SnapshotsKept, rung, snapshot.Version-10*rung)
+		if err != nil || rung == 0 {
+			return err
+		}
+		_, err = pg.Exec(ctx, tx, "remove the snapshots of earlier definitions", `
+			delete from snapshots s where s.tenant_id = $1 and s.stream_id = $2 and s.tag like 'def:%' and s.tag <> $3`,
+			tenant, snapshot.Stream, snapshot.Tag)
 		return err
 	})
 }
@@ -82,12 +93,38 @@ func (s *Postgres) Snapshot(ctx context.Context, tenant domain.TenantID, stream,
 	return snapshot, snapshot.Version > 0, err
 }
 
-// LatestSnapshot returns the newest snapshot of a stream, whatever made it. Of several at one version, it returns the
-// one that was taken last. ok is false if there is none.
-func (s *Postgres) LatestSnapshot(ctx context.Context, tenant domain.TenantID, stream string) (snapshot Snapshot, ok bool, err error) {
-	err = s.readSnapshot(ctx, tenant, stream,
-		pg.Query{Statement: &selectLatestSnapshot, Params: [][]byte{pg.TenantParam(tenant), []byte(stream)}, Row: snapshot.scan})
+// LatestSnapshot returns the newest snapshot of a stream, up to a version (0: any), and with a tag (empty: any). Of
+// several at one version, it returns the one that was taken last. ok is false if there is none.
+func (s *Postgres) LatestSnapshot(ctx context.Context, tenant domain.TenantID, stream string, atMost int64, tag string) (snapshot Snapshot, ok bool, err error) {
+	if atMost == 0 {
+		atMost = math.MaxInt64
+	}
+	err = s.readSnapshot(ctx, tenant, stream, pg.Query{
+		Statement: &selectLatestSnapshot, Params: [][]byte{pg.TenantParam(tenant), []byte(stream), pg.Int8Param(atMost), []byte(tag)}, Row: snapshot.scan,
+	})
 	return snapshot, snapshot.Version > 0, err
+}
+
+// SnapshotKey identifies one of a stream's snapshots. The zero SnapshotKey comes before all of them.
+type SnapshotKey struct {
+	Version int64
+	Tag     string
+}
+
+// Snapshots returns the snapshots of a stream without their states, the newest first, and at one version by tag. It
+// begins after a key, and returns at most limit.
+func (s *Postgres) Snapshots(ctx context.Context, tenant domain.TenantID, stream string, after SnapshotKey, limit int) ([]Snapshot, error) {
+	if after.Version == 0 {
+		after.Version = math.MaxInt64
+	}
+	return pg.SelectUnder(ctx, s.db.App, tenant, "list snapshots", func(row pgx.CollectableRow) (Snapshot, error) {
+		one := Snapshot{Stream: stream}
+		err := row.Scan(&one.Version, &one.Tag, (*pg.Moment)(&one.TakenAt), &one.RemovedTo)
+		return one, err
+	}, `
+		select s.version, s.tag, s.taken_at, s.removed_to from snapshots s
+		where s.tenant_id = $1 and s.stream_id = $2 and (s.version < $3 or s.version = $3 and s.tag > $4)
+		order by s.version desc, s.tag limit $5`, tenant, stream, after.Version, after.Tag, limit)
 }
 
 // readSnapshot reads one of a stream's snapshots. It removes unreadable ones, because the events contain the same

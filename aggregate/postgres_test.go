@@ -47,14 +47,16 @@ func TestAggregatesAreKeptByTenant(t *testing.T) {
 func TestOldSnapshotsAreRemoved(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
+	// Rungs begin with the versions 1, 401 and 801.
+	versions := []int64{1, 2, 9, 100, 399, 400, 401, 402, 500, 800, 801, 900, 901, 1200}
 	tags := []string{aggregate.DefinitionTag("a"), aggregate.DefinitionTag("b"), "client", "other"}
 	rapid.Check(t, func(r *rapid.T) {
 		tenant := domain.NewTenantID()
 		model := map[string]map[string][]int64{} // stream -> tag -> versions, the newest first
-		for range rapid.IntRange(1, 12).Draw(r, "puts") {
+		for range rapid.IntRange(1, 15).Draw(r, "puts") {
 			stream := rapid.SampledFrom([]string{"order-1", "order-2"}).Draw(r, "stream")
 			tag := rapid.SampledFrom(tags).Draw(r, "tag")
-			version := rapid.Int64Range(1, 9).Draw(r, "version")
+			version := rapid.SampledFrom(versions).Draw(r, "version")
 			state := fmt.Sprintf(`{"v": %d}`, version)
 			if err := s.PutSnapshot(t.Context(), tenant, aggregate.Snapshot{Stream: stream, Tag: tag, Version: version, State: json.RawMessage(state)}); err != nil {
 				r.Fatal(err)
@@ -69,15 +71,21 @@ func TestOldSnapshotsAreRemoved(t *testing.T) {
 					}
 				}
 			}
-			versions := append(model[stream][tag], version)
-			slices.Sort(versions)
-			versions = slices.Compact(versions)
-			slices.Reverse(versions)
-			model[stream][tag] = versions[:min(len(versions), aggregate.SnapshotsKept)]
+			there := append(model[stream][tag], version)
+			slices.Sort(there)
+			there = slices.Compact(there)
+			slices.Reverse(there)
+			kept := slices.Clone(there[:min(len(there), aggregate.SnapshotsKept)])
+			for i := len(kept); i < len(there) && aggregate.IsDefinitionTag(tag); i++ {
+				if first := i+1 == len(there) || (there[i+1]-1)/400 != (there[i]-1)/400; first {
+					kept = append(kept, there[i])
+				}
+			}
+			model[stream][tag] = kept
 		}
 		for _, stream := range []string{"order-1", "order-2"} {
 			for _, tag := range tags {
-				for atMost := int64(0); atMost <= 9; atMost++ {
+				for _, atMost := range append(versions, 0) {
 					got, ok, err := s.Snapshot(t.Context(), tenant, stream, tag, atMost, false)
 					if err != nil {
 						r.Fatal(err)
@@ -95,7 +103,7 @@ func TestOldSnapshotsAreRemoved(t *testing.T) {
 			for _, versions := range model[stream] {
 				newest = max(newest, versions[0])
 			}
-			got, ok, err := s.LatestSnapshot(t.Context(), tenant, stream)
+			got, ok, err := s.LatestSnapshot(t.Context(), tenant, stream, 0, "")
 			if err != nil || ok != (newest > 0) || got.Version != newest {
 				r.Fatalf("the latest of %s is %d, %v, %v; the model has %d", stream, got.Version, ok, err, newest)
 			}

@@ -3,6 +3,7 @@ package aggregate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
@@ -83,20 +84,35 @@ func (s *States) PutSnapshot(ctx context.Context, tenant domain.TenantID, snapsh
 	return s.readBack(ctx, tenant, snapshot)
 }
 
-// LatestSnapshot returns the newest snapshot of a stream, whether folded or a client's. The error is
-// domain.CodeNotFound if there is none.
-func (s *States) LatestSnapshot(ctx context.Context, tenant domain.TenantID, stream string) (Snapshot, error) {
+// LatestSnapshot returns the newest snapshot of a stream, up to a version (0: any), and with a tag (empty: any, whether
+// folded or a client's). The error is domain.CodeNotFound if there is none.
+func (s *States) LatestSnapshot(ctx context.Context, tenant domain.TenantID, stream string, atMost int64, tag string) (Snapshot, error) {
 	if err := domain.CheckStream("stream", stream); err != nil {
 		return Snapshot{}, err
 	}
-	snapshot, ok, err := s.store.LatestSnapshot(ctx, tenant, stream)
+	snapshot, ok, err := s.store.LatestSnapshot(ctx, tenant, stream, atMost, tag)
 	if err != nil {
 		return Snapshot{}, err
 	}
 	if !ok {
-		return Snapshot{}, domain.Errorf(domain.CodeNotFound, "stream", "stream %s has no snapshot", stream)
+		what := "snapshot"
+		if tag != "" {
+			what += " with the tag " + tag
+		}
+		if atMost > 0 {
+			what += fmt.Sprintf(" up to version %d", atMost)
+		}
+		return Snapshot{}, domain.Errorf(domain.CodeNotFound, "stream", "stream %s has no %s", stream, what)
 	}
 	return snapshot, nil
+}
+
+// Snapshots returns the snapshots of a stream without their states, the newest first, after a key.
+func (s *States) Snapshots(ctx context.Context, tenant domain.TenantID, stream string, after SnapshotKey, limit int) ([]Snapshot, error) {
+	if err := domain.CheckStream("stream", stream); err != nil {
+		return nil, err
+	}
+	return s.store.Snapshots(ctx, tenant, stream, after, limit)
 }
 
 // isClientError reports whether an error was caused by what clients sent, such as an event that their definition cannot

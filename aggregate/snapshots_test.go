@@ -118,7 +118,7 @@ func TestANewDefinitionDoesNotUseOldSnapshots(t *testing.T) {
 	if _, err := states.Load(t.Context(), tenant, "sum-1", At{}); code(err) != domain.CodeNotFound {
 		t.Errorf("without a definition: %v", err)
 	}
-	latest, err := states.LatestSnapshot(t.Context(), tenant, "sum-1")
+	latest, err := states.LatestSnapshot(t.Context(), tenant, "sum-1", 0, "")
 	must(t, err)
 	if latest.Tag != "go-v1" {
 		t.Errorf("the latest snapshot is %+v", latest)
@@ -217,7 +217,7 @@ func TestSnapshotStartsFromTheStateOfCommands(t *testing.T) {
 		if read := s.events.Load() - before; read != int64(foreign) {
 			t.Errorf("%d events were read for a snapshot, want %d", read, foreign)
 		}
-		taken, _, err := s.LatestSnapshot(t.Context(), tenant, "account-1")
+		taken, _, err := s.LatestSnapshot(t.Context(), tenant, "account-1", 0, "")
 		must(t, err)
 		got, err := states.Load(t.Context(), tenant, "account-1", At{})
 		must(t, err)

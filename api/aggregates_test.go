@@ -71,6 +71,35 @@ func TestASnapshotTellsNothingToWhoMayOnlyAppend(t *testing.T) {
 	}
 }
 
+// Snapshots are listed page by page, and read by version and tag.
+func TestSnapshotsByVersion(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	a.append("order-1", 5)
+	a.get("/v1/snapshots/order-1").want(200)
+	for version, tags := range [][]string{{}, {"x"}, {}, {"y"}, {"x"}, {"y", "x"}} {
+		for _, tag := range tags {
+			a.post("/v1/snapshots/order-1", object{"state": object{"v": version}, "version": version, "tag": tag}).want(201)
+		}
+	}
+	var listed []string
+	for path := "/v1/snapshots/order-1?pageSize=2"; path != ""; {
+		page := a.get(path).want(200)
+		for _, one := range page.at("snapshots").(list) {
+			listed = append(listed, fmt.Sprint(one.(object)["version"], one.(object)["tag"]))
+		}
+		path = page.next()
+	}
+	equal(t, "the snapshots", listed, []string{"5x", "5y", "4x", "3y", "1x"})
+	for query, want := range map[string]any{"": 5, "?version=4": 4, "?version=3": 3, "?version=4&tag=y": 3, "?tag=y": 5, "?version=2": 1} {
+		equal(t, query, a.get("/v1/snapshots/order-1/latest"+query).want(200).at("state", "v"), want)
+	}
+	a.get("/v1/snapshots/order-1/latest?version=2&tag=y").wantProblem(404, domain.CodeNotFound, "stream")
+	a.get("/v1/snapshots/order-1/latest?version=0").wantProblem(400, domain.CodeInvalidRequest, "query version")
+	a.get("/v1/snapshots/order-1?pageToken=bm5v").wantProblem(400, domain.CodeInvalidRequest, "query pageToken")
+	equal(t, "of no stream", a.get("/v1/snapshots/order-9").want(200).at("snapshots"), list{})
+}
+
 // The contract states the same limits as the service.
 func TestTheContractHasTheBoundsOfSnapshots(t *testing.T) {
 	t.Parallel()

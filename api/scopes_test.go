@@ -51,6 +51,7 @@ var categoryCalls = map[string]categoryCall{
 	"sendCommand":       {method: "POST", path: "/v1/aggregates/{c}/1/commands/Touch?dryRun=true", body: `{"data":{}}`},
 	"sendCommands":      {method: "POST", path: "/v1/commands", body: `{"commands":[{"stream":"{c}-1","command":"Touch","data":{}}]}`, filtered: `"outcome":"accepted"`},
 	"takeSnapshot":      {method: "POST", path: "/v1/snapshots/{c}-1"},
+	"listSnapshots":     {method: "GET", path: "/v1/snapshots/{c}-1"},
 	"getLatestSnapshot": {method: "GET", path: "/v1/snapshots/{c}-1/latest"},
 
 	"followStream":   {method: "GET", path: "/v1/subscribe/streams/{c}-1", endless: true},

@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/url"
+	"strconv"
+	"strings"
 
 	"github.com/manifold-es/manifold/aggregate"
 	"github.com/manifold-es/manifold/api/access"
@@ -44,8 +47,35 @@ func (s operations) GetLatestSnapshot(ctx context.Context, caller access.Caller,
 	if err := caller.AllowStream(request.StreamId, auth.ScopeEventsRead); err != nil {
 		return nil, err
 	}
-	snapshot, err := s.config.Aggregates.LatestSnapshot(ctx, caller.Tenant, request.StreamId)
+	snapshot, err := s.config.Aggregates.LatestSnapshot(ctx, caller.Tenant, request.StreamId, value(request.Params.Version), value(request.Params.Tag))
 	return openapi.OK(snapshotAnswer(snapshot)), err
+}
+
+func (s operations) ListSnapshots(ctx context.Context, caller access.Caller, request openapi.ListSnapshotsRequest) (*openapi.Response, error) {
+	if err := caller.AllowStream(request.StreamId, auth.ScopeEventsRead); err != nil {
+		return nil, err
+	}
+	page, err := listPageOf(request.Params.PageSize, request.Params.PageToken, parseSnapshotKey)
+	if err != nil {
+		return nil, err
+	}
+	snapshots, err := s.config.Aggregates.Snapshots(ctx, caller.Tenant, request.StreamId, page.after, page.size+1)
+	if err != nil {
+		return nil, err
+	}
+	snapshots, link := cutPage(snapshots, page.size, func(s aggregate.Snapshot) string { return strconv.FormatInt(s.Version, 10) + " " + s.Tag },
+		"/v1/snapshots/"+url.PathEscape(request.StreamId), nil)
+	return openapi.OK(openapi.SnapshotList{Snapshots: convert(snapshots, func(s aggregate.Snapshot) openapi.ListedSnapshot {
+		return openapi.ListedSnapshot{Version: s.Version, Tag: s.Tag, TakenAt: openapi.At(s.TakenAt), RemovedTo: s.RemovedTo}
+	})}).With("Link", link), nil
+}
+
+// parseSnapshotKey parses the key of a page of snapshots.
+func parseSnapshotKey(text string) (key aggregate.SnapshotKey, err error) {
+	version, tag, _ := strings.Cut(text, " ")
+	key.Tag = tag
+	key.Version, err = strconv.ParseInt(version, 10, 64)
+	return key, err
 }
 
 func snapshotAnswer(snapshot aggregate.Snapshot) openapi.Snapshot {

@@ -1030,6 +1030,18 @@ type LagList struct {
 	Consumers []Lag `json:"consumers"`
 }
 
+// ListedSnapshot defines model for ListedSnapshot.
+type ListedSnapshot struct {
+	Version int64 `json:"version"`
+
+	// Tag What produced the state: a definition (`def:...`), or the client's own tag.
+	Tag     string    `json:"tag"`
+	TakenAt time.Time `json:"takenAt"`
+
+	// RemovedTo The highest version that the state lacks, because retention has removed its event.
+	RemovedTo int64 `json:"removedTo,omitempty"`
+}
+
 // Loss defines model for Loss.
 type Loss struct {
 	Category string `json:"category"`
@@ -2098,6 +2110,11 @@ type Snapshot struct {
 	RemovedTo int64 `json:"removedTo,omitempty"`
 }
 
+// SnapshotList defines model for SnapshotList.
+type SnapshotList struct {
+	Snapshots []ListedSnapshot `json:"snapshots"`
+}
+
 // State defines model for State.
 type State struct {
 	Stream string `json:"stream"`
@@ -3154,10 +3171,28 @@ type SnapDocumentParams struct {
 	IfNoneMatch *string `json:"If-None-Match,omitempty"`
 }
 
+// ListSnapshotsParams defines parameters for ListSnapshots.
+type ListSnapshotsParams struct {
+	// PageSize The maximum number of items on a page.
+	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
+
+	// PageToken A token from a `Link` header. Clients must not build tokens.
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
+}
+
 // TakeSnapshotParams defines parameters for TakeSnapshot.
 type TakeSnapshotParams struct {
 	// AcceptLoss Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
 	AcceptLoss *AcceptLoss `form:"acceptLoss,omitempty" json:"acceptLoss,omitempty"`
+}
+
+// GetLatestSnapshotParams defines parameters for GetLatestSnapshot.
+type GetLatestSnapshotParams struct {
+	// Version The newest snapshot at or before this version.
+	Version *int64 `form:"version,omitempty" json:"version,omitempty"`
+
+	// Tag Only snapshots with this tag.
+	Tag *string `form:"tag,omitempty" json:"tag,omitempty"`
 }
 
 // ListStreamsParams defines parameters for ListStreams.
@@ -4677,6 +4712,14 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/snap/{projection}/{key} (the `SnapDocument` operationId).
 	SnapDocument(ctx context.Context, projection string, key string, params *SnapDocumentParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListSnapshots List a stream's snapshots
+	//
+	// The newest first, without states. Manifold keeps the newest three of each tag. Of older ones that it has folded, it keeps
+	// one in 400 versions, or fewer if states are larger than 64 KiB.
+	//
+	// Corresponds with GET /v1/snapshots/{streamId} (the `ListSnapshots` operationId).
+	ListSnapshots(ctx context.Context, streamId StreamId, params *ListSnapshotsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// TakeSnapshotWithBody Take or store a snapshot
 	//
 	// Without a body, the service folds the stream with its aggregate definition and stores the state. With a body, it stores
@@ -4703,10 +4746,10 @@ type ClientInterface interface {
 
 	// GetLatestSnapshot Get a stream's newest snapshot
 	//
-	// The newest snapshot of any origin; `tag` names its origin.
+	// The newest snapshot, of any origin unless `tag` names one.
 	//
 	// Corresponds with GET /v1/snapshots/{streamId}/latest (the `GetLatestSnapshot` operationId).
-	GetLatestSnapshot(ctx context.Context, streamId StreamId, reqEditors ...RequestEditorFn) (*http.Response, error)
+	GetLatestSnapshot(ctx context.Context, streamId StreamId, params *GetLatestSnapshotParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListStreams List streams
 	//
@@ -7242,6 +7285,24 @@ func (c *Client) SnapDocument(ctx context.Context, projection string, key string
 	return c.Client.Do(req)
 }
 
+// ListSnapshots List a stream's snapshots
+//
+// The newest first, without states. Manifold keeps the newest three of each tag. Of older ones that it has folded, it keeps
+// one in 400 versions, or fewer if states are larger than 64 KiB.
+//
+// Corresponds with GET /v1/snapshots/{streamId} (the `ListSnapshots` operationId).
+func (c *Client) ListSnapshots(ctx context.Context, streamId StreamId, params *ListSnapshotsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListSnapshotsRequest(c.Server, streamId, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // TakeSnapshotWithBody Take or store a snapshot
 //
 // Without a body, the service folds the stream with its aggregate definition and stores the state. With a body, it stores
@@ -7288,11 +7349,11 @@ func (c *Client) TakeSnapshot(ctx context.Context, streamId StreamId, params *Ta
 
 // GetLatestSnapshot Get a stream's newest snapshot
 //
-// The newest snapshot of any origin; `tag` names its origin.
+// The newest snapshot, of any origin unless `tag` names one.
 //
 // Corresponds with GET /v1/snapshots/{streamId}/latest (the `GetLatestSnapshot` operationId).
-func (c *Client) GetLatestSnapshot(ctx context.Context, streamId StreamId, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewGetLatestSnapshotRequest(c.Server, streamId)
+func (c *Client) GetLatestSnapshot(ctx context.Context, streamId StreamId, params *GetLatestSnapshotParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetLatestSnapshotRequest(c.Server, streamId, params)
 	if err != nil {
 		return nil, err
 	}
@@ -12770,6 +12831,79 @@ func NewSnapDocumentRequest(server string, projection string, key string, params
 	return req, nil
 }
 
+// NewListSnapshotsRequest constructs an http.Request for the ListSnapshots method
+func NewListSnapshotsRequest(server string, streamId StreamId, params *ListSnapshotsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "streamId", streamId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/snapshots/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.PageSize != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageSize", *params.PageSize, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PageToken != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageToken", *params.PageToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewTakeSnapshotRequest calls the generic TakeSnapshot builder with application/json body
 func NewTakeSnapshotRequest(server string, streamId StreamId, params *TakeSnapshotParams, body TakeSnapshotJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -12845,7 +12979,7 @@ func NewTakeSnapshotRequestWithBody(server string, streamId StreamId, params *Ta
 }
 
 // NewGetLatestSnapshotRequest constructs an http.Request for the GetLatestSnapshot method
-func NewGetLatestSnapshotRequest(server string, streamId StreamId) (*http.Request, error) {
+func NewGetLatestSnapshotRequest(server string, streamId StreamId, params *GetLatestSnapshotParams) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -12868,6 +13002,45 @@ func NewGetLatestSnapshotRequest(server string, streamId StreamId) (*http.Reques
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Version != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "version", *params.Version, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Tag != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "tag", *params.Tag, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -17214,6 +17387,16 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/snap/{projection}/{key} (the `SnapDocument` operationId).
 	SnapDocumentWithResponse(ctx context.Context, projection string, key string, params *SnapDocumentParams, reqEditors ...RequestEditorFn) (*SnapDocumentResponse, error)
 
+	// ListSnapshotsWithResponse List a stream's snapshots
+	//
+	// The newest first, without states. Manifold keeps the newest three of each tag. Of older ones that it has folded, it keeps
+	// one in 400 versions, or fewer if states are larger than 64 KiB.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/snapshots/{streamId} (the `ListSnapshots` operationId).
+	ListSnapshotsWithResponse(ctx context.Context, streamId StreamId, params *ListSnapshotsParams, reqEditors ...RequestEditorFn) (*ListSnapshotsResponse, error)
+
 	// TakeSnapshotWithBodyWithResponse Take or store a snapshot
 	//
 	// Without a body, the service folds the stream with its aggregate definition and stores the state. With a body, it stores
@@ -17240,12 +17423,12 @@ type ClientWithResponsesInterface interface {
 
 	// GetLatestSnapshotWithResponse Get a stream's newest snapshot
 	//
-	// The newest snapshot of any origin; `tag` names its origin.
+	// The newest snapshot, of any origin unless `tag` names one.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/snapshots/{streamId}/latest (the `GetLatestSnapshot` operationId).
-	GetLatestSnapshotWithResponse(ctx context.Context, streamId StreamId, reqEditors ...RequestEditorFn) (*GetLatestSnapshotResponse, error)
+	GetLatestSnapshotWithResponse(ctx context.Context, streamId StreamId, params *GetLatestSnapshotParams, reqEditors ...RequestEditorFn) (*GetLatestSnapshotResponse, error)
 
 	// ListStreamsWithResponse List streams
 	//
@@ -22182,6 +22365,61 @@ func (r SnapDocumentResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r SnapDocumentResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListSnapshotsResponse200Headers the declared response headers of an HTTP 200 response for ListSnapshots
+type ListSnapshotsResponse200Headers struct {
+	Link *string
+}
+
+type ListSnapshotsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SnapshotList
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListSnapshotsResponse200Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListSnapshotsResponse) GetJSON200() *SnapshotList {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListSnapshotsResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListSnapshotsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListSnapshotsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListSnapshotsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListSnapshotsResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -27352,6 +27590,22 @@ func (c *ClientWithResponses) SnapDocumentWithResponse(ctx context.Context, proj
 	return ParseSnapDocumentResponse(rsp)
 }
 
+// ListSnapshotsWithResponse List a stream's snapshots
+//
+// The newest first, without states. Manifold keeps the newest three of each tag. Of older ones that it has folded, it keeps
+// one in 400 versions, or fewer if states are larger than 64 KiB.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/snapshots/{streamId} (the `ListSnapshots` operationId).
+func (c *ClientWithResponses) ListSnapshotsWithResponse(ctx context.Context, streamId StreamId, params *ListSnapshotsParams, reqEditors ...RequestEditorFn) (*ListSnapshotsResponse, error) {
+	rsp, err := c.ListSnapshots(ctx, streamId, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListSnapshotsResponse(rsp)
+}
+
 // TakeSnapshotWithBodyWithResponse Take or store a snapshot
 //
 // Without a body, the service folds the stream with its aggregate definition and stores the state. With a body, it stores
@@ -27390,13 +27644,13 @@ func (c *ClientWithResponses) TakeSnapshotWithResponse(ctx context.Context, stre
 
 // GetLatestSnapshotWithResponse Get a stream's newest snapshot
 //
-// The newest snapshot of any origin; `tag` names its origin.
+// The newest snapshot, of any origin unless `tag` names one.
 //
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /v1/snapshots/{streamId}/latest (the `GetLatestSnapshot` operationId).
-func (c *ClientWithResponses) GetLatestSnapshotWithResponse(ctx context.Context, streamId StreamId, reqEditors ...RequestEditorFn) (*GetLatestSnapshotResponse, error) {
-	rsp, err := c.GetLatestSnapshot(ctx, streamId, reqEditors...)
+func (c *ClientWithResponses) GetLatestSnapshotWithResponse(ctx context.Context, streamId StreamId, params *GetLatestSnapshotParams, reqEditors ...RequestEditorFn) (*GetLatestSnapshotResponse, error) {
+	rsp, err := c.GetLatestSnapshot(ctx, streamId, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -31886,6 +32140,52 @@ func ParseSnapDocumentResponse(rsp *http.Response) (*SnapDocumentResponse, error
 				return nil, err
 			}
 			headers.ManifoldPosition = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListSnapshotsResponse parses an HTTP response from a ListSnapshotsWithResponse call
+func ParseListSnapshotsResponse(rsp *http.Response) (*ListSnapshotsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListSnapshotsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SnapshotList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListSnapshotsResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
 		}
 		response.Headers200 = &headers
 	}

@@ -155,7 +155,8 @@ var tries = map[string]try{
 	"listAggregates":          {status: []int{200}, own: true},
 	"getState":                {status: []int{200}, own: true},
 	"takeSnapshot":            {body: text(`{"state":{"mark":%q},"version":1,"tag":"same"}`), status: []int{201}, own: true},
-	"getLatestSnapshot":       {status: []int{200}, own: true},
+	"listSnapshots":           {status: []int{200}},
+	"getLatestSnapshot":       {query: "?version=9", status: []int{200}, own: true},
 	"createProjection":        {body: text(`{"name":"orders","initial":{"mark":%q},"on":{"*":"merge(doc, {'last': event.data.by})"}}`), status: []int{201}, own: true},
 	"putProjection":           {body: text(`{"name":"orders","initial":{"mark":%q},"on":{"*":"merge(doc, {'last': event.data.by})"}}`), status: []int{200}, own: true},
 	"getProjection":           {status: []int{200}, own: true},
@@ -278,7 +279,7 @@ var tries = map[string]try{
 // sequence is an order in which each operation finds what it needs.
 var sequence = []string{
 	"appendToStream", "append", "importEvents", "publish", "readStream", "readAll", "readCategory", "readByQuery", "readEvent", "readLatest", "exportEvents", "listStreams", "getStreamMetadata",
-	"putAggregate", "getAggregate", "listAggregates", "previewAggregate", "getState", "sendCommand", "sendCommands", "takeSnapshot", "getLatestSnapshot",
+	"putAggregate", "getAggregate", "listAggregates", "previewAggregate", "getState", "sendCommand", "sendCommands", "takeSnapshot", "listSnapshots", "getLatestSnapshot",
 	"createProjection", "putProjection", "getProjection", "listProjections", "listProjectionVersions", "previewProjection", "planProjections", "getProjectionState", "catchUpProjection", "listDocuments", "getDocument", "snapDocument",
 	"retryProjection", "skipEvent", "listSkippedEvents", "withdrawSkip", "listParkedDocuments", "replayParkedDocuments", "replayParkedDocument", "discardParkedDocument",
 	"startRebuild", "getRebuild", "listRebuilds", "watchRebuild", "listRebuildTenants", "cancelRebuild", "approveRebuild", "pauseRebuild", "resumeRebuild",

@@ -1044,6 +1044,18 @@ type LagList struct {
 	Consumers []Lag `json:"consumers"`
 }
 
+// ListedSnapshot defines model for ListedSnapshot.
+type ListedSnapshot struct {
+	Version int64 `json:"version"`
+
+	// Tag What produced the state: a definition (`def:...`), or the client's own tag.
+	Tag     string `json:"tag"`
+	TakenAt Time   `json:"takenAt"`
+
+	// RemovedTo The highest version that the state lacks, because retention has removed its event.
+	RemovedTo int64 `json:"removedTo,omitempty"`
+}
+
 // Loss defines model for Loss.
 type Loss struct {
 	Category string `json:"category"`
@@ -2117,6 +2129,11 @@ type Snapshot struct {
 	RemovedTo int64 `json:"removedTo,omitempty"`
 }
 
+// SnapshotList defines model for SnapshotList.
+type SnapshotList struct {
+	Snapshots []ListedSnapshot `json:"snapshots"`
+}
+
 // State defines model for State.
 type State struct {
 	Stream string `json:"stream"`
@@ -3033,10 +3050,28 @@ type ListSchemasParams struct {
 	Texts *string `form:"texts,omitempty" json:"texts,omitempty"`
 }
 
+// ListSnapshotsParams defines parameters for ListSnapshots.
+type ListSnapshotsParams struct {
+	// PageSize The maximum number of items on a page.
+	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
+
+	// PageToken A token from a `Link` header. Clients must not build tokens.
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
+}
+
 // TakeSnapshotParams defines parameters for TakeSnapshot.
 type TakeSnapshotParams struct {
 	// AcceptLoss Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
 	AcceptLoss *AcceptLoss `form:"acceptLoss,omitempty" json:"acceptLoss,omitempty"`
+}
+
+// GetLatestSnapshotParams defines parameters for GetLatestSnapshot.
+type GetLatestSnapshotParams struct {
+	// Version The newest snapshot at or before this version.
+	Version *int64 `form:"version,omitempty" json:"version,omitempty"`
+
+	// Tag Only snapshots with this tag.
+	Tag *string `form:"tag,omitempty" json:"tag,omitempty"`
 }
 
 // ListStreamsParams defines parameters for ListStreams.
@@ -3444,6 +3479,9 @@ func Register[C any](operations Operations[C], add func(method, path string, han
 	})
 	add("PUT", "/v1/aggregates/{category}", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodePutAggregate, operations.PutAggregate)
+	})
+	add("GET", "/v1/snapshots/{streamId}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeListSnapshots, operations.ListSnapshots)
 	})
 	add("POST", "/v1/snapshots/{streamId}", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodeTakeSnapshot, operations.TakeSnapshot)
@@ -4039,6 +4077,12 @@ type GetSchemaVersionRequest struct {
 	Version int64
 }
 
+// ListSnapshotsRequest is the decoded request of an operation.
+type ListSnapshotsRequest struct {
+	StreamId StreamId
+	Params   ListSnapshotsParams
+}
+
 // TakeSnapshotRequest is the decoded request of an operation.
 type TakeSnapshotRequest struct {
 	StreamId StreamId
@@ -4049,6 +4093,7 @@ type TakeSnapshotRequest struct {
 // GetLatestSnapshotRequest is the decoded request of an operation.
 type GetLatestSnapshotRequest struct {
 	StreamId StreamId
+	Params   GetLatestSnapshotParams
 }
 
 // ListStreamsRequest is the decoded request of an operation.
@@ -4487,6 +4532,9 @@ type Operations[C any] interface {
 	// GetSchemaVersion Get a version of an event type's schema
 	// (GET /v1/schemas/{type}/versions/{version})
 	GetSchemaVersion(ctx context.Context, caller C, request GetSchemaVersionRequest) (*Response, error)
+	// ListSnapshots List a stream's snapshots
+	// (GET /v1/snapshots/{streamId})
+	ListSnapshots(ctx context.Context, caller C, request ListSnapshotsRequest) (*Response, error)
 	// TakeSnapshot Take or store a snapshot
 	// (POST /v1/snapshots/{streamId})
 	TakeSnapshot(ctx context.Context, caller C, request TakeSnapshotRequest) (*Response, error)
@@ -5342,6 +5390,24 @@ func decodeGetSchemaVersion(ctx echo.Context) (request GetSchemaVersionRequest, 
 	return request, err
 }
 
+func decodeListSnapshots(ctx echo.Context) (request ListSnapshotsRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "streamId", ctx.Param("streamId"), &request.StreamId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("streamId", err)
+	}
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &request.Params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return request, invalidParameter("pageSize", err)
+	}
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &request.Params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return request, invalidParameter("pageToken", err)
+	}
+	return request, err
+}
+
 func decodeTakeSnapshot(ctx echo.Context) (request TakeSnapshotRequest, err error) {
 	err = runtime.BindStyledParameterWithOptions("simple", "streamId", ctx.Param("streamId"), &request.StreamId, runtime.BindStyledParameterOptions{
 		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
@@ -5363,6 +5429,14 @@ func decodeGetLatestSnapshot(ctx echo.Context) (request GetLatestSnapshotRequest
 	})
 	if err != nil {
 		return request, invalidParameter("streamId", err)
+	}
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "version", ctx.QueryParams(), &request.Params.Version, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
+	if err != nil {
+		return request, invalidParameter("version", err)
+	}
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "tag", ctx.QueryParams(), &request.Params.Tag, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return request, invalidParameter("tag", err)
 	}
 	return request, err
 }
