@@ -28,7 +28,8 @@ type DeciderOption func(*command)
 // it is appended, so an event has neither id, version, position nor times. If apply returns an error, the command cannot
 // be decided (domain.CodeFaulted).
 //
-// encoding/json must write T as a JSON object, and read it again unchanged: the value is remembered as JSON.
+// encoding/json must write T as a JSON object, and read it again unchanged: the value is remembered as JSON, in which an
+// integer outside int64 becomes a floating-point number. Use a string for such a value.
 func WithBoundary[T any](name string, query func(Decision) (domain.Query, error), apply func(value *T, event NewEvent) error) DeciderOption {
 	return func(c *command) {
 		c.boundary = append(c.boundary, boundary{name: name, query: query, fold: &fold{inGo: &goFold{

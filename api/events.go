@@ -52,9 +52,9 @@ func (s *Server) readStream(c echo.Context, caller access.Caller) error {
 		return domain.Errorf(domain.CodeNotFound, "path streamId", "there is no stream %s", stream)
 	}
 	c.Response().Header().Set("ETag", etag(last))
-	first := int64(1)
+	first, before := int64(1), int64(0)
 	if !request.since.IsZero() || !request.until.IsZero() {
-		if first, last, err = s.versionsInPeriod(c.Request().Context(), caller.Tenant, stream, request, last); err != nil {
+		if first, last, before, err = s.versionsInPeriod(c.Request().Context(), caller.Tenant, stream, request, last); err != nil {
 			return err
 		}
 	}
@@ -78,7 +78,11 @@ func (s *Server) readStream(c echo.Context, caller access.Caller) error {
 		if !begun && err == nil {
 			begun = true // the header goes out with the first slice
 			whole := len(events) < limit && bytesOf(events) < maxBytes/2
-			setRemovedTo(c.Response().Header(), missingVersion(events, from, last, request.direction, whole))
+			expected := from
+			if request.direction == domain.Forward && request.from <= first {
+				expected = before + 1
+			}
+			setRemovedTo(c.Response().Header(), missingVersion(events, expected, last, request.direction, whole))
 		}
 		from = 0
 		if len(events) > 0 {
@@ -89,37 +93,58 @@ func (s *Server) readStream(c echo.Context, caller access.Caller) error {
 	return s.answerEvents(c, caller.Tenant, request, next, func(e *domain.Event) int64 { return e.Version })
 }
 
-// versionsInPeriod returns the first and the last version of a stream that were recorded in the period of a read. last is
-// the stream's newest version.
-func (s *Server) versionsInPeriod(ctx context.Context, tenant domain.TenantID, stream string, request reading, last int64) (first, end int64, err error) {
-	low, high, err := s.positionsInPeriod(ctx, tenant, request)
+// versionsInPeriod returns the first and the last version of a stream that were recorded in the period of a read, and the
+// newest version before that still exists. last is the stream's newest version.
+func (s *Server) versionsInPeriod(ctx context.Context, tenant domain.TenantID, stream string, request reading, last int64) (first, end, before int64, err error) {
+	p, err := s.periodOf(ctx, tenant, request.since, request.until)
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
-	before, err := s.config.Log.VersionBefore(ctx, tenant, stream, low)
-	if err == nil && high > 0 {
-		last, err = s.config.Log.VersionBefore(ctx, tenant, stream, high+1)
+	until, err := s.config.Log.VersionBefore(ctx, tenant, stream, p.first)
+	if err == nil && p.bounded {
+		last, err = s.config.Log.VersionBefore(ctx, tenant, stream, p.last+1)
 	}
-	return before + 1, last, err
+	if err != nil || until == 0 {
+		return until + 1, last, 0, err
+	}
+	slice, err := s.config.Log.StreamSlice(ctx, tenant, stream, domain.StreamQuery{From: until, Limit: 1, Direction: domain.Backward})
+	if len(slice.Events) > 0 {
+		before = slice.Events[0].Version
+	}
+	return until + 1, last, before, err
 }
 
-// positionsInPeriod returns the first and the last position that were recorded in the period of a read. high is 0 if the
-// period has no end, and less than low if it has no event.
-func (s *Server) positionsInPeriod(ctx context.Context, tenant domain.TenantID, request reading) (low, high int64, err error) {
-	low = 1
-	if !request.since.IsZero() {
-		before, err := s.config.Log.PositionBefore(ctx, tenant, request.since)
+// period is a range of positions, recorded in the period of a read.
+type period struct {
+	first, last int64 // last: 0 if there is none
+	bounded     bool  // whether last is set
+	// before is the position of the newest event that still exists before the period. Removed events after it may have been
+	// in the period.
+	before int64
+}
+
+// periodOf returns the positions that were recorded in the period of a read.
+func (s *Server) periodOf(ctx context.Context, tenant domain.TenantID, since, until time.Time) (p period, err error) {
+	p.first = 1
+	if !since.IsZero() {
+		before, err := s.config.Log.PositionBefore(ctx, tenant, since)
 		if err != nil {
-			return 0, 0, err
+			return p, err
 		}
-		low = before + 1
-	}
-	if !request.until.IsZero() {
-		if high, err = s.config.Log.PositionBefore(ctx, tenant, request.until); err == nil && high == 0 {
-			return 2, 1, nil // 0 would mean no end
+		p.first = before + 1
+		events, err := s.config.Log.ReadLog(ctx, tenant, domain.LogQuery{From: max(1, before), Limit: 1, Direction: domain.Backward})
+		if err != nil {
+			return p, err
+		}
+		if len(events) > 0 && before > 0 {
+			p.before = events[0].Position
 		}
 	}
-	return low, high, err
+	if !until.IsZero() {
+		p.bounded = true
+		p.last, err = s.config.Log.PositionBefore(ctx, tenant, until)
+	}
+	return p, err
 }
 
 func (s *Server) readAll(c echo.Context, caller access.Caller) error {
@@ -161,27 +186,41 @@ type slicer func(ctx context.Context, limit, maxBytes int) ([]domain.Event, erro
 // writers finishes. With the first slice it sets the header that reports removed events.
 func (s *Server) logSlices(c echo.Context, tenant domain.TenantID, request reading) (slicer, error) {
 	ctx := c.Request().Context()
-	low, high, err := s.positionsInPeriod(ctx, tenant, request)
+	p, err := s.periodOf(ctx, tenant, request.since, request.until)
 	if err != nil {
 		return nil, err
 	}
-	if high == 0 {
+	if !p.bounded {
 		head, err := s.config.Log.Head(ctx, tenant)
 		if err != nil {
 			return nil, err
 		}
-		high = head.Position
+		p.last = head.Position
 	}
 	if request.to > 0 {
-		high = min(high, request.to)
+		p.last = min(p.last, request.to)
 	}
-	from, to := max(request.from, low), high
+	from, to := max(request.from, p.first), p.last
+	complete := from // removed events from here on are reported
+	if request.from <= p.first {
+		complete = p.before + 1
+	}
 	if request.direction == domain.Backward {
-		if from, to = high, low; request.from > 0 {
-			from = min(request.from, high)
+		if from, to = p.last, p.first; request.from > 0 {
+			from = min(request.from, p.last)
 		}
 	}
 	done := request.direction == domain.Forward && from > to || request.direction == domain.Backward && from < to
+	if done && (!request.since.IsZero() || !request.until.IsZero()) {
+		// Events of the period may have been removed.
+		slice, err := s.config.Log.LogSlice(ctx, tenant, domain.LogQuery{From: max(1, to), To: max(1, to), Limit: 1, Categories: request.categories})
+		if err != nil {
+			return nil, err
+		}
+		if slice.RemovedTo >= complete {
+			setRemovedTo(c.Response().Header(), slice.RemovedTo)
+		}
+	}
 	begun := false
 	return func(ctx context.Context, limit, maxBytes int) ([]domain.Event, error) {
 		if done {
@@ -193,7 +232,7 @@ func (s *Server) logSlices(c echo.Context, tenant domain.TenantID, request readi
 		})
 		if !begun && err == nil {
 			begun = true
-			if request.direction == domain.Backward || slice.RemovedTo >= from {
+			if request.direction == domain.Backward || slice.RemovedTo >= complete {
 				setRemovedTo(c.Response().Header(), slice.RemovedTo)
 			}
 		}

@@ -46,7 +46,7 @@ func (s *Server) readByQuery(c echo.Context, caller access.Caller) error {
 	case !form.Lines && count > maxPage:
 		return domain.Errorf(domain.CodeInvalidRequest, "count", "a page has at most %d events; for more, ask for a stream with Accept: %s", maxPage, wire.Ndjson)
 	}
-	low, high, err := s.positionsInPeriod(request.Context(), caller.Tenant, reading{since: q.Since, until: q.Until})
+	p, err := s.periodOf(request.Context(), caller.Tenant, q.Since, q.Until)
 	if err != nil {
 		return err
 	}
@@ -58,10 +58,10 @@ func (s *Server) readByQuery(c echo.Context, caller access.Caller) error {
 	if q.Before > 0 {
 		upTo = min(upTo, q.Before-1)
 	}
-	if high > 0 {
-		upTo = min(upTo, high)
+	if p.bounded {
+		upTo = min(upTo, p.last)
 	}
-	q.After = max(q.After, low-1)
+	q.After = max(q.After, p.first-1)
 	q.Before = upTo + 1
 	done, reads := false, 0
 	next := func(ctx context.Context, limit, maxBytes int) ([]domain.Event, error) {

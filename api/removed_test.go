@@ -1,6 +1,8 @@
 package api_test
 
 import (
+	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -190,4 +192,25 @@ func TestDocumentsTellWhatTheyLack(t *testing.T) {
 	a.post("/v1/projections/p/reset?acceptLoss=true", nil).want(200)
 	a.get("/v1/projections/p/documents/order-1?minPosition=5&timeout=20").want(200)
 	equal(t, "behind a reset", a.get("/v1/projections/p/state").want(200).at("loss"), lacks)
+}
+
+// A read of a period reports removed events that may have been recorded in it, even if none is left.
+func TestReadsOfAPeriodReportRemovedEvents(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	a.append("keep-1", 1)
+	a.append("order-1", 3)
+	a.append("keep-1", 1)
+	at := func(position int) string {
+		return url.QueryEscape(a.get(fmt.Sprintf("/v1/streams/$all?from=%d&count=1", position)).want(200).text("events", 0, "recordedAt"))
+	}
+	since, until := "since="+at(2), "until="+at(5)
+	a.remove("order", 4)
+	for query, want := range map[string]string{
+		since: "4", since + "&" + until: "4", until: "4", "direction=backward&" + since + "&" + until: "4", since + "&categories=keep,other": "",
+		"since=2999-01-01T00:00:00Z": "",
+	} {
+		equal(t, query, a.get("/v1/streams/$all?"+query).want(200).header.Get("Manifold-Removed-To"), want)
+	}
+	equal(t, "an export", a.get("/v1/export?"+since).want(200).header.Get("Manifold-Removed-To"), "4")
 }

@@ -835,8 +835,8 @@ type EventSchema struct {
 	// Tags The expression that derives tags for events of the type. Missing: none.
 	Tags string `json:"tags,omitempty"`
 
-	// Retagging How far stored events have the tags that the expression derives. It is missing if no expression was ever put. Conditions,
-	// queries and boundaries see the derived tags of older events only when it is `done`.
+	// Retagging How far stored events have the tags that the expression derives. It is missing if no expression was ever put. Conditions
+	// and queries see the derived tags of older events only when it is `done`, and boundaries of commands a minute later.
 	Retagging *Retagging `json:"retagging,omitempty"`
 
 	// Touches What was folded from the type and needs a rebuild, for a schema that was put with an upcaster.
@@ -1773,8 +1773,8 @@ type ReplayedDeadLetters struct {
 	Replayed int64 `json:"replayed"`
 }
 
-// Retagging How far stored events have the tags that the expression derives. It is missing if no expression was ever put. Conditions,
-// queries and boundaries see the derived tags of older events only when it is `done`.
+// Retagging How far stored events have the tags that the expression derives. It is missing if no expression was ever put. Conditions
+// and queries see the derived tags of older events only when it is `done`, and boundaries of commands a minute later.
 type Retagging struct {
 	// State `waiting`: until no append derives tags by the expression before, about 90 seconds.
 	State RetaggingState `json:"state"`
@@ -2019,8 +2019,8 @@ type SchemaSummary struct {
 	// Tags The expression that derives tags for events of the type. Missing: none.
 	Tags string `json:"tags,omitempty"`
 
-	// Retagging How far stored events have the tags that the expression derives. It is missing if no expression was ever put. Conditions,
-	// queries and boundaries see the derived tags of older events only when it is `done`.
+	// Retagging How far stored events have the tags that the expression derives. It is missing if no expression was ever put. Conditions
+	// and queries see the derived tags of older events only when it is `done`, and boundaries of commands a minute later.
 	Retagging *Retagging `json:"retagging,omitempty"`
 
 	// Texts With `texts`: the versions, the oldest first.
@@ -3155,7 +3155,7 @@ type PublishParams struct {
 
 // ListSchemasParams defines parameters for ListSchemas.
 type ListSchemasParams struct {
-	// Texts Also answer the schemas: `newest` or `all` versions of each type, together at most 2 MiB.
+	// Texts Include the schemas: `newest` or `all` versions of each type, together at most 2 MiB.
 	Texts *string `form:"texts,omitempty" json:"texts,omitempty"`
 }
 

@@ -3,6 +3,7 @@ package eventlog
 import (
 	"context"
 	"math"
+	"slices"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/pg"
@@ -51,29 +52,53 @@ func countSQL(categories, and string) string {
 		) as e`
 }
 
-// countTagged counts the events of each item along the tag that has the fewest.
+// countTagged counts the events of each item along one of its tags, up to a number.
 var countTagged = pg.Statement{Name: "manifold_count_tagged", SQL: `
-	select coalesce(sum(c.events), 0)::bigint from unnest($4::text[], $5::text[]) as i(tags, types)
+	select coalesce(sum(c.events), 0)::bigint from unnest($4::text[], $5::text[]) as i(tag, types)
 	cross join lateral (
-		select min(n.events) as events from unnest(string_to_array(i.tags, ' ')) as o(tag)
-		cross join lateral (
-			select count(*) as events from tagged_events as t
-			where t.tenant_id = $1::uuid and t.tag = o.tag and t.position > $2::bigint and t.position <= $3::bigint
-				and (i.types = '' or t.event_type = any(string_to_array(i.types, ' ')))
-		) as n
+		select count(*) as events from (
+			select t.event_type from tagged_events as t
+			where t.tenant_id = $1::uuid and t.tag = i.tag and t.position > $2::bigint and t.position <= $3::bigint limit $6::bigint
+		) as t
+		where i.types = '' or t.event_type = any(string_to_array(i.types, ' '))
 	) as c`}
 
 // AnyEvent reports whether the source has an event after the position after and up to upTo. If types are given, the
-// event must be of one of them. If all items of the source's query have tags, it may report events of other categories,
-// and of types other than the given ones; otherwise it may report events that the query does not match.
+// event must be of one of them. It may report events that the source's query does not match, unless all of its items
+// have tags.
 func (s *Log) AnyEvent(ctx context.Context, tenant domain.TenantID, source domain.Source, types []string, after, upTo int64) (bool, error) {
-	if query := source.Query.Items; query.Tagged() {
-		positions, next, err := s.matching(ctx, tenant, domain.MatchQuery{Query: query, After: after, Before: upTo + 1, Limit: 1})
-		return len(positions) > 0 || next > 0, err
-	}
 	st, params := anyEvent(tenant, source.Categories, types, after, upTo)
 	n, err := s.number(ctx, tenant, st, params...)
+	if query := source.Query.Items; err == nil && n > 0 && query.Tagged() {
+		return s.anyTagged(ctx, tenant, source, types, after, upTo)
+	}
 	return n > 0, err
+}
+
+// anyTaggedPages limits how many pages of matching events anyTagged looks at.
+const anyTaggedPages = 10
+
+// anyTagged is AnyEvent for a query whose items have tags. If many events match that are of other categories or types,
+// it gives up and reports one.
+func (s *Log) anyTagged(ctx context.Context, tenant domain.TenantID, source domain.Source, types []string, after, upTo int64) (bool, error) {
+	q := domain.MatchQuery{Query: source.Query.Items, After: after, Before: upTo + 1, Limit: firstPage, MaxBytes: 1 << 20}
+	for range anyTaggedPages {
+		events, next, err := s.ReadMatching(ctx, tenant, q)
+		if err != nil {
+			return false, err
+		}
+		for i := range events {
+			if (len(source.Categories) == 0 || slices.Contains(source.Categories, domain.Category(events[i].Stream))) &&
+				(len(types) == 0 || slices.Contains(types, events[i].Type)) {
+				return true, nil
+			}
+		}
+		if next == 0 {
+			return false, nil
+		}
+		q.After = next
+	}
+	return true, nil
 }
 
 func anyEvent(tenant domain.TenantID, categories, types []string, after, upTo int64) (*pg.Statement, [][]byte) {
@@ -118,13 +143,13 @@ var countPositions = pg.Statement{Name: "manifold_count_positions", SQL: `
 			where f.tenant_id = $1::uuid and $2::bigint <= 0 and f.removed_to <= $3::bigint))`}
 
 // CountEvents counts the events that AnyEvent looks for. Without categories and types it counts positions. If the range
-// does not start at the log's beginning, that may include events that retention has removed. If items of a query have
-// several tags or events in common, it may count too many. The number is for showing progress.
+// does not start at the log's beginning, that may include events that retention has removed. If all items of the source's
+// query have tags, it counts each item's events along one tag, whatever their categories, and 100,000 in total at most.
+// The number is for showing progress.
 func (s *Log) CountEvents(ctx context.Context, tenant domain.TenantID, source domain.Source, types []string, after, upTo int64) (int64, error) {
 	params := [][]byte{pg.TenantParam(tenant), pg.Int8Param(after), pg.Int8Param(upTo)}
 	if query := source.Query.Items; query.Tagged() {
-		tags, ofTypes := itemParams(query)
-		return s.number(ctx, tenant, &countTagged, append(params, tags, ofTypes)...)
+		return s.countTagged(ctx, tenant, query, params)
 	}
 	switch {
 	case len(source.Categories) == 0 && len(types) == 0:
@@ -136,4 +161,20 @@ func (s *Log) CountEvents(ctx context.Context, tenant domain.TenantID, source do
 	default:
 		return s.number(ctx, tenant, &countInCategoriesOfTypes, append(params, categoriesParam(source.Categories), pg.TextsParam(types))...)
 	}
+}
+
+func (s *Log) countTagged(ctx context.Context, tenant domain.TenantID, query domain.Query, params [][]byte) (n int64, err error) {
+	one := make(domain.Query, len(query))
+	for i, item := range query {
+		one[i] = domain.QueryItem{Types: item.Types, Tags: item.Tags[:1]}
+	}
+	tags, types := itemParams(one)
+	err = s.db.ReadInTurn(ctx, tenant, func() { n = 0 }, pg.Query{
+		Statement: &countTagged, Params: append(params, tags, types, pg.Int8Param(int64(lookUpsAtOnce/len(query)))),
+		Row: func(values [][]byte) error {
+			n = pg.Int8Value(values[0])
+			return nil
+		},
+	})
+	return n, err
 }

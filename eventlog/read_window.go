@@ -2,7 +2,6 @@ package eventlog
 
 import (
 	"context"
-	"math"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/pg"
@@ -11,13 +10,15 @@ import (
 // A statement that reads several categories goes along the index of each until it has a page of its events. If one of
 // them has few events of the requested types, the statement reads that index to its end, for every page again. A
 // statement that reads types of all categories goes along the positions, and so reads events of all types. Such a read
-// is scattered: it proceeds by windows of positions, each four times as large as the one before. So one read goes over a
-// position once, and a page that fills up in the middle of a window reads four times too much at most.
+// is scattered: it proceeds by windows of positions, each four times as large as the one before. So a read visits each
+// position once. A page that fills up within a window reads at most four times what it needs.
 //
 // From the second window on, a read by types alone uses the indexes of all categories, which contain the types, too.
 
 const (
 	leastWindow = 256 // positions of the first window, at least; as many as the limit otherwise
+	// largestWindow is how many positions one statement goes over at most.
+	largestWindow = 1 << 20
 	// followedWindow is how many positions ReadWith reads in its one round trip.
 	followedWindow = 10_000
 	// mostCategories is how many categories a log may have for a read by types to go along the index of each.
@@ -92,9 +93,7 @@ func (w *window) advance(ctx context.Context) (from int64, ok bool, err error) {
 			return 0, false, err
 		}
 	}
-	if w.width < math.MaxInt64/8 {
-		w.width *= 4
-	}
+	w.width = max(w.width, min(4*w.width, largestWindow))
 	if w.from = w.to + 1; w.q.Direction == domain.Backward {
 		w.from = w.to - 1
 	}

@@ -109,13 +109,24 @@ func TestLongReadsByTags(t *testing.T) {
 	}
 	source := domain.Source{Query: domain.QueryForm{Items: query}}
 	head := int64(len(log))
-	// Four of the twelve match both items.
-	if n, err := s.CountEvents(t.Context(), tenant, source, nil, 0, head); err != nil || n != 16 {
+	// The first item's events are counted along "all", and the second's are four.
+	if n, err := s.CountEvents(t.Context(), tenant, source, nil, 0, head); err != nil || n != 28 {
 		t.Errorf("CountEvents = %d, %v", n, err)
 	}
 	for after, any := range map[int64]bool{0: true, want[11].Position - 1: true, want[11].Position: false} {
 		if found, err := s.AnyEvent(t.Context(), tenant, source, nil, after, head); err != nil || found != any {
 			t.Errorf("AnyEvent after %d = %v, %v", after, found, err)
+		}
+	}
+
+	// An event of another category or type than the source's is none of its events, whatever its tags.
+	for types, any := range map[string]bool{"Rare": true, "Counted": true, "Sent": false} {
+		narrow := domain.Source{Categories: []string{"order", "invoice"}, Query: domain.QueryForm{Items: domain.Query{{Tags: []string{"own:0"}}}}}
+		if types == "Sent" {
+			narrow.Categories = []string{"order"}
+		}
+		if found, err := s.AnyEvent(t.Context(), tenant, narrow, []string{types}, 0, head); err != nil || found != any {
+			t.Errorf("AnyEvent of %s = %v, %v", types, found, err)
 		}
 	}
 

@@ -96,8 +96,8 @@ const retagLockTimeout = 200 * time.Millisecond
 
 // Retag replaces the derived tags of events, in one transaction with also. An event that has been removed stays removed.
 // Appends wait meanwhile, so callers should pass about a hundred events. Afterwards writers of all processes have
-// forgotten what they remembered of tags. An error for which pg.Busy holds means that others were at work on the same
-// rows; try again. It is domain.CodeNotFound if the log no longer exists.
+// forgotten what they remembered of tags. If pg.Busy reports true for the SQLSTATE of an error, a concurrent transaction held
+// the same rows: retry. It is domain.CodeNotFound if the log no longer exists.
 func (s *Log) Retag(ctx context.Context, tenant domain.TenantID, events []Retagging, also func(tx pgx.Tx, done Retagged) error) error {
 	return pgx.BeginTxFunc(ctx, s.db.Retention, pgx.TxOptions{
 		// SET takes no parameters. The tenant's canonical form contains only hexadecimal digits and dashes.

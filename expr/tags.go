@@ -9,8 +9,7 @@ import (
 // Tags is a compiled expression for tags: event -> null, a tag, or a list of tags. It is safe for concurrent use.
 type Tags struct{ compiled }
 
-// unstable are the event's fields that differ between an event before its append and the same event in the log, or that
-// tags are a part of.
+// unstable lists the event's fields that the append sets, and those that include the tags.
 var unstable = []string{"id", "occurredAt", "position", "recordedAt", "tags", "version"}
 
 // CompileTags compiles an expression for tags. It may not read fields of the event that only its append determines.

@@ -17,8 +17,8 @@ create table manifold.schema_retags (
   changed      bigint not null default 0,   -- of them
   failed       bigint not null default 0,   -- of them, the expression failed
   failures     jsonb not null default '[]', -- schema.RetagFailure: the first of these
-  worker       uuid,                        -- only it may proceed,
-  leased_until timestamptz,                 -- and until then no other may begin to
+  worker       uuid,                        -- the worker that holds the lease
+  leased_until timestamptz,                 -- when the lease expires
   started_at   timestamptz,
   updated_at   timestamptz not null default now(),
   finished_at  timestamptz,
@@ -31,12 +31,13 @@ create policy tenant on manifold.schema_retags to manifold_app, manifold_retenti
   using (tenant_id = nullif(current_setting('manifold.tenant', true), '')::uuid);
 create policy system on manifold.schema_retags for select to manifold_system using (true);
 grant select, insert, update, delete on manifold.schema_retags to manifold_app;
-grant select, update, delete on manifold.schema_retags to manifold_retention;
+grant select, delete on manifold.schema_retags to manifold_retention;
+grant update (position, events, changed, failed, failures, leased_until, updated_at) on manifold.schema_retags to manifold_retention;
 grant select (tenant_id, event_type, not_before, leased_until, finished_at) on manifold.schema_retags to manifold_system;
 
 -- To retag events, the retention login, which alone changes stored events, replaces their tags, and the log's batch: so
 -- writers notice that what they remember of tags is old.
 grant update (tagged) on manifold.events to manifold_retention;
-grant insert, update on manifold.event_tags to manifold_retention;
+grant insert, update (tags, derived) on manifold.event_tags to manifold_retention;
 grant insert on manifold.tagged_events to manifold_retention;
 grant update (last_batch) on manifold.logs to manifold_retention;

@@ -126,3 +126,25 @@ func TestCountWhileATableIsDropped(t *testing.T) {
 		t.Errorf("%+v, %v", page, err)
 	}
 }
+
+// A tagged event that the projection does not fold, because of its category or type, is nothing to wait for.
+func TestMinPositionOfTaggedEventsOfOthers(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	p := b.process(options{})
+	definition := sums("sums")
+	definition.Source.Categories = []string{"x"}
+	definition.Source.Query.Items = domain.Query{{Tags: []string{"course:1"}}}
+	if _, err := p.catalog.Create(t.Context(), tenant, definition, "test"); err != nil {
+		t.Fatal(err)
+	}
+	p.start(t, b)
+	for _, event := range [][]string{{"x-1", "Add"}, {"y-1", "Add"}, {"x-1", "Unfolded"}} {
+		position := b.append(t, tenant, event[0], event[1], `{"k": "a", "n": 1}`, "course:1")
+		_, err := p.catalog.Documents(t.Context(), tenant, "sums", projection.DocumentsQuery{PageSize: 1, Freshness: projection.Freshness{MinPosition: position, Wait: time.Minute}})
+		if err != nil {
+			t.Errorf("after %s of %s: %v", event[1], event[0], err)
+		}
+	}
+}

@@ -72,7 +72,8 @@ func (s *Schemas) Tagger(ctx context.Context, tenant domain.TenantID) (Tagger, e
 	}, nil
 }
 
-// tagged adds derived tags to an append. With anyway, events whose tags cannot be derived have none.
+// tagged adds derived tags to an append. If anyway is true, an event
+// whose tags cannot be derived keeps only its given tags.
 func (s *Schemas) tagged(ctx context.Context, tenant domain.TenantID, x *index, request domain.Append, anyway bool) (domain.Append, error) {
 	if !x.concerns(request) {
 		return request, nil
@@ -121,7 +122,8 @@ func (s *Schemas) AppendAnyway(ctx context.Context, tenant domain.TenantID, requ
 	return s.config.Events.Append(ctx, tenant, tagged)
 }
 
-// concerns reports whether an event of the request has a type that derives tags, or may have had.
+// concerns reports whether any event has a type with an expression for tags, or carries derived tags from an earlier
+// call.
 func (x *index) concerns(request domain.Append) bool {
 	for i := range request.Streams {
 		for j := range request.Streams[i].Events {
@@ -172,7 +174,7 @@ var errTooMany = fmt.Errorf("the event would have more than %d tags, with those 
 // underivable is the error for an event whose tags cannot be derived.
 func underivable(request domain.Append, stream, event int, reason error) error {
 	where := eventlog.Place(request, stream, event, "data")
-	problem := domain.Errorf(domain.CodeSchemaViolation, where, "the tags that the schema of %s derives: %s", request.Streams[stream].Events[event].Type, reason)
+	problem := domain.Errorf(domain.CodeSchemaViolation, where, "cannot derive tags by the schema of %s: %s", request.Streams[stream].Events[event].Type, reason)
 	problem.Violations = []domain.Violation{{
 		Where: where, Rule: "tags", Message: domain.Clip(reason.Error(), 500), Fix: "change the event, or the expression for tags in the type's schema",
 	}}

@@ -27,7 +27,7 @@ func (s *Postgres) changeTags(ctx context.Context, tx pgx.Tx, tenant domain.Tena
 		return err
 	}
 	_, err = pg.Exec(ctx, tx, "schedule the retagging of a type", `
-		insert into schema_retags as r (tenant_id, event_type, expression, not_before) values ($1, $2, $3, now() + $4::bigint * interval '1 microsecond')
+		insert into schema_retags as r (tenant_id, event_type, expression, not_before) values ($1, $2, $3, statement_timestamp() + $4::bigint * interval '1 microsecond')
 		on conflict (tenant_id, event_type) do update
 		set expression = excluded.expression, not_before = excluded.not_before, updated_at = excluded.updated_at, `+restarted,
 		tenant, eventType, *tags, s.settle.Microseconds())

@@ -49,8 +49,8 @@ type RetagFailure struct {
 
 // DefaultSettle is the default of Config.Settle. A process knows the new expression after indexTTL at the latest, and
 // looks it up when a request begins. A request then waits and computes for at most four times budget.DefaultTime: twice
-// each for the check and for the tags. It is in the log, or given up, after another one and a half times the log's timeout
-// of 10 s.
+// each for the check and for the tags. The append then commits or fails within 15 s, one and a half times the log's
+// timeout.
 const DefaultSettle = indexTTL + time.Minute
 
 const (
@@ -63,8 +63,11 @@ const (
 	retagEvents = 1000
 	retagBytes  = 4 << 20
 	retagWindow = 10_000
-	// retagChanges is how many events one transaction changes. Appends wait for it.
+	// retagTime ends a slice early. Others wait for its place.
+	retagTime = time.Second
+	// retagChanges and retagRows limit how many events, and rows of tags, one transaction changes. Appends wait for it.
 	retagChanges = 100
+	retagRows    = 400
 	// retagPause is how much longer than a slice the pause after it is.
 	retagPause  = 3
 	maxFailures = 10
@@ -108,7 +111,7 @@ func (s *Schemas) Run(ctx context.Context) error {
 		if !time.Now().Before(check) {
 			check = time.Now().Add(upcastersCheck)
 			if err := s.checkUpcasters(ctx); err != nil && ctx.Err() == nil {
-				s.config.Log.Warn("whether upcasters change derived tags could not be checked; trying again", "error", err)
+				s.config.Log.Warn("could not compare upcasters with finished retaggings; trying again", "error", err)
 			}
 		}
 		next := retagLook
@@ -129,7 +132,7 @@ func (s *Schemas) Run(ctx context.Context) error {
 				}
 				turns.Go(func() {
 					defer func() { <-places }()
-					s.retagTurn(ctx, d)
+					s.retagTurn(ctx, d, places)
 				})
 			}
 		}
@@ -156,9 +159,9 @@ func (r *retags) begin(tenant domain.TenantID) bool {
 	return true
 }
 
-// retagTurn continues a retagging for one turn.
-func (s *Schemas) retagTurn(ctx context.Context, d dueRetag) {
-	err := s.retag(budget.OfTenant(ctx, d.tenant), d.tenant, d.eventType)
+// retagTurn continues a retagging for one turn. It has one of the places, except during pauses.
+func (s *Schemas) retagTurn(ctx context.Context, d dueRetag, places chan struct{}) {
+	err := s.retag(budget.OfTenant(ctx, d.tenant), d.tenant, d.eventType, places)
 	failed := err != nil && ctx.Err() == nil && !errors.Is(err, errTaken)
 	if failed && !domain.IsCode(err, domain.CodeNotFound) { // the tenant is being erased
 		s.config.Log.Warn("stored events could not be retagged; trying again", "tenant", d.tenant.String(), "type", d.eventType, "error", err)
@@ -172,7 +175,7 @@ func (s *Schemas) retagTurn(ctx context.Context, d dueRetag) {
 }
 
 // retag continues a retagging until it is finished, or its turn ends.
-func (s *Schemas) retag(ctx context.Context, tenant domain.TenantID, eventType string) (err error) {
+func (s *Schemas) retag(ctx context.Context, tenant domain.TenantID, eventType string, places chan struct{}) (err error) {
 	job := &retagJob{Schemas: s, tenant: tenant, worker: domain.NewUUID()}
 	if job.retag, err = s.config.Store.takeRetag(ctx, tenant, eventType, job.worker); err != nil || job.retag == nil {
 		return err
@@ -203,11 +206,15 @@ func (s *Schemas) retag(ctx context.Context, tenant domain.TenantID, eventType s
 			continue
 		}
 		pause := time.NewTimer(retagPause * time.Since(began))
+		<-places
 		select {
 		case <-ctx.Done():
-			pause.Stop()
-			return context.Cause(ctx)
 		case <-pause.C:
+		}
+		pause.Stop()
+		places <- struct{}{}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
 	}
 }
@@ -268,17 +275,29 @@ func (j *retagJob) slice(ctx context.Context) error {
 	if n := len(events); n == retagEvents || bytes >= retagBytes {
 		to = events[n-1].Position
 	}
-	derived, failures, err := j.derive(ctx, events)
+	derived, failures, seen, err := j.derive(ctx, events)
 	if err != nil {
 		return err
+	}
+	if seen < len(events) {
+		events = events[:seen]
+		to = events[seen-1].Position
 	}
 	outdated, err := j.config.Events.Outdated(ctx, j.tenant, derived)
 	if err != nil {
 		return err
 	}
-	for len(outdated) > retagChanges {
-		part := outdated[:retagChanges]
-		outdated = outdated[retagChanges:]
+	for {
+		n, rows := 0, 0
+		for n < min(len(outdated), retagChanges) && (n == 0 || rows < retagRows) {
+			rows += 1 + 2*len(outdated[n].Derived)
+			n++
+		}
+		if n == len(outdated) {
+			break
+		}
+		part := outdated[:n]
+		outdated = outdated[n:]
 		if err := j.save(ctx, part[len(part)-1].Position, part, events, failures); err != nil {
 			return err
 		}
@@ -286,10 +305,15 @@ func (j *retagJob) slice(ctx context.Context) error {
 	return j.save(ctx, to, outdated, events, failures)
 }
 
-// derive derives the tags of events. Unreadable events keep theirs, unless the type derives none.
-func (j *retagJob) derive(ctx context.Context, events []domain.Event) (derived []eventlog.Retagging, failures []RetagFailure, err error) {
+// derive derives the tags of events, as many as there is time for. seen is how many; at least one, if there is one.
+// Unreadable events keep their tags, unless the type derives none.
+func (j *retagJob) derive(ctx context.Context, events []domain.Event) (derived []eventlog.Retagging, failures []RetagFailure, seen int, err error) {
 	meter := expr.MeterOf(ctx)
-	for _, event := range events {
+	began := time.Now()
+	for i, event := range events {
+		if i > 0 && time.Since(began) > retagTime {
+			return derived, failures, i, nil
+		}
 		one := eventlog.Retagging{Position: event.Position, Type: event.Type}
 		if j.expression != "" {
 			if event.Gap != nil {
@@ -298,7 +322,7 @@ func (j *retagJob) derive(ctx context.Context, events []domain.Event) (derived [
 			meter.SpendBytes(len(event.Data) + len(event.Metadata))
 			tags, problem := j.derives.derive(meter, j.upcasting, event)
 			if ctx.Err() != nil {
-				return nil, nil, context.Cause(ctx)
+				return nil, nil, 0, context.Cause(ctx)
 			}
 			if one.Derived = tags; problem != nil {
 				one.Derived = nil
@@ -307,7 +331,7 @@ func (j *retagJob) derive(ctx context.Context, events []domain.Event) (derived [
 		}
 		derived = append(derived, one)
 	}
-	return derived, failures, nil
+	return derived, failures, len(events), nil
 }
 
 // save changes the tags of outdated events, and saves the progress up to a position in the same transaction. events and
@@ -362,8 +386,9 @@ func (j *retagJob) save(ctx context.Context, to int64, outdated []eventlog.Retag
 // retagAttempts is how often a transaction is tried whose rows others use.
 const retagAttempts = 10
 
-// checkUpcasters restarts finished retaggings where the upcasters that they have applied are no longer in force.
-func (s *Schemas) checkUpcasters(ctx context.Context) error {
+// checkUpcasters restarts finished retaggings where the upcasters that they have applied are no longer in force. An error
+// for one tenant does not keep others from being checked.
+func (s *Schemas) checkUpcasters(ctx context.Context) (err error) {
 	tenants, err := s.config.Store.RetaggedTenants(ctx)
 	if err != nil {
 		return err
@@ -373,38 +398,46 @@ func (s *Schemas) checkUpcasters(ctx context.Context) error {
 		if !s.config.Owns(tenant) {
 			continue
 		}
-		revision, err := s.config.Upcasters.Revision(ctx, tenant)
-		if err != nil {
-			return err
-		}
-		if known, ok := s.retags.checked[tenant]; ok && known == revision {
-			checked[tenant] = revision
-			continue
-		}
-		set, err := s.config.Upcasters.At(ctx, tenant, revision)
-		if err != nil {
-			return err
-		}
-		jobs, err := s.config.Store.retagsOf(ctx, tenant, "")
-		if err != nil {
-			return err
-		}
-		complete := true
-		for _, job := range jobs {
-			if !job.finished {
-				complete = false // it compares by itself
-			} else if digestOf(set, job.eventType) != job.upcasters {
-				if err := s.config.Store.restartRetag(ctx, tenant, job); err != nil {
-					return err
-				}
-				complete = false
-				s.retags.wake()
-			}
+		revision, complete, one := s.checkUpcastersOf(ctx, tenant)
+		if one != nil && err == nil {
+			err = one
 		}
 		if complete {
 			checked[tenant] = revision
 		}
 	}
 	s.retags.checked = checked
-	return nil
+	return err
+}
+
+// checkUpcastersOf checks one tenant. complete reports whether all of its retaggings have applied the upcasters of the
+// revision.
+func (s *Schemas) checkUpcastersOf(ctx context.Context, tenant domain.TenantID) (revision domain.UpcasterRevision, complete bool, err error) {
+	if revision, err = s.config.Upcasters.Revision(ctx, tenant); err != nil {
+		return revision, false, err
+	}
+	if known, ok := s.retags.checked[tenant]; ok && known == revision {
+		return revision, true, nil
+	}
+	set, err := s.config.Upcasters.At(ctx, tenant, revision)
+	if err != nil {
+		return revision, false, err
+	}
+	jobs, err := s.config.Store.retagsOf(ctx, tenant, "")
+	if err != nil {
+		return revision, false, err
+	}
+	complete = true
+	for _, job := range jobs {
+		if !job.finished {
+			complete = false // it compares by itself
+		} else if digestOf(set, job.eventType) != job.upcasters {
+			if err := s.config.Store.restartRetag(ctx, tenant, job); err != nil {
+				return revision, false, err
+			}
+			complete = false
+			s.retags.wake()
+		}
+	}
+	return revision, complete, nil
 }

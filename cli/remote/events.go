@@ -115,7 +115,7 @@ func (f *eventsFlags) check(c *call, source string) error {
 	stream := strings.Contains(source, "-")
 	switch {
 	case source == "":
-		return errors.New("the name to read is empty: give a category, a stream or '$all', in single quotes")
+		return errors.New("missing name: give a category, a stream or '$all', in single quotes")
 	case f.count < 0 || f.count == 0 && c.changed("count"):
 		return errors.New("--count must be at least 1")
 	case f.from < 0 || f.from == 0 && c.changed("from"):
@@ -123,7 +123,7 @@ func (f *eventsFlags) check(c *call, source string) error {
 	case stream && len(f.types) > 0:
 		return errors.New("--types needs a category or the whole log; a stream is read with all its types")
 	case f.query != "" && (source != allStreams || len(f.types) > 0):
-		return errors.New("--query reads the whole log, and names types itself; leave out the category or stream, and --types")
+		return errors.New("--query cannot be combined with a category, a stream or --types; put the types into the query")
 	}
 	return checkFormat(c, &f.format)
 }
@@ -174,11 +174,11 @@ func (f *eventsFlags) show(to io.Writer, answer io.Reader) error {
 		if errors.Is(err, io.EOF) && len(line) == 0 {
 			return out.Flush()
 		}
-		if err == nil {
-			_, err = writeEvent(out, f.format, line[:len(line)-1])
-		}
 		if err != nil {
 			return errors.Join(fmt.Errorf("the answer was cut off: %w", err), out.Flush())
+		}
+		if _, err := writeEvent(out, f.format, line[:len(line)-1]); err != nil {
+			return err
 		}
 	}
 }
