@@ -355,7 +355,7 @@ func (s *sending) lockBounds(ctx context.Context, bounds []bound) error {
 	}
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
-		unlock, _ := s.locks.lock(ctx.Done(), streamKey{s.tenant, name})
+		unlock := s.locks.lock(ctx.Done(), streamKey{s.tenant, name})
 		if unlock == nil {
 			return fmt.Errorf("await the commands of the same boundary: %w", context.Cause(ctx))
 		}

@@ -167,20 +167,14 @@ type known struct {
 }
 
 func (s *sending) send(ctx context.Context) (Outcome, error) {
-	if s.command.Key != "" && !s.command.DryRun {
-		outcome, found, err := s.earlier(ctx)
-		if err != nil || found {
-			return outcome, err
-		}
-	}
 	if !s.command.DryRun {
-		unlock, waited := s.locks.lock(ctx.Done(), s.key)
+		unlock := s.locks.lock(ctx.Done(), s.key)
 		if unlock == nil {
 			return Outcome{}, fmt.Errorf("await the commands of the same stream: %w", context.Cause(ctx))
 		}
 		defer unlock()
-		if waited && s.command.Key != "" {
-			// The command before may have been this one, sent twice.
+		// Look under the lock: the command before may have been this one, sent twice.
+		if s.command.Key != "" {
 			outcome, found, err := s.earlier(ctx)
 			if err != nil || found {
 				return outcome, err
@@ -302,7 +296,7 @@ func (s *sending) definition(ctx context.Context) (f *fold, err error) {
 	if f, ok := s.states.recentFold(s.tenant, category); ok {
 		return f, nil
 	}
-	unlock, _ := s.locks.lock(ctx.Done(), streamKey{s.tenant, category}) // a stream's name is longer
+	unlock := s.locks.lock(ctx.Done(), streamKey{s.tenant, category}) // a stream's name is longer
 	if unlock == nil {
 		return nil, fmt.Errorf("await the definition: %w", context.Cause(ctx))
 	}

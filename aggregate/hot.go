@@ -168,9 +168,8 @@ type streamLock struct {
 	users int           // that hold or await the lock
 }
 
-// lock waits for a stream's lock until done is closed; unlock is nil then. waited reports whether somebody else had the
-// lock.
-func (l *streamLocks) lock(done <-chan struct{}, key streamKey) (unlock func(), waited bool) {
+// lock waits for a stream's lock until done is closed; unlock is nil then.
+func (l *streamLocks) lock(done <-chan struct{}, key streamKey) (unlock func()) {
 	l.mu.Lock()
 	if l.locks == nil {
 		l.locks = make(map[streamKey]*streamLock)
@@ -181,7 +180,6 @@ func (l *streamLocks) lock(done <-chan struct{}, key streamKey) (unlock func(), 
 		l.locks[key] = one
 	}
 	one.users++
-	waited = one.users > 1
 	l.mu.Unlock()
 	leave := func() {
 		l.mu.Lock()
@@ -192,9 +190,9 @@ func (l *streamLocks) lock(done <-chan struct{}, key streamKey) (unlock func(), 
 	}
 	select {
 	case one.held <- struct{}{}:
-		return func() { <-one.held; leave() }, waited
+		return func() { <-one.held; leave() }
 	case <-done:
 		leave()
-		return nil, waited
+		return nil
 	}
 }

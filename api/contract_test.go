@@ -148,7 +148,7 @@ func TestDocumentedRequestsWork(t *testing.T) {
 	equal(t, "the state after a command", outcome.at("state"), object{"customer": "c-17", "total": 50})
 	documented.run(a, "takeSnapshot", 201)
 	documented.skip["tag"], documented.skip["pageToken"] = true, true
-	equal(t, "the snapshots", documented.run(a, "listSnapshots", 200).at("snapshots", 0, "version"), 4)
+	equal(t, "the snapshots", documented.run(a, "listSnapshots", 200).at("snapshots", 0, "version"), 2)
 	documented.run(a, "getLatestSnapshot", 200)
 	documented.run(a, "deleteAggregate", 204)
 	tried := documented.run(a, "previewAggregate", 200)
