@@ -108,14 +108,19 @@ func TestLostTransactionIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
 	network := pgtest.NewNetwork(t, db)
-	goOn, second := make(chan struct{}), nth(2)
+	sent, written, goOn, second := make(chan struct{}), make(chan struct{}), make(chan struct{}), nth(2)
+	await := func(signal chan struct{}) {
+		select {
+		case <-signal:
+		case <-t.Context().Done():
+		}
+	}
 	network.On(pgtest.Fault{Statement: "manifold_insert_event", Commit: func(s *pgtest.Statement) bool {
 		if second() {
+			close(sent)
+			await(written)
 			s.HangUp()
-			select {
-			case <-goOn:
-			case <-t.Context().Done():
-			}
+			await(goOn)
 		}
 		return true
 	}})
@@ -130,6 +135,9 @@ func TestLostTransactionIsWaitedFor(t *testing.T) {
 		}
 		done <- appended
 	}()
+	tablestest.Receive(t, sent, "the commit")
+	db.WaitForWrite(t) // otherwise the next attempt may have the lock first
+	close(written)
 	db.WaitForLock(t)
 	close(goOn)
 	got := tablestest.Receive(t, done, "the append")
