@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -39,6 +40,11 @@ func TestMain(m *testing.M) {
 	if err := build.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "build the binary:", err)
 	} else {
+		// The benchmarks keep the processors busy, so do not run more of them at once than there are processors.
+		flag.Parse()
+		if err := flag.Set("test.parallel", flag.Lookup("test.parallel").Value.String()); err != nil {
+			panic(err)
+		}
 		code = pgtest.Run(m)
 	}
 	if err := os.RemoveAll(folder); err != nil {

@@ -214,7 +214,9 @@ func (r *run) driveBeside(begin func(ctx context.Context) (backgroundWork, error
 		}
 		r.addLatencies(alone.latencies, "append alone")
 		r.addFigure(alone.perSecond(), "events/s", "appended without background work")
-		r.addFigure(measured.perSecond()/alone.perSecond(), "", "share of that rate during background work")
+		if alone.perSecond() > 0 {
+			r.addFigure(measured.perSecond()/alone.perSecond(), "", "share of that rate during background work")
+		}
 		r.addFigure(float64(beside.events.Load())/measured.took.Seconds(), "events/s", "folded meanwhile")
 		r.addFigure(float64(max(0, int64(r.preload)-beside.events.Load())), "events", "preloaded events not yet folded")
 		return measured, nil
