@@ -59,9 +59,10 @@ test-sql:
 	$(GO) test $(TESTFLAGS) -skip='$(SQLSKIP)' $(SQL)
 	$(GO) test $(TESTFLAGS) -run='$(SQLSYSTEM)' ./systemtest
 
-# Skip conformance tests that use one goroutine, and those of MongoDB's second layout, which runs the code of the first.
+# Skip conformance tests that use one goroutine, and those of MongoDB's second layout, which runs the code of the first. The
+# detector makes tests slow, so run no more at once than there are processors.
 race: postgresql ## run the tests of the concurrent packages with the race detector
-	$(GO) test -race -skip='^TestConformanceOfLayout2$$|^TestConformance.*/^(Predicate|Order|Partition|Values)$$' -timeout=20m -p=2 -vet=off $$($(GO) list ./... | grep -E '$(RACE)')
+	$(GO) test -race -skip='^TestConformanceOfLayout2$$|^TestConformance.*/^(Predicate|Order|Partition|Values)$$' -timeout=20m -p=2 -parallel=$$(getconf _NPROCESSORS_ONLN) -vet=off $$($(GO) list ./... | grep -E '$(RACE)')
 
 fuzz: postgresql ## run every fuzz test for FUZZTIME (30s) each
 	@grep -rl --include='*_test.go' '^func Fuzz' . | sort | while read -r file; do \
