@@ -227,6 +227,19 @@ func (g *gatewayClient) none(subscription string) {
 	}
 }
 
+// arrived returns how many events have arrived that nobody has looked at. It waits for the answer to an operation, which
+// any such event would precede.
+func (g *gatewayClient) arrived() (events int) {
+	g.t.Helper()
+	g.answer(g.send("PUBLISH", object{"message": object{"topic": "-", "payload": 1}}))
+	for _, message := range g.backlog {
+		if message["op"] == "EVENT" {
+			events++
+		}
+	}
+	return events
+}
+
 // ended requires that the connection is closed with a code, and returns the reason.
 func (g *gatewayClient) ended(code websocket.StatusCode) string {
 	g.t.Helper()
