@@ -114,7 +114,7 @@ func (s *Server) versionsInPeriod(ctx context.Context, tenant domain.TenantID, s
 	return until + 1, last, before, err
 }
 
-// period is a range of positions, recorded in the period of a read.
+// period is the range of positions that were recorded between the since and the until of a read.
 type period struct {
 	first, last int64 // last: 0 if there is none
 	bounded     bool  // whether last is set
@@ -123,7 +123,7 @@ type period struct {
 	before int64
 }
 
-// periodOf returns the positions that were recorded in the period of a read.
+// periodOf returns the period from since (zero: the log's beginning) until a time (zero: the log's end).
 func (s *Server) periodOf(ctx context.Context, tenant domain.TenantID, since, until time.Time) (p period, err error) {
 	p.first = 1
 	if !since.IsZero() {

@@ -227,8 +227,8 @@ func (g *gatewayClient) none(subscription string) {
 	}
 }
 
-// arrived returns how many events have arrived that nobody has looked at. It waits for the answer to an operation, which
-// any such event would precede.
+// arrived returns the number of events that have arrived and were not taken. It waits for the answer to an operation,
+// which any such event would precede.
 func (g *gatewayClient) arrived() (events int) {
 	g.t.Helper()
 	g.answer(g.send("PUBLISH", object{"message": object{"topic": "-", "payload": 1}}))

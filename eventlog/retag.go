@@ -29,7 +29,7 @@ type Retagged struct {
 // storedTags are the tags of a stored event.
 type storedTags struct{ tags, derived []string }
 
-// with returns the tags after a retagging. overfull: they would be too many, and only the given ones stay.
+// with returns the tags after a retagging. If they would be too many, overfull is true, and only the given tags stay.
 func (t storedTags) with(derived []string) (next storedTags, overfull bool) {
 	given := slices.DeleteFunc(slices.Clone(t.tags), func(tag string) bool { return slices.Contains(t.derived, tag) })
 	for _, tag := range derived {
@@ -96,14 +96,14 @@ const retagLockTimeout = 200 * time.Millisecond
 
 // Retag replaces the derived tags of events, in one transaction with also. An event that has been removed stays removed.
 // Appends wait meanwhile, so callers should pass about a hundred events. Afterwards writers of all processes have
-// forgotten what they remembered of tags. If pg.Busy reports true for the SQLSTATE of an error, a concurrent transaction held
-// the same rows: retry. It is domain.CodeNotFound if the log no longer exists.
+// forgotten what they remembered of tags. If pg.Busy reports true for the SQLSTATE of the error, a concurrent transaction
+// held the same rows: retry. The error is domain.CodeNotFound if the log no longer exists.
 func (s *Log) Retag(ctx context.Context, tenant domain.TenantID, events []Retagging, also func(tx pgx.Tx, done Retagged) error) error {
 	return pgx.BeginTxFunc(ctx, s.db.Retention, pgx.TxOptions{
 		// SET takes no parameters. The tenant's canonical form contains only hexadecimal digits and dashes.
 		BeginQuery: fmt.Sprintf("begin; set local manifold.tenant = '%s'; set local lock_timeout = %d", tenant, retagLockTimeout.Milliseconds()),
 	}, func(tx pgx.Tx) error {
-		// Whoever appends next fails to move the head, since its batch is no longer the last one.
+		// The next append fails to move the head, because the batch that it knows is no longer the last one.
 		moved, err := pg.Exec(ctx, tx, "lock the log", "update logs as l set last_batch = $2 where l.tenant_id = $1", tenant, [16]byte(domain.NewEventID()))
 		if err != nil {
 			return err

@@ -169,7 +169,7 @@ func (x *index) tag(meter *expr.Meter, upcasters *upcasting.Set, stream string, 
 }
 
 // errTooMany is the error for an event that would have too many tags.
-var errTooMany = fmt.Errorf("the event would have more than %d tags, with those that it was given", domain.MaxTags)
+var errTooMany = fmt.Errorf("the event would have more than %d tags, including the given ones", domain.MaxTags)
 
 // underivable is the error for an event whose tags cannot be derived.
 func underivable(request domain.Append, stream, event int, reason error) error {
