@@ -218,8 +218,8 @@ func (s *Postgres) adding(ctx context.Context, tenant domain.TenantID, of Type, 
 	})
 }
 
-// checkRoom returns an error if the tenant has no room for a further version of so many bytes. With 0 it returns one if the
-// expressions for tags, which count as well, are too long.
+// checkRoom returns an error if the tenant has no room for a further version of this many bytes. With 0 bytes it checks
+// only the total, in which expressions for tags count as well.
 func checkRoom(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, eventType string, bytes int) error {
 	var types, versions, total int
 	err := tx.QueryRow(ctx, `

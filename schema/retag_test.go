@@ -151,7 +151,7 @@ func TestRetaggingContinuesAfterAKill(t *testing.T) {
 	derives(t, first, tenant, "Counted", `'n:' + string(event.data.n % 10)`)
 	stop := run(t, first)
 	tablestest.Receive(t, begun, "the first transaction")
-	// What a kill leaves behind: the lease of a worker, which ends.
+	// A killed worker leaves a lease, which expires.
 	tag, err := super.Exec(t.Context(), "update manifold.schema_retags set leased_until = now() - interval '1 second', worker = gen_random_uuid() where leased_until > now()")
 	if err != nil || tag.RowsAffected() != 1 {
 		t.Fatalf("%d workers, %v", tag.RowsAffected(), err)

@@ -109,7 +109,7 @@ type Config struct {
 
 	Owns func(domain.TenantID) bool // reports whether this process works for the tenant
 	// Settle is how long stored events keep their tags after a change of what a type's schema derives; 0: DefaultSettle.
-	// Afterwards no append under way may derive by the expression before.
+	// Afterwards no append may still derive by the previous expression.
 	Settle time.Duration
 	// Retagged reports how many stored events have got other tags. It must not block.
 	Retagged func(events int64)
@@ -216,9 +216,12 @@ const putAdvice = "give the schema fewer and simpler subschemas"
 
 // Put adds a version of a type's schema. If the newest one is the same JSON value, only the compatibility and the tags
 // may change. After a change of the tags, Run retags the stored events.
+//
+// A tenant's upcaster from the newest version makes an incompatible schema acceptable. An upcaster in the request is
+// stored in the same transaction, even if no version is added.
+//
 // Errors are *domain.Error: domain.CodeInvalidDefinition if the schema or the expression for tags is invalid;
-// domain.CodeConflict if the schema is incompatible, with Violations. A tenant's upcaster from the newest version makes an incompatible schema acceptable.
-// One that comes with the schema is stored in the same transaction, even if no version is added.
+// domain.CodeConflict if the schema is incompatible, with Violations.
 func (s *Schemas) Put(ctx context.Context, tenant domain.TenantID, put Put) (kept Type, added bool, err error) {
 	if err := domain.CheckType("type", put.Type); err != nil {
 		return Type{}, false, err

@@ -114,7 +114,7 @@ func (t *tail) awaitReadTurn(ctx context.Context) (leave func(), err error) {
 	}, nil
 }
 
-// forget removes the events from memory, and those that are being read, because the log's may have other tags.
+// forget drops the events in memory and those of a read under way, because their tags in the log may have changed.
 func (t *tail) forget() {
 	t.forgets.Add(1)
 	t.ring.forget()

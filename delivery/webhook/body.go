@@ -15,7 +15,7 @@ const standardType = "application/json"
 // extensionDocument is the CloudEvents extension that holds the event's document as JSON text.
 const extensionDocument = "manifolddocument"
 
-// newMessage encodes an event in the webhook's format. document is the document that the event belongs to if the webhook's source
+// newMessage encodes an event in a format. document is the document that the event belongs to if the webhook's source
 // is a projection, and otherwise nil.
 func (w *Webhooks) newMessage(format Format, event *domain.Event, document *projection.EventDocument) message {
 	m := message{id: event.ID.String(), contentType: standardType}
