@@ -49,8 +49,8 @@ func TestMoveUnderLoad(t *testing.T) {
 	}
 }
 
-// loadedRest is how long each of 16 appenders rests after an answer. Rebuilds pause for appends, so that without a rest
-// they last several times as long, and the appenders take a processor meanwhile.
+// loadedRest is how long each of 16 appenders and 16 readers rests after an answer. Rebuilds pause for appends, so that
+// without a rest they last several times as long, and the clients take a processor meanwhile.
 const loadedRest = 100 * time.Millisecond
 
 // rebuildUnderLoad rebuilds each projection once per element of changed: true for a new definition. The clients rest
@@ -64,8 +64,8 @@ func rebuildUnderLoad(t *testing.T, c config.Config, rest time.Duration, changed
 	for _, target := range w.targets {
 		target.databases = databases
 		for _, p := range target.tenants {
-			w.run(func() error { return p.page(t.Context(), w.quit, target.name) })
-			w.run(func() error { return p.get(t.Context(), w.quit, target.name) })
+			w.run(func() error { return p.page(t.Context(), w, target.name) })
+			w.run(func() error { return p.get(t.Context(), w, target.name) })
 		}
 		done := make(chan struct{})
 		rebuilds = append(rebuilds, done)
@@ -92,9 +92,9 @@ func rebuildUnderLoad(t *testing.T, c config.Config, rest time.Duration, changed
 
 // page reads documents page by page repeatedly. All pages of one pass are of one build. If that build was replaced,
 // the answer says so, and the pass starts again.
-func (p *tenantLoad) page(ctx, quit context.Context, name string) error {
+func (p *tenantLoad) page(ctx context.Context, w *workload, name string) error {
 	var edition int64
-	for whole := 0; quit.Err() == nil || whole == 0; pauseBriefly(quit) {
+	for whole := 0; w.quit.Err() == nil || whole == 0; w.rests() {
 		path, ids, now := "/v1/projections/"+name+"/documents?pageSize=3", make(map[string]bool), int64(0)
 		for path != "" {
 			a, err := p.once(ctx, 0, "GET", path, nil)
@@ -135,10 +135,10 @@ func (p *tenantLoad) page(ctx, quit context.Context, name string) error {
 }
 
 // get reads single documents repeatedly. Some reads must include an append that it made before.
-func (p *tenantLoad) get(ctx, quit context.Context, name string) error {
+func (p *tenantLoad) get(ctx context.Context, w *workload, name string) error {
 	seen := make([]sums, permanentDocuments)
-	for n := 0; quit.Err() == nil; n++ {
-		pauseBriefly(quit)
+	for n := 0; w.quit.Err() == nil; n++ {
+		w.rests()
 		k := n % permanentDocuments
 		path := fmt.Sprintf("/v1/projections/%s/documents/key-%d", name, k)
 		position := int64(0)

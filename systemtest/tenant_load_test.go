@@ -262,10 +262,7 @@ func (p *tenantLoad) watch(ctx context.Context, w *workload, name string) error 
 		if edition = now; begun == crashes && begun%2 == 0 {
 			events = seen
 		}
-		select {
-		case <-w.pause(10 * time.Millisecond):
-		case <-w.quit.Done():
-		}
+		w.rests()
 	}
 	return nil
 }

@@ -126,6 +126,14 @@ func (w *workload) pause(brief time.Duration) <-chan time.Time {
 	return time.After(brief)
 }
 
+// rests waits until a reader may send its next request, or the load ends.
+func (w *workload) rests() {
+	select {
+	case <-w.pause(10 * time.Millisecond):
+	case <-w.quit.Done():
+	}
+}
+
 // load starts the clients: appenders, a follower and readers for each tenant.
 func (w *workload) load(appenders int, seed uint64) {
 	for i, p := range w.tenants {
