@@ -1,7 +1,11 @@
 package api
 
 import (
+	"cmp"
 	"context"
+	"net/url"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/manifold-es/manifold/api/access"
@@ -31,8 +35,8 @@ type consumer struct {
 
 // consumers returns the tenant's projections, including shared ones, and then its groups, each sorted by name. It
 // leaves out those that the caller may not see.
-func (s operations) consumers(ctx context.Context, caller access.Caller) (all []consumer, err error) {
-	positions, err := s.config.Projections.Positions(ctx, caller.Tenant)
+func (s operations) consumers(ctx context.Context, caller access.Caller, tenant domain.TenantID) (all []consumer, err error) {
+	positions, err := s.config.Projections.Positions(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +46,7 @@ func (s operations) consumers(ctx context.Context, caller access.Caller) (all []
 		}
 	}
 	for after := ""; ; {
-		groups, err := s.config.Groups.List(ctx, caller.Tenant, after, groupsAtOnce)
+		groups, err := s.config.Groups.List(ctx, tenant, after, groupsAtOnce)
 		if err != nil {
 			return nil, err
 		}
@@ -60,7 +64,7 @@ func (s operations) consumers(ctx context.Context, caller access.Caller) (all []
 
 // mayFollow reports whether the caller may see a consumer's position in these events.
 func mayFollow(caller access.Caller, events domain.Selection) bool {
-	return caller.Credential.Require(auth.ScopeTenantAdmin) == nil || caller.AllowSelection(events, auth.ScopeEventsRead) == nil
+	return caller.Credential.Operator || caller.Credential.Require(auth.ScopeTenantAdmin) == nil || caller.AllowSelection(events, auth.ScopeEventsRead) == nil
 }
 
 func projectionConsumer(p projection.Position) consumer {
@@ -80,8 +84,12 @@ func groupConsumers(group domain.GroupStatus) []consumer {
 	return all
 }
 
-func (s operations) ListCursors(ctx context.Context, caller access.Caller, _ openapi.ListCursorsRequest) (*openapi.Response, error) {
-	all, err := s.consumers(ctx, caller)
+func (s operations) ListCursors(ctx context.Context, caller access.Caller, request openapi.ListCursorsRequest) (*openapi.Response, error) {
+	tenant, err := s.onBehalf(ctx, caller, request.Params.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.consumers(ctx, caller, tenant)
 	if err != nil {
 		return nil, err
 	}
@@ -94,15 +102,70 @@ func (s operations) ListCursors(ctx context.Context, caller access.Caller, _ ope
 	})}), nil
 }
 
-func (s operations) GetLag(ctx context.Context, caller access.Caller, _ openapi.GetLagRequest) (*openapi.Response, error) {
-	all, err := s.consumers(ctx, caller)
+func (s operations) GetLag(ctx context.Context, caller access.Caller, request openapi.GetLagRequest) (*openapi.Response, error) {
+	tenant, err := s.onBehalf(ctx, caller, request.Params.Tenant)
 	if err != nil {
 		return nil, err
 	}
-	// The head is read after the cursors, so no cursor is ahead of it.
-	head, err := s.config.Log.Head(ctx, caller.Tenant)
+	lag, err := s.lag(ctx, caller, tenant)
+	return openapi.OK(lag), err
+}
+
+// lagPageTime ends a page of all tenants' lag after this time, even if it lacks tenants.
+const lagPageTime = 5 * time.Second
+
+func (s operations) GetAllLag(ctx context.Context, caller access.Caller, request openapi.GetAllLagRequest) (*openapi.Response, error) {
+	page, err := listPageOf(new(cmp.Or(value(request.Params.PageSize), 20)), request.Params.PageToken, domain.ParseTenantID)
 	if err != nil {
 		return nil, err
+	}
+	tenants, err := s.config.Tenants.Tenants(ctx, page.after, page.size+1)
+	if err != nil {
+		return nil, err
+	}
+	answer, query := openapi.TenantLagList{Tenants: []openapi.TenantLag{}}, url.Values{}
+	if behind := request.Params.Behind; behind != nil {
+		query.Set("behind", strconv.Itoa(*behind))
+	}
+	read, until := 0, time.Now().Add(lagPageTime)
+	for read < min(page.size, len(tenants)) && (read == 0 || time.Now().Before(until)) {
+		tenant := tenants[read]
+		read++
+		if tenant.State == domain.TenantDeleting || tenant.State == domain.TenantDeleted {
+			continue
+		}
+		lag, err := s.lag(ctx, caller, tenant.ID)
+		if err != nil {
+			return nil, err
+		}
+		if behind := request.Params.Behind; behind != nil {
+			lag.Consumers = slices.DeleteFunc(lag.Consumers, func(lag openapi.Lag) bool { return !needsAttention(lag, *behind) })
+			if len(lag.Consumers) == 0 {
+				continue
+			}
+		}
+		answer.Tenants = append(answer.Tenants, openapi.TenantLag{Tenant: tenant.ID.String(), Name: tenant.Name, Head: lag.Head, Consumers: lag.Consumers})
+	}
+	_, link := cutPage(tenants, read, func(tenant domain.Tenant) string { return tenant.ID.String() }, "/v1/admin/lag", query)
+	return openapi.OK(answer).With("Link", link), nil
+}
+
+// needsAttention reports whether a consumer lags by so many seconds or more, has dead letters or a fault, or is at an
+// unknown position.
+func needsAttention(lag openapi.Lag, behind int) bool {
+	return value(lag.Faulted) || value(lag.DeadLetters) > 0 || lag.Seconds == nil || value(lag.LagPositions) > 0 && *lag.Seconds >= float64(behind)
+}
+
+// lag returns the lag of a tenant's consumers that the caller may see.
+func (s operations) lag(ctx context.Context, caller access.Caller, tenant domain.TenantID) (answer openapi.LagList, err error) {
+	all, err := s.consumers(ctx, caller, tenant)
+	if err != nil {
+		return answer, err
+	}
+	// The head is read after the cursors, so no cursor is ahead of it.
+	head, err := s.config.Log.Head(ctx, tenant)
+	if err != nil {
+		return answer, err
 	}
 	var behind []int64
 	seen := make(map[int64]bool)
@@ -114,12 +177,12 @@ func (s operations) GetLag(ctx context.Context, caller access.Caller, _ openapi.
 	}
 	var recorded map[int64]time.Time
 	if len(behind) > 0 {
-		if recorded, err = s.config.Log.RecordedAt(ctx, caller.Tenant, behind); err != nil {
-			return nil, err
+		if recorded, err = s.config.Log.RecordedAt(ctx, tenant, behind); err != nil {
+			return answer, err
 		}
 	}
 	now := time.Now()
-	answer := openapi.LagList{Head: head.Position, Consumers: make([]openapi.Lag, len(all))}
+	answer = openapi.LagList{Head: head.Position, Consumers: make([]openapi.Lag, len(all))}
 	for i, c := range all {
 		lag := openapi.Lag{Kind: c.kind, Name: c.name, Partition: c.partition, Error: c.unknown}
 		if c.unknown == "" {
@@ -136,5 +199,5 @@ func (s operations) GetLag(ctx context.Context, caller access.Caller, _ openapi.
 		}
 		answer.Consumers[i] = lag
 	}
-	return openapi.OK(answer), nil
+	return answer, nil
 }

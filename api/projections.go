@@ -194,7 +194,11 @@ func (s operations) ListProjectionVersions(ctx context.Context, caller access.Ca
 func changeAnswer(change folding.FieldChange) openapi.FieldChange { return openapi.FieldChange(change) }
 
 func (s operations) GetProjectionState(ctx context.Context, caller access.Caller, request openapi.GetProjectionStateRequest) (*openapi.Response, error) {
-	status, err := s.config.Projections.Status(ctx, caller.Tenant, request.Name)
+	tenant, err := s.onBehalf(ctx, caller, request.Params.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	status, err := s.config.Projections.Status(ctx, tenant, request.Name)
 	return openapi.OK(projectionState(request.Name, status)), err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -415,6 +416,46 @@ func TestLag(t *testing.T) {
 	equal(t, "the partitions", list{all[2]["partition"], all[3]["partition"], len(all)}, list{0, 1, 4})
 	limited := &actor{w, w.keyOf(a.tenantID, "events:read:bill"), a.tenantID}
 	equal(t, "what a key for other categories sees", limited.get("/v1/lag").want(200).at("consumers"), list{})
+}
+
+// The operator sees the lag of one tenant, or of all, page by page, or what needs attention anywhere.
+func TestLagForTheOperator(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	operator, tenants := w.operator(), []*actor{w.tenant("acme"), w.tenant("other")}
+	slices.SortFunc(tenants, func(a, b *actor) int { return strings.Compare(a.tenantID, b.tenantID) })
+	operator.send("PUT", "/v1/projections/counts", object{"name": "counts", "on": object{"*": `{"n": event.data.missing}`}}).want(201)
+	for _, tenant := range tenants {
+		tenant.consumer("mail", object{})
+		tenant.append("order-1", 1)
+	}
+	ofFirst := "?tenant=" + tenants[0].tenantID
+	for path, consumers := range map[string]string{"/v1/lag": "consumers", "/v1/cursors": "cursors"} {
+		equal(t, path, operator.get(path+ofFirst).want(200).at(consumers, 1, "name"), "mail")
+		operator.get(path).wantProblem(400, domain.CodeInvalidRequest, "query tenant")
+		tenants[1].get(path+ofFirst).wantProblem(403, domain.CodeForbidden, "query tenant")
+	}
+	state := "/v1/projections/counts/state"
+	operator.until(state+ofFirst, func(got *answer) bool { return got.text("state") == "faulted" })
+	operator.get(state).wantProblem(400, domain.CodeInvalidRequest, "query tenant")
+	tenants[1].get(state+ofFirst).wantProblem(403, domain.CodeForbidden, "query tenant")
+
+	tenants[0].get("/v1/admin/lag").wantProblem(403, domain.CodeForbidden, "")
+	first := operator.get("/v1/admin/lag?pageSize=1").want(200)
+	second := operator.get(first.next()).want(200)
+	for i, page := range []*answer{first, second} {
+		equal(t, "a page", list{page.at("tenants", 0, "tenant"), len(page.at("tenants").(list)), len(page.at("tenants", 0, "consumers").(list))}, list{tenants[i].tenantID, 1, 2})
+	}
+	equal(t, "what is after the last page", second.next(), "")
+
+	const attention = "/v1/admin/lag?behind=3600"
+	operator.until(attention, func(got *answer) bool { return len(got.at("tenants").(list)) == 2 }) // both are stopped
+	operator.post("/v1/projections/counts/skip"+ofFirst, object{"position": 1, "reason": "a test"}).want(200)
+	tenants[0].post("/v1/projections/counts/catch-up?timeout=20", nil).want(200)
+	left := operator.get(attention).want(200)
+	equal(t, "what needs attention then", list{left.at("tenants", 0, "tenant"), len(left.at("tenants").(list)), left.at("tenants", 0, "consumers", 0, "name")},
+		list{tenants[1].tenantID, 1, "counts"})
+	equal(t, "what lags at all", operator.get("/v1/admin/lag?behind=0").want(200).at("tenants", 0, "consumers", 0, "name"), "mail")
 }
 
 // An error about an invalid request says where it is and what to do.

@@ -2363,6 +2363,22 @@ type TenantFault struct {
 	Position int64 `json:"position,omitempty"`
 }
 
+// TenantLagList defines model for TenantLagList.
+type TenantLagList struct {
+	Tenants []TenantLag `json:"tenants"`
+}
+
+// TenantLag defines model for TenantLagList.tenants.
+type TenantLag struct {
+	// Tenant 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	Tenant    UUID   `json:"tenant"`
+	Name      string `json:"name"`
+	Head      int64  `json:"head"`
+	Consumers []Lag  `json:"consumers"`
+}
+
 // TenantList defines model for TenantList.
 type TenantList struct {
 	Tenants []Tenant `json:"tenants"`
@@ -2862,6 +2878,19 @@ type TooCostly = Problem
 // VersionConflict An error by RFC 9457.
 type VersionConflict = Problem
 
+// GetAllLagParams defines parameters for GetAllLag.
+type GetAllLagParams struct {
+	// Behind Only consumers that lag by so many seconds or more, that have dead letters or a fault, or whose position is unknown;
+	// only tenants that have some.
+	Behind *int `form:"behind,omitempty" json:"behind,omitempty"`
+
+	// PageSize The number of tenants to read for a page.
+	PageSize *int `form:"pageSize,omitempty" json:"pageSize,omitempty"`
+
+	// PageToken A token from a `Link` header. Clients must not build tokens.
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
+}
+
 // ListAllDocumentsParams defines parameters for ListAllDocuments.
 type ListAllDocumentsParams struct {
 	Filter *string `form:"filter,omitempty" json:"filter,omitempty"`
@@ -2958,6 +2987,12 @@ type SendCommandsParams struct {
 	Traceparent *Traceparent `json:"traceparent,omitempty"`
 }
 
+// ListCursorsParams defines parameters for ListCursors.
+type ListCursorsParams struct {
+	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
+	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
+}
+
 // ExportEventsParams defines parameters for ExportEvents.
 type ExportEventsParams struct {
 	// From The first position, included; to continue after an export that was cut off.
@@ -2998,6 +3033,12 @@ type ListKeysParams struct {
 
 	// PageToken A token from a `Link` header. Clients must not build tokens.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
+}
+
+// GetLagParams defines parameters for GetLag.
+type GetLagParams struct {
+	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
+	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
 }
 
 // PutProjectionParams defines parameters for PutProjection.
@@ -3133,6 +3174,12 @@ type ListSkippedEventsParams struct {
 
 // WithdrawSkipParams defines parameters for WithdrawSkip.
 type WithdrawSkipParams struct {
+	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
+	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
+}
+
+// GetProjectionStateParams defines parameters for GetProjectionState.
+type GetProjectionStateParams struct {
 	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
 	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
 }
@@ -3874,6 +3921,14 @@ type ClientInterface interface {
 	// Corresponds with GET /readyz (the `Readyz` operationId).
 	Readyz(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetAllLag Get the lag of all tenants' groups and projections
+	//
+	// By tenant, as `GET /v1/lag` has them. The tenants are read one after the other, so a page may be short, or empty, while its
+	// `Link` leads to more. Tenants that are being deleted are left out.
+	//
+	// Corresponds with GET /v1/admin/lag (the `GetAllLag` operationId).
+	GetAllLag(ctx context.Context, params *GetAllLagParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListMembers List the processes that work on projections
 	//
 	// Corresponds with GET /v1/admin/members (the `ListMembers` operationId).
@@ -4068,7 +4123,7 @@ type ClientInterface interface {
 	// ListCursors List the cursors of groups and projections
 	//
 	// Corresponds with GET /v1/cursors (the `ListCursors` operationId).
-	ListCursors(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+	ListCursors(ctx context.Context, params *ListCursorsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ReadEvent Get an event
 	//
@@ -4141,7 +4196,7 @@ type ClientInterface interface {
 	// to fold.
 	//
 	// Corresponds with GET /v1/lag (the `GetLag` operationId).
-	GetLag(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+	GetLag(ctx context.Context, params *GetLagParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListProjections List projections
 	//
@@ -4438,10 +4493,10 @@ type ClientInterface interface {
 
 	// GetProjectionState Get a projection's state
 	//
-	// For the key's tenant, also of a shared projection.
+	// For the key's tenant, also of a shared projection. For the operator, of the tenant that is named.
 	//
 	// Corresponds with GET /v1/projections/{name}/state (the `GetProjectionState` operationId).
-	GetProjectionState(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*http.Response, error)
+	GetProjectionState(ctx context.Context, name Name, params *GetProjectionStateParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListProjectionVersions List a projection's versions
 	//
@@ -5567,6 +5622,24 @@ func (c *Client) Readyz(ctx context.Context, reqEditors ...RequestEditorFn) (*ht
 	return c.Client.Do(req)
 }
 
+// GetAllLag Get the lag of all tenants' groups and projections
+//
+// By tenant, as `GET /v1/lag` has them. The tenants are read one after the other, so a page may be short, or empty, while its
+// `Link` leads to more. Tenants that are being deleted are left out.
+//
+// Corresponds with GET /v1/admin/lag (the `GetAllLag` operationId).
+func (c *Client) GetAllLag(ctx context.Context, params *GetAllLagParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetAllLagRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListMembers List the processes that work on projections
 //
 // Corresponds with GET /v1/admin/members (the `ListMembers` operationId).
@@ -5941,8 +6014,8 @@ func (c *Client) SendCommands(ctx context.Context, params *SendCommandsParams, b
 // ListCursors List the cursors of groups and projections
 //
 // Corresponds with GET /v1/cursors (the `ListCursors` operationId).
-func (c *Client) ListCursors(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewListCursorsRequest(c.Server)
+func (c *Client) ListCursors(ctx context.Context, params *ListCursorsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListCursorsRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -6094,8 +6167,8 @@ func (c *Client) RevokeKey(ctx context.Context, keyId KeyId, reqEditors ...Reque
 // to fold.
 //
 // Corresponds with GET /v1/lag (the `GetLag` operationId).
-func (c *Client) GetLag(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewGetLagRequest(c.Server)
+func (c *Client) GetLag(ctx context.Context, params *GetLagParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetLagRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -6751,11 +6824,11 @@ func (c *Client) WithdrawSkip(ctx context.Context, name Name, position int64, pa
 
 // GetProjectionState Get a projection's state
 //
-// For the key's tenant, also of a shared projection.
+// For the key's tenant, also of a shared projection. For the operator, of the tenant that is named.
 //
 // Corresponds with GET /v1/projections/{name}/state (the `GetProjectionState` operationId).
-func (c *Client) GetProjectionState(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewGetProjectionStateRequest(c.Server, name)
+func (c *Client) GetProjectionState(ctx context.Context, name Name, params *GetProjectionStateParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetProjectionStateRequest(c.Server, name, params)
 	if err != nil {
 		return nil, err
 	}
@@ -9051,6 +9124,84 @@ func NewReadyzRequest(server string) (*http.Request, error) {
 	return req, nil
 }
 
+// NewGetAllLagRequest constructs an http.Request for the GetAllLag method
+func NewGetAllLagRequest(server string, params *GetAllLagParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/admin/lag")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Behind != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "behind", *params.Behind, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PageSize != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageSize", *params.PageSize, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PageToken != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageToken", *params.PageToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListMembersRequest constructs an http.Request for the ListMembers method
 func NewListMembersRequest(server string) (*http.Request, error) {
 	var err error
@@ -9882,7 +10033,7 @@ func NewSendCommandsRequestWithBody(server string, params *SendCommandsParams, c
 }
 
 // NewListCursorsRequest constructs an http.Request for the ListCursors method
-func NewListCursorsRequest(server string) (*http.Request, error) {
+func NewListCursorsRequest(server string, params *ListCursorsParams) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -9898,6 +10049,33 @@ func NewListCursorsRequest(server string) (*http.Request, error) {
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Tenant != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "tenant", *params.Tenant, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -10277,7 +10455,7 @@ func NewRevokeKeyRequest(server string, keyId KeyId) (*http.Request, error) {
 }
 
 // NewGetLagRequest constructs an http.Request for the GetLag method
-func NewGetLagRequest(server string) (*http.Request, error) {
+func NewGetLagRequest(server string, params *GetLagParams) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -10293,6 +10471,33 @@ func NewGetLagRequest(server string) (*http.Request, error) {
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Tenant != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "tenant", *params.Tenant, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -12009,7 +12214,7 @@ func NewWithdrawSkipRequest(server string, name Name, position int64, params *Wi
 }
 
 // NewGetProjectionStateRequest constructs an http.Request for the GetProjectionState method
-func NewGetProjectionStateRequest(server string, name Name) (*http.Request, error) {
+func NewGetProjectionStateRequest(server string, name Name, params *GetProjectionStateParams) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -12032,6 +12237,33 @@ func NewGetProjectionStateRequest(server string, name Name) (*http.Request, erro
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Tenant != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "tenant", *params.Tenant, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -16455,6 +16687,16 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /readyz (the `Readyz` operationId).
 	ReadyzWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ReadyzResponse, error)
 
+	// GetAllLagWithResponse Get the lag of all tenants' groups and projections
+	//
+	// By tenant, as `GET /v1/lag` has them. The tenants are read one after the other, so a page may be short, or empty, while its
+	// `Link` leads to more. Tenants that are being deleted are left out.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/admin/lag (the `GetAllLag` operationId).
+	GetAllLagWithResponse(ctx context.Context, params *GetAllLagParams, reqEditors ...RequestEditorFn) (*GetAllLagResponse, error)
+
 	// ListMembersWithResponse List the processes that work on projections
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -16667,7 +16909,7 @@ type ClientWithResponsesInterface interface {
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/cursors (the `ListCursors` operationId).
-	ListCursorsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListCursorsResponse, error)
+	ListCursorsWithResponse(ctx context.Context, params *ListCursorsParams, reqEditors ...RequestEditorFn) (*ListCursorsResponse, error)
 
 	// ReadEventWithResponse Get an event
 	//
@@ -16750,7 +16992,7 @@ type ClientWithResponsesInterface interface {
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/lag (the `GetLag` operationId).
-	GetLagWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetLagResponse, error)
+	GetLagWithResponse(ctx context.Context, params *GetLagParams, reqEditors ...RequestEditorFn) (*GetLagResponse, error)
 
 	// ListProjectionsWithResponse List projections
 	//
@@ -17093,12 +17335,12 @@ type ClientWithResponsesInterface interface {
 
 	// GetProjectionStateWithResponse Get a projection's state
 	//
-	// For the key's tenant, also of a shared projection.
+	// For the key's tenant, also of a shared projection. For the operator, of the tenant that is named.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/projections/{name}/state (the `GetProjectionState` operationId).
-	GetProjectionStateWithResponse(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*GetProjectionStateResponse, error)
+	GetProjectionStateWithResponse(ctx context.Context, name Name, params *GetProjectionStateParams, reqEditors ...RequestEditorFn) (*GetProjectionStateResponse, error)
 
 	// ListProjectionVersionsWithResponse List a projection's versions
 	//
@@ -18492,6 +18734,61 @@ func (r ReadyzResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ReadyzResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetAllLagResponse200Headers the declared response headers of an HTTP 200 response for GetAllLag
+type GetAllLagResponse200Headers struct {
+	Link *string
+}
+
+type GetAllLagResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *TenantLagList
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetAllLagResponse200Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetAllLagResponse) GetJSON200() *TenantLagList {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetAllLagResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetAllLagResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetAllLagResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetAllLagResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetAllLagResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -26130,6 +26427,22 @@ func (c *ClientWithResponses) ReadyzWithResponse(ctx context.Context, reqEditors
 	return ParseReadyzResponse(rsp)
 }
 
+// GetAllLagWithResponse Get the lag of all tenants' groups and projections
+//
+// By tenant, as `GET /v1/lag` has them. The tenants are read one after the other, so a page may be short, or empty, while its
+// `Link` leads to more. Tenants that are being deleted are left out.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/admin/lag (the `GetAllLag` operationId).
+func (c *ClientWithResponses) GetAllLagWithResponse(ctx context.Context, params *GetAllLagParams, reqEditors ...RequestEditorFn) (*GetAllLagResponse, error) {
+	rsp, err := c.GetAllLag(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetAllLagResponse(rsp)
+}
+
 // ListMembersWithResponse List the processes that work on projections
 //
 // Returns a wrapper object for the known response body format(s).
@@ -26450,8 +26763,8 @@ func (c *ClientWithResponses) SendCommandsWithResponse(ctx context.Context, para
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /v1/cursors (the `ListCursors` operationId).
-func (c *ClientWithResponses) ListCursorsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListCursorsResponse, error) {
-	rsp, err := c.ListCursors(ctx, reqEditors...)
+func (c *ClientWithResponses) ListCursorsWithResponse(ctx context.Context, params *ListCursorsParams, reqEditors ...RequestEditorFn) (*ListCursorsResponse, error) {
+	rsp, err := c.ListCursors(ctx, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -26581,8 +26894,8 @@ func (c *ClientWithResponses) RevokeKeyWithResponse(ctx context.Context, keyId K
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /v1/lag (the `GetLag` operationId).
-func (c *ClientWithResponses) GetLagWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetLagResponse, error) {
-	rsp, err := c.GetLag(ctx, reqEditors...)
+func (c *ClientWithResponses) GetLagWithResponse(ctx context.Context, params *GetLagParams, reqEditors ...RequestEditorFn) (*GetLagResponse, error) {
+	rsp, err := c.GetLag(ctx, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -27140,13 +27453,13 @@ func (c *ClientWithResponses) WithdrawSkipWithResponse(ctx context.Context, name
 
 // GetProjectionStateWithResponse Get a projection's state
 //
-// For the key's tenant, also of a shared projection.
+// For the key's tenant, also of a shared projection. For the operator, of the tenant that is named.
 //
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /v1/projections/{name}/state (the `GetProjectionState` operationId).
-func (c *ClientWithResponses) GetProjectionStateWithResponse(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*GetProjectionStateResponse, error) {
-	rsp, err := c.GetProjectionState(ctx, name, reqEditors...)
+func (c *ClientWithResponses) GetProjectionStateWithResponse(ctx context.Context, name Name, params *GetProjectionStateParams, reqEditors ...RequestEditorFn) (*GetProjectionStateResponse, error) {
+	rsp, err := c.GetProjectionState(ctx, name, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -29079,6 +29392,52 @@ func ParseReadyzResponse(rsp *http.Response) (*ReadyzResponse, error) {
 		}
 		response.JSON503 = &dest
 
+	}
+
+	return response, nil
+}
+
+// ParseGetAllLagResponse parses an HTTP response from a GetAllLagWithResponse call
+func ParseGetAllLagResponse(rsp *http.Response) (*GetAllLagResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetAllLagResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest TenantLagList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetAllLagResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		response.Headers200 = &headers
 	}
 
 	return response, nil

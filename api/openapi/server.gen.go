@@ -2382,6 +2382,22 @@ type TenantFault struct {
 	Position int64 `json:"position,omitempty"`
 }
 
+// TenantLagList defines model for TenantLagList.
+type TenantLagList struct {
+	Tenants []TenantLag `json:"tenants"`
+}
+
+// TenantLag defines model for TenantLagList.tenants.
+type TenantLag struct {
+	// Tenant 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	Tenant    UUID   `json:"tenant"`
+	Name      string `json:"name"`
+	Head      int64  `json:"head"`
+	Consumers []Lag  `json:"consumers"`
+}
+
 // TenantList defines model for TenantList.
 type TenantList struct {
 	Tenants []Tenant `json:"tenants"`
@@ -2881,6 +2897,19 @@ type TooCostly = Problem
 // VersionConflict An error by RFC 9457.
 type VersionConflict = Problem
 
+// GetAllLagParams defines parameters for GetAllLag.
+type GetAllLagParams struct {
+	// Behind Only consumers that lag by so many seconds or more, that have dead letters or a fault, or whose position is unknown;
+	// only tenants that have some.
+	Behind *int `form:"behind,omitempty" json:"behind,omitempty"`
+
+	// PageSize The number of tenants to read for a page.
+	PageSize *int `form:"pageSize,omitempty" json:"pageSize,omitempty"`
+
+	// PageToken A token from a `Link` header. Clients must not build tokens.
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
+}
+
 // ListAllDocumentsParams defines parameters for ListAllDocuments.
 type ListAllDocumentsParams struct {
 	Filter *string `form:"filter,omitempty" json:"filter,omitempty"`
@@ -2898,6 +2927,12 @@ type ListAllDocumentsParams struct {
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
+// ListCursorsParams defines parameters for ListCursors.
+type ListCursorsParams struct {
+	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
+	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
+}
+
 // ListKeysParams defines parameters for ListKeys.
 type ListKeysParams struct {
 	// PageSize The maximum number of items on a page.
@@ -2905,6 +2940,12 @@ type ListKeysParams struct {
 
 	// PageToken A token from a `Link` header. Clients must not build tokens.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
+}
+
+// GetLagParams defines parameters for GetLag.
+type GetLagParams struct {
+	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
+	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
 }
 
 // PutProjectionParams defines parameters for PutProjection.
@@ -3040,6 +3081,12 @@ type ListSkippedEventsParams struct {
 
 // WithdrawSkipParams defines parameters for WithdrawSkip.
 type WithdrawSkipParams struct {
+	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
+	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
+}
+
+// GetProjectionStateParams defines parameters for GetProjectionState.
+type GetProjectionStateParams struct {
 	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
 	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
 }
@@ -3738,6 +3785,9 @@ func Register[C any](operations Operations[C], add func(method, path string, han
 	add("GET", "/v1/lag", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodeGetLag, operations.GetLag)
 	})
+	add("GET", "/v1/admin/lag", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeGetAllLag, operations.GetAllLag)
+	})
 	add("GET", "/v1/tenants", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodeListTenants, operations.ListTenants)
 	})
@@ -3774,6 +3824,11 @@ func Register[C any](operations Operations[C], add func(method, path string, han
 	add("DELETE", "/v1/keys/{keyId}", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodeRevokeKey, operations.RevokeKey)
 	})
+}
+
+// GetAllLagRequest is the decoded request of an operation.
+type GetAllLagRequest struct {
+	Params GetAllLagParams
 }
 
 // ListMembersRequest is the decoded request of an operation.
@@ -3813,6 +3868,7 @@ type PutAggregateRequest struct {
 
 // ListCursorsRequest is the decoded request of an operation.
 type ListCursorsRequest struct {
+	Params ListCursorsParams
 }
 
 // ListKeysRequest is the decoded request of an operation.
@@ -3832,6 +3888,7 @@ type RevokeKeyRequest struct {
 
 // GetLagRequest is the decoded request of an operation.
 type GetLagRequest struct {
+	Params GetLagParams
 }
 
 // ListProjectionsRequest is the decoded request of an operation.
@@ -4004,7 +4061,8 @@ type WithdrawSkipRequest struct {
 
 // GetProjectionStateRequest is the decoded request of an operation.
 type GetProjectionStateRequest struct {
-	Name Name
+	Name   Name
+	Params GetProjectionStateParams
 }
 
 // ListProjectionVersionsRequest is the decoded request of an operation.
@@ -4370,6 +4428,9 @@ type TestWebhookRequest struct {
 
 // Operations has a method for each operation. C is the type of its callers. The response to an error is ignored.
 type Operations[C any] interface {
+	// GetAllLag Get the lag of all tenants' groups and projections
+	// (GET /v1/admin/lag)
+	GetAllLag(ctx context.Context, caller C, request GetAllLagRequest) (*Response, error)
 	// ListMembers List the processes that work on projections
 	// (GET /v1/admin/members)
 	ListMembers(ctx context.Context, caller C, request ListMembersRequest) (*Response, error)
@@ -4690,6 +4751,22 @@ type Operations[C any] interface {
 	TestWebhook(ctx context.Context, caller C, request TestWebhookRequest) (*Response, error)
 }
 
+func decodeGetAllLag(ctx echo.Context) (request GetAllLagRequest, err error) {
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "behind", ctx.QueryParams(), &request.Params.Behind, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return request, invalidParameter("behind", err)
+	}
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &request.Params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return request, invalidParameter("pageSize", err)
+	}
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &request.Params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return request, invalidParameter("pageToken", err)
+	}
+	return request, err
+}
+
 func decodeListMembers(ctx echo.Context) (request ListMembersRequest, err error) {
 	return request, err
 }
@@ -4765,6 +4842,10 @@ func decodePutAggregate(ctx echo.Context) (request PutAggregateRequest, err erro
 }
 
 func decodeListCursors(ctx echo.Context) (request ListCursorsRequest, err error) {
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &request.Params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return request, invalidParameter("tenant", err)
+	}
 	return request, err
 }
 
@@ -4796,6 +4877,10 @@ func decodeRevokeKey(ctx echo.Context) (request RevokeKeyRequest, err error) {
 }
 
 func decodeGetLag(ctx echo.Context) (request GetLagRequest, err error) {
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &request.Params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return request, invalidParameter("tenant", err)
+	}
 	return request, err
 }
 
@@ -5253,6 +5338,10 @@ func decodeGetProjectionState(ctx echo.Context) (request GetProjectionStateReque
 	})
 	if err != nil {
 		return request, invalidParameter("name", err)
+	}
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &request.Params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return request, invalidParameter("tenant", err)
 	}
 	return request, err
 }

@@ -88,11 +88,17 @@ func projectionList(to *connection) *cobra.Command {
 }
 
 func projectionState(to *connection) *cobra.Command {
-	return show(to, &cobra.Command{
+	return to.onBehalf(&cobra.Command{
 		Use:   "state NAME",
 		Short: "Show a projection's state and progress",
 		Args:  cobra.ExactArgs(1),
-	}, (*client.Client).GetProjectionState, printProjectionState)
+	}, func(ctx context.Context, c *call, tenant *string) error {
+		state, err := read[client.ProjectionState](c.GetProjectionState(ctx, c.args[0], &client.GetProjectionStateParams{Tenant: tenant}))
+		if err != nil {
+			return err
+		}
+		return printProjectionState(ctx, c, state)
+	})
 }
 
 // printProjectionState prints a projection's state. After that, it returns an error if the projection is stopped.
