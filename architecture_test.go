@@ -48,6 +48,7 @@ var imports = map[string][]string{
 	"outbox":          {"domain"},
 	"outbox/postgres": {"outbox"},
 	"outbox/mongo":    {"outbox"},
+	"outbox/sqlite":   {"outbox"},
 
 	"drivers/relational": {"domain", "drivers"},
 	"drivers/postgres":   {"domain", "drivers", "drivers/relational", "migrations", "pg"}, // migrations distributes its tables, too
@@ -102,7 +103,7 @@ var imports = map[string][]string{
 		"delivery/egress", "delivery/egress/nats", "delivery/egress/kafka", "retention", "erasure", "api", "api/problem",
 	},
 	"cli":        {"aggregate", "cli/doctor", "service", "domain", "config", "embedded", "listen", "migrations", "projection/folding", "telemetry"},
-	"cli/remote": {"cli", "client", "domain", "projection/folding", "schema/codegen"},
+	"cli/remote": {"cli", "client", "domain", "outbox", "outbox/mongo", "outbox/postgres", "outbox/sqlite", "projection/folding", "schema/codegen"},
 	"cli/doctor": {"service", "domain", "config", "drivers", "listen", "migrations", "projection/folding", "pg", "tables"},
 	// The facade.
 	"manifold": {"cli", "service", "domain", "config", "projection/folding", "delivery/reactor", "aggregate"},
@@ -143,7 +144,8 @@ var foreign = map[string][]string{
 	},
 	"github.com/golang-migrate/migrate": {"migrations"},
 	// The benchmarks compare a driver with its database.
-	"go.mongodb.org/mongo-driver":                {"drivers/mongo", "cmd/manifold", "outbox/mongo"},
+	"go.mongodb.org/mongo-driver":                {"drivers/mongo", "cmd/manifold", "outbox/mongo", "cli/remote"},
+	"modernc.org/sqlite":                         {"cli/remote"},
 	"github.com/microsoft/go-mssqldb":            {"drivers/sqlserver", "cmd/manifold"},
 	"github.com/fergusstrange/embedded-postgres": {"embedded"},
 	"github.com/nats-io":                         {"delivery/egress/nats"},

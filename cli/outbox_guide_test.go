@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"context"
+	"database/sql"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	_ "modernc.org/sqlite"
 
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/outbox"
@@ -125,14 +127,89 @@ func TestGuideToTheOutbox(t *testing.T) {
 	}
 	var sequence, attempts int64
 	var id, stream, reason, message string
-	fine(pool.QueryRow(ctx, strings.Replace(statements[0], "event_id", "event_id::text", 1)).Scan(&sequence, &id, &stream, &attempts, &reason, &message))
+	fine(pool.QueryRow(ctx, strings.Replace(statements[1], "event_id", "event_id::text", 1)).Scan(&sequence, &id, &stream, &attempts, &reason, &message))
 	if id != taken || stream != "order-1002" || attempts < 1 || !strings.Contains(reason, "event-id-conflict") || !strings.Contains(message, "OrderPaid") {
 		t.Errorf("the row is %d %s %s %d %s %s", sequence, id, stream, attempts, reason, message)
 	}
-	removed, err := pool.Exec(ctx, strings.Replace(statements[1], "...", taken, 1))
+	removed, err := pool.Exec(ctx, strings.Replace(statements[2], "...", taken, 1))
 	fine(err)
 	if removed.RowsAffected() != 1 {
 		t.Errorf("%d rows were removed", removed.RowsAffected())
+	}
+}
+
+// A producer in any language inserts rows, and the command publishes them: the guide's statement, in PostgreSQL and SQLite.
+func TestOutboxCommand(t *testing.T) {
+	t.Parallel()
+	insert := guideCode(t)[0]
+	url, _ := serve(t)
+	environ := newTenant(t, url, "producer")
+	file := filepath.Join(t.TempDir(), "a shop?.db")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lite, err := sql.Open("sqlite", "file:"+strings.ReplaceAll(file, "?", "%3f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lite.Close()
+	postgreSQL := pgtest.Database(t)
+	pool := postgreSQL.Pool(t, pgtest.RoleSuperuser, 2)
+	for _, database := range []struct {
+		url, key string
+		exec     func(statement string) error
+	}{
+		{postgreSQL.URL(pgtest.RoleSuperuser), "1001", func(statement string) error {
+			_, err := pool.Exec(t.Context(), statement)
+			return err
+		}},
+		{"sqlite:" + file, "1002", func(statement string) error {
+			_, err := lite.ExecContext(t.Context(), strings.ReplaceAll(statement, "gen_random_uuid()", "'"+outbox.NewID()+"'"))
+			return err
+		}},
+	} {
+		there := append([]string{"MANIFOLD_OUTBOX_URL=" + database.url}, environ...)
+		must(t, there, "outbox", "create", "--table", "shop_events")
+		add := func(message string) {
+			t.Helper()
+			statement := strings.NewReplacer("manifold_outbox", "shop_events", "1001", database.key).Replace(insert)
+			if message != "" {
+				statement = regexp.MustCompile(`'\{.*\}'`).ReplaceAllLiteralString(statement, "'"+message+"'")
+			}
+			if err := database.exec(statement); err != nil {
+				t.Fatal(err)
+			}
+		}
+		add("")
+		add("")
+		if said := must(t, there, "outbox", "drain", "--table", "shop_events", "--until-empty"); said != "published: 2 events\n" {
+			t.Errorf("drain says %s", said)
+		}
+		if line := must(t, environ, "tail", "order-"+database.key, "--from", "start", "--count", "2"); strings.Count(line, "OrderPaid") != 2 {
+			t.Errorf("what came is %s", line)
+		}
+		// What is refused is left, and so is what comes after it.
+		add(`{"topic": "Order"}`)
+		add("")
+		if o := run(t, there, nil, "outbox", "drain", "--table", "shop_events", "--until-empty"); o.code == 0 || o.out != "published: 0 events\n" ||
+			!strings.Contains(o.err, "2 events left") || !strings.Contains(o.err, "is refused") {
+			t.Errorf("drain of what is refused ends with %d: %s%s", o.code, o.out, o.err)
+		}
+	}
+	for _, c := range []struct{ args, want string }{
+		{"outbox drain --database mysql://secret@localhost/shop", `"mysql" is none of postgres, mongodb and sqlite`},
+		{"outbox drain --database sqlite:nowhere.db", "nowhere.db"},
+		{"outbox create", "give --database"},
+		{"outbox create --print mysql", "neither postgres nor sqlite"},
+		{"outbox create --print sqlite --table A", "not an outbox name"},
+		{"outbox create --database mongodb://localhost", "name the database"},
+	} {
+		if o := run(t, environ, nil, strings.Fields(c.args)...); o.code == 0 || !strings.Contains(o.err, c.want) || strings.Contains(o.err, "secret") {
+			t.Errorf("%s: %d %s, want %s", c.args, o.code, o.err, c.want)
+		}
+	}
+	if said := must(t, environ, "outbox", "create", "--print", "postgres"); said != postgres.DefaultTable.Schema() {
+		t.Errorf("the SQL is %s", said)
 	}
 }
 
@@ -158,16 +235,17 @@ func guideCode(t *testing.T) (statements []string) {
 	blocks := 0
 	for _, block := range regexp.MustCompile("(?ms)^```(go|sql)\n(.*?)^```$").FindAllStringSubmatch(string(guide), -1) {
 		if block[1] == "sql" {
-			for _, line := range lines(block[2]) {
-				statement, _, _ := strings.Cut(line, ";")
-				statements = append(statements, statement)
+			for statement := range strings.SplitSeq(regexp.MustCompile(`--.*`).ReplaceAllString(block[2], ""), ";") {
+				if statement = strings.TrimSpace(statement); statement != "" {
+					statements = append(statements, statement)
+				}
 			}
 			continue
 		}
 		blocks++
 		rest := lines(string(source))
 		for _, line := range lines(block[2]) {
-			line = strings.TrimSuffix(line, " // or outbox/mongo")
+			line = strings.TrimSuffix(line, " // or outbox/sqlite, outbox/mongo")
 			at := slices.Index(rest, line)
 			if at < 0 {
 				t.Fatalf("the guide's line is not here, or in another order: %s", line)
@@ -175,7 +253,7 @@ func guideCode(t *testing.T) (statements []string) {
 			rest = rest[at+1:]
 		}
 	}
-	if blocks != 5 || len(statements) != 2 {
+	if blocks != 5 || len(statements) != 3 {
 		t.Fatalf("the guide has %d blocks of Go and %d statements", blocks, len(statements))
 	}
 	return statements

@@ -48,14 +48,14 @@ func NewHTTP(service, key string, client *http.Client) (*HTTP, error) {
 func (h *HTTP) Publish(ctx context.Context, rows []Row) error {
 	size := 2
 	for _, row := range rows {
-		size += len(row.Message) + 1
+		size += len(row.Message) + len(row.ID) + len(`"id":"",,`)
 	}
 	body := append(make([]byte, 0, size), '[')
 	for i, row := range rows {
 		if i > 0 {
 			body = append(body, ',')
 		}
-		body = append(body, row.Message...)
+		body = appendMessage(body, row)
 	}
 	body = append(body, ']')
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url, bytes.NewReader(body))
@@ -94,6 +94,20 @@ func (h *HTTP) Publish(ctx context.Context, rows []Row) error {
 		return &RefusedError{Reason: reason}
 	}
 	return errors.New(reason)
+}
+
+// appendMessage appends a row's message. If a producer has left out the message's id, it is the row's.
+func appendMessage(body []byte, row Row) []byte {
+	var message struct{ ID json.RawMessage }
+	if json.Unmarshal(row.Message, &message) != nil || message.ID != nil {
+		return append(body, row.Message...)
+	}
+	members := bytes.TrimLeft(row.Message, " \t\r\n")[1:] // an object's
+	body = append(body, `{"id":"`+row.ID+`"`...)
+	if bytes.TrimLeft(members, " \t\r\n")[0] != '}' {
+		body = append(body, ',')
+	}
+	return append(body, members...)
 }
 
 // refuses reports whether a code is about the rows, so that sending them again cannot help. Every other error, about

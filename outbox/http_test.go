@@ -26,6 +26,29 @@ func rowsOf(t *testing.T, payloads ...string) []outbox.Row {
 	return rows
 }
 
+// A message without an id gets the row's; any other is sent as it is.
+func TestMessagesWithoutIDs(t *testing.T) {
+	t.Parallel()
+	var sent string
+	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		sent = string(body)
+	}))
+	defer service.Close()
+	publisher, err := outbox.NewHTTP(service.URL, "key", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []outbox.Row
+	for _, message := range []string{` { "topic" : "t"}`, `{ }`, `{"id": "b"}`, `[1]`, `{`, ``} {
+		rows = append(rows, outbox.Row{ID: "a", Message: json.RawMessage(message)})
+	}
+	_ = publisher.Publish(t.Context(), rows)
+	if want := `[{"id":"a", "topic" : "t"},{"id":"a" },{"id": "b"},[1],{,]`; sent != want {
+		t.Errorf("what was sent is %s, want %s", sent, want)
+	}
+}
+
 // Publish sends a publish request, and distinguishes replies: published, refused because of the content, or to be
 // retried.
 func TestHTTP(t *testing.T) {
