@@ -186,6 +186,7 @@ func TestTailOfAService(t *testing.T) {
 		"--types needs a category or the whole log":      {"order-2", "--types", "Placed"},
 		"--query cannot be combined with a category":     {"order", "--query", `{"items": [{}]}`},
 		"there is no stream order-9":                     {"order-9"},
+		"--tags cannot be combined with a category":      {"order", "--tags", "a"},
 		"--count must be at least 1":                     {"--count", "0"},
 		"--format csv: expected lines, json or pretty":   {"--format", "csv"},
 		"missing name: give a category, a stream or":     {""},

@@ -60,6 +60,7 @@ func parseMoment(text string) (*time.Time, error) {
 type eventsFlags struct {
 	eventPeriod
 	query, format string
+	tags          []string
 	from, count   int64
 	backward      bool
 }
@@ -77,7 +78,8 @@ sends them.`,
 		Example: `  manifold events order-7
   manifold events order --types OrderPlaced --since 2026-03-01 --until 2026-03-02
   manifold events --backward --count 20
-  manifold events --query '{"items": [{"tags": ["course:c1"]}]}' --since 90m`,
+  manifold events --tags correlation:checkout-7 --since 90m
+  manifold events --query '{"items": [{"tags": ["course:c1"]}, {"tags": ["course:c2"]}]}'`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: to.run(func(ctx context.Context, c *call) error {
 			source := allStreams
@@ -103,6 +105,7 @@ sends them.`,
 	}
 	to.bind(command, "MANIFOLD_KEY")
 	f.bind(command)
+	command.Flags().StringSliceVar(&f.tags, "tags", nil, "only events with all of these tags, separated by commas")
 	queryFlag(command, &f.query, "")
 	command.Flags().Int64Var(&f.from, "from", 0, "begin with this position, or of a stream with this version")
 	command.Flags().BoolVar(&f.backward, "backward", false, "the newest events first")
@@ -122,8 +125,10 @@ func (f *eventsFlags) check(c *call, source string) error {
 		return errors.New("--from must be at least 1")
 	case stream && len(f.types) > 0:
 		return errors.New("--types needs a category or the whole log; a stream is read with all its types")
-	case f.query != "" && (source != allStreams || len(f.types) > 0):
-		return errors.New("--query cannot be combined with a category, a stream or --types; put the types into the query")
+	case f.query != "" && (source != allStreams || len(f.types) > 0 || len(f.tags) > 0):
+		return errors.New("--query cannot be combined with a category, a stream, --types or --tags; put types and tags into the query")
+	case len(f.tags) > 0 && source != allStreams:
+		return errors.New("--tags cannot be combined with a category or a stream; tags are looked for in the whole log")
 	}
 	return checkFormat(c, &f.format)
 }
@@ -143,10 +148,14 @@ func (f *eventsFlags) read(ctx context.Context, service *client.Client, source s
 	}
 	from, count, types := given(f.from), given(f.count), givenList(f.types)
 	switch {
-	case f.query != "":
+	case f.query != "" || len(f.tags) > 0:
 		body := client.ReadByQueryJSONRequestBody{Since: since, Until: until, Direction: client.QueryRequestDirection(direction), Count: int(f.count)}
-		if err := json.Unmarshal([]byte(f.query), &body.Query); err != nil {
-			return nil, fmt.Errorf("--query: %w", err)
+		body.Query.Items = []client.QueryItem{{Types: f.types, Tags: f.tags}}
+		if f.query != "" {
+			body.Query = client.Query{}
+			if err := json.Unmarshal([]byte(f.query), &body.Query); err != nil {
+				return nil, fmt.Errorf("--query: %w", err)
+			}
 		}
 		if f.from > 0 && f.backward {
 			body.Before = f.from + 1
