@@ -96,8 +96,8 @@ type Driver interface {
 	// one by tenant and the value at the path. With build.PartitionBy, that index is by tenant, the value at the
 	// partition's path, and the value, and a further index is by tenant and partition alone. Indexes only make queries
 	// faster (with a partition, only those whose predicate fixes it, see domain.Fixed); no document is refused because
-	// of them. Saves may wait for IndexTable. It may be repeated. For the common table it does nothing: both kinds of
-	// index are for shared projections.
+	// of them. Saves may wait for IndexTable. It may be repeated. For the common table it does nothing: a driver may
+	// serve the Indexes of tenants' own builds in another way, from the first save on.
 	IndexTable(ctx context.Context, build domain.Build) error
 
 	// SwapTable points the public name of a shared projection at the build. The name is a view for people who read the

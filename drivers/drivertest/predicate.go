@@ -22,15 +22,16 @@ func (s *suite) predicates(t *testing.T) {
 	parallel(t, "invalid queries", s.invalidQueries)
 }
 
-// eachIndexed is each, plus a run on a shared build with indexes, which the test has to create.
+// eachIndexed runs a test on a shared build, on one with indexes, which the test has to create, and, except with
+// SharedOnly, on a tenant's own, which declares the same. If the server is slow, there is no build without indexes.
 func (s *suite) eachIndexed(t *testing.T, name string, test func(t *testing.T, build domain.Build, tenant domain.TenantID)) {
-	switch {
-	case !s.Slow:
-		s.each(t, name, test)
-	case !s.SharedOnly:
-		parallel(t, name, func(t *testing.T) {
+	if !s.Slow {
+		parallel(t, name, func(t *testing.T) { test(t, s.shared(t), domain.NewTenantID()) })
+	}
+	if !s.SharedOnly {
+		parallel(t, name+" of one tenant", func(t *testing.T) {
 			tenant := domain.NewTenantID()
-			test(t, s.own(tenant), tenant)
+			test(t, s.ownIndexed(tenant), tenant)
 		})
 	}
 	parallel(t, name+" with indexes", func(t *testing.T) {
@@ -44,13 +45,20 @@ func (s *suite) eachIndexed(t *testing.T, name string, test func(t *testing.T, b
 	})
 }
 
+// ownIndexed returns a tenant's own build that declares indexes.
+func (s *suite) ownIndexed(tenant domain.TenantID) domain.Build {
+	build := s.own(tenant)
+	build.Indexes = indexed
+	return build
+}
+
 // runTraps saves the documents of all traps and runs each trap's query on all of them. If the server is slow, it uses
 // some forty at a time, each batch with a separate tenant.
 func (s *suite) runTraps(t *testing.T, build domain.Build, tenant domain.TenantID) {
 	for some := range slices.Chunk(traps, s.times(len(traps), 40)) {
 		s.runTrapsTogether(t, build, tenant, some)
 		if tenant = domain.NewTenantID(); !build.Shared() {
-			build = s.own(tenant)
+			build = s.ownIndexed(tenant)
 		}
 	}
 }
@@ -115,7 +123,7 @@ func (s *suite) drawnQueries(t *testing.T, build domain.Build, tenant domain.Ten
 		build, tenant := build, domain.NewTenantID()
 		neighbour, neighbourBuild := domain.NewTenantID(), build
 		if !build.Shared() {
-			build = s.own(tenant)
+			build = s.ownIndexed(tenant)
 			neighbourBuild = build
 			neighbourBuild.Owner = neighbour
 		}

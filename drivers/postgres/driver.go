@@ -6,7 +6,7 @@
 //	(tenant_id uuid, build bigint, id text collate "C", version bigint, document jsonb, primary key (tenant_id, build, id))
 //
 // Each build of a shared projection has a table named after it, such as "order-summary.12". The builds of tenants' own
-// projections share the table "documents". A tenant's checkpoint in a build is the row with the empty id: its version
+// projections share the table "documents", and the table "document_keys" is their index. A tenant's checkpoint in a build is the row with the empty id: its version
 // is the position, and its document is null.
 //
 // Row-level security binds the login everywhere: it is forced on the login's tables, and in a distributed database the role
@@ -206,16 +206,23 @@ func (d *Driver) save(ctx context.Context, table string, build domain.Build, ten
 	cas := len(steps)
 	if len(batch.Upserts) == 0 && len(batch.Deletes) == 0 && batch.To > 0 {
 		steps = append(steps, moveCheckpoint(table, key, batch.From, batch.To))
+		if d.keepsKeys(build) && !batch.IsRepair() {
+			steps = append(steps, moveKeys(key, pg.Int8Param(batch.To), batch.From, batch.To))
+		}
 	} else {
 		steps = append(steps, moveCheckpoint(table, key, batch.From, -batch.To))
 		mark := pg.Int8Param(-batch.To)
-		insert := func(documents []domain.Document, sql string) {
+		keyed := d.keepsKeys(build)
+		insert := func(documents []domain.Document, isNew bool, sql string) {
 			for len(documents) > 0 {
 				n, _ := relational.Part(documents)
 				part := documents[:n]
 				documents = documents[n:]
 				steps = append(steps, statement{sql: sql,
 					encodeArgs: func() [][]byte { return append(key[:2:2], append([][]byte{mark}, encodeDocuments(part)...)...) }})
+				if keyed {
+					steps = append(steps, saveKeys(build, key, mark, part, isNew))
+				}
 			}
 		}
 		// The select list unnests the arrays. As tables in FROM, all their rows would be materialized in a tuple store
@@ -226,8 +233,8 @@ func (d *Driver) save(ctx context.Context, table string, build domain.Build, ten
 			where c.tenant_id = $1 and c.build = $2 and c.id = '' and c.version = $3`
 		// For new rows, "on conflict" takes twice the database's time: it looks each row up, inserts it speculatively,
 		// and confirms it.
-		insert(batch.Upserts[:batch.New], plain)
-		insert(batch.Upserts[batch.New:], plain+`
+		insert(batch.Upserts[:batch.New], true, plain)
+		insert(batch.Upserts[batch.New:], false, plain+`
 			on conflict (tenant_id, build, id) do update set version = excluded.version, document = excluded.document
 			where t.version < excluded.version`)
 		for _, deletion := range batch.Deletes {
@@ -238,6 +245,12 @@ func (d *Driver) save(ctx context.Context, table string, build domain.Build, ten
 				where t.tenant_id = $1 and t.build = $2 and t.id = $4 and t.version < $5
 				and exists (select from ` + table + ` c where c.tenant_id = $1 and c.build = $2 and c.id = '' and c.version = $3)`,
 				args: append(key[:2:2], mark, []byte(deletion.ID), pg.Int8Param(deletion.Version))})
+			if keyed {
+				steps = append(steps, removeKeys(key, mark, deletion.ID))
+			}
+		}
+		if keyed && !batch.IsRepair() {
+			steps = append(steps, moveKeys(key, mark, batch.From, batch.To))
 		}
 		if batch.To == 0 {
 			// The row has served as the transaction's mark.
@@ -324,7 +337,7 @@ func (d *Driver) dropRows(ctx context.Context, build domain.Build, tenant domain
 		}})
 		return err
 	}
-	return drivers.DropRows(func() error { return remove("t.id = ''") }, func(after []byte) (last []byte, err error) {
+	err := drivers.DropRows(func() error { return remove("t.id = ''") }, func(after []byte) (last []byte, err error) {
 		err = d.read(ctx, tenant, statement{
 			sql: `select max(s.id) from (select t.id from ` + table + ` t
 				where t.tenant_id = $1 and t.build = $2 and t.id > $3 order by t.id limit $4) s`,
@@ -336,4 +349,8 @@ func (d *Driver) dropRows(ctx context.Context, build domain.Build, tenant domain
 		}
 		return last, remove("t.id > $3 and t.id <= $4", after, last)
 	})
+	if err != nil {
+		return err
+	}
+	return d.dropKeys(ctx, build, tenant)
 }

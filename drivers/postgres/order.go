@@ -40,19 +40,29 @@ func (q *query) page(source string, asked domain.DocumentQuery) string {
 		p.keys = append(p.keys, q.keyAt(part.Path))
 	}
 	p.from = q.from(source, asked.Where)
+	if q.indexed(asked.Order[0].Path) {
+		p.inOrder(asked.After)
+		return p.statement()
+	}
+	// If the general index finds the documents, sorting them reads less than looking up all in their order.
+	if place := q.place(asked.Order[0].Path); place > 0 && !q.generalUsable {
+		return p.byKeys(place, asked.After)
+	}
+	return p.sorted(asked.After)
+}
+
+// inOrder adds the slices of a page that is read in the order of the first path.
+func (p *page) inOrder(after *domain.SortKey) {
 	switch {
-	case !q.indexed(asked.Order[0].Path):
-		return p.sorted(asked.After)
-	case asked.After != nil && asked.After.Unordered:
-		p.unordered(asked.After.ID)
-	case len(asked.Order) == 1 && asked.Order[0].Descending:
-		p.backward(asked.After)
+	case after != nil && after.Unordered:
+		p.unordered(after.ID)
+	case len(p.order) == 1 && p.order[0].Descending:
+		p.backward(after)
 		p.unordered("")
 	default:
-		p.ordered(asked.After)
+		p.ordered(after)
 		p.unordered("")
 	}
-	return p.statement()
 }
 
 // scannedPages is how many pages' worth of documents are scanned by id before the general index is used.
@@ -131,6 +141,16 @@ type slice struct {
 
 // sorted is the whole page if no index has the order: all matching documents are read and sorted.
 func (p *page) sorted(after *domain.SortKey) string {
+	slice := p.sortedSlice(after, "")
+	columns := make([]string, len(p.keys))
+	for i := range columns {
+		columns[i] = column(i)
+	}
+	return "select id, version, document from (" + slice.statement + ") page order by last, " + p.directed(columns)
+}
+
+// sortedSlice is a slice of the documents that are after a place and meet a condition, read and sorted.
+func (p *page) sortedSlice(after *domain.SortKey, condition string) slice {
 	unordered := p.text(keyUnordered)
 	columns, last, order := make([]string, len(p.keys)), make([]string, len(p.keys)), make([]string, len(p.keys))
 	var keys strings.Builder
@@ -141,16 +161,20 @@ func (p *page) sorted(after *domain.SortKey) string {
 		keys.WriteString(", " + key + " as " + columns[i])
 	}
 	// "offset 0" makes the database compute each key once per document.
-	from := "from (select *, " + strings.Join(last, " or ") + " as last from (select id, version, document" + keys.String() + " " + p.from + " offset 0) matching) page"
-	p.keys = columns
+	from := "from (select *, " + strings.Join(last, " or ") + " as last from (select id, version, document" + keys.String() + " " + p.from + condition + " offset 0) matching) page"
 	switch {
 	case after == nil:
 	case after.Unordered:
 		from += " where last and id > " + p.text(after.ID)
 	default:
-		from += " where last or " + p.afterPlace(after)
+		from += " where last or " + p.afterPlace(columns, after)
 	}
-	return "select id, version, document " + from + " order by last, " + p.directed(order) + " limit " + p.limit
+	shown := make([]string, len(columns))
+	for i := range columns {
+		shown[i] = ", " + order[i] + " as " + columns[i]
+	}
+	return slice{name: "plain", part: "true", last: "last", statement: "select id, version, document, last::int" + strings.Join(shown, "") + " " + from +
+		" order by page.last, " + p.directed(order) + " limit " + p.limit}
 }
 
 // ordered adds the documents that can be ordered and come after a place.
@@ -160,35 +184,35 @@ func (p *page) ordered(after *domain.SortKey) {
 		conditions = append(conditions, key+" < "+p.text(keyUnordered))
 	}
 	if after != nil {
-		conditions = append(conditions, p.afterPlace(after))
+		conditions = append(conditions, p.afterPlace(p.keys, after))
 	}
 	p.add(slice{name: "ordered", part: "true", last: "0"}, p.keys, strings.Join(conditions, " and "), p.directed(p.keys))
 }
 
-// afterPlace is the condition for the documents after a place.
-func (p *page) afterPlace(after *domain.SortKey) string {
-	places := make([]string, len(p.keys))
+// afterPlace is the condition for the documents with these keys that are after a place.
+func (p *page) afterPlace(keys []string, after *domain.SortKey) string {
+	places := make([]string, len(keys))
 	for i, value := range after.Values {
 		places[i] = p.text(fullKey(value))
 	}
 	id := p.text(after.ID)
 	if !slices.ContainsFunc(p.order, func(part domain.Order) bool { return part.Descending }) {
-		return "(" + strings.Join(p.keys, ", ") + ", id) > (" + strings.Join(places, ", ") + ", " + id + ")"
+		return "(" + strings.Join(keys, ", ") + ", id) > (" + strings.Join(places, ", ") + ", " + id + ")"
 	}
 	condition := "id > " + id
-	for i := len(p.keys) - 1; i >= 0; i-- {
+	for i := len(keys) - 1; i >= 0; i-- {
 		operator := " > "
 		if p.order[i].Descending {
 			operator = " < "
 		}
-		condition = p.keys[i] + operator + places[i] + " or " + p.keys[i] + " = " + places[i] + " and (" + condition + ")"
+		condition = keys[i] + operator + places[i] + " or " + keys[i] + " = " + places[i] + " and (" + condition + ")"
 	}
 	// An implied condition on the first key lets an index find its starting point.
 	operator := " >= "
 	if p.order[0].Descending {
 		operator = " <= "
 	}
-	return p.keys[0] + operator + places[0] + " and (" + condition + ")"
+	return keys[0] + operator + places[0] + " and (" + condition + ")"
 }
 
 // backward adds the same as ordered, for one descending path.

@@ -35,6 +35,8 @@ type query struct {
 	partitioned bool
 	partition   string
 
+	keyed bool // the documents of a tenant's own projection have keys, see place
+
 	err error // why PostgreSQL cannot express the query
 }
 

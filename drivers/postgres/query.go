@@ -67,6 +67,7 @@ func (d *Driver) queryStatement(build domain.Build, tenant domain.TenantID, aske
 	}
 	if asked.Where != nil || len(asked.Order) > 0 {
 		q := newQuery(build, tenant, asked.Where)
+		q.keyed = d.keepsKeys(build)
 		read, err := q.statement(q.page(d.readFrom(build), asked))
 		read.maxBytes = asked.MaxBytes
 		return read, err

@@ -146,15 +146,19 @@ func (d *Driver) makeCommonTable(ctx context.Context) error {
 	for _, index := range commonIndexes() {
 		indexes = append(indexes, index.createSQL())
 	}
-	return d.makeTable(ctx, commonBuild(), indexes...)
+	if err := d.makeTable(ctx, commonBuild(), indexes...); err != nil {
+		return err
+	}
+	return d.makeKeysTable(ctx)
 }
 
 // restore recreates whatever is missing of what Open created: the database may have come back empty.
 func (d *Driver) restore(ctx context.Context) error {
 	var exists, complete bool
 	err := d.pool.QueryRow(ctx, `select to_regnamespace($1) is not null,
-			exists (select from pg_class where oid = to_regclass($2)) and exists (select from pg_proc where oid = to_regprocedure($3))`,
-		schema, commonTable, keyFunction+"(jsonb)").Scan(&exists, &complete)
+			exists (select from pg_class where oid = to_regclass($2)) and exists (select from pg_proc where oid = to_regprocedure($3))
+				and ($5 or exists (select from pg_class where oid = to_regclass($4)))`,
+		schema, commonTable, keyFunction+"(jsonb)", keysTable, d.distributed).Scan(&exists, &complete)
 	if err != nil || complete {
 		return err
 	}

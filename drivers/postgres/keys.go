@@ -1,0 +1,167 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/pg"
+)
+
+// Builds of tenants' own projections share a table, so a path that they declare cannot have an index there. The table of
+// keys has the sort key of each document at each declared path instead:
+//
+//	(tenant_id, build, id, place, key)   place: of the path among build.Indexes, from 1
+//
+// A save writes the keys of its documents, from the documents as they are stored. It also moves the row with place 0 and
+// the empty id, the keys' own checkpoint. Keys are complete as long as that is the build's checkpoint. Where it is not,
+// since an earlier release or an append has saved documents, queries read the documents. What an earlier release repairs
+// without moving the checkpoint goes unnoticed, until the document is saved again.
+
+const keysTable = schema + ".document_keys"
+
+// keepsKeys reports whether saves write the keys of a build's documents.
+func (d *Driver) keepsKeys(build domain.Build) bool {
+	return !d.distributed && !build.Shared() && len(build.Indexes) > 0
+}
+
+// makeKeysTable creates the table of keys, if it does not exist. In a distributed database it is not used.
+func (d *Driver) makeKeysTable(ctx context.Context) error {
+	if d.distributed {
+		return nil
+	}
+	if exists, err := relationExists(ctx, d.pool.QueryRow, keysTable); err != nil || exists {
+		return err
+	}
+	statements := slices.Concat([]string{
+		`create table %[1]s (
+			tenant_id uuid not null,
+			build     bigint not null,
+			id        text collate "C" not null,
+			place     smallint not null,
+			key       text collate "C" not null,
+			position  bigint, -- of the checkpoint
+			primary key (tenant_id, build, id, place)
+		) with (fillfactor = 90)`,
+		`create index "document_keys/order" on %[1]s (tenant_id, build, place, key, id) where id <> ''`,
+		`alter table %[1]s enable row level security`,
+		`alter table %[1]s force row level security`,
+	}, d.policies())
+	return d.define(ctx, keysTable, func(tx pgx.Tx) error {
+		if exists, err := relationExists(ctx, tx.QueryRow, keysTable); err != nil || exists {
+			return err
+		}
+		for _, statement := range statements {
+			if _, err := tx.Exec(ctx, fmt.Sprintf(statement, keysTable)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Conditions on the rows of $1 and $2: that the transaction has moved the checkpoint to the mark $3, and that a build's
+// keys are complete.
+const (
+	ifMoved = `exists (select from ` + commonTable + ` c where c.tenant_id = $1::uuid and c.build = $2::bigint and c.id = '' and c.version = $3::bigint)`
+	ifKeyed = `exists (select from ` + keysTable + ` m join ` + commonTable + ` c on c.tenant_id = m.tenant_id and c.build = m.build and c.id = m.id and c.version = m.position
+		where m.tenant_id = $1::uuid and m.build = $2::bigint and m.id = '' and m.place = 0)`
+)
+
+// saveKeys returns the step that writes the keys of stored documents. New documents have none yet. Of others, it writes
+// those that differ: "on conflict" would lock and log the rows of the same keys, too.
+func saveKeys(build domain.Build, key [][]byte, mark []byte, documents []domain.Document, isNew bool) statement {
+	values := make([]string, len(build.Indexes))
+	for i, path := range build.Indexes {
+		values[i] = "(" + strconv.Itoa(i+1) + "::smallint, " + keyExpression(pathExpression(literals(path), false)) + ")"
+	}
+	var changed string
+	if !isNew {
+		changed = `
+			where not exists (select from ` + keysTable + ` s where s.tenant_id = $1::uuid and s.build = $2::bigint and s.id = d.id and s.place = p.place and s.key = p.key)
+			on conflict (tenant_id, build, id, place) do update set key = excluded.key`
+	}
+	return statement{
+		unprepared: true,
+		sql: `insert into ` + keysTable + ` as k (tenant_id, build, id, place, key)
+			select d.tenant_id, d.build, d.id, p.place, p.key
+			from unnest($4::text[]) as w (id)
+			cross join lateral (select t.* from ` + commonTable + ` t where t.tenant_id = $1::uuid and t.build = $2::bigint and t.id = w.id and ` + ifMoved + ` offset 0) d
+			cross join lateral (values ` + strings.Join(values, ", ") + `) as p (place, key)` + changed,
+		encodeArgs: func() [][]byte {
+			ids := make([]string, len(documents))
+			for i := range documents {
+				ids[i] = documents[i].ID
+			}
+			return append(key[:2:2], mark, pg.TextsParam(ids))
+		},
+	}
+}
+
+// removeKeys returns the step that removes the keys of a document that is no longer stored.
+func removeKeys(key [][]byte, mark []byte, id string) statement {
+	return statement{
+		sql: `delete from ` + keysTable + ` k where k.tenant_id = $1::uuid and k.build = $2::bigint and k.id = $4::text and k.id <> '' and ` + ifMoved + `
+			and not exists (select from ` + commonTable + ` t where t.tenant_id = $1::uuid and t.build = $2::bigint and t.id = $4::text)`,
+		args: append(key[:2:2], mark, []byte(id)),
+	}
+}
+
+// moveKeys returns the step that moves the keys' checkpoint beside the build's, which is at mark. A build's first
+// checkpoint may come after many documents, also of an earlier release, which wrote no keys.
+func moveKeys(key [][]byte, mark []byte, from, to int64) statement {
+	args := append(key[:2:2], mark, pg.Int8Param(to))
+	if from == 0 {
+		return statement{args: args, sql: `insert into ` + keysTable + ` (tenant_id, build, id, place, key, position)
+			select $1::uuid, $2::bigint, '', 0, '', $4::bigint where ` + ifMoved + ` and
+				(select count(*) from ` + commonTable + ` t where t.tenant_id = $1::uuid and t.build = $2::bigint and t.id > '') =
+				(select count(*) from ` + keysTable + ` k where k.tenant_id = $1::uuid and k.build = $2::bigint and k.place = 1 and k.id <> '')
+			on conflict do nothing`}
+	}
+	return statement{args: append(args, pg.Int8Param(from)), sql: `update ` + keysTable + ` set position = $4::bigint
+		where tenant_id = $1::uuid and build = $2::bigint and id = '' and place = 0 and position = $5::bigint and ` + ifMoved}
+}
+
+// dropKeys removes a build's keys, in slices.
+func (d *Driver) dropKeys(ctx context.Context, build domain.Build, tenant domain.TenantID) error {
+	if d.distributed || build.Shared() {
+		return nil
+	}
+	for {
+		removed, err := d.transact(ctx, "begin", tenant, []statement{{
+			sql: `delete from ` + keysTable + ` k using (
+					select s.id, s.place from ` + keysTable + ` s where s.tenant_id = $1::uuid and s.build = $2::bigint order by s.id, s.place limit $3
+				) s where k.tenant_id = $1::uuid and k.build = $2::bigint and k.id = s.id and k.place = s.place`,
+			args: [][]byte{pg.TenantParam(tenant), pg.Int8Param(build.Number), pg.Int8Param(dropSlice)},
+		}})
+		if err != nil || removed[0] < dropSlice {
+			return err
+		}
+	}
+}
+
+// place returns the place of a declared path among the build's indexes, from 1; 0: its documents have no keys there.
+func (q *query) place(path domain.Path) int {
+	if !q.keyed {
+		return 0
+	}
+	return 1 + slices.IndexFunc(q.build.Indexes, func(declared string) bool { return slices.Equal(drivers.DeclaredPath(declared), path) })
+}
+
+// byKeys is the page in an order that begins with the path at a place. It has the slices of a page by an index, read from
+// the keys with one look-up for each document, and one more slice for a build whose keys are not complete.
+func (p *page) byKeys(place int, after *domain.SortKey) string {
+	plain := p.sortedSlice(after, " and not "+ifKeyed)
+	p.from = "from " + keysTable + " k cross join lateral (select version, document " + p.from + " and id = k.id offset 0) d" +
+		" where k.tenant_id = $1::uuid and k.build = $2::bigint and k.id <> '' and k.place = " + strconv.Itoa(place) + " and " + ifKeyed
+	p.keys[0] = "k.key"
+	p.inOrder(after)
+	p.slices = append(p.slices, plain)
+	return p.statement()
+}

@@ -1,0 +1,205 @@
+package postgres_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/drivers/postgres"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+)
+
+// ofOne returns a build of a tenant's own projection that declares indexes, and the same as an earlier release sees it,
+// without keys.
+func ofOne(tenant domain.TenantID, number int64) (keyed, plain domain.Build) {
+	keyed = domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "own"}, Number: number, Indexes: []string{"a", "b.c"}}
+	plain = keyed
+	plain.Indexes = nil
+	return keyed, plain
+}
+
+func byPath(path string, descending bool) domain.Order {
+	return domain.Order{Path: strings.Split(path, "."), Descending: descending}
+}
+
+// keys returns how many documents of a build have keys, and its keys' checkpoint; 0: it has none.
+func keys(t *testing.T, db pgtest.DB, build domain.Build) (documents, checkpoint int64) {
+	t.Helper()
+	err := db.Pool(t, pgtest.RoleSuperuser, 1).QueryRow(t.Context(), `select count(distinct id) filter (where id <> ''), coalesce(max(position), 0)
+		from manifold_documents.document_keys where tenant_id = $1 and build = $2`, build.Owner, build.Number).Scan(&documents, &checkpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return documents, checkpoint
+}
+
+// Pages in the order of a declared path are those of the documents, whichever release has saved them and in whatever
+// batches: page by page, in both directions, with and without a filter.
+func TestKeysAgreeWithTheDocuments(t *testing.T) {
+	pgtest.NotOnCluster(t, "keys are not kept there")
+	t.Parallel()
+	db := pgtest.Database(t)
+	driver := open(t, db)
+	t.Cleanup(driver.Close)
+	number := int64(0)
+	values := []string{`1`, `2.5`, `"x"`, `"y"`, `null`, `true`, `[1]`, `"` + strings.Repeat("long", 100) + `"`}
+	orders := [][]domain.Order{
+		{byPath("a", false)}, {byPath("a", true)}, {byPath("b.c", false), byPath("a", true)}, {byPath("b.c", true), byPath("d", false)},
+	}
+	rapid.Check(t, func(r *rapid.T) {
+		tenant := domain.NewTenantID()
+		number++
+		keyed, plain := ofOne(tenant, number)
+		at := int64(0)
+		for range rapid.IntRange(1, 6).Draw(r, "saves") {
+			by := keyed
+			if rapid.IntRange(0, 4).Draw(r, "release") == 0 {
+				by = plain
+			}
+			batch := drivers.Batch{From: at, To: at + 1}
+			if len(by.Indexes) > 0 && rapid.IntRange(0, 4).Draw(r, "kind") == 0 {
+				batch.To = at // a repair, or a part of a fill
+			}
+			for _, id := range rapid.SliceOfNDistinct(rapid.IntRange(0, 9), 0, 5, rapid.ID).Draw(r, "ids") {
+				version := max(batch.To, 1)
+				if rapid.IntRange(0, 3).Draw(r, "change") == 0 {
+					batch.Deletes = append(batch.Deletes, drivers.Deletion{ID: fmt.Sprint("d", id), Version: version})
+					continue
+				}
+				draw := func(name string) string { return rapid.SampledFrom(values).Draw(r, name) }
+				batch.Upserts = append(batch.Upserts, domain.Document{ID: fmt.Sprint("d", id), Version: version,
+					Data: []byte(fmt.Sprintf(`{"a": %s, "b": {"c": %s}, "d": %s}`, draw("a"), draw("c"), draw("d")))})
+			}
+			if err := driver.Save(t.Context(), by, tenant, batch); err != nil {
+				t.Fatal(err)
+			}
+			at = batch.To
+		}
+		for _, order := range orders {
+			query := domain.DocumentQuery{Order: order, Limit: 1000}
+			if rapid.Bool().Draw(r, "filtered") {
+				query.Where = domain.Compare{Path: domain.Path{"d"}, Comparison: domain.Greater, Value: domain.Scalar{Kind: domain.ScalarInt}}
+			}
+			want := ids(t, driver, plain, tenant, query)
+			query.Limit = rapid.IntRange(1, 4).Draw(r, "limit")
+			if got := ids(t, driver, keyed, tenant, query); !slices.Equal(got, want) {
+				t.Fatalf("in the order %v there are %v, want %v", order, got, want)
+			}
+		}
+	})
+}
+
+// ids returns the ids of all pages.
+func ids(t *testing.T, driver *postgres.Driver, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (all []string) {
+	t.Helper()
+	for {
+		page, err := driver.Query(t.Context(), build, tenant, query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, document := range page {
+			all = append(all, document.ID)
+		}
+		if len(page) < query.Limit {
+			return all
+		}
+		after, err := domain.SortKeyOf(page[len(page)-1], query.Order)
+		if err != nil {
+			t.Fatal(err)
+		}
+		query.After = &after
+	}
+}
+
+// Keys are complete from a build's first checkpoint on, also after a fill, until something else saves. They go with the
+// documents.
+func TestKeysFollowTheCheckpoint(t *testing.T) {
+	pgtest.NotOnCluster(t, "keys are not kept there")
+	t.Parallel()
+	db := pgtest.Database(t)
+	driver := open(t, db)
+	t.Cleanup(driver.Close)
+	tenant := domain.NewTenantID()
+	expect := func(what string, build domain.Build, documents, checkpoint int64) {
+		t.Helper()
+		if d, c := keys(t, db, build); d != documents || c != checkpoint {
+			t.Errorf("%s: %d documents have keys, at %d; want %d, at %d", what, d, c, documents, checkpoint)
+		}
+	}
+	keyed, plain := ofOne(tenant, 1)
+	save(t, driver, keyed, tenant, drivers.Batch{Upserts: documents(1, "x", "y")})
+	expect("during a fill", keyed, 2, 0)
+	save(t, driver, keyed, tenant, drivers.Batch{To: 5})
+	expect("after it", keyed, 2, 5)
+	save(t, driver, keyed, tenant, drivers.Batch{From: 5, To: 6, Upserts: documents(6, "z"), Deletes: []drivers.Deletion{{ID: "x", Version: 6}}})
+	expect("after a save", keyed, 2, 6)
+	save(t, driver, keyed, tenant, drivers.Batch{From: 6, To: 6, Deletes: []drivers.Deletion{{ID: "z", Version: 5}}})
+	expect("after a deletion that comes too late", keyed, 2, 6)
+	if err := driver.Save(t.Context(), keyed, tenant, drivers.Batch{From: 5, To: 7, Upserts: documents(7, "stale")}); err == nil {
+		t.Error("a stale batch is saved")
+	}
+	expect("after a stale batch", keyed, 2, 6)
+	save(t, driver, plain, tenant, drivers.Batch{From: 6, To: 7, Upserts: documents(7, "w")})
+	save(t, driver, keyed, tenant, drivers.Batch{From: 7, To: 8, Upserts: documents(8, "v")})
+	expect("after a save by an earlier release", keyed, 3, 6)
+
+	other, otherPlain := ofOne(tenant, 2)
+	save(t, driver, otherPlain, tenant, drivers.Batch{Upserts: documents(1, "x")})
+	save(t, driver, other, tenant, drivers.Batch{To: 5, Upserts: documents(5, "y")})
+	expect("after a fill that an earlier release began", other, 1, 0)
+	if err := driver.DropTable(t.Context(), keyed); err != nil {
+		t.Fatal(err)
+	}
+	expect("after the build was dropped", keyed, 0, 0)
+	expect("in another build", other, 1, 0)
+	if err := driver.DropTenant(t.Context(), other, tenant); err != nil {
+		t.Fatal(err)
+	}
+	expect("after the tenant was dropped", other, 0, 0)
+}
+
+// A page in the order of a declared path reads about as many documents as it has, from the first page to the last, in
+// both directions, without statistics and with them.
+func TestPagesByKeysReadLittle(t *testing.T) {
+	pgtest.NotOnCluster(t, "keys are not kept there")
+	t.Parallel()
+	db := pgtest.Database(t)
+	driver := open(t, db)
+	tenant := domain.NewTenantID()
+	keyed, _ := ofOne(tenant, 1)
+	const all = 20_000
+	batch := drivers.Batch{To: 1}
+	for i := range all {
+		batch.Upserts = append(batch.Upserts, domain.Document{ID: fmt.Sprintf("d%05d", i), Version: 1, Data: []byte(fmt.Sprintf(`{"a": %d, "b": {"c": "x"}}`, i*7919%all))})
+	}
+	save(t, driver, keyed, tenant, batch)
+	driver.Close()
+	const table = "manifold_documents.documents"
+	total := rowsRead(t, db, table)
+	for _, analyzed := range []bool{false, true} {
+		if analyzed {
+			if _, err := db.Pool(t, pgtest.RoleSuperuser, 1).Exec(t.Context(), "analyze manifold_documents.documents; analyze manifold_documents.document_keys"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, descending := range []bool{false, true} {
+			for _, after := range []*domain.SortKey{nil, {Values: []domain.Scalar{{Kind: domain.ScalarInt, Int: all / 2}}, ID: "d"}} {
+				driver := open(t, db)
+				page, err := driver.Query(t.Context(), keyed, tenant, domain.DocumentQuery{Order: []domain.Order{byPath("a", descending)}, Limit: 50, After: after})
+				if err != nil || len(page) != 50 {
+					t.Fatalf("%d documents, %v", len(page), err)
+				}
+				driver.Close()
+				before := total
+				if total = rowsRead(t, db, table); total-before > 500 {
+					t.Errorf("descending %t, analyzed %t, after %v: %d documents are read", descending, analyzed, after, total-before)
+				}
+			}
+		}
+	}
+}
