@@ -44,7 +44,7 @@ by a minute or more, are stopped, have dead letters, or are at an unknown positi
 	})
 	to.bind(command, "MANIFOLD_KEY", operatorKey)
 	command.PersistentPreRun = func(command *cobra.Command, _ []string) {
-		if all || command.Flags().Changed("tenant") {
+		if all {
 			to.asOperator(command)
 		}
 	}

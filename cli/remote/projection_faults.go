@@ -32,7 +32,7 @@ func printFault(out *output, fault client.Fault) {
 // --tenant. do receives the tenant's id in the form of a request parameter.
 func (to *connection) onBehalf(command *cobra.Command, do func(ctx context.Context, c *call, tenant *string) error) *cobra.Command {
 	name := command.Flags().String("tenant", "", "with the operator's key: the tenant's name or id")
-	command.RunE = to.run(func(ctx context.Context, c *call) error {
+	run := to.run(func(ctx context.Context, c *call) error {
 		if *name == "" {
 			return do(ctx, c, nil)
 		}
@@ -42,6 +42,12 @@ func (to *connection) onBehalf(command *cobra.Command, do func(ctx context.Conte
 		}
 		return do(ctx, c, &tenant.Id)
 	})
+	command.RunE = func(command *cobra.Command, args []string) error {
+		if *name != "" {
+			to.asOperator(command)
+		}
+		return run(command, args)
+	}
 	return command
 }
 
