@@ -8,6 +8,8 @@ const (
 	MaxTypeBytes       = 200     // an event's type
 	MaxNameBytes       = 100     // a projection's, tenant's or key's name
 	MaxDocumentIDBytes = 512     // a document's id
+	MaxEventDocuments  = 100     // the documents of one event in one projection
+	MaxItemBytes       = 1 << 20 // what an event's key gives its documents as items, together
 	MaxEventBytes      = 1 << 20 // data and metadata of one event, as sent
 	MaxRequestBytes    = 8 << 20 // the body of one request, uncompressed
 	MaxRequestEvents   = 1000    // the events of one request

@@ -39,7 +39,7 @@ func TestCompileErrorsNamePlaceAndFix(t *testing.T) {
 		{"merge(doc, {'a': 1},)", 1, 21, `")"`, "comma"},
 		{"doc.items.map(x => x)", 1, 17, "=>", "list.map(x"},
 		{"merge(doc, {total: 1})", 1, 13, `no variable "total"`, `{"total": ...}`},
-		{"dok.total", 1, 1, `no variable "dok"`, "there are event and doc; a field is written doc.dok"},
+		{"dok.total", 1, 1, `no variable "dok"`, "there are event, doc, key and item; a field is written doc.dok"},
 		{"state.total", 1, 1, `no variable "state"`, "write doc"},
 		{"True", 1, 1, `no variable "True"`, "write true"},
 		{"zzz", 1, 1, `no variable "zzz"`, "doc.zzz or event.data.zzz"},

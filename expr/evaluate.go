@@ -3,7 +3,7 @@ package expr
 // evaluation is the state of one run of a program: its variables and its remaining budget.
 type evaluation struct {
 	variables []variable
-	inline    [6]variable // storage for the variables of most expressions
+	inline    [8]variable // storage for the variables of most expressions
 	stack     []Value     // the arguments of the calls under way
 	cost      int         // what is left of the granted steps
 	granted   int         // steps granted since the last report to the meter

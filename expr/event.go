@@ -2,6 +2,7 @@ package expr
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/manifold-es/manifold/domain"
 )
@@ -12,6 +13,7 @@ import (
 type Event struct {
 	event    domain.Event
 	meter    *Meter // for the evaluations; may be nil
+	target   Target // see WithTarget
 	data     Value
 	metadata Value
 	asObject *Object // the event as an object, once requested
@@ -27,6 +29,20 @@ func NewEvent(event domain.Event) *Event { return &Event{event: event} }
 func (e *Event) WithMeter(meter *Meter) *Event {
 	e.meter = meter
 	return e
+}
+
+// WithTarget sets the document that the event is folded into, whose ID and Item are the variables `key` and `item`. It
+// returns the event.
+func (e *Event) WithTarget(target Target) *Event {
+	e.target = target
+	return e
+}
+
+// Copy returns an event that another goroutine may use. What e has parsed is not parsed again.
+func (e *Event) Copy() *Event {
+	another := *e
+	another.dataIndex.fields, another.metadataIndex.fields = slices.Clone(e.dataIndex.fields), slices.Clone(e.metadataIndex.fields)
+	return &another
 }
 
 // eventFields are the fields of `event`, in byte order.

@@ -7,7 +7,7 @@ import (
 	"cel.dev/cel-go/common/types"
 )
 
-// Key is a compiled key of a projection: event -> the document's id. It is safe for concurrent use.
+// Key is a compiled key of a projection: event -> the ids of its documents. It is safe for concurrent use.
 type Key struct{ compiled }
 
 // CompileKey compiles a key. Errors are those of Compile.
@@ -15,13 +15,21 @@ func CompileKey(source string) (*Key, error) {
 	return compileAs[Key](ScopeEvent, source)
 }
 
-// Eval returns the id of the document that event belongs to: 1 to MaxKeyBytes bytes without U+0000. ok is false if the
-// expression gave null: the event is not for this projection. The error is always an *EvalError.
+// Eval returns the id that the expression gives: 1 to MaxKeyBytes bytes without U+0000. ok is false if it gave null. A
+// list is an error, see Targets. The error is always an *EvalError.
 func (k *Key) Eval(event *Event) (id string, ok bool, err error) {
 	v, fault := k.program.run(nil, event)
 	if fault != nil {
 		return "", false, fault
 	}
+	if id, ok, fault = keyText(v); fault != nil {
+		return "", false, fault
+	}
+	return id, ok, nil
+}
+
+// keyText reads an id; ok is false for null.
+func keyText(v Value) (id string, ok bool, _ *EvalError) {
 	switch v := v.(type) {
 	case Null:
 		return "", false, nil

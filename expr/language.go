@@ -38,6 +38,7 @@ var scopes = [...]func() (*language, error){
 	ScopeDocument:   sync.OnceValues(func() (*language, error) { return newLanguage(ScopeDocument) }),
 	ScopeCommand:    sync.OnceValues(func() (*language, error) { return newLanguage(ScopeCommand) }),
 	ScopeItem:       sync.OnceValues(func() (*language, error) { return newLanguage(ScopeItem) }),
+	ScopeRecord:     sync.OnceValues(func() (*language, error) { return newLanguage(ScopeRecord) }),
 }
 
 func newLanguage(scope Scope) (*language, error) {
@@ -109,7 +110,7 @@ func typeOfVariable(name string) *cel.Type {
 		return cel.ObjectType(eventType)
 	case "now":
 		return cel.TimestampType
-	case "id", "uuid":
+	case "id", "uuid", "key":
 		return stringType
 	case "item":
 		return cel.DynType

@@ -1,11 +1,11 @@
 package expr
 
-// Map is a compiled map: event -> record, or nothing. It is safe for concurrent use.
+// Map is a compiled map: event, with the record's key and item -> record, or nothing. It is safe for concurrent use.
 type Map struct{ compiled }
 
 // CompileMap compiles a map. Errors are those of Compile.
 func CompileMap(source string) (*Map, error) {
-	return compileAs[Map](ScopeEvent, source)
+	return compileAs[Map](ScopeRecord, source)
 }
 
 // Eval returns the record of event, an *Object like that of Fold.Eval; nil if the expression gave null. The error is

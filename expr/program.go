@@ -68,10 +68,15 @@ func (p *Program) run(subject Value, event *Event) (result Value, fault *EvalErr
 	if event == nil {
 		return nil, &EvalError{Kind: KindInternal, Message: "there is no event"}
 	}
-	if p.scope.subject() == "" {
-		return p.runMetered(event.meter, event)
+	var values [4]Value // of all variables of a scope with an event
+	given := append(values[:0], event)
+	if p.scope.subject() != "" {
+		given = append(given, subject)
 	}
-	return p.runMetered(event.meter, event, subject)
+	if p.scope.target() {
+		given = append(given, event.target.values(p.use.target)...)
+	}
+	return p.runMetered(event.meter, given...)
 }
 
 // runMetered evaluates the expression with the values of the scope's variables.

@@ -6,7 +6,7 @@ import "slices"
 type Scope int
 
 const (
-	// ScopeProjection is a projection's fold: `doc` and `event`.
+	// ScopeProjection is a projection's fold: `doc` and `event`, with the `key` and `item` of the document.
 	ScopeProjection Scope = iota
 	// ScopeAggregate is an aggregate's fold: `state` and `event`.
 	ScopeAggregate
@@ -18,6 +18,8 @@ const (
 	ScopeCommand
 	// ScopeItem is ScopeCommand with `item`, an element of a list of the command's.
 	ScopeItem
+	// ScopeRecord is a projection's map: `event`, with the `key` and `item` of the record.
+	ScopeRecord
 )
 
 // decides reports whether the scope is one of a command.
@@ -33,6 +35,9 @@ func (s Scope) subject() string {
 	}
 	return ""
 }
+
+// target reports whether the scope has the `key` and `item` of the document that the event is folded into.
+func (s Scope) target() bool { return s == ScopeProjection || s == ScopeRecord }
 
 // event reports whether the scope has an event.
 func (s Scope) event() bool { return s != ScopeDocument && !s.decides() }
@@ -51,6 +56,9 @@ func (s Scope) variables() []string {
 	}
 	if subject := s.subject(); subject != "" {
 		names = append(names, subject)
+	}
+	if s.target() {
+		names = append(names, targetNames...)
 	}
 	return names
 }
