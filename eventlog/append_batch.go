@@ -133,6 +133,9 @@ func (b *batch) plan(ctx context.Context, log *logState) (streams []string, look
 			continue // wait until the other requests are written, then read the conditions
 		}
 		if refused == nil && log.folds != nil {
+			if log.folds.Full() {
+				continue // wait for the next batch
+			}
 			var mustLoad bool
 			if mustLoad, refused = log.folds.Fold(ctx, b.eventsOf(r, log.head)); mustLoad {
 				b.mustLoad = true

@@ -44,6 +44,9 @@ type InlineFolds interface {
 	// request, and nothing of it was folded. If ctx ends, the outcome is unknown.
 	Fold(ctx context.Context, events []domain.Event) (mustLoad bool, err error)
 
+	// Full reports whether what was folded since Begin is enough for one batch: further requests wait for the next one.
+	Full() bool
+
 	// Load loads the documents that Fold was missing, as of the head. current is false if a build no longer exists.
 	Load(ctx context.Context) (current bool, err error)
 

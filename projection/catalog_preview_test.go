@@ -127,10 +127,10 @@ func TestPreview(t *testing.T) {
 func TestPreviewIsAFold(t *testing.T) {
 	t.Parallel()
 	definition := folding.WithDefaults(domain.Definition{
-		Name: "sums", Source: domain.Source{Categories: []string{"x", "y"}}, Key: `event.data.to == "" ? null : event.data.to`,
+		Name: "sums", Source: domain.Source{Categories: []string{"x", "y"}}, Key: `event.data.to == "" ? null : [event.data.to, event.type == "Set" ? null : {"id": "all", "item": 2}]`,
 		Initial: json.RawMessage(`{"sum": 0}`),
 		On: map[string]string{
-			"Added": `merge(doc, {"sum": doc.sum + event.data.n, "last": event.version})`, "Gone": "null", "Set": `{"sum": event.data.n}`,
+			"Added": `merge(doc, {"sum": doc.sum + event.data.n * (key == "all" ? item : 1), "last": event.version})`, "Gone": "null", "Set": `{"sum": event.data.n}`,
 		},
 	})
 	fold, err := folding.Compile(definition)

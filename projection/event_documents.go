@@ -16,16 +16,25 @@ import (
 // a cursor in the log, delivers no event after the position from Settled, and asks DocumentsOf for the events'
 // documents. A rebuild does not move the cursor, so it delivers nothing again.
 
-// EventDocument is the current document of an event, and whether the event has taken effect on it.
+// EventDocuments are the current documents of an event.
+type EventDocuments struct {
+	// All are the documents that the event belongs to, in the order of its keys. There are none if the event is for no
+	// document, its keys cannot be computed, or it is skipped.
+	All []EventDocument
+	// Waiting means that the event has not taken effect on all of its documents yet: the live build has not reached it,
+	// as after a reset, or a document is parked.
+	Waiting bool
+	// Left means that the event was not looked at, since those before it have many documents already.
+	Left bool
+}
+
+// EventDocument is one of the documents of an event.
 type EventDocument struct {
-	// ID is the document that the event belongs to. It is empty if there is none: the event's key is null or cannot be
-	// computed, or the event is skipped.
 	ID string
 	// Document is the document as stored now, including later events. It is nil if there is none: its events created
 	// none, or removed it.
 	Document *domain.Document
-	// Waiting means that the event has not taken effect yet: the live build has not reached it, as after a reset, or
-	// the document is parked. Document does not reflect the event then.
+	// Waiting means that the document is parked, and does not reflect the event.
 	Waiting bool
 }
 
@@ -127,14 +136,18 @@ func (c *Catalog) AwaitSettled(ctx context.Context, tenant domain.TenantID, name
 	}
 }
 
-// DocumentsOf returns, for each of the events from the log, the live build's document that it belongs to, as stored
+// maxDocumentsAtOnce is how many documents DocumentsOf loads, unless there are more events, or the first event has more.
+const maxDocumentsAtOnce = 1000
+
+// DocumentsOf returns, for each of the events from the log, the live build's documents that it belongs to, as stored
 // now. Each document is loaded once, however many events it has. Events that the projection does not see belong to
-// none. Errors are those of Settled.
-func (c *Catalog) DocumentsOf(ctx context.Context, tenant domain.TenantID, name string, events []domain.Event) ([]EventDocument, error) {
+// none. If the events have more than maxDocumentsAtOnce, the last ones are Left, but never all of them. Errors are those
+// of Settled.
+func (c *Catalog) DocumentsOf(ctx context.Context, tenant domain.TenantID, name string, events []domain.Event) ([]EventDocuments, error) {
 	if len(events) == 0 {
 		return nil, nil
 	}
-	var found []EventDocument
+	var found []EventDocuments
 	err := c.readStored(ctx, tenant, name, func(driver drivers.Driver, p domain.Projection) (err error) {
 		found, err = c.documentsOf(ctx, driver, p, tenant, events)
 		return err
@@ -145,7 +158,7 @@ func (c *Catalog) DocumentsOf(ctx context.Context, tenant domain.TenantID, name 
 // documentsOf reads the checkpoint, then the exclusions, and then the documents. Exclusions were stored before
 // the checkpoint passed it, and an unparked document was stored before it was unparked. Hence the loaded documents
 // contain every event that is not Waiting.
-func (c *Catalog) documentsOf(ctx context.Context, driver drivers.Driver, p domain.Projection, tenant domain.TenantID, events []domain.Event) ([]EventDocument, error) {
+func (c *Catalog) documentsOf(ctx context.Context, driver drivers.Driver, p domain.Projection, tenant domain.TenantID, events []domain.Event) ([]EventDocuments, error) {
 	fold, err := c.foldOf(ctx, p.Definition)
 	if err != nil {
 		return nil, err
@@ -162,22 +175,26 @@ func (c *Catalog) documentsOf(ctx context.Context, driver drivers.Driver, p doma
 	if err != nil {
 		return nil, err
 	}
-	found := make([]EventDocument, len(events))
+	found := make([]EventDocuments, len(events))
 	meter := expr.MeterOf(ctx)
 	var ids []string
 	for i, event := range events {
+		if len(ids) >= max(maxDocumentsAtOnce, len(events)) {
+			found[i].Left = true
+			continue
+		}
 		switch {
 		case !fold.Sees(&event):
 		case event.Position > checkpoint:
 			found[i].Waiting = true
 		default:
-			found[i] = locateDocument(meter, fold, set, event, exclusions)
+			found[i] = locateDocuments(meter, fold, set, event, exclusions)
 		}
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		if found[i].ID != "" {
-			ids = append(ids, found[i].ID)
+		for _, document := range found[i].All {
+			ids = append(ids, document.ID)
 		}
 	}
 	if len(ids) == 0 {
@@ -195,29 +212,36 @@ func (c *Catalog) documentsOf(ctx context.Context, driver drivers.Driver, p doma
 		}
 	}
 	for i := range found {
-		found[i].Document = documents[found[i].ID]
+		for j := range found[i].All {
+			found[i].All[j].Document = documents[found[i].All[j].ID]
+		}
 	}
 	return found, nil
 }
 
-// locateDocument returns the id of the document that a folded event belongs to, and whether the event still waits for a
-// parked document. The result is meaningless if the meter ended the evaluation.
-func locateDocument(meter *expr.Meter, fold *folding.Fold, set *upcasting.Set, event domain.Event, exclusions domain.Exclusions) EventDocument {
+// locateDocuments returns the ids of the documents that a folded event belongs to, and whether the event still waits for
+// a parked one. The result is meaningless if the meter ended the evaluation.
+func locateDocuments(meter *expr.Meter, fold *folding.Fold, set *upcasting.Set, event domain.Event, exclusions domain.Exclusions) (found EventDocuments) {
 	if _, skipped := slices.BinarySearch(exclusions.Skipped, event.Position); skipped || event.Gap != nil {
-		return EventDocument{}
+		return found
 	}
-	var id string
+	var targets []folding.Target
 	fault := folding.Upcast(meter, set, &event)
 	if fault == nil {
 		e := folding.NewEvent(&event, meter)
-		id, _, fault = fold.Key(&e)
+		targets, fault = fold.Targets(nil, &e)
 	}
 	if fault != nil {
-		_, parked := exclusions.Parked[domain.ParkedEventID(event.ID)]
-		return EventDocument{Waiting: parked}
+		_, found.Waiting = exclusions.Parked[domain.ParkedEventID(event.ID)]
+		return found
 	}
-	from, parked := exclusions.Parked[id]
-	return EventDocument{ID: id, Waiting: parked && event.Position >= from}
+	for _, target := range targets {
+		from, parked := exclusions.Parked[target.ID]
+		document := EventDocument{ID: target.ID, Waiting: parked && event.Position >= from}
+		found.Waiting = found.Waiting || document.Waiting
+		found.All = append(found.All, document)
+	}
+	return found
 }
 
 // readStored is readLive for a projection that stores its documents.

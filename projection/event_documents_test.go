@@ -2,6 +2,8 @@ package projection_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,7 +54,7 @@ func TestDocumentsOfEvents(t *testing.T) {
 		return position
 	}
 	events := b.log(t, tenant)
-	documentsOf := func() []projection.EventDocument {
+	documentsOf := func() []projection.EventDocuments {
 		t.Helper()
 		found, err := p.catalog.DocumentsOf(t.Context(), tenant, "own.sums", events)
 		if err != nil || len(found) != len(events) {
@@ -67,7 +69,7 @@ func TestDocumentsOfEvents(t *testing.T) {
 		t.Errorf("before it was followed, Behind returns %t, %v", behind, err)
 	}
 	for i, found := range documentsOf() {
-		if wanted := i != 2 && i != 3; found.Waiting != wanted || found.Document != nil {
+		if wanted := i != 2 && i != 3; found.Waiting != wanted || found.All != nil {
 			t.Errorf("before it was followed event %d has %+v", i+1, found)
 		}
 	}
@@ -88,10 +90,14 @@ func TestDocumentsOfEvents(t *testing.T) {
 		for i, found := range documentsOf() {
 			w := wanted[i]
 			data, version := "", int64(0)
-			if found.Document != nil {
-				data, version = string(found.Document.Data), found.Document.Version
+			var of projection.EventDocument
+			if len(found.All) > 0 {
+				of = found.All[0]
 			}
-			if found.ID != w.id || found.Waiting != w.waiting || version != w.version || w.data != "" && !folding.SameValue(json.RawMessage(data), json.RawMessage(w.data)) || w.data == "" && data != "" {
+			if of.Document != nil {
+				data, version = string(of.Document.Data), of.Document.Version
+			}
+			if of.ID != w.id || found.Waiting != w.waiting || version != w.version || w.data != "" && !folding.SameValue(json.RawMessage(data), json.RawMessage(w.data)) || w.data == "" && data != "" {
 				t.Errorf("event %d has %+v, %s; want %+v", i+1, found, data, w)
 			}
 		}
@@ -155,6 +161,69 @@ func TestSettledBeforeAFault(t *testing.T) {
 		}
 		if status.Fault != nil && settled == good {
 			return
+		}
+	}
+}
+
+// An event that belongs to several documents has all of them, each with what it waits for. Many documents are looked up
+// in parts.
+func TestSeveralDocumentsOfEvents(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	p := b.process(options{})
+	tenant := b.tenant(t)
+	definition := domain.Definition{
+		Name: "own.sums", Key: "event.data.ids.map(i, {'id': i})", OnError: domain.OnErrorPark,
+		On: map[string]string{"Add": `{"sum": doc.?sum.orValue(0) + (key == "bad" ? int("x") : 1)}`},
+	}
+	if _, err := p.catalog.Create(t.Context(), tenant, definition, "test"); err != nil {
+		t.Fatal(err)
+	}
+	b.append(t, tenant, "x-1", "Add", `{"ids": ["b", "a"]}`)
+	b.append(t, tenant, "x-1", "Add", `{"ids": ["a", "bad"]}`)
+	b.append(t, tenant, "x-1", "Add", `{"ids": []}`)
+	var ids []string
+	for i := range 100 {
+		ids = append(ids, fmt.Sprintf("%03d", i))
+	}
+	many, err := json.Marshal(map[string]any{"ids": ids})
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := int64(0)
+	for range 12 {
+		last = b.append(t, tenant, "x-1", "Add", string(many))
+	}
+	p.start(t, b)
+	if _, err := p.catalog.AwaitSettled(t.Context(), tenant, "own.sums", last-1, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	found, err := p.catalog.DocumentsOf(t.Context(), tenant, "own.sums", b.log(t, tenant))
+	if err != nil {
+		t.Fatal(err)
+	}
+	describe := func(of projection.EventDocuments) string {
+		text := fmt.Sprint(of.Waiting, of.Left)
+		for _, d := range of.All {
+			text += fmt.Sprint(" ", d.ID, d.Waiting)
+			if d.Document != nil {
+				text += fmt.Sprint(d.Document.Version)
+			}
+		}
+		return text
+	}
+	for i, want := range []string{"false false bfalse1 afalse2", "true false afalse2 badtrue", "false false"} {
+		if got := describe(found[i]); got != strings.ReplaceAll(want, "  ", " ") {
+			t.Errorf("event %d has %s; want %s", i+1, got, want)
+		}
+	}
+	looked := 0
+	for _, of := range found[3:] {
+		if of.Left != (looked >= 10) || !of.Left && len(of.All) != 100 {
+			t.Errorf("after %d events with 100 documents, the next one has %d: %t", looked, len(of.All), of.Left)
+		}
+		if !of.Left {
+			looked++
 		}
 	}
 }

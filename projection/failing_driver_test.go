@@ -93,12 +93,17 @@ type refusing struct {
 	drivers.Driver
 	document string
 	code     domain.Code // empty: domain.CodeTooLarge
+	unnamed  bool        // the error does not say which document it is
 }
 
 func (r refusing) Save(ctx context.Context, build domain.Build, tenant domain.TenantID, batch drivers.Batch) error {
 	for _, document := range batch.Upserts {
 		if string(document.Data) == r.document {
-			return domain.Errorf(cmp.Or(r.code, domain.CodeTooLarge), "document "+document.ID, "it is too large, or too deep")
+			where := "document " + document.ID
+			if r.unnamed {
+				where = ""
+			}
+			return domain.Errorf(cmp.Or(r.code, domain.CodeTooLarge), where, "it is too large, or too deep")
 		}
 	}
 	return r.Driver.Save(ctx, build, tenant, batch)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/manifold-es/manifold/domain"
@@ -41,7 +42,13 @@ type inlineBuild struct {
 	known   map[string]*inlineDocument // as stored at the head
 	folded  map[string]*inlineDocument // as folded since Begin
 	missing map[string]struct{}        // not known
-	keys    []string                   // of the events of a request; "": not for this build
+	targets []inlineTarget             // of the events of a request
+}
+
+// inlineTarget is a document of an event.
+type inlineTarget struct {
+	folding.Target
+	event int // index of the event
 }
 
 // inlineDocument is a document at some point of a batch.
@@ -115,8 +122,12 @@ func (f *InlineFolds) Fold(ctx context.Context, events []domain.Event) (again bo
 		if b.fold.Upcasters() == nil {
 			seen, faults = own, nil
 		}
-		if fault := b.findKeys(seen, faults); fault != nil {
+		if fault := b.findTargets(seen, faults); fault != nil {
 			return refuse(b, fault)
+		}
+		if len(b.targets) > maxInlineDocuments {
+			return false, domain.Errorf(domain.CodeTooCostly, "", "nothing was appended: the events change more than %d documents of the inline projection %q; append fewer at a time, or make it async",
+				maxInlineDocuments, b.build.Name)
 		}
 		f.mustLoad = f.mustLoad || len(b.missing) > 0
 	}
@@ -141,32 +152,46 @@ const maxInlineSteps = 5_000_000
 var errInlineSteps = domain.Errorf(domain.CodeTooCostly, "",
 	"nothing was appended: folding the events into the inline projections exceeds %d steps; append fewer at a time, or make the projections async", maxInlineSteps)
 
-// findKeys computes the keys of a request's events, and which documents are not known. faults are the faults of
-// upcasting, by index of the event.
-func (b *inlineBuild) findKeys(events []folding.Event, faults map[int]*folding.EventError) *folding.EventError {
-	b.keys = b.keys[:0]
+// maxInlineDocuments is how many documents of a build the events of one request may change, an event counted once for
+// each of its documents. A batch that has so many takes no further request.
+const maxInlineDocuments = 2000
+
+// Full reports whether the batch changes so many documents that further requests should wait for the next one.
+func (f *InlineFolds) Full() bool {
+	return slices.ContainsFunc(f.builds, func(b *inlineBuild) bool { return len(b.folded)+len(b.missing) >= maxInlineDocuments })
+}
+
+// findTargets finds the documents of a request's events, and which of them are not known. It stops after more than
+// maxInlineDocuments. faults are the faults of upcasting, by index of the event.
+func (b *inlineBuild) findTargets(events []folding.Event, faults map[int]*folding.EventError) *folding.EventError {
+	b.targets = b.targets[:0]
+	var found []folding.Target
 	for i := range events {
-		key := ""
-		if b.fold.Sees(events[i].Event) {
-			if fault := faults[i]; fault != nil {
-				return fault
-			}
-			id, ok, fault := b.fold.Key(&events[i])
-			if fault != nil {
-				return fault
-			}
-			if ok {
-				key = id
-			}
+		if !b.fold.Sees(events[i].Event) || len(b.targets) > maxInlineDocuments {
+			continue
 		}
-		b.keys = append(b.keys, key)
-		if key == "" || b.fold.Maps() || b.folded[key] != nil || b.known[key] != nil {
+		fault := faults[i]
+		if fault == nil {
+			found, fault = b.fold.Targets(found[:0], &events[i])
+		}
+		if fault != nil {
+			return fault
+		}
+		for _, target := range found {
+			b.targets = append(b.targets, inlineTarget{target, i})
+		}
+	}
+	if b.fold.Maps() || len(b.targets) > maxInlineDocuments {
+		return nil
+	}
+	for _, target := range b.targets {
+		if b.folded[target.ID] != nil || b.known[target.ID] != nil {
 			continue
 		}
 		if b.missing == nil {
 			b.missing = make(map[string]struct{})
 		}
-		b.missing[key] = struct{}{}
+		b.missing[target.ID] = struct{}{}
 	}
 	return nil
 }
@@ -196,12 +221,8 @@ func (b *inlineBuild) apply(events []folding.Event, undo *[]undoEntry) *folding.
 	}
 	first := len(*undo)
 	request := events[0].Position
-	for i := range events {
-		id := b.keys[i]
-		if id == "" {
-			continue
-		}
-		event := &events[i]
+	for _, target := range b.targets {
+		id, event := target.ID, events[target.event].Into(target.Target)
 		document, there := b.folded[id]
 		if !there {
 			document = &inlineDocument{}
@@ -222,7 +243,7 @@ func (b *inlineBuild) apply(events []folding.Event, undo *[]undoEntry) *folding.
 		}
 		value, fault := b.fold.Next(value, event)
 		if fault != nil {
-			return b.blame(fault, &(*undo)[len(*undo)-1].before, id)
+			return b.blame(fault, b.beforeRequest(*undo, id), id)
 		}
 		if value == nil && b.fold.Maps() {
 			if !there {
@@ -250,6 +271,11 @@ func (b *inlineBuild) apply(events []folding.Event, undo *[]undoEntry) *folding.
 		document.last = nil
 	}
 	return nil
+}
+
+// beforeRequest returns a document that a request changes as it was before the request.
+func (b *inlineBuild) beforeRequest(undo []undoEntry, id string) *inlineDocument {
+	return &undo[slices.IndexFunc(undo, func(u undoEntry) bool { return u.build == b && u.id == id })].before
 }
 
 // blame adds the document to the fault.

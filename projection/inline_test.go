@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -494,5 +495,50 @@ func TestInlineUpcastersWithoutTheTime(t *testing.T) {
 	}
 	if got := a.documents(t, p, tenant); !strings.Contains(got, "2020") || strings.Contains(got, `"a"`) || strings.Contains(got, `"c"`) {
 		t.Errorf("the documents are %s", got)
+	}
+}
+
+// An event may have several documents in an inline projection. The request is refused as a whole if one of them cannot
+// be folded, or if its events have too many. Requests with many documents share no batch.
+func TestInlineWithSeveralDocumentsOfAnEvent(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	a := newAppender(t, db, db.URL(migrations.RoleApp))
+	tenant := a.newTenant(t)
+	spread := counting
+	spread.Key = `event.data.?many.hasValue() ? lists.range(event.data.many).map(i, event.data.k + string(i)) : ["all", {"id": event.data.k, "item": event.data.n}]`
+	spread.On = map[string]string{"Add": `{"n": doc.?n.orValue(0) + (item == null ? 1 : item)}`, "Drop": `key == "all" ? doc : null`}
+	p := a.project(t, tenant, spread)
+	add := func(want domain.Code, texts ...string) {
+		t.Helper()
+		if _, err := a.add(tenant, texts...); want == "" && err != nil || want != "" && !domain.IsCode(err, want) {
+			t.Fatalf("%.100q is answered %v", texts, err)
+		}
+	}
+	add("", `{"k": "a", "n": 5}`, `{"k": "b", "n": 7}`, `{"k": "a", "n": 1}`, `-{"k": "b", "n": 0}`)
+	add(domain.CodeRefused, `{"k": "c", "n": 1}`, `{"k": "a", "n": "text"}`)
+	if got, want := a.documents(t, p, tenant), "a@3 {\"n\": 6}\nall@4 {\"n\": 3}\n"; got != want {
+		t.Errorf("there is\n%s, want\n%s", got, want)
+	}
+	many := func(k string) string { return fmt.Sprintf(`{"k": %q, "many": 100}`, k) }
+	var request []string
+	for i := range 20 {
+		request = append(request, many(fmt.Sprint(i, "/")))
+	}
+	add("", request...)
+	add(domain.CodeTooCostly, append(request, many("x"))...)
+	var all sync.WaitGroup
+	for i := range 60 {
+		all.Go(func() {
+			if _, err := a.add(tenant, many(fmt.Sprint("m", i%50, "/"))); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	a.wantInline(t, p, 1)
+	found, err := a.driver.Count(t.Context(), p.LiveBuild(), tenant, nil)
+	if err != nil || found != 2+20*100+50*100 {
+		t.Errorf("there are %d documents, %v", found, err)
 	}
 }

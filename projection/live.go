@@ -20,7 +20,7 @@ import (
 
 // Limits of what one request may fold, in addition to its budget.
 const (
-	maxLiveEvents = 100_000
+	maxLiveEvents = 100_000  // each counted once for each of its documents
 	maxLiveBytes  = 64 << 20 // of the events' data and metadata
 	maxLiveWeight = 64 << 20 // of the documents in memory
 	livePage      = 5000     // events read at a time
@@ -218,8 +218,9 @@ type liveFold struct {
 	upcasters *upcasting.Set
 	skipped   []int64
 	documents documentMemory
-	events    int
-	bytes     int
+	events    int // each counted once for each of its documents
+	bytes     int // as recorded
+	upcast    int // bytes after upcasting
 }
 
 // stream folds the events of one stream.
@@ -292,15 +293,33 @@ func (f *liveFold) foldEvents(ctx context.Context, events []domain.Event) error 
 			return skipped
 		})
 	}
-	if len(events) == 0 {
-		return nil
+	for len(events) > 0 {
+		// Upcasting changes events, and those that are left to the next part must not be upcast twice.
+		reading := domain.Reading{Events: slices.Clone(events), Head: events[len(events)-1].Position}
+		p, err := prepare(ctx, f.fold, reading, domain.LogQuery{Limit: livePage + 1, MaxBytes: livePageBytes}, f.upcasters)
+		if err != nil {
+			return err
+		}
+		if err := f.foldPrepared(ctx, p); err != nil {
+			return err
+		}
+		events = events[countEvents(p.events):]
 	}
-	p, err := prepare(ctx, f.fold, domain.Reading{Events: events, Head: events[len(events)-1].Position}, domain.LogQuery{Limit: len(events) + 1, MaxBytes: maxLiveBytes}, f.upcasters)
-	if err != nil {
-		return err
+	return nil
+}
+
+// foldPrepared folds prepared events.
+func (f *liveFold) foldPrepared(ctx context.Context, p *prepared) error {
+	n := countEvents(p.events)
+	f.events += len(p.events) - n
+	for i := range p.reading.Events[:n] {
+		f.upcast += p.reading.Events[i].Bytes()
 	}
-	if len(p.events) < len(events) {
-		return f.reader.tooCostly("its events come to more than %d MB by their upcasters", upcastGrowth*maxLiveBytes>>20)
+	switch {
+	case f.events > maxLiveEvents:
+		return f.reader.tooCostly("it has more than %d events, each counted once for each of its documents", maxLiveEvents)
+	case f.upcast > readingGrowth*maxLiveBytes:
+		return f.reader.tooCostly("its events come to more than %d MB by their upcasters", readingGrowth*maxLiveBytes>>20)
 	}
 	chains, next := chainsOf(f.fold, p.keys)
 	before := make([]cachedDocument, len(chains))

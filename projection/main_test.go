@@ -1,6 +1,7 @@
 package projection_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -198,62 +199,86 @@ func documents(t testing.TB, c *projection.Catalog, tenant domain.TenantID, name
 // the expected documents.
 func fromScratch(t rapid.TB, definition domain.Definition, events []domain.Event) map[string]domain.Document {
 	t.Helper()
+	all, parked := parkedFromScratch(t, definition, events, nil)
+	if len(parked) > 0 {
+		t.Fatalf("events cannot be folded: %v", parked)
+	}
+	return all
+}
+
+// waitingEvents are the positions of waiting events, by the id that is parked.
+type waitingEvents map[string][]int64
+
+// parkedFromScratch is fromScratch for a definition that parks what cannot be folded. It omits skipped events.
+func parkedFromScratch(t rapid.TB, definition domain.Definition, events []domain.Event, skipped map[int64]bool) (map[string]domain.Document, waitingEvents) {
+	t.Helper()
 	definition = folding.WithDefaults(definition)
 	key, err := expr.CompileKey(definition.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	folds := make(map[string]*expr.Fold)
+	folds, maps := make(map[string]*expr.Fold), make(map[string]*expr.Map)
 	for eventType, source := range definition.On {
 		if folds[eventType], err = expr.CompileFold(expr.ScopeProjection, source); err != nil {
 			t.Fatal(err)
 		}
 	}
-	all := make(map[string]domain.Document)
+	for eventType, source := range definition.Map {
+		if maps[eventType], err = expr.CompileMap(source); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, parked := make(map[string]domain.Document), make(waitingEvents)
 	for _, event := range events {
-		if c := definition.Source.Categories; len(c) > 0 && !slices.Contains(c, domain.Category(event.Stream)) {
+		if c := definition.Source.Categories; len(c) > 0 && !slices.Contains(c, domain.Category(event.Stream)) || skipped[event.Position] {
 			continue
 		}
 		if q := definition.Source.Query.Items; len(q) > 0 && !q.Matches(event.Type, event.Tags) {
 			continue
 		}
-		fold := folds[event.Type]
-		if fold == nil {
-			fold = folds["*"]
-		}
-		if fold == nil {
+		fold, record := cmp.Or(folds[event.Type], folds["*"]), cmp.Or(maps[event.Type], maps["*"])
+		if fold == nil && record == nil {
 			continue
 		}
-		id, ok, err := key.Eval(expr.NewEvent(event))
+		targets, err := key.Targets(nil, expr.NewEvent(event))
 		if err != nil {
-			t.Fatal(err)
+			id := domain.ParkedEventID(event.ID)
+			parked[id] = append(parked[id], event.Position)
 		}
-		if !ok {
-			continue
+		for _, target := range targets {
+			if parked[target.ID] != nil {
+				parked[target.ID] = append(parked[target.ID], event.Position)
+				continue
+			}
+			before, there := all[target.ID]
+			var after *expr.Object
+			if record != nil {
+				after, err = record.Eval(expr.NewEvent(event).WithTarget(target))
+			} else {
+				if !there {
+					before.Data = definition.Initial
+				}
+				doc, problem := expr.ParseDocument(before.Data)
+				if problem != nil {
+					t.Fatal(problem)
+				}
+				after, err = fold.Eval(doc, expr.NewEvent(event).WithTarget(target))
+			}
+			switch {
+			case err != nil:
+				parked[target.ID] = []int64{event.Position}
+			case after == nil && record == nil:
+				delete(all, target.ID)
+			case after != nil:
+				text, err := expr.AppendJSON(nil, after)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all[target.ID] = domain.Document{ID: target.ID, Version: event.Position, Data: text}
+			}
 		}
-		data := definition.Initial
-		if document, ok := all[id]; ok {
-			data = document.Data
-		}
-		doc, err := expr.ParseDocument(data)
-		if err != nil {
-			t.Fatal(err)
-		}
-		after, err := fold.Eval(doc, expr.NewEvent(event))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if after == nil {
-			delete(all, id)
-			continue
-		}
-		text, err := expr.AppendJSON(nil, after)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all[id] = domain.Document{ID: id, Version: event.Position, Data: text}
 	}
-	return all
+	return all, parked
 }
 
 // mustEqual compares documents by id, version and content.

@@ -344,7 +344,7 @@ func (a *replayAttempt) foldWaiting(ctx context.Context, was cachedDocument, che
 			fault := folding.Upcast(meter, a.upcasters, &events[i])
 			event, belongs := folding.NewEvent(&events[i], meter), false
 			if fault == nil {
-				belongs, fault = a.belongs(&event)
+				belongs, fault = a.target(&event)
 			}
 			if fault == nil && belongs {
 				doc, fault = a.foldOne(doc, &event)
@@ -387,21 +387,27 @@ func (a *replayAttempt) foldOne(doc folding.Value, event *folding.Event) (foldin
 	return after, nil
 }
 
-// belongs reports whether the event belongs to the document. It may instead have been parked by itself because its key
-// could not be computed. Such an event needs no document if it turns out to be for none. If it is for one, later events
-// may have been folded into that document already.
-func (a *replayAttempt) belongs(event *folding.Event) (bool, *folding.EventError) {
-	if a.document != domain.ParkedEventID(event.ID) {
-		return true, nil
-	}
-	id, ok, fault := a.fold.Key(event)
-	switch {
-	case fault != nil || !ok:
+// target sets the event's target, and reports whether the event belongs to the document. It may instead have been parked
+// by itself because its keys could not be computed. Such an event needs no document if it turns out to be for none. If
+// it is for one, later events may have been folded into that document already.
+func (a *replayAttempt) target(event *folding.Event) (belongs bool, _ *folding.EventError) {
+	targets, fault := a.fold.Targets(nil, event)
+	if fault != nil {
 		return false, fault
-	case id == a.document:
-		return true, nil
 	}
-	return false, a.fold.Blame(event, "key", fmt.Errorf("its key can be computed now, and is %q, but later events may have been folded into that document already; start a rebuild, which folds it in order", folding.Clip(id)))
+	for _, target := range targets {
+		if target.ID == a.document {
+			event.Into(target)
+			return true, nil
+		}
+	}
+	switch {
+	case a.document != domain.ParkedEventID(event.ID):
+		return false, a.fold.Blame(event, "key", fmt.Errorf("it gives the document no longer; start a rebuild, which folds the event into its present documents"))
+	case len(targets) == 0:
+		return false, nil
+	}
+	return false, a.fold.Blame(event, "key", fmt.Errorf("its key can be computed now, and is %q, but later events may have been folded into that document already; start a rebuild, which folds it in order", folding.Clip(targets[0].ID)))
 }
 
 // save writes the folded document. If the database refuses it because of a single event, that event is at fault.
@@ -428,7 +434,7 @@ func (a *replayAttempt) write(ctx context.Context, was cachedDocument, checkpoin
 	}
 	data, err := a.now.encode(a.fold)
 	if err != nil {
-		return attemptUnderWay, err
+		return attemptUnderWay, &unstorableError{a.document, err}
 	}
 	if !a.fold.Immutable() && data != nil {
 		data = domain.CanonicalNumbers(data)

@@ -42,8 +42,8 @@ func (r *Replay) parksFaults() bool {
 	return r.Registry != nil && r.Fold.Definition().OnError == domain.OnErrorPark
 }
 
-// excludeEvents removes events that are skipped, that wait for parked documents, or whose key cannot be computed. If
-// such a fault must stop the projection, it cuts the reading off before the event.
+// excludeEvents removes entries of events that are skipped, that wait for parked documents, or whose keys cannot be
+// computed. If such a fault must stop the projection, it cuts the reading off before the event.
 func (r *Replay) excludeEvents(ctx context.Context, p *prepared) error {
 	if len(p.events) == 0 {
 		return nil
@@ -63,7 +63,7 @@ func (r *Replay) excludeEvents(ctx context.Context, p *prepared) error {
 			p.keys[i] = ""
 			continue
 		}
-		if refused := r.at.refused; fault == nil && refused != nil && refused.Event.Position == event.Position {
+		if refused := r.at.refused; fault == nil && refused != nil && refused.Event.Position == event.Position && refused.DocumentID == p.keys[i] {
 			fault = refused
 		}
 		switch {

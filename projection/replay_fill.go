@@ -251,7 +251,7 @@ func (f *fill) foldReading(ctx context.Context, p *prepared) error {
 		f.endCut()
 	}
 	for start := 0; start < len(p.events); {
-		end := start + f.countFitting(p.keys[start:])
+		end := start + f.countFitting(p.events[start:], p.keys[start:])
 		if err := f.foldSlice(ctx, p.events[start:end], p.keys[start:end], p.more || end < len(p.events)); err != nil {
 			return err
 		}

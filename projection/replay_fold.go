@@ -13,7 +13,8 @@ import (
 	"github.com/manifold-es/manifold/projection/folding"
 )
 
-// slice is a part of a reading that is folded in one step.
+// slice is a part of a reading that is folded in one step. It has whole events: all entries of each of them, see
+// prepared.
 type slice struct {
 	events []folding.Event
 	keys   []string
@@ -44,7 +45,7 @@ func (r *Replay) foldReading(ctx context.Context, p *prepared) error {
 		return err
 	}
 	for start := 0; start < len(p.events); {
-		n := r.countFitting(p.keys[start:])
+		n := r.countFitting(p.events[start:], p.keys[start:])
 		s := slice{events: p.events[start : start+n], keys: p.keys[start : start+n]}
 		start += n
 		if s.upTo = p.upTo; start < len(p.events) {
@@ -72,10 +73,11 @@ func (r *Replay) foldLastReading(ctx context.Context, p *prepared) error {
 	return r.flush(ctx)
 }
 
-// countFitting returns how many of the events can be folded without holding too many documents in memory.
-func (r *Replay) countFitting(keys []string) int {
+// countFitting returns how many of the entries can be folded without holding too many documents in memory. It never
+// divides an event: a save then has all of an event's documents or none.
+func (r *Replay) countFitting(events []folding.Event, keys []string) int {
 	if r.at.maxPerSave > 0 {
-		keys = keys[:min(len(keys), max(1, r.at.maxPerSave-r.pending.events))]
+		keys = keys[:endOfEvents(events, max(1, r.at.maxPerSave-r.pending.events))]
 	}
 	most := 1000 // until the documents' size is known
 	if r.documentBytes > 0 {
@@ -85,15 +87,31 @@ func (r *Replay) countFitting(keys []string) int {
 		return len(keys)
 	}
 	seen := make(map[string]struct{}, most)
+	eventStart := 0 // where the event of the entry begins
 	for i, key := range keys {
+		if beginsEvent(events, i) {
+			eventStart = i
+		}
 		if _, ok := seen[key]; !ok && key != "" {
-			if len(seen) == most {
-				return i
+			if len(seen) >= most && eventStart > 0 {
+				return eventStart
 			}
 			seen[key] = struct{}{}
 		}
 	}
 	return len(keys)
+}
+
+// endOfEvents returns where the first n events end: the index after their last entry.
+func endOfEvents(events []folding.Event, n int) int {
+	for i := range events {
+		if beginsEvent(events, i) {
+			if n--; n < 0 {
+				return i
+			}
+		}
+	}
+	return len(events)
 }
 
 // foldSlice folds one slice onto the known documents. If a resulting document cannot be written, it halves
@@ -111,10 +129,10 @@ func (r *Replay) foldSlice(ctx context.Context, s slice) error {
 		return err
 	}
 	var fault *folding.EventError
-	bad := false
+	bad, events := false, countEvents(s.events)
 	for i := range outcomes {
 		o := &outcomes[i]
-		if o.unwritable != nil && len(s.events) == 1 {
+		if o.unwritable != nil && events == 1 {
 			*o = outcome{fault: o.unwritable} // the event responsible
 		}
 		if o.fault != nil {
@@ -143,7 +161,7 @@ func (r *Replay) foldSlice(ctx context.Context, s slice) error {
 		}
 		return fault
 	case bad:
-		half := len(s.events) / 2
+		half := endOfEvents(s.events, events/2)
 		if err := r.foldSlice(ctx, slice{events: s.events[:half], keys: s.keys[:half], upTo: s.events[half-1].Position}); err != nil {
 			return err
 		}
@@ -171,7 +189,7 @@ func earlier(a, b *folding.EventError) *folding.EventError {
 	return a
 }
 
-// chainsOf groups events by key. next[i] is the index of the event that follows event i in its document, or -1.
+// chainsOf groups entries by key. next[i] is the index of the event that follows event i in its document, or -1.
 func chainsOf(f *folding.Fold, keys []string) (chains []chain, next []int32) {
 	next = make([]int32, len(keys))
 	if f.Distinct() {
@@ -241,6 +259,11 @@ func (r *Replay) loadBefore(ctx context.Context, chains []chain) ([]cachedDocume
 // addPending keeps the results of a slice until they are saved.
 func (r *Replay) addPending(s slice, chains []chain, before []cachedDocument, outcomes []outcome) {
 	g := &r.pending
+	events := countEvents(s.events)
+	only := g.events == 0 && events == 1
+	if !only && events > 0 {
+		g.only = onlyEvent{}
+	}
 	bytes, touched := 0, 0
 	for i := range outcomes {
 		o := &outcomes[i]
@@ -257,7 +280,9 @@ func (r *Replay) addPending(s slice, chains []chain, before []cachedDocument, ou
 				g.since = time.Now()
 			}
 			g.changed = append(g.changed, id)
-			g.lastBefore = before[i]
+			if only {
+				g.only.before = append(g.only.before, before[i])
+			}
 		}
 		r.memory.put(id, h)
 		bytes, touched = bytes+h.size(), touched+1
@@ -265,16 +290,14 @@ func (r *Replay) addPending(s slice, chains []chain, before []cachedDocument, ou
 	if r.documentBytes == 0 && touched > 0 {
 		r.documentBytes = max(1, bytes/touched) // an estimate until they are written and the size is known exactly
 	}
-	if n := len(s.events); n > 0 {
-		if g.events += n; g.events == 1 {
-			g.onlyEvent = s.events[0].Event
-		} else {
-			g.onlyEvent = nil
+	if events > 0 {
+		if g.events += events; only {
+			g.only.event = s.events[0].Event
 		}
 		if touched == 0 {
-			r.at.lastUnchanging = s.events[n-1].Position
+			r.at.lastUnchanging = s.events[len(s.events)-1].Position
 		}
-		r.reportCounted(n)
+		r.reportCounted(events)
 	}
 	g.upTo = max(g.upTo, s.upTo)
 }

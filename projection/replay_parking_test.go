@@ -39,6 +39,31 @@ var mapParking = folding.WithDefaults(domain.Definition{
 	OnError: domain.OnErrorPark,
 })
 
+// spreading is the same for events that belong to several documents, in an order that depends on the event. Some of these
+// are parked, by an item that is a text, while the others of the event are not.
+var spreading = folding.WithDefaults(domain.Definition{
+	Name: "parking",
+	Key: `event.data.k == null ? [null] : (event.data.n == 1 || event.data.n == 2 ? ['all', 'doc ' + event.data.k] : ['doc ' + event.data.k, 'all']) +
+		[{'id': 'item', 'item': event.data.n}, event.type == 'Remove' ? null : {'id': event.stream, 'item': 1}]`,
+	On: map[string]string{
+		"Add": `merge(doc, {'id': key, 'events': doc.?events.orValue(0) + 1, 'sum': doc.?sum.orValue(0) * 3 % 1000003 +
+			(key == 'item' ? item : key == 'all' ? event.position : event.data.n == 7 ? key : event.data.n == 'many' ? 0 : event.data.n)})`,
+		"Remove": "key == 'all' ? doc : null",
+	},
+	OnError: domain.OnErrorPark,
+})
+
+// mapSpreading is the same as a map.
+var mapSpreading = folding.WithDefaults(domain.Definition{
+	Name: "parking",
+	Key:  spreading.Key,
+	Map: map[string]string{
+		"Add":    "event.data.n == 3 && key == 'all' ? null : {'id': key, 'sum': key == 'item' ? item + 0 : 0}",
+		"Remove": "null",
+	},
+	OnError: domain.OnErrorPark,
+})
+
 // someParkingEvents appends drawn events, some of which cannot be folded.
 func someParkingEvents(t *rapid.T, tb testing.TB, b bench, tenant domain.TenantID) {
 	for i := range rapid.IntRange(1, 25).Draw(t, "events") {
@@ -47,54 +72,6 @@ func someParkingEvents(t *rapid.T, tb testing.TB, b bench, tenant domain.TenantI
 		n := rapid.SampledFrom([]string{"1", "2", "3", "4", "5", "6", "7", `"many"`}).Draw(t, fmt.Sprint("n ", i))
 		b.append(tb, tenant, rapid.SampledFrom([]string{"x-1", "x-2"}).Draw(t, fmt.Sprint("stream ", i)), eventType, fmt.Sprintf(`{"k": %s, "n": %s}`, k, n))
 	}
-}
-
-// waitingEvents are the positions of waiting events, by the id that is parked.
-type waitingEvents map[string][]int64
-
-// parkedFromScratch folds events one by one, parks what cannot be folded, and omits skipped events. It uses only
-// expressions of the package, through fromScratch for each document.
-func parkedFromScratch(t rapid.TB, definition domain.Definition, events []domain.Event, skipped map[int64]bool) (map[string]domain.Document, waitingEvents) {
-	t.Helper()
-	parked := make(waitingEvents)
-	chains := make(map[string][]domain.Event)
-	for _, event := range events {
-		if event.Type == "Other" || skipped[event.Position] {
-			continue
-		}
-		data := canonical(t, event.Data)
-		switch k := data[len(`{"k":`)]; k {
-		case 'n':
-			continue
-		case '7':
-			id := " " + event.ID.String()
-			parked[id] = append(parked[id], event.Position)
-		default:
-			id := "doc " + data[len(`{"k":"`):len(`{"k":"a`)]
-			switch {
-			case parked[id] != nil:
-				parked[id] = append(parked[id], event.Position)
-			case event.Type == "Add" && data[len(data)-2] == '"':
-				parked[id] = []int64{event.Position}
-			default:
-				chains[id] = append(chains[id], event)
-			}
-		}
-	}
-	documents := make(map[string]domain.Document)
-	for id, chain := range chains {
-		if definition.Map != nil {
-			for _, event := range chain {
-				if event.Type == "Add" {
-					data := canonical(t, event.Data)
-					documents[id] = domain.Document{ID: id, Version: event.Position, Data: fmt.Appendf(nil, `{"sum": %c}`, data[len(data)-2])}
-				}
-			}
-			continue
-		}
-		maps.Copy(documents, fromScratch(t, definition, chain))
-	}
-	return documents, parked
 }
 
 // failCommits asks for a verdict at each statement that contains a text, and fails the statement or the commit after
@@ -149,7 +126,7 @@ func TestParkedEventsAreNeverLost(t *testing.T) {
 	failCommits(network, "order by d.document_id for share", func() verdict { return driver.ask("park") })
 	rapid.Check(t, func(rt *rapid.T) {
 		tenant := b.tenant(t)
-		definition := rapid.SampledFrom([]domain.Definition{parking, mapParking}).Draw(rt, "definition")
+		definition := rapid.SampledFrom([]domain.Definition{parking, mapParking, spreading, mapSpreading}).Draw(rt, "definition")
 		fold, err := folding.Compile(definition)
 		if err != nil {
 			rt.Fatal(err)
@@ -217,4 +194,72 @@ func TestParkedEventsAreNeverLost(t *testing.T) {
 		}
 		check()
 	})
+}
+
+// The database refuses one of the documents of an event. That document is parked, and the event takes effect on the
+// others; without park, it takes effect on none. If the database does not say which document it is, larger ones are
+// parked first, and a replay brings them back.
+func TestOneDocumentOfAnEventIsRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for _, unnamed := range []bool{false, true} {
+		definition := domain.Definition{
+			Name: "refused", Key: "event.data.ids", OnError: domain.OnErrorPark,
+			On: map[string]string{"Add": "{'n': doc.?n.orValue(0) + 1, 'id': key, 'pad': key == 'b' ? 'long' : ''}"},
+		}
+		driver := &refusing{Driver: b.driver, document: `{"id":"a","n":3,"pad":""}`, unnamed: unnamed}
+		p := b.process(options{driver: driver})
+		tenant := b.tenant(t)
+		for _, ids := range []string{`"a", "b", "c"`, `"c", "a"`, `"c", "a", "b"`, `"b", "a"`} {
+			b.append(t, tenant, "x-1", "Add", `{"ids": [`+ids+`]}`)
+		}
+		created, err := p.catalog.Create(t.Context(), tenant, definition, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		fold, err := folding.Compile(definition)
+		if err != nil {
+			t.Fatal(err)
+		}
+		replay := &projection.Replay{Driver: driver, Build: created.LiveBuild(), Tenant: tenant, Fold: fold, Version: 1, Registry: b.store.Registry, Limits: projection.CatchUpLimits}
+		for to := range int64(4) { // one by one, so that each state is saved
+			if err := replay.Run(t.Context(), b.store, to+1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		log := b.log(t, tenant)
+		all := fromScratch(t, definition, log)
+		all["a"] = fromScratch(t, definition, log[:2])["a"]
+		waiting := waitingEvents{"a": {3, 4}}
+		if unnamed {
+			all["b"] = fromScratch(t, definition, log[:1])["b"]
+			waiting["b"] = []int64{3, 4}
+		}
+		mustEqual(t, stored(t, t, b, replay.Build, tenant), all)
+		if got := parkedNow(t, t, b, tenant, replay.Build, 4); !maps.EqualFunc(got, waiting, slices.Equal) {
+			t.Errorf("unnamed %t: there wait %v", unnamed, got)
+		}
+		if sum, err := p.catalog.ReplayAllParked(t.Context(), tenant, "refused"); err != nil || sum.StillParked != 0 {
+			t.Errorf("unnamed %t: replayed %+v, %v", unnamed, sum, err) // the fourth state of a is not refused
+		}
+		mustEqual(t, stored(t, t, b, replay.Build, tenant), fromScratch(t, definition, log))
+
+		definition.OnError = domain.OnErrorStop
+		if fold, err = folding.Compile(definition); err != nil {
+			t.Fatal(err)
+		}
+		build := replay.Build
+		build.Number += 1000
+		replay = &projection.Replay{Driver: driver, Build: build, Tenant: tenant, Fold: fold, Limits: projection.Limits{Events: 1, Bytes: 1 << 20, DocumentBytes: 1}}
+		err = replay.Run(t.Context(), b.store, 3)
+		fault, ok := errors.AsType[*folding.EventError](err)
+		want := "a"
+		if unnamed {
+			want = "b"
+		}
+		if !ok || fault.Event.Position != 3 || fault.DocumentID != want {
+			t.Fatalf("unnamed %t: the fault is %v", unnamed, err)
+		}
+		mustEqual(t, stored(t, t, b, build, tenant), fromScratch(t, definition, log[:2]))
+	}
 }

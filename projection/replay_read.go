@@ -3,6 +3,7 @@ package projection
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,11 +39,12 @@ func (l Limits) after(failures int) Limits {
 // read reads the events of a projection from a position on.
 type read func(ctx context.Context, q domain.LogQuery) (domain.Reading, error)
 
-// prepared is a reading whose events have keys.
+// prepared is a reading whose events have keys. An event that belongs to several documents is in events once for each
+// of them, so that each of these can be folded by itself.
 type prepared struct {
 	reading domain.Reading
 	events  []folding.Event
-	keys    []string              // of each event; "" where it is not for this projection
+	keys    []string              // of each of events; "" where it is not for this projection
 	from    int64                 // the first requested position
 	upTo    int64                 // the checkpoint when all events are applied
 	more    bool                  // the reading was cut off: the log continues after it
@@ -103,12 +105,13 @@ func (r *Replay) fetchQuery(ctx context.Context, read read, q domain.LogQuery) *
 const firstEvents = 1000
 
 // eventsPerReading returns how many events of the recent size fit into a batch's bytes. The limit on bytes alone is not
-// enough: a store may read more events than it returns.
+// enough: a store may read more events than it returns. An event counts once for each of its documents.
 func (r *Replay) eventsPerReading(limits Limits) int {
 	if r.eventBytes == 0 {
 		return min(limits.Events, firstEvents)
 	}
-	return min(limits.Events, max(100, limits.Bytes/r.eventBytes))
+	most := max(1, limits.Events/r.eventSpread)
+	return min(most, max(100, limits.Bytes/r.eventBytes))
 }
 
 // wait returns the result of fetch.
@@ -142,11 +145,13 @@ func prepare(ctx context.Context, f *folding.Fold, reading domain.Reading, q dom
 		p.events[i] = folding.NewEvent(&reading.Events[i], meter)
 	}
 	p.keys = make([]string, len(p.events))
-	upcasts := upcasts{meter: meter, set: set, most: upcastGrowth * q.MaxBytes}
+	growth := growth{meter: meter, set: set, most: readingGrowth * q.MaxBytes, mostDocuments: max(q.Limit, domain.MaxEventDocuments)}
 	faults := make([][]*folding.EventError, workersFor(ctx, len(p.events)))
 	chunk := (len(p.events) + len(faults) - 1) / len(faults)
 	stopped := make([]int, len(faults)) // how many of the reading's events each worker processed, if it stopped early
+	further := make([][]furtherTargets, len(faults))
 	parallel(len(faults), func(worker int) {
+		var targets []folding.Target
 		end := min(len(p.events), (worker+1)*chunk)
 		for i := worker * chunk; i < end; i++ {
 			if !meter.SpendBytes(len(p.events[i].Data) + len(p.events[i].Metadata)) {
@@ -155,15 +160,22 @@ func prepare(ctx context.Context, f *folding.Fold, reading domain.Reading, q dom
 			var fault *folding.EventError
 			sees := reading.Events[i].Gap == nil && f.Sees(&reading.Events[i]) // an event without data is for no document
 			if sees {
-				fault = upcasts.apply(&reading.Events[i])
+				fault = growth.upcast(&reading.Events[i])
 			}
 			if sees && fault == nil {
-				p.keys[i], _, fault = f.Key(&p.events[i])
+				targets, fault = f.Targets(targets[:0], &p.events[i])
 			}
 			if fault != nil {
 				faults[worker] = append(faults[worker], fault)
+			} else if sees && len(targets) > 0 {
+				p.keys[i] = targets[0].ID
+				p.events[i].Into(targets[0])
+				if len(targets) > 1 {
+					further[worker] = append(further[worker], furtherTargets{i, slices.Clone(targets[1:])})
+				}
+				growth.add(targets)
 			}
-			if i+1 < end && upcasts.full() {
+			if i+1 < end && growth.full() {
 				stopped[worker] = i + 1
 				return
 			}
@@ -180,38 +192,107 @@ func prepare(ctx context.Context, f *folding.Fold, reading domain.Reading, q dom
 			break
 		}
 	}
+	p.spread(slices.Concat(further...))
 	return p, nil
 }
 
-// upcasts applies the upcasters to the events of one reading, from several goroutines. Events may grow by that, however
-// small the reading was, so the growth is counted.
-type upcasts struct {
-	meter *expr.Meter
-	set   *upcasting.Set
-	most  int // bytes that they may grow by
-	grown atomic.Int64
+// furtherTargets are the targets of an event after its first.
+type furtherTargets struct {
+	event   int
+	targets []folding.Target
+}
+
+// spread puts events with several targets into p.events once for each.
+func (p *prepared) spread(further []furtherTargets) {
+	more := 0
+	for _, f := range further {
+		if f.event < len(p.events) {
+			more += len(f.targets)
+		}
+	}
+	if more == 0 {
+		return
+	}
+	events, keys := make([]folding.Event, 0, len(p.events)+more), make([]string, 0, len(p.events)+more)
+	for i := range p.events {
+		events, keys = append(events, p.events[i]), append(keys, p.keys[i])
+		if len(further) == 0 || further[0].event != i {
+			continue
+		}
+		for _, target := range further[0].targets {
+			events, keys = append(events, p.events[i].CopyInto(target)), append(keys, target.ID)
+		}
+		further = further[1:]
+	}
+	p.events, p.keys = events, keys
+}
+
+// countEvents returns how many events there are among events that are listed once for each of their documents.
+func countEvents(events []folding.Event) (n int) {
+	for i := range events {
+		if beginsEvent(events, i) {
+			n++
+		}
+	}
+	return n
+}
+
+// beginsEvent reports whether the event at an index is another than the one before it.
+func beginsEvent(events []folding.Event, i int) bool {
+	return i == 0 || events[i].Event != events[i-1].Event
+}
+
+// growth counts what a reading needs beyond its events as recorded, from several goroutines. However small the reading
+// was, its events may grow by their upcasters, and may belong to many documents.
+type growth struct {
+	meter         *expr.Meter
+	set           *upcasting.Set
+	most          int // bytes that the reading may grow by
+	mostDocuments int // of its events, each counted for itself
+	bytes         atomic.Int64
+	documents     atomic.Int64
 }
 
 // full reports whether the reading has grown to its limit: the remaining events are left to the next one.
-func (u *upcasts) full() bool { return u.grown.Load() > int64(u.most) }
+func (g *growth) full() bool {
+	return g.bytes.Load() > int64(g.most) || g.documents.Load() > int64(g.mostDocuments)
+}
 
-// apply upcasts an event.
-func (u *upcasts) apply(event *domain.Event) *folding.EventError {
-	if !u.set.Concerns(event.Type) {
+// upcast upcasts an event.
+func (g *growth) upcast(event *domain.Event) *folding.EventError {
+	if !g.set.Concerns(event.Type) {
 		return nil
 	}
 	before := len(event.Data) + len(event.Metadata)
-	if fault := folding.Upcast(u.meter, u.set, event); fault != nil {
+	if fault := folding.Upcast(g.meter, g.set, event); fault != nil {
 		return fault
 	}
-	if growth := len(event.Data) + len(event.Metadata) - before; growth > 0 {
-		u.grown.Add(int64(growth))
+	if bytes := len(event.Data) + len(event.Metadata) - before; bytes > 0 {
+		g.bytes.Add(int64(bytes))
 	}
 	return nil
 }
 
-// upcastGrowth is how many times larger than its limit a reading may become by upcasting.
-const upcastGrowth = 2
+// add counts the targets of an event.
+func (g *growth) add(targets []folding.Target) {
+	g.documents.Add(int64(len(targets)))
+	if len(targets) == 1 && targets[0].Item == nil {
+		return
+	}
+	bytes := 0
+	for i := range targets {
+		if bytes += targetBytes + len(targets[i].ID); targets[i].Item != nil {
+			bytes += expr.Size(targets[i].Item)
+		}
+	}
+	g.bytes.Add(int64(bytes))
+}
+
+// targetBytes is about what a target costs in memory besides its texts.
+const targetBytes = 200
+
+// readingGrowth is how many times its limit a reading may grow by.
+const readingGrowth = 2
 
 // stopBefore drops the faulty event and those after it.
 func (p *prepared) stopBefore(fault *folding.EventError) {

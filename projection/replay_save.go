@@ -35,14 +35,13 @@ var errRefold = errors.New("the batch is folded again, in parts")
 
 // pendingSave is what was folded since the last save began.
 type pendingSave struct {
-	earlier    int64          // how many pending saves came before
-	changed    []string       // ids of documents, each once
-	weight     int            // of those documents
-	events     int            // that took effect, including those that changed nothing
-	upTo       int64          // the checkpoint after them
-	onlyEvent  *domain.Event  // the event, if there is only one
-	lastBefore cachedDocument // the last changed document before its change
-	since      time.Time      // when the first change came
+	earlier int64     // how many pending saves came before
+	changed []string  // ids of documents, each once
+	weight  int       // of those documents
+	events  int       // that took effect, including those that changed nothing
+	upTo    int64     // the checkpoint after them
+	only    onlyEvent // if there is only one event
+	since   time.Time // when the first change came
 
 	parked  []domain.ParkedDocument // since then
 	waiting []domain.ParkedEvent    // events for these and for documents parked before
@@ -51,13 +50,20 @@ type pendingSave struct {
 // number identifies the pending save: 1, 2, 3 ...
 func (g *pendingSave) number() int64 { return g.earlier + 1 }
 
+// onlyEvent is the one event of a save, which is at fault if the save is refused.
+type onlyEvent struct {
+	event  *domain.Event    // nil: there are none or several
+	before []cachedDocument // the changed documents before the event
+}
+
 // saving is a save that runs while folding continues.
 type saving struct {
 	done      chan struct{}
 	number    int64
 	from, to  int64
 	events    int
-	onlyFault *folding.EventError // if only one event is saved: its error if the document is refused
+	only      onlyEvent
+	changed   []string // ids of documents
 	parked    []domain.ParkedDocument
 	waiting   []domain.ParkedEvent
 	documents []unsavedDocument
@@ -141,12 +147,7 @@ func (r *Replay) startSave(ctx context.Context) error {
 	}
 	s := &saving{
 		done: make(chan struct{}), number: g.number(), from: r.at.stored, to: g.upTo, events: g.events,
-		parked: g.parked, waiting: g.waiting, documents: make([]unsavedDocument, len(g.changed)),
-	}
-	if g.onlyEvent != nil && len(g.changed) == 1 {
-		s.onlyFault = r.Fold.Blame(&folding.Event{Event: g.onlyEvent}, r.Fold.Where(g.onlyEvent.Type), nil)
-		s.onlyFault.DocumentID = g.changed[0]
-		addDocumentBefore(s.onlyFault, r.Fold, &g.lastBefore)
+		only: g.only, changed: g.changed, parked: g.parked, waiting: g.waiting, documents: make([]unsavedDocument, len(g.changed)),
 	}
 	for i, id := range g.changed {
 		h := r.memory.documents[id]
@@ -194,14 +195,37 @@ func (r *Replay) awaitSave() error {
 		return errRefold
 	}
 	if unstorable(err) {
-		if s.onlyFault == nil {
+		fault := r.blameRefused(s)
+		if fault == nil {
 			r.at.maxPerSave = max(1, s.events/2)
 			return errRefold
 		}
-		s.onlyFault.Err = err
-		return r.handleRefusal(s.onlyFault)
+		return r.handleRefusal(fault)
 	}
 	return fmt.Errorf("save build %d of projection %q at position %d: %w", r.Build.Number, r.Build.Name, s.to, err)
+}
+
+// blameRefused returns the fault of a save's only event, one of whose documents the database refuses. It returns nil if
+// the save has several events. If the error does not name the document, that is the largest: if it was another, the
+// next save shows it.
+func (r *Replay) blameRefused(s *saving) *folding.EventError {
+	if s.only.event == nil || len(s.changed) == 0 {
+		return nil
+	}
+	id := refusedDocument(s.err)
+	if !slices.Contains(s.changed, id) {
+		id = s.changed[0]
+		largest := 0
+		for i := range s.batch.Upserts {
+			if d := &s.batch.Upserts[i]; len(d.Data) > largest {
+				id, largest = d.ID, len(d.Data)
+			}
+		}
+	}
+	fault := r.Fold.Blame(&folding.Event{Event: s.only.event}, r.Fold.Where(s.only.event.Type), s.err)
+	fault.DocumentID = id
+	addDocumentBefore(fault, r.Fold, &s.only.before[slices.Index(s.changed, id)])
+	return fault
 }
 
 // forgetUnsaved drops the documents in memory and the exclusions.
@@ -273,7 +297,10 @@ func (r *Replay) finish(ctx context.Context, err error) error {
 }
 
 // unstorableError is the error for a document that cannot be written.
-type unstorableError struct{ err error }
+type unstorableError struct {
+	id  string
+	err error
+}
 
 func (e *unstorableError) Error() string { return e.err.Error() }
 func (e *unstorableError) Unwrap() error { return e.err }
@@ -283,6 +310,18 @@ func (e *unstorableError) Unwrap() error { return e.err }
 func unstorable(err error) bool {
 	_, cannotBeWritten := errors.AsType[*unstorableError](err)
 	return cannotBeWritten || domain.IsCode(err, domain.CodeTooLarge) || domain.IsCode(err, domain.CodeInvalidJSON)
+}
+
+// refusedDocument returns the id of the document that an error says is unstorable; empty if it names none.
+func refusedDocument(err error) string {
+	if cannot, ok := errors.AsType[*unstorableError](err); ok {
+		return cannot.id
+	}
+	if refused, ok := errors.AsType[*domain.Error](err); ok {
+		id, _ := strings.CutPrefix(refused.Where, "document ")
+		return id
+	}
+	return ""
 }
 
 // toBatch converts the documents to what a driver saves, new documents first.
@@ -295,6 +334,7 @@ func (s *saving) toBatch(ctx context.Context, f *folding.Fold) (drivers.Batch, e
 	parallel(len(failed), func(worker int) {
 		for i := worker * chunk; i < min(len(s.documents), (worker+1)*chunk) && ctx.Err() == nil; i++ {
 			if data[i], failed[worker] = s.documents[i].encode(f); failed[worker] != nil {
+				failed[worker] = &unstorableError{s.documents[i].id, failed[worker]}
 				return
 			}
 		}
@@ -337,9 +377,5 @@ func (h *cachedDocument) encode(f *folding.Fold) (json.RawMessage, error) {
 	if h.value == nil {
 		return h.data, nil
 	}
-	data, err := f.Text(h.value)
-	if err != nil {
-		return nil, &unstorableError{err}
-	}
-	return data, nil
+	return f.Text(h.value)
 }

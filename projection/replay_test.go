@@ -22,6 +22,9 @@ var (
 		"event.data.k",
 		"event.data.k == null ? null : event.key + '/' + event.data.k",
 		"event.type == 'A' ? null : 'one for all'",
+		"[event.stream, event.data.k, 'all']",
+		"event.data.n % 2 == 0 ? ['l', event.data.k, {'id': 'r', 'item': event.data.n}] : [{'id': 'r', 'item': {'n': 1}}, {'id': 'l'}]",
+		"event.data.k == null ? [] : lists.range(event.data.n).map(i, {'id': 'd' + string((i + event.version) % 9), 'item': i})",
 	}
 	someFolds = []string{
 		"doc",
@@ -29,6 +32,7 @@ var (
 		"merge(doc, {'n': doc.?n.orValue(0) + event.data.n, 'at': event.position})",
 		"{'list': (doc.?list.orValue([]) + [event.version]), 'n': event.data.n}",
 		"event.data.n > 5 ? null : merge(doc, {event.type: event.data.n})",
+		"key == 'all' && event.data.n > 5 ? null : merge(doc, {'key': key, 'items': doc.?items.orValue([]) + [item]})",
 	}
 	someTypes = []string{"A", "B", "C", "D"}
 )

@@ -88,11 +88,11 @@ func newInliner(t *testing.T, db pgtest.DB) *inliner {
 // foldsAll is the variant that can fold every event.
 const foldsAll = 4
 
-// variant is the definition of a fold that counts by key. Each document shows which variant folded it. Odd variants
-// cannot fold a 7.
+// variant is the definition of a fold that counts by key, and counts all events in one more document. Each document
+// shows which variant folded it. Odd variants cannot fold a 7.
 func variant(name string, k int) domain.Definition {
 	if k == foldsAll {
-		return domain.Definition{Name: name, Mode: domain.ModeInline, Key: `event.data.k == 1.5 ? "odd" : event.data.k`, On: map[string]string{
+		return domain.Definition{Name: name, Mode: domain.ModeInline, Key: keyAndAll(`(event.data.k == 1.5 ? "odd" : event.data.k)`), On: map[string]string{
 			"Add":  `{"n": doc.?n.orValue(0) + (event.data.n == "one" ? 0 : event.data.n), "last": event.position, "v": 4}`,
 			"Drop": "null",
 		}}
@@ -101,7 +101,11 @@ func variant(name string, k int) domain.Definition {
 	if k%2 == 1 {
 		add = `event.data.n == 7 ? {"n": int("seven")} : ` + add
 	}
-	return domain.Definition{Name: name, Mode: domain.ModeInline, Key: "event.data.k", On: map[string]string{"Add": add, "Drop": "null"}}
+	return domain.Definition{Name: name, Mode: domain.ModeInline, Key: keyAndAll("event.data.k"), On: map[string]string{"Add": add, "Drop": "null"}}
+}
+
+func keyAndAll(key string) string {
+	return `event.position % 2 == 0 ? ["all", ` + key + `] : [` + key + `, {"id": "all"}]`
 }
 
 // counted returns the documents that a variant makes of the events, computed independently.
@@ -122,14 +126,16 @@ func counted(t *testing.T, definition domain.Definition, events []domain.Event) 
 		if !ok {
 			key = "odd"
 		}
-		if e.Type == "Drop" {
-			delete(documents, key)
-			delete(sums, key)
-			continue
+		for _, id := range []string{key, "all"} {
+			if e.Type == "Drop" {
+				delete(documents, id)
+				delete(sums, id)
+				continue
+			}
+			n, _ := data.N.(float64)
+			sums[id] += int64(n)
+			documents[id] = fmt.Sprintf(`%d {"n": %d, "v": %s, "last": %d}`, e.Position, sums[id], strings.TrimSuffix(k, "}"), e.Position)
 		}
-		n, _ := data.N.(float64)
-		sums[key] += int64(n)
-		documents[key] = fmt.Sprintf(`%d {"n": %d, "v": %s, "last": %d}`, e.Position, sums[key], strings.TrimSuffix(k, "}"), e.Position)
 	}
 	return documents
 }

@@ -16,18 +16,19 @@ import (
 // rule is the model of a projection: the meaning of its definition, and a fold from scratch in code that shares
 // nothing with the service.
 type rule struct {
-	maps  bool   // each event makes a record by itself; else events are folded
-	byKey bool   // documents are over many streams, by what the data names; else by stream, or of a map by event
-	all   bool   // events of all categories; else of account alone
-	parks bool   // an event of 13 cannot be folded, and sets its document aside
-	mode  string // async, inline, live
+	maps    bool   // each event makes a record by itself; else events are folded
+	byKey   bool   // documents are over many streams, by what the data names; else by stream, or of a map by event
+	spreads bool   // each event has a second document, by what its number leaves over, that counts it thrice
+	all     bool   // events of all categories; else of account alone
+	parks   bool   // an event of 13 cannot be folded into its first document, and sets that aside
+	mode    string // async, inline, live
 }
 
 // unlucky is the number that a rule with parks cannot fold.
 const unlucky = 13
 
 func drawRule(r *rand.Rand, modes ...string) rule {
-	drawn := rule{maps: r.IntN(3) == 0, byKey: r.IntN(2) == 0, all: r.IntN(3) == 0, mode: modes[r.IntN(len(modes))]}
+	drawn := rule{maps: r.IntN(3) == 0, byKey: r.IntN(2) == 0, spreads: r.IntN(2) == 0, all: r.IntN(3) == 0, mode: modes[r.IntN(len(modes))]}
 	drawn.parks = !drawn.maps && drawn.mode == "async" && r.IntN(2) == 0
 	return drawn
 }
@@ -37,7 +38,7 @@ func (u rule) String() string {
 	if u.maps {
 		text = "map"
 	}
-	for said, is := range map[string]bool{"by key": u.byKey, "of all categories": u.all, "that parks": u.parks} {
+	for said, is := range map[string]bool{"by key": u.byKey, "that spreads": u.spreads, "of all categories": u.all, "that parks": u.parks} {
 		if is {
 			text += ", " + said
 		}
@@ -54,20 +55,29 @@ func (u rule) definition(name, database string, edition int64) map[string]any {
 	if !u.all {
 		d["source"] = map[string]any{"categories": []string{"account"}}
 	}
-	if u.byKey {
-		d["key"] = "event.data.k"
+	key := "event.stream"
+	switch {
+	case u.byKey:
+		key = "event.data.k"
+	case u.maps:
+		key = "event.id"
 	}
+	if u.spreads {
+		second := "{'id': 'rest ' + string(event.data.n % 5), 'item': 3}"
+		key = fmt.Sprintf("event.data.n %% 2 == 0 ? [%[1]s, %[2]s] : [%[2]s, {'id': %[1]s}]", key, second)
+	}
+	d["key"] = key
 	if u.maps {
 		d["map"] = map[string]string{
-			"Added": fmt.Sprintf("{'edition': %[1]d, 'k': event.data.k, 'n': %[1]d * event.data.n}", edition),
+			"Added": fmt.Sprintf("{'edition': %[1]d, 'k': event.data.k, 'n': %[1]d * event.data.n * (item == null ? 1 : item)}", edition),
 			"*":     "null",
 		}
 		return d
 	}
-	added := fmt.Sprintf("merge(doc, {'edition': %[1]d, 'sum': doc.?sum.orValue(0) + %[1]d * event.data.n, 'events': doc.?events.orValue(0) + 1})", edition)
+	added := fmt.Sprintf("merge(doc, {'edition': %[1]d, 'sum': doc.?sum.orValue(0) + %[1]d * event.data.n * (item == null ? 1 : item), 'events': doc.?events.orValue(0) + 1})", edition)
 	if u.parks {
 		d["onError"] = "park"
-		added = fmt.Sprintf("event.data.n == %d ? doc.nowhere.to.be.found : %s", unlucky, added)
+		added = fmt.Sprintf("event.data.n == %d && item == null ? doc.nowhere.to.be.found : %s", unlucky, added)
 	}
 	d["on"] = map[string]string{"Added": added, "Closed": "null"}
 	return d
@@ -107,23 +117,32 @@ func (u rule) fold(t *testing.T, log []client.Event, edition int64) map[string]m
 		case u.maps:
 			id = event.Id
 		}
-		switch {
-		case parked[id]:
-		case event.Type == "Added" && u.maps:
-			all[id] = made{map[string]any{"edition": float64(edition), "k": data.K, "n": float64(edition * data.N)}, event.Position}
-		case event.Type == "Added" && u.parks && data.N == unlucky:
-			parked[id] = true
-		case event.Type == "Added":
-			sum, events := 0.0, 0.0
-			if before, ok := all[id]; ok {
-				sum, events = before.Document["sum"].(float64), before.Document["events"].(float64)
-			}
-			all[id] = made{map[string]any{"edition": float64(edition), "sum": sum + float64(edition*data.N), "events": events + 1}, event.Position}
-		case event.Type == "Closed" && !u.maps:
-			delete(all, id)
+		u.apply(all, parked, event, data, id, edition, 1)
+		if u.spreads {
+			u.apply(all, parked, event, data, fmt.Sprint("rest ", data.N%5), edition, 3)
 		}
 	}
 	return all
+}
+
+// apply folds an event into one of its documents, which counts it so many times.
+func (u rule) apply(all map[string]made, parked map[string]bool, event client.Event, data datum, id string, edition, times int64) {
+	n := edition * data.N * times
+	switch {
+	case parked[id]:
+	case event.Type == "Added" && u.maps:
+		all[id] = made{map[string]any{"edition": float64(edition), "k": data.K, "n": float64(n)}, event.Position}
+	case event.Type == "Added" && u.parks && data.N == unlucky && times == 1:
+		parked[id] = true
+	case event.Type == "Added":
+		sum, events := 0.0, 0.0
+		if before, ok := all[id]; ok {
+			sum, events = before.Document["sum"].(float64), before.Document["events"].(float64)
+		}
+		all[id] = made{map[string]any{"edition": float64(edition), "sum": sum + float64(n), "events": events + 1}, event.Position}
+	case event.Type == "Closed" && !u.maps:
+		delete(all, id)
+	}
 }
 
 // readMade converts documents to the form that fold returns.

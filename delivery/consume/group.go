@@ -104,8 +104,9 @@ func (g *Group) PauseIfAhead(deliveries []domain.Delivery) time.Time {
 	return time.Time{}
 }
 
-// Documents returns the documents of the deliveries' events, or nil if the source is the log.
-func (g *Group) Documents(ctx context.Context, deliveries []domain.Delivery) ([]projection.EventDocument, error) {
+// Documents returns the documents of the deliveries' events, or nil if the source is the log. A delivery whose event is
+// Left is to be given back.
+func (g *Group) Documents(ctx context.Context, deliveries []domain.Delivery) ([]projection.EventDocuments, error) {
 	if g.Projection == "" {
 		return nil, nil
 	}

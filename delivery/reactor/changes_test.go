@@ -111,9 +111,12 @@ func TestFoldedChangesEqualTheDocuments(t *testing.T) {
 	one.create(t, domain.Everyone, sums("sums.shared", domain.ModeAsync))
 	one.create(t, domain.Everyone, sums("sums_inline", domain.ModeInline))
 	one.create(t, tenants[0], sums("own", domain.ModeAsync))
+	spread := sums("spread", domain.ModeAsync)
+	spread.Key = "event.data.?n.orValue(1) % 2 == 0 ? ['all', event.data.?k.orValue(null)] : [event.data.?k.orValue(null), {'id': 'all'}, {'id': 'odd'}]"
+	one.create(t, tenants[0], spread)
 	names := func(tenant domain.TenantID) []string {
 		if tenant == tenants[0] {
-			return []string{"sums.shared", "sums_inline", "own"}
+			return []string{"sums.shared", "sums_inline", "own", "spread"}
 		}
 		return []string{"sums.shared", "sums_inline"}
 	}
@@ -152,7 +155,7 @@ func TestFoldedChangesEqualTheDocuments(t *testing.T) {
 
 	// A rebuild publishes nothing. Neither does a reset, once the projection has caught up.
 	before := []int{len(b.log(t, tenants[0])), len(b.log(t, tenants[1]))}
-	for _, id := range []domain.ProjectionID{{Name: "sums.shared"}, {Name: "sums_inline"}, {Owner: tenants[0], Name: "own"}} {
+	for _, id := range []domain.ProjectionID{{Name: "sums.shared"}, {Name: "sums_inline"}, {Owner: tenants[0], Name: "own"}, {Owner: tenants[0], Name: "spread"}} {
 		one.rebuild(t, id)
 	}
 	_, err := one.catalog.Reset(t.Context(), domain.Everyone, "sums.shared", "test", true)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection"
 )
 
 // Definition says which events a reactor handles, and how it is called. Name is required. The zero value of every other
@@ -50,7 +51,10 @@ const (
 type Event struct {
 	domain.Event     // as in the log
 	Attempt      int // 1, 2, 3 ...: above 1 after a call failed or its process died
-	// DocumentID is the id of the event's document. It is empty without Definition.Projection.
+	// Documents are all of the event's documents, in the order of its keys. There are none without
+	// Definition.Projection.
+	Documents []projection.EventDocument
+	// DocumentID is the id of the event's only document. It is empty if there are several, or none.
 	DocumentID string
 	// Document is that document as it is stored now, by this event or a later one. It is nil if the document was
 	// removed or never created.

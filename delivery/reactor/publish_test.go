@@ -81,6 +81,30 @@ func TestPublishingBeginsAndEnds(t *testing.T) {
 	p.awaitChanges(t, tenant, "own.sums", `a 3 {"sum": 2}`, `b 7 {"sum": 3}`, `b 10 {"sum": 5}`)
 }
 
+// A parked document does not hold back the changes of the other documents of its events. Its own are published when it
+// has been replayed.
+func TestChangesOfAnEventWithAParkedDocument(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	p, _ := b.start(t)
+	tenant := b.tenant(t)
+	definition := sums("own.sums", domain.ModeAsync)
+	definition.Key, definition.OnError = "event.data.ids", domain.OnErrorPark
+	definition.On["Add"] = "{'sum': doc.?sum.orValue(0) + (key == 'b' && event.data.n == 2 ? doc.other : event.data.n)}"
+	p.create(t, tenant, definition)
+	b.append(t, tenant, "x-1", "Add", `{"ids": ["a", "b"], "n": 1}`)
+	p.awaitChanges(t, tenant, "own.sums", `a 1 {"sum": 1}`, `b 1 {"sum": 1}`)
+	b.append(t, tenant, "x-1", "Add", `{"ids": ["b", "a"], "n": 2}`, `{"ids": ["c", "b"], "n": 3}`)
+	until(t, "the changes of a and c", func() bool { return len(b.published(t, tenant, "own.sums")) == 4 })
+	must(t, p.catalog.DiscardParked(t.Context(), tenant, "own.sums", "b", "test"))
+	b.append(t, tenant, "x-1", "Add", `{"ids": ["b"], "n": 4}`)
+	until(t, "the change of b", func() bool { return len(b.published(t, tenant, "own.sums")) == 5 })
+	got := foldChanges(t, b.log(t, tenant), "own.sums")
+	if got["a"] != `{"sum": 3}` || got["b"] != `{"sum": 5}` || got["c"] != `{"sum": 3}` {
+		t.Errorf("published is %v", got)
+	}
+}
+
 // Documents' ids stay as they are, whatever a stream's name may contain.
 func TestStreamsOfChanges(t *testing.T) {
 	t.Parallel()

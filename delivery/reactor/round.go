@@ -43,22 +43,24 @@ func (r *round) handle(ctx context.Context, deliveries []domain.Delivery) (again
 			if settleWithoutDocument(&r.Round, &d, documents[i]) {
 				continue
 			}
-			event.DocumentID, event.Document = documents[i].ID, documents[i].Document
+			if event.Documents = documents[i].All; len(event.Documents) == 1 {
+				event.DocumentID, event.Document = event.Documents[0].ID, event.Documents[0].Document
+			}
 		}
 		r.Go(func() { r.Settle(r.call(ctx, d, event)) })
 	}
 	return r.PauseIfAhead(deliveries), nil
 }
 
-// settleWithoutDocument settles a delivery whose event belongs to no document, or has not taken effect on it yet. It
-// returns false for any other delivery.
-func settleWithoutDocument(r *consume.Round, d *domain.Delivery, document projection.EventDocument) bool {
+// settleWithoutDocument settles a delivery whose event belongs to no document, or has not taken effect on all of its
+// documents yet. It returns false for any other delivery.
+func settleWithoutDocument(r *consume.Round, d *domain.Delivery, documents projection.EventDocuments) bool {
 	switch {
-	case r.IsAhead(d):
+	case r.IsAhead(d), documents.Left:
 		r.SettleAs(consume.GiveBack, *d)
-	case document.Waiting:
+	case documents.Waiting:
 		r.Settle(consume.Retry(*d, parkedReason))
-	case document.ID == "":
+	case len(documents.All) == 0:
 		r.SettleAs(consume.Ack, *d)
 	default:
 		return false
@@ -66,8 +68,8 @@ func settleWithoutDocument(r *consume.Round, d *domain.Delivery, document projec
 	return true
 }
 
-// parkedReason is the reason why an event waits if its document is parked.
-const parkedReason = "the projection has parked the event's document; the event is delivered when the document has applied it, or when its dead letter is replayed"
+// parkedReason is the reason why an event waits if a document of it is parked.
+const parkedReason = "the projection has parked a document of the event; the event is delivered when the document has applied it, or when its dead letter is replayed"
 
 // call calls the handler for one event.
 func (r *round) call(ctx context.Context, d domain.Delivery, event Event) consume.Outcome {

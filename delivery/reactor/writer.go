@@ -11,6 +11,7 @@ import (
 
 	"github.com/manifold-es/manifold/delivery/consume"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/projection/folding"
 )
 
@@ -49,7 +50,14 @@ type touched struct {
 	stream     string
 	document   *domain.Document
 	by         domain.Event // the last of these events
-	deliveries []domain.Delivery
+	deliveries []*sharedDelivery
+}
+
+// sharedDelivery is a delivery in progress. It is settled when the changes of all of its event's documents are published.
+type sharedDelivery struct {
+	domain.Delivery
+	left   int             // documents whose changes are not published yet
+	answer consume.Outcome // if all goes well for the remaining documents
 }
 
 // version returns the log position that the document reflects, as far as known. A removed document has no version, so
@@ -72,17 +80,34 @@ func (w *writer) publish(ctx context.Context, deliveries []domain.Delivery) (aga
 		if err == nil {
 			err = w.publishChunk(ctx, chunk)
 		}
-		if err != nil {
-			for _, t := range chunk {
-				w.SettleAs(consume.GiveBack, t.deliveries...)
-			}
+		for _, t := range chunk {
+			w.settle(t, err)
 		}
 	}
 	return w.PauseIfAhead(deliveries), err
 }
 
+// settle settles the deliveries whose last document this is. err means that its change was not published.
+func (w *writer) settle(t *touched, err error) {
+	refused := ""
+	if err == nil {
+		refused = t.refused()
+	}
+	for _, p := range t.deliveries {
+		switch {
+		case err != nil:
+			p.answer = consume.Outcome{Delivery: p.Delivery, Answer: consume.GiveBack}
+		case refused != "" && p.answer.Answer == consume.Ack:
+			p.answer = consume.Outcome{Delivery: p.Delivery, Answer: consume.Nack, Nack: domain.Nack{Action: domain.NackPark, Delay: -1, Reason: refused}}
+		}
+		if p.left--; p.left == 0 {
+			w.Settle(p.answer)
+		}
+	}
+}
+
 // touch returns the documents of the events, ordered by the last event of each. It settles the events without a
-// document.
+// document. Parked documents hold back their events, but not the changes of the events' other documents.
 func (w *writer) touch(ctx context.Context, deliveries []domain.Delivery) ([]*touched, error) {
 	found, err := w.Documents(ctx, deliveries)
 	if err != nil {
@@ -91,19 +116,26 @@ func (w *writer) touch(ctx context.Context, deliveries []domain.Delivery) ([]*to
 	var all []*touched
 	byID := make(map[string]*touched)
 	for i, d := range deliveries {
-		of := found[i]
-		if settleWithoutDocument(&w.Round, &d, of) {
+		stored := slices.DeleteFunc(found[i].All, func(of projection.EventDocument) bool { return of.Waiting })
+		if w.IsAhead(&d) || len(stored) == 0 {
+			settleWithoutDocument(&w.Round, &d, found[i])
 			continue
 		}
-		t := byID[of.ID]
-		if t == nil {
-			t = &touched{id: of.ID, stream: changesStream(w.id.Name, of.ID)}
-			byID[of.ID] = t
-			all = append(all, t)
+		p := &sharedDelivery{Delivery: d, left: len(stored), answer: consume.Outcome{Delivery: d, Answer: consume.Ack}}
+		if found[i].Waiting {
+			p.answer = consume.Retry(d, parkedReason)
 		}
-		t.document, t.deliveries = of.Document, append(t.deliveries, d)
-		if d.Event.Position > t.by.Position {
-			t.by = d.Event
+		for _, of := range stored {
+			t := byID[of.ID]
+			if t == nil {
+				t = &touched{id: of.ID, stream: changesStream(w.id.Name, of.ID)}
+				byID[of.ID] = t
+				all = append(all, t)
+			}
+			t.document, t.deliveries = of.Document, append(t.deliveries, p)
+			if d.Event.Position > t.by.Position {
+				t.by = d.Event
+			}
 		}
 	}
 	slices.SortFunc(all, func(a, b *touched) int { return int(a.by.Position - b.by.Position) })
@@ -140,34 +172,35 @@ func (w *writer) publishChunk(ctx context.Context, chunk []*touched) error {
 			return err
 		}
 	}
-	for _, t := range chunk {
-		refused := t.refused()
-		if refused == "" {
-			w.SettleAs(consume.Ack, t.deliveries...)
-			continue
-		}
-		for _, d := range t.deliveries {
-			w.Settle(consume.Outcome{Delivery: d, Answer: consume.Nack, Nack: domain.Nack{Action: domain.NackPark, Delay: -1, Reason: refused}})
-		}
-	}
 	return nil
 }
 
 // reload loads the documents again.
 func (w *writer) reload(ctx context.Context, chunk []*touched) error {
-	events := make([]domain.Event, len(chunk))
-	for i, t := range chunk {
-		events[i] = t.by
-	}
-	found, err := w.Projections.DocumentsOf(ctx, w.Tenant, w.Projection, events)
-	if err != nil {
-		return err
-	}
-	for i, t := range chunk {
-		if found[i].ID != t.id || found[i].Waiting {
-			return fmt.Errorf("document %q of projection %q cannot be published: the projection's definition or build has just changed", t.id, w.Projection)
+	var events []domain.Event
+	of := make(map[int64][]*touched) // by the position of the event that changed them
+	for _, t := range chunk {
+		if of[t.by.Position] == nil {
+			events = append(events, t.by)
 		}
-		t.document = found[i].Document
+		of[t.by.Position] = append(of[t.by.Position], t)
+	}
+	for len(events) > 0 {
+		found, err := w.Projections.DocumentsOf(ctx, w.Tenant, w.Projection, events)
+		if err != nil {
+			return err
+		}
+		n := 0
+		for ; n < len(events) && !found[n].Left; n++ {
+			for _, t := range of[events[n].Position] {
+				i := slices.IndexFunc(found[n].All, func(d projection.EventDocument) bool { return d.ID == t.id && !d.Waiting })
+				if i < 0 {
+					return fmt.Errorf("document %q of projection %q cannot be published: the projection's definition or build has just changed", t.id, w.Projection)
+				}
+				t.document = found[n].All[i].Document
+			}
+		}
+		events = events[n:]
 	}
 	return nil
 }

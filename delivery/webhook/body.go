@@ -12,21 +12,31 @@ import (
 // standardType is the media type of the standard format.
 const standardType = "application/json"
 
-// extensionDocument is the CloudEvents extension that holds the event's document as JSON text.
-const extensionDocument = "manifolddocument"
+// The CloudEvents extensions that hold the event's document, or its documents if there are several, as JSON text.
+const (
+	extensionDocument  = "manifolddocument"
+	extensionDocuments = "manifolddocuments"
+)
 
-// newMessage encodes an event in a format. document is the document that the event belongs to if the webhook's source
-// is a projection, and otherwise nil.
-func (w *Webhooks) newMessage(format Format, event *domain.Event, document *projection.EventDocument) message {
+// newMessage encodes an event in a format. documents are those that the event belongs to if the webhook's source is a
+// projection, and otherwise nil.
+func (w *Webhooks) newMessage(format Format, event *domain.Event, documents []projection.EventDocument) message {
 	m := message{id: event.ID.String(), contentType: standardType}
 	if format == FormatCloudEvents {
 		m.contentType = cloudevents.StructuredType
 		encoder := cloudevents.Encoder{DataSchema: w.config.DataSchema}
 		m.body = encoder.Append(make([]byte, 0, 512+len(event.Data)+len(event.Metadata)), event)
-		if document != nil {
+		switch len(documents) {
+		case 0:
+			return m
+		case 1:
 			m.body = append(m.body[:len(m.body)-1], `,"`+extensionDocument+`":`...)
-			m.body = append(domain.AppendText(m.body, string(appendDocument(nil, document))), '}')
+			m.body = domain.AppendText(m.body, string(appendDocument(nil, &documents[0], true)))
+		default:
+			m.body = append(m.body[:len(m.body)-1], `,"`+extensionDocuments+`":`...)
+			m.body = domain.AppendText(m.body, string(appendDocuments(nil, documents)))
 		}
+		m.body = append(m.body, '}')
 		return m
 	}
 	b := make([]byte, 0, 512+len(event.Data)+len(event.Metadata))
@@ -37,8 +47,12 @@ func (w *Webhooks) newMessage(format Format, event *domain.Event, document *proj
 	}
 	b = appendTime(b, "timestamp", at)
 	b = appendEvent(append(b, `,"data":{"event":`...), event)
-	if document != nil {
-		b = appendDocument(append(b, `,"document":`...), document)
+	switch len(documents) {
+	case 0:
+	case 1:
+		b = appendDocument(append(b, `,"document":`...), &documents[0], true)
+	default:
+		b = appendDocuments(append(b, `,"documents":`...), documents)
 	}
 	m.body = append(b, "}}"...)
 	return m
@@ -64,14 +78,34 @@ func appendEvent(b []byte, event *domain.Event) []byte {
 	return append(appendTime(b, "recordedAt", event.RecordedAt), '}')
 }
 
+// appendDocuments appends an event's documents, the first ones with their data, as far as all of it together is no more
+// than one document may have.
+func appendDocuments(b []byte, documents []projection.EventDocument) []byte {
+	b = append(b, '[')
+	left := domain.MaxDocumentBytes
+	for i := range documents {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if documents[i].Document != nil {
+			left -= len(documents[i].Document.Data)
+		}
+		b = appendDocument(b, &documents[i], left >= 0)
+	}
+	return append(b, ']')
+}
+
 // appendDocument appends an event's document. data is null if there is no document, because the events created none or
-// removed it.
-func appendDocument(b []byte, of *projection.EventDocument) []byte {
+// removed it; omitted replaces it if it is not included.
+func appendDocument(b []byte, of *projection.EventDocument, include bool) []byte {
 	b = domain.AppendText(append(b, `{"id":`...), of.ID)
 	if of.Document == nil {
 		return append(b, `,"data":null}`...)
 	}
 	b = strconv.AppendInt(append(b, `,"version":`...), of.Document.Version, 10)
+	if !include {
+		return append(b, `,"omitted":true}`...)
+	}
 	return append(append(append(b, `,"data":`...), of.Document.Data...), '}')
 }
 

@@ -13,6 +13,8 @@ import (
 	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 )
 
 func TestInvalidWebhooks(t *testing.T) {
@@ -187,6 +189,47 @@ func TestEventsArriveAsCloudEvents(t *testing.T) {
 				t.Errorf("%v: %s", err, text)
 			}
 		}
+	}
+}
+
+// If an event belongs to several documents, its message has all of them, with as much of their data as one document may
+// have.
+func TestAnEventArrivesWithAllOfItsDocuments(t *testing.T) {
+	t.Parallel()
+	p := start(t, pgtest.Database(t), options{})
+	tenant := p.tenant(t)
+	definition := orders
+	definition.Key = `[event.data.customer, {"id": "gone"}, {"id": "all", "item": 1}]`
+	definition.On = map[string]string{"Placed": `key == "gone" ? null : {"n": doc.n + 1, "item": item}`}
+	if _, err := p.catalog.Create(t.Context(), tenant, definition, "test"); err != nil {
+		t.Fatal(err)
+	}
+	plain, cloud := newEndpoint(t, always(200)), newEndpoint(t, always(200))
+	p.put(t, tenant, "plain", webhook.Definition{URL: plain.url, Projection: "orders"})
+	p.put(t, tenant, "cloud", webhook.Definition{URL: cloud.url, Format: webhook.FormatCloudEvents, Projection: "orders"})
+	p.add(t, tenant, "order-1", "Placed", `{"customer": "ann"}`)
+	const want = `[{"id":"ann","version":1,"data":{"n":1,"item":null}},{"id":"gone","data":null},{"id":"all","version":1,"data":{"n":1,"item":1}}]`
+	var standard struct {
+		Data struct{ Documents json.RawMessage }
+	}
+	body := plain.next(t).body
+	if err := json.Unmarshal(body, &standard); err != nil || !folding.SameValue(standard.Data.Documents, json.RawMessage(want)) {
+		t.Errorf("%v: %s", err, body)
+	}
+	var event struct{ ManifoldDocuments string }
+	body = cloud.next(t).body
+	if err := json.Unmarshal(body, &event); err != nil || !folding.SameValue(json.RawMessage(event.ManifoldDocuments), json.RawMessage(want)) {
+		t.Errorf("%v: %s", err, body)
+	}
+
+	large := json.RawMessage(`{"text": "` + strings.Repeat("x", domain.MaxDocumentBytes/2) + `"}`)
+	var documents []projection.EventDocument
+	for _, id := range []string{"a", "b", "c"} {
+		documents = append(documents, projection.EventDocument{ID: id, Document: &domain.Document{ID: id, Version: 7, Data: large}})
+	}
+	text := string(webhook.AppendDocuments(nil, documents))
+	if !json.Valid([]byte(text)) || strings.Count(text, `"data":`) != 1 || !strings.HasSuffix(text, `{"id":"b","version":7,"omitted":true},{"id":"c","version":7,"omitted":true}]`) {
+		t.Errorf("large documents are in %d bytes, which end with %s", len(text), text[len(text)-100:])
 	}
 }
 

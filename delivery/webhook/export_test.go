@@ -7,3 +7,6 @@ import "time"
 func SetPace(w *Webhooks, schedule []time.Duration, firstPause, longestPause, lease time.Duration) {
 	w.pace = pace{schedule: schedule, firstPause: firstPause, longestPause: longestPause, lease: lease, linger: 50 * time.Millisecond}
 }
+
+// AppendDocuments is appendDocuments.
+var AppendDocuments = appendDocuments

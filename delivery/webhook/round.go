@@ -109,19 +109,21 @@ func (r *round) prepare(ctx context.Context, deliveries []domain.Delivery) ([]*j
 	jobs := make([]*job, 0, len(deliveries))
 	for i := range deliveries {
 		d := &deliveries[i]
-		var document *projection.EventDocument
+		var of projection.EventDocuments
 		if documents != nil {
-			document = &documents[i]
+			of = documents[i]
 		}
 		switch {
-		case document != nil && document.Waiting:
-			r.retry(d, 0, "its document is parked, or not rebuilt yet", nil)
-		case document != nil && document.ID == "":
+		case of.Left:
+			r.SettleAs(consume.GiveBack, *d)
+		case of.Waiting:
+			r.retry(d, 0, "a document of it is parked, or not rebuilt yet", nil)
+		case documents != nil && len(of.All) == 0:
 			r.SettleAs(consume.Ack, *d)
 		case duplicate[i]:
 			r.report(result{delivery: d, began: time.Now(), answer: answer{outcome: OutcomeDuplicate}})
 		default:
-			j := &job{delivery: *d, message: c.webhooks.newMessage(c.webhook.Format, &d.Event, document)}
+			j := &job{delivery: *d, message: c.webhooks.newMessage(c.webhook.Format, &d.Event, of.All)}
 			j.delivery.Event.Data, j.delivery.Event.Metadata = nil, nil // the message contains them
 			c.webhooks.held.Add(int64(len(j.message.body)))
 			jobs = append(jobs, j)

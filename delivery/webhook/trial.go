@@ -25,11 +25,11 @@ func (w *Webhooks) Test(ctx context.Context, tenant domain.TenantID, name string
 	}
 	now := time.Now()
 	event := domain.Event{ID: domain.NewEventID(), Stream: "webhook-" + name, Type: testType, Data: data, RecordedAt: now}
-	var document *projection.EventDocument
+	var documents []projection.EventDocument
 	if webhook.Projection != "" {
-		document = &projection.EventDocument{ID: "test"}
+		documents = []projection.EventDocument{{ID: "test"}}
 	}
-	answer := w.sender.send(ctx, webhook.URL, webhook.Timeout, webhook.Secrets, w.newMessage(webhook.Format, &event, document))
+	answer := w.sender.send(ctx, webhook.URL, webhook.Timeout, webhook.Secrets, w.newMessage(webhook.Format, &event, documents))
 	if ctx.Err() != nil {
 		return Attempt{}, context.Cause(ctx)
 	}

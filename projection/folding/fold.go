@@ -19,7 +19,8 @@ import (
 type Fold struct {
 	definition domain.Definition
 	handler    Handler
-	mapper     mapper // the handler if it is a map; otherwise nil
+	mapper     mapper   // the handler if it is a map; otherwise nil
+	targeter   Targeter // the handler if it is one; otherwise nil
 	types      []string
 	asserts    []*expr.Program
 	upcasters  *upcasting.Upcasters // see Through
@@ -60,6 +61,7 @@ func compile(meter *expr.Meter, definition domain.Definition, handlers map[strin
 		f.handler = compileExpressions(meter, definition, &found)
 	}
 	f.mapper, _ = f.handler.(mapper)
+	f.targeter, _ = f.handler.(Targeter)
 	for i, source := range definition.Assert {
 		if !meter.SpendSource(len(source)) {
 			break
@@ -117,7 +119,7 @@ func (f *Fold) AssertDocument(ctx context.Context, document domain.Document) err
 	return nil
 }
 
-// Maps reports whether the fold is a map: each event produces a separate record.
+// Maps reports whether the fold is a map: each event produces separate records.
 func (f *Fold) Maps() bool { return f.mapper != nil }
 
 // Distinct reports whether the fold is a map that gives each event a separate record.
@@ -141,16 +143,43 @@ func (f *Fold) Sees(event *domain.Event) bool {
 		(f.types == nil || slices.Contains(f.types, event.Type))
 }
 
-// Key returns the id of the event's document; ok is false if the event is not for this projection.
-func (f *Fold) Key(event *Event) (id string, ok bool, _ *EventError) {
-	id, ok, err := f.handler.Key(event)
-	if err == nil && ok {
-		err = domain.CheckDocumentID("", id)
-	}
+// Targets appends the documents that the event belongs to, with distinct ids. There are none if the event is not for
+// this projection.
+func (f *Fold) Targets(targets []Target, event *Event) ([]Target, *EventError) {
+	all, err := f.targets(targets, event)
 	if err != nil {
-		return "", false, f.Blame(event, "key", err)
+		return nil, f.Blame(event, "key", err)
 	}
-	return id, ok, nil
+	return all, nil
+}
+
+func (f *Fold) targets(targets []Target, event *Event) ([]Target, error) {
+	if f.targeter == nil {
+		id, ok, err := f.handler.Key(event)
+		if err != nil || !ok {
+			return targets, err
+		}
+		return append(targets, Target{ID: id}), domain.CheckDocumentID("", id)
+	}
+	first := len(targets)
+	targets, err := f.targeter.Targets(targets, event)
+	if err != nil {
+		return nil, err
+	}
+	return targets, checkTargets(targets[first:])
+}
+
+// TargetOf returns the event's target with that document. found is false if the event does not belong to the document.
+func (f *Fold) TargetOf(event *Event, document string) (target Target, found bool, _ *EventError) {
+	targets, fault := f.Targets(nil, event)
+	if fault != nil {
+		return Target{}, false, fault
+	}
+	i := slices.IndexFunc(targets, func(t Target) bool { return t.ID == document })
+	if i < 0 {
+		return Target{}, false, nil
+	}
+	return targets[i], true, nil
 }
 
 // Decode reads a stored document into the handler's form; nil means the document before its first event. event is the
@@ -253,6 +282,7 @@ func (f *Fold) checkDocument(data json.RawMessage) error {
 
 // expressions is the handler built from a definition's expressions.
 type expressions struct {
+	targetsOnly
 	rules[expr.Fold]
 	key     *expr.Key
 	stream  bool // the key is event.stream: no need to evaluate
@@ -274,11 +304,11 @@ func compileExpressions(meter *expr.Meter, d domain.Definition, found *problems)
 	return h
 }
 
-func (h *expressions) Key(event *Event) (string, bool, error) {
+func (h *expressions) Targets(targets []Target, event *Event) ([]Target, error) {
 	if h.stream {
-		return event.Stream, true, nil
+		return append(targets, Target{ID: event.Stream}), nil
 	}
-	return h.key.Eval(event.expression())
+	return h.key.Targets(targets, event.expression())
 }
 
 func (h *expressions) Decode(data json.RawMessage) (Value, error) {

@@ -8,12 +8,12 @@ import (
 	"github.com/manifold-es/manifold/expr"
 )
 
-// A map makes a separate record of each event: no state, no order, nothing to load. Of two events with one key, the
+// A map makes separate records of each event: no state, no order, nothing to load. Of two events with one key, the
 // record of the later one stays. An event that makes no record leaves the existing one.
 
 // mapper is the Handler of a map: record replaces Decode and Fold, which are never called.
 type mapper interface {
-	// record returns what the event makes, in the form that Encode takes; nil if it makes nothing.
+	// record returns what the event makes for its target, in the form that Encode takes; nil if it makes nothing.
 	record(event *Event) (Value, error)
 	// distinct reports whether all events have different keys.
 	distinct() bool
@@ -29,6 +29,7 @@ func (notFolded) Fold(Value, *Event) (Value, error)     { return nil, errNotFold
 
 // mapExpressions is the handler built from the expressions of a definition's map.
 type mapExpressions struct {
+	targetsOnly
 	notFolded
 	rules[expr.Map]
 	key *expr.Key
@@ -45,11 +46,11 @@ func compileMap(meter *expr.Meter, d domain.Definition, found *problems) *mapExp
 	return h
 }
 
-func (h *mapExpressions) Key(event *Event) (string, bool, error) {
+func (h *mapExpressions) Targets(targets []Target, event *Event) ([]Target, error) {
 	if h.id {
-		return event.ID.String(), true, nil
+		return append(targets, Target{ID: event.ID.String()}), nil
 	}
-	return h.key.Eval(event.expression())
+	return h.key.Targets(targets, event.expression())
 }
 
 func (h *mapExpressions) distinct() bool { return h.id }
@@ -76,8 +77,12 @@ type MapRule[T any] struct {
 	Types []string
 	// Key returns the id of the event's record; "" if the event is not for this projection. nil: the event's id.
 	Key func(event domain.Event) (string, error)
+	// Keys replaces Key: it returns the ids of all records of the event, as Rule.Keys does.
+	Keys func(event domain.Event) ([]string, error)
 	// Map returns the event's record; nil if it makes none.
 	Map func(event domain.Event) (*T, error)
+	// MapTo replaces Map: it is also called with the record's id.
+	MapTo func(id string, event domain.Event) (*T, error)
 }
 
 // MapOf returns a handler for a map. A panic in the rule's functions is a fault of the event, like an error.
@@ -93,19 +98,29 @@ func (h typedMap[T]) Types() []string {
 }
 
 func (h typedMap[T]) Key(event *Event) (id string, ok bool, err error) {
-	if h.rule.Key == nil {
+	if h.distinct() {
 		return event.ID.String(), true, nil
 	}
-	defer recoverPanic(&err)
-	id, err = h.rule.Key(*event.Event)
-	return id, id != "", err
+	return keyOf(h.rule.Key, h.rule.Keys, event)
 }
 
-func (h typedMap[T]) distinct() bool { return h.rule.Key == nil }
+func (h typedMap[T]) Targets(targets []Target, event *Event) ([]Target, error) {
+	if h.distinct() {
+		return append(targets, Target{ID: event.ID.String()}), nil
+	}
+	return appendTargets(targets, h.rule.Key, h.rule.Keys, event)
+}
+
+func (h typedMap[T]) distinct() bool { return h.rule.Key == nil && h.rule.Keys == nil }
 
 func (h typedMap[T]) record(event *Event) (_ Value, err error) {
 	defer recoverPanic(&err)
-	record, err := h.rule.Map(*event.Event)
+	var record *T
+	if h.rule.MapTo != nil {
+		record, err = h.rule.MapTo(event.target.ID, *event.Event)
+	} else {
+		record, err = h.rule.Map(*event.Event)
+	}
 	if err != nil || record == nil {
 		return nil, err
 	}

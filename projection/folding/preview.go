@@ -34,10 +34,10 @@ type GivenEvent struct {
 	RecordedAt time.Time // zero: OccurredAt, or now if that is zero too
 }
 
-// PreviewStep is the effect of one event.
+// PreviewStep is the effect of one event on one document.
 type PreviewStep struct {
 	Event      domain.Event    // its data as expressions see it
-	DocumentID string          // empty if the event is not for the projection, or its key cannot be computed
+	DocumentID string          // empty if the event is not for the projection, or its keys cannot be computed
 	Document   json.RawMessage // after the event; nil if Removed, if for no document, or if it was not folded
 	Removed    bool            // there is no document after the event
 	Fault      *EventError     // the event cannot be folded
@@ -46,7 +46,9 @@ type PreviewStep struct {
 
 // Preview is the result of folding events, starting without documents.
 type Preview struct {
-	Steps     []PreviewStep     // one per event, in order; with onError stop, none after the first fault
+	// Steps are the events in order, each with one step per document in the order of its keys, and at least one step.
+	// With onError stop, an event with a fault has that step alone, and none follows.
+	Steps     []PreviewStep
 	Documents []domain.Document // the final documents, by id
 }
 
@@ -120,14 +122,11 @@ func (f *Fold) try(meter *expr.Meter, events []domain.Event, upcasters *upcastin
 		if !meter.SpendBytes(len(events[i].Data) + len(events[i].Metadata)) {
 			break
 		}
-		step := t.step(events[i])
-		t.steps = append(t.steps, step)
-		meter.SpendBytes(2 * len(step.Document)) // it was read and written
-		if t.bytes += len(step.Event.Data) + len(step.Document); t.bytes > MaxPreviewBytes {
-			return Preview{}, domain.Errorf(domain.CodeTooLarge, "source",
-				"at position %d the events and their documents exceed %d bytes; use fewer events", events[i].Position, MaxPreviewBytes)
+		goOn, err := t.foldEvent(events[i])
+		if err != nil {
+			return Preview{}, err
 		}
-		if step.Fault != nil && f.definition.OnError != domain.OnErrorPark {
+		if !goOn {
 			break
 		}
 	}
@@ -158,33 +157,65 @@ type previewDocument struct {
 	parked  bool
 }
 
-func (t *previewRun) step(event domain.Event) PreviewStep {
+// foldEvent folds an event into its documents. goOn is false if the projection would stop before the event.
+func (t *previewRun) foldEvent(event domain.Event) (goOn bool, err error) {
 	step := PreviewStep{Event: event}
 	if !t.fold.Sees(&event) {
-		return step
+		return true, t.add(step)
 	}
-	e := NewEvent(&event, t.meter)
+	parks := t.fold.definition.OnError == domain.OnErrorPark
 	if step.Fault = Upcast(t.meter, t.upcasters, &event); step.Fault != nil {
-		return step
+		return parks, t.add(step)
 	}
 	step.Event = event
-	id, ok, fault := t.fold.Key(&e)
-	if step.Fault = fault; fault != nil || !ok {
-		return step
+	e := NewEvent(&event, t.meter)
+	targets, fault := t.fold.Targets(nil, &e)
+	if step.Fault = fault; fault != nil || len(targets) == 0 {
+		return parks || fault == nil, t.add(step)
 	}
-	step.DocumentID = id
-	document := t.documents[id]
-	if document == nil {
-		document = &previewDocument{}
-		t.documents[id] = document
+	first := len(t.steps)
+	folded := make([]previewDocument, len(targets))
+	for i, target := range targets {
+		folded[i] = t.foldInto(&step, e.Into(target))
+		if step.Fault != nil && !parks {
+			t.steps = append(t.steps[:first], step) // it would take effect on no document
+			return false, nil
+		}
+		if err := t.add(step); err != nil {
+			return false, err
+		}
 	}
+	for i := range targets {
+		t.documents[targets[i].ID] = &folded[i]
+	}
+	return true, nil
+}
+
+// add adds a step.
+func (t *previewRun) add(step PreviewStep) error {
+	t.steps = append(t.steps, step)
+	t.meter.SpendBytes(2 * len(step.Document)) // it was read and written
+	if t.bytes += len(step.Event.Data) + len(step.Document); t.bytes > MaxPreviewBytes {
+		return domain.Errorf(domain.CodeTooLarge, "source",
+			"at position %d the events and their documents exceed %d bytes; use fewer events", step.Event.Position, MaxPreviewBytes)
+	}
+	return nil
+}
+
+// foldInto folds an event into the document that is its target. It describes that in step, and returns the document.
+func (t *previewRun) foldInto(step *PreviewStep, event *Event) previewDocument {
+	var document previewDocument
+	if known := t.documents[event.DocumentID()]; known != nil {
+		document = *known
+	}
+	*step = PreviewStep{Event: step.Event, DocumentID: event.DocumentID()}
 	if step.Parked = document.parked; step.Parked {
-		return step
+		return document
 	}
-	after, fault := t.fold.after(document.data, &e)
+	after, fault := t.fold.after(document.data, event)
 	switch {
 	case fault != nil:
-		fault.DocumentID, fault.Before = id, document.data
+		fault.DocumentID, fault.Before = step.DocumentID, document.data
 		step.Fault, document.parked = fault, true
 	case after == nil && t.fold.Maps():
 		step.Removed = document.data == nil // an event that makes no record leaves the existing one
@@ -193,7 +224,7 @@ func (t *previewRun) step(event domain.Event) PreviewStep {
 		step.Document, step.Removed = after, after == nil
 		document.data, document.version = after, event.Position
 	}
-	return step
+	return document
 }
 
 // after returns the document after an event. Both documents are in stored form; nil means that there is none.

@@ -39,6 +39,7 @@ func (o *opening) Begin(int64)                                        {}
 func (o *opening) Fold(context.Context, []domain.Event) (bool, error) { return false, nil }
 func (o *opening) Load(context.Context) (bool, error)                 { return true, nil }
 func (o *opening) Save(int64) ([]domain.Statement, error)             { return nil, nil }
+func (o *opening) Full() bool                                         { return false }
 func (o *opening) Committed()                                         {}
 func (o *opening) Forget()                                            {}
 
