@@ -114,7 +114,7 @@ func previewStep(step folding.PreviewStep) openapi.PreviewStep {
 	e := step.Event
 	answer := openapi.PreviewStep{
 		Event: e.ID.String(), Position: e.Position, Stream: e.Stream, Type: e.Type, Data: e.Data,
-		DocumentId: step.DocumentID, Document: step.Document, Parked: step.Parked,
+		DocumentId: step.DocumentID, Item: step.Item, Document: step.Document, Parked: step.Parked,
 	}
 	if step.Removed {
 		answer.Document = json.RawMessage("null")

@@ -571,16 +571,16 @@ type Definition struct {
 		Categories []string `json:"categories,omitempty"`
 	} `json:"source,omitempty"`
 
-	// Key An expression: the event's document id, or null for none; `event.stream`.
+	// Key An expression: the event's document id, null for none, or a list of up to 100 ids. An element of the list may also be `{"id": id, "item": value}`. The event is folded into each of these documents by itself; its `key` and `item` are variables of `on` and `map`. Default: `event.stream`.
 	Key string `json:"key,omitempty"`
 
 	// Initial Any JSON object.
 	Initial JSONObject `json:"initial,omitempty"`
 
-	// On Event type, or `*`, to an expression `(doc, event) -> doc`; null removes the document.
+	// On Event type, or `*`, to an expression `(doc, event) -> doc`; null removes the document. `key` is the document's id, and `item` what the definition's key gives for it, or null.
 	On map[string]string `json:"on,omitempty"`
 
-	// Map Instead of `initial` and `on`: event type, or `*`, to an expression `event -> record`; null for none. Each event makes a record by itself; its id is the event's unless `key` says otherwise.
+	// Map Instead of `initial` and `on`: event type, or `*`, to an expression `event -> record`; null for none. Each event makes a record by itself, or one for each element of a `key` that is a list; its id is the event's unless `key` says otherwise.
 	Map map[string]string `json:"map,omitempty"`
 
 	// Handler A handler written in Go that the program registers by this name; instead of key, initial, on and map.
@@ -595,7 +595,7 @@ type Definition struct {
 	// Mode async: folded behind the append. inline: in the append's own transaction, in the log's own database; an event that cannot be folded refuses its append. live: nothing is stored, folded when asked for.
 	Mode string `json:"mode,omitempty"`
 
-	// OnError stop: the projection stands still before an event that it cannot fold, for the tenant whose event it is. park: the event's document is set aside with its events, all others continue.
+	// OnError stop: the projection stands still before an event that it cannot fold, for the tenant whose event it is. park: the document is set aside with its events; all others continue, also those of the same event.
 	OnError string `json:"onError,omitempty"`
 
 	// PublishChanges Each change of a document becomes an event of the category and type `<name>.changed`: its data is `{document, version, data}`, with `data: null` where the document was removed. The name has no hyphen then, and the source names its categories.
@@ -846,7 +846,7 @@ type Fault struct {
 	// Type The event's.
 	Type string `json:"type,omitempty"`
 
-	// DocumentId Whose document it was for; missing where the key could not be worked out.
+	// DocumentId The document that it could not be folded into; missing where the key could not be worked out.
 	DocumentId string `json:"documentId,omitempty"`
 
 	// Where The part of the definition, such as `on.ItemAdded`.
@@ -1285,7 +1285,7 @@ type NewUpcaster struct {
 
 // NewWebhook defines model for NewWebhook.
 type NewWebhook struct {
-	// Source One stream, or categories, or a projection: then an event is sent once its document is stored, with the document. The whole log where none is named.
+	// Source One stream, or categories, or a projection: then an event is sent once its documents are stored, with these. The whole log where none is named.
 	Source *WebhookSource `json:"source,omitempty"`
 	Types  []string       `json:"types,omitempty"`
 
@@ -1432,7 +1432,9 @@ type PreviewSource struct {
 	Events []GivenEvent `json:"events,omitempty"`
 }
 
-// PreviewStep What one event did. With `onError: stop` there is no step behind a fault.
+// PreviewStep The effect of one event on one document. An event with several documents has one step for each, in the order of its keys;
+// an event without a document has one step. With `onError: stop`, an event that cannot be folded into all of its documents
+// has one step, with the fault, and none follows.
 type PreviewStep struct {
 	// Event 36 characters, with hyphens.
 	//
@@ -1449,6 +1451,9 @@ type PreviewStep struct {
 
 	// DocumentId Missing where the event is not for the projection.
 	DocumentId string `json:"documentId,omitempty"`
+
+	// Item What the key gives for the document; missing if it gives none.
+	Item json.RawMessage `json:"item,omitempty"`
 
 	// Document After the event; null where it was removed.
 	Document json.RawMessage `json:"document,omitempty"`
@@ -2551,7 +2556,7 @@ type Violation struct {
 type Webhook struct {
 	Name string `json:"name"`
 
-	// Source One stream, or categories, or a projection: then an event is sent once its document is stored, with the document. The whole log where none is named.
+	// Source One stream, or categories, or a projection: then an event is sent once its documents are stored, with these. The whole log where none is named.
 	Source WebhookSource `json:"source"`
 	Types  []string      `json:"types,omitempty"`
 
@@ -2719,7 +2724,7 @@ type WebhookSecret struct {
 	ExpiresAt *Time `json:"expiresAt,omitempty"`
 }
 
-// WebhookSource One stream, or categories, or a projection: then an event is sent once its document is stored, with the document. The whole log where none is named.
+// WebhookSource One stream, or categories, or a projection: then an event is sent once its documents are stored, with these. The whole log where none is named.
 type WebhookSource struct {
 	// Stream Example: order-1001
 	Stream     string   `json:"stream,omitempty"`

@@ -18,7 +18,7 @@ func projectionPreview(to *connection) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "preview FILE|- --stream STREAM | --last N",
 		Short: "Try a definition on events, and show the effect of each",
-		Long: `Fold the tenant's events with a definition, and show the document after each event. The definition need not belong to a projection,
+		Long: `Fold the tenant's events with a definition, and show each event's documents after it. The definition need not belong to a projection,
 documents start empty, and nothing is stored. The events are the first thousand of a stream, or the last N that the definition
 folds.
 
@@ -70,15 +70,24 @@ func oneSource(changed func(flag string) bool, last int, flags ...string) error 
 	return nil
 }
 
-// printSteps prints the effect of each event. After that, it returns an error if an event could not be folded.
+// printSteps prints the effect of each event on each of its documents. After that, it returns an error if an event could
+// not be folded.
 func printSteps(out *output, steps []client.PreviewStep) error {
 	faults := 0
-	for _, step := range steps {
-		out.printf("%d %s of %s\n", step.Position, step.Type, step.Stream)
+	for i, step := range steps {
+		if i == 0 || steps[i-1].Position != step.Position {
+			out.printf("%d %s of %s\n", step.Position, step.Type, step.Stream)
+		}
+		if step.Item != nil {
+			step.DocumentId += " with " + string(step.Item)
+		}
 		switch {
 		case step.Fault != nil:
 			faults++
-			out.printf("  cannot be folded: %s: %s\n", step.Fault.Where, step.Fault.Message)
+			if step.DocumentId != "" {
+				step.DocumentId += ": "
+			}
+			out.printf("  %scannot be folded: %s: %s\n", step.DocumentId, step.Fault.Where, step.Fault.Message)
 			if step.Fault.Before != nil {
 				out.printf("  before: %s\n", step.Fault.Before)
 			}

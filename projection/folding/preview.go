@@ -38,6 +38,7 @@ type GivenEvent struct {
 type PreviewStep struct {
 	Event      domain.Event    // its data as expressions see it
 	DocumentID string          // empty if the event is not for the projection, or its keys cannot be computed
+	Item       json.RawMessage // what the key gives for the document; nil: nothing
 	Document   json.RawMessage // after the event; nil if Removed, if for no document, or if it was not folded
 	Removed    bool            // there is no document after the event
 	Fault      *EventError     // the event cannot be folded
@@ -177,6 +178,11 @@ func (t *previewRun) foldEvent(event domain.Event) (goOn bool, err error) {
 	folded := make([]previewDocument, len(targets))
 	for i, target := range targets {
 		folded[i] = t.foldInto(&step, e.Into(target))
+		if target.Item != nil {
+			if step.Item, err = expr.AppendJSON(nil, target.Item); err != nil {
+				return false, err
+			}
+		}
 		if step.Fault != nil && !parks {
 			t.steps = append(t.steps[:first], step) // it would take effect on no document
 			return false, nil
@@ -195,7 +201,7 @@ func (t *previewRun) foldEvent(event domain.Event) (goOn bool, err error) {
 func (t *previewRun) add(step PreviewStep) error {
 	t.steps = append(t.steps, step)
 	t.meter.SpendBytes(2 * len(step.Document)) // it was read and written
-	if t.bytes += len(step.Event.Data) + len(step.Document); t.bytes > MaxPreviewBytes {
+	if t.bytes += len(step.Event.Data) + len(step.Item) + len(step.Document); t.bytes > MaxPreviewBytes {
 		return domain.Errorf(domain.CodeTooLarge, "source",
 			"at position %d the events and their documents exceed %d bytes; use fewer events", step.Event.Position, MaxPreviewBytes)
 	}
