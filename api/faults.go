@@ -136,6 +136,7 @@ func faultAnswer(fault domain.Fault) openapi.Fault {
 func skippedAnswer(e domain.SkippedEvent) openapi.SkippedEvent {
 	return openapi.SkippedEvent{
 		Position: e.Position, EventId: e.EventID.String(), Version: e.Version, Lasting: e.Lasting, Message: e.Message, Reason: e.Reason, By: e.By, At: openapi.At(e.At),
+		Documents: e.Documents,
 	}
 }
 

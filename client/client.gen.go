@@ -2086,6 +2086,9 @@ type SkippedEvent struct {
 	// Version Of the definition, when it was skipped.
 	Version int64 `json:"version"`
 
+	// Documents The only documents that skip it; missing where all of the event's documents do.
+	Documents []string `json:"documents,omitempty"`
+
 	// Lasting It holds for later versions too, until it is withdrawn. False: it was recorded by an earlier release, and holds for that version alone.
 	Lasting bool `json:"lasting"`
 
@@ -4344,8 +4347,8 @@ type ClientInterface interface {
 
 	// DiscardParkedDocument Discard a parked document
 	//
-	// Each waiting event is recorded as skipped until that is withdrawn. The document stays as it was and continues with the
-	// next event.
+	// Each waiting event is recorded as skipped until that is withdrawn, only for this document if the event belongs to others,
+	// too. The document stays as it was and continues with the next event.
 	//
 	// Corresponds with DELETE /v1/projections/{name}/parked/{documentId} (the `DiscardParkedDocument` operationId).
 	DiscardParkedDocument(ctx context.Context, name Name, documentId ParkedId, params *DiscardParkedDocumentParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4464,7 +4467,7 @@ type ClientInterface interface {
 	// SkipEventWithBody Skip the event that stopped a projection
 	//
 	// The skip is recorded and applies to every build until it is withdrawn, with this version of the definition and with later
-	// ones. The answer is 409 if the projection has not stopped at this position, unless a rebuild has left the tenant on its
+	// ones, and for all documents of the event. The answer is 409 if the projection has not stopped at this position, unless a rebuild has left the tenant on its
 	// old documents because of it.
 	//
 	// Takes any type of body and a specified content type.
@@ -4475,7 +4478,7 @@ type ClientInterface interface {
 	// SkipEvent Skip the event that stopped a projection
 	//
 	// The skip is recorded and applies to every build until it is withdrawn, with this version of the definition and with later
-	// ones. The answer is 409 if the projection has not stopped at this position, unless a rebuild has left the tenant on its
+	// ones, and for all documents of the event. The answer is 409 if the projection has not stopped at this position, unless a rebuild has left the tenant on its
 	// old documents because of it.
 	//
 	// Takes a body of the `application/json` content type.
@@ -6485,8 +6488,8 @@ func (c *Client) ReplayParkedDocuments(ctx context.Context, name Name, params *R
 
 // DiscardParkedDocument Discard a parked document
 //
-// Each waiting event is recorded as skipped until that is withdrawn. The document stays as it was and continues with the
-// next event.
+// Each waiting event is recorded as skipped until that is withdrawn, only for this document if the event belongs to others,
+// too. The document stays as it was and continues with the next event.
 //
 // Corresponds with DELETE /v1/projections/{name}/parked/{documentId} (the `DiscardParkedDocument` operationId).
 func (c *Client) DiscardParkedDocument(ctx context.Context, name Name, documentId ParkedId, params *DiscardParkedDocumentParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6755,7 +6758,7 @@ func (c *Client) RetryProjection(ctx context.Context, name Name, params *RetryPr
 // SkipEventWithBody Skip the event that stopped a projection
 //
 // The skip is recorded and applies to every build until it is withdrawn, with this version of the definition and with later
-// ones. The answer is 409 if the projection has not stopped at this position, unless a rebuild has left the tenant on its
+// ones, and for all documents of the event. The answer is 409 if the projection has not stopped at this position, unless a rebuild has left the tenant on its
 // old documents because of it.
 //
 // Takes any type of body and a specified content type.
@@ -6776,7 +6779,7 @@ func (c *Client) SkipEventWithBody(ctx context.Context, name Name, params *SkipE
 // SkipEvent Skip the event that stopped a projection
 //
 // The skip is recorded and applies to every build until it is withdrawn, with this version of the definition and with later
-// ones. The answer is 409 if the projection has not stopped at this position, unless a rebuild has left the tenant on its
+// ones, and for all documents of the event. The answer is 409 if the projection has not stopped at this position, unless a rebuild has left the tenant on its
 // old documents because of it.
 //
 // Takes a body of the `application/json` content type.
@@ -17156,8 +17159,8 @@ type ClientWithResponsesInterface interface {
 
 	// DiscardParkedDocumentWithResponse Discard a parked document
 	//
-	// Each waiting event is recorded as skipped until that is withdrawn. The document stays as it was and continues with the
-	// next event.
+	// Each waiting event is recorded as skipped until that is withdrawn, only for this document if the event belongs to others,
+	// too. The document stays as it was and continues with the next event.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -17302,7 +17305,7 @@ type ClientWithResponsesInterface interface {
 	// SkipEventWithBodyWithResponse Skip the event that stopped a projection
 	//
 	// The skip is recorded and applies to every build until it is withdrawn, with this version of the definition and with later
-	// ones. The answer is 409 if the projection has not stopped at this position, unless a rebuild has left the tenant on its
+	// ones, and for all documents of the event. The answer is 409 if the projection has not stopped at this position, unless a rebuild has left the tenant on its
 	// old documents because of it.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -17313,7 +17316,7 @@ type ClientWithResponsesInterface interface {
 	// SkipEventWithResponse Skip the event that stopped a projection
 	//
 	// The skip is recorded and applies to every build until it is withdrawn, with this version of the definition and with later
-	// ones. The answer is 409 if the projection has not stopped at this position, unless a rebuild has left the tenant on its
+	// ones, and for all documents of the event. The answer is 409 if the projection has not stopped at this position, unless a rebuild has left the tenant on its
 	// old documents because of it.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
@@ -27160,8 +27163,8 @@ func (c *ClientWithResponses) ReplayParkedDocumentsWithResponse(ctx context.Cont
 
 // DiscardParkedDocumentWithResponse Discard a parked document
 //
-// Each waiting event is recorded as skipped until that is withdrawn. The document stays as it was and continues with the
-// next event.
+// Each waiting event is recorded as skipped until that is withdrawn, only for this document if the event belongs to others,
+// too. The document stays as it was and continues with the next event.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -27396,7 +27399,7 @@ func (c *ClientWithResponses) RetryProjectionWithResponse(ctx context.Context, n
 // SkipEventWithBodyWithResponse Skip the event that stopped a projection
 //
 // The skip is recorded and applies to every build until it is withdrawn, with this version of the definition and with later
-// ones. The answer is 409 if the projection has not stopped at this position, unless a rebuild has left the tenant on its
+// ones, and for all documents of the event. The answer is 409 if the projection has not stopped at this position, unless a rebuild has left the tenant on its
 // old documents because of it.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -27413,7 +27416,7 @@ func (c *ClientWithResponses) SkipEventWithBodyWithResponse(ctx context.Context,
 // SkipEventWithResponse Skip the event that stopped a projection
 //
 // The skip is recorded and applies to every build until it is withdrawn, with this version of the definition and with later
-// ones. The answer is 409 if the projection has not stopped at this position, unless a rebuild has left the tenant on its
+// ones, and for all documents of the event. The answer is 409 if the projection has not stopped at this position, unless a rebuild has left the tenant on its
 // old documents because of it.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).

@@ -2,6 +2,7 @@ package domain
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -57,8 +58,15 @@ type ParkedEvent struct {
 
 // Exclusions is what a build does not fold for one tenant.
 type Exclusions struct {
-	Skipped []int64          // the positions of the skipped events, ascending
-	Parked  map[string]int64 // by document id: the position from which its events wait
+	Skipped   []int64            // the positions of the events that all of their documents skip, ascending
+	SkippedBy map[int64][]string // by position: the only documents that skip the event
+	Parked    map[string]int64   // by document id: the position from which its events wait
+}
+
+// Skips reports whether a document skips the event at a position. An empty id is that of any document.
+func (e *Exclusions) Skips(position int64, document string) bool {
+	_, found := slices.BinarySearch(e.Skipped, position)
+	return found || slices.Contains(e.SkippedBy[position], document)
 }
 
 // SkippedEvent is an event that somebody told a projection to skip for one tenant. A lasting skip applies to every
@@ -69,9 +77,11 @@ type SkippedEvent struct {
 	Version  int64 // of the definition at the time of the skip
 	Lasting  bool  // false in rows of earlier releases: only builds of that version skip the event
 	Position int64
-	EventID  EventID
-	Message  string // of the fault that it caused
-	Reason   string // as given by the caller
-	By       string
-	At       time.Time
+	// Documents are the ids of the documents that skip the event. There are none if all of its documents do.
+	Documents []string
+	EventID   EventID
+	Message   string // of the fault that it caused
+	Reason    string // as given by the caller
+	By        string
+	At        time.Time
 }

@@ -8,12 +8,23 @@ import (
 )
 
 // Key is a compiled key of a projection: event -> the ids of its documents. It is safe for concurrent use.
-type Key struct{ compiled }
+type Key struct {
+	compiled
+	lists bool
+}
 
 // CompileKey compiles a key. Errors are those of Compile.
 func CompileKey(source string) (*Key, error) {
-	return compileAs[Key](ScopeEvent, source)
+	root, c, err := compile(ScopeEvent, source)
+	if err != nil {
+		return nil, err
+	}
+	_, _, never := c.neverReturns(types.ListKind)
+	return &Key{compiled{c.program(root, source)}, !never}, nil
 }
+
+// Lists reports whether the key may give a list, and so several documents.
+func (k *Key) Lists() bool { return k.lists }
 
 // Eval returns the id that the expression gives: 1 to MaxKeyBytes bytes without U+0000. ok is false if it gave null. A
 // list is an error, see Targets. The error is always an *EvalError.

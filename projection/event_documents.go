@@ -222,7 +222,7 @@ func (c *Catalog) documentsOf(ctx context.Context, driver drivers.Driver, p doma
 // locateDocuments returns the ids of the documents that a folded event belongs to, and whether the event still waits for
 // a parked one. The result is meaningless if the meter ended the evaluation.
 func locateDocuments(meter *expr.Meter, fold *folding.Fold, set *upcasting.Set, event domain.Event, exclusions domain.Exclusions) (found EventDocuments) {
-	if _, skipped := slices.BinarySearch(exclusions.Skipped, event.Position); skipped || event.Gap != nil {
+	if exclusions.Skips(event.Position, "") || event.Gap != nil {
 		return found
 	}
 	var targets []folding.Target
@@ -236,6 +236,9 @@ func locateDocuments(meter *expr.Meter, fold *folding.Fold, set *upcasting.Set, 
 		return found
 	}
 	for _, target := range targets {
+		if exclusions.Skips(event.Position, target.ID) {
+			continue
+		}
 		from, parked := exclusions.Parked[target.ID]
 		document := EventDocument{ID: target.ID, Waiting: parked && event.Position >= from}
 		found.Waiting = found.Waiting || document.Waiting

@@ -119,7 +119,7 @@ func TestRetryAndSkip(t *testing.T) {
 	if err != nil || skipped.By != "test" || skipped.Version != 1 || skipped.Message != `"many" is no number` {
 		t.Fatalf("skipped %+v, %v", skipped, err)
 	}
-	want := addedUp(t, b.log(t, tenant), map[int64]bool{second: true})
+	want := addedUp(t, b.log(t, tenant), map[int64][]string{second: nil})
 	mustEqual(t, documents(t, web.catalog, tenant, "tally", last), want)
 	// Another build by the same version passes it over, too; the first event is not skipped.
 	broken.Store(false)

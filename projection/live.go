@@ -199,7 +199,7 @@ func (l *liveReader) fold(ctx context.Context, tenant domain.TenantID) (*liveFol
 	if err != nil {
 		return nil, err
 	}
-	return &liveFold{reader: l, tenant: tenant, fold: fold, upcasters: set, skipped: exclusions.Skipped}, nil
+	return &liveFold{reader: l, tenant: tenant, fold: fold, upcasters: set, exclusions: exclusions}, nil
 }
 
 // liveAdvice is the advice for a live projection that costs too much.
@@ -212,15 +212,15 @@ func (l *liveReader) tooCostly(format string, args ...any) error {
 
 // liveFold is one fold of a log or a stream in memory.
 type liveFold struct {
-	reader    *liveReader
-	tenant    domain.TenantID
-	fold      *folding.Fold
-	upcasters *upcasting.Set
-	skipped   []int64
-	documents documentMemory
-	events    int // each counted once for each of its documents
-	bytes     int // as recorded
-	upcast    int // bytes after upcasting
+	reader     *liveReader
+	tenant     domain.TenantID
+	fold       *folding.Fold
+	upcasters  *upcasting.Set
+	exclusions domain.Exclusions
+	documents  documentMemory
+	events     int // each counted once for each of its documents
+	bytes      int // as recorded
+	upcast     int // bytes after upcasting
 }
 
 // stream folds the events of one stream.
@@ -287,11 +287,8 @@ func (f *liveFold) foldEvents(ctx context.Context, events []domain.Event) error 
 	case f.bytes > maxLiveBytes:
 		return f.reader.tooCostly("its events come to more than %d MB", maxLiveBytes>>20)
 	}
-	if len(f.skipped) > 0 {
-		events = slices.DeleteFunc(events, func(e domain.Event) bool {
-			_, skipped := slices.BinarySearch(f.skipped, e.Position)
-			return skipped
-		})
+	if len(f.exclusions.Skipped) > 0 {
+		events = slices.DeleteFunc(events, func(e domain.Event) bool { return f.exclusions.Skips(e.Position, "") })
 	}
 	for len(events) > 0 {
 		// Upcasting changes events, and those that are left to the next part must not be upcast twice.
@@ -320,6 +317,13 @@ func (f *liveFold) foldPrepared(ctx context.Context, p *prepared) error {
 		return f.reader.tooCostly("it has more than %d events, each counted once for each of its documents", maxLiveEvents)
 	case f.upcast > readingGrowth*maxLiveBytes:
 		return f.reader.tooCostly("its events come to more than %d MB by their upcasters", readingGrowth*maxLiveBytes>>20)
+	}
+	if len(f.exclusions.SkippedBy) > 0 {
+		for i := range p.keys {
+			if f.exclusions.Skips(p.events[i].Position, p.keys[i]) {
+				p.keys[i] = ""
+			}
+		}
 	}
 	chains, next := chainsOf(f.fold, p.keys)
 	before := make([]cachedDocument, len(chains))

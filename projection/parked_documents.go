@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/expr"
 	"github.com/manifold-es/manifold/projection/folding"
 )
 
@@ -64,22 +65,54 @@ func (c *Catalog) ReplayAllParked(ctx context.Context, tenant domain.TenantID, n
 	}
 }
 
-// DiscardParked gives up the events that wait for a parked document. Each becomes a skipped event, as by Skip, and the
-// document continues with its next event. The error is domain.CodeNotFound if the document is not parked.
+// DiscardParked gives up the events that wait for a parked document. Each becomes a skipped event, as by Skip, but only
+// for this document if it belongs to others, too. The document continues with its next event. The error is
+// domain.CodeNotFound if the document is not parked.
 func (c *Catalog) DiscardParked(ctx context.Context, tenant domain.TenantID, name, document, by string) error {
-	p, err := c.projectionForFaults(ctx, tenant, name)
+	u, err := c.newParkedReplay(ctx, tenant, name)
 	if err != nil {
 		return err
 	}
-	skip := domain.SkippedEvent{ProjectionID: p.ProjectionID, Tenant: tenant, Version: p.Version, Reason: "discarded with the parked document " + folding.Cut(document, folding.MaxShown), By: by}
-	// A replay may have saved the document and then stopped: keep what it has folded.
-	u := &parkedReplay{store: c.config.Store, id: p.ProjectionID, build: p.LiveBuild(), tenant: tenant}
-	if u.driver, err = c.driver(u.build); err != nil {
-		return err
+	skip := domain.SkippedEvent{ProjectionID: u.id, Tenant: tenant, Version: u.version, Reason: "discarded with the parked document " + folding.Cut(document, folding.MaxShown), By: by}
+	var whole []int64
+	if u.fold.Spreads() {
+		skip.Documents = []string{document}
+		if whole, err = u.waitingAlone(ctx, document); err != nil {
+			return err
+		}
 	}
+	// A replay may have saved the document and then stopped: keep what it has folded.
 	was, err := u.load(ctx, document)
 	if err != nil {
 		return err
 	}
-	return c.config.Store.DiscardParked(ctx, skip, p.Build, document, was.version)
+	return c.config.Store.DiscardParked(ctx, skip, u.build.Number, document, was.version, whole)
+}
+
+// waitingAlone returns the positions of the events that wait for a document and belong to no other.
+func (u *parkedReplay) waitingAlone(ctx context.Context, document string) (alone []int64, err error) {
+	meter := expr.MeterOf(ctx)
+	for after := int64(0); ; {
+		events, err := u.store.ParkedEvents(ctx, u.tenant, u.id, u.build.Number, document, after, parkedPage)
+		if err != nil || len(events) == 0 {
+			return alone, err
+		}
+		for i := range events {
+			after = events[i].Position
+			if document == domain.ParkedEventID(events[i].ID) { // it waits by itself, since its keys cannot be computed
+				alone = append(alone, after)
+				continue
+			}
+			if folding.Upcast(meter, u.upcasters, &events[i]) != nil {
+				continue
+			}
+			event := folding.NewEvent(&events[i], meter)
+			if targets, fault := u.fold.Targets(nil, &event); fault == nil && len(targets) == 1 {
+				alone = append(alone, after)
+			}
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
 }

@@ -3,6 +3,7 @@ package projection_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,22 +25,27 @@ type tally struct {
 	Events int64 `json:"events"`
 }
 
-// addingUp adds up by data.k so that the order of events shows, removes a document at Remove after enough events, and
-// while it is broken cannot fold a data.n that is a text: it fails after it has changed the document.
+// addingUp adds up by data.k and data.also so that the order of events shows, removes a document at Remove after enough
+// events, and while it is broken cannot fold a data.n that is a text into the document data.k: it fails after it has
+// changed the document.
 func addingUp(broken *atomic.Bool) folding.Handler {
 	type data struct {
-		K string
-		N any
+		K    string
+		Also []string
+		N    any
 	}
 	read := func(event domain.Event) (d data, err error) {
 		return d, json.Unmarshal(event.Data, &d)
 	}
 	return folding.HandlerOf(folding.Rule[tally]{
-		Key: func(event domain.Event) (string, error) {
+		Keys: func(event domain.Event) ([]string, error) {
 			d, err := read(event)
-			return d.K, err
+			if event.Position%2 == 0 {
+				return append(d.Also, d.K), err
+			}
+			return append([]string{d.K}, d.Also...), err
 		},
-		Fold: func(doc *tally, event domain.Event) (bool, error) {
+		FoldInto: func(doc *tally, id string, event domain.Event) (bool, error) {
 			d, err := read(event)
 			doc.Sum = doc.Sum * 3 % 1000003
 			doc.Events++
@@ -47,7 +53,7 @@ func addingUp(broken *atomic.Bool) folding.Handler {
 			case float64:
 				doc.Sum += int64(n)
 			default:
-				if broken.Load() {
+				if broken.Load() && id == d.K {
 					return false, fmt.Errorf("%q is no number", n)
 				}
 			}
@@ -56,41 +62,45 @@ func addingUp(broken *atomic.Bool) folding.Handler {
 	})
 }
 
-// addedUp returns the documents that addingUp makes of events when it is not broken.
-func addedUp(t rapid.TB, events []domain.Event, skipped map[int64]bool) map[string]domain.Document {
+// addedUp returns the documents that addingUp makes of events when it is not broken. skipped are the documents that skip
+// an event, by its position; none: all of them.
+func addedUp(t rapid.TB, events []domain.Event, skipped map[int64][]string) map[string]domain.Document {
 	t.Helper()
 	all := make(map[string]domain.Document)
 	for _, event := range events {
-		if skipped[event.Position] {
-			continue
-		}
 		var data struct {
-			K string
-			N any
+			K    string
+			Also []string
+			N    any
 		}
 		if err := json.Unmarshal(event.Data, &data); err != nil {
 			t.Fatal(err)
 		}
-		var doc tally
-		if was, ok := all[data.K]; ok {
-			if err := json.Unmarshal(was.Data, &doc); err != nil {
+		for _, id := range append(data.Also, data.K) {
+			if by, ok := skipped[event.Position]; ok && (len(by) == 0 || slices.Contains(by, id)) {
+				continue
+			}
+			var doc tally
+			if was, ok := all[id]; ok {
+				if err := json.Unmarshal(was.Data, &doc); err != nil {
+					t.Fatal(err)
+				}
+			}
+			doc.Sum = doc.Sum * 3 % 1000003
+			doc.Events++
+			if n, ok := data.N.(float64); ok {
+				doc.Sum += int64(n)
+			}
+			if event.Type == "Remove" && doc.Events >= enough {
+				delete(all, id)
+				continue
+			}
+			text, err := json.Marshal(doc)
+			if err != nil {
 				t.Fatal(err)
 			}
+			all[id] = domain.Document{ID: id, Version: event.Position, Data: text}
 		}
-		doc.Sum = doc.Sum * 3 % 1000003
-		doc.Events++
-		if n, ok := data.N.(float64); ok {
-			doc.Sum += int64(n)
-		}
-		if event.Type == "Remove" && doc.Events >= enough {
-			delete(all, data.K)
-			continue
-		}
-		text, err := json.Marshal(doc)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all[data.K] = domain.Document{ID: data.K, Version: event.Position, Data: text}
 	}
 	return all
 }
@@ -177,7 +187,8 @@ func TestParkedDocumentsAreReplayed(t *testing.T) {
 					eventType := rapid.SampledFrom([]string{"Add", "Add", "Add", "Remove"}).Draw(rt, fmt.Sprint("type ", i))
 					k := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, fmt.Sprint("k ", i))
 					n := rapid.SampledFrom([]string{"1", "2", "3", "4", `"many"`}).Draw(rt, fmt.Sprint("n ", i))
-					b.append(t, tenant, "x-1", eventType, fmt.Sprintf(`{"k": %q, "n": %s}`, k, n))
+					also := rapid.SampledFrom([]string{"", "", `"d"`, `"e", "d"`, `"d", "f", "e"`}).Draw(rt, fmt.Sprint("also ", i))
+					b.append(t, tenant, "x-1", eventType, fmt.Sprintf(`{"k": %q, "n": %s, "also": [%s]}`, k, n, also))
 				}
 			case "follow":
 				if rapid.Bool().Draw(rt, "a new worker") {
@@ -250,9 +261,9 @@ func TestParkedDocumentsAreReplayed(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		skipped := make(map[int64]bool)
+		skipped := make(map[int64][]string)
 		for _, event := range events {
-			skipped[event.Position] = true
+			skipped[event.Position] = event.Documents
 		}
 		mustEqual(rt, stored(rt, t, b, p.LiveBuild(), tenant), addedUp(rt, b.log(t, tenant), skipped))
 	})

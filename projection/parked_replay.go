@@ -37,15 +37,16 @@ const (
 // parkedReplay folds the events that wait for parked documents. docs/decisions/0024-parked-documents.md explains why it
 // and the worker that follows the log, in whatever process, do not interfere.
 type parkedReplay struct {
-	store     Store
-	driver    drivers.Driver
-	id        domain.ProjectionID
-	build     domain.Build
-	tenant    domain.TenantID
-	fold      *folding.Fold
-	upcasters *upcasting.Set
-	skipped   []int64
-	locks     chan struct{} // the catalog's parkedLocks
+	store      Store
+	driver     drivers.Driver
+	id         domain.ProjectionID
+	version    int64 // of the definition
+	build      domain.Build
+	tenant     domain.TenantID
+	fold       *folding.Fold
+	upcasters  *upcasting.Set
+	exclusions domain.Exclusions
+	locks      chan struct{} // the catalog's parkedLocks
 }
 
 func (c *Catalog) newParkedReplay(ctx context.Context, tenant domain.TenantID, name string) (*parkedReplay, error) {
@@ -53,7 +54,7 @@ func (c *Catalog) newParkedReplay(ctx context.Context, tenant domain.TenantID, n
 	if err != nil {
 		return nil, err
 	}
-	u := &parkedReplay{store: c.config.Store, id: p.ProjectionID, build: p.LiveBuild(), tenant: tenant, locks: c.parkedLocks}
+	u := &parkedReplay{store: c.config.Store, id: p.ProjectionID, version: p.Version, build: p.LiveBuild(), tenant: tenant, locks: c.parkedLocks}
 	if u.driver, err = c.driver(u.build); err != nil {
 		return nil, err
 	}
@@ -65,7 +66,7 @@ func (c *Catalog) newParkedReplay(ctx context.Context, tenant domain.TenantID, n
 		return nil, err
 	}
 	exclusions, err := c.config.Store.Exclusions(ctx, tenant, p.ProjectionID, p.Build, p.Version)
-	u.skipped = exclusions.Skipped
+	u.exclusions = exclusions
 	return u, err
 }
 
@@ -336,8 +337,7 @@ func (a *replayAttempt) foldWaiting(ctx context.Context, was cachedDocument, che
 			if a.limit > 0 && a.applied == a.limit {
 				return attemptUnderWay, nil
 			}
-			_, skipped := slices.BinarySearch(a.skipped, after)
-			if skipped || after <= was.version || events[i].Gap != nil {
+			if a.exclusions.Skips(after, a.document) || after <= was.version || events[i].Gap != nil {
 				a.done = append(a.done, after)
 				continue
 			}

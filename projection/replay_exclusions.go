@@ -59,7 +59,7 @@ func (r *Replay) excludeEvents(ctx context.Context, p *prepared) error {
 		if len(faults) > 0 && faults[0].Event.Position == event.Position {
 			fault, faults = faults[0], faults[1:]
 		}
-		if _, skipped := slices.BinarySearch(a.Skipped, event.Position); skipped {
+		if a.Skips(event.Position, p.keys[i]) {
 			p.keys[i] = ""
 			continue
 		}

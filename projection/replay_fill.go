@@ -233,17 +233,13 @@ func (f *fill) fillCategory(ctx context.Context, category, after string, upcaste
 
 // foldReading folds a reading in slices, and saves whenever enough is pending.
 func (f *fill) foldReading(ctx context.Context, p *prepared) error {
-	skipped := func(position int64) bool {
-		_, found := slices.BinarySearch(f.exclusions.Skipped, position)
-		return found
-	}
 	for _, fault := range p.faults {
-		if !skipped(fault.Event.Position) {
+		if !f.exclusions.Skips(fault.Event.Position, "") {
 			return errUnfillable
 		}
 	}
 	for i := range p.events {
-		if skipped(p.events[i].Position) {
+		if f.exclusions.Skips(p.events[i].Position, p.keys[i]) {
 			p.keys[i] = ""
 		}
 	}

@@ -2105,6 +2105,9 @@ type SkippedEvent struct {
 	// Version Of the definition, when it was skipped.
 	Version int64 `json:"version"`
 
+	// Documents The only documents that skip it; missing where all of the event's documents do.
+	Documents []string `json:"documents,omitempty"`
+
 	// Lasting It holds for later versions too, until it is withdrawn. False: it was recorded by an earlier release, and holds for that version alone.
 	Lasting bool `json:"lasting"`
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -98,13 +99,17 @@ func projectionSkipped(to *connection) *cobra.Command {
 			return err
 		}
 		return table[client.SkippedEvent]{
-			header: "POSITION\tVERSION\tBY\tREASON\tFAULT",
+			header: "POSITION\tDOCUMENTS\tVERSION\tBY\tREASON\tFAULT",
 			row: func(e client.SkippedEvent) []any {
 				version := fmt.Sprint(e.Version)
 				if e.Lasting {
 					version += "+"
 				}
-				return []any{e.Position, version, e.By, oneLine(e.Reason), oneLine(e.Message)}
+				documents := "all"
+				if len(e.Documents) > 0 {
+					documents = strings.Join(e.Documents, ", ")
+				}
+				return []any{e.Position, documents, version, e.By, oneLine(e.Reason), oneLine(e.Message)}
 			},
 		}.print(c.out, each(answer.Skipped))
 	})

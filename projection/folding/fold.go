@@ -129,6 +129,19 @@ func (f *Fold) Distinct() bool { return f.mapper != nil && f.mapper.distinct() }
 // kept. A Go handler may change it.
 func (f *Fold) Immutable() bool { return f.definition.Handler == "" }
 
+// Spreads reports whether an event may belong to several documents.
+func (f *Fold) Spreads() bool {
+	switch h := f.handler.(type) {
+	case *expressions:
+		return h.key.Lists()
+	case *mapExpressions:
+		return h.key.Lists()
+	case interface{ spreads() bool }:
+		return h.spreads()
+	}
+	return f.targeter != nil
+}
+
 // OwnStream reports whether a document's id is the name of the one stream that it is folded from.
 func (f *Fold) OwnStream() bool {
 	h, ok := f.handler.(*expressions)

@@ -167,6 +167,8 @@ func (h typed[T]) Targets(targets []Target, event *Event) ([]Target, error) {
 	return appendTargets(targets, h.rule.Key, h.rule.Keys, event)
 }
 
+func (h typed[T]) spreads() bool { return h.rule.Keys != nil }
+
 // keyOf is the Handler.Key of a rule.
 func keyOf(key func(domain.Event) (string, error), keys func(domain.Event) ([]string, error), event *Event) (id string, ok bool, err error) {
 	if keys != nil {

@@ -111,6 +111,8 @@ func (h typedMap[T]) Targets(targets []Target, event *Event) ([]Target, error) {
 	return appendTargets(targets, h.rule.Key, h.rule.Keys, event)
 }
 
+func (h typedMap[T]) spreads() bool { return h.rule.Keys != nil }
+
 func (h typedMap[T]) distinct() bool { return h.rule.Key == nil && h.rule.Keys == nil }
 
 func (h typedMap[T]) record(event *Event) (_ Value, err error) {

@@ -24,20 +24,27 @@ func (s *Registry) Exclusions(ctx context.Context, tenant domain.TenantID, id do
 	var exclusions domain.Exclusions
 	err := pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
 		exclusions = domain.Exclusions{Parked: make(map[string]int64)}
-		var document *string
+		var parked *string
 		var position int64
+		var skippedBy []string
 		rows, _ := tx.Query(ctx, `
-			select d.document_id, d.position from parked_documents d
+			select d.document_id, d.position, null::text[] from parked_documents d
 			where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4
 			union all
-			(select null, e.position from skipped_events e
+			(select null, e.position, e.documents from skipped_events e
 			where e.tenant_id = $1 and e.owner = $2 and e.name = $3 and (e.lasting or e.version = $5))`,
 			tenant, id.Owner, id.Name, build, version)
-		_, err := pgx.ForEachRow(rows, []any{&document, &position}, func() error {
-			if document != nil {
-				exclusions.Parked[*document] = position
-			} else {
+		_, err := pgx.ForEachRow(rows, []any{&parked, &position, &skippedBy}, func() error {
+			switch {
+			case parked != nil:
+				exclusions.Parked[*parked] = position
+			case skippedBy == nil:
 				exclusions.Skipped = append(exclusions.Skipped, position)
+			default:
+				if exclusions.SkippedBy == nil {
+					exclusions.SkippedBy = make(map[int64][]string)
+				}
+				exclusions.SkippedBy[position] = append(exclusions.SkippedBy[position], skippedBy...)
 			}
 			return nil
 		})
@@ -291,10 +298,10 @@ func lockParked(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id domai
 }
 
 // DiscardParked gives up the events that wait for a build's parked document. Each becomes a skipped event of the
-// projection, with skip's Version, By and Reason, and the document is released. Events at or before folded are already
-// in the document, through an incomplete replay, and are not skipped. It returns domain.CodeNotFound if the document is
-// not parked.
-func (s *Registry) DiscardParked(ctx context.Context, skip domain.SkippedEvent, build int64, document string, folded int64) error {
+// projection, with skip's Version, Documents, By and Reason, and the document is released. Those at the positions in
+// whole are skipped for all of their documents. Events at or before folded are already in the document, through an
+// incomplete replay, and are not skipped. It returns domain.CodeNotFound if the document is not parked.
+func (s *Registry) DiscardParked(ctx context.Context, skip domain.SkippedEvent, build int64, document string, folded int64, whole []int64) error {
 	return s.retry(ctx, skip.Tenant, skip.ProjectionID, func(tx pgx.Tx) error {
 		parked, _, err := lockParked(ctx, tx, skip.Tenant, skip.ProjectionID, build, document)
 		if err != nil {
@@ -304,17 +311,19 @@ func (s *Registry) DiscardParked(ctx context.Context, skip domain.SkippedEvent, 
 			return domain.Errorf(domain.CodeNotFound, "documentId", "projection %q has no parked document %q", skip.Name, document)
 		}
 		_, err = pg.Exec(ctx, tx, "record discarded events", `
-			insert into skipped_events (tenant_id, owner, name, version, position, event_id, message, reason, by, lasting)
-			select p.tenant_id, p.owner, p.name, @version::bigint, p.position, e.event_id, d.message, @reason::text, @by::text, true
+			insert into skipped_events as s (tenant_id, owner, name, version, position, event_id, message, reason, by, lasting, documents)
+			select p.tenant_id, p.owner, p.name, @version::bigint, p.position, e.event_id, d.message, @reason::text, @by::text, true,
+			  case when p.position = any(@whole::bigint[]) then null else @documents::text[] end
 			from parked_documents d
 			join parked_events p on p.tenant_id = d.tenant_id and p.owner = d.owner and p.name = d.name and p.build = d.build and p.document_id = d.document_id
 			join events e on e.tenant_id = p.tenant_id and e.position = p.position
 			where d.tenant_id = @tenant and d.owner = @owner and d.name = @name and d.build = @build and d.document_id = @document
 			  and p.position > @folded
-			on conflict (tenant_id, owner, name, version, position) do update set lasting = true`,
+			on conflict (tenant_id, owner, name, version, position) do update set lasting = true, documents =
+			  case when s.documents is null or excluded.documents is null then null else s.documents || excluded.documents end`,
 			pgx.NamedArgs{
 				"tenant": skip.Tenant, "owner": skip.Owner, "name": skip.Name, "build": build, "document": document, "folded": folded,
-				"version": skip.Version, "reason": skip.Reason, "by": skip.By,
+				"version": skip.Version, "reason": skip.Reason, "by": skip.By, "documents": skip.Documents, "whole": whole,
 			})
 		if err != nil {
 			return err

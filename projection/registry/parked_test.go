@@ -103,8 +103,8 @@ func TestParkedDocuments(t *testing.T) {
 	}
 	// Discarded: passed over by every version.
 	skip := domain.SkippedEvent{ProjectionID: id, Tenant: tenant, Version: 7, Reason: "old", By: "somebody"}
-	tablestest.Must(t, s.DiscardParked(t.Context(), skip, 1, "b", 0))
-	tablestest.WantCode(t, s.DiscardParked(t.Context(), skip, 1, "b", 0), domain.CodeNotFound)
+	tablestest.Must(t, s.DiscardParked(t.Context(), skip, 1, "b", 0, nil))
+	tablestest.WantCode(t, s.DiscardParked(t.Context(), skip, 1, "b", 0, nil), domain.CodeNotFound)
 	for version, want := range map[int64][]int64{7: {1, 4}, 8: {1, 4}, 0: {1, 4}} {
 		if exclusions, err := s.Exclusions(t.Context(), tenant, id, 1, version); err != nil || len(exclusions.Parked) != 0 || !slices.Equal(exclusions.Skipped, want) {
 			t.Errorf("version %d: the exclusions are %+v, %v", version, exclusions, err)
@@ -114,6 +114,28 @@ func TestParkedDocuments(t *testing.T) {
 	tablestest.Must(t, err)
 	if len(skipped) != 2 || skipped[1].Position != 4 || skipped[1].By != "somebody" || skipped[1].Reason != "old" || skipped[1].EventID.IsZero() || skipped[1].At.IsZero() {
 		t.Errorf("skipped are %+v", skipped)
+	}
+	// Discarded for some of the events' documents alone, until the whole event is skipped.
+	partly := skip
+	for _, document := range []string{"c", "d"} {
+		parked := []domain.ParkedDocument{{ProjectionID: id, Tenant: tenant, Build: 1, ID: document, Position: 6, EventID: domain.NewEventID()}}
+		park(tenant, true, parked, domain.ParkedEvent{DocumentID: document, Position: 6}, domain.ParkedEvent{DocumentID: document, Position: 7})
+		partly.Documents = []string{document}
+		tablestest.Must(t, s.DiscardParked(t.Context(), partly, 1, document, 0, []int64{7}))
+	}
+	for _, want := range []bool{false, true} {
+		exclusions, err := s.Exclusions(t.Context(), tenant, id, 1, 8)
+		tablestest.Must(t, err)
+		if !exclusions.Skips(6, "c") || !exclusions.Skips(6, "d") || exclusions.Skips(6, "e") != want || exclusions.Skips(6, "") != want || !exclusions.Skips(7, "e") {
+			t.Errorf("skipped as a whole %t: the exclusions are %+v", want, exclusions)
+		}
+		partly.Position = 6
+		if _, err := s.PutSkipped(t.Context(), partly); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, position := range []int64{6, 7} {
+		tablestest.Must(t, s.WithdrawSkip(t.Context(), tenant, id, position))
 	}
 	// The other tenant has seen nothing of all this, and goes when the build does.
 	if exclusions, err := s.Exclusions(t.Context(), other, id, 1, 7); err != nil || exclusions.Parked["a"] != 2 || exclusions.Parked["b"] != 4 || len(exclusions.Skipped) != 0 {
@@ -128,7 +150,7 @@ func TestParkedDocuments(t *testing.T) {
 	there := waiting(other, "b")
 	park(other, true, nil, domain.ParkedEvent{DocumentID: "b", Position: there[len(there)-1] + 1})
 	skip.Tenant = other
-	tablestest.Must(t, s.DiscardParked(t.Context(), skip, 1, "b", there[len(there)-1]))
+	tablestest.Must(t, s.DiscardParked(t.Context(), skip, 1, "b", there[len(there)-1], nil))
 	if exclusions, err := s.Exclusions(t.Context(), other, id, 1, 7); err != nil || !slices.Equal(exclusions.Skipped, []int64{there[len(there)-1] + 1}) {
 		t.Errorf("discarded after position %d: %+v, %v", there[len(there)-1], exclusions, err)
 	}

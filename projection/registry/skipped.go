@@ -48,17 +48,17 @@ func putSkipped(ctx context.Context, tx pgx.Tx, skip domain.SkippedEvent) (domai
 	skipped, _, err := pg.SelectOne(ctx, tx, "record a skipped event", scanSkipped, `
 		insert into skipped_events as e (tenant_id, owner, name, version, position, event_id, message, reason, by, lasting)
 		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, true)
-		on conflict (tenant_id, owner, name, version, position) do update set lasting = true
+		on conflict (tenant_id, owner, name, version, position) do update set lasting = true, documents = null
 		returning `+skippedColumns,
 		skip.Tenant, skip.Owner, skip.Name, skip.Version, skip.Position, skip.EventID, skip.Message, skip.Reason, skip.By)
 	return skipped, err
 }
 
-const skippedColumns = "e.tenant_id, e.owner, e.name, e.version, e.lasting, e.position, e.event_id, e.message, e.reason, e.by, e.at"
+const skippedColumns = "e.tenant_id, e.owner, e.name, e.version, e.lasting, e.position, e.documents, e.event_id, e.message, e.reason, e.by, e.at"
 
 func scanSkipped(row pgx.CollectableRow) (domain.SkippedEvent, error) {
 	var e domain.SkippedEvent
-	err := row.Scan(&e.Tenant, &e.Owner, &e.Name, &e.Version, &e.Lasting, &e.Position, &e.EventID, &e.Message, &e.Reason, &e.By, (*pg.Moment)(&e.At))
+	err := row.Scan(&e.Tenant, &e.Owner, &e.Name, &e.Version, &e.Lasting, &e.Position, &e.Documents, &e.EventID, &e.Message, &e.Reason, &e.By, (*pg.Moment)(&e.At))
 	return e, err
 }
 

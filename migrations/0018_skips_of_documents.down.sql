@@ -1,0 +1,1 @@
+alter table manifold.skipped_events drop column documents;
