@@ -68,7 +68,6 @@ type pair struct {
 	retry                     *time.Timer
 	lastTurn                  int64              // when its last turn began, as UnixNano, for a relaxed pair
 	documentBytes, eventBytes int32              // as in Replay
-	eventSpread               int32              // as in Replay
 	exclusions                *domain.Exclusions // as in Replay
 	recordedLosses            map[string]int64   // losses already recorded, by category, while it reads below them
 	backlog                   *backlog           // nil: it is not paced
@@ -215,7 +214,7 @@ func (r *Runner) followLive(f *followed, t *tenant, s surveys) {
 // restart resets everything that refers to an earlier build.
 func (p *pair) restart(build int64) {
 	p.build, p.at, p.faultChecked, p.unchecked, p.failures, p.overtaken = build, position{}, false, false, 0, 0
-	p.documentBytes, p.eventBytes, p.eventSpread, p.exclusions, p.recordedLosses, p.backlog = 0, 0, 0, nil, nil, nil
+	p.documentBytes, p.eventBytes, p.exclusions, p.recordedLosses, p.backlog = 0, 0, nil, nil, nil
 }
 
 // pair returns a pair; a new one is idle.

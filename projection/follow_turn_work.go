@@ -118,8 +118,7 @@ func (t *turn) remember(replay *Replay) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := t.pair
-	p.at, p.exclusions = replay.at, replay.exclusions
-	p.documentBytes, p.eventBytes, p.eventSpread = int32(replay.documentBytes), int32(replay.eventBytes), int32(replay.eventSpread)
+	p.at, p.documentBytes, p.eventBytes, p.exclusions = replay.at, int32(replay.documentBytes), int32(replay.eventBytes), replay.exclusions
 }
 
 // findFold returns the fold of the live build, unless the turn ends before it folds anything.
@@ -158,8 +157,7 @@ func (t *turn) replay(fold *folding.Fold) (*Replay, error) {
 			}
 		},
 		Registry: t.config.Store.Registry, Version: t.build.version,
-		at: p.at, exclusions: p.exclusions,
-		documentBytes: int(p.documentBytes), eventBytes: int(p.eventBytes), eventSpread: int(p.eventSpread),
+		at: p.at, documentBytes: int(p.documentBytes), eventBytes: int(p.eventBytes), exclusions: p.exclusions,
 	}, nil
 }
 

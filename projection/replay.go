@@ -50,7 +50,6 @@ type Replay struct {
 	at            position
 	documentBytes int // recent size of a document; 0: unknown
 	eventBytes    int // recent size of an event; 0: unknown
-	eventSpread   int // recent number of documents of an event, at least 1, if eventBytes is known
 
 	log Log   // of this Run
 	to  int64 // of this Run
@@ -180,12 +179,11 @@ func (r *Replay) run(ctx context.Context, log Log, to int64) (err error) {
 	return nil
 }
 
-// recordEventSize records how large events are, and how many documents they have.
+// recordEventSize records how large events are, with what they grow by.
 func (r *Replay) recordEventSize(p *prepared) {
 	if n := len(p.reading.Events); n > 0 {
-		r.eventBytes = max(1, p.bytes/n, (r.eventBytes+p.bytes/n)/2) // it grows at once and shrinks slowly
-		spread := len(p.events) / countEvents(p.events)
-		r.eventSpread = max(1, spread, (r.eventSpread+spread)/2)
+		size := p.bytes/n + p.grown/countEvents(p.events)
+		r.eventBytes = max(1, size, (r.eventBytes+size)/2) // it grows at once and shrinks slowly
 	}
 }
 

@@ -141,6 +141,9 @@ func (r *Replay) foldSlice(ctx context.Context, s slice) error {
 		fault = earlier(fault, o.fault)
 		bad = bad || o.unwritable != nil
 	}
+	if fault != nil {
+		fault = s.firstFault(fault.Event.Position, outcomes)
+	}
 	if fault != nil && r.parksFaults() && !bad {
 		fault = r.parkFaults(s, chains, next, outcomes)
 	}
@@ -178,6 +181,22 @@ func (r *Replay) foldSlice(ctx context.Context, s slice) error {
 	}
 	if r.at.maxPerSave > 0 {
 		return r.awaitSave()
+	}
+	return nil
+}
+
+// firstFault returns the fault of the event at a position; if several documents have one, that of the first by the
+// event's keys.
+func (s *slice) firstFault(position int64, outcomes []outcome) *folding.EventError {
+	for i := range s.events {
+		if s.events[i].Position != position {
+			continue
+		}
+		for j := range outcomes {
+			if fault := outcomes[j].fault; fault != nil && fault.Event.Position == position && fault.DocumentID == s.keys[i] {
+				return fault
+			}
+		}
 	}
 	return nil
 }

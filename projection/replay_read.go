@@ -49,6 +49,7 @@ type prepared struct {
 	upTo    int64                 // the checkpoint when all events are applied
 	more    bool                  // the reading was cut off: the log continues after it
 	bytes   int                   // of the reading's data and metadata
+	grown   int                   // bytes that the events have grown by
 	faults  []*folding.EventError // of events whose keys cannot be computed, in order
 	fault   *folding.EventError   // the fault before which the reading was cut off
 	began   time.Time             // when the reading began
@@ -105,13 +106,12 @@ func (r *Replay) fetchQuery(ctx context.Context, read read, q domain.LogQuery) *
 const firstEvents = 1000
 
 // eventsPerReading returns how many events of the recent size fit into a batch's bytes. The limit on bytes alone is not
-// enough: a store may read more events than it returns. An event counts once for each of its documents.
+// enough: a store may read more events than it returns.
 func (r *Replay) eventsPerReading(limits Limits) int {
 	if r.eventBytes == 0 {
 		return min(limits.Events, firstEvents)
 	}
-	most := max(1, limits.Events/r.eventSpread)
-	return min(most, max(100, limits.Bytes/r.eventBytes))
+	return min(limits.Events, max(100, limits.Bytes/r.eventBytes))
 }
 
 // wait returns the result of fetch.
@@ -120,8 +120,8 @@ func (f *fetched) wait() (*prepared, error) {
 	return f.prepared, f.err
 }
 
-// prepare applies the same upcasters to all events of a reading, and computes their keys. If upcasting makes the events
-// too large to hold, it leaves the rest to the next reading. Its error is ctx's cause.
+// prepare applies the same upcasters to all events of a reading, and computes their keys. If the events become too large
+// to hold by that, it leaves the rest to the next reading. Its error is ctx's cause.
 func prepare(ctx context.Context, f *folding.Fold, reading domain.Reading, q domain.LogQuery, set *upcasting.Set) (*prepared, error) {
 	meter := expr.MeterOf(ctx)
 	p := &prepared{reading: reading, from: q.From, upTo: reading.Head}
@@ -145,7 +145,7 @@ func prepare(ctx context.Context, f *folding.Fold, reading domain.Reading, q dom
 		p.events[i] = folding.NewEvent(&reading.Events[i], meter)
 	}
 	p.keys = make([]string, len(p.events))
-	growth := growth{meter: meter, set: set, most: readingGrowth * q.MaxBytes, mostDocuments: max(q.Limit, domain.MaxEventDocuments)}
+	growth := growth{meter: meter, set: set, most: readingGrowth * q.MaxBytes}
 	faults := make([][]*folding.EventError, workersFor(ctx, len(p.events)))
 	chunk := (len(p.events) + len(faults) - 1) / len(faults)
 	stopped := make([]int, len(faults)) // how many of the reading's events each worker processed, if it stopped early
@@ -192,6 +192,7 @@ func prepare(ctx context.Context, f *folding.Fold, reading domain.Reading, q dom
 			break
 		}
 	}
+	p.grown = int(growth.bytes.Load())
 	p.spread(slices.Concat(further...))
 	return p, nil
 }
@@ -242,21 +243,17 @@ func beginsEvent(events []folding.Event, i int) bool {
 	return i == 0 || events[i].Event != events[i-1].Event
 }
 
-// growth counts what a reading needs beyond its events as recorded, from several goroutines. However small the reading
-// was, its events may grow by their upcasters, and may belong to many documents.
+// growth counts the memory that a reading takes beyond its events as recorded, from several goroutines. However small
+// the reading was, its events may grow by their upcasters, and may belong to many documents.
 type growth struct {
-	meter         *expr.Meter
-	set           *upcasting.Set
-	most          int // bytes that the reading may grow by
-	mostDocuments int // of its events, each counted for itself
-	bytes         atomic.Int64
-	documents     atomic.Int64
+	meter *expr.Meter
+	set   *upcasting.Set
+	most  int // bytes that the reading may grow by
+	bytes atomic.Int64
 }
 
 // full reports whether the reading has grown to its limit: the remaining events are left to the next one.
-func (g *growth) full() bool {
-	return g.bytes.Load() > int64(g.most) || g.documents.Load() > int64(g.mostDocuments)
-}
+func (g *growth) full() bool { return g.bytes.Load() > int64(g.most) }
 
 // upcast upcasts an event.
 func (g *growth) upcast(event *domain.Event) *folding.EventError {
@@ -273,9 +270,8 @@ func (g *growth) upcast(event *domain.Event) *folding.EventError {
 	return nil
 }
 
-// add counts the targets of an event.
+// add counts the targets of an event, except for a single id.
 func (g *growth) add(targets []folding.Target) {
-	g.documents.Add(int64(len(targets)))
 	if len(targets) == 1 && targets[0].Item == nil {
 		return
 	}
@@ -289,7 +285,7 @@ func (g *growth) add(targets []folding.Target) {
 }
 
 // targetBytes is about what a target costs in memory besides its texts.
-const targetBytes = 200
+const targetBytes = 600
 
 // readingGrowth is how many times its limit a reading may grow by.
 const readingGrowth = 2
