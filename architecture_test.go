@@ -27,6 +27,8 @@ var imports = map[string][]string{
 	"migrations": {},
 	"telemetry":  {},
 	"client":     {},
+	// Spans of the service's work. Packages record them where they do the work, because a span begins before it.
+	"telemetry/tracing": {"domain"},
 
 	"config":                {"domain"},
 	"listen":                {},
@@ -39,10 +41,10 @@ var imports = map[string][]string{
 	"members":               {"domain", "pg"},
 	"cloudevents":           {"domain"},
 	"delivery/consume":      {"domain", "delivery/group", "projection"},
-	"delivery/egress":       {"domain", "cloudevents", "delivery/consume", "delivery/group"},
+	"delivery/egress":       {"domain", "telemetry/tracing", "cloudevents", "delivery/consume", "delivery/group"},
 	"delivery/egress/nats":  {"cloudevents", "delivery/egress"},
 	"delivery/egress/kafka": {"delivery/egress"},
-	"delivery/webhook":      {"domain", "pg", "eventlog", "cloudevents", "delivery/consume", "expr", "projection", "delivery/group", "delivery/selection"},
+	"delivery/webhook":      {"domain", "telemetry/tracing", "pg", "eventlog", "cloudevents", "delivery/consume", "expr", "projection", "delivery/group", "delivery/selection"},
 
 	// For producers, which need nothing from the service.
 	"outbox":          {"domain"},
@@ -57,11 +59,11 @@ var imports = map[string][]string{
 
 	// Manifold's own database, and the owners of its tables.
 	"pg":                  {"domain", "migrations", "fairshare"},
-	"eventlog":            {"domain", "pg"},
+	"eventlog":            {"domain", "telemetry/tracing", "pg"},
 	"tenant":              {"domain", "pg"},
 	"projection/registry": {"domain", "pg", "eventlog"},
 	"tables": {
-		"domain", "pg", "eventlog", "tenant", "auth", "members", "aggregate", "schema", "projection/registry", "delivery/group", "delivery/webhook", "retention", "erasure",
+		"domain", "telemetry/tracing", "pg", "eventlog", "tenant", "auth", "members", "aggregate", "schema", "projection/registry", "delivery/group", "delivery/webhook", "retention", "erasure",
 	},
 
 	"budget":             {"domain", "expr", "fairshare"},
@@ -71,17 +73,17 @@ var imports = map[string][]string{
 	"schema/codegen":     {}, // for clients, which have only the schemas' texts
 	"erasure":            {"domain", "pg", "drivers", "tenant", "projection/registry", "delivery/webhook"},
 	"retention":          {"domain", "pg", "eventlog", "projection/registry", "delivery/group"},
-	"projection":         {"domain", "expr", "expr/filter", "budget", "drivers", "eventlog", "members", "projection/registry", "tenant", "upcasting", "fairshare", "projection/folding"},
+	"projection":         {"domain", "telemetry/tracing", "expr", "expr/filter", "budget", "drivers", "eventlog", "members", "projection/registry", "tenant", "upcasting", "fairshare", "projection/folding"},
 	"rebuild":            {"domain", "drivers", "eventlog", "projection", "projection/folding", "projection/registry", "tenant", "upcasting"},
 	"delivery/selection": {"domain", "expr", "eventlog"},
 	"delivery/tail":      {"domain", "expr", "eventlog", "delivery/selection"},
 	"delivery/group":     {"domain", "pg", "eventlog", "expr", "members", "delivery/selection"},
-	"delivery/reactor":   {"domain", "delivery/consume", "projection", "projection/folding", "delivery/group", "delivery/selection", "eventlog", "projection/registry"},
+	"delivery/reactor":   {"domain", "telemetry/tracing", "delivery/consume", "projection", "projection/folding", "delivery/group", "delivery/selection", "eventlog", "projection/registry"},
 
 	"projection/folding": {"domain", "expr", "budget", "upcasting"},
 
 	"api": {
-		"domain", "auth", "members", "tenant", "aggregate", "eventlog", "retention", "delivery/webhook", "fairshare", "cloudevents", "expr", "expr/filter", "projection",
+		"domain", "telemetry/tracing", "auth", "members", "tenant", "aggregate", "eventlog", "retention", "delivery/webhook", "fairshare", "cloudevents", "expr", "expr/filter", "projection",
 		"projection/folding", "rebuild", "delivery/group", "delivery/tail", "upcasting", "schema",
 		"api/access", "api/gateway", "api/openapi", "api/problem", "api/socket", "api/transfer", "api/wire",
 	},
@@ -98,7 +100,7 @@ var imports = map[string][]string{
 
 	// The composition root.
 	"service": {
-		"domain", "config", "telemetry", "listen", "pg", "eventlog", "tables", "auth", "budget", "upcasting", "aggregate", "schema", "projection", "projection/folding", "rebuild", "members",
+		"domain", "telemetry/tracing", "config", "telemetry", "listen", "pg", "eventlog", "tables", "auth", "budget", "upcasting", "aggregate", "schema", "projection", "projection/folding", "rebuild", "members",
 		"drivers", "drivers/postgres", "drivers/mongo", "drivers/sqlserver", "delivery/group", "delivery/tail", "delivery/consume", "delivery/webhook", "delivery/reactor",
 		"delivery/egress", "delivery/egress/nats", "delivery/egress/kafka", "retention", "erasure", "api", "api/problem",
 	},
@@ -152,8 +154,11 @@ var foreign = map[string][]string{
 	"github.com/twmb/franz-go":                   {"delivery/egress/kafka"},
 	"github.com/Shopify/toxiproxy":               {"drivers/drivertest/proxy"},
 	"github.com/spf13/cobra":                     {"cli", "cmd/manifold", "manifold"},
-	"code.dny.dev/ssrf":                          {"delivery/webhook"},
-	"github.com/pires/go-proxyproto":             {"listen"},
+	// Packages use only the API, through telemetry/tracing where they can.
+	"go.opentelemetry.io/otel/sdk":       {"telemetry"},
+	"go.opentelemetry.io/otel/exporters": {"telemetry"},
+	"code.dny.dev/ssrf":                  {"delivery/webhook"},
+	"github.com/pires/go-proxyproto":     {"listen"},
 }
 
 // goPackage is the part of the output of `go list -json` that these tests read.

@@ -2,6 +2,7 @@ package manifold
 
 import (
 	"github.com/spf13/cobra"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/manifold-es/manifold/aggregate"
 	"github.com/manifold-es/manifold/cli"
@@ -66,6 +67,13 @@ func WithDecider(category, command string, decide aggregate.Decider, options ...
 	return func(p *cli.Program) {
 		p.Deciders = append(p.Deciders, service.Decider{Category: category, Command: command, Decide: decide, Options: options})
 	}
+}
+
+// WithTracerProvider records the service's spans with the program's own provider of OpenTelemetry. Otherwise the
+// environment variables of OpenTelemetry (OTEL_...) say where they are exported to. The program shuts the provider down,
+// after the service has stopped.
+func WithTracerProvider(provider trace.TracerProvider) Option {
+	return func(p *cli.Program) { p.TracerProvider = provider }
 }
 
 // WithCommands adds commands to the program.

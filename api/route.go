@@ -7,15 +7,20 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/manifold-es/manifold/api/access"
 	"github.com/manifold-es/manifold/api/problem"
 	"github.com/manifold-es/manifold/api/transfer"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/fairshare"
+	"github.com/manifold-es/manifold/telemetry/tracing"
 )
 
 // handler answers a request on behalf of a caller.
@@ -81,7 +86,8 @@ func (e *endpoint) answer(c echo.Context) error {
 	body := &transfer.ClientBody{ReadCloser: request.Body}
 	body.Over.Store(request.ContentLength == 0)
 	// A copy: net/http checks its own request's body to decide whether to wait for the rest.
-	request = request.WithContext(request.Context())
+	ctx, span := e.beginSpan(request)
+	request = request.WithContext(ctx)
 	request.Body = body
 	c.SetRequest(request)
 	e.guard(c, func(c echo.Context) error {
@@ -94,6 +100,7 @@ func (e *endpoint) answer(c echo.Context) error {
 		}()
 		return e.admit(c, body)
 	})
+	endSpan(span, c.Response().Status)
 	duration := time.Since(start)
 	if observe := e.config.Observer.Request; observe != nil {
 		observe(c.Request().Method, e.route, c.Response().Status, duration)
@@ -105,6 +112,26 @@ func (e *endpoint) answer(c echo.Context) error {
 	return nil
 }
 
+// beginSpan begins the span of a request to the API, if it is traced. A follower has none: it may stay for days.
+func (e *endpoint) beginSpan(request *http.Request) (context.Context, *tracing.Span) {
+	if e.config.Tracer == nil || e.kind == following || !strings.HasPrefix(e.route, "/v1/") {
+		return request.Context(), nil
+	}
+	return e.config.Tracer.Request(request.Context(), request.Header, e.op.id,
+		attribute.String("http.request.method", request.Method), attribute.String("http.route", e.op.path))
+}
+
+func endSpan(span *tracing.Span, status int) {
+	if span == nil {
+		return
+	}
+	span.Set(attribute.Int("http.response.status_code", status))
+	if status >= http.StatusInternalServerError {
+		span.Fail(strconv.Itoa(status))
+	}
+	span.End(nil)
+}
+
 // admit lets the request of a caller with the right scopes and with room for it pass to the handler.
 func (e *endpoint) admit(c echo.Context, body *transfer.ClientBody) (err error) {
 	request := c.Request()
@@ -114,6 +141,9 @@ func (e *endpoint) admit(c echo.Context, body *transfer.ClientBody) (err error) 
 	caller, err := e.authenticate(request, e.op)
 	if err != nil {
 		return err
+	}
+	if e.config.Tracer != nil && caller.Known() && !caller.Credential.Operator {
+		trace.SpanFromContext(request.Context()).SetAttributes(tracing.Tenant(caller.Tenant))
 	}
 	underWay, err := e.enter(caller)
 	if err != nil {

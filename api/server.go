@@ -36,6 +36,7 @@ import (
 	"github.com/manifold-es/manifold/rebuild"
 	"github.com/manifold-es/manifold/retention"
 	"github.com/manifold-es/manifold/schema"
+	"github.com/manifold-es/manifold/telemetry/tracing"
 	"github.com/manifold-es/manifold/tenant"
 	"github.com/manifold-es/manifold/upcasting"
 )
@@ -73,6 +74,8 @@ type Config struct {
 	Known func(ctx context.Context)
 	// Observer is notified of events, for metrics; its functions are optional.
 	Observer Observer
+	// Tracer records a span of each request; optional.
+	Tracer *tracing.Tracer
 	// Logger receives faults and, at debug level, each request.
 	Logger *slog.Logger
 	// Timeout limits requests that are not streams; 0: 40 s, which exceeds the longest wait that a client can ask for.

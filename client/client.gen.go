@@ -1473,7 +1473,7 @@ type Problem struct {
 	// RequestId Names the request in the service's log.
 	RequestId string `json:"requestId,omitempty"`
 
-	// Traceparent As the request gave it.
+	// Traceparent As the request gave it, or of the request's span if the service records its trace.
 	Traceparent string `json:"traceparent,omitempty"`
 
 	// Violations Of a schema, at most ten.
@@ -2940,7 +2940,8 @@ type SendCommandParams struct {
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 
 	// Traceparent W3C's trace context. It is kept as `traceparent` in the metadata of events whose metadata is an object without one,
-	// or missing. What is no traceparent is passed over.
+	// or missing. If the service records the request's trace, the span of the request replaces the given one, or is kept
+	// if none was given. What is no traceparent is passed over.
 	Traceparent *Traceparent `json:"traceparent,omitempty"`
 }
 
@@ -2950,7 +2951,8 @@ type AppendParams struct {
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 
 	// Traceparent W3C's trace context. It is kept as `traceparent` in the metadata of events whose metadata is an object without one,
-	// or missing. What is no traceparent is passed over.
+	// or missing. If the service records the request's trace, the span of the request replaces the given one, or is kept
+	// if none was given. What is no traceparent is passed over.
 	Traceparent *Traceparent `json:"traceparent,omitempty"`
 }
 
@@ -2991,7 +2993,8 @@ type ReadLatestParams struct {
 // SendCommandsParams defines parameters for SendCommands.
 type SendCommandsParams struct {
 	// Traceparent W3C's trace context. It is kept as `traceparent` in the metadata of events whose metadata is an object without one,
-	// or missing. What is no traceparent is passed over.
+	// or missing. If the service records the request's trace, the span of the request replaces the given one, or is kept
+	// if none was given. What is no traceparent is passed over.
 	Traceparent *Traceparent `json:"traceparent,omitempty"`
 }
 
@@ -3204,7 +3207,8 @@ type PublishParams struct {
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 
 	// Traceparent W3C's trace context. It is kept as `traceparent` in the metadata of events whose metadata is an object without one,
-	// or missing. What is no traceparent is passed over.
+	// or missing. If the service records the request's trace, the span of the request replaces the given one, or is kept
+	// if none was given. What is no traceparent is passed over.
 	Traceparent *Traceparent `json:"traceparent,omitempty"`
 }
 
@@ -3324,7 +3328,8 @@ type AppendToStreamParams struct {
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 
 	// Traceparent W3C's trace context. It is kept as `traceparent` in the metadata of events whose metadata is an object without one,
-	// or missing. What is no traceparent is passed over.
+	// or missing. If the service records the request's trace, the span of the request replaces the given one, or is kept
+	// if none was given. What is no traceparent is passed over.
 	Traceparent *Traceparent `json:"traceparent,omitempty"`
 }
 

@@ -7,9 +7,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/pg"
+	"github.com/manifold-es/manifold/telemetry/tracing"
 )
 
 // Limits of the append path where Config has zeros.
@@ -33,6 +35,7 @@ type request struct {
 	bytes    int64
 	deadline time.Time
 	done     chan struct{} // closed when appended or err is set
+	span     *tracing.Span // nil: not traced
 
 	// The writer's fields, once it has taken the request from its queue.
 	fresh   bool    // every id was generated here and no attempt has an unknown outcome: none can exist already
@@ -77,6 +80,17 @@ func (s *Log) Append(ctx context.Context, tenant domain.TenantID, a domain.Appen
 	if err != nil {
 		return domain.Appended{}, err
 	}
+	if r.span = s.tracer.Within(ctx, "append"); r.span == nil {
+		return s.write(ctx, tenant, r)
+	}
+	r.span.Set(tracing.Tenant(tenant), attribute.Int("manifold.events", r.events))
+	appended, err := s.write(ctx, tenant, r)
+	r.span.End(err)
+	return appended, err
+}
+
+// write hands a request to its tenant's writer, and waits for the outcome.
+func (s *Log) write(ctx context.Context, tenant domain.TenantID, r *request) (domain.Appended, error) {
 	w, err := s.enqueue(tenant, r)
 	if err != nil {
 		return domain.Appended{}, err

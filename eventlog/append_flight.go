@@ -164,6 +164,7 @@ func (a *attempt) remember(b *batch) {
 // land handles the outcome of a batch that was sent; err is the error of its transaction.
 func (a *attempt) land(f *flight, err error) error {
 	b, log := f.batch, a.log
+	a.w.store.traceCommit(f, err)
 	switch {
 	case err != nil && (f.next != nil || !pg.Refused(err)):
 		a.uncertain = true

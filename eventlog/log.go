@@ -13,6 +13,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/pg"
+	"github.com/manifold-es/manifold/telemetry/tracing"
 )
 
 // Config configures a Log. All fields have defaults.
@@ -27,6 +28,8 @@ type Config struct {
 	Inline Inline
 	// Observer receives metrics about the log's work.
 	Observer Observer
+	// Tracer records spans of appends and commits. Nil: none.
+	Tracer *tracing.Tracer
 }
 
 // Observer has callbacks for metrics; each may be nil. They are called concurrently and must return at once.
@@ -43,6 +46,7 @@ type Log struct {
 	db *pg.DB
 
 	observer                    Observer
+	tracer                      *tracing.Tracer // may be nil
 	queueBytes, totalQueueBytes int64
 	appendTimeout               time.Duration
 	writers                     writers
@@ -60,6 +64,7 @@ func New(db *pg.DB, config Config) *Log {
 	s := &Log{
 		db:              db,
 		observer:        config.Observer,
+		tracer:          config.Tracer,
 		inline:          config.Inline,
 		queueBytes:      cmp.Or(config.QueueBytes, defaultQueueBytes),
 		totalQueueBytes: cmp.Or(config.TotalQueueBytes, defaultTotalQueueBytes),

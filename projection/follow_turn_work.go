@@ -7,8 +7,12 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection/folding"
+	"github.com/manifold-es/manifold/telemetry/tracing"
 )
 
 // work folds until the turn ends, or returns an error.
@@ -84,6 +88,7 @@ func (t *turn) foldBatches(ctx context.Context, replay *Replay) (turnEnd, error)
 			err = replay.awaitSave() // nothing runs during a pause
 		}
 		t.reportBatch(batch, time.Since(arrived))
+		t.traceBatch(batch, arrived, err)
 		if err == nil && !p.faultChecked {
 			p.faultChecked, err = t.clearOldFault(ctx, replay.at.seen)
 		}
@@ -282,6 +287,34 @@ func (t *turn) reportBatch(batch *prepared, took time.Duration) {
 		Projection: p.followed.id, Tenant: p.tenant.id, Events: t.events, Documents: t.documents, Took: took,
 		Lag: max(0, time.Since(batch.events[len(batch.events)-1].RecordedAt)),
 	})
+}
+
+// traceBatch records the folding of a batch that arrived at the given time, with the outcome err. The span belongs to the
+// first traced event, and links to the traces of the others.
+func (t *turn) traceBatch(batch *prepared, arrived time.Time, err error) {
+	if t.config.Tracer == nil {
+		return
+	}
+	var of []trace.SpanContext
+	for i := range batch.events {
+		if batch.keys[i] == "" {
+			continue
+		}
+		if c := tracing.Of(batch.events[i].Metadata); c.IsSampled() {
+			of = append(of, c)
+		}
+		if len(of) > 2*tracing.MaxLinks {
+			break // enough, even if several are from one request
+		}
+	}
+	p := t.pair
+	span := t.config.Tracer.Record(of, arrived, "fold", tracing.Tenant(p.tenant.id), attribute.String("manifold.projection", p.followed.id.Name),
+		attribute.Int64("manifold.build", p.build), attribute.Int("manifold.events", len(batch.events)))
+	if _, faulted := errors.AsType[*folding.EventError](err); faulted {
+		span.Fail("fault")
+		err = nil
+	}
+	span.End(err)
 }
 
 // putFault stores and logs the event at which the projection has stopped.

@@ -12,6 +12,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/projection/folding"
+	"github.com/manifold-es/manifold/telemetry/tracing"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
@@ -29,6 +30,7 @@ type RunnerConfig struct {
 	Poll     time.Duration              // interval of reading all heads, as a fallback for Wake; 0: 5 s
 	CatchUp  Limits                     // zero: CatchUpLimits
 	Observer Observer
+	Tracer   *tracing.Tracer // records a span of each batch with traced events; nil: none
 	Log      *slog.Logger
 
 	// Pacing makes pairs that are far behind pause for appends. nil: they do not.

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"maps"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/manifold-es/manifold/aggregate"
 	"github.com/manifold-es/manifold/config"
 	"github.com/manifold-es/manifold/delivery/reactor"
@@ -22,6 +24,9 @@ type Extensions struct {
 	Projections []Projection
 	Reactors    []reactor.Reactor
 	Deciders    []Decider
+	// TracerProvider records the spans of traces. If it is nil, OpenTelemetry's environment variables say where they are
+	// exported to.
+	TracerProvider trace.TracerProvider
 }
 
 // Decider decides a command of a category in Go.

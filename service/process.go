@@ -34,6 +34,7 @@ import (
 	"github.com/manifold-es/manifold/schema"
 	"github.com/manifold-es/manifold/tables"
 	"github.com/manifold-es/manifold/telemetry"
+	"github.com/manifold-es/manifold/telemetry/tracing"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
@@ -43,6 +44,8 @@ type Process struct {
 	config  config.Config
 	log     *slog.Logger
 	metrics *telemetry.Metrics
+	traces  *telemetry.Traces // nil: the process exports none
+	tracer  *tracing.Tracer   // nil: it records none
 
 	store       *tables.Tables
 	databases   map[string]*database      // of documents, by their names in definitions
@@ -111,6 +114,7 @@ func Start(ctx context.Context, c config.Config, log *slog.Logger, extensions Ex
 	background, endBackground := context.WithCancel(context.Background())
 	p.endBackground = endBackground
 	p.overdue, p.endOverdue = context.WithCancel(context.Background())
+	p.openTraces(extensions)
 	err := p.checkSettings(extensions)
 	if err == nil {
 		err = p.listen(background)
@@ -127,6 +131,7 @@ func Start(ctx context.Context, c config.Config, log *slog.Logger, extensions Ex
 		defer cancel()
 		p.background.wait(ending)
 		p.close()
+		p.closeTraces(ending)
 		p.outages.End()
 		return nil, err
 	}

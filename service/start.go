@@ -158,7 +158,7 @@ func (p *Process) connect(ctx context.Context, e Extensions) error {
 		return err
 	}
 	c.Member = p.id
-	c.Observer = eventlog.Observer{Appended: p.metrics.Appended}
+	c.Observer, c.Tracer = eventlog.Observer{Appended: p.metrics.Appended}, p.tracer
 	c.Connected = p.loginConnected
 	c.Inline = inlineFolds{&p.inline}
 	p.store, err = tables.Open(ctx, c)

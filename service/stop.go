@@ -78,6 +78,7 @@ func (p *Process) stop(ctx context.Context) error {
 		p.close()
 	})
 	closing.wait(last)
+	p.closeTraces(last)
 	left = append(left, closing.names()...)
 	p.outages.End()
 	took := time.Since(begin).Round(time.Millisecond)

@@ -35,7 +35,7 @@ func (p *Process) wireWebhooks() error {
 	}
 	p.webhooks = webhook.New(webhook.Config{
 		Store: p.store.WebhookTables, Events: p.store.Log, Groups: p.groups, Projections: p.catalog, Owns: p.members.Owns, Allow: allowed, AllowHTTP: p.config.Webhooks.AllowHTTP,
-		Version: Version(), Log: p.log, DataSchema: schema.VersionURI(p.config.PublicURL),
+		Version: Version(), Log: p.log, Tracer: p.tracer, DataSchema: schema.VersionURI(p.config.PublicURL),
 		Observer: webhook.Observer{
 			Attempted: func(outcome webhook.Outcome, took time.Duration) {
 				p.metrics.WebhookAttempted(string(outcome), took)
@@ -53,7 +53,7 @@ func (p *Process) wireWebhooks() error {
 // published as events.
 func (p *Process) wireReactors(e Extensions) (err error) {
 	p.reactors, err = reactor.New(reactor.Config{
-		Births: p.store.GroupTables, Groups: p.groups, Projections: p.catalog, Reactors: e.Reactors, Called: p.metrics.ReactorCalled, Log: p.log,
+		Births: p.store.GroupTables, Groups: p.groups, Projections: p.catalog, Reactors: e.Reactors, Called: p.metrics.ReactorCalled, Log: p.log, Tracer: p.tracer,
 	})
 	if err != nil {
 		return err

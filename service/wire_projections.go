@@ -43,7 +43,7 @@ func (p *Process) wireProjections(e Extensions) error {
 		Owns: p.members.Owns, Ceiling: p.config.Limits.ProjectionCeiling,
 		Store: store, Drivers: p.drivers, Handlers: handlers, Progress: progress, Outages: p.outage,
 		Workers: p.config.Limits.ProjectionWorkers, Upcasters: p.upcasters, Inline: p.inline, Log: p.log,
-		Pacing: pacing,
+		Pacing: pacing, Tracer: p.tracer,
 		Observer: projection.Observer{
 			Turn: func(id domain.ProjectionID) { p.metrics.Turned(id.Name, id.Shared()) },
 			Batch: func(b projection.BatchInfo) {

@@ -20,6 +20,7 @@ import (
 	"github.com/manifold-es/manifold/projection/registry"
 	"github.com/manifold-es/manifold/retention"
 	"github.com/manifold-es/manifold/schema"
+	"github.com/manifold-es/manifold/telemetry/tracing"
 	"github.com/manifold-es/manifold/tenant"
 )
 
@@ -38,6 +39,7 @@ type Config struct {
 	AppendTimeout               time.Duration // see eventlog.Config
 	Inline                      eventlog.Inline
 	Observer                    eventlog.Observer
+	Tracer                      *tracing.Tracer // see eventlog.Config
 }
 
 // The owners' types, under names by which Tables can embed them.
@@ -80,7 +82,7 @@ func Open(ctx context.Context, c Config) (*Tables, error) {
 	}
 	t := &Tables{DB: db, TenantTables: tenant.New(db), AggregateTables: aggregate.NewPostgres(db), SchemaTables: schema.NewPostgres(db), KeyTables: auth.NewPostgres(db), MemberTables: members.NewPostgres(db)}
 	t.Log = eventlog.New(db, eventlog.Config{
-		QueueBytes: c.QueueBytes, TotalQueueBytes: c.TotalQueueBytes, AppendTimeout: c.AppendTimeout, Inline: c.Inline, Observer: c.Observer,
+		QueueBytes: c.QueueBytes, TotalQueueBytes: c.TotalQueueBytes, AppendTimeout: c.AppendTimeout, Inline: c.Inline, Observer: c.Observer, Tracer: c.Tracer,
 	})
 	t.Registry = registry.New(db, t.Log)
 	t.GroupTables = group.NewPostgres(db)

@@ -1,5 +1,5 @@
-// Package telemetry contains a process's observability: Prometheus metrics (Metrics) and structured logs (NewLogger,
-// Outages).
+// Package telemetry contains a process's observability: Prometheus metrics (Metrics), structured logs (NewLogger,
+// Outages) and the export of traces (Traces). Package tracing records their spans.
 //
 // The methods of Metrics fit the hooks that other packages declare, so neither side imports the other. The name of a
 // shared projection is a label. Tenants and the names of their private projections are never labels: all private

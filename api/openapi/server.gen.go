@@ -1492,7 +1492,7 @@ type Problem struct {
 	// RequestId Names the request in the service's log.
 	RequestId string `json:"requestId,omitempty"`
 
-	// Traceparent As the request gave it.
+	// Traceparent As the request gave it, or of the request's span if the service records its trace.
 	Traceparent string `json:"traceparent,omitempty"`
 
 	// Violations Of a schema, at most ten.

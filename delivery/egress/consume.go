@@ -7,10 +7,14 @@ import (
 	"reflect"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/manifold-es/manifold/cloudevents"
 	"github.com/manifold-es/manifold/delivery/consume"
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/telemetry/tracing"
 )
 
 // consume publishes a tenant's events until nothing is due.
@@ -284,9 +288,10 @@ func (h *holder) publish(ctx context.Context, deliveries []domain.Delivery) erro
 // the broker will never accept become dead letters.
 func (h *holder) send(ctx context.Context, pending []domain.Delivery) (acked, rest []domain.Delivery, failure error) {
 	for {
-		messages := make([]Message, len(pending))
+		messages, spans := make([]Message, len(pending)), make([]*tracing.Span, len(pending))
 		for i := range pending {
 			messages[i] = h.e.message(&h.encoder, h.tenant, &pending[i].Event)
+			spans[i] = h.beginSpan(ctx, &pending[i], &messages[i])
 		}
 		h.published = true
 		limited, cancel := context.WithTimeout(ctx, publishTimeout)
@@ -295,6 +300,7 @@ func (h *holder) send(ctx context.Context, pending []domain.Delivery) (acked, re
 		refused := false
 		rest, failure = nil, nil
 		for i, err := range errs {
+			endSpan(spans[i], err)
 			if errors.Is(err, ErrRefused) {
 				if err = h.refuse(ctx, pending[i], err); err == nil {
 					refused = true
@@ -315,6 +321,27 @@ func (h *holder) send(ctx context.Context, pending []domain.Delivery) (acked, re
 		}
 		pending = rest // publish what was held back by the refused message
 	}
+}
+
+// beginSpan begins the span of a message, and gives the message its traceparent.
+func (h *holder) beginSpan(ctx context.Context, d *domain.Delivery, m *Message) *tracing.Span {
+	ctx, span := h.e.config.Tracer.Continue(ctx, tracing.Of(d.Event.Metadata), trace.SpanKindProducer, "publish")
+	m.Traceparent = tracing.Traceparent(ctx)
+	if span != nil {
+		span.Set(tracing.Tenant(h.tenant), attribute.String("manifold.egress", h.e.config.Name), attribute.Int("manifold.attempt", d.Attempt-d.Base))
+	}
+	return span
+}
+
+// endSpan ends the span of a message with its error.
+func endSpan(span *tracing.Span, err error) {
+	for kind, is := range map[string]error{"refused": ErrRefused, "unreachable": ErrUnreachable, "held-back": ErrHeldBack} {
+		if span != nil && errors.Is(err, is) {
+			span.Fail(kind)
+			err = nil
+		}
+	}
+	span.End(err)
 }
 
 // settle acknowledges the events that the broker has.

@@ -12,6 +12,7 @@ import (
 	"github.com/manifold-es/manifold/delivery/consume"
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/telemetry/tracing"
 )
 
 // Config configures an Egress. Name, Topic, Alphabet, Groups and Births are required, and so is Broker unless Remove is
@@ -42,6 +43,7 @@ type Config struct {
 	Died     func(label string) bool
 	Log      *slog.Logger
 	Observer Observer
+	Tracer   *tracing.Tracer // records a span of each message; nil: none
 
 	Bytes int           // of events of all tenants being published at the same time; 0: DefaultBytes
 	Batch int           // maximum number of events published together; 0: DefaultBatch

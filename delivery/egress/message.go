@@ -16,6 +16,8 @@ type Message struct {
 	// ContentType is the media type of Data. It is empty if there is no data.
 	ContentType string
 	Attributes  []Attribute
+	// Traceparent is W3C's trace context of the publishing. It is empty if the event's trace is unknown.
+	Traceparent string
 	Data        []byte // must not be changed
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/telemetry/tracing"
 )
 
 // Config configures Reactors. Births, Groups and Projections are required.
@@ -19,7 +20,8 @@ type Config struct {
 	Groups      *group.Groups
 	Projections *projection.Catalog
 	Reactors    []Reactor
-	Log         *slog.Logger // nil: none
+	Log         *slog.Logger    // nil: none
+	Tracer      *tracing.Tracer // records a span of each call; nil: none
 	// Called is called after each call of a reactor, whether it failed or not. It must return at once. Nil means that
 	// nothing is called.
 	Called func(reactor string, failed bool, took time.Duration)

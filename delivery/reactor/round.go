@@ -5,9 +5,13 @@ import (
 	"fmt"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/manifold-es/manifold/delivery/consume"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/telemetry/tracing"
 )
 
 // round calls a reactor for one tenant's events until nothing is due.
@@ -80,7 +84,12 @@ func (r *round) call(ctx context.Context, d domain.Delivery, event Event) consum
 	// Do not run longer than the lease, because another call for the event may begin then.
 	calling, cancel := context.WithDeadline(ctx, consume.Sooner(began.Add(r.of.timeout()), d.Expires))
 	defer cancel()
+	calling, span := r.reactors.config.Tracer.Continue(calling, tracing.Of(event.Metadata), trace.SpanKindConsumer, "reactor")
 	err := safely(func() error { return r.of.Handler(calling, r.Tenant, event) })
+	if span != nil {
+		span.Set(tracing.Tenant(r.Tenant), attribute.String("manifold.reactor", r.of.Name), attribute.Int("manifold.attempt", event.Attempt))
+		span.End(err)
+	}
 	if err != nil && ctx.Err() != nil {
 		return consume.Outcome{Delivery: d, Answer: consume.GiveBack} // not the event's fault
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/projection/folding"
+	"github.com/manifold-es/manifold/telemetry/tracing"
 )
 
 // Bounds of publishing changes.
@@ -304,7 +305,7 @@ func (w *writer) append(ctx context.Context, chunk []*touched, emptyStreams map[
 			bytes = len(data)
 		}
 		request.Streams = append(request.Streams, domain.StreamAppend{Stream: t.stream, Expected: expected, Events: []domain.NewEvent{{
-			ID: domain.NewEventID(), Type: category, Data: data, Metadata: json.RawMessage(`{"caused_by":"` + t.by.ID.String() + `"}`),
+			ID: domain.NewEventID(), Type: category, Data: data, Metadata: json.RawMessage(`{"caused_by":"` + t.by.ID.String() + `"` + tracing.Metadata(t.by.Metadata) + `}`),
 		}}})
 	}
 	return flush()

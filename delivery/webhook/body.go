@@ -7,6 +7,7 @@ import (
 	"github.com/manifold-es/manifold/cloudevents"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/telemetry/tracing"
 )
 
 // standardType is the media type of the standard format.
@@ -21,7 +22,7 @@ const (
 // newMessage encodes an event in a format. documents are those that the event belongs to if the webhook's source is a
 // projection, and otherwise nil.
 func (w *Webhooks) newMessage(format Format, event *domain.Event, documents []projection.EventDocument) message {
-	m := message{id: event.ID.String(), contentType: standardType}
+	m := message{id: event.ID.String(), contentType: standardType, trace: tracing.Of(event.Metadata)}
 	if format == FormatCloudEvents {
 		m.contentType = cloudevents.StructuredType
 		encoder := cloudevents.Encoder{DataSchema: w.config.DataSchema}

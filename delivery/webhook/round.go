@@ -2,13 +2,18 @@ package webhook
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/manifold-es/manifold/delivery/consume"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/telemetry/tracing"
 )
 
 // Timing of a round.
@@ -162,7 +167,9 @@ func (r *round) send(s slot, j *job) {
 	if event := &j.delivery.Event; c.replay == nil && res.tries() == 1 && w.config.Observer.Delayed != nil {
 		w.config.Observer.Delayed(max(0, res.began.Sub(event.RecordedAt)-c.webhook.Delay))
 	}
-	res.answer = w.sender.send(r.sending, c.webhook.URL, c.webhook.Timeout, c.webhook.Secrets, j.message)
+	ctx, span := w.config.Tracer.Continue(r.sending, j.message.trace, trace.SpanKindClient, "webhook")
+	res.answer = w.sender.send(ctx, c.webhook.URL, c.webhook.Timeout, c.webhook.Secrets, j.message)
+	c.endSpan(span, &res)
 	w.held.Add(-int64(len(j.message.body)))
 	if r.sending.Err() != nil && res.answer.status == 0 {
 		r.SettleAs(consume.GiveBack, j.delivery) // the consumer had to return
@@ -182,6 +189,22 @@ func (r *round) send(s slot, j *job) {
 	default:
 		s.failed(time.Now(), res.answer.retryAfter)
 	}
+}
+
+// endSpan ends the span of a request.
+func (c *consumer) endSpan(span *tracing.Span, res *result) {
+	if span == nil {
+		return
+	}
+	span.Set(tracing.Tenant(c.tenant), attribute.String("manifold.webhook", c.webhook.Name), attribute.Int("manifold.attempt", res.tries()),
+		attribute.String("http.request.method", http.MethodPost), attribute.Bool("manifold.replay", c.replay != nil))
+	if res.answer.status != 0 {
+		span.Set(attribute.Int("http.response.status_code", res.answer.status))
+	}
+	if res.answer.outcome != OutcomeOK {
+		span.Fail(string(res.answer.outcome))
+	}
+	span.End(nil)
 }
 
 // stopReceiving ends the round when its requests are done.

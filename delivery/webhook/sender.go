@@ -16,7 +16,10 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/telemetry/tracing"
 )
 
 // Limits of a request and its response.
@@ -73,6 +76,7 @@ type message struct {
 	id          string // the same for every attempt
 	contentType string
 	body        []byte
+	trace       trace.SpanContext // of the event; invalid: none
 }
 
 // answer is the outcome of a request.
@@ -119,6 +123,9 @@ func (s *sender) request(ctx context.Context, cancel context.CancelFunc, url str
 	now := time.Now()
 	r.Header.Set("Content-Type", m.contentType)
 	r.Header.Set("User-Agent", s.agent)
+	if traceparent := tracing.Traceparent(ctx); traceparent != "" {
+		r.Header.Set("Traceparent", traceparent)
+	}
 	r.Header.Set("Webhook-Id", m.id)
 	r.Header.Set("Webhook-Timestamp", strconv.FormatInt(now.Unix(), 10))
 	r.Header.Set("Webhook-Signature", sign(secrets, m.id, now, m.body))

@@ -15,6 +15,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/telemetry/tracing"
 )
 
 // Config configures Webhooks. Store, Events, Groups and Projections are required.
@@ -32,6 +33,7 @@ type Config struct {
 	DataSchema func(event *domain.Event) string
 	Log        *slog.Logger // nil: none
 	Observer   Observer
+	Tracer     *tracing.Tracer // records a span of each request; nil: none
 }
 
 // DefaultBytes is the default of Config.Bytes.

@@ -56,6 +56,9 @@ const (
 // HeaderID is the header with a message's id.
 const HeaderID = "manifold_message_id"
 
+// headerTraceparent is the header with the trace context, as instrumented clients read it.
+const headerTraceparent = "traceparent"
+
 // Alphabet describes the characters allowed in names of topics.
 var Alphabet = egress.Alphabet{
 	Allowed: func(c byte) bool {
@@ -234,12 +237,15 @@ func (b *Broker) classify(ctx context.Context, m *egress.Message, err error, unr
 
 // record converts a message to a Kafka record.
 func record(m *egress.Message) *kgo.Record {
-	r := &kgo.Record{Topic: m.Topic, Key: []byte(m.Key), Value: m.Data, Headers: make([]kgo.RecordHeader, 0, len(m.Attributes)+2)}
+	r := &kgo.Record{Topic: m.Topic, Key: []byte(m.Key), Value: m.Data, Headers: make([]kgo.RecordHeader, 0, len(m.Attributes)+3)}
 	for _, attribute := range m.Attributes {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: "ce_" + attribute.Name, Value: []byte(attribute.Value)})
 	}
 	if m.ContentType != "" {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: "content-type", Value: []byte(m.ContentType)})
+	}
+	if m.Traceparent != "" {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headerTraceparent, Value: []byte(m.Traceparent)})
 	}
 	r.Headers = append(r.Headers, kgo.RecordHeader{Key: HeaderID, Value: []byte(m.ID)})
 	return r
@@ -247,7 +253,7 @@ func record(m *egress.Message) *kgo.Record {
 
 // size returns the maximum size of a message as a record.
 func size(m *egress.Message) int {
-	n := recordBytes + len(m.Key) + len(m.Data) + len(m.ID)
+	n := recordBytes + len(m.Key) + len(m.Data) + len(m.ID) + 16 + len(headerTraceparent) + len(m.Traceparent)
 	for _, attribute := range m.Attributes {
 		n += 16 + len(attribute.Name) + len(attribute.Value)
 	}

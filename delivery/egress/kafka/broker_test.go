@@ -24,10 +24,12 @@ func TestKills(t *testing.T) {
 	egresstest.TestKills(t, newServer(t))
 }
 
+const someTraceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
 // message returns a message with a key and with its number as id.
 func message(n int, key, data string) egress.Message {
 	return egress.Message{
-		ID: fmt.Sprint("m", n), Topic: "order", Key: key, ContentType: "application/json",
+		ID: fmt.Sprint("m", n), Topic: "order", Key: key, ContentType: "application/json", Traceparent: someTraceparent,
 		Attributes: []egress.Attribute{{Name: "id", Value: fmt.Sprint(n)}, {Name: "subject", Value: "a b\"ü%"}}, Data: []byte(data),
 	}
 }
@@ -44,7 +46,7 @@ func TestRecordsAreCloudEvents(t *testing.T) {
 	if string(r.Key) != "k" || string(r.Value) != `{"n": 1}` {
 		t.Errorf("the record is %s: %s", r.Key, r.Value)
 	}
-	for name, want := range map[string]string{kafka.HeaderID: "m1", "ce_id": "1", "ce_subject": "a b\"ü%", "content-type": "application/json"} {
+	for name, want := range map[string]string{kafka.HeaderID: "m1", "ce_id": "1", "ce_subject": "a b\"ü%", "content-type": "application/json", "traceparent": someTraceparent} {
 		if i := slices.IndexFunc(r.Headers, func(h kgo.RecordHeader) bool { return h.Key == name }); i < 0 || string(r.Headers[i].Value) != want {
 			t.Errorf("of the headers %+v, %s should be %q", r.Headers, name, want)
 		}

@@ -236,6 +236,9 @@ func message(m *egress.Message) *nats.Msg {
 	if m.ContentType != "" {
 		header["content-type"] = []string{m.ContentType}
 	}
+	if m.Traceparent != "" {
+		header["traceparent"] = []string{m.Traceparent}
+	}
 	return &nats.Msg{Subject: m.Topic, Header: header, Data: m.Data}
 }
 

@@ -29,10 +29,12 @@ func TestKills(t *testing.T) {
 	}
 }
 
+const someTraceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
 // message returns a message with a key and with its number as id.
 func message(n int, key, data string) egress.Message {
 	return egress.Message{
-		ID: fmt.Sprint("m", n), Topic: "out.a", Key: key, ContentType: "application/json",
+		ID: fmt.Sprint("m", n), Topic: "out.a", Key: key, ContentType: "application/json", Traceparent: someTraceparent,
 		Attributes: []egress.Attribute{{Name: "id", Value: fmt.Sprint(n)}, {Name: "subject", Value: "a b\"ü%"}}, Data: []byte(data),
 	}
 }
@@ -51,7 +53,7 @@ func TestMessagesAreCloudEvents(t *testing.T) {
 	}
 	m := all[0]
 	for name, want := range map[string]string{
-		jetstream.MsgIDHeader: "m1", "ce-id": "1", "ce-subject": "a%20b%22%C3%BC%25", "content-type": "application/json",
+		jetstream.MsgIDHeader: "m1", "ce-id": "1", "ce-subject": "a%20b%22%C3%BC%25", "content-type": "application/json", "traceparent": someTraceparent,
 	} {
 		if got := m.Headers()[name]; len(got) != 1 || got[0] != want {
 			t.Errorf("the header %s is %q; want %q", name, got, want)
