@@ -171,7 +171,7 @@ func (a *attempt) run(ctx context.Context) (err error) {
 		return a.write(ctx)
 	}
 	// Another connection loads documents. So check that this one still holds the log's row, too.
-	if b.confirm && (!a.locked || a.log.folds != nil) {
+	if b.confirm && (!a.locked || a.log.folds != nil) || b.found {
 		same, err := a.unmoved()
 		if err != nil {
 			return err
@@ -347,9 +347,17 @@ func (a *attempt) sendVersions(streams []string, done func(pgconn.CommandTag)) {
 }
 
 // unmoved reports whether the head is where the writer believes it to be.
+//
+// To acknowledge events that it has found, it also writes. A synchronous standby may not have them yet: if a connection
+// breaks while its commit waits for the standby, PostgreSQL stops waiting, and shows what was committed. A commit waits
+// for everything before it, but only if it has written something, such as the lock of a row.
 func (a *attempt) unmoved() (same bool, err error) {
 	a.begin()
-	a.x.Send(&checkLog, [][]byte{pg.TenantParam(a.w.tenant)}, func(values [][]byte) error {
+	check := &checkLog
+	if a.batch.found {
+		check = &lockLog
+	}
+	a.x.Send(check, [][]byte{pg.TenantParam(a.w.tenant)}, func(values [][]byte) error {
 		same = pg.Int8Value(values[0]) == a.log.head && batchID{pg.UUIDValue(values[1]), values[1] != nil} == a.log.last &&
 			pg.Int8Value(values[2]) == a.log.revision
 		return nil

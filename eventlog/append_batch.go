@@ -36,6 +36,7 @@ type batch struct {
 	rows     int        // the number of their events
 	settled  []settled  // to be answered without writing anything
 	confirm  bool       // some of these answers are only valid at the head that the plan was made for
+	found    bool       // some of these answers acknowledge events that are in the log already
 	mustLoad bool       // load documents first: see InlineFolds.Fold
 	ahead    map[string]int64
 	unread   []*request                // whose conditions must be read
@@ -85,7 +86,7 @@ func (b *batch) reset() {
 	clear(b.tagged)
 	b.unread, b.tags, b.comparisons = b.unread[:0], 0, 0
 	b.guesses = b.guesses[:0]
-	b.written, b.firsts, b.rows, b.settled, b.confirm, b.mustLoad = b.written[:0], b.firsts[:0], 0, b.settled[:0], false, false
+	b.written, b.firsts, b.rows, b.settled, b.confirm, b.found, b.mustLoad = b.written[:0], b.firsts[:0], 0, b.settled[:0], false, false, false
 }
 
 // plan decides the outcome of each request, as if they were appended one after the other to the log as it is known. It
@@ -109,6 +110,7 @@ func (b *batch) plan(ctx context.Context, log *logState) (streams []string, look
 		// Ids are checked before expected versions, so that repeating a successful request never becomes a conflict.
 		if answered, appended, err := r.answerFound(); answered {
 			b.settled = append(b.settled, settled{r, appended, err})
+			b.found = b.found || err == nil
 			continue
 		}
 		if !r.fresh && b.shares(r) {
