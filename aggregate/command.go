@@ -624,6 +624,9 @@ func (s *sending) earlier(ctx context.Context) (outcome Outcome, found bool, err
 			break
 		}
 	}
+	if err := s.states.events.AwaitCommits(ctx, s.tenant); err != nil {
+		return Outcome{}, false, err
+	}
 	outcome.State = s.stateAt(ctx, outcome.Version)
 	return outcome, true, nil
 }

@@ -346,6 +346,12 @@ func (a *attempt) sendVersions(streams []string, done func(pgconn.CommandTag)) {
 	}, done)
 }
 
+// AwaitCommits returns once everything that the tenant's log shows is as durable as an acknowledged append, also on
+// synchronous standbys. Call it before an answer says that events are in the log which a read has found: see unmoved.
+func (s *Log) AwaitCommits(ctx context.Context, tenant domain.TenantID) error {
+	return s.db.Read(ctx, tenant, nil, pg.Query{Statement: &lockLog, Params: [][]byte{pg.TenantParam(tenant)}, Row: func([][]byte) error { return nil }})
+}
+
 // unmoved reports whether the head is where the writer believes it to be.
 //
 // To acknowledge events that it has found, it also writes. A synchronous standby may not have them yet: if a connection

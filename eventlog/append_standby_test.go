@@ -58,7 +58,13 @@ func TestAppendsWaitForTheSynchronousStandby(t *testing.T) {
 	if events := tablestest.WholeLog(t, s, tenant); len(events) != 3 {
 		t.Errorf("%d events are visible; the test expects those of the first attempt", len(events))
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if err := s.AwaitCommits(ctx, tenant); err == nil {
+		t.Error("commits without a standby are awaited")
+	}
 	standby("")
+	tablestest.Must(t, s.AwaitCommits(t.Context(), tenant))
 	appended, err := s.Append(t.Context(), tenant, request)
 	tablestest.Must(t, err)
 	if !appended.Duplicate || appended.Position != 3 || len(tablestest.WholeLog(t, s, tenant)) != 3 {
