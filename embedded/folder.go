@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -122,25 +123,46 @@ func (f folder) createData(ctx context.Context, b Binaries, disposable bool) (st
 	if disposable {
 		args = append(args, "--no-sync")
 	}
-	cmd := f.account.command(f.dir, b.path("initdb"), args...)
-	var output bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &output, &output
-	if err := cmd.Start(); err != nil {
-		return "", fmt.Errorf("start initdb: %w", err)
-	}
-	stop := context.AfterFunc(ctx, func() { cmd.Process.Kill() })
-	err := cmd.Wait()
-	stop()
-	if ctx.Err() != nil {
-		return "", ctx.Err()
-	}
-	if err != nil {
-		return "", fmt.Errorf("initdb in %s: %w:\n%s", f.dir, err, bytes.TrimSpace(output.Bytes()))
-	}
-	if err := os.Rename(incomplete, f.data()); err != nil {
-		return "", fmt.Errorf("move the new data to its place: %w", err)
+	if err := f.fill(ctx, incomplete, f.account.command(f.dir, b.path("initdb"), args...)); err != nil {
+		return "", err
 	}
 	return password, nil
+}
+
+// copyData runs pg_basebackup, which copies the data of a running server, so that this server follows it.
+func (f folder) copyData(ctx context.Context, b Binaries, primary *Server) error {
+	incomplete := f.data() + ".new"
+	if err := os.RemoveAll(incomplete); err != nil {
+		return fmt.Errorf("remove an interrupted copy: %w", err)
+	}
+	if err := writeFile(f.password(), primary.Password); err != nil {
+		return err
+	}
+	return f.fill(ctx, incomplete, f.account.command(f.dir, b.path("pg_basebackup"), "--pgdata="+incomplete, "--dbname="+primary.URL("postgres"),
+		"--write-recovery-conf", "--checkpoint=fast", "--wal-method=stream", "--no-sync"))
+}
+
+// fill runs a program that creates the data in a temporary folder, which it then renames.
+func (f folder) fill(ctx context.Context, incomplete string, program *exec.Cmd) error {
+	name := filepath.Base(program.Path)
+	var output bytes.Buffer
+	program.Stdout, program.Stderr = &output, &output
+	if err := program.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", name, err)
+	}
+	stop := context.AfterFunc(ctx, func() { program.Process.Kill() })
+	err := program.Wait()
+	stop()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		return fmt.Errorf("%s in %s: %w:\n%s", name, f.dir, err, bytes.TrimSpace(output.Bytes()))
+	}
+	if err := os.Rename(incomplete, f.data()); err != nil {
+		return fmt.Errorf("move the new data to its place: %w", err)
+	}
+	return nil
 }
 
 // readPassword returns the password that createData stored.

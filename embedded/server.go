@@ -53,6 +53,11 @@ type Config struct {
 	// Settings are added to DurableSettings or DisposableSettings, and override them.
 	Settings Settings
 
+	// Primary makes new data a copy of this running server's, which the server then follows as a streaming replica, until
+	// it is promoted. The primary allows replication: wal_level is replica, and max_wal_senders is not 0. This needs
+	// pg_basebackup beside the other binaries.
+	Primary *Server
+
 	// Disposable marks data that need not outlive the machine: nothing is synced, and stopping is immediate.
 	Disposable bool
 
@@ -71,6 +76,7 @@ type Server struct {
 
 	folder     folder
 	binaries   Binaries
+	primary    *Server // of new data; nil: none
 	settings   Settings
 	disposable bool
 	log        *slog.Logger
@@ -117,7 +123,7 @@ func start(ctx context.Context, cfg Config) (_ *Server, err error) {
 	maps.Copy(settings, cfg.Settings)
 	s := &Server{
 		Dir: home, Port: cfg.Port, folder: folder{home, account}, binaries: cfg.Binaries,
-		settings: settings, disposable: cfg.Disposable, log: log,
+		settings: settings, disposable: cfg.Disposable, log: log, primary: cfg.Primary,
 	}
 	s.lock, err = s.folder.lock(ctx, time.Second)
 	if err != nil {
@@ -158,6 +164,11 @@ func (s *Server) prepare(ctx context.Context) error {
 		if s.binaries, err = FindBinaries(ctx, major, s.log); err != nil {
 			return err
 		}
+	}
+	if major == 0 && s.primary != nil {
+		s.log.Info("copying the primary's data", "dir", s.Dir, "port", s.primary.Port)
+		s.Password = s.primary.Password
+		return s.folder.copyData(ctx, s.binaries, s.primary)
 	}
 	if major == 0 {
 		s.log.Info("making a new database", "dir", s.Dir, "postgresql", s.binaries.Major)

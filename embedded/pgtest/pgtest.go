@@ -12,8 +12,10 @@ package pgtest
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"runtime"
@@ -139,17 +141,44 @@ func Private(t testing.TB, options Options) *embedded.Server {
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := server.Stop(ctx); err != nil {
-			t.Errorf("pgtest: %v", err)
-		}
-		if err := os.RemoveAll(server.Dir); err != nil {
-			t.Errorf("pgtest: remove the private server's files: %v", err)
-		}
-	})
+	t.Cleanup(func() { remove(t, server) })
 	return server
+}
+
+// Replicated returns the options of a private server that may have replicas.
+func Replicated() Options {
+	return Options{Settings: embedded.Settings{"wal_level": "replica", "max_wal_senders": "4"}}
+}
+
+// Replica starts a streaming replica of a private server with Replicated options. A test promotes it with pg_promote().
+// It is stopped when the test ends. The test is skipped if PostgreSQL's pg_basebackup is not installed.
+func Replica(t testing.TB, primary *embedded.Server) *embedded.Server {
+	t.Helper()
+	dir, err := tempDir(base())
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	replica, err := start(embedded.Config{Dir: dir, Disposable: true, Settings: Replicated().Settings, Primary: primary})
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Skip("pg_basebackup is not installed: ", err)
+	}
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	t.Cleanup(func() { remove(t, replica) })
+	return replica
+}
+
+// remove stops a private server, and removes its files.
+func remove(t testing.TB, server *embedded.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := server.Stop(ctx); err != nil {
+		t.Errorf("pgtest: %v", err)
+	}
+	if err := os.RemoveAll(server.Dir); err != nil {
+		t.Errorf("pgtest: remove the private server's files: %v", err)
+	}
 }
 
 func start(cfg embedded.Config) (*embedded.Server, error) {
