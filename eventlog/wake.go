@@ -2,6 +2,8 @@ package eventlog
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"sync"
@@ -130,6 +132,9 @@ func parseHeads(payload string) (heads []domain.Head, ok bool) {
 // One call may cover several appends. Calls may be out of order, so a call may have a lower position than an earlier
 // one. LastAt is zero if only a notice reported the position. wake must return at once, and is called by several
 // goroutines, including the writers. Listen blocks until ctx ends, and then returns nil.
+//
+// Listen returns an error if a log has gone back, since this process then remembers events that no longer exist. It
+// finds out within seconds after it has connected to the database again.
 func (s *Log) Listen(ctx context.Context, wake func(domain.Head)) error {
 	known := knownHeads{wake: wake, positions: make(map[domain.TenantID]int64)}
 	defer s.heads.here.Add(known.moved)()
@@ -142,8 +147,10 @@ func (s *Log) Listen(ctx context.Context, wake func(domain.Head)) error {
 			look <- all || earlier
 		}
 	}
+	ctx, stop := context.WithCancel(ctx)
 	var listening sync.WaitGroup
 	defer listening.Wait()
+	defer stop()
 	listening.Go(func() {
 		s.db.ListenOn(ctx, headsChannel, func() { ask(true) }, func(payload string) {
 			heads, ok := parseHeads(payload)
@@ -169,8 +176,15 @@ func (s *Log) Listen(ctx context.Context, wake func(domain.Head)) error {
 		}
 		began := time.Now()
 		all = all || began.Sub(looked) > headsRecent/2
+		var before map[domain.TenantID]int64
+		if all {
+			before = known.copy()
+		}
 		heads, err := s.recentHeads(ctx, all)
 		if err != nil {
+			if all {
+				looked = time.Time{} // all again, at the next tick
+			}
 			if ctx.Err() == nil {
 				s.db.Log.Warn("the heads of the logs cannot be read; trying again", "error", err)
 			}
@@ -178,6 +192,10 @@ func (s *Log) Listen(ctx context.Context, wake func(domain.Head)) error {
 		}
 		looked = began
 		for _, head := range heads {
+			if position := before[head.Tenant]; head.Position < position {
+				return fmt.Errorf("the log of tenant %s has gone back from position %d to %d: the database was restored, or has failed over to a replica without its newest events. "+
+					"This process remembers events that no longer exist, and must be started again; then rebuild projections whose documents are in other databases", head.Tenant, position, head.Position)
+			}
 			known.moved(head)
 		}
 	}
@@ -203,6 +221,12 @@ type knownHeads struct {
 
 	mu        sync.Mutex
 	positions map[domain.TenantID]int64
+}
+
+func (k *knownHeads) copy() map[domain.TenantID]int64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return maps.Clone(k.positions)
 }
 
 func (k *knownHeads) moved(head domain.Head) {

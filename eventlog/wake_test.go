@@ -3,6 +3,7 @@ package eventlog_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -159,5 +160,38 @@ func TestHeads(t *testing.T) {
 	since, err := s.Heads(t.Context(), first.LastAt)
 	if err != nil || len(since) != 1 || since[0] != second {
 		t.Errorf("the heads since the first: %+v, %v; want %+v", since, err, second)
+	}
+}
+
+// A log that has gone back ends Listen: the process remembers events that no longer exist.
+func TestListenEndsIfALogGoesBack(t *testing.T) {
+	t.Parallel()
+	s, db := tablestest.Open(t)
+	tenant, other := domain.NewTenantID(), domain.NewTenantID()
+	tablestest.Append(t, s, tenant, tablestest.Counted("order-1", domain.None, 5))
+	tablestest.Append(t, s, other, tablestest.Counted("order-1", domain.None, 5))
+	woken, ended := make(chan domain.Head, 100), make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { ended <- s.Listen(ctx, func(head domain.Head) { woken <- head }) }()
+	for range 2 {
+		tablestest.Receive(t, woken, "a head")
+	}
+	super := db.Pool(t, pgtest.RoleSuperuser, 1)
+	for _, statement := range []string{
+		"delete from manifold.events where position > 3 and tenant_id = '" + tenant.String() + "'",
+		"update manifold.logs set head = 3, last_batch = null where tenant_id = '" + tenant.String() + "'",
+		"select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()",
+	} {
+		_, err := super.Exec(t.Context(), statement)
+		tablestest.Must(t, err)
+	}
+	if err := tablestest.Receive(t, ended, "the end"); err == nil || !strings.Contains(err.Error(), tenant.String()+" has gone back from position 5 to 3") {
+		t.Errorf("Listen ends with %v", err)
+	}
+	// What a writer remembers is checked by each append.
+	appended := tablestest.Append(t, s, tenant, tablestest.Counted("order-1", 3, 1))
+	if appended.Position != 4 {
+		t.Errorf("the next append is at %d", appended.Position)
 	}
 }

@@ -57,8 +57,11 @@ const (
 	turnFailed                   // any other error
 )
 
-// errTableLost means that the live build's table does not exist.
-var errTableLost = errors.New("the live build's table is missing")
+// Errors for which the live build must be made again.
+var (
+	errTableLost = errors.New("the live build's table is missing")
+	errAhead     = errors.New("the documents contain events that the log has lost")
+)
 
 // runTurn gives a pair its turn.
 func (r *Runner) runTurn(ctx context.Context, p *pair) {
@@ -253,11 +256,11 @@ func (t *turn) endFailed(err error) {
 	if t.config.Observer.Retry != nil {
 		t.config.Observer.Retry(id, p.tenant.id, err)
 	}
-	if errors.Is(err, errTableLost) { // concerns every tenant, and is logged once
-		if t.config.Observer.Lost != nil {
-			t.config.Observer.Lost(id, p.build)
-		}
-	} else if p.failures == 1 || p.failures%20 == 0 {
+	tableLost := errors.Is(err, errTableLost) // concerns every tenant, and is logged once
+	if (tableLost || errors.Is(err, errAhead)) && t.config.Observer.Lost != nil {
+		t.config.Observer.Lost(id, p.build)
+	}
+	if !tableLost && (p.failures == 1 || p.failures%20 == 0) {
 		t.config.Log.Warn("a projection cannot be followed at the moment; trying again", "projection", id.Name,
 			"tenant", p.tenant.id.String(), "build", p.build, "failures", p.failures, "error", err)
 	}

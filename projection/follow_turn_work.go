@@ -66,6 +66,9 @@ func (t *turn) foldBatches(ctx context.Context, replay *Replay) (turnEnd, error)
 		if end := endForReading(batch.reading, p.build); end != turnUnderWay {
 			return end, nil
 		}
+		if head := batch.reading.Head; head > 0 && head < replay.at.seen {
+			return t.endWentBack(ctx, replay, head)
+		}
 		if err := t.recordLosses(ctx, replay.Fold, batch.from, batch.reading.RemovedTo); err != nil {
 			return turnUnderWay, err
 		}
@@ -116,6 +119,21 @@ func (t *turn) foldBatches(ctx context.Context, replay *Replay) (turnEnd, error)
 		t.seen = batch.reading.Head
 		return turnCaughtUp, nil
 	}
+}
+
+// endWentBack ends a turn that remembers more of the log than there is up to its head: events were lost. If the documents
+// contain them, too, the build must be made again.
+func (t *turn) endWentBack(ctx context.Context, replay *Replay, head int64) (turnEnd, error) {
+	replay.at.known = false
+	checkpoint, err := replay.Driver.Checkpoint(ctx, replay.Build, replay.Tenant)
+	if err != nil {
+		return turnUnderWay, err
+	}
+	if checkpoint <= head {
+		return turnMore, nil // the documents have gone back together with the log
+	}
+	return turnUnderWay, fmt.Errorf("the checkpoint %d is after the log's head %d: %w; the database was restored, or has failed over to a replica without its newest events",
+		checkpoint, head, errAhead)
 }
 
 // remember keeps for the pair's next turn what the replay knows.

@@ -47,7 +47,9 @@ type Observer struct {
 	Batch func(BatchInfo)           // a batch was saved
 	Fault func(domain.Fault)        // a projection stopped before an event, for one tenant
 	Retry func(id domain.ProjectionID, tenant domain.TenantID, err error)
-	Lost  func(id domain.ProjectionID, build int64) // a live build's table is missing; called repeatedly
+	// Lost reports a live build that must be made again, since its table is missing, or the log has lost events that are
+	// in its documents. It is called repeatedly.
+	Lost func(id domain.ProjectionID, build int64)
 }
 
 // BatchInfo describes a batch that took effect.

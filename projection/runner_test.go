@@ -318,6 +318,38 @@ func TestLostSavesAreDetected(t *testing.T) {
 	mustEqual(t, documents(t, p.catalog, tenant, "sums", last), fromScratch(t, sums("sums"), b.log(t, tenant)))
 }
 
+// If the log has lost events that are in a build's documents, the build is reported as lost.
+func TestLogThatHasGoneBack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	p := b.process(options{})
+	stop := p.start(t, b)
+	if _, err := p.catalog.Create(t.Context(), tenant, sums("sums"), "test"); err != nil {
+		t.Fatal(err)
+	}
+	var last int64
+	for range 5 {
+		last = b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
+	}
+	documents(t, p.catalog, tenant, "sums", last)
+	stop() // a process that has seen the lost events ends
+	super := b.db.Pool(t, pgtest.RoleSuperuser, 1)
+	for _, statement := range []string{"delete from manifold.events where position > 2", "update manifold.logs set head = 2, last_batch = null"} {
+		if _, err := super.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lost := make(chan struct{}, 100)
+	again := b.process(options{observer: projection.Observer{Lost: func(domain.ProjectionID, int64) { lost <- struct{}{} }}})
+	again.start(t, b)
+	select {
+	case <-lost:
+	case <-time.After(time.Minute):
+		t.Error("it is not reported")
+	}
+}
+
 // Pairs take turns: a tenant with much to fold does not delay another one.
 func TestTurnsAreFair(t *testing.T) {
 	t.Parallel()

@@ -16,7 +16,7 @@ const (
 	maxLossRetry = time.Hour
 )
 
-// lostTable is what is known of a projection whose live build has lost its table.
+// lostTable is what is known of a projection whose live build must be made again.
 type lostTable struct {
 	build     int64     // the lost build
 	pending   bool      // a rebuild must be started
@@ -24,7 +24,8 @@ type lostTable struct {
 	wait      time.Duration
 }
 
-// Lost reports that the live build of a projection has lost its table. A rebuild starts, unless one was started
+// Lost reports that the live build of a projection has lost its table, or that the log has lost events that are in its
+// documents. A rebuild starts, unless one was started
 // recently. Lost returns at once, and may be called repeatedly.
 func (r *Rebuilds) Lost(id domain.ProjectionID, build int64) {
 	r.mu.Lock()
@@ -64,11 +65,11 @@ func (r *Rebuilds) rebuildLost(ctx context.Context) {
 		}
 		switch {
 		case err == nil:
-			r.config.Log.Warn("the table of a projection's documents has vanished: rebuilding it from the log", "projection", id.Name,
+			r.config.Log.Warn("the documents of a projection are lost, or contain events that the log has lost: rebuilding them from the log", "projection", id.Name,
 				"build", build, "database", p.Definition.Database, "rebuild", rebuild.ID.String())
 		case domain.IsCode(err, domain.CodeRebuildRunning), domain.IsCode(err, domain.CodeNotFound), ctx.Err() != nil:
 		default:
-			r.config.Log.Error("the table of a projection's documents has vanished, and a rebuild cannot be started", "projection", id.Name,
+			r.config.Log.Error("the documents of a projection are lost, or contain events that the log has lost, and a rebuild cannot be started", "projection", id.Name,
 				"build", build, "error", err)
 		}
 	}
