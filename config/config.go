@@ -229,6 +229,10 @@ func (c *Config) Check() error {
 		}
 		if _, err := database.Address(); err != nil {
 			refuse("databases."+name+".url", "%s", err)
+		} else if parsed, err := url.Parse(database.URL); err == nil && database.Driver == "postgres" {
+			if err := checkHosts(parsed); err != nil {
+				refuse("databases."+name+".url", "%s", err)
+			}
 		}
 		if database.MaxConns < 0 {
 			refuse("databases."+name+".maxConns", "%d is negative", database.MaxConns)
@@ -338,7 +342,27 @@ func checkURL(text string, schemes ...string) error {
 	if len(schemes) > 0 && !slices.Contains(schemes, parsed.Scheme) {
 		return fmt.Errorf("its scheme is %q; it begins with postgres://", parsed.Scheme)
 	}
+	if slices.Contains(schemes, "postgres") {
+		return checkHosts(parsed)
+	}
 	return nil
+}
+
+// checkHosts returns an error if a URL of PostgreSQL names several hosts, and does not say that connections go to the
+// primary. Otherwise they would stay with the first host that answers, even if that is a standby.
+func checkHosts(parsed *url.URL) error {
+	settings := parsed.Query()
+	if !strings.Contains(parsed.Host+settings.Get("host"), ",") {
+		return nil
+	}
+	switch attribute := settings.Get("target_session_attrs"); attribute {
+	case "read-write", "primary":
+		return nil
+	case "":
+		return errors.New("it names several hosts: add target_session_attrs=read-write, so that connections go to the primary")
+	default:
+		return fmt.Errorf("it names several hosts with target_session_attrs=%q; write read-write, because connections must go to the primary", attribute)
+	}
 }
 
 // resolve reads the secrets from their files.

@@ -117,6 +117,22 @@ rebuildKeep: 0s
 }
 
 // An empty variable counts as not set: the setting's default applies.
+func TestSeveralHosts(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{
+		"postgres://a:5432,b:5433/c?sslmode=verify-full&target_session_attrs=read-write", "postgres:///c?host=a,b&target_session_attrs=primary",
+	} {
+		c, err := config.Load("", []string{"MANIFOLD_DATABASE_URL=" + url, "MANIFOLD_DATABASE_APP_PASSWORD=p"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		login, err := c.Database.URLFor(c.Database.App)
+		if want := strings.Replace(url, "://", "://manifold_app:p@", 1); err != nil || login != want {
+			t.Errorf("the app login connects to %s (%v), not %s", login, err, want)
+		}
+	}
+}
+
 func TestEmptyVariables(t *testing.T) {
 	t.Parallel()
 	c, err := config.Load("", []string{url, "MANIFOLD_DATABASE_MAX_CONNS=", "MANIFOLD_LOG_LEVEL=", "MANIFOLD_LISTEN="})
@@ -166,6 +182,10 @@ func TestRefusals(t *testing.T) {
 		"not yaml":         {"role: [", nil, "role"},
 		"two documents":    {"role: all\n---\nrole: web\n", nil, "several YAML documents"},
 		"scheme":           {"database: {url: 'mysql://a/b'}", nil, `database.url: its scheme is "mysql"`},
+		"several hosts":    {"database: {url: 'postgres://a:5432,b:5432/c'}", nil, "database.url: it names several hosts: add target_session_attrs=read-write"},
+		"any of them":      {"database: {url: 'postgres:///c?host=a,b&target_session_attrs=any'}", nil, `database.url: it names several hosts with target_session_attrs="any"`},
+		"a login's hosts":  {"database: {url: 'postgres://a/b', app: {url: 'postgres://a,b/c'}}", nil, "database.app.url: it names several hosts"},
+		"documents' hosts": {"{database: {url: 'postgres://a/b'}, databases: {d: {driver: postgres, url: 'postgres://a,b/c'}}}", nil, "databases.d.url: it names several hosts"},
 		"secret in url":    {"database: {url: 'postgres://u:topsecret@%zz/b'}", nil, "database.url: it is not a URL"},
 		"both":             {"operatorKey: a\noperatorKeyFile: b\n", nil, "operatorKey: both this and operatorKeyFile are given"},
 		"no such file":     {"database: {app: {passwordFile: /there/is/none}}", nil, "database.app.passwordFile: open /there/is/none"},

@@ -5,9 +5,11 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/manifold-es/manifold/client"
 	"github.com/manifold-es/manifold/embedded"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
@@ -49,6 +51,30 @@ func run(t *testing.T, server *embedded.Server, statements ...string) {
 	}
 }
 
+// awaitOnPrimary waits until a query is true.
+func awaitOnPrimary(t *testing.T, server *embedded.Server, query string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), server.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	for late := time.After(time.Minute); ; {
+		var is bool
+		if err := conn.QueryRow(t.Context(), query).Scan(&is); err != nil {
+			t.Fatal(err)
+		}
+		if is {
+			return
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-late:
+			t.Fatal("it does not come true: ", query)
+		}
+	}
+}
+
 // The primary is killed under load, and its synchronous replica is promoted. Two processes continue by themselves: every
 // acknowledged event is there once, followers see each event once, and documents are complete.
 func TestFailover(t *testing.T) {
@@ -59,6 +85,7 @@ func TestFailover(t *testing.T) {
 	db := pgtest.Migrated(t, primary)
 	replica := pgtest.Replica(t, primary)
 	run(t, primary, "alter system set synchronous_standby_names = '*'", "select pg_reload_conf()")
+	awaitOnPrimary(t, primary, "select exists (select from pg_stat_replication where sync_state = 'sync')")
 	environ := twoHosts(t, db, replica)
 	w := newWorkload(t, services{serve(t, db, environ...), serve(t, db, environ...)})
 	w.load(3, r.Uint64())
@@ -73,4 +100,54 @@ func TestFailover(t *testing.T) {
 	w.await(1, 100)
 	w.calmDown()
 	w.finish()
+}
+
+// A replica is promoted that lacks acknowledged events. The service notices, says so, and ends. Started again, it continues
+// with the log as it is now, and documents fit the log.
+func TestFailoverThatLosesEvents(t *testing.T) {
+	t.Parallel()
+	pgtest.NotOnCluster(t, "it has a primary and a replica of its own")
+	primary := pgtest.Private(t, pgtest.Replicated())
+	db := pgtest.Migrated(t, primary)
+	replica := pgtest.Replica(t, primary)
+	s := serve(t, db, twoHosts(t, db, replica)...)
+	_, u := newTenant(t, newUser(t, services{s}, operatorKey), "acme")
+	u.must(t, 201, nil, "POST", "/v1/projections", []byte(`{"name": "sums", "source": {"categories": ["a"]}, "initial": {"sum": 0}, "on": {"Counted": "{\"sum\": doc.sum + event.data.n}"}}`))
+	appendOne := func(n int) (position int64) {
+		t.Helper()
+		var appended client.Appended
+		u.must(t, 201, &appended, "POST", "/v1/append", client.AppendRequest{Streams: []client.StreamAppend{{Stream: "a-1", Events: []client.NewEvent{newEvent(eventID("lost", n), "Counted", "a", 1)}}}})
+		return appended.Position
+	}
+	for n := range 10 {
+		appendOne(n)
+	}
+	awaitOnPrimary(t, primary, "select exists (select from pg_stat_replication where replay_lsn = pg_current_wal_lsn())")
+	run(t, replica, "alter system set primary_conninfo = ''", "select pg_reload_conf()")
+	awaitOnPrimary(t, primary, "select not exists (select from pg_stat_replication)")
+	for n := range 5 {
+		appendOne(10 + n)
+	}
+	if _, err := u.documents(t.Context(), "sums", 10, 15); err != nil {
+		t.Fatal(err)
+	}
+	primary.Kill()
+	run(t, replica, "select pg_promote()")
+	select {
+	case <-s.ended:
+	case <-time.After(time.Minute):
+		t.Fatal("the service continues")
+	}
+	if !strings.Contains(s.output(), "has gone back from position 15 to 10") {
+		t.Errorf("the service does not say why it ended")
+	}
+	s.kill() // it has ended
+	s.start()
+	if position := appendOne(20); position != 11 {
+		t.Errorf("the next event is at %d", position)
+	}
+	documents, err := u.documents(t.Context(), "sums", 10, 11)
+	if err != nil || len(documents) != 1 || !sameJSON(documents[0].Document, []byte(`{"sum": 11}`)) {
+		t.Errorf("the documents are %v, %v", documents, err)
+	}
 }
