@@ -76,7 +76,7 @@ func awaitOnPrimary(t *testing.T, server *embedded.Server, query string) {
 }
 
 // The primary is killed under load, and its synchronous replica is promoted. Two processes continue by themselves: every
-// acknowledged event is there once, followers see each event once, and documents are complete.
+// acknowledged event is there once, followers see each event once, a rebuild ends, and documents are complete.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	pgtest.NotOnCluster(t, "it has a primary and a replica of its own")
@@ -92,13 +92,26 @@ func TestFailover(t *testing.T) {
 	for range 2 {
 		w.await(r.IntN(len(w.tenants)), 100+r.IntN(100))
 	}
+	started, rebuilt := make(chan struct{}), make(chan struct{})
+	w.run(func() error {
+		defer close(rebuilt)
+		return w.targets[0].rebuild(t.Context(), true, func() { close(started) })
+	})
+	select {
+	case <-started:
+	case <-w.quit.Done(): // it could not be
+	}
 	w.crashes.Add(1)
+	began := time.Now()
 	primary.Kill()
 	run(t, replica, "select pg_promote()")
 	w.crashes.Add(1)
+	w.await(0, 1)
+	t.Logf("appends continued %s after the primary was killed", time.Since(began).Round(time.Millisecond))
 	w.await(0, 100)
 	w.await(1, 100)
 	w.calmDown()
+	<-rebuilt
 	w.finish()
 }
 
