@@ -130,6 +130,7 @@ func faultAnswer(fault domain.Fault) openapi.Fault {
 	return openapi.Fault{
 		Position: fault.Position, EventId: fault.EventID.String(), Stream: fault.Stream, Type: fault.EventType, DocumentId: fault.DocumentID,
 		Where: fault.Where, Expression: fault.Expression, Message: fault.Message, Before: fault.Before, At: openapi.At(fault.At),
+		Retries: fault.Retries, NextRetryAt: moment(fault.RetryAt),
 	}
 }
 

@@ -912,7 +912,15 @@ type Fault struct {
 
 	// Before The document before the event, where there was one and it is not too large to be kept here.
 	Before json.RawMessage `json:"before,omitempty"`
-	At     time.Time       `json:"at"`
+
+	// At When it was met first.
+	At time.Time `json:"at"`
+
+	// Retries Automatic attempts since then that met it again.
+	Retries int64 `json:"retries,omitempty"`
+
+	// NextRetryAt The next automatic attempt.
+	NextRetryAt *time.Time `json:"nextRetryAt,omitempty"`
 }
 
 // FaultedTenants The tenants of a shared projection whose events cannot be folded or were removed, or whose documents do not pass: the rebuild
@@ -4463,8 +4471,8 @@ type ClientInterface interface {
 
 	// RetryProjection Retry the event that stopped a projection
 	//
-	// Call it after you have fixed the cause of the fault. The projection's state shows the result. A running projection is not
-	// affected.
+	// A projection that has stopped retries its event by itself, with growing pauses. Call this to retry at once, after you have
+	// fixed the cause of the fault. The projection's state shows the result. A running projection is not affected.
 	//
 	// Corresponds with POST /v1/projections/{name}/retry (the `RetryProjection` operationId).
 	RetryProjection(ctx context.Context, name Name, params *RetryProjectionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -6744,8 +6752,8 @@ func (c *Client) ResetProjection(ctx context.Context, name Name, params *ResetPr
 
 // RetryProjection Retry the event that stopped a projection
 //
-// Call it after you have fixed the cause of the fault. The projection's state shows the result. A running projection is not
-// affected.
+// A projection that has stopped retries its event by itself, with growing pauses. Call this to retry at once, after you have
+// fixed the cause of the fault. The projection's state shows the result. A running projection is not affected.
 //
 // Corresponds with POST /v1/projections/{name}/retry (the `RetryProjection` operationId).
 func (c *Client) RetryProjection(ctx context.Context, name Name, params *RetryProjectionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -17299,8 +17307,8 @@ type ClientWithResponsesInterface interface {
 
 	// RetryProjectionWithResponse Retry the event that stopped a projection
 	//
-	// Call it after you have fixed the cause of the fault. The projection's state shows the result. A running projection is not
-	// affected.
+	// A projection that has stopped retries its event by itself, with growing pauses. Call this to retry at once, after you have
+	// fixed the cause of the fault. The projection's state shows the result. A running projection is not affected.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -27387,8 +27395,8 @@ func (c *ClientWithResponses) ResetProjectionWithResponse(ctx context.Context, n
 
 // RetryProjectionWithResponse Retry the event that stopped a projection
 //
-// Call it after you have fixed the cause of the fault. The projection's state shows the result. A running projection is not
-// affected.
+// A projection that has stopped retries its event by itself, with growing pauses. Call this to retry at once, after you have
+// fixed the cause of the fault. The projection's state shows the result. A running projection is not affected.
 //
 // Returns a wrapper object for the known response body format(s).
 //

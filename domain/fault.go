@@ -2,6 +2,7 @@ package domain
 
 import (
 	"encoding/json"
+	"math/rand/v2"
 	"slices"
 	"time"
 )
@@ -14,7 +15,28 @@ type Fault struct {
 	Position int64
 	EventID  EventID
 	Failure
-	At time.Time
+	At      time.Time // when the build stopped
+	Retries int64     // attempts since then that met the same fault
+	RetryAt time.Time // when the event is tried again; zero if the previous release has stored the fault
+}
+
+// RetrySchedule says when a stopped build tries its event again: after First, and then after twice as long each time,
+// after Longest at most.
+type RetrySchedule struct{ First, Longest time.Duration }
+
+// Jittered returns the schedule with up to a quarter less at random.
+func (s RetrySchedule) Jittered() RetrySchedule {
+	share := 1 - rand.Float64()/4
+	return RetrySchedule{time.Duration(share * float64(s.First)), time.Duration(share * float64(s.Longest))}
+}
+
+// After returns how long to wait after a number of retries.
+func (s RetrySchedule) After(retries int64) time.Duration {
+	wait := s.First
+	for ; retries > 0 && wait < s.Longest; retries-- {
+		wait *= 2
+	}
+	return min(wait, s.Longest)
 }
 
 // Failure says what went wrong, where, and why.

@@ -28,7 +28,7 @@ func TestErasingATenantLeavesItsRecordOnly(t *testing.T) {
 		tablestest.Must(t, s.HoldProjection(t.Context(), mine))
 		tablestest.Must(t, s.SwapProjection(t.Context(), mine, nil, time.Now()))
 		tablestest.Queue(t, s, projection)
-		tablestest.Must(t, s.PutFault(t.Context(), domain.Fault{ProjectionID: id, Tenant: tenant, Build: 1, Position: 1}))
+		tablestest.PutFault(t, s, domain.Fault{ProjectionID: id, Tenant: tenant, Build: 1, Position: 1})
 		mail, _, err := s.PutGroup(t.Context(), tenant, "mail", domain.GroupDefinition{From: "start", BatchSize: 1, MaxInFlight: 1, MaxAttempts: 1, Partitions: 2}, 1)
 		tablestest.Must(t, err)
 		ledger, err := s.Ledger(t.Context(), tenant, "mail", 1, true)

@@ -51,7 +51,7 @@ const (
 	pairRunning                   // a worker is folding it
 	pairDelayed                   // a timer puts it into the queue
 	pairHeld                      // a rebuild has paused it
-	pairFaulted                   // stopped before an event that cannot be folded, until there is another build
+	pairFaulted                   // stopped before an event that cannot be folded; a timer tries it again
 	pairSurveyed                  // its checkpoint is being read, together with others
 	pairInline                    // appends fold into its build: nothing to do as long as they do
 )
@@ -64,8 +64,8 @@ type pair struct {
 	tenant                    *tenant
 	build                     int64 // the build that at refers to
 	at                        position
-	pool                      *workerPool // with pairReady: the pool whose queue it is in
-	retry                     *time.Timer
+	pool                      *workerPool        // with pairReady: the pool whose queue it is in
+	retry                     *time.Timer        // with pairDelayed and pairFaulted
 	lastTurn                  int64              // when its last turn began, as UnixNano, for a relaxed pair
 	documentBytes, eventBytes int32              // as in Replay
 	exclusions                *domain.Exclusions // as in Replay
@@ -79,6 +79,7 @@ type pair struct {
 	relaxed                   bool // with pairDelayed: delayed only because it is relaxed
 	gone                      bool // this process no longer follows it
 	retryRequested            bool // while it was running, a retry of its faulted event was requested
+	retriesFault              bool // its next turn, or the running one, tries the event before which it has stopped
 }
 
 // live returns the build that the pair should follow, as far as this process knows.
@@ -214,7 +215,7 @@ func (r *Runner) followLive(f *followed, t *tenant, s surveys) {
 // restart resets everything that refers to an earlier build.
 func (p *pair) restart(build int64) {
 	p.build, p.at, p.faultChecked, p.unchecked, p.failures, p.overtaken = build, position{}, false, false, 0, 0
-	p.documentBytes, p.eventBytes, p.exclusions, p.recordedLosses, p.backlog = 0, 0, nil, nil, nil
+	p.documentBytes, p.eventBytes, p.exclusions, p.recordedLosses, p.backlog, p.retriesFault = 0, 0, nil, nil, nil, false
 }
 
 // pair returns a pair; a new one is idle.
@@ -359,11 +360,16 @@ func (r *Runner) retry(p *pair) {
 	case pairRunning:
 		p.retryRequested = true
 	case pairFaulted:
-		p.at.known, p.exclusions = false, nil
-		r.enqueue(p)
+		r.retryFault(p)
 	default:
 		p.exclusions = nil
 	}
+}
+
+// retryFault makes a faulted pair try its event again in its next turn. The caller holds the lock.
+func (r *Runner) retryFault(p *pair) {
+	p.at.known, p.exclusions, p.retriesFault = false, nil, true
+	r.enqueue(p)
 }
 
 // dropProjection forgets a deleted projection and its pairs. A later projection of the same name is a different one.

@@ -39,6 +39,9 @@ type turn struct {
 	events, documents int   // of the batch that is being folded
 
 	pause time.Duration // of a paced pair: how long its next reading still has to wait
+
+	retriesFault bool          // its first reading has only the event before which the pair has stopped
+	retryAfter   time.Duration // with turnFaulted: how long to wait until the event is tried again
 }
 
 // turnEnd is how a turn ends.
@@ -106,6 +109,7 @@ func (r *Runner) beginTurn(p *pair) *turn {
 		return nil
 	}
 	p.lastTurn = time.Now().UnixNano()
+	t.retriesFault = p.retriesFault
 	if p.build != t.build.number {
 		p.restart(t.build.number)
 		r.config.Progress.clearTrouble(p.followed.id, p.tenant.id) // that was another build's
@@ -136,7 +140,7 @@ func (t *turn) classify(ctx context.Context, err error) (turnEnd, error) {
 // end puts the pair into its next state. The caller holds the lock.
 func (t *turn) end(end turnEnd, err error) {
 	p := t.pair
-	p.state = pairIdle
+	p.state, p.retriesFault = pairIdle, false
 	if p.gone {
 		return
 	}
@@ -228,11 +232,23 @@ func (t *turn) endFaulted(retry bool) {
 	case t.replaced():
 		t.enqueue(t.pair)
 	case retry:
-		t.pair.at.known = false
-		t.enqueue(t.pair)
+		t.retryFault(t.pair)
 	default:
-		t.pair.state = pairFaulted
+		t.waitFaulted()
 	}
+}
+
+// waitFaulted stops the pair before its event until that is tried again.
+func (t *turn) waitFaulted() {
+	p := t.pair
+	p.state = pairFaulted
+	p.retry = time.AfterFunc(t.retryAfter, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if p.state == pairFaulted && !t.ended {
+			t.retryFault(p)
+		}
+	})
 }
 
 // endOvertaken ends a turn in which another process was faster. This one waits longer each time, and takes over when

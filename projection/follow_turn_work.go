@@ -74,7 +74,7 @@ func (t *turn) foldBatches(ctx context.Context, replay *Replay) (turnEnd, error)
 		}
 		arrived := time.Now()
 		replay.recordEventSize(batch)
-		paced, continues := batch.more && t.isPaced(batch), batch.more && !t.pairsWait()
+		paced, continues := batch.more && t.isPaced(batch), batch.more && !t.retriesFault && !t.pairsWait()
 		if next = nil; continues && !paced {
 			// Read the next batch and compute its keys while this one is folded and saved.
 			next = replay.fetch(reading, read, batch.upTo+1, 0, ahead)
@@ -187,6 +187,10 @@ func (t *turn) replay(fold *folding.Fold) (*Replay, error) {
 // limits returns the limits of the first reading and of later ones, and sets those of the replay.
 func (t *turn) limits(replay *Replay) (first, later Limits) {
 	first, later = followLimits, t.config.CatchUp
+	if t.retriesFault {
+		first.Events = 1
+		return first, later
+	}
 	if t.head-replay.at.seen > 2*int64(first.Events) {
 		first = t.config.CatchUp
 	}
@@ -335,19 +339,25 @@ func (t *turn) traceBatch(batch *prepared, arrived time.Time, err error) {
 	span.End(err)
 }
 
-// putFault stores and logs the event at which the projection has stopped.
-func (t *turn) putFault(ctx context.Context, err error) error {
+// putFault stores the event at which the projection has stopped. It reports and logs a fault, but not each retry of it.
+func (t *turn) putFault(ctx context.Context, met error) error {
 	p := t.pair
-	e, _ := errors.AsType[*folding.EventError](err)
+	e, _ := errors.AsType[*folding.EventError](met)
 	fault := domain.Fault{
 		ProjectionID: p.followed.id, Tenant: p.tenant.id, Build: p.build,
 		Position: e.Event.Position, EventID: e.Event.ID, Failure: e.Failure(),
 	}
-	if err := t.config.Store.PutFault(ctx, fault); err != nil {
+	retries, wait, err := t.config.Store.PutFault(ctx, fault, t.config.Retries)
+	if err != nil {
 		return fmt.Errorf("keep the fault of projection %q: %w", p.followed.id.Name, err)
 	}
-	p.faultChecked = false
+	t.retryAfter, p.faultChecked = wait, false
 	t.config.Progress.wake(p.followed.id, p.tenant.id)
+	if t.retriesFault && retries > 0 {
+		t.config.Log.Debug("a projection still cannot fold an event", "projection", fault.Name, "tenant", fault.Tenant.String(),
+			"build", fault.Build, "position", fault.Position, "retries", retries, "error", fault.Message)
+		return nil
+	}
 	if t.config.Observer.Fault != nil {
 		t.config.Observer.Fault(fault)
 	}
@@ -368,5 +378,10 @@ func (t *turn) clearOldFault(ctx context.Context, seen int64) (bool, error) {
 	if seen < fault.Position {
 		return false, nil
 	}
-	return true, t.config.Store.DeleteFault(ctx, p.tenant.id, p.followed.id, p.build)
+	if err := t.config.Store.DeleteFault(ctx, p.tenant.id, p.followed.id, p.build); err != nil {
+		return false, err
+	}
+	t.config.Log.Info("a projection has folded or skipped the event before which it had stopped, and continues", "projection", fault.Name,
+		"tenant", fault.Tenant.String(), "build", fault.Build, "position", fault.Position, "retries", fault.Retries)
+	return true, nil
 }

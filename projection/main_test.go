@@ -96,6 +96,7 @@ type options struct {
 	catchUp  projection.Limits
 	folds    int
 	workers  int
+	retries  domain.RetrySchedule
 
 	upcasters *upcasting.Upcasters
 	pacing    *projection.Pacing
@@ -112,7 +113,7 @@ func (b bench) process(o options) process {
 	})
 	p.runner = projection.NewRunner(projection.RunnerConfig{
 		Store: storeOf(b.store), Drivers: byName, Handlers: o.handlers, Progress: p.progress, Observer: o.observer, CatchUp: o.catchUp, Folds: o.folds,
-		Poll: 100 * time.Millisecond, Log: quiet, Upcasters: o.upcasters, Workers: o.workers, Pacing: o.pacing,
+		Poll: 100 * time.Millisecond, Log: quiet, Upcasters: o.upcasters, Workers: o.workers, Pacing: o.pacing, Retries: o.retries,
 	})
 	return p
 }

@@ -26,6 +26,7 @@ type RunnerConfig struct {
 	Owns     func(domain.TenantID) bool // whether this process follows the tenant, see Rebalance; fast; nil: all
 	Workers  int                        // pairs folded at a time, per database; 0: twice the processors
 	Ceiling  int                        // the most for one tenant, unless its share differs; 0: all but one, at least 1
+	Retries  domain.RetrySchedule       // of stopped pairs; 0: 30 s, and an hour
 	Folds    int                        // how many compiled folds are kept; 0: 500
 	Poll     time.Duration              // interval of reading all heads, as a fallback for Wake; 0: 5 s
 	CatchUp  Limits                     // zero: CatchUpLimits
@@ -45,7 +46,7 @@ type RunnerConfig struct {
 type Observer struct {
 	Turn  func(domain.ProjectionID) // a pair's turn has ended
 	Batch func(BatchInfo)           // a batch was saved
-	Fault func(domain.Fault)        // a projection stopped before an event, for one tenant
+	Fault func(domain.Fault)        // a projection stopped before an event, for one tenant; not called for retries
 	Retry func(id domain.ProjectionID, tenant domain.TenantID, err error)
 	// Lost reports a live build that must be made again, since its table is missing, or the log has lost events that are
 	// in its documents. It is called repeatedly.
@@ -91,6 +92,8 @@ type Runner struct {
 func NewRunner(config RunnerConfig) *Runner {
 	config.Workers = cmp.Or(config.Workers, 2*runtime.GOMAXPROCS(0))
 	config.Ceiling = cmp.Or(config.Ceiling, max(1, config.Workers-1))
+	config.Retries.First = cmp.Or(config.Retries.First, 30*time.Second)
+	config.Retries.Longest = max(config.Retries.First, cmp.Or(config.Retries.Longest, time.Hour))
 	config.Folds = cmp.Or(config.Folds, 500)
 	config.Poll = cmp.Or(config.Poll, 5*time.Second)
 	config.CatchUp = cmp.Or(config.CatchUp, CatchUpLimits)
@@ -332,7 +335,7 @@ func (r *Runner) Lags() []Lag {
 			continue // appends fold it, or it is not known yet how much there is to fold
 		}
 		lag.Positions += max(0, p.tenant.head-p.at.seen)
-		if p.state == pairFaulted {
+		if p.state == pairFaulted || p.retriesFault {
 			lag.Faulted++
 		}
 	}

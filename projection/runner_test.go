@@ -17,6 +17,7 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/projection/folding"
+	"github.com/manifold-es/manifold/tables/tablestest"
 )
 
 // sums is a definition over several streams with removals. Its documents show a wrong order and events that were
@@ -256,9 +257,7 @@ func TestOvercomeFaultsAreCleared(t *testing.T) {
 		t.Fatal(err)
 	}
 	position := b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
-	if err := b.store.PutFault(t.Context(), domain.Fault{ProjectionID: created.ProjectionID, Tenant: tenant, Build: created.Build, Position: position, EventID: domain.NewEventID(), Failure: domain.Failure{Message: "as an older release saw it"}}); err != nil {
-		t.Fatal(err)
-	}
+	tablestest.PutFault(t, b.store, domain.Fault{ProjectionID: created.ProjectionID, Tenant: tenant, Build: created.Build, Position: position, EventID: domain.NewEventID(), Failure: domain.Failure{Message: "as an older release saw it"}})
 	stop := p.start(t, b)
 	p.awaitSeen(t, b, tenant, "sums", position)
 	// The fault is taken back behind the save.

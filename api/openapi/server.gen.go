@@ -858,7 +858,15 @@ type Fault struct {
 
 	// Before The document before the event, where there was one and it is not too large to be kept here.
 	Before json.RawMessage `json:"before,omitempty"`
-	At     Time            `json:"at"`
+
+	// At When it was met first.
+	At Time `json:"at"`
+
+	// Retries Automatic attempts since then that met it again.
+	Retries int64 `json:"retries,omitempty"`
+
+	// NextRetryAt The next automatic attempt.
+	NextRetryAt *Time `json:"nextRetryAt,omitempty"`
 }
 
 // FaultedTenants The tenants of a shared projection whose events cannot be folded or were removed, or whose documents do not pass: the rebuild

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -27,6 +28,9 @@ func printFault(out *output, fault client.Fault) {
 		}
 	}
 	out.printf("  message:    %s\n", fault.Message)
+	if fault.NextRetryAt != nil {
+		out.printf("  retry %d:    %s\n", fault.Retries+1, fault.NextRetryAt.UTC().Format(time.RFC3339))
+	}
 }
 
 // onBehalf completes a command that acts for a tenant: the key's own, or, with the operator's key, the one in the flag

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -16,28 +17,48 @@ import (
 // tenants.
 
 const faultColumns = `f.tenant_id, f.owner, f.name, f.build, f.position, f.event_id, f.stream, f.event_type, f.document_id, f.place,
-	f.expression, f.message, f.before, f.at`
+	f.expression, f.message, f.before, f.at, f.retries, f.retry_at`
 
 func scanFault(row pgx.CollectableRow) (domain.Fault, error) {
 	var f domain.Fault
 	err := row.Scan(&f.Tenant, &f.Owner, &f.Name, &f.Build, &f.Position, &f.EventID, &f.Stream, &f.EventType, &f.DocumentID, &f.Where,
-		&f.Expression, &f.Message, (*[]byte)(&f.Before), (*pg.Moment)(&f.At))
+		&f.Expression, &f.Message, (*[]byte)(&f.Before), (*pg.Moment)(&f.At), &f.Retries, (*pg.Moment)(&f.RetryAt))
 	return f, err
 }
 
-// PutFault stores the event at which a build has stopped for a tenant, and replaces an earlier fault. At is the
-// database's current time.
-func (s *Registry) PutFault(ctx context.Context, fault domain.Fault) error {
-	_, err := pg.ExecUnder(ctx, s.db.App, fault.Tenant, "keep a fault", `
-		insert into faults as f (tenant_id, owner, name, build, position, event_id, stream, event_type, document_id, place, expression, message, before)
-		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
-		on conflict (tenant_id, owner, name, build) do update
-		  set position = excluded.position, event_id = excluded.event_id, stream = excluded.stream, event_type = excluded.event_type,
-		    document_id = excluded.document_id, place = excluded.place, expression = excluded.expression,
-		    message = excluded.message, before = excluded.before, at = excluded.at`,
-		fault.Tenant, fault.Owner, fault.Name, fault.Build, fault.Position, fault.EventID, fault.Stream, fault.EventType,
-		fault.DocumentID, fault.Where, fault.Expression, fault.Message, jsonOrNull(fault.Before))
-	return err
+// PutFault stores the event at which a build has stopped for a tenant, and when the event is tried again. If the build
+// had stopped at that event already, PutFault counts a retry and keeps At. Otherwise it replaces the earlier fault, and
+// At is the database's current time. It returns the number of retries so far, and how long to wait for the next one.
+func (s *Registry) PutFault(ctx context.Context, fault domain.Fault, schedule domain.RetrySchedule) (retries int64, wait time.Duration, err error) {
+	schedule = schedule.Jittered()
+	err = pg.Under(ctx, s.db.App, fault.Tenant, func(tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, `
+			insert into faults as f (tenant_id, owner, name, build, position, event_id, stream, event_type, document_id, place, expression,
+			  message, before, retry_at)
+			values (@tenant, @owner, @name, @build, @position, @event, @stream, @type, @document, @place, @expression,
+			  @message, @before, now() + interval '1 second' * @first::float8)
+			on conflict (tenant_id, owner, name, build) do update
+			  set position = excluded.position, event_id = excluded.event_id, stream = excluded.stream, event_type = excluded.event_type,
+			    document_id = excluded.document_id, place = excluded.place, expression = excluded.expression,
+			    message = excluded.message, before = excluded.before,
+			    at = case when f.position = excluded.position then f.at else excluded.at end,
+			    retries = case when f.position = excluded.position then f.retries + 1 else 0 end,
+			    retry_at = case when f.position = excluded.position
+			      then now() + interval '1 second' * least(@first::float8 * power(2, least(f.retries + 1, 30)), @longest::float8)
+			      else excluded.retry_at end
+			returning f.retries`,
+			pgx.NamedArgs{
+				"tenant": fault.Tenant, "owner": fault.Owner, "name": fault.Name, "build": fault.Build, "position": fault.Position,
+				"event": fault.EventID, "stream": fault.Stream, "type": fault.EventType, "document": fault.DocumentID, "place": fault.Where,
+				"expression": fault.Expression, "message": fault.Message, "before": jsonOrNull(fault.Before),
+				"first": schedule.First.Seconds(), "longest": schedule.Longest.Seconds(),
+			}).Scan(&retries)
+		if err != nil {
+			return fmt.Errorf("keep a fault: %w", err)
+		}
+		return nil
+	})
+	return retries, schedule.After(retries), err
 }
 
 // jsonOrNull returns a parameter for a jsonb column.

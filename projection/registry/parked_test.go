@@ -168,7 +168,7 @@ func TestSkippedEvents(t *testing.T) {
 	fault := domain.Fault{ProjectionID: id, Tenant: tenant, Build: 3, Position: 4, EventID: domain.NewEventID(), Failure: domain.Failure{
 		Stream: "order-1", EventType: "Added", DocumentID: "order-1", Where: "on.Added", Expression: "1 / 0", Message: "division by zero", Before: json.RawMessage(`{"n": 1}`),
 	}}
-	tablestest.Must(t, s.PutFault(t.Context(), fault))
+	tablestest.PutFault(t, s, fault)
 	got, _, err := s.Fault(t.Context(), tenant, id, 3)
 	tablestest.Must(t, err)
 	if got.At.IsZero() || string(got.Before) != `{"n": 1}` || got.DocumentID != "order-1" || got.Where != "on.Added" || got.Expression != "1 / 0" || got.EventType != "Added" || got.Stream != "order-1" {
@@ -235,7 +235,7 @@ func TestSkippedEvents(t *testing.T) {
 	for range 2 { // the notices of these
 		<-heard
 	}
-	tablestest.Must(t, s.PutFault(t.Context(), fault))
+	tablestest.PutFault(t, s, fault)
 	tablestest.Must(t, s.RetryFault(t.Context(), tenant, id, 3))
 	tablestest.Must(t, s.RetryFault(t.Context(), tenant, id, 3))
 	if _, there, err := s.Fault(t.Context(), tenant, id, 3); err != nil || there {

@@ -233,7 +233,7 @@ func TestSwapIsOneStep(t *testing.T) {
 		id := domain.ProjectionID{Owner: owner, Name: "same"}
 		before, rebuild := tablestest.Projection(t, s, id)
 		fault := domain.Fault{ProjectionID: id, Tenant: tenant, Build: before.Build, Position: 4, EventID: domain.NewEventID(), Failure: domain.Failure{Message: "no"}}
-		tablestest.Must(t, s.PutFault(t.Context(), fault))
+		tablestest.PutFault(t, s, fault)
 		mine := tablestest.Claim(t, s, rebuild)
 
 		// Not held: nothing of the swap happens, the rebuild's end included.
@@ -379,9 +379,9 @@ func TestFaultsBelongToTheirTenant(t *testing.T) {
 	for i, tenant := range tenants {
 		for _, id := range []domain.ProjectionID{shared, {Owner: tenant, Name: "same"}} {
 			fault := domain.Fault{ProjectionID: id, Tenant: tenant, Build: 1, Position: int64(i), EventID: domain.NewEventID(), Failure: domain.Failure{Message: "first"}}
-			tablestest.Must(t, s.PutFault(t.Context(), fault))
+			tablestest.PutFault(t, s, fault)
 			fault.Message = id.Owner.String()
-			tablestest.Must(t, s.PutFault(t.Context(), fault))
+			tablestest.PutFault(t, s, fault)
 			got, ok, err := s.Fault(t.Context(), tenant, id, 1)
 			tablestest.Must(t, err)
 			if !ok || got.Position != int64(i) || got.Message != id.Owner.String() || got.EventID != fault.EventID || got.At.IsZero() {

@@ -220,6 +220,13 @@ func NewKey(tenant domain.TenantID, name string) auth.APIKey {
 	}
 }
 
+// PutFault stores a fault that is tried again after a minute.
+func PutFault(t *testing.T, s *tables.Tables, fault domain.Fault) {
+	t.Helper()
+	_, _, err := s.PutFault(t.Context(), fault, domain.RetrySchedule{First: time.Minute, Longest: time.Hour})
+	Must(t, err)
+}
+
 // Projection makes a projection with a queued rebuild, and returns both.
 func Projection(t *testing.T, s *tables.Tables, id domain.ProjectionID) (domain.Projection, domain.Rebuild) {
 	t.Helper()

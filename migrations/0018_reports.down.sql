@@ -1,0 +1,1 @@
+alter table manifold.faults drop column retry_at, drop column retries;
