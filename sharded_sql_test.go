@@ -23,6 +23,7 @@ var acrossTenants = map[string]string{
 	"eventlog.TenantFloors":                  "for metrics, and for all tenants of a shared projection",
 	"members.Announce":                       "divides all tenants between the processes",
 	"delivery/webhook.WebhookTenants":        "finds the tenants to serve",
+	"delivery/report.ReportingTenants":       "finds the tenants with reports",
 	"retention.RetentionDue":                 "finds the policies to run",
 	"schema.RetagsDue":                       "finds the types whose events to retag",
 	"schema.RetaggedTenants":                 "finds the tenants whose upcasters to compare",

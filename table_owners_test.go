@@ -28,6 +28,7 @@ var tableOwners = map[string][]string{
 	"subscription_retries": {"delivery/group"}, "dead_letters": {"delivery/group"}, "service_consumers": {"delivery/group"},
 	"webhooks": {"delivery/webhook"}, "webhook_secrets": {"delivery/webhook"}, "webhook_attempts": {"delivery/webhook"},
 	"webhook_claims": {"delivery/webhook"}, "replays": {"delivery/webhook"},
+	"report_settings": {"delivery/report"}, "alerts": {"delivery/report"},
 	"retention_policies": {"retention"}, "retention_floors": {"retention"}, "retention_spared": {"retention"}, "stream_floors": {"retention"},
 	"keys": {"auth", "erasure"}, "tickets": {"auth"}, "tenants": {"tenant", "erasure"}, "members": {"members"},
 }

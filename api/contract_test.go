@@ -131,6 +131,7 @@ func TestDocumentedRequestsWork(t *testing.T) {
 	testWebhooks(t, &documented, a)
 
 	testRetention(t, &documented, a)
+	testReports(t, &documented, a)
 
 	documented.run(a, "putAggregate", 200)
 	documented.run(a, "getAggregate", 200)

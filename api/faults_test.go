@@ -78,6 +78,10 @@ func TestFaults(t *testing.T) {
 	fault := a.get(state).want(200).at("fault").(object)
 	delete(fault, "at")
 	delete(fault, "eventId")
+	if retry, _ := fault["nextRetryAt"].(string); retry == "" {
+		t.Errorf("the fault is %v", fault)
+	}
+	delete(fault, "nextRetryAt")
 	equal(t, "the fault", fault, object{
 		"position": position, "stream": "stopping-1", "type": "Added", "documentId": "stopping-1", "where": "on.Added",
 		"expression": "{'n': doc.?n.orValue(0) + event.data.n, 'more': 1 < 2}", "before": object{"n": 1, "more": true},

@@ -21,6 +21,7 @@ import (
 	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/delivery/consume"
 	"github.com/manifold-es/manifold/delivery/group"
+	"github.com/manifold-es/manifold/delivery/report"
 	"github.com/manifold-es/manifold/delivery/tail"
 	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/domain"
@@ -110,7 +111,12 @@ func (c setup) start(t testing.TB) *world {
 	hooks := webhook.New(webhook.Config{
 		Store: s.WebhookTables, Events: s.Log, Groups: groups, Projections: catalog, Log: quiet, AllowHTTP: true, Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 	})
-	dispatcher := consume.New(consume.Config{Heads: s.Heads, Sources: []consume.Source{hooks}, Log: quiet})
+	var dispatcher *consume.Dispatcher
+	reports := report.New(report.Config{
+		Store: s.ReportTables, Append: schemas.AppendAnyway, Events: s.Log, Groups: s.GroupTables, Webhooks: s.WebhookTables, Registry: s.Registry, Projections: catalog,
+		Notice: func(tenant domain.TenantID) { dispatcher.Notice(tenant) }, Busy: 10 * time.Millisecond, Idle: 50 * time.Millisecond, Log: quiet,
+	})
+	dispatcher = consume.New(consume.Config{Heads: s.Heads, Sources: []consume.Source{hooks, reports}, Log: quiet})
 	wake := func(head domain.Head) {
 		runner.Wake(head)
 		tails.Wake(head)
@@ -122,7 +128,7 @@ func (c setup) start(t testing.TB) *world {
 	ctx, cancel := context.WithCancel(context.Background())
 	var background sync.WaitGroup
 	for _, run := range []func(context.Context) error{
-		runner.Run, rebuilds.Run, states.Run, groups.Run, dispatcher.Run, hooks.Run,
+		runner.Run, rebuilds.Run, states.Run, groups.Run, dispatcher.Run, hooks.Run, reports.Run,
 		func(ctx context.Context) error { return s.Listen(ctx, wake) },
 		func(ctx context.Context) error { return s.ListenGroups(ctx, groups.Notice) },
 		func(ctx context.Context) error {
@@ -149,7 +155,7 @@ func (c setup) start(t testing.TB) *world {
 	})
 	config := api.Config{
 		Log: s.Log, Appends: schemas, Schemas: schemas, Keys: keys, KeyTables: s.KeyTables, Tenants: s.TenantTables, Members: s.MemberTables, Aggregates: states, Commands: aggregate.NewCommands(states, schemas, nil),
-		Projections: catalog, Rebuilds: rebuilds, Upcasters: upcasters, Follower: tails, Groups: groups, Webhooks: hooks, Retention: removal,
+		Projections: catalog, Rebuilds: rebuilds, Upcasters: upcasters, Follower: tails, Groups: groups, Webhooks: hooks, Retention: removal, Reports: reports,
 		Ready:   func(ctx context.Context) []api.Check { return []api.Check{{Name: "database", Err: s.Ping(ctx)}} },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "manifold_up 1\n") }),
 		Logger:  logger,

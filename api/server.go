@@ -28,6 +28,7 @@ import (
 	"github.com/manifold-es/manifold/api/transfer"
 	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/delivery/group"
+	"github.com/manifold-es/manifold/delivery/report"
 	"github.com/manifold-es/manifold/delivery/tail"
 	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/eventlog"
@@ -59,6 +60,7 @@ type Config struct {
 	Groups      *group.Groups
 	Webhooks    *webhook.Webhooks
 	Retention   *retention.Retention
+	Reports     *report.Reporter
 
 	// Ready checks the service's dependencies, for /readyz.
 	Ready func(ctx context.Context) []Check

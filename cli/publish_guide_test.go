@@ -62,3 +62,8 @@ func runPage(t *testing.T, name string, least int) {
 		t.Errorf("only %d of the page's commands were run", ran)
 	}
 }
+
+func TestGuideToReports(t *testing.T) {
+	t.Parallel()
+	runPage(t, "guides/reports.md", 5)
+}

@@ -1786,6 +1786,25 @@ type ReplayedDeadLetters struct {
 	Replayed int64 `json:"replayed"`
 }
 
+// Reports defines model for Reports.
+type Reports struct {
+	Enabled bool `json:"enabled"`
+
+	// Since When they were enabled; missing if they are not.
+	Since *time.Time `json:"since,omitempty"`
+
+	// MaxLag In seconds; missing if no lag is reported.
+	MaxLag int64 `json:"maxLag,omitempty"`
+}
+
+// ReportsRequest defines model for ReportsRequest.
+type ReportsRequest struct {
+	Enabled bool `json:"enabled"`
+
+	// MaxLag In seconds: the age of a projection's or group's next event from which on its lag is reported. Without it, no lag is reported.
+	MaxLag int64 `json:"maxLag,omitempty"`
+}
+
 // Retagging How far stored events have the tags that the expression derives. It is missing if no expression was ever put. Conditions
 // and queries see the derived tags of older events only when it is `done`, and boundaries of commands a minute later.
 type Retagging struct {
@@ -3563,6 +3582,9 @@ type PublishJSONRequestBody = Publication
 // ReadByQueryJSONRequestBody defines body for ReadByQuery for application/json ContentType.
 type ReadByQueryJSONRequestBody = QueryRequest
 
+// PutReportsJSONRequestBody defines body for PutReports for application/json ContentType.
+type PutReportsJSONRequestBody = ReportsRequest
+
 // PutRetentionJSONRequestBody defines body for PutRetention for application/json ContentType.
 type PutRetentionJSONRequestBody = RetentionRules
 
@@ -4617,6 +4639,51 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/query (the `ReadByQuery` operationId).
 	ReadByQuery(ctx context.Context, body ReadByQueryJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetReports Show whether reports are enabled
+	//
+	// Corresponds with GET /v1/reports (the `GetReports` operationId).
+	GetReports(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutReportsWithBody Enable or disable reports
+	//
+	// A report is an event that the service appends to the tenant's log. While reports are enabled, it appends:
+	//
+	// | type | category | reports |
+	// |---|---|---|
+	// | `EventDeadLettered` | `dlq.<group>`, with `_` for each `-` | a dead letter of a group, webhook, reactor or egress |
+	// | `DocumentParked` | `dlq.projection.<name>` | a document that was parked |
+	// | `ProjectionStopped`, `ProjectionResumed` | `manifold.alerts` | a projection that stops before an event, and that continues |
+	// | `WebhookFailing`, `WebhookRecovered` | `manifold.alerts` | a webhook that no attempt has reached for 5 minutes, and one that succeeds |
+	// | `ProjectionBehind`, `ProjectionCaughtUp`, `GroupBehind`, `GroupCaughtUp` | `manifold.alerts` | a lag of more than `maxLag`, and less than half of it |
+	//
+	// Dead letters and parked documents from before are not reported. Nothing about a report is reported, such as its own dead
+	// letter. Categories that begin with `dlq.` or `manifold.` are reserved, so clients cannot append to them.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /v1/reports (the `PutReports` operationId).
+	PutReportsWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutReports Enable or disable reports
+	//
+	// A report is an event that the service appends to the tenant's log. While reports are enabled, it appends:
+	//
+	// | type | category | reports |
+	// |---|---|---|
+	// | `EventDeadLettered` | `dlq.<group>`, with `_` for each `-` | a dead letter of a group, webhook, reactor or egress |
+	// | `DocumentParked` | `dlq.projection.<name>` | a document that was parked |
+	// | `ProjectionStopped`, `ProjectionResumed` | `manifold.alerts` | a projection that stops before an event, and that continues |
+	// | `WebhookFailing`, `WebhookRecovered` | `manifold.alerts` | a webhook that no attempt has reached for 5 minutes, and one that succeeds |
+	// | `ProjectionBehind`, `ProjectionCaughtUp`, `GroupBehind`, `GroupCaughtUp` | `manifold.alerts` | a lag of more than `maxLag`, and less than half of it |
+	//
+	// Dead letters and parked documents from before are not reported. Nothing about a report is reported, such as its own dead
+	// letter. Categories that begin with `dlq.` or `manifold.` are reserved, so clients cannot append to them.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /v1/reports (the `PutReports` operationId).
+	PutReports(ctx context.Context, body PutReportsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListRetention List retention policies
 	//
@@ -7019,6 +7086,81 @@ func (c *Client) ReadByQueryWithBody(ctx context.Context, contentType string, bo
 // Corresponds with POST /v1/query (the `ReadByQuery` operationId).
 func (c *Client) ReadByQuery(ctx context.Context, body ReadByQueryJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewReadByQueryRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetReports Show whether reports are enabled
+//
+// Corresponds with GET /v1/reports (the `GetReports` operationId).
+func (c *Client) GetReports(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetReportsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutReportsWithBody Enable or disable reports
+//
+// A report is an event that the service appends to the tenant's log. While reports are enabled, it appends:
+//
+// | type | category | reports |
+// |---|---|---|
+// | `EventDeadLettered` | `dlq.<group>`, with `_` for each `-` | a dead letter of a group, webhook, reactor or egress |
+// | `DocumentParked` | `dlq.projection.<name>` | a document that was parked |
+// | `ProjectionStopped`, `ProjectionResumed` | `manifold.alerts` | a projection that stops before an event, and that continues |
+// | `WebhookFailing`, `WebhookRecovered` | `manifold.alerts` | a webhook that no attempt has reached for 5 minutes, and one that succeeds |
+// | `ProjectionBehind`, `ProjectionCaughtUp`, `GroupBehind`, `GroupCaughtUp` | `manifold.alerts` | a lag of more than `maxLag`, and less than half of it |
+//
+// Dead letters and parked documents from before are not reported. Nothing about a report is reported, such as its own dead
+// letter. Categories that begin with `dlq.` or `manifold.` are reserved, so clients cannot append to them.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /v1/reports (the `PutReports` operationId).
+func (c *Client) PutReportsWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutReportsRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutReports Enable or disable reports
+//
+// A report is an event that the service appends to the tenant's log. While reports are enabled, it appends:
+//
+// | type | category | reports |
+// |---|---|---|
+// | `EventDeadLettered` | `dlq.<group>`, with `_` for each `-` | a dead letter of a group, webhook, reactor or egress |
+// | `DocumentParked` | `dlq.projection.<name>` | a document that was parked |
+// | `ProjectionStopped`, `ProjectionResumed` | `manifold.alerts` | a projection that stops before an event, and that continues |
+// | `WebhookFailing`, `WebhookRecovered` | `manifold.alerts` | a webhook that no attempt has reached for 5 minutes, and one that succeeds |
+// | `ProjectionBehind`, `ProjectionCaughtUp`, `GroupBehind`, `GroupCaughtUp` | `manifold.alerts` | a lag of more than `maxLag`, and less than half of it |
+//
+// Dead letters and parked documents from before are not reported. Nothing about a report is reported, such as its own dead
+// letter. Categories that begin with `dlq.` or `manifold.` are reserved, so clients cannot append to them.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /v1/reports (the `PutReports` operationId).
+func (c *Client) PutReports(ctx context.Context, body PutReportsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutReportsRequest(c.Server, body)
 	if err != nil {
 		return nil, err
 	}
@@ -12496,6 +12638,73 @@ func NewReadByQueryRequestWithBody(server string, contentType string, body io.Re
 	return req, nil
 }
 
+// NewGetReportsRequest constructs an http.Request for the GetReports method
+func NewGetReportsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/reports")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewPutReportsRequest calls the generic PutReports builder with application/json body
+func NewPutReportsRequest(server string, body PutReportsJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPutReportsRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewPutReportsRequestWithBody constructs an http.Request for the PutReports method, with any body, and a specified content type
+func NewPutReportsRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/reports")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewListRetentionRequest constructs an http.Request for the ListRetention method
 func NewListRetentionRequest(server string) (*http.Request, error) {
 	var err error
@@ -17464,6 +17673,53 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/query (the `ReadByQuery` operationId).
 	ReadByQueryWithResponse(ctx context.Context, body ReadByQueryJSONRequestBody, reqEditors ...RequestEditorFn) (*ReadByQueryResponse, error)
 
+	// GetReportsWithResponse Show whether reports are enabled
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/reports (the `GetReports` operationId).
+	GetReportsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetReportsResponse, error)
+
+	// PutReportsWithBodyWithResponse Enable or disable reports
+	//
+	// A report is an event that the service appends to the tenant's log. While reports are enabled, it appends:
+	//
+	// | type | category | reports |
+	// |---|---|---|
+	// | `EventDeadLettered` | `dlq.<group>`, with `_` for each `-` | a dead letter of a group, webhook, reactor or egress |
+	// | `DocumentParked` | `dlq.projection.<name>` | a document that was parked |
+	// | `ProjectionStopped`, `ProjectionResumed` | `manifold.alerts` | a projection that stops before an event, and that continues |
+	// | `WebhookFailing`, `WebhookRecovered` | `manifold.alerts` | a webhook that no attempt has reached for 5 minutes, and one that succeeds |
+	// | `ProjectionBehind`, `ProjectionCaughtUp`, `GroupBehind`, `GroupCaughtUp` | `manifold.alerts` | a lag of more than `maxLag`, and less than half of it |
+	//
+	// Dead letters and parked documents from before are not reported. Nothing about a report is reported, such as its own dead
+	// letter. Categories that begin with `dlq.` or `manifold.` are reserved, so clients cannot append to them.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/reports (the `PutReports` operationId).
+	PutReportsWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutReportsResponse, error)
+
+	// PutReportsWithResponse Enable or disable reports
+	//
+	// A report is an event that the service appends to the tenant's log. While reports are enabled, it appends:
+	//
+	// | type | category | reports |
+	// |---|---|---|
+	// | `EventDeadLettered` | `dlq.<group>`, with `_` for each `-` | a dead letter of a group, webhook, reactor or egress |
+	// | `DocumentParked` | `dlq.projection.<name>` | a document that was parked |
+	// | `ProjectionStopped`, `ProjectionResumed` | `manifold.alerts` | a projection that stops before an event, and that continues |
+	// | `WebhookFailing`, `WebhookRecovered` | `manifold.alerts` | a webhook that no attempt has reached for 5 minutes, and one that succeeds |
+	// | `ProjectionBehind`, `ProjectionCaughtUp`, `GroupBehind`, `GroupCaughtUp` | `manifold.alerts` | a lag of more than `maxLag`, and less than half of it |
+	//
+	// Dead letters and parked documents from before are not reported. Nothing about a report is reported, such as its own dead
+	// letter. Categories that begin with `dlq.` or `manifold.` are reserved, so clients cannot append to them.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/reports (the `PutReports` operationId).
+	PutReportsWithResponse(ctx context.Context, body PutReportsJSONRequestBody, reqEditors ...RequestEditorFn) (*PutReportsResponse, error)
+
 	// ListRetentionWithResponse List retention policies
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -21967,6 +22223,102 @@ func (r ReadByQueryResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ReadByQueryResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetReportsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Reports
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetReportsResponse) GetJSON200() *Reports {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetReportsResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetReportsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetReportsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetReportsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetReportsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PutReportsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Reports
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PutReportsResponse) GetJSON200() *Reports {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PutReportsResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PutReportsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutReportsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutReportsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutReportsResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -27630,6 +27982,71 @@ func (c *ClientWithResponses) ReadByQueryWithResponse(ctx context.Context, body 
 	return ParseReadByQueryResponse(rsp)
 }
 
+// GetReportsWithResponse Show whether reports are enabled
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/reports (the `GetReports` operationId).
+func (c *ClientWithResponses) GetReportsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetReportsResponse, error) {
+	rsp, err := c.GetReports(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetReportsResponse(rsp)
+}
+
+// PutReportsWithBodyWithResponse Enable or disable reports
+//
+// A report is an event that the service appends to the tenant's log. While reports are enabled, it appends:
+//
+// | type | category | reports |
+// |---|---|---|
+// | `EventDeadLettered` | `dlq.<group>`, with `_` for each `-` | a dead letter of a group, webhook, reactor or egress |
+// | `DocumentParked` | `dlq.projection.<name>` | a document that was parked |
+// | `ProjectionStopped`, `ProjectionResumed` | `manifold.alerts` | a projection that stops before an event, and that continues |
+// | `WebhookFailing`, `WebhookRecovered` | `manifold.alerts` | a webhook that no attempt has reached for 5 minutes, and one that succeeds |
+// | `ProjectionBehind`, `ProjectionCaughtUp`, `GroupBehind`, `GroupCaughtUp` | `manifold.alerts` | a lag of more than `maxLag`, and less than half of it |
+//
+// Dead letters and parked documents from before are not reported. Nothing about a report is reported, such as its own dead
+// letter. Categories that begin with `dlq.` or `manifold.` are reserved, so clients cannot append to them.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/reports (the `PutReports` operationId).
+func (c *ClientWithResponses) PutReportsWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutReportsResponse, error) {
+	rsp, err := c.PutReportsWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutReportsResponse(rsp)
+}
+
+// PutReportsWithResponse Enable or disable reports
+//
+// A report is an event that the service appends to the tenant's log. While reports are enabled, it appends:
+//
+// | type | category | reports |
+// |---|---|---|
+// | `EventDeadLettered` | `dlq.<group>`, with `_` for each `-` | a dead letter of a group, webhook, reactor or egress |
+// | `DocumentParked` | `dlq.projection.<name>` | a document that was parked |
+// | `ProjectionStopped`, `ProjectionResumed` | `manifold.alerts` | a projection that stops before an event, and that continues |
+// | `WebhookFailing`, `WebhookRecovered` | `manifold.alerts` | a webhook that no attempt has reached for 5 minutes, and one that succeeds |
+// | `ProjectionBehind`, `ProjectionCaughtUp`, `GroupBehind`, `GroupCaughtUp` | `manifold.alerts` | a lag of more than `maxLag`, and less than half of it |
+//
+// Dead letters and parked documents from before are not reported. Nothing about a report is reported, such as its own dead
+// letter. Categories that begin with `dlq.` or `manifold.` are reserved, so clients cannot append to them.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/reports (the `PutReports` operationId).
+func (c *ClientWithResponses) PutReportsWithResponse(ctx context.Context, body PutReportsJSONRequestBody, reqEditors ...RequestEditorFn) (*PutReportsResponse, error) {
+	rsp, err := c.PutReports(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutReportsResponse(rsp)
+}
+
 // ListRetentionWithResponse List retention policies
 //
 // Returns a wrapper object for the known response body format(s).
@@ -31980,6 +32397,72 @@ func ParseReadByQueryResponse(rsp *http.Response) (*ReadByQueryResponse, error) 
 			headers.ManifoldPosition = &value
 		}
 		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseGetReportsResponse parses an HTTP response from a GetReportsWithResponse call
+func ParseGetReportsResponse(rsp *http.Response) (*GetReportsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetReportsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Reports
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePutReportsResponse parses an HTTP response from a PutReportsWithResponse call
+func ParsePutReportsResponse(rsp *http.Response) (*PutReportsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutReportsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Reports
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
 	}
 
 	return response, nil

@@ -85,7 +85,7 @@ func TestMigrationGivesWay(t *testing.T) {
 	defer cancel()
 	db := pgtest.Database(t)
 	super := db.Pool(t, pgtest.RoleSuperuser, 3)
-	if _, err := super.Exec(ctx, "drop table manifold.event_tags, manifold.tagged_events; alter table manifold.events drop column gap, drop column gap_at, drop column tagged; alter table manifold.rebuilds drop column fills; alter table manifold.skipped_events drop column documents; drop table manifold.schema_retags, manifold.schema_rules, manifold.schema_versions, manifold.schema_types, manifold.schema_sets; drop table manifold.command_outcomes; alter table manifold.aggregates drop column commands; update manifold_schema set version = 9"); err != nil {
+	if _, err := super.Exec(ctx, "drop table manifold.report_settings, manifold.alerts; alter table manifold.faults drop column retries, drop column retry_at; alter table manifold.dead_letters drop column reported_at; alter table manifold.parked_documents drop column reported; drop table manifold.event_tags, manifold.tagged_events; alter table manifold.events drop column gap, drop column gap_at, drop column tagged; alter table manifold.rebuilds drop column fills; alter table manifold.skipped_events drop column documents; drop table manifold.schema_retags, manifold.schema_rules, manifold.schema_versions, manifold.schema_types, manifold.schema_sets; drop table manifold.command_outcomes; alter table manifold.aggregates drop column commands; update manifold_schema set version = 9"); err != nil {
 		t.Fatal(err)
 	}
 	backup, err := super.Begin(ctx)

@@ -15,6 +15,7 @@ const (
 // Tables classifies every table of the schema manifold. The column by which a table is distributed is tenant_id.
 var Tables = map[string]Kind{
 	"aggregates":           Distributed,
+	"alerts":               Distributed,
 	"build_losses":         Distributed,
 	"build_numbers":        Distributed,
 	"command_outcomes":     Distributed,
@@ -28,6 +29,7 @@ var Tables = map[string]Kind{
 	"parked_events":        Distributed,
 	"projection_versions":  Distributed,
 	"replays":              Distributed,
+	"report_settings":      Distributed,
 	"retention_floors":     Distributed,
 	"retention_policies":   Distributed,
 	"retention_spared":     Distributed,

@@ -105,7 +105,7 @@ func (s *Schemas) tagged(ctx context.Context, tenant domain.TenantID, x *index, 
 	return tagged, err
 }
 
-// AppendAnyway appends events that are not checked, such as changes of projections. Those whose tags cannot be derived
+// AppendAnyway appends events that are not checked: changes of projections, and reports. Those whose tags cannot be derived
 // have none.
 func (s *Schemas) AppendAnyway(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error) {
 	x, err := s.cache.index(ctx, tenant)

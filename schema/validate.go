@@ -52,8 +52,14 @@ func (r *result) add(mode Mode, where string, found []domain.Violation) {
 }
 
 // Append appends the events of a request to the log if they fit the schemas of their types, with the tags that these
-// derive: see Validate and eventlog.Log.Append.
+// derive: see Validate and eventlog.Log.Append. It refuses events for the streams of reports, to which only the service
+// appends.
 func (s *Schemas) Append(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error) {
+	for i := range request.Streams {
+		if err := domain.CheckAppendable(eventlog.Place(request, i, -1, "stream"), request.Streams[i].Stream); err != nil {
+			return domain.Appended{}, err
+		}
+	}
 	x, err := s.cache.index(ctx, tenant)
 	if err != nil {
 		return domain.Appended{}, err

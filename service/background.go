@@ -76,6 +76,7 @@ func (p *Process) startBackground(ctx context.Context) {
 		})
 	})
 	start("follow changes of documents", p.changes.Run)
+	start("list tenants with reports", p.reports.Run)
 	start("follow retries of projections", func(ctx context.Context) error {
 		return p.store.ListenRetries(ctx, p.runner.Retry)
 	})

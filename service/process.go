@@ -22,6 +22,7 @@ import (
 	"github.com/manifold-es/manifold/delivery/egress"
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/delivery/reactor"
+	"github.com/manifold-es/manifold/delivery/report"
 	"github.com/manifold-es/manifold/delivery/tail"
 	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/domain"
@@ -69,6 +70,7 @@ type Process struct {
 	webhooks    *webhook.Webhooks
 	reactors    *reactor.Reactors
 	changes     *reactor.Changes
+	reports     *report.Reporter
 	egresses    []*egress.Egress
 	consumers   *consume.Dispatcher // of the groups that the service itself consumes
 

@@ -20,8 +20,8 @@ import (
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// appender appends with append: schema.Schemas.Append for what clients send, and AppendAnyway for changes of projections.
-// It reports each append to the states, which take the snapshots that the append makes due.
+// appender appends with append: schema.Schemas.Append for what clients send, and AppendAnyway for changes of projections
+// and reports. It notifies the states of each append, which take the snapshots that the append makes due.
 type appender struct {
 	append func(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error)
 	states *aggregate.States
@@ -87,7 +87,8 @@ func (p *Process) wire(e Extensions) error {
 	if err != nil {
 		return err
 	}
-	sources = append(sources, p.webhooks, p.reactors, p.changes) // of the groups that the service itself consumes
+	p.wireReports()
+	sources = append(sources, p.webhooks, p.reactors, p.changes, p.reports) // what the service itself consumes
 	p.consumers = consume.New(consume.Config{Heads: p.store.Heads, Sources: sources, Owns: p.members.Owns, Log: p.log})
 	appends := appender{p.schemas.Append, p.states}
 	commands := aggregate.NewCommands(p.states, appends, p.metrics.Decided)
@@ -105,7 +106,7 @@ func (p *Process) wireAPI(appends appender, commands *aggregate.Commands) error 
 	p.api, err = api.New(api.Config{
 		Log: p.store.Log, Appends: appends, Commands: commands, Keys: p.keys, KeyTables: p.store.KeyTables, Tenants: p.store.TenantTables,
 		Members: p.store.MemberTables, Aggregates: p.states, Projections: p.catalog, Rebuilds: p.rebuilds, Upcasters: p.upcasters, Schemas: p.schemas,
-		Follower: p.tails, Groups: p.groups, Webhooks: p.webhooks, Retention: p.retention,
+		Follower: p.tails, Groups: p.groups, Webhooks: p.webhooks, Retention: p.retention, Reports: p.reports,
 		Ready: p.checks, Metrics: p.metrics.Handler(), AdminMetrics: p.admin != nil, AdminOperator: p.config.Admin.Exclusive, Known: listen.Known, TenantRequests: p.config.Limits.TenantRequests, Logger: p.log, Tracer: p.tracer,
 		BodyBytes: int64(p.config.Limits.QueueBytes), TenantBodyBytes: int64(p.config.Limits.TenantQueueBytes),
 		AnswerBytes: int64(p.config.Limits.AnswerBytes), TenantAnswerBytes: int64(p.config.Limits.TenantAnswerBytes),

@@ -5,6 +5,7 @@ import (
 
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/delivery/reactor"
+	"github.com/manifold-es/manifold/delivery/report"
 	"github.com/manifold-es/manifold/delivery/tail"
 	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/domain"
@@ -72,4 +73,13 @@ func (p *Process) wireReactors(e Extensions) (err error) {
 		Log: p.log,
 	})
 	return nil
+}
+
+// wireReports creates the part that appends reports. A process that only answers requests uses it to enable them.
+func (p *Process) wireReports() {
+	p.reports = report.New(report.Config{
+		Store: p.store.ReportTables, Append: appender{p.schemas.AppendAnyway, p.states}.Append, Events: p.store.Log, Groups: p.store.GroupTables,
+		Webhooks: p.store.WebhookTables, Registry: p.store.Registry, Projections: p.catalog, Reported: p.metrics.Reported, Log: p.log,
+		Notice: func(tenant domain.TenantID) { p.consumers.Notice(tenant) },
+	})
 }

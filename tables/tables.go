@@ -11,6 +11,7 @@ import (
 	"github.com/manifold-es/manifold/aggregate"
 	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/delivery/group"
+	"github.com/manifold-es/manifold/delivery/report"
 	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/erasure"
@@ -51,6 +52,7 @@ type (
 	RetentionTables = retention.Postgres
 	SchemaTables    = schema.Postgres
 	GroupTables     = group.Postgres
+	ReportTables    = report.Postgres
 	TenantTables    = tenant.Tenants
 	WebhookTables   = webhook.Postgres
 )
@@ -68,6 +70,7 @@ type Tables struct {
 	*RetentionTables
 	*SchemaTables
 	*GroupTables
+	*ReportTables
 	*WebhookTables
 }
 
@@ -86,6 +89,7 @@ func Open(ctx context.Context, c Config) (*Tables, error) {
 	})
 	t.Registry = registry.New(db, t.Log)
 	t.GroupTables = group.NewPostgres(db)
+	t.ReportTables = report.NewPostgres(db)
 	t.WebhookTables = webhook.NewPostgres(db, t.GroupTables)
 	t.RetentionTables = retention.NewPostgres(db, t.Registry, t.GroupTables)
 	t.ErasureTables = erasure.NewPostgres(db, t.Registry, t.WebhookTables)

@@ -6,12 +6,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// reactors are the metrics of reactors and published changes. The program chooses the reactors' names, so there are
+// reactors are the metrics of reactors, published changes and reports. The program chooses the reactors' names, so there are
 // few.
 type reactors struct {
 	calls   *prometheus.CounterVec
 	seconds *prometheus.HistogramVec
 	changes *prometheus.CounterVec
+	reports *prometheus.CounterVec
 }
 
 func newReactors() *reactors {
@@ -25,11 +26,14 @@ func newReactors() *reactors {
 		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "changes_published_total", Help: "Changes of a projection's documents that were published as events.",
 		}, []string{"projection"}),
+		reports: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "reports_total", Help: "Reports that were appended to tenants' logs, by the event's type.",
+		}, []string{"type"}),
 	}
 }
 
 func (r *reactors) collectors() []prometheus.Collector {
-	return []prometheus.Collector{r.calls, r.seconds, r.changes}
+	return []prometheus.Collector{r.calls, r.seconds, r.changes, r.reports}
 }
 
 // ReactorCalled counts an ended call of a reactor.
@@ -46,3 +50,6 @@ func (m *Metrics) ReactorCalled(reactor string, failed bool, took time.Duration)
 func (m *Metrics) ChangesPublished(projection string, shared bool, events int) {
 	m.reactors.changes.WithLabelValues(label(projection, shared)).Add(float64(events))
 }
+
+// Reported counts a report that was appended to a tenant's log.
+func (m *Metrics) Reported(eventType string) { m.reactors.reports.WithLabelValues(eventType).Inc() }

@@ -1805,6 +1805,25 @@ type ReplayedDeadLetters struct {
 	Replayed int64 `json:"replayed"`
 }
 
+// Reports defines model for Reports.
+type Reports struct {
+	Enabled bool `json:"enabled"`
+
+	// Since When they were enabled; missing if they are not.
+	Since *Time `json:"since,omitempty"`
+
+	// MaxLag In seconds; missing if no lag is reported.
+	MaxLag int64 `json:"maxLag,omitempty"`
+}
+
+// ReportsRequest defines model for ReportsRequest.
+type ReportsRequest struct {
+	Enabled bool `json:"enabled"`
+
+	// MaxLag In seconds: the age of a projection's or group's next event from which on its lag is reported. Without it, no lag is reported.
+	MaxLag int64 `json:"maxLag,omitempty"`
+}
+
 // Retagging How far stored events have the tags that the expression derives. It is missing if no expression was ever put. Conditions
 // and queries see the derived tags of older events only when it is `done`, and boundaries of commands a minute later.
 type Retagging struct {
@@ -3263,6 +3282,9 @@ type StartRebuildJSONRequestBody = NewRebuild
 // SkipEventJSONRequestBody defines body for SkipEvent for application/json ContentType.
 type SkipEventJSONRequestBody = Skip
 
+// PutReportsJSONRequestBody defines body for PutReports for application/json ContentType.
+type PutReportsJSONRequestBody = ReportsRequest
+
 // PutRetentionJSONRequestBody defines body for PutRetention for application/json ContentType.
 type PutRetentionJSONRequestBody = RetentionRules
 
@@ -3741,6 +3763,12 @@ func Register[C any](operations Operations[C], add func(method, path string, han
 	add("PUT", "/v1/subscriptions/{name}/members/{memberId}", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodeHeartbeatSubscription, operations.HeartbeatSubscription)
 	})
+	add("GET", "/v1/reports", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeGetReports, operations.GetReports)
+	})
+	add("PUT", "/v1/reports", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodePutReports, operations.PutReports)
+	})
 	add("GET", "/v1/retention", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodeListRetention, operations.ListRetention)
 	})
@@ -4084,6 +4112,15 @@ type GetProjectionStateRequest struct {
 // ListProjectionVersionsRequest is the decoded request of an operation.
 type ListProjectionVersionsRequest struct {
 	Name Name
+}
+
+// GetReportsRequest is the decoded request of an operation.
+type GetReportsRequest struct {
+}
+
+// PutReportsRequest is the decoded request of an operation.
+type PutReportsRequest struct {
+	Body PutReportsJSONRequestBody
 }
 
 // ListRetentionRequest is the decoded request of an operation.
@@ -4573,6 +4610,12 @@ type Operations[C any] interface {
 	// ListProjectionVersions List a projection's versions
 	// (GET /v1/projections/{name}/versions)
 	ListProjectionVersions(ctx context.Context, caller C, request ListProjectionVersionsRequest) (*Response, error)
+	// GetReports Show whether reports are enabled
+	// (GET /v1/reports)
+	GetReports(ctx context.Context, caller C, request GetReportsRequest) (*Response, error)
+	// PutReports Enable or disable reports
+	// (PUT /v1/reports)
+	PutReports(ctx context.Context, caller C, request PutReportsRequest) (*Response, error)
 	// ListRetention List retention policies
 	// (GET /v1/retention)
 	ListRetention(ctx context.Context, caller C, request ListRetentionRequest) (*Response, error)
@@ -5369,6 +5412,15 @@ func decodeListProjectionVersions(ctx echo.Context) (request ListProjectionVersi
 	if err != nil {
 		return request, invalidParameter("name", err)
 	}
+	return request, err
+}
+
+func decodeGetReports(ctx echo.Context) (request GetReportsRequest, err error) {
+	return request, err
+}
+
+func decodePutReports(ctx echo.Context) (request PutReportsRequest, err error) {
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
 	return request, err
 }
 

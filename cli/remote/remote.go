@@ -12,6 +12,6 @@ func Commands() []*cobra.Command {
 	return []*cobra.Command{
 		tenantCommand(), keyCommand(), projectionCommand(), diffCommand(), applyCommand(), rebuildCommand(), publishCommand(),
 		eventsCommand(), tailCommand(), groupCommand(), webhookCommand(), lagCommand(), usageCommand(), upcasterCommand(), schemaCommand(), typesCommand(), retentionCommand(),
-		outboxCommand(), redactCommand(), importCommand(), exportCommand(), aggregateCommand(), commandCommand(),
+		outboxCommand(), reportsCommand(), redactCommand(), importCommand(), exportCommand(), aggregateCommand(), commandCommand(),
 	}
 }

@@ -10,9 +10,10 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Consumer is one group of one tenant that the service itself consumes.
+// Consumer is one group of one tenant that the service itself consumes, or other work for one tenant that depends on its
+// log, such as reports.
 type Consumer struct {
-	// Name is the name of the group, unique in its tenant, for example webhook.mail.
+	// Name is unique in its tenant: the name of the group, for example webhook.mail.
 	Name string
 	// Revision identifies a version of the consumer. If a running consumer is listed with another revision, it is
 	// stopped, and started again when it has returned.
@@ -24,7 +25,8 @@ type Consumer struct {
 	Run func(ctx context.Context) (again time.Time, err error)
 }
 
-// Source lists the consumers of one kind. Webhooks, reactors, changes of documents and each egress are one.
+// Source lists the consumers of one kind. Webhooks, reactors, changes of documents, reports and
+// each egress are one.
 type Source interface {
 	// Consumers returns a tenant's consumers. Each has a name that no other consumer of the tenant has. It is called by
 	// several goroutines whenever the tenant's log grows, so it should answer from memory where it can. After an error

@@ -1,0 +1,109 @@
+package report
+
+import (
+	"context"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// groupsAtOnce is how many groups are read at once.
+const groupsAtOnce = 250
+
+// cursor is how far a projection or a group has come.
+type cursor struct {
+	kind     Kind
+	name     string
+	position int64 // of a group's last partition; -1: unknown
+}
+
+// findLag looks for projections and groups whose next event is older than limit; 0: for none. An alert ends when the lag
+// is less than half of that.
+func (r *Reporter) findLag(ctx context.Context, tenant domain.TenantID, limit time.Duration, f *findings, open map[Kind]map[string]alert) error {
+	f.see(KindProjectionBehind)
+	f.see(KindGroupBehind)
+	if limit == 0 {
+		return nil // open alerts are forgotten
+	}
+	cursors, err := r.cursors(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	// The head is read after the cursors, so no cursor is ahead of it.
+	head, err := r.config.Events.Head(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	var next []int64
+	for _, c := range cursors {
+		if c.position >= 0 && c.position < head.Position {
+			next = append(next, c.position+1)
+		}
+	}
+	recorded := make(map[int64]time.Time)
+	if len(next) > 0 {
+		if recorded, err = r.config.Events.RecordedAt(ctx, tenant, next); err != nil {
+			return err
+		}
+	}
+	now := time.Now()
+	for _, c := range cursors {
+		var lag time.Duration
+		if at, ok := recorded[c.position+1]; ok {
+			lag = now.Sub(at)
+		}
+		_, isOpen := open[c.kind][c.name]
+		switch {
+		case c.position < 0 || isOpen && lag >= limit/2:
+			f.add(c.kind, c.name, between)
+		case isOpen:
+			f.add(c.kind, c.name, ended)
+		case lag > limit:
+			data := behind{Position: c.position, Head: head.Position, LagSeconds: int64(lag / time.Second), MaxLag: int64(limit / time.Second)}
+			if c.kind == KindGroupBehind {
+				data.Group = c.name
+			} else {
+				data.Projection = c.name
+			}
+			if err := f.begin(c.kind, c.name, "", data); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// cursors returns how far the tenant's projections and groups have come.
+func (r *Reporter) cursors(ctx context.Context, tenant domain.TenantID) ([]cursor, error) {
+	positions, err := r.config.Projections.Positions(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	var all []cursor
+	for _, p := range positions {
+		c := cursor{KindProjectionBehind, p.Projection.Name, p.Checkpoint}
+		if p.Unknown != "" {
+			c.position = -1
+		}
+		all = append(all, c)
+	}
+	for after := ""; ; {
+		groups, err := r.config.Groups.Groups(ctx, tenant, after, groupsAtOnce)
+		if err != nil {
+			return nil, err
+		}
+		for _, g := range groups {
+			after = g.Name
+			c := cursor{KindGroupBehind, g.Name, -1}
+			for _, p := range g.Partitions {
+				if c.position < 0 || p.Checkpoint < c.position {
+					c.position = p.Checkpoint
+				}
+			}
+			all = append(all, c)
+		}
+		if len(groups) < groupsAtOnce {
+			return all, nil
+		}
+	}
+}
