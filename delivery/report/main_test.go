@@ -33,6 +33,7 @@ type bench struct {
 	catalog  *projection.Catalog
 	runner   *projection.Runner
 	groups   *group.Groups
+	config   report.Config
 	reporter *report.Reporter
 
 	// append replaces the appends of reports.
@@ -56,12 +57,13 @@ func newBench(t *testing.T) *bench {
 		Retries: domain.RetrySchedule{First: 2 * time.Millisecond, Longest: 10 * time.Millisecond},
 	})
 	b.groups = group.New(group.Config{Store: s.GroupTables, Events: s.Log, Log: quiet})
-	b.reporter = report.New(report.Config{
+	b.config = report.Config{
 		Store: s.ReportTables, Events: s.Log, Groups: s.GroupTables, Webhooks: s.WebhookTables, Registry: s.Registry, Projections: b.catalog, Busy: time.Nanosecond, Idle: time.Nanosecond, Slow: time.Nanosecond, Log: quiet,
 		Append: func(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error) {
 			return b.append(ctx, tenant, request)
 		},
-	})
+	}
+	b.reporter = report.New(b.config)
 	b.run(t, b.groups.Run)
 	b.run(t, b.reporter.Run)
 	b.run(t, func(ctx context.Context) error { return s.Listen(ctx, b.groups.Wake) })

@@ -4,12 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
+	"github.com/manifold-es/manifold/delivery/report"
 	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection/folding"
@@ -300,4 +304,61 @@ func TestFailingWebhooks(t *testing.T) {
 	attempt(webhook.OutcomeOK, now.Add(-10*time.Minute))
 	want += ", manifold.alerts-webhook.mail WebhookRecovered"
 	check()
+}
+
+// Processes that work for the same tenant at the same time, as when one takes over from another, report each fact once.
+func TestTwoProcesses(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.follow(t)
+	tenant := b.tenant(t)
+	if _, _, err := b.groups.Put(t.Context(), tenant, "mail", domain.GroupDefinition{From: "start", Selection: domain.Selection{Categories: []string{"order"}}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, onError := range []domain.OnError{domain.OnErrorStop, domain.OnErrorPark} {
+		if _, err := b.catalog.Create(t.Context(), tenant, folding.WithDefaults(domain.Definition{
+			Name: string(onError), On: map[string]string{"Added": "{'n': 1 / 0}"}, OnError: onError,
+		}), "test"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const events = 30
+	for i := range events {
+		b.add(t, tenant, fmt.Sprintf("order-%d", i), `{}`)
+	}
+	b.park(t, tenant, "mail")
+	await(t, func() bool {
+		documents, err := b.catalog.Parked(t.Context(), tenant, "park", "", 100)
+		status, statusErr := b.catalog.Status(t.Context(), tenant, "stop")
+		return err == nil && statusErr == nil && len(documents) == events && status.Fault != nil
+	})
+	var processes sync.WaitGroup
+	for range 3 {
+		other := report.New(b.config)
+		b.run(t, other.Run)
+		await(t, func() bool {
+			consumers, err := other.Consumers(t.Context(), tenant)
+			return err == nil && len(consumers) == 1
+		})
+		processes.Go(func() {
+			consumers, err := other.Consumers(t.Context(), tenant)
+			for range 5 {
+				if err == nil {
+					_, err = consumers[0].Run(t.Context())
+				}
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	processes.Wait()
+	b.mustLook(t, tenant)
+	counts := make(map[string]int)
+	for _, e := range b.reports(t, tenant) {
+		counts[e.Type]++
+	}
+	if want := (map[string]int{"EventDeadLettered": events, "DocumentParked": events, "ProjectionStopped": 1}); !maps.Equal(counts, want) {
+		t.Errorf("reported are %v, want %v", counts, want)
+	}
 }

@@ -208,6 +208,8 @@ func checkChanges(d domain.Definition, found *problems) {
 		found.add("publishChanges", "changes are events of the category %q, and a category cannot contain \"-\"; give the projection a name with . or _, such as %q", category, strings.ReplaceAll(d.Name, "-", "."))
 	case len(category) > domain.MaxCategoryBytes:
 		found.add("publishChanges", "changes are events of the category %q, which has %d bytes; at most %d are allowed, so use a shorter name", category, len(category), domain.MaxCategoryBytes)
+	case domain.IsReport(category):
+		found.add("publishChanges", "changes are events of the category %q, which is reserved for reports; give the projection a name that begins otherwise", category)
 	}
 	switch {
 	case len(d.Source.Categories) == 0:
