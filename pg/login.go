@@ -54,6 +54,7 @@ var rights = map[migrations.Role]struct{ needs, mustNot map[string]string }{
 			"manifold.build_losses": "select insert update delete",
 			"manifold.schema_sets":  "select insert update delete", "manifold.schema_types": "select insert update delete",
 			"manifold.schema_versions": "select insert update delete", "manifold.schema_rules": "select insert update delete",
+			"manifold.report_settings": "select insert update delete", "manifold.alerts": "select insert update delete",
 		},
 		mustNot: map[string]string{
 			"manifold.events": "update delete truncate", "manifold.logs": "delete truncate", "manifold.keys": "select insert update delete",
@@ -65,7 +66,7 @@ var rights = map[migrations.Role]struct{ needs, mustNot map[string]string }{
 			"manifold.tenants": "select insert update", "manifold.keys": "select insert update delete", "manifold.logs": "select",
 			"manifold.projections": "select", "manifold.rebuilds": "select", "manifold.faults": "select",
 			"manifold.tenant_builds": "select", "manifold.members": "select insert update delete",
-			"manifold.service_consumers": "select insert delete",
+			"manifold.service_consumers": "select insert delete", "manifold.report_settings": "select",
 		},
 		mustNot: map[string]string{"manifold.events": "select insert update delete truncate", "manifold.logs": "insert update delete truncate", "manifold.snapshots": "select insert update delete", "manifold.webhook_secrets": "select insert update delete"},
 	},
