@@ -34,6 +34,7 @@ var acrossTenants = map[string]string{
 	"projection/registry.TenantBuilds":       "changes of all tenants' builds, for the caches of processes",
 	"projection/registry.TenantBuildsOf":     "a shared projection's builds of all tenants",
 	"projection/registry.isNamed":            "whether any tenant has a build",
+	"projection/registry.DueParked":          "finds the tenants whose parked documents to replay",
 	"projection/registry.ParkedIDs":          "a shared projection's parked documents of all tenants",
 	"projection/registry.deleteLosses":       "finds the tenants whose rows to delete",
 	"projection/registry.reopenInline":       "finds the tenants whose logs to reopen",

@@ -68,7 +68,7 @@ func (s operations) ListParkedDocuments(ctx context.Context, caller access.Calle
 
 func parkedAnswer(d domain.ParkedDocument) openapi.ParkedDocument {
 	return openapi.ParkedDocument{Id: d.ID, Events: d.Events, Fault: faultAnswer(domain.Fault{
-		Position: d.Position, EventID: d.EventID, Failure: d.Failure, At: d.ParkedAt,
+		Position: d.Position, EventID: d.EventID, Failure: d.Failure, At: d.ParkedAt, Retries: d.Retries, RetryAt: d.RetryAt,
 	})}
 }
 

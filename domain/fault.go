@@ -63,6 +63,8 @@ type ParkedDocument struct {
 	Events   int64   // the number of waiting events
 	Failure
 	ParkedAt time.Time
+	Retries  int64     // automatic replays so far
+	RetryAt  time.Time // the next one
 	// RemovedAt is the position of an event by which a replay was about to remove the document; 0: none. If the
 	// document no longer exists, the waiting events up to this position have taken effect.
 	RemovedAt int64

@@ -31,7 +31,13 @@ create table manifold.alerts (
 alter table manifold.dead_letters add column reported_at timestamptz;
 create index dead_letters_unreported on manifold.dead_letters (tenant_id, parked_at) where reported_at is distinct from parked_at;
 
-alter table manifold.parked_documents add column reported boolean not null default false;
+-- retry_at is when the document is replayed automatically; retries counts that.
+alter table manifold.parked_documents
+  add column reported boolean not null default false,
+  add column retries  bigint not null default 0,
+  add column retry_at timestamptz not null default now() + interval '30 seconds';
+create index parked_documents_retry on manifold.parked_documents (tenant_id, retry_at);
+grant select (retry_at) on manifold.parked_documents to manifold_system;
 create index parked_documents_unreported on manifold.parked_documents (tenant_id, parked_at) where not reported;
 
 do $$

@@ -1,13 +1,16 @@
 package projection_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/projection/folding"
 )
@@ -154,4 +157,70 @@ func TestRetriesGiveWayToSkipsAndBuilds(t *testing.T) {
 	broken.Store(false)
 	resumed(last)
 	mustEqual(t, documents(t, p.catalog, tenant, "tally", last), addedUp(t, b.log(t, tenant), skipped))
+}
+
+// Parked documents are replayed by themselves when that is due, by one process, and wait longer each time.
+func TestParkedDocumentsAreReplayedByThemselves(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant, elsewhere := b.tenant(t), b.tenant(t)
+	var broken atomic.Bool
+	broken.Store(true)
+	p := b.process(options{handlers: map[string]folding.Handler{"tally": addingUp(&broken)}})
+	p.start(t, b)
+	if _, err := p.catalog.Create(t.Context(), domain.Everyone, domain.Definition{Name: "tally", Handler: "tally", OnError: domain.OnErrorPark}, "test"); err != nil {
+		t.Fatal(err)
+	}
+	var last int64
+	for _, of := range []domain.TenantID{tenant, elsewhere} {
+		b.append(t, of, "x-1", "Add", `{"k": "a", "n": 1}`)
+		b.append(t, of, "x-1", "Add", `{"k": "a", "n": "many"}`)
+		b.append(t, of, "x-1", "Add", `{"k": "b", "n": "more"}`)
+		last = b.append(t, of, "x-1", "Add", `{"k": "a", "n": 2}`)
+	}
+	super := b.db.Pool(t, pgtest.RoleSuperuser, 1)
+	parked := func(of domain.TenantID) (found []domain.ParkedDocument) {
+		t.Helper()
+		found, err := p.catalog.Parked(t.Context(), of, "tally", "", 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	await(t, func() bool {
+		return len(parked(tenant)) == 2 && len(parked(elsewhere)) == 2 && parked(tenant)[0].Events == 2 && parked(elsewhere)[0].Events == 2
+	})
+	if wait := time.Until(parked(tenant)[0].RetryAt); wait < 10*time.Second || wait > 40*time.Second {
+		t.Errorf("the first replay is in %s", wait)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	for range 2 { // processes
+		retries := projection.NewParkedRetries(projection.ParkedRetriesConfig{
+			Catalog: p.catalog, Owns: func(of domain.TenantID) bool { return of == tenant }, Every: 5 * time.Millisecond,
+		})
+		running.Go(func() { _ = retries.Run(ctx) })
+	}
+	due := func() {
+		t.Helper()
+		if _, err := super.Exec(t.Context(), "update manifold.parked_documents set retry_at = now()"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for retries := range int64(3) {
+		due()
+		await(t, func() bool { return parked(tenant)[0].Retries == retries+1 && parked(tenant)[1].Retries == retries+1 })
+		if wait := time.Until(parked(tenant)[0].RetryAt); wait < 20*time.Second<<retries || wait > 61*time.Second<<retries {
+			t.Errorf("after %d replays, the next is in %s", retries+1, wait)
+		}
+	}
+	broken.Store(false)
+	due()
+	await(t, func() bool { return len(parked(tenant)) == 0 })
+	mustEqual(t, documents(t, p.catalog, tenant, "tally", last), addedUp(t, b.log(t, tenant), nil))
+	if found := parked(elsewhere); len(found) != 2 || found[0].Retries != 0 {
+		t.Errorf("another process's documents are %+v", found)
+	}
 }

@@ -92,8 +92,7 @@ type Runner struct {
 func NewRunner(config RunnerConfig) *Runner {
 	config.Workers = cmp.Or(config.Workers, 2*runtime.GOMAXPROCS(0))
 	config.Ceiling = cmp.Or(config.Ceiling, max(1, config.Workers-1))
-	config.Retries.First = cmp.Or(config.Retries.First, 30*time.Second)
-	config.Retries.Longest = max(config.Retries.First, cmp.Or(config.Retries.Longest, time.Hour))
+	config.Retries = retrySchedule(config.Retries)
 	config.Folds = cmp.Or(config.Folds, 500)
 	config.Poll = cmp.Or(config.Poll, 5*time.Second)
 	config.CatchUp = cmp.Or(config.CatchUp, CatchUpLimits)
@@ -110,6 +109,13 @@ func NewRunner(config RunnerConfig) *Runner {
 	}
 	config.Progress.onWait = r.startRelaxed
 	return r
+}
+
+// retrySchedule completes the schedule of automatic retries.
+func retrySchedule(s domain.RetrySchedule) domain.RetrySchedule {
+	s.First = cmp.Or(s.First, 30*time.Second)
+	s.Longest = max(s.First, cmp.Or(s.Longest, time.Hour))
+	return s
 }
 
 // Wake reports that a tenant's log has grown. It returns at once and is safe for concurrent use, even before and after

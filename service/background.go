@@ -6,6 +6,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/erasure"
+	"github.com/manifold-es/manifold/projection"
 )
 
 // startBackground starts the background work.
@@ -75,6 +76,7 @@ func (p *Process) startBackground(ctx context.Context) {
 			p.changes.Refresh()
 		})
 	})
+	start("replay parked documents", projection.NewParkedRetries(projection.ParkedRetriesConfig{Catalog: p.catalog, Owns: p.members.Owns, Log: p.log}).Run)
 	start("follow changes of documents", p.changes.Run)
 	start("list tenants with reports", p.reports.Run)
 	start("follow retries of projections", func(ctx context.Context) error {

@@ -161,7 +161,7 @@ func (r *Reporter) reportParked(ctx context.Context, tenant domain.TenantID, t *
 		if !live {
 			continue // it is reported if it goes live
 		}
-		documents, err := r.config.Registry.UnreportedParked(ctx, tenant, b, t.Since, slice)
+		documents, err := r.config.Registry.UnreportedParked(ctx, b, t.Since, slice)
 		if err != nil {
 			return false, err
 		}

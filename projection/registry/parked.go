@@ -127,14 +127,14 @@ func parkDocuments(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id do
 }
 
 const parkedColumns = `d.tenant_id, d.owner, d.name, d.build, d.document_id, d.position, d.event_id, d.stream, d.event_type, d.place,
-	d.expression, d.message, d.before, d.parked_at, coalesce(d.removed_at, 0),
+	d.expression, d.message, d.before, d.parked_at, d.retries, d.retry_at, coalesce(d.removed_at, 0),
 	(select count(*) from parked_events e where e.tenant_id = d.tenant_id and e.owner = d.owner and e.name = d.name and e.build = d.build
 	  and e.document_id = d.document_id)`
 
 func scanParked(row pgx.CollectableRow) (domain.ParkedDocument, error) {
 	var d domain.ParkedDocument
 	err := row.Scan(&d.Tenant, &d.Owner, &d.Name, &d.Build, &d.ID, &d.Position, &d.EventID, &d.Stream, &d.EventType, &d.Where,
-		&d.Expression, &d.Message, (*[]byte)(&d.Before), (*pg.Moment)(&d.ParkedAt), &d.RemovedAt, &d.Events)
+		&d.Expression, &d.Message, (*[]byte)(&d.Before), (*pg.Moment)(&d.ParkedAt), &d.Retries, (*pg.Moment)(&d.RetryAt), &d.RemovedAt, &d.Events)
 	if d.ID != "" && d.ID[0] != ' ' {
 		d.DocumentID = d.ID
 	}

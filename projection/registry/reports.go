@@ -19,17 +19,11 @@ func (s *Registry) TenantFaults(ctx context.Context, tenant domain.TenantID, lim
 		"select "+faultColumns+" from faults f where f.tenant_id = $1 limit $2", tenant, limit)
 }
 
-// ParkedBuild is a build that has parked documents.
-type ParkedBuild struct {
-	domain.ProjectionID
-	Build int64
-}
-
 // UnreportedBuilds returns the builds with documents that were parked for a tenant at since or later, and that
 // MarkParkedReported has not recorded.
 func (s *Registry) UnreportedBuilds(ctx context.Context, tenant domain.TenantID, since time.Time) ([]ParkedBuild, error) {
 	return pg.SelectUnder(ctx, s.db.App, tenant, "list builds with parked documents without a report", func(row pgx.CollectableRow) (ParkedBuild, error) {
-		var b ParkedBuild
+		b := ParkedBuild{Tenant: tenant}
 		err := row.Scan(&b.Owner, &b.Name, &b.Build)
 		return b, err
 	}, `
@@ -38,10 +32,10 @@ func (s *Registry) UnreportedBuilds(ctx context.Context, tenant domain.TenantID,
 }
 
 // UnreportedParked returns the first limit of these documents of a build, ordered by the time at which they were parked.
-func (s *Registry) UnreportedParked(ctx context.Context, tenant domain.TenantID, b ParkedBuild, since time.Time, limit int) ([]domain.ParkedDocument, error) {
-	return pg.SelectUnder(ctx, s.db.App, tenant, "list parked documents without a report", scanParked, "select "+parkedColumns+` from parked_documents d
+func (s *Registry) UnreportedParked(ctx context.Context, b ParkedBuild, since time.Time, limit int) ([]domain.ParkedDocument, error) {
+	return pg.SelectUnder(ctx, s.db.App, b.Tenant, "list parked documents without a report", scanParked, "select "+parkedColumns+` from parked_documents d
 		where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.parked_at >= $5 and not d.reported
-		order by d.parked_at, d.document_id limit $6`, tenant, b.Owner, b.Name, b.Build, since, limit)
+		order by d.parked_at, d.document_id limit $6`, b.Tenant, b.Owner, b.Name, b.Build, since, limit)
 }
 
 // MarkParkedReported records that the parking of documents was reported.
