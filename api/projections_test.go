@@ -55,6 +55,9 @@ func TestPreviewAnswers(t *testing.T) {
 		t.Error("a document that is removed is not null but missing")
 	}
 	equal(t, "the steps", len(got.at("steps").(list)), 4)
+	several := preview(object{"key": "[event.stream, {'id': 'all', 'item': event.data}]", "on": object{"Added": "{'key': key, 'item': item}"}}, object{"events": list{event(7)}}).want(200)
+	equal(t, "the documents of an event", list{several.at("steps", 0, "documentId"), several.at("steps", 1, "documentId"), several.at("steps", 1, "item")}, list{"order-1", "all", 7})
+	equal(t, "the second of these", several.at("steps", 1, "document"), object{"key": "all", "item": 7})
 	fault := got.at("steps", 3, "fault").(object)
 	equal(t, "where", fault["where"], "on.Added")
 	equal(t, "the document before", fault["before"], object{"n": 2, "text": "<&>"})

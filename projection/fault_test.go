@@ -221,6 +221,15 @@ func TestLiveProjectionsAreLimited(t *testing.T) {
 	if !domain.IsCode(err, domain.CodeTooCostly) || !strings.Contains(err.Error(), "more than 100000 events") || !strings.Contains(err.Error(), "async") {
 		t.Errorf("all of it: %v", err)
 	}
+	// Each event counts once for each of its documents.
+	spread := domain.Definition{Name: "spread", Mode: domain.ModeLive, Key: "lists.range(100).map(i, string(i))", On: map[string]string{"A": "doc"}}
+	if _, err := p.catalog.Create(t.Context(), tenant, spread, "test"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = p.catalog.Document(t.Context(), tenant, "spread", "7", projection.Freshness{})
+	if !domain.IsCode(err, domain.CodeTooCostly) || !strings.Contains(err.Error(), "each counted once for each of its documents") {
+		t.Errorf("a document of events with many: %v", err)
+	}
 	one, err := p.catalog.Document(t.Context(), tenant, "alive", "x-7", projection.Freshness{})
 	if err != nil || canonical(t, one.Data) != `{"n":1000}` || one.Version != 8000 {
 		t.Errorf("one of it is %+v, %v", one, err)
