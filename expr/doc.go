@@ -16,8 +16,8 @@
 //
 // A file's prefix names its layer. Each layer calls only those below it:
 //
-//   - program, fold, key, target, map, condition, upcaster: what callers compile and evaluate. event_use and shape say what an
-//     expression reads and returns.
+//   - program, fold, key, target, map, condition, upcaster: what callers compile and evaluate. event_use and shape say
+//     what an expression reads and returns.
 //   - compile: from text to syntax tree, and from tree to nodes. compile_explain turns cel-go's errors into ours.
 //   - language, scope: the variables, operators and functions that are declared to cel-go.
 //   - function: the functions, one file for each kind of value.
