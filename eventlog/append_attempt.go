@@ -70,6 +70,10 @@ var (
 	lockLog  = pg.Statement{Name: "manifold_lock_log", SQL: `select l.head, l.last_batch, l.inline_revision from logs as l where l.tenant_id = $1::uuid for update`}
 	checkLog = pg.Statement{Name: "manifold_check_log", SQL: `select l.head, l.last_batch, l.inline_revision from logs as l where l.tenant_id = $1::uuid`}
 
+	// The lock of the log's row makes the transaction's commit wait for the synchronous standbys, if there are any.
+	awaitStandbys = pg.Statement{Name: "manifold_await_standbys", SQL: `
+		select l.head from logs as l where l.tenant_id = $1::uuid and current_setting('synchronous_standby_names') <> '' for update`}
+
 	tenantState = pg.Statement{Name: "manifold_tenant_state", SQL: `select t.state from tenants as t where t.tenant_id = $1::uuid`}
 
 	versionsAbove = pg.Statement{Name: "manifold_versions_above", SQL: `
@@ -171,7 +175,7 @@ func (a *attempt) run(ctx context.Context) (err error) {
 		return a.write(ctx)
 	}
 	// Another connection loads documents. So check that this one still holds the log's row, too.
-	if b.confirm && (!a.locked || a.log.folds != nil) || b.found {
+	if b.confirm && (!a.locked || a.log.folds != nil) {
 		same, err := a.unmoved()
 		if err != nil {
 			return err
@@ -179,6 +183,12 @@ func (a *attempt) run(ctx context.Context) (err error) {
 		if !same {
 			a.noteLostHead()
 			return nil
+		}
+		a.begun = false
+	}
+	if b.found {
+		if err := a.awaitCommits(); err != nil {
+			return err
 		}
 	}
 	a.remember(b)
@@ -346,24 +356,29 @@ func (a *attempt) sendVersions(streams []string, done func(pgconn.CommandTag)) {
 	}, done)
 }
 
-// AwaitCommits returns once everything that the tenant's log shows is as durable as an acknowledged append, also on
-// synchronous standbys. Call it before an answer says that events are in the log which a read has found: see unmoved.
+// AwaitCommits returns once the synchronous standbys have everything that the tenant's log shows. Call it before
+// acknowledging events that a read has found.
+//
+// Standbys may not have such events: if a connection breaks while its commit waits for them, PostgreSQL stops waiting, and
+// shows what was committed. A commit waits for everything before it, but only if it has written something. See decision
+// 0091.
 func (s *Log) AwaitCommits(ctx context.Context, tenant domain.TenantID) error {
-	return s.db.Read(ctx, tenant, nil, pg.Query{Statement: &lockLog, Params: [][]byte{pg.TenantParam(tenant)}, Row: func([][]byte) error { return nil }})
+	return s.db.Read(ctx, tenant, nil, pg.Query{Statement: &awaitStandbys, Params: [][]byte{pg.TenantParam(tenant)}, Row: func([][]byte) error { return nil }})
+}
+
+// awaitCommits is AwaitCommits on the attempt's connection.
+func (a *attempt) awaitCommits() error {
+	a.begin()
+	a.x.Send(&awaitStandbys, [][]byte{pg.TenantParam(a.w.tenant)}, func([][]byte) error { return nil })
+	a.x.Commit()
+	a.begun, a.locked = false, false
+	return a.x.Run()
 }
 
 // unmoved reports whether the head is where the writer believes it to be.
-//
-// To acknowledge events that it has found, it also writes. A synchronous standby may not have them yet: if a connection
-// breaks while its commit waits for the standby, PostgreSQL stops waiting, and shows what was committed. A commit waits
-// for everything before it, but only if it has written something, such as the lock of a row.
 func (a *attempt) unmoved() (same bool, err error) {
 	a.begin()
-	check := &checkLog
-	if a.batch.found {
-		check = &lockLog
-	}
-	a.x.Send(check, [][]byte{pg.TenantParam(a.w.tenant)}, func(values [][]byte) error {
+	a.x.Send(&checkLog, [][]byte{pg.TenantParam(a.w.tenant)}, func(values [][]byte) error {
 		same = pg.Int8Value(values[0]) == a.log.head && batchID{pg.UUIDValue(values[1]), values[1] != nil} == a.log.last &&
 			pg.Int8Value(values[2]) == a.log.revision
 		return nil

@@ -48,6 +48,7 @@ func TestPlans(t *testing.T) {
 		{SQL: streamInfo, Args: "$TENANT, 'invoice-7'", Pages: 60},
 		{SQL: readHead, Args: "$TENANT", Pages: 10},
 		{SQL: checkLog, Args: "$TENANT", Pages: 10},
+		{SQL: awaitStandbys, Args: "$TENANT", Pages: 10},
 		{SQL: positionAt, Args: "$TENANT, now()", Pages: 250},
 		{SQL: recordedAt, Args: "$TENANT, '{1,30000,59999}'", Pages: 30},
 		{SQL: versionAt, Args: "$TENANT, now(), 'order-0'", Pages: 250},
