@@ -133,14 +133,14 @@ func TestRetriesGiveWayToSkipsAndBuilds(t *testing.T) {
 			return err == nil
 		})
 	}
-	skipped := make(map[int64]bool)
+	skipped := make(map[int64][]string) // for all documents
 	for range 5 {
 		bad := b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": "many"}`)
 		retried(bad)
 		if _, err := p.catalog.Skip(t.Context(), tenant, "tally", bad, "", "test"); err != nil {
 			t.Fatal(err)
 		}
-		skipped[bad] = true
+		skipped[bad] = nil
 		last := b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
 		resumed(last)
 		mustEqual(t, documents(t, p.catalog, tenant, "tally", last), addedUp(t, b.log(t, tenant), skipped))
