@@ -10,6 +10,7 @@ import (
 
 	"github.com/manifold-es/manifold/api/access"
 	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/api/problem"
 	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection"
@@ -134,19 +135,32 @@ func (s operations) GetAllLag(ctx context.Context, caller access.Caller, request
 		if tenant.State == domain.TenantDeleting || tenant.State == domain.TenantDeleted {
 			continue
 		}
-		lag, err := s.lag(ctx, caller, tenant.ID)
-		if err != nil {
-			return nil, err
+		shown := openapi.TenantLag{Tenant: tenant.ID.String(), Name: tenant.Name, Consumers: []openapi.Lag{}}
+		// A tenant whose documents' database does not answer must not keep the others from being seen.
+		reading, cancel := context.WithTimeout(ctx, lagPageTime)
+		lag, err := s.lag(reading, caller, tenant.ID)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case err != nil:
+			reason, _ := problem.Of(err)
+			shown.Error = reason.Error()
+		default:
+			shown.Head, shown.Consumers = lag.Head, lag.Consumers
 		}
 		if behind := request.Params.Behind; behind != nil {
-			lag.Consumers = slices.DeleteFunc(lag.Consumers, func(lag openapi.Lag) bool { return !needsAttention(lag, *behind) })
-			if len(lag.Consumers) == 0 {
+			shown.Consumers = slices.DeleteFunc(shown.Consumers, func(lag openapi.Lag) bool { return !needsAttention(lag, *behind) })
+			if len(shown.Consumers) == 0 && shown.Error == "" {
 				continue
 			}
 		}
-		answer.Tenants = append(answer.Tenants, openapi.TenantLag{Tenant: tenant.ID.String(), Name: tenant.Name, Head: lag.Head, Consumers: lag.Consumers})
+		answer.Tenants = append(answer.Tenants, shown)
 	}
-	_, link := cutPage(tenants, read, func(tenant domain.Tenant) string { return tenant.ID.String() }, "/v1/admin/lag", query)
+	link := ""
+	if read < len(tenants) {
+		link = pageLink("/v1/admin/lag", query, page.size, pageToken(tenants[read-1].ID.String()))
+	}
 	return openapi.OK(answer).With("Link", link), nil
 }
 

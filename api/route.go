@@ -121,8 +121,10 @@ func (e *endpoint) beginSpan(request *http.Request) (context.Context, *tracing.S
 		attribute.String("http.request.method", request.Method), attribute.String("http.route", e.op.path))
 }
 
+// endSpan ends a request's span. That of a request without a valid key is dropped: anybody could send such requests, each
+// with a traceparent that asks for a span.
 func endSpan(span *tracing.Span, status int) {
-	if span == nil {
+	if span == nil || status == http.StatusUnauthorized {
 		return
 	}
 	span.Set(attribute.Int("http.response.status_code", status))

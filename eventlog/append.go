@@ -38,6 +38,7 @@ type request struct {
 	span     *tracing.Span // nil: not traced
 
 	// The writer's fields, once it has taken the request from its queue.
+	there   bool    // its events are in the log, but a failover may lose them: the standbys have not confirmed them yet
 	fresh   bool    // every id was generated here and no attempt has an unknown outcome: none can exist already
 	lookUp  bool    // look the ids up before writing the request
 	found   []found // by event, after the lookup; nil before
@@ -254,7 +255,7 @@ func (r *request) late(now time.Time) bool { return !now.Before(r.deadline) }
 
 // failure returns the error for a request that is abandoned because of err.
 func (r *request) failure(err error) error {
-	if r.unknown {
+	if r.unknown || r.there {
 		return domain.Errorf(domain.CodeOutcomeUnknown, "", "the connection to the database was lost while the request was being written; repeat it with the same event ids to find out")
 	}
 	if native := pg.SQLState(err); len(native) == 5 && native[:2] == "22" {

@@ -188,6 +188,9 @@ func (a *attempt) run(ctx context.Context) (err error) {
 	}
 	if b.found {
 		if err := a.awaitCommits(); err != nil {
+			for _, s := range b.settled {
+				s.request.there = s.request.there || s.err == nil
+			}
 			return err
 		}
 	}
@@ -363,7 +366,9 @@ func (a *attempt) sendVersions(streams []string, done func(pgconn.CommandTag)) {
 // shows what was committed. A commit waits for everything before it, but only if it has written something. See decision
 // 0091.
 func (s *Log) AwaitCommits(ctx context.Context, tenant domain.TenantID) error {
-	return s.db.Read(ctx, tenant, nil, pg.Query{Statement: &awaitStandbys, Params: [][]byte{pg.TenantParam(tenant)}, Row: func([][]byte) error { return nil }})
+	ctx, cancel := context.WithTimeout(ctx, s.appendTimeout)
+	defer cancel()
+	return s.db.ReadInTurn(ctx, tenant, nil, pg.Query{Statement: &awaitStandbys, Params: [][]byte{pg.TenantParam(tenant)}, Row: func([][]byte) error { return nil }})
 }
 
 // awaitCommits is AwaitCommits on the attempt's connection.

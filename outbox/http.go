@@ -99,10 +99,10 @@ func (h *HTTP) Publish(ctx context.Context, rows []Row) error {
 // appendMessage appends a row's message. If a producer has left out the message's id, it is the row's.
 func appendMessage(body []byte, row Row) []byte {
 	var message struct{ ID json.RawMessage }
-	if json.Unmarshal(row.Message, &message) != nil || message.ID != nil {
+	members, isObject := bytes.CutPrefix(bytes.TrimLeft(row.Message, " \t\r\n"), []byte("{"))
+	if json.Unmarshal(row.Message, &message) != nil || message.ID != nil || !isObject {
 		return append(body, row.Message...)
 	}
-	members := bytes.TrimLeft(row.Message, " \t\r\n")[1:] // an object's
 	body = append(body, `{"id":"`+row.ID+`"`...)
 	if bytes.TrimLeft(members, " \t\r\n")[0] != '}' {
 		body = append(body, ',')

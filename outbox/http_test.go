@@ -40,11 +40,11 @@ func TestMessagesWithoutIDs(t *testing.T) {
 		t.Fatal(err)
 	}
 	var rows []outbox.Row
-	for _, message := range []string{` { "topic" : "t"}`, `{ }`, `{"id": "b"}`, `[1]`, `{`, ``} {
+	for _, message := range []string{` { "topic" : "t"}`, `{ }`, `{"id": "b"}`, `[1]`, `null`, `{`, ``} {
 		rows = append(rows, outbox.Row{ID: "a", Message: json.RawMessage(message)})
 	}
 	_ = publisher.Publish(t.Context(), rows)
-	if want := `[{"id":"a", "topic" : "t"},{"id":"a" },{"id": "b"},[1],{,]`; sent != want {
+	if want := `[{"id":"a", "topic" : "t"},{"id":"a" },{"id": "b"},[1],null,{,]`; sent != want {
 		t.Errorf("what was sent is %s, want %s", sent, want)
 	}
 }

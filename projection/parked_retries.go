@@ -2,7 +2,9 @@ package projection
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -38,10 +40,9 @@ func NewParkedRetries(config ParkedRetriesConfig) *ParkedRetries {
 
 // Bounds of ParkedRetries.
 const (
-	dueBuilds    = 10_000
-	dueDocuments = 20 // of a build, in one look
-	dueAtOnce    = 2  // builds
-	dueTime      = 10 * time.Second
+	dueBuilds = 10_000
+	dueAtOnce = 2                // tenants
+	dueTime   = 10 * time.Second // of a tenant, in one look
 )
 
 // Run works until ctx ends, and then returns nil.
@@ -61,12 +62,21 @@ func (r *ParkedRetries) Run(ctx context.Context) error {
 		failing = err != nil
 		var replays errgroup.Group
 		replays.SetLimit(dueAtOnce)
-		for _, b := range due {
-			if !r.config.Owns(b.Tenant) || ctx.Err() != nil {
+		for _, builds := range byTenant(due) {
+			tenant := builds[0].Tenant
+			if !r.config.Owns(tenant) || ctx.Err() != nil {
 				continue
 			}
 			replays.Go(func() error {
-				r.replay(ctx, b)
+				// The next look begins with another build, so that the first one cannot take all of the tenant's time.
+				rand.Shuffle(len(builds), func(i, j int) { builds[i], builds[j] = builds[j], builds[i] })
+				ctx, cancel := context.WithTimeout(budget.OfTenant(ctx, tenant), dueTime)
+				defer cancel()
+				for _, b := range builds {
+					if ctx.Err() == nil {
+						r.replay(ctx, b)
+					}
+				}
 				return nil
 			})
 		}
@@ -74,10 +84,21 @@ func (r *ParkedRetries) Run(ctx context.Context) error {
 	}
 }
 
-// replay replays some due documents of a build, for a while. Those of a build that is not live only wait longer.
+// byTenant splits builds that are sorted by tenant.
+func byTenant(due []registry.ParkedBuild) (tenants [][]registry.ParkedBuild) {
+	for len(due) > 0 {
+		n := 1
+		for n < len(due) && due[n].Tenant == due[0].Tenant {
+			n++
+		}
+		tenants = append(tenants, due[:n:n])
+		due = due[n:]
+	}
+	return tenants
+}
+
+// replay replays due documents of a build until ctx ends. Those of a build that is not live wait until it is.
 func (r *ParkedRetries) replay(ctx context.Context, b registry.ParkedBuild) {
-	ctx, cancel := context.WithTimeout(budget.OfTenant(ctx, b.Tenant), dueTime)
-	defer cancel()
 	var replayed Replayed
 	err := r.config.Catalog.replayDue(ctx, b, r.config.Schedule, &replayed)
 	if replayed.Documents > 0 {
@@ -89,19 +110,21 @@ func (r *ParkedRetries) replay(ctx context.Context, b registry.ParkedBuild) {
 	}
 }
 
+// replayDue claims and replays one document after the other, so that a slow one costs the others no attempt.
 func (c *Catalog) replayDue(ctx context.Context, b registry.ParkedBuild, schedule domain.RetrySchedule, sum *Replayed) error {
-	documents, err := c.config.Store.ClaimParked(ctx, b, schedule, dueDocuments)
-	if err != nil || len(documents) == 0 {
-		return err
-	}
 	u, err := c.newParkedReplay(ctx, b.Tenant, b.Name)
 	if err != nil || u.id != b.ProjectionID || u.build.Number != b.Build {
 		return err
 	}
-	for _, document := range documents {
-		if err := u.replay(ctx, document, sum); err != nil {
-			return err
+	var problems []error
+	for ctx.Err() == nil {
+		documents, err := c.config.Store.ClaimParked(ctx, b, schedule, 1)
+		if err != nil || len(documents) == 0 {
+			return errors.Join(append(problems, err)...)
+		}
+		if err := u.replay(ctx, documents[0], sum); err != nil {
+			problems = append(problems[:min(len(problems), 9)], err)
 		}
 	}
-	return nil
+	return errors.Join(problems...)
 }

@@ -213,7 +213,7 @@ func awaitEmpty(t *testing.T, db pgtest.DB) {
 	for late := time.After(time.Minute); ; {
 		var left []string
 		err := pool.QueryRow(t.Context(), `select coalesce(array_agg(c.relname::text), '{}') from pg_class c
-			where c.relnamespace = 'manifold_documents'::regnamespace and c.relkind in ('r', 'v', 'm') and c.relname not like 'documents%'`).Scan(&left)
+			where c.relnamespace = 'manifold_documents'::regnamespace and c.relkind in ('r', 'v', 'm') and c.relname not like 'document%'`).Scan(&left)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2431,6 +2431,9 @@ type TenantLag struct {
 	Name      string `json:"name"`
 	Head      int64  `json:"head"`
 	Consumers []Lag  `json:"consumers"`
+
+	// Error Why head and consumers could not be read.
+	Error string `json:"error,omitempty"`
 }
 
 // TenantList defines model for TenantList.

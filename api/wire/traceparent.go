@@ -49,7 +49,9 @@ func KeepTrace(header http.Header, request domain.Append) {
 	for _, stream := range request.Streams {
 		for i := range stream.Events {
 			event := &stream.Events[i]
-			event.Metadata = withTrace(event.Metadata, alone)
+			if len(event.Data)+len(event.Metadata)+len(alone) <= domain.MaxEventBytes { // otherwise an import would refuse it
+				event.Metadata = withTrace(event.Metadata, alone)
+			}
 		}
 	}
 }

@@ -140,7 +140,7 @@ printed for your own migrations; then no database is needed.`,
 			if err := box.create(command.Context()); err != nil {
 				return err
 			}
-			fmt.Fprintf(command.OutOrStdout(), "%s is there\n", from.table)
+			fmt.Fprintf(command.OutOrStdout(), "%s is ready\n", from.table)
 			return nil
 		},
 	}
@@ -200,7 +200,7 @@ The key needs events:append for the events' topics.`,
 			}
 			drain := drainer.Run
 			if untilEmpty {
-				drain = func(ctx context.Context) error { return drainAll(ctx, drainer, box.store, config.Batch) }
+				drain = func(ctx context.Context) error { return drainAll(ctx, drainer, box.store) }
 			}
 			err = drain(command.Context())
 			fmt.Fprintf(command.OutOrStdout(), "published: %s\n", howMany(int64(published), "event"))
@@ -217,13 +217,17 @@ The key needs events:append for the events' topics.`,
 	return command
 }
 
-// drainAll publishes until there is nothing to claim. An event that has to wait is an error.
-func drainAll(ctx context.Context, drainer *outbox.Drainer, store outbox.Store, batch int) error {
-	for claimed := batch; claimed > 0; {
+// drainAll publishes until there is nothing to claim, and removes what was kept for long enough. An event that has to wait
+// is an error.
+func drainAll(ctx context.Context, drainer *outbox.Drainer, store outbox.Store) error {
+	for claimed := 1; claimed > 0; {
 		var err error
 		if claimed, err = drainer.Drain(ctx); err != nil {
 			return cmp.Or(context.Cause(ctx), err)
 		}
+	}
+	if err := drainer.Upkeep(ctx); err != nil {
+		return err
 	}
 	lag, err := store.Lag(ctx)
 	if err == nil && lag.Waiting > 0 {

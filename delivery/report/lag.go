@@ -15,6 +15,7 @@ type cursor struct {
 	kind     Kind
 	name     string
 	position int64 // of a group's last partition; -1: unknown
+	group    *domain.GroupDefinition
 }
 
 // findLag looks for projections and groups whose next event is older than limit; 0: for none. An alert ends when the lag
@@ -52,6 +53,12 @@ func (r *Reporter) findLag(ctx context.Context, tenant domain.TenantID, limit ti
 		if at, ok := recorded[c.position+1]; ok {
 			lag = now.Sub(at)
 		}
+		if c.group != nil && lag >= limit/2 {
+			// A group that nobody receives from does not move past events that it does not select.
+			if lag, err = r.groupLag(ctx, tenant, c, head.Position, now); err != nil {
+				return err
+			}
+		}
 		_, isOpen := open[c.kind][c.name]
 		switch {
 		case c.position < 0 || isOpen && lag >= limit/2:
@@ -73,6 +80,41 @@ func (r *Reporter) findLag(ctx context.Context, tenant domain.TenantID, limit ti
 	return nil
 }
 
+// groupLag returns the age of the first event after a group's position that it selects; 0: there is none. A filter is not
+// asked.
+func (r *Reporter) groupLag(ctx context.Context, tenant domain.TenantID, of cursor, head int64, now time.Time) (time.Duration, error) {
+	selected, to := of.group.Selection, head
+	if of.group.To > 0 {
+		to = min(to, of.group.To)
+	}
+	categories := selected.Categories
+	if selected.Stream != "" {
+		categories = []string{domain.Category(selected.Stream)}
+	}
+	for from := of.position + 1; from <= to; {
+		events, err := r.config.Events.ReadLog(ctx, tenant, domain.LogQuery{
+			From: from, To: to, Limit: lagEvents, Direction: domain.Forward, Categories: categories, Types: selected.Types, Query: selected.Query,
+		})
+		if err != nil {
+			return 0, err
+		}
+		for i := range events {
+			e := &events[i]
+			if (selected.Stream == "" || e.Stream == selected.Stream) && (len(selected.Query) == 0 || selected.Query.Matches(e.Type, e.Tags)) {
+				return now.Sub(e.RecordedAt), nil
+			}
+			from = e.Position + 1
+		}
+		if len(events) < lagEvents || selected.Stream != "" {
+			break // of a stream, only the next events of its category are looked at
+		}
+	}
+	return 0, nil
+}
+
+// lagEvents is how many events are read at once to find the next one of a group.
+const lagEvents = 100
+
 // cursors returns how far the tenant's projections and groups have come.
 func (r *Reporter) cursors(ctx context.Context, tenant domain.TenantID) ([]cursor, error) {
 	positions, err := r.config.Projections.Positions(ctx, tenant)
@@ -81,7 +123,7 @@ func (r *Reporter) cursors(ctx context.Context, tenant domain.TenantID) ([]curso
 	}
 	var all []cursor
 	for _, p := range positions {
-		c := cursor{KindProjectionBehind, p.Projection.Name, p.Checkpoint}
+		c := cursor{kind: KindProjectionBehind, name: p.Projection.Name, position: p.Checkpoint}
 		if p.Unknown != "" {
 			c.position = -1
 		}
@@ -94,7 +136,7 @@ func (r *Reporter) cursors(ctx context.Context, tenant domain.TenantID) ([]curso
 		}
 		for _, g := range groups {
 			after = g.Name
-			c := cursor{KindGroupBehind, g.Name, -1}
+			c := cursor{kind: KindGroupBehind, name: g.Name, position: -1, group: &g.GroupDefinition}
 			for _, p := range g.Partitions {
 				if c.position < 0 || p.Checkpoint < c.position {
 					c.position = p.Checkpoint

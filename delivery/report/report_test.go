@@ -234,6 +234,15 @@ func TestLag(t *testing.T) {
 	if _, _, err := b.groups.Put(t.Context(), tenant, "slow", domain.GroupDefinition{From: "start", Partitions: 2}); err != nil {
 		t.Fatal(err)
 	}
+	// Groups without anything to deliver do not lag, although nobody receives from them.
+	for name, definition := range map[string]domain.GroupDefinition{
+		"category": {From: "start", Selection: domain.Selection{Categories: []string{"none"}}}, "type": {From: "start", Selection: domain.Selection{Types: []string{"None"}}},
+		"stream": {From: "start", Selection: domain.Selection{Stream: "order-9"}}, "tag": {From: "start", Selection: domain.Selection{Query: domain.Query{{Tags: []string{"none"}}}}},
+	} {
+		if _, _, err := b.groups.Put(t.Context(), tenant, name, definition); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if _, err := b.catalog.Create(t.Context(), tenant, folding.WithDefaults(domain.Definition{Name: "late", On: map[string]string{"Added": "{}"}}), "test"); err != nil {
 		t.Fatal(err)
 	}
@@ -361,4 +370,36 @@ func TestTwoProcesses(t *testing.T) {
 	if want := (map[string]int{"EventDeadLettered": events, "DocumentParked": events, "ProjectionStopped": 1}); !maps.Equal(counts, want) {
 		t.Errorf("reported are %v, want %v", counts, want)
 	}
+}
+
+// A report that the log refuses is left out. It keeps no other report back.
+func TestRefusedReports(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	write := b.append
+	b.append = func(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error) {
+		for _, s := range request.Streams {
+			if strings.HasPrefix(s.Stream, "dlq.") {
+				return domain.Appended{}, domain.Errorf(domain.CodeTooCostly, "", "an inline projection would take too long")
+			}
+		}
+		return write(ctx, tenant, request)
+	}
+	b.follow(t)
+	if _, err := b.catalog.Create(t.Context(), tenant, folding.WithDefaults(domain.Definition{Name: "by-stop", On: map[string]string{"Added": "{'n': 1 / event.data.n}"}}), "test"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := b.groups.Put(t.Context(), tenant, "mail", domain.GroupDefinition{From: "start"}); err != nil {
+		t.Fatal(err)
+	}
+	b.mustLook(t, tenant) // dead letters from now on
+	b.add(t, tenant, "order-1", `{"n": 0}`)
+	if n := b.park(t, tenant, "mail"); n == 0 {
+		t.Fatal("there is no dead letter")
+	}
+	await(t, func() bool {
+		b.mustLook(t, tenant)
+		return summary(b.reports(t, tenant)) == "manifold.alerts-projection.by-stop ProjectionStopped"
+	})
 }

@@ -187,12 +187,14 @@ func (r *Reporter) run(ctx context.Context, tenant domain.TenantID, t *reporting
 		return t.next, nil
 	}
 	reported := false
+	var problems []error // of one kind of report, which does not keep the others back
 	for _, report := range []func(context.Context, domain.TenantID, *reporting) (bool, error){r.reportDeadLetters, r.reportParked, r.reportAlerts} {
 		some, err := report(ctx, tenant, t)
-		if err != nil {
-			return time.Time{}, err
-		}
+		problems = append(problems, err)
 		reported = reported || some
+	}
+	if err := errors.Join(problems...); err != nil {
+		return time.Time{}, err
 	}
 	now := time.Now()
 	t.next = now.Add(r.config.Busy) // the log's growth may run it again then
@@ -230,7 +232,8 @@ func (r *Reporter) append(ctx context.Context, tenant domain.TenantID, reports [
 // refusal reports whether an append will fail again in the same way.
 func refusal(code domain.Code) bool {
 	switch code {
-	case domain.CodeEventIDConflict, domain.CodePartialDuplicate, domain.CodeRefused, domain.CodeInvalidRequest, domain.CodeInvalidJSON, domain.CodeTooLarge:
+	case domain.CodeEventIDConflict, domain.CodePartialDuplicate, domain.CodeRefused, domain.CodeInvalidRequest, domain.CodeInvalidJSON, domain.CodeTooLarge,
+		domain.CodeTooCostly:
 		return true
 	}
 	return false

@@ -21,8 +21,8 @@ import (
 //
 // A save writes the keys of its documents, from the documents as they are stored. It also moves the row with place 0 and
 // the empty id, the keys' own checkpoint. Keys are complete as long as that is the build's checkpoint. Where it is not,
-// since an earlier release or an append has saved documents, queries read the documents. What an earlier release repairs
-// without moving the checkpoint goes unnoticed, until the document is saved again.
+// since an earlier release or an append has saved documents, queries read the documents. Repairs by an earlier release,
+// which do not move the checkpoint, go unnoticed until the document is saved again.
 
 const keysTable = schema + ".document_keys"
 
@@ -70,7 +70,8 @@ func (d *Driver) makeKeysTable(ctx context.Context) error {
 // keys are complete.
 const (
 	ifMoved = `exists (select from ` + commonTable + ` c where c.tenant_id = $1::uuid and c.build = $2::bigint and c.id = '' and c.version = $3::bigint)`
-	ifKeyed = `exists (select from ` + keysTable + ` m join ` + commonTable + ` c on c.tenant_id = m.tenant_id and c.build = m.build and c.id = m.id and c.version = m.position
+	ifKeyed = `exists (select from ` + keysTable + ` m
+		join ` + commonTable + ` c on c.tenant_id = m.tenant_id and c.build = m.build and c.id = m.id and c.version = m.position
 		where m.tenant_id = $1::uuid and m.build = $2::bigint and m.id = '' and m.place = 0)`
 )
 

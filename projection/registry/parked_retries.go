@@ -36,7 +36,7 @@ func (s *Registry) ClaimParked(ctx context.Context, b ParkedBuild, schedule doma
 		rows, _ := tx.Query(ctx, `
 			select d.document_id from parked_documents d
 			where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.retry_at <= now()
-			order by d.document_id limit $5 for update skip locked`, b.Tenant, b.Owner, b.Name, b.Build, limit)
+			order by d.retry_at limit $5 for update skip locked`, b.Tenant, b.Owner, b.Name, b.Build, limit)
 		if documents, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
 			return fmt.Errorf("look for parked documents to replay: %w", err)
 		}
