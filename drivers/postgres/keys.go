@@ -76,7 +76,8 @@ const (
 )
 
 // saveKeys returns the step that writes the keys of stored documents. New documents have none yet. Of others, it writes
-// those that differ: "on conflict" would lock and log the rows of the same keys, too.
+// those that differ: "on conflict" would lock and log the rows of the same keys, too. They are looked up by a subquery that
+// cannot become a join, which might read all of the build's keys for each document.
 func saveKeys(build domain.Build, key [][]byte, mark []byte, documents []domain.Document, isNew bool) statement {
 	values := make([]string, len(build.Indexes))
 	for i, path := range build.Indexes {
@@ -85,7 +86,7 @@ func saveKeys(build domain.Build, key [][]byte, mark []byte, documents []domain.
 	var changed string
 	if !isNew {
 		changed = `
-			where not exists (select from ` + keysTable + ` s where s.tenant_id = $1::uuid and s.build = $2::bigint and s.id = d.id and s.place = p.place and s.key = p.key)
+			where (select s.key from ` + keysTable + ` s where s.tenant_id = $1::uuid and s.build = $2::bigint and s.id = d.id and s.place = p.place) is distinct from p.key
 			on conflict (tenant_id, build, id, place) do update set key = excluded.key`
 	}
 	return statement{
@@ -108,7 +109,7 @@ func saveKeys(build domain.Build, key [][]byte, mark []byte, documents []domain.
 // removeKeys returns the step that removes the keys of a document that is no longer stored.
 func removeKeys(key [][]byte, mark []byte, id string) statement {
 	return statement{
-		sql: `delete from ` + keysTable + ` k where k.tenant_id = $1::uuid and k.build = $2::bigint and k.id = $4::text and k.id <> '' and ` + ifMoved + `
+		sql: `delete from ` + keysTable + ` k where k.tenant_id = $1::uuid and k.build = $2::bigint and k.id = $4::text and k.place > 0 and ` + ifMoved + `
 			and not exists (select from ` + commonTable + ` t where t.tenant_id = $1::uuid and t.build = $2::bigint and t.id = $4::text)`,
 		args: append(key[:2:2], mark, []byte(id)),
 	}
