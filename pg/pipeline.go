@@ -42,6 +42,9 @@ type Pipeline struct {
 	conn     *pgconn.PgConn
 	pipeline *pgconn.Pipeline
 	waiting  []Sent
+	// Names of statements whose preparation is not answered yet. It may be in an earlier SendOff than the statement. If that
+	// one fails, so do all that are in flight.
+	preparing []string
 }
 
 // Sent says how to handle the result of a statement that was sent.
@@ -101,9 +104,9 @@ func (x *Pipeline) Send(st *Statement, params [][]byte, row func(values [][]byte
 // SendTagged is Send, and calls done with the command's tag after the last row; done may be nil.
 func (x *Pipeline) SendTagged(st *Statement, params [][]byte, row func(values [][]byte) error, done func(pgconn.CommandTag)) {
 	if _, known := x.conn.CustomData()[st.Name]; !known {
-		if !slices.ContainsFunc(x.waiting, func(s Sent) bool { return s.prepared != nil && s.prepared.Name == st.Name }) {
+		if !slices.Contains(x.preparing, st.Name) {
 			x.pipeline.SendPrepare(st.Name, st.SQL, nil)
-			x.waiting = append(x.waiting, Sent{prepared: st})
+			x.waiting, x.preparing = append(x.waiting, Sent{prepared: st}), append(x.preparing, st.Name)
 		}
 	}
 	x.pipeline.SendQueryPrepared(st.Name, params, binary, binary)
@@ -148,7 +151,7 @@ func (x *Pipeline) Receive(waiting []Sent) error {
 			err = x.read(a, result)
 		}
 		if err != nil {
-			failed = err
+			failed, x.preparing = err, x.preparing[:0]
 			break
 		}
 	}
@@ -177,6 +180,7 @@ func (x *Pipeline) read(a Sent, result any) error {
 	switch result := result.(type) {
 	case *pgconn.StatementDescription:
 		x.conn.CustomData()[a.prepared.Name] = true
+		x.preparing = slices.DeleteFunc(x.preparing, func(name string) bool { return name == a.prepared.Name })
 		return nil
 	case *pgconn.ResultReader:
 		for result.NextRow() {
