@@ -53,6 +53,9 @@ func (d *Driver) makeKeysTable(ctx context.Context) error {
 		`alter table %[1]s enable row level security`,
 		`alter table %[1]s force row level security`,
 	}, d.policies())
+	if d.withLog { // otherwise grantTables would, in several processes at once
+		statements = append(statements, grantToAppRole)
+	}
 	return d.define(ctx, keysTable, func(tx pgx.Tx) error {
 		if exists, err := relationExists(ctx, tx.QueryRow, keysTable); err != nil || exists {
 			return err
