@@ -96,6 +96,12 @@ func TestGroupCommands(t *testing.T) {
 		{[]string{"lag"}, "GET /v1/lag\n", map[string]string{"GET /v1/lag": `200 {"head":50,"consumers":[{"kind":"group","name":"mail","partition":1,"position":40,"events":10,"seconds":1.25,"inFlight":3,"retrying":1,"deadLetters":2},` +
 			`{"kind":"projection","name":"orders","position":49,"events":1,"seconds":0.5,"faulted":true}]}`}, 0,
 			[]string{"group       mail    1          40        10                1.2             3          1         2             \n", "projection  orders             49        1                 0.5", "stopped\n"}},
+		{[]string{"lag", "--all-tenants", "--behind", "1m"}, "GET /v1/admin/lag?behind=60\n", map[string]string{"GET /v1/admin/lag": `200 {"tenants":[` +
+			`{"tenant":"0190d3a4-0000-7def-8123-456789abcdef","name":"acme","head":50,"consumers":[{"kind":"projection","name":"orders","position":49,"events":1,"seconds":90,"faulted":true}]},` +
+			`{"tenant":"0190d3a4-1111-7def-8123-456789abcdef","name":"umbrella","head":0,"consumers":[],"error":"the database does not answer"}]}`}, 0,
+			[]string{"acme      projection  orders             49        1                 90.0", "stopped\n", "umbrella", "the database does not answer\n"}},
+		{[]string{"lag", "--behind", "1m"}, "", nil, 1, []string{"--behind needs --all-tenants"}},
+		{[]string{"lag", "--all-tenants", "--tenant", "acme"}, "", nil, 1, []string{"--all-tenants and --tenant cannot be combined"}},
 	} {
 		var got strings.Builder
 		service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {

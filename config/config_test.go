@@ -116,7 +116,7 @@ rebuildKeep: 0s
 	}
 }
 
-// An empty variable counts as not set: the setting's default applies.
+// A URL may name several hosts if its connections go to the one that accepts writes. Logins get the same hosts.
 func TestSeveralHosts(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{
@@ -133,6 +133,7 @@ func TestSeveralHosts(t *testing.T) {
 	}
 }
 
+// An empty variable counts as not set: the setting's default applies.
 func TestEmptyVariables(t *testing.T) {
 	t.Parallel()
 	c, err := config.Load("", []string{url, "MANIFOLD_DATABASE_MAX_CONNS=", "MANIFOLD_LOG_LEVEL=", "MANIFOLD_LISTEN="})

@@ -2,15 +2,14 @@ package domain
 
 import "strings"
 
-// A report is an event that the service itself appends about a tenant's dead letters, parked documents and stopped
-// projections. The categories of reports are reserved: clients cannot append to them.
+// A report is an event that the service itself appends about a tenant's dead letters, parked documents and alerts. The categories of reports are reserved: clients cannot append to them.
 
 const (
 	deadLetterPrefix = "dlq."
 	reservedPrefix   = "manifold."
 )
 
-// AlertsCategory is the category of reports about what has stopped or continues.
+// AlertsCategory is the category of reports about what has stopped, fails or lags, and about its end.
 const AlertsCategory = reservedPrefix + "alerts"
 
 // DeadLetterCategory returns the category of the reports about a group's dead letters: "dlq." and the group's name, with

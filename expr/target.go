@@ -61,7 +61,7 @@ func (k *Key) Targets(targets []Target, event *Event) ([]Target, error) {
 			continue
 		}
 		if slices.ContainsFunc(targets[first:], func(other Target) bool { return other.ID == target.ID }) {
-			return nil, &EvalError{Kind: KindResult, Message: fmt.Sprintf("the key has the id %q twice", scan.Clip(target.ID)), Hint: "write list.distinct(), or give one item with what the event has for the document in all"}
+			return nil, &EvalError{Kind: KindResult, Message: fmt.Sprintf("the key has the id %q twice", scan.Clip(target.ID)), Hint: "write list.distinct(), or give one item for each document"}
 		}
 		if targets = append(targets, target); len(targets)-first > domain.MaxEventDocuments {
 			return nil, &EvalError{Kind: KindResult, Message: fmt.Sprintf("the key gives more than %d documents, which an event may have", domain.MaxEventDocuments)}

@@ -3,7 +3,7 @@ alter table manifold.faults
   add column retries  bigint not null default 0, -- attempts that met the same fault again
   add column retry_at timestamptz;               -- the next attempt
 
--- Whether the service appends events about a tenant's dead letters, parked documents and stopped projections to its log.
+-- Whether the service appends events about a tenant's dead letters, parked documents and alerts to its log.
 create table manifold.report_settings (
   tenant_id  uuid primary key,
   enabled    boolean not null,

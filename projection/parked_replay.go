@@ -403,7 +403,7 @@ func (a *replayAttempt) target(event *folding.Event) (belongs bool, _ *folding.E
 	}
 	switch {
 	case a.document != domain.ParkedEventID(event.ID):
-		return false, a.fold.Blame(event, "key", fmt.Errorf("it gives the document no longer; start a rebuild, which folds the event into its present documents"))
+		return false, a.fold.Blame(event, "key", fmt.Errorf("it no longer gives this document; start a rebuild, which folds the event into its present documents"))
 	case len(targets) == 0:
 		return false, nil
 	}

@@ -25,8 +25,7 @@ type lostTable struct {
 }
 
 // Lost reports that the live build of a projection has lost its table, or that the log has lost events that are in its
-// documents. A rebuild starts, unless one was started
-// recently. Lost returns at once, and may be called repeatedly.
+// documents. A rebuild starts, unless one was started recently. Lost returns at once, and may be called repeatedly.
 func (r *Rebuilds) Lost(id domain.ProjectionID, build int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

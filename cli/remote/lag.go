@@ -28,8 +28,6 @@ by a minute or more, are stopped, have dead letters, or are at an unknown positi
 		Args: cobra.NoArgs,
 	}, func(ctx context.Context, c *call, tenant *string) error {
 		switch {
-		case all && tenant != nil:
-			return errors.New("give either --tenant or --all-tenants")
 		case !all && c.changed("behind"):
 			return errors.New("--behind needs --all-tenants")
 		case all:
@@ -50,6 +48,7 @@ by a minute or more, are stopped, have dead letters, or are at an unknown positi
 	}
 	command.Flags().BoolVar(&all, "all-tenants", false, "with the operator's key: those of all tenants")
 	command.Flags().DurationVar(&behind, "behind", 0, "with --all-tenants: only what needs attention, such as 1m")
+	exclusiveFlags(command, "all-tenants", "tenant")
 	return withJSON("the groups and projections", command)
 }
 
@@ -88,6 +87,9 @@ func allLag(ctx context.Context, c *call, behind time.Duration) iter.Seq2[tenant
 		return c.GetAllLag(ctx, &params)
 	}, func(page client.TenantLagList) (all []tenantLag) {
 		for _, tenant := range page.Tenants {
+			if tenant.Error != "" {
+				all = append(all, tenantLag{tenant.Tenant, tenant.Name, client.Lag{Error: tenant.Error}})
+			}
 			for _, lag := range tenant.Consumers {
 				all = append(all, tenantLag{tenant.Tenant, tenant.Name, lag})
 			}

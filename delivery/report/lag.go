@@ -14,8 +14,8 @@ const groupsAtOnce = 250
 type cursor struct {
 	kind     Kind
 	name     string
-	position int64 // of a group's last partition; -1: unknown
-	group    *domain.GroupDefinition
+	position int64                   // of a group's last partition; -1: unknown
+	group    *domain.GroupDefinition // nil: a projection
 }
 
 // findLag looks for projections and groups whose next event is older than limit; 0: for none. An alert ends when the lag
@@ -24,7 +24,7 @@ func (r *Reporter) findLag(ctx context.Context, tenant domain.TenantID, limit ti
 	f.see(KindProjectionBehind)
 	f.see(KindGroupBehind)
 	if limit == 0 {
-		return nil // open alerts are forgotten
+		return nil // open alerts are removed, without their ends
 	}
 	cursors, err := r.cursors(ctx, tenant)
 	if err != nil {
@@ -47,21 +47,21 @@ func (r *Reporter) findLag(ctx context.Context, tenant domain.TenantID, limit ti
 			return err
 		}
 	}
-	now := time.Now()
+	now, pages := time.Now(), lagPages
 	for _, c := range cursors {
 		var lag time.Duration
 		if at, ok := recorded[c.position+1]; ok {
 			lag = now.Sub(at)
 		}
 		if c.group != nil && lag >= limit/2 {
-			// A group that nobody receives from does not move past events that it does not select.
-			if lag, err = r.groupLag(ctx, tenant, c, head.Position, now); err != nil {
+			// While nobody receives from a group, it does not pass the events that it does not select.
+			if lag, err = r.groupLag(ctx, tenant, c, head.Position, &pages); err != nil {
 				return err
 			}
 		}
 		_, isOpen := open[c.kind][c.name]
 		switch {
-		case c.position < 0 || isOpen && lag >= limit/2:
+		case c.position < 0 || lag < 0 || isOpen && lag >= limit/2:
 			f.add(c.kind, c.name, between)
 		case isOpen:
 			f.add(c.kind, c.name, ended)
@@ -80,9 +80,16 @@ func (r *Reporter) findLag(ctx context.Context, tenant domain.TenantID, limit ti
 	return nil
 }
 
-// groupLag returns the age of the first event after a group's position that it selects; 0: there is none. A filter is not
-// asked.
-func (r *Reporter) groupLag(ctx context.Context, tenant domain.TenantID, of cursor, head int64, now time.Time) (time.Duration, error) {
+// Bounds of looking for the next events of groups that nobody receives from.
+const (
+	lagPages  = 100 // in one look at a tenant
+	lagEvents = 100 // of a page
+	lagBytes  = 1 << 20
+)
+
+// groupLag returns the age of the first event after a group's position that it selects, up to the log's head; 0: there is
+// none; -1: unknown, because no pages are left. A filter is not asked.
+func (r *Reporter) groupLag(ctx context.Context, tenant domain.TenantID, of cursor, head int64, pages *int) (time.Duration, error) {
 	selected, to := of.group.Selection, head
 	if of.group.To > 0 {
 		to = min(to, of.group.To)
@@ -92,28 +99,27 @@ func (r *Reporter) groupLag(ctx context.Context, tenant domain.TenantID, of curs
 		categories = []string{domain.Category(selected.Stream)}
 	}
 	for from := of.position + 1; from <= to; {
+		if *pages == 0 {
+			return -1, nil
+		}
+		*pages--
 		events, err := r.config.Events.ReadLog(ctx, tenant, domain.LogQuery{
-			From: from, To: to, Limit: lagEvents, Direction: domain.Forward, Categories: categories, Types: selected.Types, Query: selected.Query,
+			From: from, To: to, Limit: lagEvents, MaxBytes: lagBytes, Direction: domain.Forward,
+			Categories: categories, Types: selected.Types, Query: selected.Query,
 		})
-		if err != nil {
+		if err != nil || len(events) == 0 {
 			return 0, err
 		}
 		for i := range events {
 			e := &events[i]
 			if (selected.Stream == "" || e.Stream == selected.Stream) && (len(selected.Query) == 0 || selected.Query.Matches(e.Type, e.Tags)) {
-				return now.Sub(e.RecordedAt), nil
+				return time.Since(e.RecordedAt), nil
 			}
 			from = e.Position + 1
-		}
-		if len(events) < lagEvents || selected.Stream != "" {
-			break // of a stream, only the next events of its category are looked at
 		}
 	}
 	return 0, nil
 }
-
-// lagEvents is how many events are read at once to find the next one of a group.
-const lagEvents = 100
 
 // cursors returns how far the tenant's projections and groups have come.
 func (r *Reporter) cursors(ctx context.Context, tenant domain.TenantID) ([]cursor, error) {

@@ -55,6 +55,10 @@ func (r *Reporter) findStopped(ctx context.Context, tenant domain.TenantID, f *f
 
 // findStop adds the alert of a fault, if the live build has stopped there.
 func (r *Reporter) findStop(ctx context.Context, tenant domain.TenantID, f *findings, fault *domain.Fault) error {
+	// A build that was replaced keeps its fault. To find out takes less than the status.
+	if live, err := r.isLive(ctx, tenant, fault.ProjectionID, fault.Build); err != nil || !live {
+		return err
+	}
 	status, exists, err := r.status(ctx, tenant, fault.Name)
 	if err != nil || !exists || status.Projection.ProjectionID != fault.ProjectionID {
 		return err

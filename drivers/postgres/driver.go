@@ -6,8 +6,8 @@
 //	(tenant_id uuid, build bigint, id text collate "C", version bigint, document jsonb, primary key (tenant_id, build, id))
 //
 // Each build of a shared projection has a table named after it, such as "order-summary.12". The builds of tenants' own
-// projections share the table "documents", and the table "document_keys" is their index. A tenant's checkpoint in a build is the row with the empty id: its version
-// is the position, and its document is null.
+// projections share the table "documents", and the table "document_keys" is their index. A tenant's checkpoint in a build
+// is the row with the empty id: its version is the position, and its document is null.
 //
 // Row-level security binds the login everywhere: it is forced on the login's tables, and in a distributed database the role
 // manifold_views owns them. Each statement's tenant is set locally in the transaction that sends the statement. Without a
