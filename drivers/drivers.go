@@ -31,6 +31,14 @@ var ErrNoTable = errors.New("there is no such table")
 // batch may well time out again, so the caller saves a smaller one.
 var ErrTimedOut = errors.New("the database did not finish in time")
 
+// ErrLoadTooLarge is returned, wrapped, by Load if several documents have more than MaxLoadBytes of data together. The
+// caller asks for fewer.
+var ErrLoadTooLarge = errors.New("the documents are too large to be loaded together")
+
+// MaxLoadBytes limits the data of the documents of one Load, so that documents of unexpected sizes cannot exhaust the
+// memory of a process.
+const MaxLoadBytes = 4 * domain.MaxDocumentBytes
+
 // Batch is one save: the changes between two checkpoints of one tenant. The caller limits it to some tens of megabytes;
 // the number of documents does not matter. New is a hint that may make a save cheaper: if a document exists after all,
 // it is upserted.
@@ -74,7 +82,7 @@ func (b Batch) IsRepair() bool { return b.From == b.To }
 // the method has returned.
 //
 // Errors are wrapped native errors, except:
-//   - ErrStale and ErrNoTable
+//   - ErrStale, ErrNoTable and ErrLoadTooLarge
 //   - ErrTimedOut, within domain.CodeUnavailable, if the driver limits the time of a save
 //   - *domain.Error with domain.CodeTooLarge: a document exceeds domain.MaxDocumentBytes or the database's own limit
 //   - domain.CodeInvalidJSON: domain.CheckJSON refuses a document's data, or the data nests deeper than the database
@@ -124,6 +132,9 @@ type Driver interface {
 	// interrupted batch may have removed a document after the checkpoint. Load may return such a document with the
 	// removal's version and no Data, and must do so if that version is above the checkpoint, so that no event is
 	// applied to it twice. Get, Query and Count never return it.
+	//
+	// If there are several, and they have more than MaxLoadBytes of data together, Load stops reading, and the error is
+	// ErrLoadTooLarge. Use LoadEach where the documents are not needed at the same time.
 	Load(ctx context.Context, build domain.Build, tenant domain.TenantID, ids []string) ([]domain.Document, error)
 
 	// Save stores a batch: all its documents and the checkpoint, or ErrStale and nothing. A document is written only

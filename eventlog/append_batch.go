@@ -274,8 +274,8 @@ func (w *writer) giveUp(b *batch, err error) {
 	now := time.Now()
 	retry := retryable(err)
 	var culprit *request
-	if !retry && pg.Refused(err) && pg.Unavailable(err) == err {
-		// PostgreSQL refuses something in the batch. The other requests must not suffer, so each is tried alone.
+	if !retry && refusesContent(err) {
+		// Something in the batch is refused. The other requests must not suffer, so each is tried alone.
 		if len(b.requests) > 1 && !b.single {
 			b.single, retry = true, true
 		} else if len(b.requests) > 0 {
@@ -295,10 +295,16 @@ func (w *writer) giveUp(b *batch, err error) {
 	})
 }
 
-// lateFor returns the reason why a late request was not written after an attempt that failed with err. If PostgreSQL
-// refused something, that was in another request.
+// refusesContent reports whether an attempt failed with err because of what a request contains: PostgreSQL refuses it,
+// or it changes inline documents that are too large.
+func refusesContent(err error) bool {
+	return pg.Refused(err) && pg.Unavailable(err) == err || domain.IsCode(err, domain.CodeTooCostly)
+}
+
+// lateFor returns the reason why a late request was not written after an attempt that failed with err. If something was
+// refused, that was in another request.
 func lateFor(err error) error {
-	if pg.Refused(err) && pg.Unavailable(err) == err {
+	if refusesContent(err) {
 		return context.DeadlineExceeded
 	}
 	return err

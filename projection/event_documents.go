@@ -2,6 +2,7 @@ package projection
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -24,7 +25,9 @@ type EventDocuments struct {
 	// Waiting means that the event has not taken effect on all of its documents yet: the live build has not reached it,
 	// as after a reset, or a document is parked.
 	Waiting bool
-	// Left means that the event was not looked at, since those before it have many documents already.
+	// TooLarge means that it waits because its documents are too large to be in memory together.
+	TooLarge bool
+	// Left means that the event was not looked at, since those before it have many documents, or large ones.
 	Left bool
 }
 
@@ -34,8 +37,16 @@ type EventDocument struct {
 	// Document is the document as stored now, including later events. It is nil if there is none: its events created
 	// none, or removed it.
 	Document *domain.Document
-	// Waiting means that the document is parked, and does not reflect the event.
+	// Waiting means that the document is parked, and does not reflect the event, or that the event is TooLarge.
 	Waiting bool
+}
+
+// Reason says why the event is Waiting, for people.
+func (e *EventDocuments) Reason() string {
+	if e.TooLarge {
+		return errTooLargeTogether.Error()
+	}
+	return "the projection has parked a document of the event, or is being rebuilt; the event is delivered when its documents have applied it, or when its dead letter is replayed"
 }
 
 // Selects returns which events a projection sees: its source's categories and the types that it folds; none: all.
@@ -177,9 +188,9 @@ func (c *Catalog) documentsOf(ctx context.Context, driver drivers.Driver, p doma
 	}
 	found := make([]EventDocuments, len(events))
 	meter := expr.MeterOf(ctx)
-	var ids []string
+	looked := 0
 	for i, event := range events {
-		if len(ids) >= max(maxDocumentsAtOnce, len(events)) {
+		if looked >= max(maxDocumentsAtOnce, len(events)) {
 			found[i].Left = true
 			continue
 		}
@@ -193,15 +204,12 @@ func (c *Catalog) documentsOf(ctx context.Context, driver drivers.Driver, p doma
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		for _, document := range found[i].All {
-			ids = append(ids, document.ID)
-		}
+		looked += len(found[i].All)
 	}
-	if len(ids) == 0 {
+	if looked == 0 {
 		return found, nil
 	}
-	slices.Sort(ids)
-	loaded, err := driver.Load(ctx, p.LiveBuild(), tenant, slices.Compact(ids))
+	loaded, err := loadFor(ctx, driver, p.LiveBuild(), tenant, found)
 	if err != nil {
 		return nil, err
 	}
@@ -217,6 +225,38 @@ func (c *Catalog) documentsOf(ctx context.Context, driver drivers.Driver, p doma
 		}
 	}
 	return found, nil
+}
+
+// loadFor loads the documents of events. While they are too large together, it leaves the last half of the events.
+func loadFor(ctx context.Context, driver drivers.Driver, build domain.Build, tenant domain.TenantID, found []EventDocuments) ([]domain.Document, error) {
+	for {
+		var ids []string
+		var with []*EventDocuments
+		for i := range found {
+			if len(found[i].All) > 0 {
+				with = append(with, &found[i])
+			}
+			for _, document := range found[i].All {
+				ids = append(ids, document.ID)
+			}
+		}
+		slices.Sort(ids)
+		documents, err := driver.Load(ctx, build, tenant, slices.Compact(ids))
+		switch {
+		case !errors.Is(err, drivers.ErrLoadTooLarge):
+			return documents, err
+		case len(with) > 1:
+			for _, left := range with[(len(with)+1)/2:] {
+				*left = EventDocuments{Left: true}
+			}
+		default:
+			with[0].Waiting, with[0].TooLarge = true, true
+			for i := range with[0].All {
+				with[0].All[i].Waiting = true
+			}
+			return nil, nil
+		}
+	}
 }
 
 // locateDocuments returns the ids of the documents that a folded event belongs to, and whether the event still waits for

@@ -1,6 +1,7 @@
 package projection_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/upcasting"
@@ -225,5 +227,127 @@ func TestSeveralDocumentsOfEvents(t *testing.T) {
 		if !of.Left {
 			looked++
 		}
+	}
+}
+
+// narrow is a driver that takes no more than some bytes for too large to be loaded together.
+type narrow struct {
+	drivers.Driver
+	most int
+}
+
+func (d *narrow) Load(ctx context.Context, build domain.Build, tenant domain.TenantID, ids []string) ([]domain.Document, error) {
+	documents, err := d.Driver.Load(ctx, build, tenant, ids)
+	bytes := 0
+	for i := range documents {
+		bytes += len(documents[i].Data)
+	}
+	if bytes > d.most && len(documents) > 1 {
+		return nil, drivers.ErrLoadTooLarge
+	}
+	return documents, err
+}
+
+// Documents that are too large to be in memory together are folded and delivered in parts. An event whose documents are,
+// as they were or as they become, is parked with all of them, and takes effect when they are replayed one by one.
+func TestDocumentsTooLargeTogether(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	definition := domain.Definition{
+		Name: "own.texts", Key: "event.data.ids", OnError: domain.OnErrorPark,
+		On: map[string]string{"Add": `{"text": doc.?text.orValue("") + event.data.text}`},
+	}
+	add := func(text string, ids ...string) int64 {
+		data, err := json.Marshal(map[string]any{"ids": ids, "text": text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b.append(t, tenant, "x-1", "Add", string(data))
+	}
+	settle := func(p process, position int64) {
+		t.Helper()
+		if settled, err := p.catalog.AwaitSettled(t.Context(), tenant, "own.texts", position-1, time.Minute); err != nil || settled < position {
+			t.Fatalf("it has settled at %d, not at %d: %v", settled, position, err)
+		}
+	}
+	first := b.process(options{})
+	if _, err := first.catalog.Create(t.Context(), tenant, definition, "test"); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Repeat("x", 400)
+	var large []string
+	for i := range 100 {
+		large = append(large, fmt.Sprintf("large-%02d", i))
+	}
+	stop := first.start(t, b)
+	for i := range 40 {
+		add(text, fmt.Sprint(i))
+	}
+	grown := add(strings.Repeat("x", drivers.MaxLoadBytes/100+100), large...)
+	settle(first, grown)
+	stop()
+
+	// A process that has none of the documents in memory.
+	for i := range 36 {
+		add("y", fmt.Sprint(4+i))
+	}
+	together := add("z", "1", "2", "3")
+	last := add("y", "4")
+	p := b.process(options{driver: &narrow{b.driver, 1000}})
+	p.start(t, b)
+	settle(p, last)
+	parked, err := p.catalog.Parked(t.Context(), tenant, "own.texts", "", 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := make(map[int64]int)
+	for _, document := range parked {
+		by[document.Position]++
+		if !strings.Contains(document.Message, "MiB together") {
+			t.Errorf("document %q is parked because of %q", document.ID, document.Message)
+		}
+	}
+	if by[grown] != 100 || by[together] != 3 || len(parked) != 103 {
+		t.Errorf("the documents parked are, by position, %v; want 100 at %d and 3 at %d", by, grown, together)
+	}
+
+	log := b.log(t, tenant)
+	delivered := 0
+	for events := log[:40]; len(events) > 0; {
+		found, err := p.catalog.DocumentsOf(t.Context(), tenant, "own.texts", events)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for ; n < len(found) && !found[n].Left; n++ {
+			if len(found[n].All) != 1 || found[n].All[0].Document == nil {
+				t.Errorf("the event at %d has %v", events[n].Position, found[n])
+			}
+		}
+		if n == 0 || n > 2 {
+			t.Fatalf("%d events with documents of 400 bytes each were looked at together", n)
+		}
+		delivered, events = delivered+n, events[n:]
+	}
+	if delivered != 40 {
+		t.Errorf("%d events were looked at; want 40", delivered)
+	}
+
+	for _, id := range []string{"1", "2", "3"} {
+		if _, err := p.catalog.ReplayParked(t.Context(), tenant, "own.texts", id); err != nil {
+			t.Fatal(err)
+		}
+		document, err := p.catalog.Document(t.Context(), tenant, "own.texts", id, projection.Freshness{})
+		if err != nil || string(document.Data) != `{"text": "`+text+`z"}` {
+			t.Errorf("document %q is %s, %v", id, folding.Clip(string(document.Data)), err)
+		}
+	}
+	found, err := p.catalog.DocumentsOf(t.Context(), tenant, "own.texts", log[together-1:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if of := found[0]; !of.Waiting || !of.TooLarge || len(of.All) != 3 || !of.All[0].Waiting || !strings.Contains(of.Reason(), "MiB together") {
+		t.Errorf("the event with documents that are too large together has %v", of)
 	}
 }

@@ -299,7 +299,8 @@ func refused(b *inlineBuild, fault *folding.EventError) error {
 }
 
 // Load loads the documents that Fold was missing, as they are at the head. current is false if a build no longer exists
-// or is not at the head: call Open again.
+// or is not at the head: call Open again. If the documents are too large together, the error is a *domain.Error with
+// domain.CodeTooCostly.
 //
 // The driver reads them on its own connection, before the append's transaction. The result is the build at the head,
 // for three reasons. The build was at the head when the log was. An inline build changes only in the transaction that
@@ -338,6 +339,9 @@ func (f *InlineFolds) Load(ctx context.Context) (current bool, err error) {
 		switch {
 		case errors.Is(all[i].err, drivers.ErrNoTable), all[i].err == nil && f.mustCheckHead && all[i].checkpoint != f.head:
 			return false, nil
+		case errors.Is(all[i].err, drivers.ErrLoadTooLarge):
+			return false, domain.Errorf(domain.CodeTooCostly, "", "nothing was appended: the events change documents of the inline projection %q that have more than %d MiB together; append fewer at a time, or make it async",
+				b.build.Name, drivers.MaxLoadBytes>>20)
 		case all[i].err != nil:
 			return false, fmt.Errorf("load the documents of build %d of the inline projection %q: %w", b.build.Number, b.build.Name, all[i].err)
 		}

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"sync/atomic"
 	"time"
 
+	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/expr"
 	"github.com/manifold-es/manifold/projection/folding"
 )
@@ -119,17 +121,23 @@ func endOfEvents(events []folding.Event, n int) int {
 // folding before it.
 func (r *Replay) foldSlice(ctx context.Context, s slice) error {
 	chains, next := chainsOf(r.Fold, s.keys)
-	before, err := r.loadBefore(ctx, chains)
-	if err != nil {
-		return err
-	}
+	events := countEvents(s.events)
 	meter := expr.MeterOf(ctx)
-	outcomes, err := foldChains(ctx, r.Fold, meter, s.events, chains, next, before)
-	if err != nil {
+	var outcomes []outcome
+	before, err := r.loadBefore(ctx, chains)
+	if err == nil {
+		outcomes, err = foldChains(ctx, r.Fold, meter, s.events, chains, next, before)
+	}
+	switch {
+	case errors.Is(err, drivers.ErrLoadTooLarge) && events > 1:
+		return r.foldHalves(ctx, s)
+	case errors.Is(err, drivers.ErrLoadTooLarge):
+		before, outcomes = make([]cachedDocument, len(chains)), refuseAll(r.Fold, &s.events[0], chains)
+	case err != nil:
 		return err
 	}
 	var fault *folding.EventError
-	bad, events := false, countEvents(s.events)
+	bad := false
 	for i := range outcomes {
 		o := &outcomes[i]
 		if o.unwritable != nil && events == 1 {
@@ -164,11 +172,7 @@ func (r *Replay) foldSlice(ctx context.Context, s slice) error {
 		}
 		return fault
 	case bad:
-		half := endOfEvents(s.events, events/2)
-		if err := r.foldSlice(ctx, slice{events: s.events[:half], keys: s.keys[:half], upTo: s.events[half-1].Position}); err != nil {
-			return err
-		}
-		return r.foldSlice(ctx, slice{events: s.events[half:], keys: s.keys[half:], upTo: s.upTo})
+		return r.foldHalves(ctx, s)
 	}
 	r.addPending(s, chains, before, outcomes)
 	if r.saveIsDue() {
@@ -184,6 +188,26 @@ func (r *Replay) foldSlice(ctx context.Context, s slice) error {
 	}
 	return nil
 }
+
+// foldHalves folds a slice of several events in two halves.
+func (r *Replay) foldHalves(ctx context.Context, s slice) error {
+	half := endOfEvents(s.events, countEvents(s.events)/2)
+	if err := r.foldSlice(ctx, slice{events: s.events[:half], keys: s.keys[:half], upTo: s.events[half-1].Position}); err != nil {
+		return err
+	}
+	return r.foldSlice(ctx, slice{events: s.events[half:], keys: s.keys[half:], upTo: s.upTo})
+}
+
+// refuseAll returns the outcomes of an event whose documents are too large to be in memory together: a fault for each.
+func refuseAll(f *folding.Fold, event *folding.Event, chains []chain) []outcome {
+	outcomes := make([]outcome, len(chains))
+	for i := range chains {
+		outcomes[i].fault = f.Blame(event, "key", errTooLargeTogether)
+	}
+	return outcomes
+}
+
+var errTooLargeTogether = fmt.Errorf("the event's documents have more than %d MiB together; make them smaller, or give the event fewer", drivers.MaxLoadBytes>>20)
 
 // firstFault returns the fault of the event at a position; if several documents have one, that of the first by the
 // event's keys.
@@ -324,23 +348,33 @@ func (r *Replay) addPending(s slice, chains []chain, before []cachedDocument, ou
 // chainsAtOnce is how many documents a goroutine takes at a time: few enough to keep all processors busy until the end.
 const chainsAtOnce = 32
 
-// foldChains folds each document's events into it, documents in parallel. Its error is ctx's cause.
+// foldChains folds each document's events into it, documents in parallel. Its error is ctx's cause, or, if several
+// documents are too large together, drivers.ErrLoadTooLarge.
 func foldChains(ctx context.Context, f *folding.Fold, meter *expr.Meter, events []folding.Event, chains []chain, next []int32, before []cachedDocument) ([]outcome, error) {
 	outcomes := make([]outcome, len(chains))
-	var taken atomic.Int64
+	var taken, bytes, documents atomic.Int64
+	tooLarge := func() bool { return bytes.Load() > drivers.MaxLoadBytes && documents.Load() > 1 }
 	parallel(workersFor(ctx, len(events)), func(int) {
 		for {
 			from := int(taken.Add(chainsAtOnce)) - chainsAtOnce
 			if from >= len(chains) {
 				return
 			}
-			for i := from; i < min(len(chains), from+chainsAtOnce) && ctx.Err() == nil; i++ {
+			for i := from; i < min(len(chains), from+chainsAtOnce) && ctx.Err() == nil && !tooLarge(); i++ {
 				outcomes[i] = foldUpTo(f, meter, events, chains[i], next, &before[i], math.MaxInt64)
+				if outcomes[i].touched {
+					after := cachedDocument{value: outcomes[i].value, data: outcomes[i].data}
+					bytes.Add(int64(after.size()))
+					documents.Add(1)
+				}
 			}
 		}
 	})
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
+	}
+	if tooLarge() {
+		return nil, drivers.ErrLoadTooLarge
 	}
 	return outcomes, nil
 }

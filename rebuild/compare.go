@@ -3,7 +3,6 @@ package rebuild
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -260,12 +259,9 @@ func (c *comparison) recheckUndecided(ctx context.Context) error {
 	if err := c.foldUpTo(ctx, []domain.Head{{Tenant: c.tenant, Position: head.Position}}, c.steady()); err != nil {
 		return err
 	}
-	unchanged, err := loadUnchanged(ctx, c.driver, c.build, c.tenant, added)
+	err = eachUnchanged(ctx, c.driver, c.build, c.tenant, added, func(d *domain.Document) { c.found.addNew(c.tenant, d) })
 	if err != nil {
 		return fmt.Errorf("read the documents of the new build: %w", err)
-	}
-	for i := range unchanged {
-		c.found.addNew(c.tenant, &unchanged[i])
 	}
 	return nil
 }
@@ -279,12 +275,9 @@ func (c *comparison) recheckRemoved(ctx context.Context, removed []undecided) er
 	if err != nil || !reached {
 		return err
 	}
-	unchanged, err := loadUnchanged(ctx, c.liveDriver, c.liveBuild, c.tenant, removed)
+	err = eachUnchanged(ctx, c.liveDriver, c.liveBuild, c.tenant, removed, func(d *domain.Document) { c.found.addGone(c.tenant, d) })
 	if err != nil {
 		return &liveError{c.liveBuild.Database, err}
-	}
-	for i := range unchanged {
-		c.found.addGone(c.tenant, &unchanged[i])
 	}
 	return nil
 }
@@ -310,18 +303,21 @@ func (c *comparison) awaitLive(ctx context.Context, position int64) (bool, error
 	}
 }
 
-// loadUnchanged returns the documents that a build still has with the same version.
-func loadUnchanged(ctx context.Context, driver drivers.Driver, build domain.Build, tenant domain.TenantID, candidates []undecided) ([]domain.Document, error) {
+// eachUnchanged calls use with the documents that a build still has with the same version.
+func eachUnchanged(ctx context.Context, driver drivers.Driver, build domain.Build, tenant domain.TenantID, candidates []undecided, use func(*domain.Document)) error {
 	ids := make([]string, len(candidates))
 	versions := make(map[string]int64, len(candidates))
 	for i, candidate := range candidates {
 		ids[i], versions[candidate.document.ID] = candidate.document.ID, candidate.document.Version
 	}
-	documents, err := driver.Load(ctx, build, tenant, ids)
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(documents, func(d domain.Document) bool { return d.Data == nil || d.Version != versions[d.ID] }), nil
+	return drivers.LoadEach(ctx, driver, build, tenant, ids, func(documents []domain.Document) error {
+		for i := range documents {
+			if d := &documents[i]; d.Data != nil && d.Version == versions[d.ID] {
+				use(d)
+			}
+		}
+		return nil
+	})
 }
 
 // pages reads all of a tenant's documents in a build, page by page, ordered by id.

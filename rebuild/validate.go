@@ -143,14 +143,16 @@ func (a *attempt) validateTouched(ctx context.Context, tenants ...domain.TenantI
 // validateDocuments checks the assertions on some of a tenant's documents.
 func (a *attempt) validateDocuments(ctx context.Context, tenant domain.TenantID, ids map[string]struct{}) error {
 	for some := range slices.Chunk(slices.Collect(maps.Keys(ids)), pageDocuments) {
-		documents, err := a.driver.Load(ctx, a.build, tenant, some)
-		if err != nil {
-			return fmt.Errorf("read the new build's documents: %w", err)
-		}
-		for _, document := range documents {
-			if err := a.assert(ctx, tenant, document); err != nil {
-				return err
+		err := drivers.LoadEach(ctx, a.driver, a.build, tenant, some, func(documents []domain.Document) error {
+			for _, document := range documents {
+				if err := a.assert(ctx, tenant, document); err != nil {
+					return err
+				}
 			}
+			return nil
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil

@@ -63,7 +63,7 @@ func settleWithoutDocument(r *consume.Round, d *domain.Delivery, documents proje
 	case r.IsAhead(d), documents.Left:
 		r.SettleAs(consume.GiveBack, *d)
 	case documents.Waiting:
-		r.Settle(consume.Retry(*d, parkedReason))
+		r.Settle(consume.Retry(*d, documents.Reason()))
 	case len(documents.All) == 0:
 		r.SettleAs(consume.Ack, *d)
 	default:
@@ -71,9 +71,6 @@ func settleWithoutDocument(r *consume.Round, d *domain.Delivery, documents proje
 	}
 	return true
 }
-
-// parkedReason is the reason why an event waits if a document of it is parked.
-const parkedReason = "the projection has parked a document of the event; the event is delivered when the document has applied it, or when its dead letter is replayed"
 
 // call calls the handler for one event.
 func (r *round) call(ctx context.Context, d domain.Delivery, event Event) consume.Outcome {

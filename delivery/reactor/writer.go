@@ -124,7 +124,7 @@ func (w *writer) touch(ctx context.Context, deliveries []domain.Delivery) ([]*to
 		}
 		p := &sharedDelivery{Delivery: d, left: len(stored), answer: consume.Outcome{Delivery: d, Answer: consume.Ack}}
 		if found[i].Waiting {
-			p.answer = consume.Retry(d, parkedReason)
+			p.answer = consume.Retry(d, found[i].Reason())
 		}
 		for _, of := range stored {
 			t := byID[of.ID]

@@ -122,7 +122,7 @@ func (r *round) prepare(ctx context.Context, deliveries []domain.Delivery) ([]*j
 		case of.Left:
 			r.SettleAs(consume.GiveBack, *d)
 		case of.Waiting:
-			r.retry(d, 0, "a document of it is parked, or not rebuilt yet", nil)
+			r.retry(d, 0, of.Reason(), nil)
 		case documents != nil && len(of.All) == 0:
 			r.SettleAs(consume.Ack, *d)
 		case duplicate[i]:

@@ -137,6 +137,26 @@ func (s *suite) saves(t *testing.T) {
 		s.wantDocuments(t, build, tenant, largest)
 	})
 
+	s.large(t, "documents that are too large together are not loaded", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
+		if s.Slow {
+			t.Skip("the server needs half a minute for a reply of this size")
+		}
+		text := `{"text": "` + strings.Repeat("x", s.MaxDocumentBytes-1000) + `"}`
+		var ids []string
+		for n := range int64(drivers.MaxLoadBytes/len(text) + 1) {
+			ids = append(ids, fmt.Sprint(n))
+			s.save(t, build, tenant, drivers.Batch{From: n, To: n + 1, Upserts: []domain.Document{document(ids[n], n+1, text)}})
+		}
+		for range 2 {
+			if documents, err := s.driver.Load(t.Context(), build, tenant, ids); !errors.Is(err, drivers.ErrLoadTooLarge) {
+				t.Fatalf("Load of %d bytes = %d documents, %v", len(ids)*len(text), len(documents), err)
+			}
+		}
+		if documents, err := s.driver.Load(t.Context(), build, tenant, ids[1:]); err != nil || len(documents) != len(ids)-1 {
+			t.Errorf("Load of %d bytes = %d documents, %v", (len(ids)-1)*len(text), len(documents), err)
+		}
+	})
+
 	s.large(t, "a document that grows in the database is kept or refused", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
 		grows := document("grows", 1, `{"a": [1`+strings.Repeat(",1", min(1_400_000, s.MaxDocumentBytes/2-10))+`]}`)
 		batch := drivers.Batch{To: 1, Upserts: []domain.Document{document("good", 1, `{}`), grows, document("after it", 1, `{}`)}}

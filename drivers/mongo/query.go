@@ -44,15 +44,23 @@ func (d *Driver) Load(ctx context.Context, build domain.Build, tenant domain.Ten
 		}
 	}
 	var all []domain.Document
+	size := 0
 	for slice := range slices.Chunk(keys, loadSlice) {
+		most := max(1, drivers.MaxLoadBytes+1-size)
 		found, err := d.documents(limited, append(bson.D{
 			{Key: "find", Value: place.collection},
 			{Key: "filter", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: slice}}}, {Key: "tenant", Value: place.tenant}}},
-		}, d.snapshot(at)...), 0)
+		}, d.snapshot(at)...), most)
 		if err != nil {
 			return nil, readError(build, timeoutError(ctx, limited, err))
 		}
 		all = append(all, found...)
+		for i := range found {
+			size += len(found[i].Data)
+		}
+		if size > drivers.MaxLoadBytes && len(all) > 1 {
+			return nil, readError(build, drivers.ErrLoadTooLarge)
+		}
 	}
 	if len(all) > 0 {
 		return all, nil

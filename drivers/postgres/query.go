@@ -23,7 +23,7 @@ func (d *Driver) Load(ctx context.Context, build domain.Build, tenant domain.Ten
 	if err != nil {
 		return nil, err
 	}
-	return d.documents(ctx, build, tenant, readStatement{statement: statement{
+	return d.documents(ctx, build, tenant, readStatement{maxBytes: drivers.MaxLoadBytes, whole: true, statement: statement{
 		sql: `select t.id, t.version, t.document from unnest($3::text[]) as w (id) cross join lateral (
 			select t.id, t.version, t.document from ` + table + ` t where t.tenant_id = $1 and t.build = $2 and t.id = w.id offset 0) t`,
 		args: [][]byte{pg.TenantParam(tenant), pg.Int8Param(build.Number), pg.TextsParam(drivers.PossibleIDs(ids))},
@@ -54,6 +54,7 @@ type readStatement struct {
 	statement
 	argTexts []string // the arguments as SQL
 	maxBytes int      // maximum total bytes of the documents' data; 0: unlimited
+	whole    bool     // with several documents of more than maxBytes, the error is ErrLoadTooLarge
 	slow     bool     // its duration is unknown, so it runs on the connections for queries
 }
 
@@ -138,17 +139,26 @@ func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.
 // documents runs a statement whose rows are id, version and document.
 func (d *Driver) documents(ctx context.Context, build domain.Build, tenant domain.TenantID, read readStatement) ([]domain.Document, error) {
 	var documents []domain.Document
-	size := 0
+	size, tooLarge := 0, false
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
 	read.reset = func() { documents, size = nil, 0 }
 	read.row = func(values [][]byte) {
-		if read.maxBytes > 0 && size >= read.maxBytes {
+		if tooLarge || !read.whole && read.maxBytes > 0 && size >= read.maxBytes {
 			return // discard the remaining rows
 		}
 		data := bytes.Clone(pg.JSONValue(values[2]))
 		size += len(data)
 		documents = append(documents, domain.Document{ID: string(values[0]), Version: pg.Int8Value(values[1]), Data: data})
+		if read.whole && size > read.maxBytes && len(documents) > 1 {
+			documents, tooLarge = nil, true
+			stop() // what follows may be many times as much; this costs the connection
+		}
 	}
-	err := d.run(ctx, build, tenant, read)
+	err := d.run(reading, build, tenant, read)
+	if tooLarge {
+		err = drivers.ErrLoadTooLarge
+	}
 	return documents, drivers.BuildError("read documents of", build, err)
 }
 

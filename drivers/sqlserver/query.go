@@ -26,7 +26,17 @@ func (d *Driver) Load(ctx context.Context, build domain.Build, tenant domain.Ten
 		return nil, err
 	}
 	possible := drivers.PossibleIDs(ids)
-	documents, err := read(ctx, d, tableOf(build).load(d.server.locking, tenant, possible), scanDocument)
+	documents, err := try(ctx, d, func(ctx context.Context, conn *sql.Conn) ([]domain.Document, error) {
+		size := 0
+		documents, err := collect(ctx, conn, tableOf(build).load(d.server.locking, tenant, possible), scanDocument, func(document domain.Document) bool {
+			size += len(document.Data)
+			return size > drivers.MaxLoadBytes
+		})
+		if err == nil && size > drivers.MaxLoadBytes && len(documents) > 1 {
+			return nil, drivers.ErrLoadTooLarge
+		}
+		return documents, err
+	})
 	return documents, drivers.BuildError("read documents of", build, err)
 }
 

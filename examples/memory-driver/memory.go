@@ -90,10 +90,14 @@ func (m *memory) DropTenant(ctx context.Context, build domain.Build, tenant doma
 
 func (m *memory) Load(ctx context.Context, build domain.Build, tenant domain.TenantID, ids []string) (found []domain.Document, err error) {
 	all, err := m.contents(ctx, build, tenant)
+	size := 0
 	for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
 		if document, ok := all.documents[id]; ok {
-			found = append(found, document)
+			found, size = append(found, document), size+len(document.Data)
 		}
+	}
+	if size > drivers.MaxLoadBytes && len(found) > 1 {
+		return nil, drivers.ErrLoadTooLarge
 	}
 	return found, err
 }
