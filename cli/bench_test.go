@@ -48,7 +48,7 @@ func TestBench(t *testing.T) {
 		"beside":    {"rebuild", "--events", "2000", "--documents", "100", "--tenants", "3", "--rate", "100", "--warm-up", "1ms", "--duration", short},
 		"isolation": {"isolation", "--backlog", "150000", "--documents", "150000", "--rate", "100", "--warm-up", "1ms", "--duration", "2s"},
 		"growth":    {"growth", "--sizes", "2000,3000"},
-		"curve":     {"growth", "--scenario", "curve", "--sizes", "2000,50000", "--tenants", "20", "--duration", "50ms"},
+		"curve":     {"growth", "--scenario", "curve", "--sizes", "2000,10000", "--tenants", "20", "--duration", "50ms"},
 		"query":     {"query", "--documents", "500", "--warm-up", "1ms"},
 		"lag":       {"lag", "--rate", "200", "--clients", "4", "--warm-up", "100ms"},
 		"state":     {"state", "--events", "250"},

@@ -114,7 +114,7 @@ func (s *suite) cuts(t *testing.T, build domain.Build, tenant domain.TenantID) {
 	p, w := s.behindProxy(t, build, tenant)
 	ctx := patiently(t)
 	to := int64(0)
-	for round := range 16 {
+	for round := range s.times(16, 8) {
 		to += 1 + rand.Int64N(30)
 		direction, maxBytes := proxy.ToServer, 400_000.0
 		if round%3 == 2 {

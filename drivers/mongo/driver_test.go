@@ -181,6 +181,8 @@ func TestConformanceOnFerretDB(t *testing.T) {
 func TestConformanceOfLayout2(t *testing.T) { // not in parallel with TestConformanceOnFerretDB: both together are too much for two processors
 	h := stand(mongotest.FerretDB, mongo.Config{Layout: 2})
 	h.SharedOnly = true
+	// TestConformanceWithTransactions has the other subjects, which depend little on the layout.
+	h.Subjects = []string{"Tables", "Public", "Query", "Predicate", "Order", "Partition", "Isolation", "Values"}
 	drivertest.Run(t, h)
 }
 
