@@ -63,7 +63,7 @@ var imports = map[string][]string{
 	"tenant":              {"domain", "pg"},
 	"projection/registry": {"domain", "pg", "eventlog"},
 	"tables": {
-		"domain", "telemetry/tracing", "pg", "eventlog", "tenant", "auth", "members", "aggregate", "schema", "projection/registry", "delivery/group", "delivery/report", "delivery/webhook", "retention", "erasure",
+		"domain", "telemetry/tracing", "pg", "eventlog", "tenant", "auth", "members", "aggregate", "schema", "projection/registry", "projection/totals", "delivery/group", "delivery/report", "delivery/webhook", "retention", "erasure",
 	},
 
 	"budget":             {"domain", "expr", "fairshare"},
@@ -82,10 +82,11 @@ var imports = map[string][]string{
 	"delivery/reactor":   {"domain", "telemetry/tracing", "delivery/consume", "projection", "projection/folding", "delivery/group", "delivery/selection", "eventlog", "projection/registry"},
 
 	"projection/folding": {"domain", "expr", "budget", "upcasting"},
+	"projection/totals":  {"domain", "drivers", "pg", "projection/registry"},
 
 	"api": {
 		"domain", "telemetry/tracing", "auth", "members", "tenant", "aggregate", "eventlog", "retention", "delivery/webhook", "fairshare", "cloudevents", "expr", "expr/filter", "projection",
-		"projection/folding", "rebuild", "delivery/group", "delivery/report", "delivery/tail", "upcasting", "schema",
+		"projection/folding", "projection/totals", "rebuild", "delivery/group", "delivery/report", "delivery/tail", "upcasting", "schema",
 		"api/access", "api/gateway", "api/openapi", "api/problem", "api/socket", "api/transfer", "api/wire",
 	},
 	"api/gateway":  {"aggregate", "api/access", "api/problem", "api/socket", "api/transfer", "api/wire", "auth", "delivery/group", "delivery/tail", "domain", "fairshare"},
@@ -101,7 +102,7 @@ var imports = map[string][]string{
 
 	// The composition root.
 	"service": {
-		"domain", "telemetry/tracing", "config", "telemetry", "listen", "pg", "eventlog", "tables", "auth", "budget", "upcasting", "aggregate", "schema", "projection", "projection/folding", "rebuild", "members",
+		"domain", "telemetry/tracing", "config", "telemetry", "listen", "pg", "eventlog", "tables", "auth", "budget", "upcasting", "aggregate", "schema", "projection", "projection/folding", "projection/totals", "rebuild", "members",
 		"drivers", "drivers/postgres", "drivers/mongo", "drivers/sqlserver", "delivery/group", "delivery/tail", "delivery/consume", "delivery/webhook", "delivery/reactor", "delivery/report",
 		"delivery/egress", "delivery/egress/nats", "delivery/egress/kafka", "retention", "erasure", "api", "api/problem",
 	},
@@ -142,7 +143,7 @@ var foreign = map[string][]string{
 	"github.com/evanw/esbuild":      {}, // parses TypeScript in tests
 	"cel.dev":                       {"expr"},
 	"github.com/jackc/pgx": {
-		"pg", "eventlog", "tenant", "auth", "members", "aggregate", "schema", "projection/registry", "delivery/group", "delivery/report", "delivery/webhook", "retention", "erasure",
+		"pg", "eventlog", "tenant", "auth", "members", "aggregate", "schema", "projection/registry", "projection/totals", "delivery/group", "delivery/report", "delivery/webhook", "retention", "erasure",
 		"migrations", "embedded", "drivers/postgres", "cmd/manifold", "outbox/postgres", "cli",
 	},
 	"github.com/golang-migrate/migrate": {"migrations"},

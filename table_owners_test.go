@@ -29,6 +29,7 @@ var tableOwners = map[string][]string{
 	"webhooks": {"delivery/webhook"}, "webhook_secrets": {"delivery/webhook"}, "webhook_attempts": {"delivery/webhook"},
 	"webhook_claims": {"delivery/webhook"}, "replays": {"delivery/webhook"},
 	"report_settings": {"delivery/report"}, "alerts": {"delivery/report"},
+	"totals": {"projection/totals"}, "total_sums": {"projection/totals"},
 	"retention_policies": {"retention"}, "retention_floors": {"retention"}, "retention_spared": {"retention"}, "stream_floors": {"retention"},
 	"keys": {"auth", "erasure"}, "tickets": {"auth"}, "tenants": {"tenant", "erasure"}, "members": {"members"},
 }

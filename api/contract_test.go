@@ -190,6 +190,7 @@ func TestDocumentedRequestsWork(t *testing.T) {
 	documented.run(a, "getDocument", 200)
 	ofAll := documented.run(operator, "listAllDocuments", 200)
 	equal(t, "the documents of all", ofAll.json(), object{"documents": list{object{"tenant": tenant.text("id"), "id": "order-1001", "position": document.at("position"), "document": document.at("document")}}})
+	documented.run(operator, "getTotals", 404) // its definition has none
 	documented.run(operator, "deleteProjection", 204)
 
 	a.explode(w.db.Pool(t, pgtest.RoleSuperuser, 1), 1, 400)

@@ -83,6 +83,7 @@ var answerRoom = map[string]int64{
 	"previewAggregate":       24 << 20,
 	"planProjections":        8 << 20,
 	"listAllDocuments":       24 << 20,
+	"getTotals":              4 << 20,
 	"listDeadLetters":        24 << 20,
 	"listParkedDocuments":    16 << 20,
 	"listSkippedEvents":      4 << 20,

@@ -30,6 +30,7 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/totals"
 	"github.com/manifold-es/manifold/rebuild"
 	"github.com/manifold-es/manifold/retention"
 	"github.com/manifold-es/manifold/schema"
@@ -125,10 +126,14 @@ func (c setup) start(t testing.TB) *world {
 	}
 	rebuilds := rebuild.New(rebuild.Config{Store: projection.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables}, Drivers: databases, Catalog: catalog, Upcasters: upcasters, Log: quiet})
 
+	sums := totals.New(totals.Config{
+		Store: s.TotalTables, Registry: s.Registry, Drivers: databases, Owns: func(domain.TenantID) bool { return true }, Every: 50 * time.Millisecond, Share: 1e9, Log: quiet,
+	})
+
 	ctx, cancel := context.WithCancel(context.Background())
 	var background sync.WaitGroup
 	for _, run := range []func(context.Context) error{
-		runner.Run, rebuilds.Run, states.Run, groups.Run, dispatcher.Run, hooks.Run, reports.Run,
+		runner.Run, rebuilds.Run, states.Run, groups.Run, dispatcher.Run, hooks.Run, reports.Run, sums.Run,
 		func(ctx context.Context) error { return s.Listen(ctx, wake) },
 		func(ctx context.Context) error { return s.ListenGroups(ctx, groups.Notice) },
 		func(ctx context.Context) error {
@@ -155,7 +160,7 @@ func (c setup) start(t testing.TB) *world {
 	})
 	config := api.Config{
 		Log: s.Log, Appends: schemas, Schemas: schemas, Keys: keys, KeyTables: s.KeyTables, Tenants: s.TenantTables, Members: s.MemberTables, Aggregates: states, Commands: aggregate.NewCommands(states, schemas, nil),
-		Projections: catalog, Rebuilds: rebuilds, Upcasters: upcasters, Follower: tails, Groups: groups, Webhooks: hooks, Retention: removal, Reports: reports,
+		Projections: catalog, Rebuilds: rebuilds, Upcasters: upcasters, Follower: tails, Groups: groups, Webhooks: hooks, Retention: removal, Reports: reports, Totals: sums,
 		Ready:   func(ctx context.Context) []api.Check { return []api.Check{{Name: "database", Err: s.Ping(ctx)}} },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "manifold_up 1\n") }),
 		Logger:  logger,

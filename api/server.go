@@ -34,6 +34,7 @@ import (
 	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/members"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/totals"
 	"github.com/manifold-es/manifold/rebuild"
 	"github.com/manifold-es/manifold/retention"
 	"github.com/manifold-es/manifold/schema"
@@ -61,6 +62,7 @@ type Config struct {
 	Webhooks    *webhook.Webhooks
 	Retention   *retention.Retention
 	Reports     *report.Reporter
+	Totals      *totals.Totals
 
 	// Ready checks the service's dependencies, for /readyz.
 	Ready func(ctx context.Context) []Check

@@ -655,8 +655,20 @@ type Definition struct {
 	// PublishChanges Each change of a document becomes an event of the category and type `<name>.changed`: its data is `{document, version, data}`, with `data: null` where the document was removed. The name has no hyphen then, and the source names its categories.
 	PublishChanges bool `json:"publishChanges,omitempty"`
 
+	// Totals Of a shared projection: what of each tenant's documents is summed for the operator (`GET /v1/admin/totals/{name}`). `{}` counts documents. A change needs no rebuild.
+	Totals *TotalsDefinition `json:"totals,omitempty"`
+
 	// Assert Expressions `(doc) -> bool` that every document of a rebuild must pass.
 	Assert []string `json:"assert,omitempty"`
+}
+
+// TotalsDefinition Of a shared projection: what of each tenant's documents is summed for the operator (`GET /v1/admin/totals/{name}`). `{}` counts documents. A change needs no rebuild.
+type TotalsDefinition struct {
+	// Sum Paths of numbers in the document.
+	Sum []string `json:"sum,omitempty"`
+
+	// By The path of a text, number or boolean, such as a day, that is the document's key: there are sums for each key. At most 4,000 keys of a tenant.
+	By string `json:"by,omitempty"`
 }
 
 // DefinitionError defines model for DefinitionError.
@@ -2451,6 +2463,52 @@ type Ticket struct {
 	ExpiresAt time.Time `json:"expiresAt"`
 }
 
+// Total defines model for Total.
+type Total struct {
+	// Tenant Missing where the sums are over all tenants.
+	Tenant     string `json:"tenant,omitempty"`
+	TenantName string `json:"tenantName,omitempty"`
+
+	// Key Missing where the sums are over all keys, and for documents without a key: whose value at `by` is no text, number or boolean, or longer than 100 bytes.
+	Key       string `json:"key,omitempty"`
+	Documents int64  `json:"documents"`
+
+	// Sums By field: an exact decimal number without an exponent. Each number counts as its shortest decimal form.
+	Sums map[string]string `json:"sums"`
+
+	// Skipped By field: how many documents have no number there. Fields without such documents are left out.
+	Skipped map[string]int64 `json:"skipped,omitempty"`
+
+	// Build The build whose documents were summed.
+	Build int64 `json:"build,omitempty"`
+
+	// Position Events up to here are in the tenant's totals; later ones may be.
+	Position *int64 `json:"position,omitempty"`
+
+	// ComputedAt When the first of the tenant's documents was read.
+	ComputedAt *time.Time `json:"computedAt,omitempty"`
+
+	// KeysDropped The tenant has more than 4,000 keys, so all its documents are counted without a key.
+	KeysDropped bool `json:"keysDropped,omitempty"`
+}
+
+// TotalsPage defines model for TotalsPage.
+type TotalsPage struct {
+	// Sum The fields that are summed.
+	Sum []string `json:"sum"`
+
+	// By The field of the keys; missing where there are none.
+	By string `json:"by,omitempty"`
+
+	// Tenants How many tenants have totals. Those without documents may have none.
+	Tenants int `json:"tenants"`
+
+	// Pending How many tenants have newer documents than their totals, or none yet. Missing if a database of documents does not answer.
+	Pending *int    `json:"pending,omitempty"`
+	All     Total   `json:"all"`
+	Totals  []Total `json:"totals"`
+}
+
 // TouchedProjection defines model for TouchedProjection.
 type TouchedProjection struct {
 	Name   string `json:"name"`
@@ -2938,6 +2996,24 @@ type ListAllDocumentsParams struct {
 
 	// Fields The parts of the document to return, as paths separated by commas. Default, the whole document.
 	Fields *Fields `form:"fields,omitempty" json:"fields,omitempty"`
+
+	// PageSize The maximum number of items on a page.
+	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
+
+	// PageToken A token from a `Link` header. Clients must not build tokens.
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
+}
+
+// GetTotalsParams defines parameters for GetTotals.
+type GetTotalsParams struct {
+	// Per What there is a row for: each tenant, each key over all tenants, or each key of each tenant.
+	Per *string `form:"per,omitempty" json:"per,omitempty"`
+
+	// Tenant Only the documents of this tenant.
+	Tenant *UUID `form:"tenant,omitempty" json:"tenant,omitempty"`
+
+	// KeyPrefix Only documents whose key begins with it, such as `2026-03`.
+	KeyPrefix *string `form:"keyPrefix,omitempty" json:"keyPrefix,omitempty"`
 
 	// PageSize The maximum number of items on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
@@ -3987,6 +4063,15 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/admin/projections/{name}/documents (the `ListAllDocuments` operationId).
 	ListAllDocuments(ctx context.Context, name Name, params *ListAllDocumentsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetTotals Get the totals of all tenants' documents
+	//
+	// Of a shared projection whose definition has `totals`. A worker computes each tenant's totals from its live documents
+	// some seconds after they have changed, and later if there are many of them. `all` and `totals` are of the documents that
+	// `tenant` and `keyPrefix` select. Sums are exact decimal numbers, as texts. Tenants that are being deleted are left out.
+	//
+	// Corresponds with GET /v1/admin/totals/{name} (the `GetTotals` operationId).
+	GetTotals(ctx context.Context, name Name, params *GetTotalsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListAggregates List aggregate definitions
 	//
@@ -5754,6 +5839,25 @@ func (c *Client) ListMembers(ctx context.Context, reqEditors ...RequestEditorFn)
 // Corresponds with GET /v1/admin/projections/{name}/documents (the `ListAllDocuments` operationId).
 func (c *Client) ListAllDocuments(ctx context.Context, name Name, params *ListAllDocumentsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListAllDocumentsRequest(c.Server, name, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetTotals Get the totals of all tenants' documents
+//
+// Of a shared projection whose definition has `totals`. A worker computes each tenant's totals from its live documents
+// some seconds after they have changed, and later if there are many of them. `all` and `totals` are of the documents that
+// `tenant` and `keyPrefix` select. Sums are exact decimal numbers, as texts. Tenants that are being deleted are left out.
+//
+// Corresponds with GET /v1/admin/totals/{name} (the `GetTotals` operationId).
+func (c *Client) GetTotals(ctx context.Context, name Name, params *GetTotalsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetTotalsRequest(c.Server, name, params)
 	if err != nil {
 		return nil, err
 	}
@@ -9457,6 +9561,115 @@ func NewListAllDocumentsRequest(server string, name Name, params *ListAllDocumen
 		if params.Fields != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "fields", *params.Fields, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PageSize != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageSize", *params.PageSize, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PageToken != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageToken", *params.PageToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetTotalsRequest constructs an http.Request for the GetTotals method
+func NewGetTotalsRequest(server string, name Name, params *GetTotalsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/admin/totals/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Per != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "per", *params.Per, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Tenant != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "tenant", *params.Tenant, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.KeyPrefix != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "keyPrefix", *params.KeyPrefix, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -16947,6 +17160,17 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/admin/projections/{name}/documents (the `ListAllDocuments` operationId).
 	ListAllDocumentsWithResponse(ctx context.Context, name Name, params *ListAllDocumentsParams, reqEditors ...RequestEditorFn) (*ListAllDocumentsResponse, error)
 
+	// GetTotalsWithResponse Get the totals of all tenants' documents
+	//
+	// Of a shared projection whose definition has `totals`. A worker computes each tenant's totals from its live documents
+	// some seconds after they have changed, and later if there are many of them. `all` and `totals` are of the documents that
+	// `tenant` and `keyPrefix` select. Sums are exact decimal numbers, as texts. Tenants that are being deleted are left out.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/admin/totals/{name} (the `GetTotals` operationId).
+	GetTotalsWithResponse(ctx context.Context, name Name, params *GetTotalsParams, reqEditors ...RequestEditorFn) (*GetTotalsResponse, error)
+
 	// ListAggregatesWithResponse List aggregate definitions
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -19200,6 +19424,68 @@ func (r ListAllDocumentsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ListAllDocumentsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetTotalsResponse200Headers the declared response headers of an HTTP 200 response for GetTotals
+type GetTotalsResponse200Headers struct {
+	Link *string
+}
+
+type GetTotalsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *TotalsPage
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetTotalsResponse200Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetTotalsResponse) GetJSON200() *TotalsPage {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetTotalsResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetTotalsResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetTotalsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetTotalsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetTotalsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetTotalsResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -26848,6 +27134,23 @@ func (c *ClientWithResponses) ListAllDocumentsWithResponse(ctx context.Context, 
 	return ParseListAllDocumentsResponse(rsp)
 }
 
+// GetTotalsWithResponse Get the totals of all tenants' documents
+//
+// Of a shared projection whose definition has `totals`. A worker computes each tenant's totals from its live documents
+// some seconds after they have changed, and later if there are many of them. `all` and `totals` are of the documents that
+// `tenant` and `keyPrefix` select. Sums are exact decimal numbers, as texts. Tenants that are being deleted are left out.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/admin/totals/{name} (the `GetTotals` operationId).
+func (c *ClientWithResponses) GetTotalsWithResponse(ctx context.Context, name Name, params *GetTotalsParams, reqEditors ...RequestEditorFn) (*GetTotalsResponse, error) {
+	rsp, err := c.GetTotals(ctx, name, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetTotalsResponse(rsp)
+}
+
 // ListAggregatesWithResponse List aggregate definitions
 //
 // Returns a wrapper object for the known response body format(s).
@@ -29978,6 +30281,59 @@ func ParseListAllDocumentsResponse(rsp *http.Response) (*ListAllDocumentsRespons
 	switch {
 	case rsp.StatusCode == 200:
 		var headers ListAllDocumentsResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseGetTotalsResponse parses an HTTP response from a GetTotalsWithResponse call
+func ParseGetTotalsResponse(rsp *http.Response) (*GetTotalsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetTotalsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest TotalsPage
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetTotalsResponse200Headers
 		if values := rsp.Header.Values("Link"); len(values) > 0 {
 			var value string
 			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {

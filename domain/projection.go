@@ -46,7 +46,14 @@ type Definition struct {
 	OnError     OnError           `json:"onError,omitempty" yaml:"onError"`
 	// PublishChanges makes each change of a document an event of the category that ChangesCategory returns.
 	PublishChanges bool     `json:"publishChanges,omitempty" yaml:"publishChanges"`
+	Totals         *Totals  `json:"totals,omitempty" yaml:"totals"` // of a shared projection, what is summed for the operator; nil: nothing is
 	Assert         []string `json:"assert,omitempty" yaml:"assert"` // expressions (doc) -> bool that every document of a rebuild must satisfy
+}
+
+// Totals says what of each tenant's documents is summed for the operator. Nothing else of the documents is read for it.
+type Totals struct {
+	Sum []string `json:"sum,omitempty" yaml:"sum"` // paths of numbers in the document; none: documents are only counted
+	By  string   `json:"by,omitempty" yaml:"by"`   // the path of a value, such as a day; there are sums for each. Empty: one sum for all
 }
 
 // Types returns the event types that the definition folds; nil if "*" selects all of them.

@@ -48,6 +48,8 @@ var Tables = map[string]Kind{
 	"tagged_events":        Distributed,
 	"tenant_builds":        Distributed,
 	"tickets":              Distributed,
+	"total_sums":           Distributed,
+	"totals":               Distributed,
 	"webhook_attempts":     Distributed,
 	"webhook_claims":       Distributed,
 	"webhook_secrets":      Distributed,

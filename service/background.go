@@ -78,6 +78,7 @@ func (p *Process) startBackground(ctx context.Context) {
 	})
 	start("replay parked documents", projection.NewParkedRetries(projection.ParkedRetriesConfig{Catalog: p.catalog, Owns: p.members.Owns, Log: p.log}).Run)
 	start("follow changes of documents", p.changes.Run)
+	start("compute totals", p.totals.Run)
 	start("list tenants with reports", p.reports.Run)
 	start("follow retries of projections", func(ctx context.Context) error {
 		return p.store.ListenRetries(ctx, p.runner.Retry)

@@ -60,6 +60,11 @@ func (p *Process) deployOne(ctx context.Context, definition domain.Definition) e
 	by := "configuration"
 	if folding.BuiltIn(domain.ProjectionID{Owner: domain.Everyone, Name: definition.Name}) {
 		by = "service"
+		current, err := p.catalog.Get(ctx, domain.Everyone, definition.Name)
+		if err != nil && !domain.IsCode(err, domain.CodeNotFound) {
+			return err
+		}
+		definition.Totals = current.Definition.Totals // the operator chooses them
 	}
 	deployed, err := p.rebuilds.Deploy(ctx, domain.Everyone, definition, by, false)
 	problem, _ := errors.AsType[*domain.Error](err)

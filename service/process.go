@@ -30,6 +30,7 @@ import (
 	"github.com/manifold-es/manifold/members"
 	"github.com/manifold-es/manifold/pg"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/totals"
 	"github.com/manifold-es/manifold/rebuild"
 	"github.com/manifold-es/manifold/retention"
 	"github.com/manifold-es/manifold/schema"
@@ -71,6 +72,7 @@ type Process struct {
 	reactors    *reactor.Reactors
 	changes     *reactor.Changes
 	reports     *report.Reporter
+	totals      *totals.Totals
 	egresses    []*egress.Egress
 	consumers   *consume.Dispatcher // of the groups that the service itself consumes
 

@@ -283,9 +283,19 @@ func TestSharedProjections(t *testing.T) {
 			t.Errorf("rebuilt, tenant %d has %s, not %s", i, got, want)
 		}
 	}
+	// The built-in projection keeps the totals that the operator has given it.
+	totals := client.TotalsDefinition{Sum: []string{"events"}, By: "day"}
+	put, err := operator.PutProjectionWithResponse(t.Context(), "usage", nil, client.Definition{Handler: "usage", Totals: &totals})
+	if err != nil || put.StatusCode() != http.StatusOK {
+		t.Fatalf("totals for usage: %v, %s", err, put.Body)
+	}
 	stop(t, p)
 
 	p = start(t, c) // nothing to change
+	usage, err := as(t, p, operatorKey).GetProjectionWithResponse(t.Context(), "usage")
+	if err != nil || usage.JSON200 == nil || usage.JSON200.Definition.Totals == nil || usage.JSON200.Definition.Totals.By != totals.By {
+		t.Errorf("after a restart, the definition of usage is: %v, %s", err, usage.Body)
+	}
 	list, err = as(t, p, operatorKey).ListRebuildsWithResponse(t.Context(), "counts")
 	if err != nil || list.JSON200 == nil || len(list.JSON200.Rebuilds) != 1 {
 		t.Errorf("the same definition was rebuilt: %v, %s", err, list.Body)

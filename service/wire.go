@@ -106,7 +106,7 @@ func (p *Process) wireAPI(appends appender, commands *aggregate.Commands) error 
 	p.api, err = api.New(api.Config{
 		Log: p.store.Log, Appends: appends, Commands: commands, Keys: p.keys, KeyTables: p.store.KeyTables, Tenants: p.store.TenantTables,
 		Members: p.store.MemberTables, Aggregates: p.states, Projections: p.catalog, Rebuilds: p.rebuilds, Upcasters: p.upcasters, Schemas: p.schemas,
-		Follower: p.tails, Groups: p.groups, Webhooks: p.webhooks, Retention: p.retention, Reports: p.reports,
+		Follower: p.tails, Groups: p.groups, Webhooks: p.webhooks, Retention: p.retention, Reports: p.reports, Totals: p.totals,
 		Ready: p.checks, Metrics: p.metrics.Handler(), AdminMetrics: p.admin != nil, AdminOperator: p.config.Admin.Exclusive, Known: listen.Known, TenantRequests: p.config.Limits.TenantRequests, Logger: p.log, Tracer: p.tracer,
 		BodyBytes: int64(p.config.Limits.QueueBytes), TenantBodyBytes: int64(p.config.Limits.TenantQueueBytes),
 		AnswerBytes: int64(p.config.Limits.AnswerBytes), TenantAnswerBytes: int64(p.config.Limits.TenantAnswerBytes),

@@ -8,6 +8,7 @@ import (
 	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/members"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/totals"
 	"github.com/manifold-es/manifold/rebuild"
 	"github.com/manifold-es/manifold/upcasting"
 )
@@ -54,6 +55,7 @@ func (p *Process) wireProjections(e Extensions) error {
 			Lost:  lost,
 		},
 	})
+	p.totals = totals.New(totals.Config{Store: p.store.TotalTables, Registry: p.store.Registry, Drivers: p.drivers, Owns: p.members.Owns, Log: p.log})
 	p.metrics.CollectBehind(func(yield func(projection string, positions int64, faulted int)) {
 		for _, lag := range p.runner.Lags() {
 			yield(lag.Projection, lag.Positions, lag.Faulted)

@@ -261,6 +261,7 @@ var tries = map[string]try{
 	"listMembers":      {status: []int{200}},
 	"getAllLag":        {status: []int{200}},
 	"listAllDocuments": {status: []int{404}}, // each has a private projection orders, and there is no shared one
+	"getTotals":        {status: []int{404}}, // likewise
 	"getTenant":        {status: []int{200}, own: true},
 	"changeTenant":     {body: text(`{"state":"active"}`), status: []int{200}, own: true},
 	"createTenantKey":  {body: text(`{"name":%q,"scopes":["events:read"]}`), status: []int{201}, own: true},
@@ -298,7 +299,7 @@ var sequence = []string{
 	"putUpcaster", "getUpcaster", "listUpcasters", "previewUpcaster", "deleteUpcaster",
 	"putSchema", "putSchemaRule", "getSchema", "getSchemaVersion", "listSchemas", "eventContract", "checkSchema", "deleteSchema",
 	"createKey", "listKeys", "revokeKey", "createTenantKey", "listTenantKeys", "revokeTenantKey", "redactEvent",
-	"createTenant", "listAllDocuments", "getAllLag", "listTenants", "listMembers", "getTenant", "changeTenant",
+	"createTenant", "listAllDocuments", "getTotals", "getAllLag", "listTenants", "listMembers", "getTenant", "changeTenant",
 	"livez", "readyz", "metrics", "contract", "docs", "docsErrors",
 	"deleteWebhook", "deleteRetention", "deleteProjection", "deleteAggregate", "deleteTenant",
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/manifold-es/manifold/members"
 	"github.com/manifold-es/manifold/pg"
 	"github.com/manifold-es/manifold/projection/registry"
+	"github.com/manifold-es/manifold/projection/totals"
 	"github.com/manifold-es/manifold/retention"
 	"github.com/manifold-es/manifold/schema"
 	"github.com/manifold-es/manifold/telemetry/tracing"
@@ -54,6 +55,7 @@ type (
 	GroupTables     = group.Postgres
 	ReportTables    = report.Postgres
 	TenantTables    = tenant.Tenants
+	TotalTables     = totals.Postgres
 	WebhookTables   = webhook.Postgres
 )
 
@@ -71,6 +73,7 @@ type Tables struct {
 	*SchemaTables
 	*GroupTables
 	*ReportTables
+	*TotalTables
 	*WebhookTables
 }
 
@@ -90,6 +93,7 @@ func Open(ctx context.Context, c Config) (*Tables, error) {
 	t.Registry = registry.New(db, t.Log)
 	t.GroupTables = group.NewPostgres(db)
 	t.ReportTables = report.NewPostgres(db)
+	t.TotalTables = totals.NewPostgres(db)
 	t.WebhookTables = webhook.NewPostgres(db, t.GroupTables)
 	t.RetentionTables = retention.NewPostgres(db, t.Registry, t.GroupTables)
 	t.ErasureTables = erasure.NewPostgres(db, t.Registry, t.WebhookTables)

@@ -601,8 +601,20 @@ type Definition struct {
 	// PublishChanges Each change of a document becomes an event of the category and type `<name>.changed`: its data is `{document, version, data}`, with `data: null` where the document was removed. The name has no hyphen then, and the source names its categories.
 	PublishChanges bool `json:"publishChanges,omitempty"`
 
+	// Totals Of a shared projection: what of each tenant's documents is summed for the operator (`GET /v1/admin/totals/{name}`). `{}` counts documents. A change needs no rebuild.
+	Totals *TotalsDefinition `json:"totals,omitempty"`
+
 	// Assert Expressions `(doc) -> bool` that every document of a rebuild must pass.
 	Assert []string `json:"assert,omitempty"`
+}
+
+// TotalsDefinition Of a shared projection: what of each tenant's documents is summed for the operator (`GET /v1/admin/totals/{name}`). `{}` counts documents. A change needs no rebuild.
+type TotalsDefinition struct {
+	// Sum Paths of numbers in the document.
+	Sum []string `json:"sum,omitempty"`
+
+	// By The path of a text, number or boolean, such as a day, that is the document's key: there are sums for each key. At most 4,000 keys of a tenant.
+	By string `json:"by,omitempty"`
 }
 
 // DefinitionError defines model for DefinitionError.
@@ -2470,6 +2482,52 @@ type Ticket struct {
 	ExpiresAt Time   `json:"expiresAt"`
 }
 
+// Total defines model for Total.
+type Total struct {
+	// Tenant Missing where the sums are over all tenants.
+	Tenant     string `json:"tenant,omitempty"`
+	TenantName string `json:"tenantName,omitempty"`
+
+	// Key Missing where the sums are over all keys, and for documents without a key: whose value at `by` is no text, number or boolean, or longer than 100 bytes.
+	Key       string `json:"key,omitempty"`
+	Documents int64  `json:"documents"`
+
+	// Sums By field: an exact decimal number without an exponent. Each number counts as its shortest decimal form.
+	Sums map[string]string `json:"sums"`
+
+	// Skipped By field: how many documents have no number there. Fields without such documents are left out.
+	Skipped map[string]int64 `json:"skipped,omitempty"`
+
+	// Build The build whose documents were summed.
+	Build int64 `json:"build,omitempty"`
+
+	// Position Events up to here are in the tenant's totals; later ones may be.
+	Position *int64 `json:"position,omitempty"`
+
+	// ComputedAt When the first of the tenant's documents was read.
+	ComputedAt *Time `json:"computedAt,omitempty"`
+
+	// KeysDropped The tenant has more than 4,000 keys, so all its documents are counted without a key.
+	KeysDropped bool `json:"keysDropped,omitempty"`
+}
+
+// TotalsPage defines model for TotalsPage.
+type TotalsPage struct {
+	// Sum The fields that are summed.
+	Sum []string `json:"sum"`
+
+	// By The field of the keys; missing where there are none.
+	By string `json:"by,omitempty"`
+
+	// Tenants How many tenants have totals. Those without documents may have none.
+	Tenants int `json:"tenants"`
+
+	// Pending How many tenants have newer documents than their totals, or none yet. Missing if a database of documents does not answer.
+	Pending *int    `json:"pending,omitempty"`
+	All     Total   `json:"all"`
+	Totals  []Total `json:"totals"`
+}
+
 // TouchedProjection defines model for TouchedProjection.
 type TouchedProjection struct {
 	Name   string `json:"name"`
@@ -2957,6 +3015,24 @@ type ListAllDocumentsParams struct {
 
 	// Fields The parts of the document to return, as paths separated by commas. Default, the whole document.
 	Fields *Fields `form:"fields,omitempty" json:"fields,omitempty"`
+
+	// PageSize The maximum number of items on a page.
+	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
+
+	// PageToken A token from a `Link` header. Clients must not build tokens.
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
+}
+
+// GetTotalsParams defines parameters for GetTotals.
+type GetTotalsParams struct {
+	// Per What there is a row for: each tenant, each key over all tenants, or each key of each tenant.
+	Per *string `form:"per,omitempty" json:"per,omitempty"`
+
+	// Tenant Only the documents of this tenant.
+	Tenant *UUID `form:"tenant,omitempty" json:"tenant,omitempty"`
+
+	// KeyPrefix Only documents whose key begins with it, such as `2026-03`.
+	KeyPrefix *string `form:"keyPrefix,omitempty" json:"keyPrefix,omitempty"`
 
 	// PageSize The maximum number of items on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
@@ -3706,6 +3782,9 @@ func Register[C any](operations Operations[C], add func(method, path string, han
 	add("GET", "/v1/admin/projections/{name}/documents", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodeListAllDocuments, operations.ListAllDocuments)
 	})
+	add("GET", "/v1/admin/totals/{name}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeGetTotals, operations.GetTotals)
+	})
 	add("GET", "/v1/admin/members", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodeListMembers, operations.ListMembers)
 	})
@@ -3886,6 +3965,12 @@ type ListMembersRequest struct {
 type ListAllDocumentsRequest struct {
 	Name   Name
 	Params ListAllDocumentsParams
+}
+
+// GetTotalsRequest is the decoded request of an operation.
+type GetTotalsRequest struct {
+	Name   Name
+	Params GetTotalsParams
 }
 
 // ListAggregatesRequest is the decoded request of an operation.
@@ -4493,6 +4578,9 @@ type Operations[C any] interface {
 	// ListAllDocuments List the documents of all tenants
 	// (GET /v1/admin/projections/{name}/documents)
 	ListAllDocuments(ctx context.Context, caller C, request ListAllDocumentsRequest) (*Response, error)
+	// GetTotals Get the totals of all tenants' documents
+	// (GET /v1/admin/totals/{name})
+	GetTotals(ctx context.Context, caller C, request GetTotalsRequest) (*Response, error)
 	// ListAggregates List aggregate definitions
 	// (GET /v1/aggregates)
 	ListAggregates(ctx context.Context, caller C, request ListAggregatesRequest) (*Response, error)
@@ -4851,6 +4939,36 @@ func decodeListAllDocuments(ctx echo.Context) (request ListAllDocumentsRequest, 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", ctx.QueryParams(), &request.Params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return request, invalidParameter("fields", err)
+	}
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &request.Params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return request, invalidParameter("pageSize", err)
+	}
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &request.Params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return request, invalidParameter("pageToken", err)
+	}
+	return request, err
+}
+
+func decodeGetTotals(ctx echo.Context) (request GetTotalsRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &request.Name, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("name", err)
+	}
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "per", ctx.QueryParams(), &request.Params.Per, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return request, invalidParameter("per", err)
+	}
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &request.Params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return request, invalidParameter("tenant", err)
+	}
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "keyPrefix", ctx.QueryParams(), &request.Params.KeyPrefix, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return request, invalidParameter("keyPrefix", err)
 	}
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &request.Params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
 	if err != nil {

@@ -72,6 +72,7 @@ func readDefinition(root tree, found *problems) (d domain.Definition) {
 		"mode":           func(v tree) { d.Mode = domain.Mode(v.text(found, "mode")) },
 		"onError":        func(v tree) { d.OnError = domain.OnError(v.text(found, "onError")) },
 		"publishChanges": func(v tree) { d.PublishChanges = v.boolean(found, "publishChanges") },
+		"totals":         func(v tree) { d.Totals = readTotals(v, found) },
 		"assert":         func(v tree) { d.Assert = v.texts(found, "assert") },
 	})
 	return d
@@ -97,6 +98,24 @@ func readQuery(v tree, found *problems) (query domain.Query) {
 		},
 	})
 	return query
+}
+
+// readTotals reads the totals of a definition.
+func readTotals(v tree, found *problems) *domain.Totals {
+	totals := new(domain.Totals)
+	v.object(found, "totals", map[string]func(tree){
+		"sum": func(v tree) { totals.Sum = v.texts(found, "totals.sum") },
+		"by":  func(v tree) { totals.By = v.text(found, "totals.by") },
+	})
+	return totals
+}
+
+// SameTotals reports whether two definitions sum the same.
+func SameTotals(a, b *domain.Totals) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.By == b.By && slices.Equal(a.Sum, b.Sum)
 }
 
 // WithDefaults returns the definition with every optional field filled in. The result shares d's contents and does not
@@ -137,7 +156,7 @@ func SameDefinition(a, b domain.Definition) bool {
 		slices.Equal(sortedTexts(a.Source.Categories), sortedTexts(b.Source.Categories)) &&
 		a.Source.Query.Items.Sorted().Equal(b.Source.Query.Items.Sorted()) &&
 		maps.Equal(a.On, b.On) && maps.Equal(a.Map, b.Map) &&
-		a.PartitionBy == b.PartitionBy && slices.Equal(a.Indexes, b.Indexes) && slices.Equal(a.Assert, b.Assert) &&
+		a.PartitionBy == b.PartitionBy && slices.Equal(a.Indexes, b.Indexes) && slices.Equal(a.Assert, b.Assert) && SameTotals(a.Totals, b.Totals) &&
 		bytes.Equal(canonical(a.Initial), canonical(b.Initial))
 }
 

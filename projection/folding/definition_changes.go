@@ -60,10 +60,10 @@ func Changes(before, after *domain.Definition) []FieldChange {
 }
 
 // SameDocuments reports whether two definitions produce the same documents in the same place, with the same indexes.
-// They may still differ in the handling of events that cannot be folded, in the publishing of changes, and in a
-// rebuild's assertions. One can then replace the other at once, without a rebuild.
+// They may still differ in the handling of events that cannot be folded, in the publishing of changes, in totals,
+// and in a rebuild's assertions. One can then replace the other at once, without a rebuild.
 func SameDocuments(a, b domain.Definition) bool {
-	b.OnError, b.PublishChanges, b.Assert = a.OnError, a.PublishChanges, a.Assert
+	b.OnError, b.PublishChanges, b.Totals, b.Assert = a.OnError, a.PublishChanges, a.Totals, a.Assert
 	return SameDefinition(a, b)
 }
 
@@ -119,6 +119,7 @@ func fieldsOf(d domain.Definition) (fields []definitionPart) {
 	one("mode", string(d.Mode))
 	one("onError", string(d.OnError))
 	add("publishChanges", d.PublishChanges, !d.PublishChanges, false)
+	add("totals", d.Totals, d.Totals == nil, false)
 	list("assert", d.Assert)
 	return fields
 }

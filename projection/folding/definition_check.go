@@ -16,6 +16,7 @@ const (
 	maxIndexes    = 16
 	maxAsserts    = 50
 	maxIndexBytes = 200
+	maxSums       = 10
 )
 
 // Rules are what a definition is checked against.
@@ -57,6 +58,7 @@ func (r Rules) Compile(meter *expr.Meter, id domain.ProjectionID, d domain.Defin
 	checkIndexes(d, &found)
 	checkPartition(d, &found)
 	checkChanges(d, &found)
+	checkTotals(id, d, &found)
 	if len(d.Assert) > maxAsserts {
 		found.add("assert", "there are %d assertions; at most %d are allowed", len(d.Assert), maxAsserts)
 	}
@@ -232,6 +234,38 @@ func checkIndexes(d domain.Definition, found *problems) {
 		if slices.Contains(d.Indexes[:i], path) {
 			found.add(where, "the index %q is listed twice", Clip(path))
 		}
+	}
+}
+
+func checkTotals(id domain.ProjectionID, d domain.Definition, found *problems) {
+	totals := d.Totals
+	if totals == nil {
+		return
+	}
+	switch {
+	case !id.Shared():
+		found.add("totals", "totals are for the operator, so only a shared projection can have them; leave them out")
+	case d.Mode == domain.ModeLive:
+		found.add("totals", "with mode live nothing is stored, so nothing can be summed; leave totals out, or use async")
+	}
+	if len(totals.Sum) > maxSums {
+		found.add("totals.sum", "there are %d paths; at most %d are allowed", len(totals.Sum), maxSums)
+		return
+	}
+	check := func(where, path string) {
+		if !indexPath(path) {
+			found.add(where, "%q is not the path of a field; write names of letters, digits and _ with dots between them, such as orders or price.net", Clip(path))
+		}
+	}
+	for i, path := range totals.Sum {
+		where := fmt.Sprintf("totals.sum[%d]", i)
+		check(where, path)
+		if slices.Contains(totals.Sum[:i], path) {
+			found.add(where, "the path %q is listed twice", Clip(path))
+		}
+	}
+	if totals.By != "" {
+		check("totals.by", totals.By)
 	}
 }
 

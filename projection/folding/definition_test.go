@@ -141,6 +141,7 @@ func TestCheckRefuses(t *testing.T) {
 		"name: p\nassert: ['event.id == 1']\non: {A: doc}":                                                     {"assert[0]: line 1, column 1"},
 		"name: p\nonError: ignore\non: {A: doc}":                                                               {"onError", `"ignore"`},
 		"name: p\nhandler: counter":                                                                            {"handler", "only shared"},
+		"name: p\ntotals: {sum: [n]}\non: {A: doc}":                                                            {"totals", "only a shared"},
 		"name: p\nmap: {}":                                                                                     {"map", "at least one event type"},
 		"name: p\nmap: {A: doc}":                                                                               {"map.A: line 1, column 1"},
 		"name: p\nmap: {A: event.data}\non: {A: doc}":                                                          {"map", "replaces initial and on"},

@@ -1,0 +1,1 @@
+drop table manifold.total_sums, manifold.totals;
