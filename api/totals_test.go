@@ -47,6 +47,8 @@ func TestTotals(t *testing.T) {
 
 	a.get(path).wantProblem(403, domain.CodeForbidden, "")
 	operator.get("/v1/admin/totals/none").wantProblem(404, domain.CodeNotFound, "")
+	operator.get(path+"?per=day").wantProblem(400, domain.CodeInvalidRequest, "query per")
+	operator.get(path+"?keyPrefix=%00").wantProblem(400, domain.CodeInvalidRequest, "query keyPrefix")
 	operator.get(path+"?pageToken=x").wantProblem(400, domain.CodeInvalidRequest, "query pageToken")
 
 	// A rebuild with another fold, in which one document has no number.

@@ -24,8 +24,8 @@ type Config struct {
 	// Refresh is the age at which totals are computed again although no checkpoint has moved: a parked document that was
 	// replayed changes without it. 0: an hour.
 	Refresh time.Duration
-	// Share is the share of the time that reading a tenant's documents of a projection may take: after a scan, there is none
-	// until the scan's time is this share of its age. 0: 0.05.
+	// Share is how much of the time a tenant's documents of a projection may be read. The next scan begins when the time
+	// that the last one took is at most this share of the time since it began. 0: 0.05.
 	Share float64
 	Log   *slog.Logger // nil: none
 }

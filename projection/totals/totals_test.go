@@ -8,6 +8,7 @@ import (
 	"math/big"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -411,6 +412,47 @@ func (b *bench) wantRows(t *testing.T, tenant domain.TenantID, want int) {
 		select (select count(*) from totals t where t.tenant_id = $1) + (select count(*) from total_sums s where s.tenant_id = $1)`, tenant).Scan(&rows))
 	if rows != want {
 		t.Errorf("the tenant has %d rows, want %d", rows, want)
+	}
+}
+
+// Documents that change without the checkpoint, as replayed parked ones do, are summed when the totals have an age.
+func TestRefresh(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	p := b.projection(t, "refreshed")
+	tenant := b.tenant(t)
+	b.documents(t, p.LiveBuild(), tenant, map[string]string{"a": `{"orders": 1}`})
+	must(t, b.totals.Compute(t.Context()))
+	must(t, b.driver.Save(t.Context(), p.LiveBuild(), tenant, drivers.Batch{From: 1, To: 1, Upserts: []domain.Document{{ID: "b", Version: 1, Data: json.RawMessage(`{"orders": 2}`)}}}))
+	old := totals.New(totals.Config{
+		Store: b.store.TotalTables, Registry: b.store.Registry, Drivers: map[string]drivers.Driver{"default": b.driver}, Owns: func(domain.TenantID) bool { return true },
+		Refresh: time.Nanosecond, Log: quiet,
+	})
+	for i, process := range []*totals.Totals{b.totals, old} {
+		must(t, process.Compute(t.Context()))
+		if got, want := line(b.read(t, "refreshed", totals.Query{Per: totals.PerTenant}).All), []string{": 1 1(1) 0(0)", ": 2 3(2) 0(0)"}[i]; got != want {
+			t.Errorf("the totals are %s, want %s", got, want)
+		}
+	}
+}
+
+// A process computes only the totals of tenants that it owns.
+func TestOwnership(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	p := b.projection(t, "shared-out")
+	mine, other := b.tenant(t), b.tenant(t)
+	for _, tenant := range []domain.TenantID{mine, other} {
+		b.documents(t, p.LiveBuild(), tenant, map[string]string{"a": `{"orders": 1}`})
+	}
+	half := totals.New(totals.Config{
+		Store: b.store.TotalTables, Registry: b.store.Registry, Drivers: map[string]drivers.Driver{"default": b.driver},
+		Owns: func(tenant domain.TenantID) bool { return tenant == mine }, Log: quiet,
+	})
+	must(t, half.Compute(t.Context()))
+	answer := b.read(t, "shared-out", totals.Query{Per: totals.PerTenant})
+	if len(answer.Rows) != 1 || answer.Rows[0].Tenant != mine || answer.Tenants != 1 || *answer.Pending != 1 {
+		t.Errorf("there are totals of %d tenants, and %d are pending: %+v", answer.Tenants, *answer.Pending, answer.Rows)
 	}
 }
 
