@@ -99,7 +99,7 @@ func (s *Postgres) deleteOthers(ctx context.Context, names []string, limit int) 
 		tenant domain.TenantID
 		name   string
 	}
-	rows, err := pg.Select(ctx, s.db.System, "list totals that nobody computes", func(from pgx.CollectableRow) (one row, err error) {
+	rows, err := pg.Select(ctx, s.db.System, "list totals without a definition", func(from pgx.CollectableRow) (one row, err error) {
 		return one, from.Scan(&one.tenant, &one.name)
 	}, "select t.tenant_id, t.name from totals as t where t.name <> all ($1) limit $2", names, limit)
 	if err != nil {

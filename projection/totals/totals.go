@@ -39,7 +39,7 @@ type Totals struct {
 	short   []*scan // not begun, likely to end in one turn
 	long    []*scan // not begun, others
 	begun   []*scan // have had a turn
-	balance bool    // whose turn is next: one that has begun, or not
+	balance bool    // whether a scan that has begun is next
 }
 
 // Bounds of Totals.
