@@ -50,7 +50,7 @@ documents serve until the new ones are ready.`,
 			case result == http.StatusCreated:
 				c.out.printf("%s: created\n", name)
 			default:
-				c.out.printf("%s: nothing to change\n", name)
+				c.out.printf("%s: applied; its documents stay as they are\n", name)
 			}
 			return nil
 		}),
