@@ -120,7 +120,7 @@ func TestGatewayPartyOfConsumers(t *testing.T) {
 
 // A consumer that loses its connection again and again has not failed. Its unanswered events are redelivered, and their
 // attempts do not count. Attempts do count for events for which it had asked for more time, since it had started them.
-func TestGatewayConnectionsThatBreakAreNoAttempts(t *testing.T) {
+func TestGatewayConnectionsThatEndAreNoAttempts(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
 	a.append("order-1", 3)
@@ -134,7 +134,7 @@ func TestGatewayConnectionsThatBreakAreNoAttempts(t *testing.T) {
 		if attempt%2 == 0 {
 			g.ask("UNSUBSCRIBE", object{"subscription": "m"})
 		}
-		must(t, g.ws.CloseNow())
+		must(t, g.ws.Close(websocket.StatusGoingAway, ""))
 	}
 	for range 2 {
 		g := a.gateway()
@@ -148,4 +148,55 @@ func TestGatewayConnectionsThatBreakAreNoAttempts(t *testing.T) {
 	equal(t, "what was worked on twice", len(dead), 1)
 	equal(t, "its attempts", dead[0]["attempts"], 2)
 	equal(t, "what the next one gets", of(c.receive(10)), []int{2, 3})
+}
+
+// An event that kills its client becomes a dead letter. Others that were in flight with it are delivered one at a time,
+// and count no attempt.
+func TestGatewayFindsTheEventThatKillsItsClient(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	a.append("order-1", 10)
+	a.append("payment-1", 10)
+	a.consumer("mail", object{"source": object{"categories": list{"order"}}, "maxAttempts": 3, "ackTimeout": 3600})
+	a.consumer("books", object{"source": object{"categories": list{"payment"}}, "maxAttempts": 3, "ackTimeout": 3600})
+	const deadly, attempts = 4, 3
+	handled := make(map[string]bool)
+	subscribe := func() *gatewayClient {
+		g := a.gateway()
+		g.ask("SUBSCRIBE", object{"subscription": "mail", "group": "mail", "maxInFlight": 20})
+		g.ask("SUBSCRIBE", object{"subscription": "books", "group": "books", "maxInFlight": 20})
+		return g
+	}
+	// handle handles the next event, and reports whether the client survives it.
+	handle := func(g *gatewayClient) bool {
+		e := g.find("an event", func(m object) bool { return m["op"] == "EVENT" })
+		if more := g.arrived(); more > 0 {
+			t.Fatalf("%d more are in flight with %v", more, e)
+		}
+		position, name := e["event"].(object)["position"].(float64), e["subscription"].(string)
+		if position == deadly {
+			return false
+		}
+		handled[fmt.Sprint(position)] = true
+		equal(t, "what became of it", outcomes(g.ask("ACK", object{"subscription": name, "ids": attemptsOf(e)})), []string{"done"})
+		return true
+	}
+	g := subscribe()
+	g.events("mail", 10)
+	g.events("books", 10)
+	must(t, g.ws.CloseNow()) // it dies while all are in flight
+	for range attempts {
+		g = subscribe()
+		for handle(g) {
+		}
+		must(t, g.ws.CloseNow())
+	}
+	for g = subscribe(); len(handled) < 19; {
+		handle(g)
+	}
+	dead := objects(a.get("/v1/subscriptions/mail/dead-letters").want(200).at("deadLetters"))
+	equal(t, "dead letters", len(dead), 1)
+	equal(t, "its position", dead[0]["event"].(object)["position"], deadly)
+	equal(t, "its attempts", dead[0]["attempts"], attempts)
+	equal(t, "other dead letters", a.get("/v1/subscriptions/books/dead-letters").want(200).at("deadLetters"), list{})
 }

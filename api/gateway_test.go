@@ -338,7 +338,7 @@ func TestGatewayConsumes(t *testing.T) {
 	c.answer("nack", object{"delay": 0}, back...)
 	g.ask("SUBSCRIBE", object{"subscription": "m", "group": "mail"})
 	g.events("m", 4)
-	must(t, g.ws.CloseNow())
+	must(t, g.ws.Close(websocket.StatusNormalClosure, ""))
 	equal(t, "what was returned", len(c.receive(100)), 4)
 }
 

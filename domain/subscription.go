@@ -119,6 +119,9 @@ type Delivery struct {
 	Expires     time.Time // AckDeadline by this process's clock, or earlier; the lease ends then and the event may be redelivered
 	Partition   int
 	Replays     int // how often it was replayed from the dead letters
+	// Alone means that the last delivery was interrupted: its consumer may have died of this event. It is then the only
+	// event of its answer, and the consumer should work on nothing else meanwhile.
+	Alone bool
 	// Gap is what retention had removed in the range that the group passed to reach this event; nil: nothing. It occurs
 	// after a forced removal, or if the group's position is before the removed range. Each partition usually reports a
 	// gap once.

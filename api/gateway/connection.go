@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -62,7 +63,9 @@ type connection struct {
 	sendQueue *sendQueue
 	bucket    *rate.Limiter
 	refused   *rate.Limiter
-	inFlight  *semaphore.Weighted // of all groups
+	inFlight  *semaphore.Weighted // of all groups, with room that waiting receives have reserved
+	sent      *semaphore.Weighted // one for each event in flight; all maxInFlight for an event that must be alone
+	unsettled atomic.Int64        // events of groups that were sent and not answered
 
 	alive     context.Context // ends, with the cause, when the connection is to close
 	end       context.CancelCauseFunc
@@ -88,7 +91,7 @@ func newConnection(config Config, socket *socket.Conn, requestID string) *connec
 	g := &connection{
 		config: config, socket: socket, requestID: requestID, sendQueue: newSendQueue(),
 		bucket: rate.NewLimiter(messageRate, messageRate), refused: rate.NewLimiter(messageRate, refusedBurst),
-		inFlight:      semaphore.NewWeighted(maxInFlight),
+		inFlight: semaphore.NewWeighted(maxInFlight), sent: semaphore.NewWeighted(maxInFlight),
 		subscriptions: map[string]*subscription{}, stopWatching: func() {},
 	}
 	g.published = g.newJobQueue()
@@ -118,9 +121,9 @@ func (g *connection) serve(ctx context.Context, known access.Caller) {
 	var reading, writing, pinging sync.WaitGroup
 	writing.Go(func() {
 		defer g.endSends()
-		if err := g.sendQueue.run(flush, g.socket.Send); err != nil {
-			g.end(socket.ErrGone)
-		}
+		if err := g.sendQueue.run(flush, g.socket.Send); err != nil && !errors.Is(err, net.ErrClosed) {
+			g.end(errBroke)
+		} // after net.ErrClosed, a close frame was sent, and the reader ends with the reason
 	})
 	reading.Go(func() { g.end(g.guarded(g.read)) })
 	pinging.Go(func() { g.ping() })
@@ -154,7 +157,7 @@ func (g *connection) drain(cause error) {
 		g.endWork()
 	}
 	g.working.Wait()
-	g.leaveAll()
+	g.leaveAll(errors.Is(cause, errBroke) || errors.Is(cause, socket.ErrSilent))
 	if refused {
 		// Messages that nobody reads may fill the send queue.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(g.alive), socket.CloseGrace)
@@ -172,7 +175,7 @@ func (g *connection) read() error {
 		case errors.Is(err, websocket.ErrMessageTooBig) || isBusy(err):
 			return err
 		case err != nil:
-			return socket.ErrGone
+			return goneWith(err)
 		case g.alive.Err() != nil: // we have sent a close frame and wait for the answer
 		case kind != websocket.MessageText:
 			return errBinary
@@ -182,6 +185,18 @@ func (g *connection) read() error {
 			}
 		}
 	}
+}
+
+// errBroke ends a connection that the client has not closed: the client may have died.
+var errBroke = fmt.Errorf("%w without closing the connection", socket.ErrGone)
+
+// goneWith returns the reason to end a connection on which a read has failed.
+func goneWith(err error) error {
+	switch websocket.CloseStatus(err) {
+	case websocket.StatusNormalClosure, websocket.StatusGoingAway, websocket.StatusNoStatusRcvd:
+		return socket.ErrGone
+	}
+	return errBroke
 }
 
 // next reads a message, if the tenant has room for it, within the time limit of a request's body. The receiver must

@@ -128,4 +128,4 @@ func (f *feedSource) place(op string, position int64) error {
 	return f.g.sendQueue.send(f.g.alive, replyTo(op, "").text("subscription", f.name).number("position", position).end())
 }
 
-func (f *feedSource) close(context.Context) { f.feed.Close() }
+func (f *feedSource) close(context.Context, ending) { f.feed.Close() }

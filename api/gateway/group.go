@@ -27,6 +27,9 @@ const connectionEnded = "the subscription ended before it was answered"
 // Events in flight are counted both for the subscription and for the connection. While the group has no events, a
 // receive waits for one event only, so that it reserves little of the connection's limit. When an event arrives,
 // further receives ask for the rest.
+//
+// An event whose last delivery was interrupted is sent when the connection has nothing else in flight, and nothing else
+// is sent until it is settled. So if the client dies again, the event is the cause.
 type groupSource struct {
 	g              *connection
 	group          string
@@ -37,6 +40,7 @@ type groupSource struct {
 	maxInFlight    int
 	encoder        wire.DeliveryEncoder // of the delivering goroutine
 	stopHeartbeats func()               // nil if there is no member
+	isolates       bool                 // the group has an event that must be alone
 
 	mu      sync.Mutex
 	leases  map[domain.EventID]*lease
@@ -46,6 +50,8 @@ type groupSource struct {
 // lease is an event that the client has not answered.
 type lease struct {
 	attempt int
+	sent    bool          // it is on its way to the client
+	units   int64         // of connection.sent
 	begun   bool          // the client has asked for more time
 	length  time.Duration // the lease's initial duration
 	expiry  *time.Timer
@@ -216,16 +222,34 @@ func (s *groupSource) rejoin(ctx context.Context) bool {
 // receive takes events from the group and sends them. It takes as many as may be in flight, but only one if it has to
 // wait. It reports whether there were any.
 func (s *groupSource) receive(ctx context.Context, wait time.Duration) (bool, error) {
-	most := s.maxInFlight
+	most, units := s.maxInFlight, int64(1)
 	if wait > 0 {
 		most = 1
+	}
+	if s.isolates {
+		most, units, wait = 1, maxInFlight, 0
 	}
 	batch, err := s.reserveRoom(ctx, most)
 	if err != nil {
 		return false, err
 	}
+	// While an event must be alone, nothing is received.
+	if err := s.g.sent.Acquire(ctx, units); err != nil {
+		s.releaseRoom(batch)
+		return false, err
+	}
+	if !s.isolates {
+		s.g.sent.Release(units) // do not hold it while waiting
+		units = 0
+	}
 	deliveries, err := s.g.config.Groups.Receive(ctx, s.g.caller.Tenant, s.group, group.Receive{Batch: batch, Wait: wait, Member: s.memberID()})
 	s.releaseRoom(batch - len(deliveries))
+	if !s.mayFly(deliveries, units) {
+		s.releaseRoom(len(deliveries))
+		s.postpone(ctx, deliveries)
+		return true, nil
+	}
+	s.isolates = false
 	if err != nil {
 		return false, err
 	}
@@ -247,9 +271,47 @@ func (s *groupSource) receive(ctx context.Context, wait time.Duration) (bool, er
 		if err := s.g.sendQueue.sendBefore(s.g.alive, d.Expires, message); err != nil {
 			return false, err
 		}
+		s.markSent(d)
 	}
 	s.g.config.Delivered(len(deliveries))
 	return len(deliveries) > 0, nil
+}
+
+// unitsOf returns what a delivery takes of connection.sent.
+func unitsOf(d *domain.Delivery) int64 {
+	if d.Alone {
+		return maxInFlight
+	}
+	return 1
+}
+
+// mayFly takes what deliveries need of connection.sent, given that the receive holds held of it. If that is not free,
+// it returns false and takes nothing.
+func (s *groupSource) mayFly(deliveries []domain.Delivery, held int64) bool {
+	var needed int64
+	for i := range deliveries {
+		needed += unitsOf(&deliveries[i])
+	}
+	if held >= needed {
+		s.g.sent.Release(held - needed)
+		return true
+	}
+	return s.g.sent.TryAcquire(needed - held)
+}
+
+// postpone returns deliveries to the group: either one must be alone and the connection has others in flight, or another
+// one must be.
+func (s *groupSource) postpone(ctx context.Context, deliveries []domain.Delivery) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainWithin)
+	defer cancel()
+	groups, tenant := s.g.config.Groups, s.g.caller.Tenant
+	var err error
+	if s.isolates = deliveries[0].Alone; s.isolates {
+		_, err = groups.Interrupt(ctx, tenant, s.group, domain.AttemptsOf(deliveries), false)
+	} else {
+		_, err = groups.GiveBack(ctx, tenant, s.group, domain.AttemptsOf(deliveries))
+	}
+	s.logReturnError(err)
 }
 
 // reserveRoom reserves room for at least one event, waiting if necessary, and for at most most events.
@@ -287,9 +349,19 @@ func (s *groupSource) lease(d *domain.Delivery) {
 	defer s.mu.Unlock()
 	s.forget(d.Event.ID) // a lease of an earlier attempt
 	length := max(time.Until(d.Expires), 0)
-	lease := &lease{attempt: d.Attempt, length: length}
+	lease := &lease{attempt: d.Attempt, length: length, units: unitsOf(d)}
 	lease.expiry = time.AfterFunc(length, func() { s.settled(domain.AttemptOf(d)) })
 	s.leases[d.Event.ID] = lease
+}
+
+// markSent records that a delivery is on its way to the client.
+func (s *groupSource) markSent(d *domain.Delivery) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if lease := s.leases[d.Event.ID]; lease != nil && lease.attempt == d.Attempt {
+		lease.sent = true
+		s.g.unsettled.Add(1)
+	}
 }
 
 // settled frees the room of a delivery that is no longer in flight.
@@ -307,6 +379,10 @@ func (s *groupSource) forget(id domain.EventID) {
 		lease.expiry.Stop()
 		delete(s.leases, id)
 		s.releaseRoom(1)
+		s.g.sent.Release(lease.units)
+		if lease.sent {
+			s.g.unsettled.Add(-1)
+		}
 	}
 }
 
@@ -325,26 +401,33 @@ func (s *groupSource) extended(a domain.Attempt, by time.Duration) {
 	}
 }
 
-// close returns unanswered events to the group at once. An event counts as attempted only if the client has asked for
-// more time. The end of a connection says nothing about the events, and clients that reconnect often must not drive
-// them to the dead letters.
-func (s *groupSource) close(ctx context.Context) {
+// close returns unanswered events to the group at once. If the client may have died, its events are interrupted, and one
+// that was alone counts as attempted. Otherwise the end of a connection says nothing about the events, and an event
+// counts as attempted only if the client has asked for more time.
+func (s *groupSource) close(ctx context.Context, how ending) {
 	groups, tenant := s.g.config.Groups, s.g.caller.Tenant
 	if s.stopHeartbeats != nil {
 		s.stopHeartbeats()
 	}
 	s.mu.Lock()
-	var begun, untouched []domain.Attempt
+	var interrupted, begun, untouched []domain.Attempt
 	for id, lease := range s.leases {
 		attempt := domain.Attempt{EventID: id, Attempt: lease.attempt}
-		if lease.begun {
+		switch {
+		case how != endedCleanly && lease.sent:
+			interrupted = append(interrupted, attempt)
+		case lease.begun:
 			begun = append(begun, attempt)
-		} else {
+		default:
 			untouched = append(untouched, attempt)
 		}
 		s.forget(id)
 	}
 	s.mu.Unlock()
+	if len(interrupted) > 0 {
+		_, err := groups.Interrupt(ctx, tenant, s.group, interrupted, how == diedWithOne)
+		s.logReturnError(err)
+	}
 	if len(begun) > 0 {
 		_, err := groups.Nack(ctx, tenant, s.group, begun, domain.Nack{Action: domain.NackRetry, Reason: connectionEnded})
 		s.logReturnError(err)

@@ -16,7 +16,7 @@ type eventSource interface {
 	// the subscription.
 	deliver(ctx context.Context) error
 	// close returns unanswered events and frees resources. It takes no longer than ctx.
-	close(ctx context.Context)
+	close(ctx context.Context, how ending)
 }
 
 // subscription is the state for a subscription name that the client has chosen. It exists while there is such a
@@ -201,26 +201,50 @@ func (sub *subscription) stopDelivery() {
 
 // leave ends a subscription. It returns unanswered events to the group even if the connection is to close.
 func (g *connection) leave(sub *subscription) {
+	g.leaveAs(sub, endedCleanly)
+}
+
+func (g *connection) leaveAs(sub *subscription, how ending) {
 	sub.stopDelivery()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(g.alive), drainWithin)
 	defer cancel()
-	sub.source.close(ctx)
+	sub.source.close(ctx, how)
 	sub.source = nil
 }
 
-// leaveAll ends all subscriptions. All job queues must have stopped.
-func (g *connection) leaveAll() {
-	var leaving sync.WaitGroup
-	for _, sub := range g.subscriptions {
-		if sub.source != nil {
-			leaving.Go(func() {
-				if err := g.guarded(func() error { g.leave(sub); return nil }); err != nil {
-					g.end(err)
-				}
-			})
+// ending says how a subscription ends.
+type ending uint8
+
+const (
+	endedCleanly ending = iota // by the client, which is alive, or by the service
+	diedWithMany               // the connection broke while the client had several events of groups, or none
+	diedWithOne                // the connection broke while the client had one event
+)
+
+// leaveAll ends all subscriptions. All job queues must have stopped. broke means that the client may have died.
+func (g *connection) leaveAll(broke bool) {
+	each := func(do func(*subscription)) {
+		var leaving sync.WaitGroup
+		for _, sub := range g.subscriptions {
+			if sub.source != nil {
+				leaving.Go(func() {
+					if err := g.guarded(func() error { do(sub); return nil }); err != nil {
+						g.end(err)
+					}
+				})
+			}
 		}
+		leaving.Wait()
 	}
-	leaving.Wait()
+	each((*subscription).stopDelivery)
+	how := endedCleanly
+	switch {
+	case broke && g.unsettled.Load() == 1:
+		how = diedWithOne
+	case broke:
+		how = diedWithMany
+	}
+	each(func(sub *subscription) { g.leaveAs(sub, how) })
 }
 
 // The pauses between retries after a temporary failure, such as a database that does not answer.

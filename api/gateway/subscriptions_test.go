@@ -24,7 +24,7 @@ func TestAnEndingConnectionTakesNoSubscription(t *testing.T) {
 			}
 		}
 	})
-	g.leaveAll()
+	g.leaveAll(false)
 	reading.Wait()
 	if len(g.subscriptions) > 0 {
 		t.Errorf("it has %d subscriptions", len(g.subscriptions))

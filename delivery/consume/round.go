@@ -38,6 +38,7 @@ type Round struct {
 	// EndsBusy ends the receives when nothing is due, although events are not settled yet. Otherwise the round keeps
 	// receiving meanwhile.
 	EndsBusy      bool
+	Together      bool          // as in group.Receive
 	SettleTimeout time.Duration // of settling; also after ctx has ended, so that finished work is not repeated
 
 	stop     context.CancelFunc // ends the receives
@@ -99,7 +100,7 @@ func (r *Round) receiveAll(ctx context.Context) (again time.Time, err error) {
 			return until, err
 		}
 		busy = busy && !r.EndsBusy
-		wanted := group.Receive{Batch: min(events, domain.MaxBatchSize), Lease: r.Lease}
+		wanted := group.Receive{Batch: min(events, domain.MaxBatchSize), Lease: r.Lease, Together: r.Together}
 		switch {
 		case busy:
 			wanted.Wait = busyWait

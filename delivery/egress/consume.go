@@ -217,7 +217,7 @@ func (h *holder) batch(ctx context.Context) (found bool, err error) {
 // first event that is not settled, and the received events are discarded.
 func (h *holder) receive(ctx context.Context, wanted group.Receive) ([]domain.Delivery, error) {
 	e := h.e
-	wanted.Member = h.member
+	wanted.Member, wanted.Together = h.member, true
 	for {
 		deliveries, err := e.config.Groups.Receive(ctx, h.tenant, e.group, wanted)
 		if err != nil || len(deliveries) == 0 {

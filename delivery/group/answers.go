@@ -113,6 +113,14 @@ func newGiveBack(attempts []domain.Attempt) *answer {
 	return &answer{attempts: attempts, giveBack: true, with: func(l *ledger, _ *domain.Group, le *lease, _, _ int64) { l.giveBack(le) }}
 }
 
+func newInterrupt(attempts []domain.Attempt, alone bool) *answer {
+	return &answer{attempts: attempts, giveBack: true, with: func(l *ledger, group *domain.Group, le *lease, now, _ int64) {
+		if !le.due() {
+			l.interrupt(le, alone, now, group.MaxAttempts, interruptedConsumer)
+		}
+	}}
+}
+
 // submit has a partition apply an answer, and waits for the outcomes. An answer that is already in a step takes effect
 // even if ctx ends first.
 func (p *partition) submit(ctx context.Context, a *answer) ([]domain.Outcome, error) {

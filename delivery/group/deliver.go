@@ -27,6 +27,16 @@ func (s *step) eventsWanted() int {
 	return wanted
 }
 
+// receiveForInterrupted returns the first receive of a step that an interrupted event of this size may be added to, or nil.
+func (s *step) receiveForInterrupted(bytes int) *receive {
+	for _, r := range s.served[s.nextServed:] {
+		if r.interruptedWanted() > 0 && r.fits(bytes) {
+			return r
+		}
+	}
+	return nil
+}
+
 func (s *step) addDelivery(r *receive, le *lease, e *domain.Event) {
 	r.deliveries = append(r.deliveries, domain.Delivery{
 		Event: *e, Attempt: le.attempt, Base: le.base, Partition: s.p.number, Replays: le.replays,
@@ -50,7 +60,7 @@ func (s *step) deliver(ctx context.Context, now, begin int64) error {
 	if err := s.redeliver(ctx, now, deadline); err != nil {
 		return err
 	}
-	if err := s.deliverLeftBehind(ctx, now, deadline); err != nil {
+	if err := s.deliverLeftBehind(ctx, deadline); err != nil {
 		return err
 	}
 	return s.deliverNew(ctx, now, deadline)
@@ -61,8 +71,19 @@ const redeliveryRead = 250
 
 func (s *step) redeliver(ctx context.Context, now, deadline int64) error {
 	l := s.p.ledger
+	wanted := 0
+	for _, r := range s.served {
+		wanted += r.interruptedWanted()
+	}
+	if err := s.redeliverEach(ctx, l.dueInterrupted(wanted), deadline); err != nil {
+		return err
+	}
 	space, fresh := s.roomForLeases()
-	due := l.dueRedeliveries(now, s.eventsWanted(), space, fresh)
+	return s.redeliverEach(ctx, l.dueRedeliveries(now, s.eventsWanted(), space, fresh), deadline)
+}
+
+func (s *step) redeliverEach(ctx context.Context, due []redelivery, deadline int64) error {
+	l := s.p.ledger
 	for average := s.p.ahead.typicalBytes(); len(due) > 0; {
 		chunk := max(1, min(redeliveryRead, maxReceiveBytes/average))
 		part := due[:min(chunk, len(due))]
@@ -88,14 +109,21 @@ func (s *step) redeliver(ctx context.Context, now, deadline int64) error {
 				l.settleGone(a) // no longer in the log, or, after a change of the definition, not in the group
 				continue
 			}
+			interrupted := a.lease != nil && a.lease.interrupted()
 			r := s.receiveWithRoom(eventBytes(e))
+			if interrupted {
+				r = s.receiveForInterrupted(eventBytes(e))
+			}
 			if r == nil {
 				return nil
 			}
-			if a.lease != nil && a.lease.deadline > 0 {
+			s.addDelivery(r, l.redeliver(a, e, r.deliveredAt, deadline), e)
+			if interrupted {
 				s.counts.expired++
+				if r.interrupted == interruptedSingly {
+					r.deliveries[0].Alone, r.limit = true, 1
+				}
 			}
-			s.addDelivery(r, l.redeliver(a, e, now, deadline), e)
 		}
 	}
 	return nil
@@ -109,7 +137,7 @@ const (
 	streamsReadBytes = 8 << 20 // expected, from the size of the events read last
 )
 
-func (s *step) deliverLeftBehind(ctx context.Context, now, deadline int64) error {
+func (s *step) deliverLeftBehind(ctx context.Context, deadline int64) error {
 	p, l := s.p, s.p.ledger
 	each := streamAheadEvents
 	for rounds := 0; ; rounds++ {
@@ -139,7 +167,7 @@ func (s *step) deliverLeftBehind(ctx context.Context, now, deadline int64) error
 			if r == nil {
 				return nil
 			}
-			s.addDelivery(r, l.leaseLeftBehind(b, e, now, deadline), e)
+			s.addDelivery(r, l.leaseLeftBehind(b, e, r.deliveredAt, deadline), e)
 			p.streams.advance(b.stream)
 			if last {
 				l.caughtUp(b)
@@ -232,7 +260,7 @@ func (s *step) deliverNew(ctx context.Context, now, deadline int64) error {
 			return nil
 		}
 		_, known := l.behind[e.Stream]
-		if le := l.leaseNext(e, now, deadline); le != nil {
+		if le := l.leaseNext(e, r.deliveredAt, deadline); le != nil {
 			s.addDelivery(r, le, e)
 			r.deliveries[len(r.deliveries)-1].Gap = p.ahead.gapBefore(e)
 		} else {

@@ -63,8 +63,8 @@ type lease struct {
 	attempt   int
 	base      int // attempts up to this one do not count
 	replays   int
-	delivered int64
-	deadline  int64 // 0: given back, due at once
+	delivered int64 // the same for all events of one answer, and for no others
+	deadline  int64 // 0: given back, due at once; delivered: interrupted, due at once by itself
 	ended     bool
 }
 

@@ -80,9 +80,9 @@ func (l *ledger) giveBack(le *lease) {
 	l.dirty = true
 }
 
-// givenBack reports whether an event was given back and not delivered since.
+// givenBack reports whether an event was given back or interrupted, and not delivered since.
 func (l *ledger) givenBack() bool {
-	return slices.ContainsFunc(l.leases, func(le *lease) bool { return !le.ended && le.deadline == 0 })
+	return slices.ContainsFunc(l.leases, func(le *lease) bool { return !le.ended && le.due() })
 }
 
 // extend moves a lease's deadline.
@@ -97,17 +97,58 @@ func (le *lease) lastAttempt(maxAttempts int) bool { return le.attempt-le.base >
 // unanswered is the reason for parking an event that was not answered in time.
 const unanswered = "there was no answer in time"
 
-// parkExpired parks the events whose last attempt has expired, and returns their number.
-func (l *ledger) parkExpired(now int64, maxAttempts int) int {
-	parked := 0
+// expireLeases interrupts the events whose leases have expired, and returns the number of those that it parked.
+func (l *ledger) expireLeases(now int64, maxAttempts int) (parked int) {
+	var expired []*lease
 	for _, le := range l.leases {
-		if !le.ended && le.deadline <= now && le.lastAttempt(maxAttempts) {
-			l.parkLease(le, now, unanswered)
+		if !le.ended && le.deadline <= now && !le.due() {
+			expired = append(expired, le)
+		}
+	}
+	if len(expired) == 0 {
+		return 0
+	}
+	unsettled := l.unsettled()
+	for _, le := range expired {
+		if l.interrupt(le, unsettled[le.delivered] == 1, now, maxAttempts, unanswered) {
 			parked++
 		}
 	}
 	return parked
 }
+
+// unsettled counts the events of each answer that have not been settled since, by the time of the answer.
+func (l *ledger) unsettled() map[int64]int {
+	counts := make(map[int64]int)
+	for _, le := range l.leaseOf {
+		if !le.due() {
+			counts[le.delivered]++
+		}
+	}
+	return counts
+}
+
+// interrupt ends the lease of an event whose consumer may have died. The event is due at once, and is then delivered by
+// itself. The attempt counts only if the consumer had nothing else: otherwise another event may be the cause. interrupt
+// reports whether the event was parked, because its attempts were used up.
+func (l *ledger) interrupt(le *lease, alone bool, now int64, maxAttempts int, reason string) (parked bool) {
+	switch {
+	case !alone:
+		le.base++
+	case le.lastAttempt(maxAttempts):
+		l.parkLease(le, now, reason)
+		return true
+	}
+	le.deadline = le.delivered
+	l.dirty = true
+	return false
+}
+
+// interrupted reports whether a lease was interrupted, and its event not delivered since.
+func (le *lease) interrupted() bool { return le.deadline == le.delivered }
+
+// due reports whether an event was given back or interrupted, and not delivered since.
+func (le *lease) due() bool { return le.deadline == 0 || le.interrupted() }
 
 // nextDue returns when the next lease expires or, with retries, the next retry is due. 0 means never.
 func (l *ledger) nextDue(retries bool) int64 {

@@ -85,7 +85,7 @@ func (l *ledger) caughtUp(b *leftBehind) {
 
 // redelivery is an event that may be redelivered. One of its fields is set.
 type redelivery struct {
-	lease  *lease // expired or given back
+	lease  *lease // interrupted or given back
 	retry  *Retry
 	replay *domain.DeadLetter
 }
@@ -101,22 +101,32 @@ func (a redelivery) position() int64 {
 	}
 }
 
-// dueRedeliveries returns events that may be redelivered now, no more than most. Expired leases come first and take no
-// room. Retries that are due follow, as far as there is room, and then, if fresh is set, replays.
-func (l *ledger) dueRedeliveries(now int64, most, room int, fresh bool) []redelivery {
+// dueInterrupted returns interrupted events, no more than most. Those that have waited longest come first. Otherwise
+// events of slow consumers, redelivered repeatedly, would delay others.
+func (l *ledger) dueInterrupted(most int) []redelivery {
+	if most <= 0 {
+		return nil
+	}
 	l.tidy()
-	var expired []*lease
+	var due []redelivery
 	for _, le := range l.leases {
-		if le.deadline <= now {
-			expired = append(expired, le)
+		if le.interrupted() {
+			due = append(due, redelivery{lease: le})
 		}
 	}
-	// The events that have waited longest come first. Otherwise events of slow consumers, redelivered repeatedly, would
-	// delay others.
-	slices.SortStableFunc(expired, func(a, b *lease) int { return cmp.Compare(a.deadline, b.deadline) })
+	slices.SortStableFunc(due, func(a, b redelivery) int { return cmp.Compare(a.lease.delivered, b.lease.delivered) })
+	return due[:min(most, len(due))]
+}
+
+// dueRedeliveries returns other events that may be redelivered now, no more than most. Those that were given back come
+// first and take no room. Retries that are due follow, as far as there is room, and then, if fresh is set, replays.
+func (l *ledger) dueRedeliveries(now int64, most, room int, fresh bool) []redelivery {
+	l.tidy()
 	var due []redelivery
-	for _, le := range expired[:min(most, len(expired))] {
-		due = append(due, redelivery{lease: le})
+	for _, le := range l.leases {
+		if le.deadline == 0 && len(due) < most {
+			due = append(due, redelivery{lease: le})
+		}
 	}
 	room = min(room, most-len(due))
 	if room <= 0 {
@@ -167,7 +177,7 @@ func (l *ledger) dueRedeliveries(now int64, most, room int, fresh bool) []redeli
 	return due
 }
 
-// redeliver leases an event that dueRedeliveries returned.
+// redeliver leases an event that dueInterrupted or dueRedeliveries returned.
 func (l *ledger) redeliver(a redelivery, e *domain.Event, now, deadline int64) *lease {
 	switch {
 	case a.lease != nil:
@@ -192,7 +202,7 @@ func (l *ledger) redeliver(a redelivery, e *domain.Event, now, deadline int64) *
 	}
 }
 
-// settleGone settles an event that dueRedeliveries returned and that is no longer in the log.
+// settleGone settles an event that dueInterrupted or dueRedeliveries returned and that is no longer in the log.
 func (l *ledger) settleGone(a redelivery) {
 	switch {
 	case a.lease != nil:

@@ -32,6 +32,9 @@ type ledgerModel struct {
 	attempt  map[int64]int    // the last one
 	used     map[domain.Attempt]bool
 	finished map[int64]bool // acked or skipped, since the last seek
+	answers  map[int64]int  // by position, in flight: the receive that gave it; nothing: it is due again
+	gave     map[int64]int  // by position: the receive that gave it last
+	received int            // number of receives
 }
 
 func drawLedgerModel(t *rapid.T) *ledgerModel {
@@ -41,6 +44,7 @@ func drawLedgerModel(t *rapid.T) *ledgerModel {
 		replays: rapid.SampledFrom([]int{1, 2, 3, domain.MaxReplays}).Draw(t, "replays read at once"),
 		retries: make(map[int64]Retry), letters: make(map[int64]domain.DeadLetter),
 		fate: make(map[int64]string), attempt: make(map[int64]int), used: make(map[domain.Attempt]bool), finished: make(map[int64]bool),
+		answers: make(map[int64]int), gave: make(map[int64]int),
 	}
 	versions := make(map[string]int64)
 	for position := range rapid.Int64Range(1, 40).Draw(t, "events") {
@@ -192,25 +196,64 @@ func (m *ledgerModel) delivered(le *lease) {
 	}
 	m.used[attempt] = true
 	m.attempt[le.position], m.fate[le.position] = le.attempt, "flight"
+	m.answers[le.position], m.gave[le.position] = m.received, m.received
+}
+
+// together returns how many events of a receive are in flight.
+func (m *ledgerModel) together(receive int) (events int) {
+	for position, of := range m.answers {
+		if of == receive && m.fate[position] == "flight" {
+			events++
+		}
+	}
+	return events
+}
+
+// expire interrupts what has expired. Only an event that was its receive's only one in flight counts the attempt.
+func (m *ledgerModel) expire() {
+	parked, interrupted := 0, make(map[int64]int)
+	for _, le := range m.ledger.leases {
+		of, held := m.answers[le.position]
+		if le.ended || !held || le.deadline > m.now {
+			continue
+		}
+		counts := le.attempt - le.base
+		switch alone := m.together(of) == 1; {
+		case alone && counts >= m.attempts:
+			m.fate[le.position] = "parked"
+			parked++
+			continue
+		case !alone:
+			counts--
+		}
+		interrupted[le.position] = counts
+	}
+	if got := m.ledger.expireLeases(m.now, m.attempts); got != parked {
+		m.t.Fatalf("%d were parked; want %d", got, parked)
+	}
+	for _, le := range m.ledger.leases {
+		counts, of := interrupted[le.position]
+		if of && !le.ended && (!le.interrupted() || le.attempt-le.base != counts) {
+			m.t.Fatalf("the interrupted event at %d counts %d attempts; want %d", le.position, le.attempt-le.base, counts)
+		}
+	}
+	for position := range interrupted {
+		delete(m.answers, position)
+	}
 }
 
 func (m *ledgerModel) receive() {
 	m.look()
 	l := m.ledger
+	m.now++ // no two receives have the same time
+	m.received++
 	deadline := m.now + 100
-	expired := make(map[int64]*lease)
-	for _, le := range l.leases {
-		if !le.ended && le.deadline <= m.now && le.lastAttempt(m.attempts) {
-			expired[le.position] = le
-		}
-	}
-	if parked := l.parkExpired(m.now, m.attempts); parked != len(expired) {
-		m.t.Fatalf("%d were parked; want %d", parked, len(expired))
-	}
-	for position := range expired {
-		m.fate[position] = "parked"
-	}
+	m.expire()
 	want := rapid.IntRange(1, 8).Draw(m.t, "batch")
+	if single := l.dueInterrupted(1); len(single) > 0 {
+		m.delivered(l.redeliver(single[0], m.event(single[0].position()), m.now, deadline))
+		return
+	}
 	fresh := func() bool { return len(l.retries) < 2*m.most }
 	for _, a := range l.dueRedeliveries(m.now, want, m.most-l.inFlight(), fresh()) {
 		m.delivered(l.redeliver(a, m.event(a.position()), m.now, deadline))
@@ -285,7 +328,16 @@ func (m *ledgerModel) answer() {
 	if le == nil {
 		return
 	}
-	switch rapid.SampledFrom([]string{"ack", "retry", "park", "extend", "give back"}).Draw(m.t, "answer") {
+	_, held := m.answers[position]
+	switch rapid.SampledFrom([]string{"ack", "retry", "park", "extend", "give back", "interrupt"}).Draw(m.t, "answer") {
+	case "interrupt":
+		if !held {
+			return
+		}
+		delete(m.answers, position)
+		if m.ledger.interrupt(le, rapid.Bool().Draw(m.t, "alone"), m.now, m.attempts, "no") {
+			m.fate[position] = "parked"
+		}
 	case "ack":
 		m.ledger.settle(le)
 		m.fate[position], m.finished[position] = "settled", true
@@ -302,8 +354,12 @@ func (m *ledgerModel) answer() {
 		m.fate[position] = "retry"
 	case "extend":
 		m.ledger.extend(le, m.now+500)
+		if !held { // it was late
+			m.answers[position] = m.gave[position]
+		}
 	case "give back":
 		m.ledger.giveBack(le)
+		delete(m.answers, position)
 	}
 }
 
@@ -388,6 +444,55 @@ func (m *ledgerModel) drain() {
 	if s := m.ledger.status(); s.Checkpoint != int64(len(m.log)) || s.Oldest != 0 || len(m.ledger.behind) > 0 || len(m.ledger.heldStreams) > 0 || len(m.ledger.origins) > 0 {
 		m.t.Fatalf("in the end the status is %+v, with %d behind, %d held, %d origins", s, len(m.ledger.behind), len(m.ledger.heldStreams), len(m.ledger.origins))
 	}
+}
+
+// Events that kill their consumer become dead letters, and none of the events that were in flight with them.
+func TestOnlyEventsThatKillTheirConsumerAreParked(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		m := drawLedgerModel(t)
+		deadly := make(map[int64]bool)
+		for i := range m.log {
+			deadly[int64(i+1)] = rapid.IntRange(0, 5).Draw(t, "deadly") == 0
+		}
+		deaths := 0
+		for rounds := 0; ; rounds++ {
+			m.receive()
+			m.save()
+			dies := false
+			given := slices.DeleteFunc(slices.Sorted(maps.Keys(m.answers)), func(position int64) bool {
+				return m.answers[position] != m.received || m.fate[position] != "flight"
+			})
+			if len(given) == 0 && int(m.ledger.readTo) == len(m.log) && m.ledger.inFlight() == 0 {
+				break
+			}
+			for _, position := range given {
+				if dies = deadly[position]; dies {
+					deaths++
+					m.now += 1000 // until its leases have expired
+					break
+				}
+				le, _ := m.ledger.find(domain.Attempt{EventID: m.event(position).ID, Attempt: m.attempt[position]})
+				m.ledger.settle(le)
+				m.fate[position], m.finished[position] = "settled", true
+			}
+			if rounds > 1000 {
+				t.Fatal("it does not come to an end")
+			}
+		}
+		all := 0
+		for position, deadly := range deadly {
+			if parked := m.fate[position] == "parked"; parked != deadly {
+				t.Fatalf("the event at %d is %q; it kills its consumer: %v", position, m.fate[position], deadly)
+			}
+			if deadly {
+				all++
+			}
+		}
+		if most := all * (m.attempts + 1); deaths > most {
+			t.Fatalf("%d events have killed %d consumers; at most %d were needed", all, deaths, most)
+		}
+	})
 }
 
 // Decoding fails on anything that is not a ledger, and restores a ledger as it was encoded.

@@ -132,14 +132,14 @@ func (g *Groups) peekPartition(ctx context.Context, gr *group, number, limit int
 	l, now := p.ledger, p.clock.now().UnixMicro()
 	var leases []*lease
 	for _, le := range l.leases {
-		if !le.ended && le.deadline > 0 {
+		if !le.ended && !le.due() {
 			copied := *le
 			leases = append(leases, &copied)
 		}
 	}
-	l.parkExpired(now, p.row.Group.MaxAttempts)
-	r := &receive{batch: limit, topUpBytes: max(1, *bytes)}
-	r.reset(limit)
+	l.expireLeases(now, p.row.Group.MaxAttempts)
+	r := &receive{batch: limit, topUpBytes: max(1, *bytes), interrupted: interruptedTogether}
+	r.reset(limit, now)
 	s := &step{p: p, receives: []*receive{r}, served: []*receive{r}, mayHaveMore: true}
 	for s.mayHaveMore && len(r.deliveries) < limit && time.Now().Before(until) {
 		l.saved()

@@ -21,6 +21,9 @@ type Receive struct {
 	// Search is how long to read the log, even after Wait is over, while it is unknown whether something is due. A
 	// group with few events may have to skip very many others to find its next one.
 	Search time.Duration
+	// Together delivers events whose last delivery was interrupted like all others, to a consumer that no event can
+	// kill. Otherwise each of them is the only event of its answer, so that the one that kills its consumer is found.
+	Together bool
 }
 
 // Received is the result of a receive.
@@ -95,7 +98,7 @@ func (g *Groups) Poll(ctx context.Context, tenant domain.TenantID, name string, 
 		if wanted.Lease > 0 {
 			timeout = min(timeout, wanted.Lease)
 		}
-		if shared {
+		if shared && !deliveries[0].Alone {
 			if deliveries, err = r.topUp(ctx, deliveries, g.topUpFor, timeout); err != nil {
 				return Received{}, err
 			}
@@ -129,6 +132,9 @@ func (g *Groups) receive(ctx context.Context, gr *group, wanted Receive) (*recei
 		return nil, domain.Errorf(domain.CodeInvalidRequest, "memberId", "group %q has no partitions, and so no members; leave memberId out", gr.name)
 	}
 	r := &receive{batch: wanted.Batch, member: wanted.Member, upTo: wanted.UpTo, lease: wanted.Lease, done: make(chan struct{}), looksLeft: -1}
+	if wanted.Together {
+		r.interrupted = interruptedTogether
+	}
 	for _, number := range numbers {
 		r.partitions = append(r.partitions, g.partition(gr, number))
 	}

@@ -24,6 +24,8 @@ type receive struct {
 	upTo       int64                // nothing new after this position; 0: no bound
 	lease      time.Duration        // 0: the group's AckTimeout
 	topUpBytes int                  // bytes; not 0: it tops up another receive, with at most these
+	// interrupted says how it takes events whose last delivery was interrupted.
+	interrupted interruptedPolicy
 	done       chan struct{}        // closed when answered
 	ready      []domain.Delivery
 	err        error
@@ -40,6 +42,7 @@ type receive struct {
 
 	// Only the step uses these.
 	limit       int
+	deliveredAt int64        // identifies the answer among all answers of a ledger
 	bytes       int
 	headRead    bool         // the head was looked up for it
 	mayHaveMore bool         // the last step may have left something
@@ -94,12 +97,32 @@ func (r *receive) ended() bool {
 }
 
 // reset prepares the receive for a try of a step.
-func (r *receive) reset(batch int) {
+func (r *receive) reset(batch int, deliveredAt int64) {
 	r.limit = r.batch
 	if r.limit == 0 {
 		r.limit = batch
 	}
-	r.bytes, r.deliveries = 0, nil
+	r.bytes, r.deliveries, r.deliveredAt = 0, nil, deliveredAt
+}
+
+// interruptedPolicy says how a receive takes events whose last delivery was interrupted.
+type interruptedPolicy uint8
+
+const (
+	interruptedSingly   interruptedPolicy = iota // one, and nothing else
+	interruptedTogether                          // like all other events
+	interruptedNever
+)
+
+// interruptedWanted returns how many interrupted events may be added to the receive.
+func (r *receive) interruptedWanted() int {
+	switch {
+	case r.interrupted == interruptedTogether:
+		return r.limit - len(r.deliveries)
+	case r.interrupted == interruptedSingly && len(r.deliveries) == 0:
+		return 1
+	}
+	return 0
 }
 
 // finish ends a partition's step. With an error or events, the receive is answered; otherwise it may keep waiting.

@@ -28,3 +28,13 @@ func (g *Groups) Place(ctx context.Context, tenant domain.TenantID, from domain.
 func (g *Groups) GiveBack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt) ([]domain.Outcome, error) {
 	return g.answer(ctx, tenant, name, attempts, newGiveBack)
 }
+
+// interruptedConsumer is the reason for parking an event whose consumer ended with it.
+const interruptedConsumer = "the consumer's connection broke before it was answered"
+
+// Interrupt ends the leases of events whose consumer has died, as if they had expired: they are due again at once, each
+// by itself. The attempts count only if alone is set, which says that the consumer had only this event. Outcomes are in
+// the order of attempts.
+func (g *Groups) Interrupt(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt, alone bool) ([]domain.Outcome, error) {
+	return g.answer(ctx, tenant, name, attempts, func(attempts []domain.Attempt) *answer { return newInterrupt(attempts, alone) })
+}

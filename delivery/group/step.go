@@ -198,7 +198,7 @@ func (s *step) applyAnswers(now, begin int64) (settled bool) {
 	return settled
 }
 
-// serve leases events to the receives, after parking those whose last attempt has expired.
+// serve leases events to the receives, after interrupting those whose leases have expired.
 func (s *step) serve(ctx context.Context, now, begin int64) error {
 	p, group := s.p, &s.p.row.Group
 	s.served = s.receives
@@ -208,12 +208,12 @@ func (s *step) serve(ctx context.Context, now, begin int64) error {
 		}
 	}
 	if len(s.receives) > 0 || s.sweepDue {
-		parked := p.ledger.parkExpired(now, group.MaxAttempts)
+		parked := p.ledger.expireLeases(now, group.MaxAttempts)
 		s.counts.parked += parked
 		s.counts.expired += parked
 	}
-	for _, r := range s.receives {
-		r.reset(group.BatchSize)
+	for i, r := range s.receives {
+		r.reset(group.BatchSize, now+int64(i))
 	}
 	if len(s.served) == 0 || group.Paused {
 		return nil

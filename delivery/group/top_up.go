@@ -59,7 +59,7 @@ func (r *receive) askForMore(ctx context.Context, partitions []*partition, event
 	for i, p := range asked {
 		parts[i] = &receive{
 			batch: shares[i], member: r.member, upTo: r.upTo, topUpBytes: max(1, bytes/len(asked)),
-			done: make(chan struct{}), partitions: []*partition{p}, looksLeft: 1, headRead: true,
+			interrupted: interruptedNever, done: make(chan struct{}), partitions: []*partition{p}, looksLeft: 1, headRead: true,
 		}
 		asking.Go(func() { found[i], failed[i] = parts[i].await(ctx, wait) })
 	}

@@ -34,7 +34,7 @@ type writer struct {
 
 // newWriter returns a writer that publishes one batch of events after the other.
 func newWriter(c *Changes, id domain.ProjectionID, source consume.Group) *writer {
-	w := &writer{changes: c, id: id, Round: consume.Round{Group: source, SettleTimeout: settleTimeout}}
+	w := &writer{changes: c, id: id, Round: consume.Round{Group: source, Together: true, SettleTimeout: settleTimeout}}
 	w.Room = func(unsettled int) (int, time.Time) {
 		if unsettled > 0 {
 			return 0, time.Time{}

@@ -50,7 +50,7 @@ func (c *consumer) runRound(ctx context.Context) (again time.Time, err error) {
 			Groups: w.config.Groups, Tenant: c.tenant, Name: c.group,
 			Projection: c.webhook.Projection, Projections: w.config.Projections, Stalls: &w.stalls, Follow: c.follow,
 		},
-		Lease: w.pace.lease, Linger: w.pace.linger, EndsBusy: true, SettleTimeout: settleTimeout,
+		Lease: w.pace.lease, Linger: w.pace.linger, EndsBusy: true, Together: true, SettleTimeout: settleTimeout,
 	}}
 	close(r.started)
 	r.Room, r.Handle, r.Record = c.room, r.handle, c.record
