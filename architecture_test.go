@@ -79,7 +79,8 @@ var imports = map[string][]string{
 	"delivery/tail":      {"domain", "expr", "eventlog", "delivery/selection"},
 	"delivery/group":     {"domain", "pg", "eventlog", "expr", "members", "delivery/selection"},
 	"delivery/report":    {"domain", "pg", "eventlog", "delivery/consume", "delivery/group", "delivery/webhook", "projection", "projection/registry"},
-	"delivery/reactor":   {"domain", "telemetry/tracing", "delivery/consume", "projection", "projection/folding", "delivery/group", "delivery/selection", "eventlog", "projection/registry"},
+	// Reactors deduplicate as webhooks do, with their code and table.
+	"delivery/reactor": {"domain", "telemetry/tracing", "delivery/consume", "delivery/webhook", "projection", "projection/folding", "delivery/group", "delivery/selection", "eventlog", "projection/registry"},
 
 	"projection/folding": {"domain", "expr", "budget", "upcasting"},
 	"projection/totals":  {"domain", "drivers", "pg", "projection/registry"},

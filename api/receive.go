@@ -57,10 +57,10 @@ func (s *Server) receive(c echo.Context, caller access.Caller) error {
 	}
 	size := 64
 	for i := range deliveries {
-		size += 400 + deliveries[i].Event.Bytes()
+		size += 500 + deliveries[i].Event.Bytes()
 	}
 	room.Set(2 * int64(size))
-	var encoder wire.DeliveryEncoder
+	encoder := wire.DeliveryEncoder{Group: name}
 	kind, body := "application/json", make([]byte, 0, size)
 	if wire.Accepts(request, cloudevents.BatchType) {
 		kind, body = cloudevents.BatchType, encoder.CloudEvents(body, deliveries, !wanted.Member.IsZero())

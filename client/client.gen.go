@@ -696,6 +696,18 @@ type Delivery struct {
 	Attempt     int       `json:"attempt"`
 	AckDeadline time.Time `json:"ackDeadline"`
 
+	// Attempts The deliveries that count, with this one: since the last seek or replay, without those that reached nobody or were interrupted together with others.
+	Attempts int `json:"attempts"`
+
+	// MaxAttempts Of the group. An event with as many `attempts` becomes a dead letter if it is not acknowledged.
+	MaxAttempts int `json:"maxAttempts"`
+
+	// Group The group's name.
+	Group string `json:"group"`
+
+	// Cursor Of the group, or of the partition, after this delivery: no event up to this position is in flight. See `GET /v1/cursors`.
+	Cursor int64 `json:"cursor"`
+
 	// Partition Missing where the group has none.
 	Partition *int `json:"partition,omitempty"`
 
@@ -5328,7 +5340,7 @@ type ClientInterface interface {
 	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 	// An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
 	// other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
-	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, with the next attempt. With
+	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. With
 	// `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 	//
 	// Takes any type of body and a specified content type.
@@ -5341,7 +5353,7 @@ type ClientInterface interface {
 	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 	// An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
 	// other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
-	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, with the next attempt. With
+	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. With
 	// `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 	//
 	// Takes a body of the `application/json` content type.
@@ -8413,7 +8425,7 @@ func (c *Client) PeekSubscription(ctx context.Context, name GroupName, params *P
 // At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 // An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
 // other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
-// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, with the next attempt. With
+// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. With
 // `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 //
 // Takes any type of body and a specified content type.
@@ -8436,7 +8448,7 @@ func (c *Client) ReceiveWithBody(ctx context.Context, name GroupName, contentTyp
 // At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 // An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
 // other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
-// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, with the next attempt. With
+// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. With
 // `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 //
 // Takes a body of the `application/json` content type.
@@ -18566,7 +18578,7 @@ type ClientWithResponsesInterface interface {
 	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 	// An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
 	// other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
-	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, with the next attempt. With
+	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. With
 	// `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -18579,7 +18591,7 @@ type ClientWithResponsesInterface interface {
 	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 	// An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
 	// other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
-	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, with the next attempt. With
+	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. With
 	// `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
@@ -29320,7 +29332,7 @@ func (c *ClientWithResponses) PeekSubscriptionWithResponse(ctx context.Context, 
 // At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 // An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
 // other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
-// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, with the next attempt. With
+// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. With
 // `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -29339,7 +29351,7 @@ func (c *ClientWithResponses) ReceiveWithBodyWithResponse(ctx context.Context, n
 // At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 // An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
 // other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
-// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, with the next attempt. With
+// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. With
 // `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).

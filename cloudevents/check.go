@@ -108,7 +108,7 @@ func (e *Event) extend(where, name string, value json.RawMessage) error {
 		e.Tags = tags
 		return err
 	case ExtensionVersion, ExtensionPosition, ExtensionRecordedAt,
-		ExtensionAttempt, ExtensionAckDeadline, ExtensionPartition, ExtensionReplays, ExtensionRemovedTo,
+		ExtensionAttempt, ExtensionGroup, ExtensionMaxAttempts, ExtensionCursor, ExtensionAckDeadline, ExtensionPartition, ExtensionReplays, ExtensionRemovedTo,
 		ExtensionAttempts, ExtensionReason, ExtensionFirstParked, ExtensionParkedAt, ExtensionReplayAt:
 		return nil // of another log
 	}

@@ -45,13 +45,16 @@ const (
 // The extensions of an event that a group has delivered.
 const (
 	ExtensionAttempt     = "manifoldattempt"     // the number of the delivery, which every answer must contain
+	ExtensionGroup       = "manifoldgroup"       // the group's name
+	ExtensionMaxAttempts = "manifoldmaxattempts" // of the group, to compare with ExtensionAttempts
+	ExtensionCursor      = "manifoldcursor"      // of the group or partition, as decimal digits
 	ExtensionAckDeadline = "manifoldackdeadline" // the deadline of the answer, as RFC 3339
 	ExtensionPartition   = "manifoldpartition"   // in a group with partitions
 	ExtensionRemovedTo   = "manifoldremovedto"   // retention removed events up to here before the group's cursor; optional
 	ExtensionReplays     = "manifoldreplays"     // how often it was replayed from the dead letters; optional
 )
 
-// The extensions of a dead letter, in addition to ExtensionPartition and ExtensionReplays.
+// The extensions of a dead letter, in addition to ExtensionPartition and ExtensionReplays. A delivery has the first, too.
 const (
 	ExtensionAttempts    = "manifoldattempts"    // how often it was delivered since its last replay
 	ExtensionReason      = "manifoldreason"      // the last reason given, on one line; optional

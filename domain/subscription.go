@@ -118,7 +118,9 @@ type Delivery struct {
 	AckDeadline time.Time // by the database's clock
 	Expires     time.Time // AckDeadline by this process's clock, or earlier; the lease ends then and the event may be redelivered
 	Partition   int
-	Replays     int // how often it was replayed from the dead letters
+	MaxAttempts int   // of the group: an event with as many Attempts is not redelivered
+	Cursor      int64 // of the group or partition after the delivery: PartitionStatus.Checkpoint
+	Replays     int   // how often it was replayed from the dead letters
 	// Alone means that the last delivery was interrupted: its consumer may have died of this event. It is then the only
 	// event of its answer, and the consumer should work on nothing else meanwhile.
 	Alone bool
@@ -127,6 +129,9 @@ type Delivery struct {
 	// gap once.
 	Gap *Gap
 }
+
+// Attempts returns how many deliveries of the event count, with this one. It is compared with MaxAttempts.
+func (d *Delivery) Attempts() int { return d.Attempt - d.Base }
 
 // AttemptOf returns the attempt that an answer to a delivery names.
 func AttemptOf(d *Delivery) Attempt { return Attempt{EventID: d.Event.ID, Attempt: d.Attempt} }

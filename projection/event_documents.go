@@ -29,14 +29,17 @@ type EventDocuments struct {
 	TooLarge bool
 	// Left means that the event was not looked at, since those before it have many documents, or large ones.
 	Left bool
+	// Failed is why DocumentsAsOf cannot provide a document. The event itself cannot change that.
+	Failed *domain.Error
 }
 
 // EventDocument is one of the documents of an event.
 type EventDocument struct {
 	ID string
-	// Document is the document as stored now, including later events. It is nil if there is none: its events created
-	// none, or removed it.
+	// Document is the document as stored now, including later events, or from DocumentsAsOf as of the event. It is nil
+	// if there is none: its events created none, or removed it.
 	Document *domain.Document
+	version  int64 // of the stored document, or of what is left of a removed one; 0: nothing is stored
 	// Waiting means that the document is parked, and does not reflect the event, or that the event is TooLarge.
 	Waiting bool
 }
@@ -215,13 +218,18 @@ func (c *Catalog) documentsOf(ctx context.Context, driver drivers.Driver, p doma
 	}
 	documents := make(map[string]*domain.Document, len(loaded))
 	for i := range loaded {
-		if loaded[i].Data != nil { // otherwise it is the remainder of a removed document
-			documents[loaded[i].ID] = &loaded[i]
-		}
+		documents[loaded[i].ID] = &loaded[i]
 	}
 	for i := range found {
 		for j := range found[i].All {
-			found[i].All[j].Document = documents[found[i].All[j].ID]
+			stored := documents[found[i].All[j].ID]
+			if stored == nil {
+				continue
+			}
+			found[i].All[j].version = stored.Version
+			if stored.Data != nil { // otherwise it is the remainder of a removed document
+				found[i].All[j].Document = stored
+			}
 		}
 	}
 	return found, nil

@@ -41,7 +41,24 @@ var _ documentReader = drivers.Driver(nil)
 type liveReader struct {
 	catalog    *Catalog
 	projection domain.Projection
+	asOf       bool              // it is not live: a document is folded as of an earlier event
 	all        []domain.Document // nil: not folded yet
+}
+
+// subject begins messages with what is folded, and why.
+func (l *liveReader) subject() string {
+	if l.asOf {
+		return fmt.Sprintf("projection %q has documents with later events, so that a document as of its event is folded from its stream", l.projection.Name)
+	}
+	return fmt.Sprintf("projection %q is live, so its documents are folded for each request", l.projection.Name)
+}
+
+// advice is what to do about a fold that costs too much.
+func (l *liveReader) advice() string {
+	if l.asOf {
+		return "use the current documents, or shorter streams"
+	}
+	return liveAdvice
 }
 
 // Get folds one document, from its stream alone if the key allows it.
@@ -182,7 +199,7 @@ func (l *liveReader) matching(ctx context.Context, tenant domain.TenantID, where
 
 // begin waits for a slot to fold in. The caller must call end.
 func (l *liveReader) begin(ctx context.Context, tenant domain.TenantID) (_ context.Context, end func(), err error) {
-	return l.catalog.config.Requests.Begin(ctx, tenant, fmt.Sprintf("projection %q is live, so its documents are folded for each request; %s", l.projection.Name, liveAdvice))
+	return l.catalog.config.Requests.Begin(ctx, tenant, l.subject()+"; "+l.advice())
 }
 
 // fold prepares the fold. The caller has called begin.
@@ -206,8 +223,7 @@ func (l *liveReader) fold(ctx context.Context, tenant domain.TenantID) (*liveFol
 const liveAdvice = "narrow its source, or change its mode to async, which stores them"
 
 func (l *liveReader) tooCostly(format string, args ...any) error {
-	return domain.Errorf(domain.CodeTooCostly, "", "projection %q is live, so its documents are folded for each request, and this is more than a request may fold: %s; %s",
-		l.projection.Name, fmt.Sprintf(format, args...), liveAdvice)
+	return domain.Errorf(domain.CodeTooCostly, "", "%s, and this is more than a request may fold: %s; %s", l.subject(), fmt.Sprintf(format, args...), l.advice())
 }
 
 // liveFold is one fold of a log or a stream in memory.
@@ -358,7 +374,7 @@ func (f *liveFold) foldPrepared(ctx context.Context, p *prepared) error {
 }
 
 func (f *liveFold) faulted(fault *folding.EventError) error {
-	return fmt.Errorf("%w (%w)", domain.Errorf(domain.CodeFaulted, "", "projection %q is live, and cannot be folded: %s", f.reader.projection.Name, fault), fault)
+	return fmt.Errorf("%w (%w)", domain.Errorf(domain.CodeFaulted, "", "%s, and that is not possible: %s", f.reader.subject(), fault), fault)
 }
 
 // document returns one of the documents as it would be stored.
@@ -367,7 +383,7 @@ func (f *liveFold) document(meter *expr.Meter, id string) (domain.Document, bool
 	data, err := h.encode(f.fold)
 	meter.SpendBytes(len(data))
 	if err != nil {
-		return domain.Document{}, false, domain.Errorf(domain.CodeFaulted, "", "projection %q is live, and its document %q cannot be written: %s", f.reader.projection.Name, folding.Clip(id), err)
+		return domain.Document{}, false, domain.Errorf(domain.CodeFaulted, "", "%s, and document %q cannot be written: %s", f.reader.subject(), folding.Clip(id), err)
 	}
 	return domain.Document{ID: id, Version: h.version, Data: data}, data != nil, nil
 }

@@ -54,7 +54,7 @@ func (p *Process) wireWebhooks() error {
 // published as events.
 func (p *Process) wireReactors(e Extensions) (err error) {
 	p.reactors, err = reactor.New(reactor.Config{
-		Births: p.store.GroupTables, Groups: p.groups, Projections: p.catalog, Reactors: e.Reactors, Called: p.metrics.ReactorCalled, Log: p.log, Tracer: p.tracer,
+		Births: p.store.GroupTables, Claims: p.store.WebhookTables, Groups: p.groups, Projections: p.catalog, Reactors: e.Reactors, Called: p.metrics.ReactorCalled, Log: p.log, Tracer: p.tracer,
 	})
 	if err != nil {
 		return err

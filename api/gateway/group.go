@@ -63,7 +63,7 @@ func (g *connection) groupOf(m *clientMessage, name string) (func(context.Contex
 	source := &groupSource{g: g, subscribed: name, leases: map[domain.EventID]*lease{}}
 	source.group = f.text("group", 1, domain.MaxGroupNameBytes)
 	source.maxInFlight = f.integer("maxInFlight", 1, maxInFlight, maxInFlight)
-	source.encoder.Cloud = f.cloudFormat()
+	source.encoder.Group, source.encoder.Cloud = source.group, f.cloudFormat()
 	if member := f.text("memberId", 0, math.MaxInt); member != "" {
 		var err error
 		if source.member, err = domain.ParseGroupMemberID(member); err != nil {

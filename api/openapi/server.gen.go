@@ -642,6 +642,18 @@ type Delivery struct {
 	Attempt     int  `json:"attempt"`
 	AckDeadline Time `json:"ackDeadline"`
 
+	// Attempts The deliveries that count, with this one: since the last seek or replay, without those that reached nobody or were interrupted together with others.
+	Attempts int `json:"attempts"`
+
+	// MaxAttempts Of the group. An event with as many `attempts` becomes a dead letter if it is not acknowledged.
+	MaxAttempts int `json:"maxAttempts"`
+
+	// Group The group's name.
+	Group string `json:"group"`
+
+	// Cursor Of the group, or of the partition, after this delivery: no event up to this position is in flight. See `GET /v1/cursors`.
+	Cursor int64 `json:"cursor"`
+
 	// Partition Missing where the group has none.
 	Partition *int `json:"partition,omitempty"`
 

@@ -10,6 +10,7 @@ import (
 
 // DeliveryEncoder writes deliveries as JSON, as EventEncoder writes their events. It is for one goroutine.
 type DeliveryEncoder struct {
+	Group    string
 	Cloud    bool // events are structured CloudEvents
 	events   EventEncoder
 	deadline time.Time // shared by the deliveries of one receive
@@ -42,6 +43,10 @@ func (e *DeliveryEncoder) CloudEvents(b []byte, all []domain.Delivery, partition
 		b = e.events.CloudEvent(b, &d.Event)
 		b = b[:len(b)-1] // reopens the object
 		b = AppendNumber(b, cloudevents.ExtensionAttempt, int64(d.Attempt))
+		b = AppendNumber(b, cloudevents.ExtensionAttempts, int64(d.Attempts()))
+		b = AppendNumber(b, cloudevents.ExtensionMaxAttempts, int64(d.MaxAttempts))
+		b = domain.AppendText(append(b, `,"`+cloudevents.ExtensionGroup+`":`...), e.Group)
+		b = append(strconv.AppendInt(append(b, `,"`+cloudevents.ExtensionCursor+`":"`...), d.Cursor, 10), '"')
 		b = AppendTime(b, cloudevents.ExtensionAckDeadline, d.AckDeadline)
 		if partitions {
 			b = AppendNumber(b, cloudevents.ExtensionPartition, int64(d.Partition))
@@ -73,6 +78,10 @@ func (e *DeliveryEncoder) Delivery(b []byte, d *domain.Delivery, partitions bool
 		e.text = append(e.text, '"')
 	}
 	b = append(b, e.text...)
+	b = AppendNumber(b, "attempts", int64(d.Attempts()))
+	b = AppendNumber(b, "maxAttempts", int64(d.MaxAttempts))
+	b = domain.AppendText(append(b, `,"group":`...), e.Group)
+	b = AppendNumber(b, "cursor", d.Cursor)
 	if partitions {
 		b = AppendNumber(b, "partition", int64(d.Partition))
 	}

@@ -20,6 +20,7 @@ type Group struct {
 
 	Projection  string // the source; empty: the log. The fields below are for a projection
 	Projections *projection.Catalog
+	AsOfEvent   bool // documents are as of their events, without later ones
 	Stalls      *Stalls
 	// Follow makes the group select what the projection selects now.
 	Follow func(ctx context.Context) error
@@ -113,6 +114,9 @@ func (g *Group) Documents(ctx context.Context, deliveries []domain.Delivery) ([]
 	events := make([]domain.Event, len(deliveries))
 	for i := range deliveries {
 		events[i] = deliveries[i].Event
+	}
+	if g.AsOfEvent {
+		return g.Projections.DocumentsAsOf(ctx, g.Tenant, g.Projection, events)
 	}
 	return g.Projections.DocumentsOf(ctx, g.Tenant, g.Projection, events)
 }

@@ -132,13 +132,18 @@ func (s *step) recallLeases(err error) {
 	s.dueUnknown = cmp.Or(s.dueUnknown, err)
 }
 
-// stampDeadlines sets the end of the lease in each delivery.
-func (s *step) stampDeadlines() {
+// stampDeliveries sets the end of the lease in each delivery, and what the consumer is told of the group.
+func (s *step) stampDeliveries() {
+	if s.counts.delivered == 0 {
+		return
+	}
+	cursor := s.p.ledger.checkpoint()
 	deadline := time.UnixMicro(s.deadline(s.leasesBegunAt.Add(s.slack).UnixMicro())).UTC()
 	expires := time.Now().Add(deadline.Sub(s.p.clock.latest()))
 	for _, r := range s.receives {
 		for i := range r.deliveries {
-			r.deliveries[i].AckDeadline, r.deliveries[i].Expires = deadline, expires
+			d := &r.deliveries[i]
+			d.AckDeadline, d.Expires, d.MaxAttempts, d.Cursor = deadline, expires, s.p.row.Group.MaxAttempts, cursor
 		}
 	}
 }

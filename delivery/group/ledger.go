@@ -146,11 +146,20 @@ func (l *ledger) tidy() {
 	}
 }
 
+// checkpoint returns the position up to which nothing is in flight, and everything was read.
+func (l *ledger) checkpoint() int64 {
+	l.tidy()
+	if len(l.leases) > 0 {
+		return l.leases[0].position - 1
+	}
+	return l.readTo
+}
+
 // status returns the partition's status for lists.
 func (l *ledger) status() domain.PartitionStatus {
 	l.tidy()
 	s := domain.PartitionStatus{
-		Partition: l.partition, Checkpoint: l.readTo, ReadTo: l.readTo, InFlight: int64(l.inFlight()), Retrying: int64(len(l.retries)), Owner: l.owner,
+		Partition: l.partition, Checkpoint: l.checkpoint(), ReadTo: l.readTo, InFlight: int64(l.inFlight()), Retrying: int64(len(l.retries)), Owner: l.owner,
 	}
 	oldest := func(position int64) {
 		if s.Oldest == 0 || position < s.Oldest {
@@ -158,7 +167,6 @@ func (l *ledger) status() domain.PartitionStatus {
 		}
 	}
 	if len(l.leases) > 0 {
-		s.Checkpoint = l.leases[0].position - 1
 		oldest(l.leases[0].position)
 	}
 	for position := range l.retries {

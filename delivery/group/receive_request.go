@@ -26,9 +26,9 @@ type receive struct {
 	topUpBytes int                  // bytes; not 0: it tops up another receive, with at most these
 	// interrupted says how it takes events whose last delivery was interrupted.
 	interrupted interruptedPolicy
-	done       chan struct{}        // closed when answered
-	ready      []domain.Delivery
-	err        error
+	done        chan struct{} // closed when answered
+	ready       []domain.Delivery
+	err         error
 
 	mu          sync.Mutex
 	partitions  []*partition // where it waits
@@ -42,7 +42,7 @@ type receive struct {
 
 	// Only the step uses these.
 	limit       int
-	deliveredAt int64        // identifies the answer among all answers of a ledger
+	deliveredAt int64 // identifies the answer among all answers of a ledger
 	bytes       int
 	headRead    bool         // the head was looked up for it
 	mayHaveMore bool         // the last step may have left something

@@ -272,7 +272,7 @@ func (s *step) finish(err error, took time.Duration) {
 		if p.ledgerKnown {
 			p.recordInFlight(s)
 		}
-		s.stampDeadlines()
+		s.stampDeliveries()
 		s.report(&p.groups.config.Observer, took)
 	}
 	changed := s.answerAll(err)

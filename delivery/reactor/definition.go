@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/delivery/group"
+	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection"
 )
@@ -22,10 +23,23 @@ type Definition struct {
 	// document is stored. Each tenant's own projection of this name takes precedence over the shared one. If there is
 	// none, nothing happens. A live projection stores nothing, so it cannot be named.
 	Projection string
+	// AsOfEvent gives the documents as of their own event, instead of the current ones, which may include later events. It
+	// needs a projection whose key is the stream's name, as it is without a key. If a document cannot be folded again
+	// because events of its stream were removed, or because the stream is too long for one request, the event is retried,
+	// and becomes a dead letter with the reason.
+	AsOfEvent  bool
 	Categories []string     // only without Projection; none: all
 	Types      []string     // none: all
 	Query      domain.Query // only events that it matches; none: all
 	Filter     string       // a CEL expression of the event, true for wanted events; empty: all
+
+	// Delay is the shortest time between an event's recording and its call. Later events wait for it, too.
+	Delay time.Duration
+	// DedupeID is an expression event -> string (CEL). Of a tenant's events with the same id that were recorded within
+	// DedupeWindow, the reactor is called only for the first. Events for which it fails, or is not a string, are all
+	// called for. Empty: none are left out.
+	DedupeID     string
+	DedupeWindow time.Duration // from a second to webhook.MaxDedupeWindow
 
 	// From is where each tenant's events begin. Empty means when any process first declared the reactor, and "start"
 	// means the beginning of each log.
@@ -49,15 +63,18 @@ const (
 
 // Event is an event passed to a reactor.
 type Event struct {
-	domain.Event     // as in the log
-	Attempt      int // 1, 2, 3 ...: above 1 after a call failed or its process died
+	domain.Event        // as in the log
+	Attempt      int    // 1, 2, 3 ...: above 1 after a call failed or its process died
+	MaxAttempts  int    // an event whose attempt has this number becomes a dead letter if the call fails
+	Group        string // of the reactor, such as reactor.mail, in the API
+	Cursor       int64  // of the group, at the delivery: no event up to this position was in flight
 	// Documents are all of the event's documents, in the order of its keys. There are none without
 	// Definition.Projection.
 	Documents []projection.EventDocument
 	// DocumentID is the id of the event's only document. It is empty if there are several, or none.
 	DocumentID string
-	// Document is that document as it is stored now, by this event or a later one. It is nil if the document was
-	// removed or never created.
+	// Document is that document as it is stored now, by this event or a later one, or with Definition.AsOfEvent by this
+	// event. It is nil if the document was removed or never created.
 	Document *domain.Document
 }
 
@@ -75,7 +92,7 @@ type Reactor struct {
 func (d Definition) group() (domain.GroupDefinition, error) {
 	return group.Complete(domain.GroupDefinition{
 		Selection: domain.Selection{Categories: d.Categories, Types: d.Types, Query: d.Query, Filter: d.Filter},
-		From:      d.From,
+		From:      d.From, Delay: d.Delay,
 		// A call may end just before its timeout, and its answer must still be in time.
 		AckTimeout:  d.timeout() + settleTimeout,
 		MaxAttempts: d.MaxAttempts, BackoffMin: d.BackoffMin, BackoffMax: d.BackoffMax, Ordering: d.Ordering,
@@ -104,6 +121,9 @@ func (r Reactor) check() error {
 			return err
 		}
 	}
+	if r.AsOfEvent && r.Projection == "" {
+		return refuse("asOfEvent", "the reactor has no projection; name one, or leave it out")
+	}
 	if r.From != "" && r.From != "start" {
 		return refuse("from", "%q is not supported; leave it out, or use start", r.From)
 	}
@@ -112,6 +132,9 @@ func (r Reactor) check() error {
 	}
 	if r.Timeout < 0 || r.Timeout > MaxTimeout {
 		return refuse("timeout", "it is %s; it must be from 0 to %s", r.Timeout, MaxTimeout)
+	}
+	if err := webhook.CheckDedupe(r.DedupeID, r.DedupeWindow); err != nil {
+		return err
 	}
 	_, err := r.group()
 	return err

@@ -20,6 +20,7 @@ type knownGroups struct {
 
 	mu    sync.Mutex
 	known map[groupKey]string
+	swept map[groupKey]time.Time // when the claims of a group were last swept
 }
 
 type groupKey struct {
@@ -84,6 +85,21 @@ func (p *knownGroups) gone(tenant domain.TenantID, group string) bool {
 	defer p.mu.Unlock()
 	text, known := p.known[groupKey{tenant, group}]
 	return known && text == ""
+}
+
+// sweepDue reports whether the claims of a group are to be swept, and records that they are.
+func (p *knownGroups) sweepDue(tenant domain.TenantID, group string, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	key := groupKey{tenant, group}
+	if now.Sub(p.swept[key]) < sweepEvery {
+		return false
+	}
+	if p.swept == nil || len(p.swept) >= groupsKept {
+		p.swept = make(map[groupKey]time.Time)
+	}
+	p.swept[key] = now
+	return true
 }
 
 // forget makes the next ensure check a group again.

@@ -159,7 +159,7 @@ func (b *bench) start(t testing.TB, reactors ...reactor.Reactor) (p *process, st
 	})
 	p.groups = group.New(group.Config{Store: s.GroupTables, Events: s.Log, Log: quiet, Changed: func(tenant domain.TenantID, _ string) { p.consumers.Notice(tenant) }})
 	var err error
-	p.reactors, err = reactor.New(reactor.Config{Births: s.GroupTables, Groups: p.groups, Projections: p.catalog, Reactors: reactors, Log: quiet})
+	p.reactors, err = reactor.New(reactor.Config{Births: s.GroupTables, Claims: s.WebhookTables, Groups: p.groups, Projections: p.catalog, Reactors: reactors, Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}

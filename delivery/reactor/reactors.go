@@ -9,6 +9,7 @@ import (
 
 	"github.com/manifold-es/manifold/delivery/consume"
 	"github.com/manifold-es/manifold/delivery/group"
+	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/telemetry/tracing"
@@ -16,7 +17,8 @@ import (
 
 // Config configures Reactors. Births, Groups and Projections are required.
 type Config struct {
-	Births      *group.Postgres // records since when each reactor exists
+	Births      *group.Postgres   // records since when each reactor exists
+	Claims      *webhook.Postgres // finds duplicates; required if a reactor has a DedupeID
 	Groups      *group.Groups
 	Projections *projection.Catalog
 	Reactors    []Reactor
@@ -39,6 +41,7 @@ type Reactors struct {
 type declared struct {
 	Reactor
 	definition domain.GroupDefinition
+	dedupe     *webhook.Dedupe // nil: none
 }
 
 var _ consume.Source = (*Reactors)(nil)
@@ -63,7 +66,11 @@ func New(config Config) (*Reactors, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reactor %q: %w", reactor.Name, err)
 		}
-		r.all = append(r.all, declared{reactor, definition})
+		dedupe, err := webhook.NewDedupe(config.Claims, reactor.DedupeID, reactor.DedupeWindow)
+		if err != nil {
+			return nil, fmt.Errorf("reactor %q: %w", reactor.Name, err)
+		}
+		r.all = append(r.all, declared{reactor, definition, dedupe})
 	}
 	return r, nil
 }
@@ -107,7 +114,7 @@ func (r *Reactors) Consumers(_ context.Context, tenant domain.TenantID) ([]consu
 func (r *Reactors) run(ctx context.Context, tenant domain.TenantID, d *declared) (again time.Time, err error) {
 	source := consume.Group{
 		Groups: r.config.Groups, Tenant: tenant, Name: domain.ServiceGroup(domain.ServiceReactor, d.Name),
-		Projection: d.Projection, Projections: r.config.Projections, Stalls: &r.groups.stalls,
+		Projection: d.Projection, Projections: r.config.Projections, AsOfEvent: d.AsOfEvent, Stalls: &r.groups.stalls,
 	}
 	source.Follow = func(ctx context.Context) error { return r.follow(ctx, tenant, d, source.Name) }
 	if err := source.Follow(ctx); err != nil {
@@ -117,7 +124,27 @@ func (r *Reactors) run(ctx context.Context, tenant domain.TenantID, d *declared)
 	if domain.IsCode(err, domain.CodeNotFound) {
 		r.groups.forget(tenant, source.Name) // the group or the projection was removed
 	}
+	if err == nil && d.dedupe != nil {
+		r.sweep(ctx, tenant, d, source.Name)
+	}
 	return again, err
+}
+
+// sweepEvery is how often the outdated claims of a tenant's reactor are removed.
+const sweepEvery = 10 * time.Minute
+
+// sweep removes outdated claims of a reactor, if that was not done lately.
+func (r *Reactors) sweep(ctx context.Context, tenant domain.TenantID, d *declared, group string) {
+	if !r.groups.sweepDue(tenant, group, time.Now()) {
+		return
+	}
+	for more := true; more && ctx.Err() == nil; {
+		var err error
+		if more, err = d.dedupe.Sweep(ctx, tenant, group); err != nil && ctx.Err() == nil {
+			r.config.Log.Warn("old claims of a reactor were not removed; trying again later", "reactor", d.Name, "tenant", tenant.String(), "error", err)
+			return
+		}
+	}
 }
 
 // follow creates a reactor's group, or updates it to what its projection selects now. The error is errNoSource if the

@@ -35,8 +35,13 @@ func (r *round) handle(ctx context.Context, deliveries []domain.Delivery) (again
 		r.SettleAs(consume.GiveBack, deliveries...)
 		return again, err
 	}
+	duplicate, err := r.of.dedupe.Duplicates(ctx, r.Tenant, r.Name, deliveries)
+	if err != nil {
+		r.SettleAs(consume.GiveBack, deliveries...)
+		return again, err
+	}
 	for i, d := range deliveries {
-		event := Event{Event: d.Event, Attempt: d.Attempt - d.Base}
+		event := Event{Event: d.Event, Attempt: d.Attempts(), MaxAttempts: d.MaxAttempts, Group: r.Name, Cursor: d.Cursor}
 		if d.Event.Gap != nil {
 			r.reactors.config.Log.Warn("a reactor skipped an event without data", "reactor", r.of.Name, "tenant", r.Tenant.String(),
 				"position", d.Event.Position, "gap", string(d.Event.Gap.Reason))
@@ -51,6 +56,10 @@ func (r *round) handle(ctx context.Context, deliveries []domain.Delivery) (again
 				event.DocumentID, event.Document = event.Documents[0].ID, event.Documents[0].Document
 			}
 		}
+		if duplicate[i] {
+			r.SettleAs(consume.Ack, d)
+			continue
+		}
 		r.Go(func() { r.Settle(r.call(ctx, d, event)) })
 	}
 	return r.PauseIfAhead(deliveries), nil
@@ -64,6 +73,8 @@ func settleWithoutDocument(r *consume.Round, d *domain.Delivery, documents proje
 		r.SettleAs(consume.GiveBack, *d)
 	case documents.Waiting:
 		r.Settle(consume.Retry(*d, documents.Reason()))
+	case documents.Failed != nil:
+		r.Settle(consume.Retry(*d, documents.Failed.Message))
 	case len(documents.All) == 0:
 		r.SettleAs(consume.Ack, *d)
 	default:

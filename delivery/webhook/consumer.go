@@ -1,7 +1,6 @@
 package webhook
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/manifold-es/manifold/delivery/consume"
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/expr"
 )
 
 // Timing of a consumer.
@@ -31,8 +29,8 @@ type consumer struct {
 	replay   *Replay // nil: the webhook itself
 	group    string
 	endpoint *endpoint
-	dedupe   *expr.Key // nil: none
-	broken   error     // why it can never send
+	dedupe   *Dedupe // nil: none
+	broken   error   // why it can never send
 
 	ended   atomic.Bool  // the endpoint wants no more events; another consumer replaces this one
 	unswept atomic.Int64 // attempts recorded since the last sweep was requested
@@ -40,7 +38,7 @@ type consumer struct {
 
 func newConsumer(w *Webhooks, tenant domain.TenantID, webhook Webhook, replay *Replay, group string, e *endpoint) *consumer {
 	c := &consumer{webhooks: w, tenant: tenant, webhook: webhook, replay: replay, group: group, endpoint: e}
-	c.dedupe, c.broken = dedupeKey(webhook.Definition)
+	c.dedupe, c.broken = NewDedupe(w.config.Store, webhook.DedupeID, webhook.DedupeWindow)
 	return c
 }
 
@@ -127,43 +125,4 @@ func (c *consumer) disable(ctx context.Context, reason string) error {
 	}
 	c.webhooks.Notice(c.tenant) // there is another revision, whoever created it
 	return nil
-}
-
-// duplicates reports for each delivery whether another event with its deduplication id was sent within the window. An
-// event without an id is not a duplicate, nor is one for which the expression fails.
-func (c *consumer) duplicates(ctx context.Context, deliveries []domain.Delivery) ([]bool, error) {
-	duplicate := make([]bool, len(deliveries))
-	if c.dedupe == nil {
-		return duplicate, nil
-	}
-	var at []int
-	claims := make(map[int]Claim)
-	for i := range deliveries {
-		event := &deliveries[i].Event
-		id, ok, err := c.dedupe.Eval(expr.NewEvent(*event))
-		if !ok || err != nil {
-			continue
-		}
-		at = append(at, i)
-		claims[i] = Claim{ID: ClaimID(id), Position: event.Position, RecordedAt: event.RecordedAt}
-	}
-	if len(at) == 0 {
-		return duplicate, nil
-	}
-	slices.SortFunc(at, func(a, b int) int { return cmp.Compare(claims[a].Position, claims[b].Position) })
-	asked := make([]Claim, len(at))
-	for n, i := range at {
-		asked[n] = claims[i]
-	}
-	found, err := c.webhooks.config.Store.ClaimWebhookEvents(ctx, c.tenant, c.group, c.webhook.DedupeWindow, asked)
-	if err != nil {
-		return nil, err
-	}
-	if len(found) != len(at) {
-		return nil, errors.New("the store returned unrequested claims")
-	}
-	for n, i := range at {
-		duplicate[i] = found[n]
-	}
-	return duplicate, nil
 }

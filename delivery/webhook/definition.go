@@ -9,7 +9,6 @@ import (
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/delivery/selection"
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/expr"
 )
 
 // Settings of a webhook's group that its definition does not contain.
@@ -19,9 +18,6 @@ const (
 	// groupInFlight is more than one process takes at the same time, so that another process also finds events.
 	groupInFlight = 2000
 )
-
-// maxDedupeBytes is the maximum length of DedupeID.
-const maxDedupeBytes = 8000
 
 // complete fills in a definition's defaults and validates it. Its error is a *domain.Error that names the field.
 func (w *Webhooks) complete(d Definition) (Definition, error) {
@@ -49,32 +45,12 @@ func (w *Webhooks) complete(d Definition) (Definition, error) {
 		return wrong("delay", "it is %s; it must be from 0 to %s", d.Delay, MaxDelay)
 	case d.Projection != "" && (d.Stream != "" || len(d.Categories) > 0):
 		return wrong("source", "it names a projection and categories or a stream; name one or the other: a projection's source is its own")
-	case d.DedupeID == "" && d.DedupeWindow != 0:
-		return wrong("dedupe.id", "it is missing; write an expression that returns a string, such as event.data.order")
-	case d.DedupeID != "" && (d.DedupeWindow < time.Second || d.DedupeWindow > MaxDedupeWindow):
-		return wrong("dedupe.window", "it is %s; it must be from 1s to %s", d.DedupeWindow, MaxDedupeWindow)
-	case len(d.DedupeID) > maxDedupeBytes:
-		return wrong("dedupe.id", "it has %d bytes; at most %d are allowed", len(d.DedupeID), maxDedupeBytes)
 	}
-	if d.DedupeID != "" {
-		err := expr.CheckString(d.DedupeID)
-		if failure, ok := errors.AsType[*expr.CompileError](err); ok {
-			return d, domain.Errorf(domain.CodeInvalidDefinition, "dedupe.id", "%s", failure)
-		}
-		if err != nil {
-			return d, err
-		}
+	if err := CheckDedupe(d.DedupeID, d.DedupeWindow); err != nil {
+		return d, err
 	}
 	d.Timeout, d.Delay, d.DedupeWindow = d.Timeout.Round(time.Millisecond), d.Delay.Round(time.Millisecond), d.DedupeWindow.Round(time.Millisecond)
 	return d, nil
-}
-
-// dedupeKey compiles a definition's DedupeID. It returns nil if there is none.
-func dedupeKey(d Definition) (*expr.Key, error) {
-	if d.DedupeID == "" {
-		return nil, nil
-	}
-	return expr.CompileKey(d.DedupeID)
 }
 
 // groupOf returns the definition of a webhook's group. The webhook's definition must be complete; its From is used as

@@ -49,6 +49,13 @@ func TestEventsArrive(t *testing.T) {
 		read.Data.Event.Version != 4 || read.Data.Event.Position != want.Position || string(read.Data.Event.Data) != `{"n": 2, "text": "<é\"\\"}` {
 		t.Errorf("what arrived is %s", r.body)
 	}
+	for name, want := range map[string]string{
+		"Manifold-Group": "webhook.mail", "Manifold-Attempts": "1", "Manifold-Max-Attempts": "10", "Manifold-Cursor": fmt.Sprint(want.Position - 1),
+	} {
+		if got := r.header.Get(name); got != want {
+			t.Errorf("the header %s is %q; want %q", name, got, want)
+		}
+	}
 	await(t, "it is not settled", func() bool {
 		return p.group(t, tenant, domain.ServiceWebhook, "mail").Checkpoint == want.Position && len(p.attempts(t, tenant, "mail")) == 1
 	})

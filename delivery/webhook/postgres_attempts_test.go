@@ -147,7 +147,7 @@ func TestClaims(t *testing.T) {
 	ctx := t.Context()
 	stores := []*tables.Tables{s, tablestest.OpenAgain(t, db)}
 	claim := func(t rapid.TB, process int, tenant domain.TenantID, window time.Duration, claims []webhook.Claim) []bool {
-		duplicate, err := stores[process].ClaimWebhookEvents(ctx, tenant, "webhook.mail", window, claims)
+		duplicate, err := stores[process].ClaimEvents(ctx, tenant, "webhook.mail", window, claims)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,27 +12,31 @@ import (
 	"github.com/manifold-es/manifold/pg"
 )
 
-// ClaimWebhookEvents reports for each claim whether it is a duplicate. It is one if another event with the same id is
-// no duplicate and was recorded less than window before it, or after it if that event was claimed first. All other
-// claims are stored for the group. Events of one call are processed in the order of their positions. So repeating a
-// call gives the same answer, in any process. If the webhook no longer exists, all are duplicates.
-func (s *Postgres) ClaimWebhookEvents(
+// ClaimEvents reports for each claim of a service group whether it is a duplicate. It is one if another event with the
+// same id is no duplicate and was recorded less than window before it, or after it if that event was claimed first. All
+// other claims are stored for the group. Events of one call are processed in the order of their positions. So repeating
+// a call gives the same answer, in any process. If the webhook or the group no longer exists, all are duplicates.
+func (s *Postgres) ClaimEvents(
 	ctx context.Context, tenant domain.TenantID, group string, window time.Duration, claims []Claim,
 ) (duplicate []bool, err error) {
 	duplicate = make([]bool, len(claims))
 	if len(claims) == 0 {
 		return duplicate, nil
 	}
-	_, name, ok := domain.ParseServiceGroup(group)
+	kind, name, ok := domain.ParseServiceGroup(group)
 	if !ok {
-		return nil, fmt.Errorf("claim events of a webhook: %q is no webhook's group", group)
+		return nil, fmt.Errorf("claim events of a service group: %q is none", group)
 	}
 	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
 		for i := range duplicate {
 			duplicate[i] = true
 		}
-		// The lock makes decisions for a webhook one at a time.
-		if _, err := lockWebhook(ctx, tx, tenant, name); err != nil {
+		// The lock makes decisions for a group one at a time, and those for a webhook and its replay.
+		lock := func() error { return lockGroup(ctx, tx, tenant, group) }
+		if kind == domain.ServiceWebhook || kind == domain.ServiceReplay {
+			lock = func() error { _, err := lockWebhook(ctx, tx, tenant, name); return err }
+		}
+		if err := lock(); err != nil {
 			if domain.IsCode(err, domain.CodeNotFound) {
 				return nil
 			}
@@ -56,12 +60,21 @@ func (s *Postgres) ClaimWebhookEvents(
 				taken = append(taken, claim)
 			}
 		}
-		return insertClaims(ctx, tx, tenant, name, group, taken)
+		return insertClaims(ctx, tx, tenant, group, taken)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("claim events of a webhook: %w", err)
+		return nil, fmt.Errorf("claim events of %s: %w", group, err)
 	}
 	return duplicate, nil
+}
+
+// lockGroup locks the row of a service group. It does not conflict with the group's deliveries.
+func lockGroup(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string) error {
+	locked, err := tx.Exec(ctx, "select from subscriptions as s where s.tenant_id = $1 and s.name = $2 for no key update", tenant, name)
+	if err == nil && locked.RowsAffected() == 0 {
+		err = domain.Errorf(domain.CodeNotFound, "", "there is no group %q", name)
+	}
+	return err
 }
 
 // byPosition returns the indexes of claims in the order of their events' positions.
@@ -108,8 +121,8 @@ const nearClaims = `
 			order by a.position limit 1)
 	) as c`
 
-// insertClaims stores claims of a webhook's group.
-func insertClaims(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name, group string, claims []Claim) error {
+// insertClaims stores claims of a service group.
+func insertClaims(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, group string, claims []Claim) error {
 	if len(claims) == 0 {
 		return nil
 	}
@@ -119,8 +132,8 @@ func insertClaims(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name, 
 	}
 	_, err := tx.Exec(ctx, `
 		insert into webhook_claims (tenant_id, name, claim, position, recorded_at)
-		select w.tenant_id, $3::text, c.* from webhooks as w cross join unnest($4::bytea[], $5::bigint[], $6::timestamptz[]) as c
-		where w.tenant_id = $1 and w.name = $2`, tenant, name, group, ids, positions, recorded)
+		select s.tenant_id, s.name, c.* from subscriptions as s cross join unnest($3::bytea[], $4::bigint[], $5::timestamptz[]) as c
+		where s.tenant_id = $1 and s.name = $2`, tenant, group, ids, positions, recorded)
 	if err != nil {
 		return fmt.Errorf("keep claims: %w", err)
 	}

@@ -104,6 +104,15 @@ func (s *Postgres) SweepWebhook(ctx context.Context, tenant domain.TenantID, nam
 	return more, err
 }
 
+// sweepClaimsOf removes some claims of a group that is not a webhook's.
+func (s *Postgres) sweepClaimsOf(ctx context.Context, tenant domain.TenantID, group string, keep time.Duration) (more bool, err error) {
+	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
+		more, err = sweepClaims(ctx, tx, tenant, group, keep)
+		return err
+	})
+	return more, err
+}
+
 func sweepAttempts(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string) (more bool, err error) {
 	var now time.Time
 	if err := tx.QueryRow(ctx, "select now()").Scan(&now); err != nil {

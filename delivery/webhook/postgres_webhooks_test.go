@@ -288,7 +288,7 @@ func TestReplaysOfAWebhook(t *testing.T) {
 		t.Errorf("its group is at %+v", got)
 	}
 	claim := webhook.Claim{ID: webhook.ClaimID("a"), Position: 2, RecordedAt: time.Now()}
-	_, err = s.ClaimWebhookEvents(ctx, tenant, "replay.mail", time.Minute, []webhook.Claim{claim})
+	_, err = s.ClaimEvents(ctx, tenant, "replay.mail", time.Minute, []webhook.Claim{claim})
 	tablestest.Must(t, err)
 	_, err = s.StartWebhookReplay(ctx, tenant, "mail", webhook.Replay{From: 1, To: 1}, group)
 	tablestest.WantCode(t, err, domain.CodeConflict)
@@ -419,7 +419,7 @@ func TestWebhooksOfTenantsAreSeparate(t *testing.T) {
 	attempt := webhook.Attempt{ID: webhook.NewAttemptID(), EventID: domain.NewEventID(), Position: 1, Outcome: webhook.OutcomeOK, At: at}
 	for _, tenant := range []domain.TenantID{one, two} {
 		putWebhook(t, s, tenant, "mail", 1)
-		duplicates, err := s.ClaimWebhookEvents(ctx, tenant, "webhook.mail", time.Hour, claims)
+		duplicates, err := s.ClaimEvents(ctx, tenant, "webhook.mail", time.Hour, claims)
 		if err != nil || duplicates[0] {
 			t.Errorf("a claim is a duplicate of another tenant's: %v, %v", duplicates, err)
 		}
@@ -522,7 +522,7 @@ func TestWebhookRemovedMeanwhileLeavesNothing(t *testing.T) {
 					for _, err := range []error{
 						s.AddWebhookAttempts(ctx, tenant, "mail", []webhook.Attempt{attempt}),
 						func() error {
-							_, err := s.ClaimWebhookEvents(ctx, tenant, "webhook.mail", time.Minute, []webhook.Claim{claim})
+							_, err := s.ClaimEvents(ctx, tenant, "webhook.mail", time.Minute, []webhook.Claim{claim})
 							return err
 						}(),
 						func() error { _, err := s.PauseWebhook(ctx, tenant, "mail", n%2 == 0); return err }(),

@@ -17,7 +17,7 @@ type result struct {
 }
 
 // tries returns how many attempts the event has had, including this one.
-func (r *result) tries() int { return r.delivery.Attempt - r.delivery.Base }
+func (r *result) tries() int { return r.delivery.Attempts() }
 
 // reason returns the reason that is stored with an event that was not accepted.
 func (r *result) reason() string {
@@ -42,7 +42,7 @@ func (r *round) report(res result) {
 
 // retry settles a delivery that is to be retried by the schedule. line is its line in the log of attempts, or nil.
 func (r *round) retry(d *domain.Delivery, retryAfter time.Duration, reason string, line *Attempt) {
-	pace, tries := &r.c.webhooks.pace, d.Attempt-d.Base
+	pace, tries := &r.c.webhooks.pace, d.Attempts()
 	delay := pace.retryIn(tries, retryAfter)
 	if tries < pace.attempts() {
 		next := time.Now().Add(delay)

@@ -107,7 +107,7 @@ func (r *round) prepare(ctx context.Context, deliveries []domain.Delivery) ([]*j
 	if err != nil {
 		return nil, err
 	}
-	duplicate, err := c.duplicates(ctx, deliveries)
+	duplicate, err := c.dedupe.Duplicates(ctx, c.tenant, c.group, deliveries)
 	if err != nil {
 		return nil, err
 	}
@@ -130,6 +130,7 @@ func (r *round) prepare(ctx context.Context, deliveries []domain.Delivery) ([]*j
 		default:
 			j := &job{delivery: *d, message: c.webhooks.newMessage(c.webhook.Format, &d.Event, of.All)}
 			j.delivery.Event.Data, j.delivery.Event.Metadata = nil, nil // the message contains them
+			j.message.delivery, j.message.group = &j.delivery, c.group
 			c.webhooks.held.Add(int64(len(j.message.body)))
 			jobs = append(jobs, j)
 		}

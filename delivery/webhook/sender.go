@@ -77,6 +77,8 @@ type message struct {
 	contentType string
 	body        []byte
 	trace       trace.SpanContext // of the event; invalid: none
+	delivery    *domain.Delivery  // nil: it is a test
+	group       string
 }
 
 // answer is the outcome of a request.
@@ -125,6 +127,12 @@ func (s *sender) request(ctx context.Context, cancel context.CancelFunc, url str
 	r.Header.Set("User-Agent", s.agent)
 	if traceparent := tracing.Traceparent(ctx); traceparent != "" {
 		r.Header.Set("Traceparent", traceparent)
+	}
+	if d := m.delivery; d != nil {
+		r.Header.Set("Manifold-Group", m.group)
+		r.Header.Set("Manifold-Attempts", strconv.Itoa(d.Attempts()))
+		r.Header.Set("Manifold-Max-Attempts", strconv.Itoa(d.MaxAttempts))
+		r.Header.Set("Manifold-Cursor", strconv.FormatInt(d.Cursor, 10))
 	}
 	r.Header.Set("Webhook-Id", m.id)
 	r.Header.Set("Webhook-Timestamp", strconv.FormatInt(now.Unix(), 10))

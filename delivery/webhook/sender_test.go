@@ -92,7 +92,7 @@ func TestMessageAsItArrives(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		if err := receiver.Verify(body, r.Header); err != nil || r.Method != "POST" || r.Header.Get("Content-Type") != standardType || r.Header.Get("User-Agent") != "Manifold/v1" ||
-			r.Header.Get("Webhook-Id") != "an-id" || r.URL.String() != "/path?key=1" || string(body) != `{"a":1}` {
+			r.Header.Get("Webhook-Id") != "an-id" || r.Header.Get("Manifold-Group") != "" || r.URL.String() != "/path?key=1" || string(body) != `{"a":1}` {
 			t.Errorf("%s %s, %v, %s: %v", r.Method, r.URL, r.Header, body, err)
 		}
 		w.WriteHeader(http.StatusNoContent)
